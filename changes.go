@@ -55,6 +55,8 @@ const (
 	ChangeRecordsNotDeleted     Change = "settled records are not deleted"      // Kafka: the right Delete is missing on delay topics
 	ChangeDeadLettersNotDeleted Change = "settled dead letters are not deleted" // Kafka: the right Delete is missing on a DLQ
 	ChangeDLQStateUnknown       Change = "unknown records in the DLQ state"     // Kafka: records in .state that are not redeliver's
+	ChangeLastDelivery          Change = "last delivery"                        // Kafka share groups: the broker drops a message if this process loses it
+	ChangeLastDeliveryOver      Change = "last delivery over"                   // no such message is in hand any more
 	ChangeDedupStoreLost        Change = "dedup store lost"                     // Dedup's store does not answer; messages are postponed
 	ChangeDedupStoreRecovered   Change = "dedup store recovered"                // it answers again
 	ChangeDedupMarksLost        Change = "dedup marks lost"                     // Dedup could not mark a message that was handled

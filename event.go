@@ -98,7 +98,8 @@ type Discarded struct {
 }
 
 // Hopped: a waiting message moved on from one level to a shorter one, or was written to a level behind a message of its key that
-// failed (PerKey), or came back from a delay topic of adapters/pubsub. It is reported after the broker has confirmed the write.
+// failed (PerKey), or came back from a delay topic of adapters/pubsub, or went to the retry topic at its third delivery
+// (adapters/kafkashare). It is reported after the broker has confirmed the write.
 type Hopped struct {
 	State    State
 	From, To string
@@ -150,7 +151,8 @@ type Abandoned struct {
 	Err   error
 }
 
-// MessagesLost: waiting messages have disappeared from a topic of redeliver's: its retention was too short, or it was deleted.
+// MessagesLost: waiting messages have disappeared from a topic of redeliver's: its retention was too short, or it was deleted. Or a
+// share group of Kafka drops a message at its delivery limit.
 type MessagesLost struct {
 	Origin, Group string
 	Where         string // the topic, with the partition where only one is concerned

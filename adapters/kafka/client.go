@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // Client is one service's member of a consumer group: its connections, its policies, and everything
@@ -219,7 +220,7 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 // everything that a subscription of it needs. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	var ps redeliver.Problems
-	checkTopic(&ps, "topic", topic)
+	kafkaname.CheckTopic(&ps, "topic", topic)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}

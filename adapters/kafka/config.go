@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
@@ -161,12 +162,12 @@ var orders = []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redelive
 
 // check adds problems that do not depend on the cluster or the client's configuration.
 func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
-	checkGroup(ps, "Group", c.Group)
+	kafkaname.CheckGroup(ps, "Group", c.Group)
 	ps.CheckPolicy("Policy", c.Policy)
 	ps.CheckOrder("Policy", c.Policy, allowed...)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		field := fmt.Sprintf("Topics[%q]", topic)
-		checkTopic(ps, field, topic)
+		kafkaname.CheckTopic(ps, field, topic)
 		ps.CheckPolicy(field, c.Topics[topic])
 		ps.CheckOrder(field, c.Topics[topic], allowed...)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // Handler handles a record, see [Consume].
@@ -123,7 +124,7 @@ func (c Config) withClient(client sarama.Client, topics []string, handlerMissing
 		ps.Add("topics", "empty", "it is required: at least one topic")
 	}
 	for i, topic := range topics {
-		checkTopic(&ps, fmt.Sprintf("topics[%d]", i), topic)
+		kafkaname.CheckTopic(&ps, fmt.Sprintf("topics[%d]", i), topic)
 		if slices.Contains(topics[:i], topic) {
 			ps.Add(fmt.Sprintf("topics[%d]", i), fmt.Sprintf("%q", topic), "must not be there twice")
 		}
@@ -163,8 +164,8 @@ func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed
 	}
 	for i, topic := range topics {
 		var reported redeliver.Problems // withClient has reported these
-		checkTopic(&reported, "", topic)
-		checkGroup(&reported, "", c.Group)
+		kafkaname.CheckTopic(&reported, "", topic)
+		kafkaname.CheckGroup(&reported, "", c.Group)
 		if reported == nil && !slices.Contains(topics[:i], topic) {
 			c.Names.check(ps, topic, c.Group)
 		}

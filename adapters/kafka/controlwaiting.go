@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -50,8 +51,8 @@ type waitingTopic struct {
 func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, error) {
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
 	var ps redeliver.Problems
-	checkTopic(&ps, "Topic", cfg.Topic)
-	checkGroup(&ps, "Group", cfg.Group)
+	kafkaname.CheckTopic(&ps, "Topic", cfg.Topic)
+	kafkaname.CheckGroup(&ps, "Group", cfg.Group)
 	c.cfg.Names.check(&ps, cfg.Topic, cfg.Group)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -53,13 +54,13 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
 	var ps redeliver.Problems
-	checkTopic(&ps, "Topic", cfg.Topic)
-	checkGroup(&ps, "Group", cfg.Group)
+	kafkaname.CheckTopic(&ps, "Topic", cfg.Topic)
+	kafkaname.CheckGroup(&ps, "Group", cfg.Group)
 	c.cfg.Names.check(&ps, cfg.Topic, cfg.Group)
 	info := c.deadInfo(cfg.Topic, cfg.Group)
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
-		checkTopic(&ps, "DLQ", cfg.DLQ)
+		kafkaname.CheckTopic(&ps, "DLQ", cfg.DLQ)
 		if cfg.DLQ == cfg.Topic || cfg.DLQ == info.ReplayTo {
 			ps.Add("DLQ", cfg.DLQ, "must not be the origin, nor the way back")
 		}
@@ -71,7 +72,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		info.ReplayTo = cfg.ReplayTo
 	}
 	info.ReadBy = cfg.ReadBy
-	checkTopic(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix)
+	kafkaname.CheckTopic(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix)
 	ps.CheckDuration("Lease", cfg.Lease, time.Millisecond, 0)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // checkForeign checks Back and ReadBy, which are only for DLQs that another program fills.
@@ -21,14 +22,14 @@ func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dl
 	case cfg.ReplayTo == dlq:
 		ps.Add("ReplayTo", cfg.ReplayTo, "must not be the DLQ itself")
 	default:
-		checkTopic(ps, "ReplayTo", cfg.ReplayTo)
+		kafkaname.CheckTopic(ps, "ReplayTo", cfg.ReplayTo)
 	}
 	switch {
 	case cfg.ReadBy == "":
 	case !foreign:
 		ps.Add("ReadBy", cfg.ReadBy, theirs)
 	default:
-		checkGroup(ps, "ReadBy", cfg.ReadBy)
+		kafkaname.CheckGroup(ps, "ReadBy", cfg.ReadBy)
 	}
 }
 

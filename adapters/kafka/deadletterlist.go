@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -50,6 +51,6 @@ func subscriptionOf(dlq string) (topic, group string, ok bool) {
 	if dot < 1 || dot == len(name)-1 {
 		return "", "", false
 	}
-	topic, group = name[:dot], unescapeGroup(name[dot+1:])
-	return topic, group, baseName(topic, group) == name
+	topic, group = name[:dot], kafkaname.UnescapeGroup(name[dot+1:])
+	return topic, group, kafkaname.Base(topic, group) == name
 }

@@ -53,6 +53,6 @@
 //
 // # Not supported
 //
-// Share groups. PerKey with [Wrap] or in a cooperative group. Consumers without a group
+// Share groups: see adapters/kafkashare. PerKey with [Wrap] or in a cooperative group. Consumers without a group
 // get no retries, because no group could get the message back.
 package kafka

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -65,7 +66,7 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(existing)) {
 		rest, ok := strings.CutPrefix(name, d.layout.origin+".")
 		escaped, _, level := strings.Cut(rest, wirename.RetrySuffix)
-		group := unescapeGroup(escaped)
+		group := kafkaname.UnescapeGroup(escaped)
 		if !ok || !level || group == d.layout.group {
 			continue
 		}

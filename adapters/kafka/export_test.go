@@ -1,18 +1,22 @@
 package kafka
 
-import "time"
+import (
+	"time"
+
+	"github.com/redeliver/redeliver/internal/kafkaname"
+)
 
 // SweepEvery sets how often the subscriptions of c delete settled records.
 func SweepEvery(c *Client, d time.Duration) { c.sweepInterval = d }
 
 // Names for tests.
 var (
-	Base              = baseName
-	EscapeGroupName   = escapeGroup
-	UnescapeGroupName = unescapeGroup
+	Base              = kafkaname.Base
+	EscapeGroupName   = kafkaname.EscapeGroup
+	UnescapeGroupName = kafkaname.UnescapeGroup
 )
 
-const LongestBase = maxTopic - maxSuffix
+const LongestBase = kafkaname.MaxTopic - kafkaname.MaxSuffix
 
 // DelayTopicName returns the name of a delay topic. LevelOf reads its level.
 func DelayTopicName(topic, group string, level time.Duration) string {

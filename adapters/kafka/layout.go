@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -82,8 +83,8 @@ func (t ownTopic) waits() bool { return t.kind != dlqTopic }
 // layout lists the topics of the cluster and returns the layout of a subscription.
 func (c *Client) layout(topic, group string) (*layout, error) {
 	var ps redeliver.Problems
-	checkTopic(&ps, "topic", topic)
-	checkGroup(&ps, "Group", group)
+	kafkaname.CheckTopic(&ps, "topic", topic)
+	kafkaname.CheckGroup(&ps, "Group", group)
 	c.cfg.Names.check(&ps, topic, group)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)

@@ -1,10 +1,9 @@
 package pubsub
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -26,14 +25,14 @@ func (n Names) retry(topic, group string) string {
 	if n.Retry != nil {
 		return n.Retry(topic, group)
 	}
-	return topic + "." + escapeGroup(group) + wirename.RetrySuffix
+	return topic + "." + kafkaname.EscapeGroup(group) + wirename.RetrySuffix
 }
 
 func (n Names) dlq(topic, group string) string {
 	if n.DLQ != nil {
 		return n.DLQ(topic, group)
 	}
-	return topic + "." + escapeGroup(group) + wirename.DLQSuffix
+	return topic + "." + kafkaname.EscapeGroup(group) + wirename.DLQSuffix
 }
 
 func (n Names) delay(topic, group string, nth int) string {
@@ -42,23 +41,3 @@ func (n Names) delay(topic, group string, nth int) string {
 	}
 	return n.retry(topic, group) + "." + strconv.Itoa(nth)
 }
-
-// escapeGroup writes a group so that two subscriptions never share a name: the dot
-// and every byte that is illegal in a topic of Kafka become _xx. An underscore
-// that would read as such an escape is escaped too.
-func escapeGroup(group string) string {
-	var b strings.Builder
-	for i := range len(group) {
-		c := group[i]
-		switch {
-		case c == '_' && !(i+2 < len(group) && isHex(group[i+1]) && isHex(group[i+2])),
-			c == '-', c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "_%02x", c)
-		}
-	}
-	return b.String()
-}
-
-func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }

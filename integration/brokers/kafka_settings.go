@@ -18,6 +18,10 @@ func kafkaSettings() map[string]string {
 		// Groups form at once, and a killed member is removed within seconds.
 		"group.initial.rebalance.delay.ms": "0",
 		"group.min.session.timeout.ms":     "1000",
+		// The same for share groups, and tests need not wait long for the end of a record's lock.
+		"group.share.heartbeat.interval.ms":       "500",
+		"group.share.min.heartbeat.interval.ms":   "500",
+		"group.share.min.record.lock.duration.ms": "1000",
 		// There is one node.
 		"offsets.topic.replication.factor":                 "1",
 		"transaction.state.log.replication.factor":         "1",

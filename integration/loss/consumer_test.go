@@ -60,7 +60,7 @@ func (c consumerConfig) policy() redeliver.Policy {
 // connector opens a broker's adapter in a consumer, with a client whose traffic the spy sees.
 type connector func(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error)
 
-var connectors = map[string]connector{"kafka": connectKafka, "rabbitmq": connectRabbitMQ, "sqs": connectSQS, "redis": connectRedis}
+var connectors = map[string]connector{"kafka": connectKafka, "kafkashare": connectKafkaShare, "rabbitmq": connectRabbitMQ, "sqs": connectSQS, "redis": connectRedis}
 
 // consume runs a consumer. It ends gracefully on SIGTERM or when its parent has ended.
 func consume(ctx context.Context, cfg consumerConfig) error {

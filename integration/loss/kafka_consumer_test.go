@@ -131,7 +131,7 @@ func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
 	o.spy.hold(r, due)
 }
 
-// dialer makes connections that report certain requests to the spy. sarama writes a request with one Write.
+// dialer makes connections that report certain requests to the spy. sarama and franz-go write a request with one Write.
 type dialer struct {
 	spy    *spy
 	strain strain
@@ -148,8 +148,10 @@ func (d dialer) Dial(network, addr string) (net.Conn, error) {
 
 // Kafka's API keys of the requests.
 const (
-	produceKey      = 0
-	offsetCommitKey = 8
+	produceKey          = 0
+	offsetCommitKey     = 8
+	shareFetchKey       = 78 // carries acks
+	shareAcknowledgeKey = 79
 )
 
 type conn struct {
@@ -163,7 +165,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		switch binary.BigEndian.Uint16(b[4:6]) {
 		case produceKey:
 			c.produce.Store(true)
-		case offsetCommitKey:
+		case offsetCommitKey, shareFetchKey, shareAcknowledgeKey:
 			c.spy.commit()
 		}
 	}

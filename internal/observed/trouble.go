@@ -23,6 +23,7 @@ const (
 	commands     = "commands are not read"
 	dedup        = "dedup store lost"
 	marks        = "dedup marks lost"
+	last         = string(redeliver.ChangeLastDelivery)
 )
 
 // Turns maps SubscriptionChanged.Change to its meaning. An outage continues while it is probed.
@@ -51,4 +52,6 @@ var Turns = map[redeliver.Change][]Turn{
 	redeliver.ChangeDedupStoreRecovered: {{dedup, false}},
 	redeliver.ChangeDedupMarksLost:      {{marks, true}},
 	redeliver.ChangeDedupMarksRecovered: {{marks, false}},
+	redeliver.ChangeLastDelivery:        {{last, true}},
+	redeliver.ChangeLastDeliveryOver:    {{last, false}},
 }

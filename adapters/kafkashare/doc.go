@@ -1,0 +1,49 @@
+// Package kafkashare adds retries, delays and a dead-letter queue to share groups of Apache Kafka
+// (KIP-932), over twmb/franz-go. It is experimental: its interface and its behaviour may change.
+//
+//	billing, err := kafkashare.Open(ctx, kafkashare.Config{Brokers: brokers, Group: "billing"})
+//	router.AddMiddleware(middleware.Retry())
+//	router.AddConsumerHandler("charge", "orders", billing.Subscriber(), charge)
+//	...
+//	defer billing.Close(ctx) // after the router
+//
+// A share group hands out single records under a lock, so it may have more members than the topic
+// has partitions. It keeps no order. docs/explanation/share-groups.md says when to take it, and what
+// it can lose.
+//
+// # Topology
+//
+// For topic orders and group billing, with the names of adapters/kafka:
+//
+//	orders.billing.retry.10s    one delay topic for each level
+//	orders.billing.retry        short waits and replays
+//	orders.billing.dlq          the DLQ
+//
+// The share group billing reads orders. The consumer group billing-retry reads the other topics, in
+// the same processes. A message that was delivered three times is copied to orders.billing.retry
+// before any handler runs, where deliveries are not counted. The command and the console work on the
+// DLQ as on any DLQ of Kafka.
+//
+// # Delivery guarantees
+//
+// Delivery is at least once. A record is accepted when it is handled, or when all in-sync replicas
+// have its copy. At its delivery limit, 10, the broker drops a record without an error. That needs
+// eight lost deliveries in a row in which no copy was confirmed. The last delivery is reported
+// (ChangeLastDelivery), and a record that it gives back is, too (MessagesLost).
+//
+// # Delay limits
+//
+// A delay may be up to redeliver.MaxWait (366 days). Retries are never early by the clock of the
+// host that wrote the due time.
+//
+// # Header mapping
+//
+// As in adapters/kafka: Watermill's metadata are the record's headers, and [RecordFromContext] has
+// the record as it was. Handlers do not see redeliver's headers; they call redeliver.FromContext.
+//
+// # Not supported
+//
+// Order of keys, Blocking and PerKey. Crash counting: a message that kills its process comes back.
+// Plan, Doctor, commands about waiting messages, drop-ins, other names. A message that runs for long
+// holds up the other messages of its member's last poll.
+package kafkashare

@@ -1,0 +1,302 @@
+package kafkashare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/driver"
+)
+
+// copyAt is the delivery at which a record is copied to the retry topic, before any handler runs. The broker counts
+// deliveries and drops a record at its limit; on the retry topic nothing counts them. The rest of the deliveries up to
+// the limit is for writing that copy.
+const copyAt = 3
+
+// member is one member of the share group. It implements driver.Source.
+//
+// A poll of the client accepts everything that the last poll returned. So the member polls only when all records of the
+// last poll are settled, and ends at the first ack that the broker refuses: the client may have lost its records, or may
+// have stopped reading a partition.
+type member struct {
+	r    *reader
+	cl   *kgo.Client
+	lane driver.Lane[*kgo.Record]
+
+	out     chan *kgo.Record
+	changed chan struct{}      // one value when a poll may have become possible or pointless
+	stop    context.CancelFunc // ends reading
+	stopped chan struct{}      // closed when reading has ended
+	over    chan struct{}      // closed by Flush
+
+	mu       sync.Mutex
+	room     bool                     // the lane accepts messages
+	hand     map[*kgo.Record]struct{} // unsettled
+	renewing bool
+	late     map[*kgo.Record]kgo.AckStatus // acks that came while locks were renewed
+	broken   error
+}
+
+var _ driver.Source[*kgo.Record] = (*member)(nil)
+
+// idleTimeout is the longest that the client allows. The broker takes all records back when the connection closes.
+const idleTimeout = 15 * time.Minute
+
+// join makes a member of the share group.
+func (r *reader) join() (*member, error) {
+	m := &member{
+		r: r, out: make(chan *kgo.Record), changed: make(chan struct{}, 1), stopped: make(chan struct{}), over: make(chan struct{}),
+		hand: make(map[*kgo.Record]struct{}), late: make(map[*kgo.Record]kgo.AckStatus),
+	}
+	cfg := &r.client.cfg
+	var err error
+	m.cl, err = r.client.newClient(
+		kgo.ShareGroup(cfg.Group), kgo.ConsumeTopics(r.layout.origin),
+		kgo.ShareMaxRecords(int32(cfg.batch())), kgo.ShareMaxRecordsStrict(), // strict: nothing is fetched ahead, so nothing is counted
+		kgo.ConnIdleTimeout(idleTimeout),
+		kgo.ShareAckCallback(func(_ *kgo.Client, rs kgo.ShareAckResults) {
+			if err := rs.Error(); err != nil {
+				m.fail(fmt.Errorf("an ack was refused: %w", err))
+			}
+		}))
+	return m, err
+}
+
+// start begins to read for a lane.
+func (m *member) start(l driver.Lane[*kgo.Record]) {
+	m.lane = l
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	go m.read(ctx)
+	go m.renew()
+}
+
+// read polls whenever nothing is in hand and the lane has room, until ctx ends or the member is broken.
+func (m *member) read(ctx context.Context) {
+	defer close(m.stopped)
+	defer close(m.out)
+	for {
+		m.mu.Lock()
+		ready, broken := m.room && len(m.hand) == 0, len(m.hand) == 0 && m.broken != nil
+		m.mu.Unlock()
+		switch {
+		case broken || ctx.Err() != nil:
+			return
+		case ready:
+			m.poll(ctx)
+		default:
+			select {
+			case <-m.changed:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// poll hands the records of one poll to the lane.
+func (m *member) poll(ctx context.Context) {
+	fetched := m.cl.PollFetches(ctx)
+	fetched.EachError(func(topic string, partition int32, err error) {
+		switch group, ok := errors.AsType[*kgo.ErrGroupSession](err); {
+		case ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed):
+		case ok:
+			m.fail(group)
+		default:
+			m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: the client gives back what it cannot read, and the broker drops that after %d deliveries", topic, partition, m.r.client.group.limit), err)
+			pause(ctx, time.Second)
+		}
+	})
+	records := fetched.Records()
+	m.mu.Lock()
+	for _, rec := range records {
+		m.hand[rec] = struct{}{}
+	}
+	m.mu.Unlock()
+	for _, rec := range records {
+		select {
+		case m.out <- rec:
+		case <-m.over:
+			return
+		}
+	}
+}
+
+// fail makes the member end when its records are settled.
+func (m *member) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broken == nil {
+		m.broken = err
+	}
+	m.change()
+}
+
+func (m *member) change() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// renew renews the locks of all records in hand, at a third of their time. Acks wait meanwhile: the client would send
+// one twice that comes while a renewal of its record is on its way, and the broker refuses the second.
+func (m *member) renew() {
+	third := min(m.r.client.group.lock/3, idleTimeout/3)
+	tick := time.NewTicker(third)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-m.over:
+			return
+		}
+		m.mu.Lock()
+		m.renewing = len(m.hand) > 0
+		for rec := range m.hand {
+			rec.Ack(kgo.AckRenew)
+		}
+		renewing := m.renewing
+		m.mu.Unlock()
+		if !renewing {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), third)
+		if err := m.cl.FlushAcks(ctx); err != nil {
+			m.fail(fmt.Errorf("locks were not renewed within %s: %w", third, err))
+		}
+		cancel()
+		m.mu.Lock()
+		m.renewing = false
+		for rec, status := range m.late {
+			m.ackLocked(rec, status)
+		}
+		clear(m.late)
+		m.mu.Unlock()
+	}
+}
+
+// ack acks a record for good.
+func (m *member) ack(rec *kgo.Record, status kgo.AckStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.renewing {
+		m.late[rec] = status
+		return
+	}
+	m.ackLocked(rec, status)
+}
+
+func (m *member) ackLocked(rec *kgo.Record, status kgo.AckStatus) {
+	rec.Ack(status)
+	delete(m.hand, rec)
+	if m.isLast(rec) {
+		m.r.countLast(-1, "")
+	}
+	if len(m.hand) == 0 {
+		m.change()
+	}
+}
+
+// Messages implements [driver.Source].
+func (m *member) Messages() <-chan *kgo.Record { return m.out }
+
+// Lost implements [driver.Source]: the broker refuses late acks.
+func (m *member) Lost() <-chan struct{} { return nil }
+
+// Accept implements [driver.Source].
+func (m *member) Accept(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.room = n > 0
+	m.change()
+}
+
+// Stop implements [driver.Source].
+func (m *member) Stop() <-chan struct{} {
+	m.stop()
+	return m.stopped
+}
+
+// Parse implements [driver.Source].
+func (m *member) Parse(msg *driver.Message[*kgo.Record]) error {
+	rec, l := msg.Record, m.r.layout
+	msg.Place, msg.Size = rec.Topic, sizeOf(rec)
+	dead, found := l.readDeadLetter(rec)
+	if dead != nil {
+		st := new(redeliver.State)
+		m.r.codec().State(msg, st)
+		st.DeadLetter = dead
+		if dead.ID != "" {
+			st.ID = dead.ID
+		}
+		msg.State = st
+	}
+	if found = append(found, foreignHeaders(rec)...); found != nil {
+		id := recordID(rec)
+		if msg.State != nil {
+			id = msg.State.ID
+		}
+		m.r.sub.Emit(redeliver.HeadersIgnored{Topic: rec.Topic, ID: id, Findings: found})
+	}
+	if rec.DeliveryCount() >= copyAt {
+		msg.Step = driver.Hop // it is due at once: see layout.topicFor
+	}
+	if m.isLast(rec) {
+		m.r.countLast(1, fmt.Sprintf("%s/%d at offset %d", rec.Topic, rec.Partition, rec.Offset))
+	}
+	return nil
+}
+
+// isLast reports whether the broker will not deliver a record again.
+func (m *member) isLast(rec *kgo.Record) bool {
+	return int(rec.DeliveryCount()) >= m.r.client.group.limit
+}
+
+// Settle implements [driver.Source].
+func (m *member) Settle(msg *driver.Message[*kgo.Record]) { m.ack(msg.Record, kgo.AckAccept) }
+
+// Return implements [driver.Source]. The broker delivers the record again at once, and counts that.
+func (m *member) Return(msg *driver.Message[*kgo.Record], _ time.Duration, _ bool) {
+	if rec := msg.Record; m.isLast(rec) {
+		m.r.sub.Emit(redeliver.MessagesLost{
+			Origin: m.r.layout.origin, Group: m.r.layout.group, Where: fmt.Sprintf("%s/%d", rec.Topic, rec.Partition), Count: 1,
+			Detail: fmt.Sprintf("the message at offset %d was delivered %d times and given back each time, and the broker drops it; copy it from the topic", rec.Offset, rec.DeliveryCount()),
+		})
+	}
+	m.ack(msg.Record, kgo.AckRelease)
+}
+
+// Commit implements [driver.Source]: the client sends acks with the next fetch, or after a second.
+func (m *member) Commit() {}
+
+// Flush implements [driver.Source].
+func (m *member) Flush(ctx context.Context) {
+	close(m.over)
+	m.mu.Lock()
+	for rec, status := range m.late { // a renewal is on its way; its answer may be refused for these
+		m.ackLocked(rec, status)
+	}
+	clear(m.late)
+	m.mu.Unlock()
+	_ = m.cl.FlushAcks(ctx) // what the broker has not got by then, it delivers again
+}
+
+// close leaves the group.
+func (m *member) close() error {
+	m.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	_ = m.cl.LeaveGroupContext(ctx) // the broker removes a member that does not leave
+	m.cl.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.broken
+}
+
+// leaveTimeout bounds how long a member takes to leave its group.
+const leaveTimeout = 10 * time.Second

@@ -1,0 +1,85 @@
+package kafkashare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// Publisher writes messages. It is a Watermill publisher and safe for concurrent use.
+type Publisher struct{ client *Client }
+
+// Publish writes the messages and returns when the broker has confirmed all of them (acks of all
+// in-sync replicas), after Config.SendTimeout at the latest. The error names each message that was
+// not written.
+//
+// A message with Watermill's delay metadata (package components/delay) waits on the delay topics of
+// the client's group for that topic. When it is due, a member of the group that subscribes to the
+// topic publishes it there, for all groups.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
+	defer cancel()
+	results := make([]published, len(messages))
+	errs := make([]error, len(messages))
+	for i, msg := range messages {
+		results[i] = make(published, 1)
+		errs[i] = p.start(ctx, topic, msg, results[i])
+	}
+	for i := range messages {
+		if errs[i] == nil {
+			errs[i] = <-results[i] // a write ends with ctx
+		}
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), errs[i])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// published gets the result of one write. It implements driver.Done.
+type published chan error
+
+// Confirmed implements [driver.Done].
+func (p published) Confirmed(_ string, err error) { p <- err }
+
+// Unanswered implements [driver.Done]. It is never called.
+func (p published) Unanswered(string, error) {}
+
+// start hands one message to the client.
+func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message, done published) error {
+	c := p.client
+	rec, err := c.cfg.Marshaler.Marshal(topic, msg)
+	if err == nil && rec == nil {
+		err = errors.New("the marshaler returned no record")
+	}
+	if err != nil {
+		return fmt.Errorf("kafkashare: marshaling message %s: %w", msg.UUID, err)
+	}
+	now := time.Now().UTC()
+	due, later, err := delayqueue.PublishDue(msg, now)
+	if err != nil {
+		return fmt.Errorf("kafkashare: message %s for %s: %w", msg.UUID, topic, err)
+	}
+	if !later {
+		produce(ctx, c.client, rec, done)
+		return nil
+	}
+	l, err := c.readyLayout(ctx, topic)
+	if err != nil {
+		return err
+	}
+	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
+	l.write(ctx, rec, l.topicFor(due, now), &st, done)
+	return nil
+}
+
+// Close implements message.Publisher and does nothing, because a Router calls it while handlers
+// still run and publish. Client.Close ends the publisher.
+func (p *Publisher) Close() error { return nil }

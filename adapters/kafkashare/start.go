@@ -1,0 +1,176 @@
+package kafkashare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver"
+)
+
+// group is what a start has found out about the share group.
+type group struct {
+	lock  time.Duration // how long the broker keeps a record for a member
+	limit int           // the number of deliveries after which it drops a record
+}
+
+const (
+	stateTopic = "__share_group_state"
+	minLimit   = 10
+
+	resetSetting = "share.auto.offset.reset"
+	limitSetting = "share.delivery.count.limit"
+	lockSetting  = "share.record.lock.duration.ms"
+	isolation    = "share.isolation.level"
+)
+
+// groupSettings are set where nobody has set them. The group begins at the oldest record, as groups of adapters/kafka
+// do, and skips the records of aborted transactions. The broker's default limit of 5 is too low: deploys and lost
+// connections use up deliveries.
+var groupSettings = map[string]string{resetSetting: "earliest", limitSetting: strconv.Itoa(minLimit), isolation: "read_committed"}
+
+// checkCluster sets and checks what the share group needs. All problems are in one error. The broker reports none of
+// them to a member: polls stay empty.
+func (c *Client) checkCluster(ctx context.Context) error {
+	var ps redeliver.Problems
+	checks := []func(context.Context, *redeliver.Problems) error{c.checkFeature, c.checkStateTopic, c.checkKinds, c.configureGroup}
+	for i, check := range checks {
+		if err := check(ctx, &ps); err != nil {
+			return err
+		}
+		if i == 0 && ps != nil {
+			break // without share groups the others would fail
+		}
+	}
+	return ps.Err()
+}
+
+// checkFeature refuses a cluster without share groups, and one that can neither renew locks nor limit a fetch to a
+// number of records. Brokers list the requests of share groups even if the feature is off.
+func (c *Client) checkFeature(ctx context.Context, ps *redeliver.Problems) error {
+	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c.client)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return fmt.Errorf("kafkashare: connecting to %v: %w", c.cfg.Brokers, err)
+	}
+	level, version := int16(0), int16(-1)
+	for _, f := range resp.FinalizedFeatures {
+		if f.Name == "share.version" {
+			level = f.MaxVersionLevel
+		}
+	}
+	for _, k := range resp.ApiKeys {
+		if k.ApiKey == kmsg.NewPtrShareFetchRequest().Key() {
+			version = k.MaxVersion
+		}
+	}
+	if level < 1 {
+		ps.Add("share.version", level, "must be at least 1: share groups are off. They need Kafka 4.2; switch them on with kafka-features.sh upgrade --feature share.version=1")
+	}
+	if version < 2 {
+		ps.Add("ShareFetch", version, "must be at least version 2, that of Kafka 4.2: without it a member cannot renew locks, nor limit how many messages it gets")
+	}
+	return nil
+}
+
+// checkStateTopic refuses a cluster on which the broker cannot create or write the topic with the state of share
+// groups. Only the broker's log reports that.
+func (c *Client) checkStateTopic(ctx context.Context, ps *redeliver.Problems) error {
+	found, brokers, err := c.admin.topics(ctx, stateTopic)
+	if err != nil {
+		return err
+	}
+	t, exists := found[stateTopic]
+	if exists {
+		s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, stateTopic)
+		least, _ := strconv.Atoi(s["min.insync.replicas"].value)
+		for _, p := range t.Partitions {
+			if err == nil && len(p.ISR) < least {
+				ps.Add(fmt.Sprintf("topic %s, in-sync replicas of partition %d", stateTopic, p.Partition), len(p.ISR), fmt.Sprintf("must be at least %d (min.insync.replicas): the group cannot read", least))
+				break
+			}
+		}
+		return nil // without the right to read its settings, nothing is known
+	}
+	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(brokers[0].NodeID)))
+	if err != nil {
+		return nil //nolint:nilerr // the user may not read the brokers' settings
+	}
+	const prefix = "share.coordinator.state.topic."
+	replicas, _ := strconv.Atoi(s[prefix+"replication.factor"].value)
+	least, _ := strconv.Atoi(s[prefix+"min.isr"].value)
+	if replicas > len(brokers) {
+		ps.Add(prefix+"replication.factor", replicas, fmt.Sprintf("must be at most %d, the number of brokers: the topic %s cannot be created, and nothing is read", len(brokers), stateTopic))
+	}
+	if least > replicas {
+		ps.Add(prefix+"min.isr", least, fmt.Sprintf("must be at most %d, the replication factor: the topic %s cannot be written, and nothing is read", replicas, stateTopic))
+	}
+	return nil
+}
+
+// checkKinds refuses ids that are in use for the other kind of group.
+func (c *Client) checkKinds(ctx context.Context, ps *redeliver.Problems) error {
+	resp, err := kmsg.NewPtrListGroupsRequest().RequestWith(ctx, c.client)
+	if err != nil {
+		return fmt.Errorf("kafkashare: listing groups: %w", err)
+	}
+	for _, g := range resp.Groups {
+		switch isShare := g.GroupType == "share"; {
+		case g.Group == c.cfg.Group && !isShare:
+			ps.Add("Group", g.Group, "is a consumer group, and cannot be a share group, too: choose another id, or delete it when nothing uses it")
+		case g.Group == c.cfg.RetryGroup && isShare:
+			ps.Add("RetryGroup", g.Group, "is a share group, and cannot be a consumer group, too: choose another id")
+		}
+	}
+	return nil
+}
+
+// configureGroup sets what nobody has set, and refuses a delivery limit that is too low.
+func (c *Client) configureGroup(ctx context.Context, ps *redeliver.Problems) error {
+	read := func() (map[string]setting, error) {
+		return c.admin.settings(ctx, kmsg.ConfigResourceTypeGroupConfig, c.cfg.Group)
+	}
+	s, err := read()
+	if err != nil {
+		return err
+	}
+	missing := maps.Clone(groupSettings)
+	maps.DeleteFunc(missing, func(name, _ string) bool { return s[name].own })
+	hint := "set it with kafka-configs.sh --group " + c.cfg.Group
+	if len(missing) > 0 && !c.cfg.NoProvisioning {
+		if err := c.admin.configureGroup(ctx, c.cfg.Group, missing); errors.Is(err, kerr.GroupAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
+			hint += fmt.Sprintf(", or grant AlterConfigs on the group: %v", err)
+		} else if err != nil {
+			return fmt.Errorf("kafkashare: setting %v of group %s: %w", missing, c.cfg.Group, err)
+		}
+		for try := 0; err == nil && try < maxAskTries; try++ { // a broker learns of it later
+			if s, err = read(); err != nil || s[resetSetting].own || !pause(ctx, askPause) {
+				break
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !s[resetSetting].own {
+		ps.Add(resetSetting, s[resetSetting].value, "must be set for the group, to earliest or latest: "+hint)
+	}
+	limit, _ := strconv.Atoi(s[limitSetting].value)
+	if limit < minLimit {
+		ps.Add(limitSetting, limit, fmt.Sprintf("must be at least %d: at the limit the broker drops a message, and deploys and lost connections count; %s", minLimit, hint))
+	}
+	ms, err := strconv.Atoi(s[lockSetting].value)
+	if err != nil {
+		return fmt.Errorf("kafkashare: the %s of group %s: %w", lockSetting, c.cfg.Group, err)
+	}
+	c.group = group{lock: time.Duration(ms) * time.Millisecond, limit: limit}
+	return nil
+}

@@ -1,0 +1,180 @@
+package kafkashare
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cenkalti/backoff/v4"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// Subscriber delivers the messages of topics to the share group. It is a Watermill subscriber and
+// safe for concurrent use.
+type Subscriber struct {
+	client  *Client
+	readers *engine.Readers
+}
+
+// Subscribe joins the share group for a topic and the consumer group for its delay topics, after it
+// has created or checked these, and delivers messages until ctx ends or the subscriber is closed.
+//
+// A message is done when it is acked. A nacked message has failed an attempt, and the policy decides
+// as after an error.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	var out chan *message.Message
+	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
+		l, err := s.client.readyLayout(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		out = make(chan *message.Message)
+		r := newReader(context.WithoutCancel(ctx), s.client, l)
+		return func(ctx context.Context) { r.run(ctx, out) }, nil
+	})
+	return out, err
+}
+
+// SubscribeInitialize creates or checks redeliver's topics for a topic. Watermill's components call
+// it.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	_, err := s.client.readyLayout(ctx, topic)
+	return err
+}
+
+// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
+// flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they come back.
+func (s *Subscriber) Close() error {
+	s.readers.Close()
+	return nil
+}
+
+// reader is one Subscribe: some members of the share group, and one of the consumer group.
+type reader struct {
+	client *Client
+	layout *layout
+	sub    *engine.Subscription
+	engine *engine.Engine[*kgo.Record]
+	values context.Context // the values of Subscribe's context, without its end
+	jitter time.Duration   // the largest jitter that the policy's backoff adds to a delay
+
+	mu   sync.Mutex
+	down int // members that could not read
+	last int // messages in hand at their last delivery
+}
+
+func newReader(values context.Context, c *Client, l *layout) *reader {
+	cfg := &c.cfg
+	r := &reader{
+		client: c, layout: l, values: values,
+		sub: &engine.Subscription{
+			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
+			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Values: values,
+		},
+	}
+	_, r.jitter, _ = l.policy.Delays()
+	return r
+}
+
+func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} }
+
+// run delivers messages until ctx ends, then waits for those in flight.
+func (r *reader) run(ctx context.Context, out chan *message.Message) {
+	r.engine = engine.New(engine.Options[*kgo.Record]{Sub: r.sub, Codec: r.codec(), Store: &store{r.client.client, r.layout}, Out: out})
+	defer r.engine.Close()
+	defer r.sub.Watched()()
+	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+	var all sync.WaitGroup
+	for range min(r.client.cfg.Clients, r.client.cfg.MaxInFlight) {
+		all.Go(func() { r.keep(ctx, r.runMember) })
+	}
+	all.Go(func() { r.keep(ctx, r.runWaiters) })
+	all.Wait()
+}
+
+// steady is how long a member must read until it counts as healthy.
+const steady = 10 * time.Second
+
+// keep runs a member of a group, and another one after each failure, until ctx ends.
+func (r *reader) keep(ctx context.Context, run func(context.Context) error) {
+	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	failed := false
+	for ctx.Err() == nil {
+		found := func() {}
+		if failed {
+			found = r.reportFound
+		}
+		healthy := time.AfterFunc(steady, found)
+		err := run(ctx)
+		recovered := !healthy.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+		if recovered {
+			failed = false
+			pauses.Reset()
+		}
+		if !failed {
+			failed = true
+			r.reportLost(err)
+		}
+		pause(ctx, pauses.NextBackOff())
+	}
+}
+
+// runMember is a member of the share group, until ctx ends or it is broken.
+func (r *reader) runMember(ctx context.Context) error {
+	m, err := r.join()
+	if err != nil {
+		return err
+	}
+	r.engine.RunLane(ctx, r.values, m, engine.LaneOptions[*kgo.Record]{MaxAhead: r.client.cfg.batch(), DrainTimeout: r.client.cfg.DrainTimeout}, m.start)
+	return m.close()
+}
+
+// runWaiters reads the levels until ctx ends or the group is lost.
+func (r *reader) runWaiters(ctx context.Context) error {
+	w, err := r.joinWaiters(ctx)
+	if err != nil {
+		return err
+	}
+	return w.run(ctx)
+}
+
+// reportLost reports once that members cannot read, reportFound that all can again.
+func (r *reader) reportLost(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock() // held during the report, so that the last report is the current status
+	if r.down++; r.down == 1 {
+		r.sub.EmitChange(redeliver.ChangeDisconnected, "a member of the group is replaced", err)
+	}
+}
+
+func (r *reader) reportFound() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down--; r.down == 0 {
+		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+	}
+}
+
+var errLastDelivery = errors.New("the broker drops the message if this process ends before its copy on the retry topic is confirmed")
+
+// countLast counts messages in hand that the broker will not deliver again. It reports each, and when there are none.
+func (r *reader) countLast(n int, detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.last += n; {
+	case n > 0:
+		r.sub.EmitChange(redeliver.ChangeLastDelivery, detail, errLastDelivery)
+	case r.last == 0:
+		r.sub.EmitChange(redeliver.ChangeLastDeliveryOver, "", nil)
+	}
+}

@@ -1,0 +1,2 @@
+// Package kafkashare tests adapters/kafkashare on a real Kafka.
+package kafkashare

@@ -1,0 +1,90 @@
+// Package kafkaname has the names of redeliver's topics on Kafka, which all adapters and the command must agree on.
+package kafkaname
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
+)
+
+// Limits of names. Kafka allows topics of 249 bytes of [a-zA-Z0-9._-]. Our longest suffix is ".retry." and a level.
+const (
+	MaxTopic  = 249
+	MaxSuffix = 32
+	maxGroup  = 255
+)
+
+// Base returns "<topic>.<group>" with the group escaped. If that leaves no room for the suffixes, it is cut, and
+// ends in a hash of topic and group.
+func Base(topic, group string) string {
+	name := topic + "." + EscapeGroup(group)
+	if len(name) <= MaxTopic-MaxSuffix {
+		return name
+	}
+	sum := sha256.Sum256([]byte(topic + "\x00" + group))
+	hash := "-" + hex.EncodeToString(sum[:8])
+	return name[:MaxTopic-MaxSuffix-len(hash)] + hash
+}
+
+// EscapeGroup writes a group reversibly as a part of a topic's name. The dot and every byte that is illegal there
+// become _xx. An underscore that would read as such an escape is escaped, too.
+func EscapeGroup(group string) string {
+	var b strings.Builder
+	for i := range len(group) {
+		c := group[i]
+		switch {
+		case c == '_' && !(i+2 < len(group) && isHex(group[i+1]) && isHex(group[i+2])),
+			c == '-', c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "_%02x", c)
+		}
+	}
+	return b.String()
+}
+
+// UnescapeGroup reverses EscapeGroup.
+func UnescapeGroup(name string) string {
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if name[i] == '_' && i+2 < len(name) && isHex(name[i+1]) && isHex(name[i+2]) {
+			if c, err := hex.DecodeString(name[i+1 : i+3]); err == nil {
+				b.Write(c)
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(name[i])
+	}
+	return b.String()
+}
+
+func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
+
+// CheckTopic refuses names that Kafka would refuse.
+func CheckTopic(ps *redeliver.Problems, field, topic string) {
+	switch {
+	case topic == "" || topic == "." || topic == "..":
+		ps.Add(field, fmt.Sprintf("%q", topic), "must be the name of a topic")
+	case len(topic) > MaxTopic:
+		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(topic, 40)), fmt.Sprintf("is %d bytes long; a topic has at most %d", len(topic), MaxTopic))
+	case strings.ContainsFunc(topic, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == '_' || r == '-')
+	}):
+		ps.Add(field, fmt.Sprintf("%q", topic), "must be letters, digits, dot, underscore and hyphen only")
+	}
+}
+
+// CheckGroup refuses group ids that Kafka would refuse.
+func CheckGroup(ps *redeliver.Problems, field, group string) {
+	switch {
+	case group == "":
+		ps.Add(field, `""`, "it is required: a retry comes back to the group that failed it")
+	case len(group) > maxGroup:
+		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(group, 40)), fmt.Sprintf("is %d bytes long; at most %d are allowed", len(group), maxGroup))
+	}
+}
