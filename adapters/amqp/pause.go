@@ -16,7 +16,8 @@ import (
 // counts the messages at each look. It gets the message, and returns it, only when a pause begins or seems to end: while
 // one process has it, the queue looks empty to the others, as it does while it has no leader.
 const (
-	pauseReads       = 5
+	firstPauseReads  = 2 // of a process that starts
+	maxPauseReads    = 5
 	pauseReadPause   = 200 * time.Millisecond
 	missingPauseLook = 5 * time.Minute // between looks for a queue that is missing
 )
@@ -36,50 +37,69 @@ func (p *pauseReader) look(ctx context.Context) (*redeliver.PauseMark, error) {
 	if time.Now().Before(p.nextLook) {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	missing := true
-	err := p.client.onMarker(ctx, p.layout, func(ch *amqp091.Channel, queue string) error {
-		mark, err := readPause(ctx, ch, queue, p.mark, !p.looked)
-		if err == nil {
-			p.mark, p.looked, missing = mark, true, false
-		}
-		return err
-	})
-	if err == nil && missing {
-		p.mark, p.nextLook = nil, time.Now().Add(missingPauseLook)
-	}
-	return p.mark, err
-}
-
-// readPause returns the mark in a marker queue, or nil. previous is the mark that was there before. Unless thorough is
-// set, it is only counted whether that has changed.
-func readPause(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, thorough bool) (*redeliver.PauseMark, error) {
-	ready, _, err := stat(ch, queue)
+	mark, exists, err := p.client.readMark(ctx, p.layout, p.mark, p.tries())
 	if err != nil {
 		return nil, err
 	}
-	if !thorough && (ready > 0) == (previous != nil) {
-		return previous, nil
+	p.mark, p.looked = mark, true
+	if !exists {
+		p.nextLook = time.Now().Add(missingPauseLook)
 	}
-	for range pauseReads {
-		d, ok, err := ch.Get(queue, false)
-		if err != nil {
-			return nil, fmt.Errorf("amqp: reading queue %s: %w", queue, err)
-		}
-		if ok {
-			mark := redeliver.ParsePauseMark(string(d.Body))
-			if err := d.Nack(false, true); err != nil {
-				return nil, fmt.Errorf("amqp: returning the message of queue %s: %w", queue, err)
+	return mark, nil
+}
+
+// tries returns how often the queue must be empty for the next look to believe that. A pause that is missed in one look
+// is found in the next one.
+func (p *pauseReader) tries() int {
+	switch {
+	case !p.looked:
+		return firstPauseReads
+	case p.mark != nil:
+		return maxPauseReads
+	default:
+		return 1
+	}
+}
+
+// readPause returns the mark in a marker queue, or nil if the queue is empty the given number of times. previous is the
+// mark that was there before.
+func readPause(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, tries int) (*redeliver.PauseMark, error) {
+	for try := 1; ; try++ {
+		ready, _, err := stat(ch, queue)
+		switch {
+		case err != nil:
+			return nil, err
+		case ready > 0 && previous != nil:
+			return previous, nil
+		case ready > 0:
+			mark, err := getPause(ch, queue)
+			if err != nil || mark != nil {
+				return mark, err
 			}
-			return &mark, nil
 		}
-		if ready == 0 && previous == nil {
+		if try == tries {
 			return nil, nil //nolint:nilnil // there is none
 		}
 		if err := sleep(ctx, pauseReadPause); err != nil {
 			return nil, err
 		}
 	}
-	return nil, nil //nolint:nilnil // it was removed
+}
+
+// getPause returns the mark, and leaves it in the queue. It returns nil if another process has it now.
+func getPause(ch *amqp091.Channel, queue string) (*redeliver.PauseMark, error) {
+	d, ok, err := ch.Get(queue, false)
+	if err != nil {
+		return nil, fmt.Errorf("amqp: reading queue %s: %w", queue, err)
+	}
+	if !ok {
+		return nil, nil //nolint:nilnil // another process has it
+	}
+	mark := redeliver.ParsePauseMark(string(d.Body))
+	if err := d.Nack(false, true); err != nil {
+		return nil, fmt.Errorf("amqp: returning the message of queue %s: %w", queue, err)
+	}
+	return &mark, nil
 }
 
 // Pause pauses the queue of a topic for all processes that read it, until [Client.Resume]. Nothing new begins, neither
@@ -93,6 +113,9 @@ func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 	}
 	if err := c.checkPausable(ctx, l, true); err != nil {
 		return err
+	}
+	if l.expires {
+		return fmt.Errorf("amqp: queue %s cannot be paused: it has x-expires, and the broker would delete it with its messages, because nobody consumes in a pause", topic)
 	}
 	_, err = c.forwarded.send(ctx, "", l.paused(), amqp091.Publishing{
 		ContentType: "text/plain", DeliveryMode: amqp091.Persistent, Body: []byte(engine.NewPauseMark(reason).String()),
@@ -136,7 +159,7 @@ func (c *Client) Resume(ctx context.Context, topic string) error {
 		return err
 	}
 	return c.onMarker(ctx, l, func(ch *amqp091.Channel, queue string) error {
-		for empty := 0; empty < pauseReads; { // a process that reads the mark returns it
+		for empty := 0; empty < maxPauseReads; { // a process that reads the mark returns it
 			n, err := ch.QueuePurge(queue, false)
 			if err != nil {
 				return fmt.Errorf("amqp: emptying queue %s: %w", queue, err)
@@ -158,22 +181,47 @@ func (c *Client) Paused(ctx context.Context, topic string) (mark *redeliver.Paus
 	if err != nil {
 		return nil, err
 	}
-	err = c.onMarker(ctx, l, func(ch *amqp091.Channel, queue string) error {
-		mark, err = readPause(ctx, ch, queue, nil, true)
-		return err
-	})
+	mark, _, err = c.readMark(ctx, l, nil, firstPauseReads)
 	return mark, err
 }
 
-// onMarker calls do with a marker queue, if it exists.
+// readMark is readPause on a channel of its own. It also reports whether the queue exists.
+func (c *Client) readMark(ctx context.Context, l *layout, previous *redeliver.PauseMark, tries int) (mark *redeliver.PauseMark, exists bool, err error) {
+	found := make(chan *redeliver.PauseMark, 1) // not a variable: the call may outlive ctx
+	err = c.onMarker(ctx, l, func(ch *amqp091.Channel, queue string) error {
+		mark, err := readPause(ctx, ch, queue, previous, tries)
+		if err == nil {
+			found <- mark
+		}
+		return err
+	})
+	select {
+	case mark = <-found:
+		return mark, true, err
+	default:
+		return nil, false, err
+	}
+}
+
+// onMarker calls do with a marker queue, if it exists. It returns when ctx ends: a queue without a majority does not
+// answer.
 func (c *Client) onMarker(ctx context.Context, l *layout, do func(ch *amqp091.Channel, queue string) error) error {
 	ch, err := c.consuming.channel(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ch.Close() }() // the error may have closed it
-	if err := do(ch, l.paused()); err != nil && !isNotFound(err) {
+	done := make(chan error, 1)
+	go func() {
+		done <- do(ch, l.paused())
+		_ = ch.Close() // the error may have closed it
+	}()
+	select {
+	case err := <-done:
+		if isNotFound(err) {
+			return nil
+		}
 		return err
+	case <-ctx.Done():
+		return fmt.Errorf("amqp: queue %s does not answer: %w", l.paused(), ctx.Err())
 	}
-	return nil
 }

@@ -49,6 +49,7 @@ type source struct {
 
 	window       int             // how many messages the broker may have sent
 	changing     bool            // the broker has not answered the last change of the window
+	changed      <-chan struct{} // closed when it has; nil before the first change
 	returnsUnrun bool            // after that change the source returns what has not run
 	consumers    int             // number of previous consumers
 	consumer     *consumer       // nil while the window is 0
@@ -356,9 +357,12 @@ func (s *source) Stop() <-chan struct{} {
 	case s.ordered || s.consumer == nil && !s.changing:
 		return nil
 	default:
-		c, ended := s.consumer, s.lastEnded
+		c, ended, changed := s.consumer, s.lastEnded, s.changed
 		go func() {
 			defer close(stopped)
+			if changed != nil {
+				<-changed // otherwise the consumer may start after its end
+			}
 			s.calls <- struct{}{}
 			defer func() { <-s.calls }()
 			if c != nil {

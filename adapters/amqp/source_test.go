@@ -454,6 +454,58 @@ func TestALaneGoesOnWhileTheBrokerDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// A connection that is lost in a pause left the subscription disconnected until its end, because nothing is read in it.
+func TestASubscriptionIsConnectedInAPause(t *testing.T) {
+	t.Parallel()
+	var changes []redeliver.Change
+	f := newOrderedQueue(t, Config{Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+		if c, ok := e.(redeliver.SubscriptionChanged); ok {
+			changes = append(changes, c.Change)
+		}
+	})}, nil)
+	f.r.disconnected("orders", errFull)
+	f.r.reachable()
+	f.r.reachable()
+	if want := []redeliver.Change{redeliver.ChangeDisconnected, redeliver.ChangeConsuming}; !slices.Equal(changes, want) {
+		t.Errorf("reported %q, want %q", changes, want)
+	}
+}
+
+// postOnly is a lane that runs no posted function.
+type postOnly struct{ driver.Lane[*delivery] }
+
+func (postOnly) Post(func()) bool { return true }
+
+// A shutdown that began right after a change of the window took the channel first. Both then waited for each other.
+func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, nil)
+			s, in := f.source(false)
+			s.lane = postOnly{}
+			s.suspectCtx, s.cancelSuspects = context.WithCancel(t.Context())
+			s.consumer = s.nextConsumer()
+			go s.pass(s.consumer, in)
+			s.consume(0)
+			stopped := s.Stop()
+			synctest.Wait()
+			if n := f.server.cancels.Load(); n != 1 {
+				t.Errorf("%d consumers are cancelled, want 1", n)
+			}
+			close(in)
+			select {
+			case <-stopped:
+			case <-time.After(time.Minute):
+				t.Error("it has not stopped")
+			}
+			_ = f.server.there.Close()
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
 // Settled messages are acked before a suspect runs. Their acks waited for a batch, and the messages came back when
 // the suspect killed the process.
 func TestAcksDoNotWaitForASuspect(t *testing.T) {

@@ -128,7 +128,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	defer r.sub.Watched()()
 	var all sync.WaitGroup
 	all.Go(func() { r.comparePolicies(ctx) })
-	all.Go(func() { r.pause.Run(ctx, nil) })
+	all.Go(func() { r.pause.Run(ctx, r.reachable) })
 	for _, cfg := range r.queues {
 		all.Go(func() { r.keepReading(ctx, e, cfg) })
 	}
@@ -244,6 +244,16 @@ func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 	r.reportedLost = r.reportedLost && !all
 	if all {
 		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+	}
+}
+
+// reachable reports that the broker answers in a pause of the group, in which no queue is read.
+func (r *reader) reachable() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reportedLost && len(r.channels) == 0 {
+		r.reportedLost = false
+		r.sub.EmitChange(redeliver.ChangeConsuming, "when the pause ends", nil)
 	}
 }
 

@@ -103,11 +103,13 @@ func (s *source) consume(window int) {
 		s.consumers++
 		s.consumer = s.nextConsumer()
 	}
-	n, next := s.consumers, s.consumer
+	n, next, changed := s.consumers, s.consumer, make(chan struct{})
+	s.changed = changed
 	go func() {
 		s.calls <- struct{}{}
 		err := s.replaceConsumer(old, next, n, window)
 		<-s.calls
+		close(changed)
 		s.lane.Post(func() { s.consumerReplaced(window, err) })
 	}()
 }

@@ -112,8 +112,8 @@ func (r *reader) consume(ctx context.Context) error {
 	fenced, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.fencingDelay())
 	defer cancel()
 	s.commits.stop(fenced)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // the session was ended while it joined
+	if errors.Is(err, context.Canceled) {
+		return nil // the session ended while it joined
 	}
 	return err
 }

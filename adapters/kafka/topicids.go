@@ -8,11 +8,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// topicIDs are the ids of topics, by name. If a topic is deleted and created again, its id changes, and the group's
-// offsets do not apply to it.
+// topicIDs are the ids of existing topics, by name. If a topic is deleted and created again, its id changes, and the
+// group's offsets do not apply to it. An id is empty before Kafka 2.8, or if Sarama.Version is older.
 type topicIDs map[string]string
 
-// topicIDs asks for the ids of topics. There are none before Kafka 2.8, or if Sarama.Version is older.
+// topicIDs asks for the ids of topics.
 func (a admin) topicIDs(topics ...string) (topicIDs, error) {
 	existing, err := a.topics(topics...)
 	if err != nil {
@@ -20,6 +20,7 @@ func (a admin) topicIDs(topics ...string) (topicIDs, error) {
 	}
 	ids := make(topicIDs, len(existing))
 	for name, t := range existing {
+		ids[name] = ""
 		if t.Uuid != (sarama.Uuid{}) {
 			ids[name] = t.Uuid.String()
 		}
@@ -27,11 +28,11 @@ func (a admin) topicIDs(topics ...string) (topicIDs, error) {
 	return ids, nil
 }
 
-// missing returns a claimed topic that has no id although others have one, or "". Such a topic was deleted after the
-// group assigned it. Without its id the session could not see that the offsets do not apply to the topic that follows.
+// missing returns a claimed topic that does not exist, or "". It was deleted after the group assigned it. Without its id
+// the session could not see that the offsets do not apply to the topic that follows.
 func (ids topicIDs) missing(claims map[string][]int32) string {
 	for topic := range claims {
-		if len(ids) > 0 && ids[topic] == "" {
+		if _, exists := ids[topic]; !exists {
 			return topic
 		}
 	}

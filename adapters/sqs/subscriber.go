@@ -80,7 +80,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 			UntrustedProducers: len(cfg.StateKeys) == 0, Turn: c.turn, Discards: cfg.DLQ.Discard,
 		},
 	}
-	r.pause = engine.PauseLooker{Sub: r.sub, Mark: func(ctx context.Context) (*redeliver.PauseMark, error) { return c.pauseMark(ctx, l.main) }}
+	r.pause = engine.PauseLooker{Sub: r.sub, Mark: r.readPause}
 	return r
 }
 

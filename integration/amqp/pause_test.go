@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/rabbitmq/amqp091-go"
+
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
@@ -111,6 +113,21 @@ func (l *fixture) checkDeliveries(n int) {
 	}
 	l.redial()
 	l.awaitReady(l.queue, n)
+}
+
+// A queue that the broker deletes while nobody consumes it is not paused, because its messages would go with it.
+func TestAQueueThatExpiresIsNotPaused(t *testing.T) {
+	t.Parallel()
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
+		l.cfg.Topology.QueueArgs = amqp091.Table{"x-expires": int32(3_600_000)}
+	})
+	l.declared()
+	if err := l.client.Pause(l.Context(), l.queue, "the bank is closed"); err == nil || !strings.Contains(err.Error(), "x-expires") {
+		l.Errorf("pausing: %v", err)
+	}
+	if mark, err := l.client.Paused(l.Context(), l.queue); mark != nil || err != nil {
+		l.Errorf("paused as %+v, %v", mark, err)
+	}
 }
 
 // Without its marker queue, which only an administrator may create here, nothing is paused, and messages run.

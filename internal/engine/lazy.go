@@ -36,8 +36,12 @@ func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 	}
 }
 
-// Expires prepares for Expire, at some cost when Done is called. It must be called right after Init.
-func (c *Lazy) Expires() { c.expires = true }
+// Expires prepares for Expire, at some cost when Done is called. It must be called before Done. The owner may call End meanwhile.
+func (c *Lazy) Expires() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expires = true
+}
 
 // End cancels the context. A nil cause is context.Canceled.
 func (c *Lazy) End(cause error) {

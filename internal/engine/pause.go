@@ -85,7 +85,7 @@ func (l *PauseLooker) Look(ctx context.Context) {
 	}
 }
 
-// Run looks until ctx ends. It calls paused, which may be nil, each time when the group was paused at the previous look already:
+// Run looks until ctx ends. It calls paused, which may be nil, each time when a look succeeded and the group was paused before it:
 // by then every process of the group knows, and what this one gives back comes to none of them.
 func (l *PauseLooker) Run(ctx context.Context, paused func()) {
 	tick := time.NewTicker(PauseLook)
@@ -97,7 +97,7 @@ func (l *PauseLooker) Run(ctx context.Context, paused func()) {
 			return
 		}
 		previous := l.Sub.Paused()
-		if l.Look(ctx); previous && l.Sub.Paused() && paused != nil {
+		if l.Look(ctx); previous && l.Sub.Paused() && !l.failed && paused != nil {
 			paused()
 		}
 	}

@@ -23,7 +23,8 @@ type DLQConfig struct {
 	// Timeout bounds the requests to one DLQ at a scrape. All DLQs are asked at the same time. Default 5 s.
 	Timeout time.Duration
 	// ReadAges reads at most 100 messages of a DLQ, once a minute, where the broker does not report the age of the oldest
-	// one. Queue.Info().ReadEffect has the cost; a DLQ with MaxReads is not read. Default false.
+	// one. Queue.Info().ReadEffect has the cost. A DLQ with MaxReads is not read, and none on RabbitMQ, where a policy may
+	// set a delivery limit at any time. Default false.
 	ReadAges bool
 }
 
@@ -61,7 +62,7 @@ func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 		return nil, fmt.Errorf("prom: %w", err)
 	}
 	for _, q := range queues {
-		q.ReadAge = cfg.ReadAges
+		q.ReadAge = cfg.ReadAges && cfg.System != "rabbitmq"
 	}
 	all.of = queues
 	return all, nil

@@ -91,8 +91,8 @@ func TestAnAgeIsRead(t *testing.T) {
 		orders := c.Handle("orders", func(*message.Message) error { return errDeclined })
 		q := orders.DeadLetterQueue()
 		scans := 0
-		collect := func(info deadletter.Info, may bool) *prometheus.Registry {
-			all, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{unaged{q, info, &scans}}, ReadAges: may})
+		collect := func(info deadletter.Info, system string, may bool) *prometheus.Registry {
+			all, err := prom.NewDLQs(prom.DLQConfig{System: system, Queues: []deadletter.Queue{unaged{q, info, &scans}}, ReadAges: may})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestAnAgeIsRead(t *testing.T) {
 redeliver_dlq_oldest_age_seconds{dlq="` + q.Info().DLQ + `",group="billing",messaging_system="memory",origin="orders"} ` + seconds + "\n"
 		}
 		const name = "redeliver_dlq_oldest_age_seconds"
-		r := collect(q.Info(), true)
+		r := collect(q.Info(), "memory", true)
 		same(t, r, "", name) // nothing is there to read
 		if scans != 0 {
 			t.Errorf("an empty DLQ was read %d times", scans)
@@ -127,11 +127,14 @@ redeliver_dlq_oldest_age_seconds{dlq="` + q.Info().DLQ + `",group="billing",mess
 		if same(t, r, age("110"), name); scans != 2 {
 			t.Errorf("the DLQ was read %d times in two minutes", scans)
 		}
-		same(t, collect(q.Info(), false), "", name)
+		same(t, collect(q.Info(), "memory", false), "", name)
 		bounded := q.Info()
 		bounded.MaxReads = 10
-		if same(t, collect(bounded, true), "", name); scans != 2 {
+		if same(t, collect(bounded, "memory", true), "", name); scans != 2 {
 			t.Error("a DLQ that may not be read often was read")
+		}
+		if same(t, collect(q.Info(), "rabbitmq", true), "", name); scans != 2 {
+			t.Error("a DLQ was read on RabbitMQ, where a policy may limit the number of reads at any time")
 		}
 	})
 }

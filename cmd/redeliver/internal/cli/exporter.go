@@ -47,9 +47,9 @@ many messages of the origin are not handled yet. These are the metrics that a Go
 exports with observe/prom. The metrics of attempts are those of the service or of "run".
 
 The exporter finds DLQs by their names; on RabbitMQ it needs --management-url for that. Use
---dlq for a DLQ that it cannot find. It consumes and changes nothing. Where the broker does
-not report the age of the oldest dead letter (SQS, RabbitMQ), it reads up to 100 of them
-once a minute, which hides them from others for a moment.`,
+--dlq for a DLQ that it cannot find. It consumes and changes nothing. SQS does not report the
+age of the oldest dead letter, so the exporter reads up to 100 of them once a minute, which
+hides them from others for a moment.`,
 		Example: `  redeliver exporter --broker kafka://localhost:9092
   redeliver exporter --broker sqs://eu-central-1 --listen :8082 --max-dlqs 500`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveExporter(cmd.Context(), f) },
