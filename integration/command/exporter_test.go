@@ -86,7 +86,8 @@ func (s *shop) scrape(url, label string) map[string]float64 {
 	return all
 }
 
-// The exporter reports on each broker what is in the DLQ and how old it is, and what the origin has that nobody reads.
+// The exporter reports on each broker what is in the DLQ, and what the origin has that nobody reads. It reports how old
+// the DLQ is but on RabbitMQ, whose dead letters it does not read.
 func TestExporter(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {
@@ -97,10 +98,10 @@ func TestExporter(t *testing.T) {
 		<-h.posts
 		url := s.exporter()
 		var got map[string]float64
-		awaitEvery(t, time.Second, func() string { return fmt.Sprintf("a dead letter with its age: %v", got) }, func() bool {
+		awaitEvery(t, time.Second, func() string { return fmt.Sprintf("a dead letter: %v", got) }, func() bool {
 			got = s.scrape(url, "kind")
 			_, aged := got["redeliver_dlq_oldest_age_seconds"]
-			return got["redeliver_dlq_messages"] == 1 && aged
+			return got["redeliver_dlq_messages"] == 1 && aged == !strings.HasPrefix(s.url, "amqp")
 		})
 		if got["redeliver_dlq_up"] != 1 {
 			t.Errorf("it reports %v", got)
