@@ -273,7 +273,10 @@ func TestStartIsRefused(t *testing.T) {
 		refused, ok := errors.AsType[*redeliver.ConfigError](err)
 		return ok && len(refused.Problems) == 2
 	}
-	for deadline := time.Now().Add(timeout); !both() && time.Now().Before(deadline); { // the groups form in a moment
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); { // the groups form in a moment
+		if both() {
+			break
+		}
 	}
 	wantProblems(t, err, "Group", "RetryGroup")
 }
