@@ -59,8 +59,8 @@ func TestReceive(t *testing.T) {
 		begun := time.Now()
 		for _, id := range []string{"a", "b", "c"} {
 			b.Publish("documents", message.NewMessage(id, nil))
+			synctest.Wait() // messages of different keys come in any order otherwise
 		}
-		synctest.Wait()
 		first := take(t, r, 2, time.Minute, "a 1", "b 1")
 		<-time.After(20 * time.Second)
 		if err := first[0].Ack(); err != nil {

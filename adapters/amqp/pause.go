@@ -13,8 +13,8 @@ import (
 
 // A subscription is paused while its marker queue, "<queue>.retry.paused", has a message, whose body is the mark. The
 // queue always exists, because a passive declaration of a missing queue is an error in the broker's log. A process
-// counts the messages at each look. It gets the message, and returns it, only when a pause begins or seems to end: while
-// one process has it, the queue looks empty to the others, as it does while it has no leader.
+// counts the messages at each look, and gets the message, and returns it, only when a pause begins. While one process has
+// it, the queue looks empty to the others, as it does while it has no leader.
 const (
 	firstPauseReads  = 2 // of a process that starts
 	maxPauseReads    = 5

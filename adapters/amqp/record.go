@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -73,20 +72,11 @@ func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 }
 
 // message makes the Watermill message for a Router's handler.
-func (r *record) message() (msg *message.Message, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
+func (r *record) message() (*message.Message, error) {
 	if r.unread != nil {
 		return nil, r.unread
 	}
-	msg, err = r.marshaler.Unmarshal(&r.Delivery)
-	if err == nil && msg == nil {
-		err = fmt.Errorf("the marshaler returned no message")
-	}
-	return msg, err
+	return engine.Unmarshal(r.marshaler, &r.Delivery)
 }
 
 // Get implements [redeliver.Headers]. It returns a header as text, or "".

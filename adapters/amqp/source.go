@@ -433,7 +433,7 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	var st redeliver.State
 	codec{s.r.layout}.State(m, &st)
 	st.Policy = s.r.sub.Fingerprint()
-	written := make(confirmation, 1)
+	written := make(driver.Result, 1)
 	s.r.store.Write(ctx, to, m, &st, written)
 	select {
 	case err := <-written:
@@ -444,12 +444,6 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	case <-ctx.Done():
 	}
 }
-
-// confirmation receives the result of a write. It implements driver.Done.
-type confirmation chan error
-
-func (c confirmation) Confirmed(_ string, err error) { c <- err }
-func (confirmation) Unanswered(string, error)        {}
 
 // Begin implements [engine.Gater], for ordered queues and for suspects.
 func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {

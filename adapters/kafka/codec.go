@@ -1,8 +1,6 @@
 package kafka
 
 import (
-	"errors"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -11,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -25,17 +24,8 @@ type codec struct {
 var _ driver.Codec[*sarama.ConsumerMessage] = codec{}
 
 // Message implements [driver.Codec].
-func (c codec) Message(m *driver.Message[*sarama.ConsumerMessage]) (msg *message.Message, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	msg, err = c.marshaler.Unmarshal(m.Record)
-	if err == nil && msg == nil {
-		err = errors.New("the marshaler returned no message")
-	}
-	return msg, err
+func (c codec) Message(m *driver.Message[*sarama.ConsumerMessage]) (*message.Message, error) {
+	return engine.Unmarshal(c.marshaler, m.Record)
 }
 
 // Key implements [driver.Codec].

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -26,10 +27,10 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	results := make([]published, len(messages))
+	results := make([]driver.Result, len(messages))
 	errs := make([]error, len(messages))
 	for i, msg := range messages {
-		results[i] = make(published, 1)
+		results[i] = make(driver.Result, 1)
 		errs[i] = p.start(ctx, topic, msg, results[i])
 	}
 	for i := range messages {
@@ -43,17 +44,8 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return errors.Join(errs...)
 }
 
-// published gets the result of one write. It implements driver.Done.
-type published chan error
-
-// Confirmed implements [driver.Done].
-func (p published) Confirmed(_ string, err error) { p <- err }
-
-// Unanswered implements [driver.Done]. It is never called.
-func (p published) Unanswered(string, error) {}
-
 // start hands one message to the client.
-func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message, done published) error {
+func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message, done driver.Result) error {
 	c := p.client
 	rec, err := c.cfg.Marshaler.Marshal(topic, msg)
 	if err == nil && rec == nil {

@@ -2,9 +2,7 @@ package kafkashare
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -192,17 +190,8 @@ type codec struct {
 var _ driver.Codec[*kgo.Record] = codec{}
 
 // Message implements [driver.Codec].
-func (c codec) Message(m *driver.Message[*kgo.Record]) (msg *message.Message, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	msg, err = c.marshaler.Unmarshal(m.Record)
-	if err == nil && msg == nil {
-		err = errors.New("the marshaler returned no message")
-	}
-	return msg, err
+func (c codec) Message(m *driver.Message[*kgo.Record]) (*message.Message, error) {
+	return engine.Unmarshal(c.marshaler, m.Record)
 }
 
 // Key implements [driver.Codec].

@@ -2,8 +2,6 @@ package sqs
 
 import (
 	"context"
-	"errors"
-	"runtime/debug"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -20,17 +18,8 @@ type codec struct{}
 var _ driver.Codec[*delivery] = codec{}
 
 // Message implements [driver.Codec].
-func (codec) Message(m *driver.Message[*delivery]) (msg *message.Message, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	msg, err = m.Record.marshaler.Unmarshal(&m.Record.native)
-	if err == nil && msg == nil {
-		err = errors.New("the marshaler returned no message")
-	}
-	return msg, err
+func (codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
+	return engine.Unmarshal(m.Record.marshaler, &m.Record.native)
 }
 
 // Key implements [driver.Codec].

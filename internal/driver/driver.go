@@ -150,6 +150,15 @@ type Done interface {
 	Unanswered(where string, err error)
 }
 
+// Result receives the result of one Write. It implements Done. Make it with room for one.
+type Result chan error
+
+// Confirmed implements [Done].
+func (r Result) Confirmed(_ string, err error) { r <- err }
+
+// Unanswered implements [Done].
+func (Result) Unanswered(string, error) {}
+
 // Store writes messages. Any goroutine calls it, many at a time.
 type Store[R any] interface {
 	// Write writes a copy of m, with st as its state, to a place, and calls done.Confirmed exactly once. It tries once; the

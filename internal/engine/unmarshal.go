@@ -1,0 +1,29 @@
+package engine
+
+import (
+	"errors"
+	"runtime/debug"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Unmarshaler makes messages of records of a broker's client. The user may have written it.
+type Unmarshaler[R any] interface {
+	Unmarshal(rec R) (*message.Message, error)
+}
+
+// Unmarshal makes the message of a record. A panic is an error, and so is a missing message.
+func Unmarshal[R any](m Unmarshaler[R], rec R) (msg *message.Message, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	msg, err = m.Unmarshal(rec)
+	if err == nil && msg == nil {
+		err = errors.New("the marshaler returned no message")
+	}
+	return msg, err
+}
