@@ -276,7 +276,7 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 		}
 		s, ok := settings[t.name]
 		if !t.exists && cfg.NoProvisioning {
-			ps.Add("topic "+t.name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with %d partitions, %d replicas and %s", t.partitions, t.replicas, settingsText(t.settings)))
+			ps.Add("topic "+t.name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %s", t.partitions, t.replicas, settingsText(t.settings)))
 		}
 		if !ok {
 			continue
