@@ -85,7 +85,7 @@ need() {
     want libc6-dev "the race detector" test -e /usr/include/stdlib.h
     ;;
   kafka) ! natively REDELIVER_TEST_KAFKA || want_jars kafka brokers/kafka/pom.xml ;;
-  kafkas) for version in 3.9.1 4.0.0 4.1.0; do want_jars "kafka-$version" brokers/kafka/pom.xml $version; done ;;
+  kafkas) for version in 3.0.2 3.9.1 4.0.0 4.1.0; do want_jars "kafka-$version" brokers/kafka/pom.xml $version; done ;;
   sqs) ! natively REDELIVER_TEST_SQS || want_jars elasticmq brokers/elasticmq/pom.xml ;;
   rocketmq) [[ ${REDELIVER_TEST_ROCKETMQ-} ]] || want_jars rocketmq brokers/rocketmq/pom.xml ;;
   rabbitmq) ! natively REDELIVER_TEST_RABBITMQ || want_rabbitmq 3 bookworm ;;

@@ -20,7 +20,7 @@ const (
 const kafkaVersion = "4.3.0"
 
 // OlderKafkas are the other versions on which make prove runs the conformance kit, the oldest first.
-var OlderKafkas = []string{"3.9.1", "4.0.0", "4.1.0"}
+var OlderKafkas = []string{"3.0.2", "3.9.1", "4.0.0", "4.1.0"}
 
 // KafkaOptions configures a Kafka. The zero value is one node with the settings of kafka_settings.go.
 type KafkaOptions struct {

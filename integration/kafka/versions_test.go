@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// The conformance kit runs on older versions too, one after another. docs/reference/guarantees.md names them.
+// The conformance kit runs on older versions too, one after another. docs/evidence/proofs.md names them.
 func TestConformanceOnOlderKafkas(t *testing.T) {
 	for _, version := range brokers.OlderKafkas {
 		t.Run(version, func(t *testing.T) {
