@@ -167,7 +167,7 @@ func (m *testHarness) deadLetters(t testing.TB, origin, _ string) (deadletter.Qu
 	return keyedQueue{q}, func() { l.dead.Store(true) }
 }
 
-// keyedQueue shows the keys that the kit knows.
+// keyedQueue shows messages with the keys of the kit.
 type keyedQueue struct{ deadletter.Queue }
 
 func (k keyedQueue) Unwrap() deadletter.Queue { return k.Queue }
