@@ -71,7 +71,7 @@ func TestConsumeBatch(t *testing.T) {
 				}
 				l.update(func() { l.runs[m.MessageId] = append(l.runs[m.MessageId], run{attempt: m.State().Attempt()}) })
 				if !answers[m.MessageId].answer(m) {
-					t.Errorf("%s: the answer does not count as it should", m.MessageId)
+					t.Errorf("%s: the answer does not count as expected", m.MessageId)
 				}
 			}
 			return nil
@@ -96,6 +96,6 @@ func TestConsumeBatch(t *testing.T) {
 		}
 	}
 	if largest < 2 {
-		t.Errorf("no batch had more than %d", largest)
+		t.Errorf("no batch had more than %d messages", largest)
 	}
 }
