@@ -34,6 +34,8 @@ type Decision struct {
 	Delay time.Duration
 	// Pause is how long the handler asks that no message of the subscription begins. See the function Pause.
 	Pause time.Duration
+	// MessageAtFault is that of the error's Class.
+	MessageAtFault bool
 	// State is the message's state after the answer, for its headers.
 	State State
 }
@@ -83,6 +85,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 		return
 	}
 	class := p.classify(s, err)
+	d.MessageAtFault = class.MessageAtFault
 	if class.Kind == KindPostpone {
 		if pause, ok := as[*PauseError](err); ok && pause != nil && pause.Duration > 0 {
 			d.Pause = min(pause.Duration, MaxPause)

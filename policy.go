@@ -88,6 +88,10 @@ type Class struct {
 	// Backoff and MaxRetries replace the policy's for this error if they are not zero.
 	Backoff    Backoff
 	MaxRetries int
+	// MessageAtFault says that the message is the cause of the error, not a dependency of the handler. Such a failure is no sign of
+	// an [Outage]. It counts as an attempt even in one, and does not throttle the handlers (MinInFlight). Set it for all errors but
+	// those of a dependency to limit outages to these.
+	MessageAtFault bool
 }
 
 // Kind is the kind of a failure.

@@ -52,7 +52,8 @@ type Config struct {
 // Queue is a DLQ that the console shows.
 type Queue struct {
 	// Queue is the DLQ as an adapter opens it. If it is also a [Waiter], the console shows waiting messages. If it is
-	// also a [Commander], an operator may release and cancel them. Required.
+	// also a [Commander], an operator may release and cancel them. If it is a [Pauser], an operator may pause its group.
+	// Required.
 	deadletter.Queue
 	// Cluster is the name of the broker, if there are several of a kind. Default: the kind, such as "kafka".
 	Cluster string
@@ -82,6 +83,18 @@ type Commander interface {
 	Commands(ctx context.Context) ([]deadletter.Command, error)
 	// Withdraw withdraws a command. Effects that the command has had until then remain.
 	Withdraw(ctx context.Context, id string) error
+}
+
+// Pauser is a DLQ whose group can be paused until somebody resumes it, like kafka.Waiting. The group's consumers follow
+// within about 10 s.
+type Pauser interface {
+	// Pause pauses the group. The reason, which names the console's user, is shown to others.
+	Pause(ctx context.Context, reason string) error
+	// Resume ends a pause. It does nothing if there is none.
+	Resume(ctx context.Context) error
+	// Paused returns by whom, when and why the group was paused, or nil. The console calls it at every sixth refresh with a
+	// timeout of 15 s.
+	Paused(ctx context.Context) (*redeliver.PauseMark, error)
 }
 
 func (c Config) withDefaults() Config {

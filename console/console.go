@@ -103,6 +103,9 @@ func (c *Console) routes() http.Handler {
 		"GET /waiting":     c.waitingForm,
 		"POST /waiting":    c.command,
 		"POST /withdraw":   c.withdraw,
+		"GET /pause":       c.pauseForm,
+		"POST /pause":      c.pauseGroup,
+		"POST /resume":     c.resumeGroup,
 		"GET /edit":        c.editForm,
 		"POST /edit":       c.edit,
 	}

@@ -106,6 +106,8 @@ var notes = map[string]string{
 	"starting":  "The task is starting. Reload in a moment.",
 	"cancelled": "The task is being cancelled.",
 	"given":     "The command was sent. The consumers read it within a second or two.",
+	"halted":    "The group is paused. Its consumers follow within about 10 seconds.",
+	"goes on":   "The group is resumed. Its consumers follow within about 10 seconds.",
 	"withdrawn": "The command was withdrawn. Its earlier effects stay.",
 }
 

@@ -37,6 +37,9 @@ type snapshot struct {
 	Waiting      []Level
 	HasWaiting   bool
 	WaitingError string
+	// Paused is the mark of a paused group, or nil. PausedError is the error of the last request.
+	Paused      *redeliver.PauseMark
+	PausedError string
 	// Oldest is when the oldest message was written, or zero. It is set if the broker reports it without a read.
 	Oldest time.Time
 	// Retention is the retention if the broker reports it, 0 for none.
@@ -90,6 +93,7 @@ type pollState struct {
 	read  time.Time
 
 	waitingCounted time.Time // last request for waiting messages
+	pausedRead     time.Time // last request for the mark of a paused group
 	retentionRead  time.Time // last request for the retention
 	history        countHistory
 }
@@ -106,6 +110,7 @@ func (svc *service) refreshQueue(q *openQueue, slot chan struct{}, r *pollState)
 		s.Growth = r.history.add(s.Counted, s.Count)
 		svc.readAge(ctx, q, &s, r)
 		svc.countWaiting(ctx, q, &s, r)
+		svc.readPaused(ctx, q, &s, r)
 	}
 	if err == nil && (q.causesRequested.Load() && !time.Now().Before(r.due) || !q.readCosts && r.isDue(s.Count, svc.cfg.Refresh)) {
 		svc.storeSnapshot(q, &s, nil) // show the counts first, because the read may take a while
@@ -136,7 +141,7 @@ func (svc *service) storeSnapshot(q *openQueue, s *snapshot, err error) {
 		s.Since = time.Now()
 	}
 	q.mu.Lock()
-	changed := q.last.Count != s.Count || q.last.ReadError != s.ReadError || q.last.WaitingError != s.WaitingError || !q.last.Read.Equal(s.Read)
+	changed := q.last.Count != s.Count || q.last.ReadError != s.ReadError || q.last.WaitingError != s.WaitingError || (q.last.Paused == nil) != (s.Paused == nil) || !q.last.Read.Equal(s.Read)
 	q.last = *s
 	q.mu.Unlock()
 	if changed {
@@ -181,6 +186,25 @@ func (svc *service) countWaiting(ctx context.Context, q *openQueue, s *snapshot,
 	s.Waiting, s.HasWaiting, s.WaitingError = levels, err == nil, ""
 	if err != nil {
 		s.Waiting, s.WaitingError = nil, redeliver.Redact(err.Error())
+	}
+}
+
+// readPaused reads periodically whether the group is paused. A failure is not an error of the DLQ.
+func (svc *service) readPaused(ctx context.Context, q *openQueue, s *snapshot, r *pollState) {
+	p, ok := q.q.(Pauser)
+	if !ok || !q.pauseChanged.Swap(false) && time.Since(r.pausedRead) < pollsPerFullRead*svc.cfg.Refresh {
+		return
+	}
+	r.pausedRead = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, maxReadTime)
+	defer cancel()
+	mark, err := p.Paused(ctx)
+	if svc.ctx.Err() != nil {
+		return
+	}
+	s.Paused, s.PausedError = mark, ""
+	if err != nil {
+		s.PausedError = redeliver.Redact(err.Error())
 	}
 }
 

@@ -19,7 +19,7 @@ const (
 	Viewer Role = iota + 1
 	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
 	Reader
-	// Operator may replay, edit, quarantine and purge messages, and release and cancel waiting messages.
+	// Operator may replay, edit, quarantine and purge messages, release and cancel waiting messages, and pause the group.
 	Operator
 )
 
@@ -158,6 +158,9 @@ const (
 	Release       Action = "release"
 	CancelWaiting Action = "cancel waiting"
 	Withdraw      Action = "withdraw"
+	// PauseGroup and ResumeGroup pause and resume the group whose messages the DLQ has.
+	PauseGroup  Action = "pause group"
+	ResumeGroup Action = "resume group"
 )
 
 // minRole returns the lowest role that may perform an action.

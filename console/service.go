@@ -41,6 +41,7 @@ type openQueue struct {
 	readCosts       bool   // reading changes something
 	wakeup          chan struct{}
 	causesRequested atomic.Bool // the causes of a costly DLQ were requested
+	pauseChanged    atomic.Bool // the group was paused or resumed from here
 
 	mu   sync.Mutex
 	last snapshot
@@ -235,6 +236,7 @@ type overview struct {
 	Info         deadletter.Info
 	ReadCosts    bool
 	Commands     bool // the consumers accept commands about waiting messages
+	Pausable     bool // the group can be paused
 	snapshot
 }
 
@@ -249,8 +251,15 @@ func (svc *service) overviewOf(who Actor, q *openQueue) overview {
 	}
 	s.ReadError = svc.redactErrorText(who, q.info, nil, s.ReadError)
 	s.WaitingError = svc.redactErrorText(who, q.info, nil, s.WaitingError)
+	if s.Paused != nil {
+		mark := *s.Paused
+		mark.Reason = svc.redactErrorText(who, q.info, nil, mark.Reason)
+		s.Paused = &mark
+	}
+	s.PausedError = svc.redactErrorText(who, q.info, nil, s.PausedError)
 	_, commands := q.q.(Commander)
-	return overview{Key: q.key, Cluster: q.cluster, Info: q.info, ReadCosts: q.readCosts, Commands: commands, snapshot: s}
+	_, pausable := q.q.(Pauser)
+	return overview{Key: q.key, Cluster: q.cluster, Info: q.info, ReadCosts: q.readCosts, Commands: commands, Pausable: pausable, snapshot: s}
 }
 
 // overviews returns every DLQ with its last known state. It sends no request to a broker.

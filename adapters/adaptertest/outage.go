@@ -13,6 +13,7 @@ func outages() []test {
 	return []test{
 		{name: "AnOutageDeadLettersNothing", body: outage},
 		{name: "AnOutageDoesNotDelayClose", needs: "KeepsAttempts", body: outageAndClose},
+		{name: "AFailureOfTheMessageIsNoSignOfAnOutage", body: messagesAtFault},
 		{name: "AHandlerPausesItsSubscription", body: handlerPauses},
 	}
 }
@@ -119,6 +120,23 @@ func outageAndClose(b *fixture) {
 		b.Errorf("dead-lettered %v", dead)
 	}
 	b.checkOneFailure()
+}
+
+// messagesAtFault: messages of many keys fail with the same error, but Classify says that they are to blame.
+func messagesAtFault(b *fixture) {
+	msgs, ids := numberedMessages(20)
+	p := outagePolicy()
+	p.MaxRetries = 1
+	p.Classify = func(error) redeliver.Class { return redeliver.Class{MessageAtFault: true} }
+	b.start(Config{Policy: p, MaxInFlight: 10}, func(*attempt) error { return errHandler })
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	if changes := b.outageChanges(); len(changes) > 0 {
+		b.Errorf("reported %q", changes)
+	}
+	for _, m := range b.dead(len(ids)) {
+		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 2)
+	}
 }
 
 // handlerPauses: nothing begins in the pause, it counts no attempt, and all messages run after it.

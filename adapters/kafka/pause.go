@@ -15,21 +15,34 @@ const pauseKey = "pause"
 // that starts later, too. The reason is shown to others. A second Pause replaces it. The group must have subscribed to
 // the topic before. The first command to a group creates its control topic.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
-	mark := engine.NewPauseMark(reason)
-	return c.writePause(ctx, topic, stateEntry{pauseKey, []byte(mark.String())})
-}
-
-// Resume ends a pause. It does nothing if there is none.
-func (c *Client) Resume(ctx context.Context, topic string) error {
-	return c.writePause(ctx, topic, tombstoneOf(pauseKey))
-}
-
-func (c *Client) writePause(ctx context.Context, topic string, e stateEntry) error {
 	w, err := c.Waiting(ctx, WaitingConfig{Topic: topic})
 	if err != nil {
 		return err
 	}
 	defer w.Close()
+	return w.Pause(ctx, reason)
+}
+
+// Resume ends a pause. It does nothing if there is none.
+func (c *Client) Resume(ctx context.Context, topic string) error {
+	w, err := c.Waiting(ctx, WaitingConfig{Topic: topic})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	return w.Resume(ctx)
+}
+
+// Pause is [Client.Pause] for the group of w.
+func (w *Waiting) Pause(ctx context.Context, reason string) error {
+	mark := engine.NewPauseMark(reason)
+	return w.writePause(ctx, stateEntry{pauseKey, []byte(mark.String())})
+}
+
+// Resume is [Client.Resume] for the group of w.
+func (w *Waiting) Resume(ctx context.Context) error { return w.writePause(ctx, tombstoneOf(pauseKey)) }
+
+func (w *Waiting) writePause(ctx context.Context, e stateEntry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.createControlLocked(); err != nil {
@@ -38,12 +51,21 @@ func (c *Client) writePause(ctx context.Context, topic string, e stateEntry) err
 	if err := w.checkControl(); err != nil {
 		return err
 	}
-	return c.writeEntries(ctx, w.control.topic, e)
+	return w.c.writeEntries(ctx, w.control.topic, e)
 }
 
 // Paused returns by whom, when and why a topic was paused for the client's group, or nil.
 func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
-	control := c.cfg.Names.control(topic, c.cfg.Group)
+	return c.paused(ctx, topic, c.cfg.Group)
+}
+
+// Paused is [Client.Paused] for the group of w.
+func (w *Waiting) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
+	return w.c.paused(ctx, w.topic, w.group)
+}
+
+func (c *Client) paused(ctx context.Context, topic, group string) (*redeliver.PauseMark, error) {
+	control := c.cfg.Names.control(topic, group)
 	existing, err := c.admin.topics(control)
 	if err != nil || existing[control] == nil {
 		return nil, err

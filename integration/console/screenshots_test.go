@@ -72,6 +72,7 @@ func TestScreenshots(t *testing.T) {
 	visit("dlq", s.page("dlq", ""), headed(s.dlq))
 	visit("trouble", refunds.page2(s, "dlq"), says("The broker does not answer"))
 	visit("waiting", refunds.page2(s, "waiting"), headed("Waiting for"))
+	visit("pause", refunds.page2(s, "pause"), headed("Pause"))
 	visit("messages", s.page("messages", "&type=*bank.Error&order=newest&size=8"), headed("Messages"))
 	visit("message", s.page("message", "&at=0/0"), headed("o-0"))
 	visit("search", s.url+"search?q=limit+of+23", says("messages found"))

@@ -46,7 +46,7 @@ type flaky struct {
 	silent atomic.Bool
 }
 
-// waiting is a DLQ for whose group some messages wait, with commands about them.
+// waiting is a DLQ whose group is paused and for which some messages wait, with commands about them.
 type waiting struct{ *flaky }
 
 func (waiting) Waiting(context.Context) ([]console.Level, error) {
@@ -64,6 +64,14 @@ func (waiting) Commands(context.Context) ([]deadletter.Command, error) {
 		ID: "7f3a", Kind: deadletter.ReleaseWaiting, Who: "ann@ops", Why: "the bank is back, INC-1207",
 		Created: time.Now().Add(-2 * time.Minute), Expires: time.Now().Add(24 * time.Hour), Filter: deadletter.WaitingFilter{Levels: []string{"2h"}},
 	}}, nil
+}
+
+func (waiting) Pause(context.Context, string) error { return errSilent }
+
+func (waiting) Resume(context.Context) error { return errSilent }
+
+func (waiting) Paused(context.Context) (*redeliver.PauseMark, error) {
+	return &redeliver.PauseMark{By: "ann@ops", At: time.Now().Add(-2 * time.Minute), Reason: "the bank is closed, INC-1207"}, nil
 }
 
 var errSilent = errors.New("dial tcp 10.0.0.7:9092: connect: connection refused")

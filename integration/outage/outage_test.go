@@ -50,7 +50,7 @@ func TestTrial(t *testing.T) {
 	if err := p.write(&text); err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{"| lost, handled twice, handled and dead-lettered | 0, 0, 0 |", "](outage-run-kafka.svg)", "This is a trial"} {
+	for _, want := range []string{"| lost, handled twice, handled and dead | 0, 0, 0 |", "](outage-run-kafka.svg)", "This is a trial"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, text.String())
 		}

@@ -49,6 +49,9 @@ const (
 
 // signalOf is the signal of a decision about a failure. A fault of the message itself gives none.
 func signalOf(dec *redeliver.Decision, cause error) signal {
+	if dec.MessageAtFault {
+		return signalNone
+	}
 	if dec.Action != redeliver.DeadLetter {
 		return signalFailure
 	}
@@ -89,6 +92,9 @@ func causeOf(s *redeliver.State) uint64 {
 // isSparable reports whether an outage turns the decision into a postponement: the dependency may have caused the failure, and the
 // message has met no limit in time.
 func isSparable(d *redeliver.Decision) bool {
+	if d.MessageAtFault {
+		return false
+	}
 	switch d.Action {
 	case redeliver.RetryNow, redeliver.RetryLater:
 		return true

@@ -35,6 +35,9 @@ func TestIsSparable(t *testing.T) {
 			t.Errorf("%s: %t", reason, isSparable(&d))
 		}
 	}
+	if isSparable(&redeliver.Decision{Action: redeliver.RetryLater, MessageAtFault: true}) {
+		t.Error("a message at fault is spared")
+	}
 	for action, want := range map[redeliver.Action]bool{redeliver.RetryNow: true, redeliver.RetryLater: true, redeliver.Commit: false, redeliver.Postponed: false} {
 		if d := (redeliver.Decision{Action: action}); isSparable(&d) != want {
 			t.Errorf("%s: %t", action, isSparable(&d))

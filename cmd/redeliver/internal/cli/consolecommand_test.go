@@ -3,6 +3,7 @@ package cli_test
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 )
 
@@ -33,5 +34,27 @@ func TestConsoleCancelsWaitingMessages(t *testing.T) {
 		t.Errorf("taking it back is %d: %s", status, page)
 	}
 	k.waiting("list", "--commands").want(t, 0, "there are no commands")
+	s.end()
+}
+
+// The console pauses and resumes the group of a DLQ, as the command does.
+func TestConsolePausesTheGroup(t *testing.T) {
+	t.Parallel()
+	k := newStand(t)
+	k.fill()
+	k.park()
+	s := serve(t, nil, "--broker", k.url)
+	s.until("dlq?dlq="+dlq, "Pause group…")
+	form := url.Values{"dlq": {dlq}, "why": {"the bank is closed"}, "confirm": {dlq}}
+	if status, _, page := s.ask(form, "pause"); status != http.StatusOK || !strings.Contains(page, "The group is paused") {
+		t.Fatalf("pausing is %d: %s", status, page)
+	}
+	s.until("", "group paused")
+	if status, _, page := s.ask(form, "resume"); status != http.StatusOK || strings.Contains(page, "The group is paused") {
+		t.Errorf("resuming is %d: %s", status, page)
+	}
+	if row := k.run("resume", "--topic", "orders", "--group", "billing", "-o", "json").want(t, 0).object(t); row["paused"] != false {
+		t.Errorf("the command reports %v", row)
+	}
 	s.end()
 }

@@ -251,7 +251,7 @@ func (s *sources) find(ctx context.Context, one *source) error {
 
 // show adds a DLQ that was opened. sources.close closes it.
 func (s *sources) show(ctx context.Context, one *source, q deadletter.Queue) {
-	with, err := one.b.withLevels(ctx, q)
+	with, err := one.b.withGroup(ctx, q)
 	if err != nil {
 		s.silent = append(s.silent, fmt.Sprintf("%s/%s: %v", one.name, q.Info().DLQ, err))
 	}

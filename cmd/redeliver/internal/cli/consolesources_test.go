@@ -76,17 +76,19 @@ func TestRabbitMQReportsNoWaitingMessagesWithoutItsManagementAPI(t *testing.T) {
 	b := listing("orders").b
 	b.kind = brokerurl.RabbitMQ
 	b.waiting = func(context.Context, subject) (*waiting, error) {
-		asked++
-		return &waiting{levels: func(context.Context) ([]deadletter.WaitingLevel, error) { return nil, nil }}, nil
+		return &waiting{levels: func(context.Context) ([]deadletter.WaitingLevel, error) {
+			asked++
+			return nil, nil
+		}}, nil
 	}
 	list := b.queues
 	b.queues = nil
-	q, err := b.withLevels(t.Context(), named{})
+	q, err := b.withGroup(t.Context(), named{})
 	if _, tells := q.(console.Waiter); tells || err == nil || !strings.Contains(err.Error(), "--management-url") || asked > 0 {
 		t.Errorf("it reports %v, and was asked %d times: %v", tells, asked, err)
 	}
 	b.queues = list
-	q, err = b.withLevels(t.Context(), named{})
+	q, err = b.withGroup(t.Context(), named{})
 	if _, tells := q.(console.Waiter); !tells || err != nil {
 		t.Errorf("with it, it reports %v: %v", tells, err)
 	}

@@ -12,38 +12,43 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// levelled is a DLQ that also counts the waiting messages of its group.
-type levelled struct {
+// pausable is a DLQ whose group can be paused. It closes the group's waiting messages with itself.
+type pausable struct {
 	deadletter.Queue
+	console.Pauser
 	waits *waiting
 }
 
-// withLevels adds the waiting messages, if the broker reports them.
-func (b *broker) withLevels(ctx context.Context, q deadletter.Queue) (deadletter.Queue, error) {
+// levelled also counts the waiting messages of the group.
+type levelled struct{ *pausable }
+
+// commanded also sends commands about waiting messages to the group's consumers.
+type commanded struct {
+	*levelled
+	console.Commander
+}
+
+// withGroup adds what the broker reports of the DLQ's group, and what can be asked of it. After an error it adds what works.
+func (b *broker) withGroup(ctx context.Context, q deadletter.Queue) (deadletter.Queue, error) {
 	if b.waiting == nil {
 		return q, nil
-	}
-	if b.kind == brokerurl.RabbitMQ && b.queues == nil { // only our default policy's levels would be counted
-		return q, errors.New("its delay queues cannot be listed without --management-url")
 	}
 	w, err := b.waiting(ctx, subject{topic: q.Info().Origin, group: q.Info().Group})
 	if err != nil {
 		return q, err
 	}
-	if _, err := w.levels(ctx); err != nil { // report a missing right now, and not at each refresh
-		return q, errors.Join(err, w.end())
+	p := &pausable{q, w.pauser, w}
+	if b.kind == brokerurl.RabbitMQ && b.queues == nil { // only our default policy's levels would be counted
+		return p, errors.New("its delay queues cannot be listed without --management-url")
 	}
-	l := &levelled{q, w}
+	if _, err := w.levels(ctx); err != nil { // report a missing right now, and not at each refresh
+		return p, err
+	}
+	l := &levelled{p}
 	if w.commands != nil {
 		return &commanded{l, w.commands}, nil
 	}
 	return l, nil
-}
-
-// commanded is a DLQ whose group's consumers accept commands about waiting messages.
-type commanded struct {
-	*levelled
-	console.Commander
 }
 
 // Waiting implements [console.Waiter].
@@ -71,7 +76,7 @@ func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
 }
 
 // Close implements [deadletter.Queue].
-func (l *levelled) Close() error { return errors.Join(l.waits.end(), l.Queue.Close()) }
+func (p *pausable) Close() error { return errors.Join(p.waits.end(), p.Queue.Close()) }
 
 // end closes the connections of w.
 func (w *waiting) end() error {

@@ -55,7 +55,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &waiting{levels: w.Levels, commands: w, close: w.Close}, nil
+			return &waiting{levels: w.Levels, commands: w, pauser: w, close: w.Close}, nil
 		},
 		close: c.Close,
 	}, nil

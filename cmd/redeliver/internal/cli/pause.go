@@ -17,6 +17,20 @@ type pauser interface {
 	Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error)
 }
 
+// queuePauser pauses the only reader of a queue. It implements console.Pauser.
+type queuePauser struct {
+	pauser
+	queue string
+}
+
+func (p queuePauser) Pause(ctx context.Context, reason string) error {
+	return p.pauser.Pause(ctx, p.queue, reason)
+}
+func (p queuePauser) Resume(ctx context.Context) error { return p.pauser.Resume(ctx, p.queue) }
+func (p queuePauser) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
+	return p.pauser.Paused(ctx, p.queue)
+}
+
 // pauseRow is a subscription that was paused or resumed.
 type pauseRow struct {
 	Broker string    `json:"broker"`

@@ -42,7 +42,10 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 			return planOnRabbitMQ(p, u.VHost), nil
 		},
 		waiting: func(_ context.Context, of subject) (*waiting, error) {
-			w := &waiting{levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, of.topic) }}
+			w := &waiting{
+				levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, of.topic) },
+				pauser: queuePauser{c, of.topic},
+			}
 			w.release = func(ctx context.Context, levels []time.Duration) (int64, error) {
 				return c.Release(ctx, amqp.ReleaseConfig{Topic: of.topic, Levels: levels})
 			}

@@ -47,6 +47,7 @@ func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		waiting: func(_ context.Context, s subject) (*waiting, error) {
 			return &waiting{
 				levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) { return c.Waiting(ctx, s.topic) },
+				pauser: queuePauser{c, s.topic},
 				notes:  []string{"SQS estimates the delayed messages. It counts messages that wait by a visibility timeout, such as all of a FIFO queue, as in flight"},
 			}, nil
 		},

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/console"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 )
@@ -21,6 +22,8 @@ type waiting struct {
 	// release moves the waiting messages of the given levels, or of all levels if none are given, to the retry queue.
 	// It is nil if the consumers do this by command, or it is not supported.
 	release func(ctx context.Context, levels []time.Duration) (int64, error)
+	// pauser pauses the group.
+	pauser console.Pauser
 	// notes describe what the broker does not report.
 	notes []string
 	close func() error

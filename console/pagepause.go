@@ -1,0 +1,84 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+var errNotPausable = invalidInput("this group cannot be paused here: that works only with a queue that is a console.Pauser")
+
+// pauseForm shows the form that pauses the group of a DLQ.
+func (c *Console) pauseForm(w http.ResponseWriter, r *http.Request) error {
+	key, who := r.URL.Query().Get("dlq"), actorOf(r)
+	if err := c.svc.requireRight(who, key, PauseGroup); err != nil {
+		return err
+	}
+	o, err := c.svc.openOverview(who, key)
+	if err != nil {
+		return err
+	}
+	if !o.Pausable {
+		return errNotPausable
+	}
+	c.show(w, r, http.StatusOK, "pause", layout{Title: "Pause " + o.Info.Group, Nav: "dlq", Page: o})
+	return nil
+}
+
+// pauseGroup handles the form of pauseForm.
+func (c *Console) pauseGroup(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	why, err := readWhy(r.PostForm)
+	if err != nil {
+		return err
+	}
+	key := r.PostForm.Get("dlq")
+	if err := c.checkConfirmation(r, key, "the group goes on"); err != nil {
+		return err
+	}
+	if err := c.svc.setPaused(r.Context(), actorOf(r), key, &Record{Action: PauseGroup, Why: why}); err != nil {
+		return err
+	}
+	redirect(w, address("dlq", key, nil, "note", "halted"))
+	return nil
+}
+
+func (c *Console) resumeGroup(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	key := r.PostForm.Get("dlq")
+	if err := c.svc.setPaused(r.Context(), actorOf(r), key, &Record{Action: ResumeGroup}); err != nil {
+		return err
+	}
+	redirect(w, address("dlq", key, nil, "note", "goes on"))
+	return nil
+}
+
+// setPaused pauses or resumes the group of a DLQ, as rec.Action says, and records it.
+func (svc *service) setPaused(ctx context.Context, who Actor, key string, rec *Record) error {
+	q, err := svc.openFor(&who, key, *rec)
+	if err != nil {
+		return err
+	}
+	err = errNotPausable
+	if p, ok := q.q.(Pauser); ok {
+		ctx, cancel := context.WithTimeout(ctx, maxReadTime)
+		defer cancel()
+		if rec.Action == PauseGroup {
+			err = p.Pause(ctx, historyName(who)+": "+rec.Why)
+		} else {
+			err = p.Resume(ctx)
+		}
+		if mark, errRead := p.Paused(ctx); errRead == nil { // for the page that follows; the next refresh reads it again
+			q.mu.Lock()
+			q.last.Paused = mark
+			q.mu.Unlock()
+		}
+		q.pauseChanged.Store(true)
+		q.wake()
+	}
+	return errors.Join(err, svc.recordResult(who, q, *rec, nil, err))
+}
