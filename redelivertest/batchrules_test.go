@@ -10,12 +10,12 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// The rules of precedence are the table of adapters/adaptertest/batchtable.md, to which docs/reference/batching.md links.
+// The rules of precedence are the table of internal/adaptertest/batchtable.md, to which docs/reference/batching.md links.
 func TestBatchPrecedence(t *testing.T) {
 	for _, row := range adaptertest.BatchRows(t) {
 		t.Run(row.Calls+" and "+row.Returns, func(t *testing.T) { precedence(t, row) })

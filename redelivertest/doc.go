@@ -42,6 +42,6 @@
 // counts a crash, and after Policy.MaxCrashes crashes it goes to the DLQ, crashed. After a kill, the messages that ran
 // then run one at a time. The DLQ is a topic, "<topic>.<group>.dlq", which another group may read.
 //
-// It passes the conformance kit, adapters/adaptertest, with all its features, in bubbles and in real time. It has no
+// It passes the conformance kit, internal/adaptertest, with all its features, in bubbles and in real time. It has no
 // partitions, rebalances, connections and limits. The adapters' tests cover those on real brokers.
 package redelivertest

@@ -17,8 +17,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // The contract of a deadletter.Queue runs in virtual time, where leases expire at once.

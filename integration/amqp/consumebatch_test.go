@@ -8,9 +8,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // consumeBatch opens a service that handles batches in the client's own form.

@@ -18,9 +18,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // features are the features of RabbitMQ.

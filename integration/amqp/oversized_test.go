@@ -14,10 +14,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // maxMessage is the lowered size limit of the broker in these tests.

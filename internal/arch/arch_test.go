@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	// Any Watermill Pub/Sub: it imports no broker client.
 	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
-	"adapters/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
+	"internal/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"redelivertest": {module, module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
@@ -69,7 +69,7 @@ var allowed = map[string][]string{
 	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/scram",
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/credentials"},
 	// A harness, for tests of two modules: it may have the adapter's client and an independent one.
-	"internal/kafkatest": {module, module + "/adapters/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",
+	"internal/kafkatest": {module, module + "/internal/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// A queue in memory, for tests of several packages.
 	"internal/engine/enginetest": {module, module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message"},

@@ -20,7 +20,7 @@ func TestAUserBuildsOneClientAndNoCommandLine(t *testing.T) {
 	const sarama, amqp, aws, redis, prom, otel = "github.com/IBM/sarama", "github.com/rabbitmq", "github.com/aws", "github.com/redis", "github.com/prometheus", "go.opentelemetry.io"
 	clients := []string{sarama, amqp, aws, redis, prom, otel, "github.com/twmb/franz-go"}
 	for part, client := range map[string]string{
-		".": "", "delayqueue": "", "middleware": "", "deadletter": "", "redelivertest": "", "adapters/pubsub": "", "adapters/adaptertest": "",
+		".": "", "delayqueue": "", "middleware": "", "deadletter": "", "redelivertest": "", "adapters/pubsub": "", "internal/adaptertest": "",
 		"adapters/kafka": sarama, "adapters/amqp": amqp, "adapters/sqs": aws, "middleware/redisdedup": redis, "observe/prom": prom, "observe/otel": otel,
 		"simulate": "", "observe/hook": "",
 	} {

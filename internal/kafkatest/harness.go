@@ -21,8 +21,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
