@@ -12,8 +12,8 @@ import (
 // Backoff says how long the delayed retries of a message wait. Implementations must be safe for concurrent use and should return
 // the same result for the same arguments.
 type Backoff interface {
-	// Delay is the wait before delayed retry n, counted from 0. draw, in [0, 1), is the message's share of the jitter. ok is
-	// false when there is no such retry: the message is exhausted.
+	// Delay returns the wait before delayed retry n, counted from 0. draw, in [0, 1), is the message's share of the
+	// jitter. ok is false when there is no such retry: the message is exhausted.
 	Delay(n int, draw float64) (d time.Duration, ok bool)
 }
 
@@ -21,8 +21,8 @@ type Backoff interface {
 // them. For other backoffs they are 1s 5s 30s 2m 10m 1h.
 type DelayLister interface {
 	Backoff
-	// Delays returns the waits of the first n retries without jitter, fewer when the backoff ends before, and the maximum
-	// jitter of one.
+	// Delays returns the waits of the first n retries without jitter, or fewer if the backoff ends earlier, and the
+	// maximum jitter of one wait.
 	Delays(n int) (delays []time.Duration, jitter time.Duration)
 }
 
@@ -40,7 +40,7 @@ const (
 type ExponentialBackoff struct {
 	// Base is the first delay and the width of the jitter. Default 1 s.
 	Base time.Duration
-	// Max bounds the delay before the jitter is added. Default 60 s, or Base where that is longer.
+	// Max bounds the delay before the jitter is added. Default 60 s, or Base if that is longer.
 	Max time.Duration
 }
 
@@ -101,8 +101,8 @@ func (b ExponentialBackoff) check(ps *Problems, field string) {
 	}
 }
 
-// StepsBackoff waits a listed delay before each retry, and repeats the last one when the list is over. See [Steps], [Fixed],
-// [RocketMQ].
+// StepsBackoff waits a listed delay before each retry, and repeats the last delay at the end of the list. See [Steps],
+// [Fixed], [RocketMQ].
 type StepsBackoff struct {
 	steps   []time.Duration
 	planned int // the default of MaxRetries; 0 for none
@@ -164,7 +164,7 @@ func (b StepsBackoff) check(ps *Problems, field string) {
 	}
 }
 
-// checkDelay refuses a planned delay that no level can be made of.
+// checkDelay refuses a planned delay that cannot be a level.
 func checkDelay(ps *Problems, field string, d time.Duration) {
 	switch {
 	case d < time.Millisecond:
@@ -174,13 +174,13 @@ func checkDelay(ps *Problems, field string, d time.Duration) {
 	}
 }
 
-// backOffAdapter is cenkalti/backoff/v4 as a Backoff.
+// backOffAdapter adapts a policy of cenkalti/backoff/v4.
 type backOffAdapter struct{ fresh func() backoff.BackOff }
 
 // FromBackOff uses a policy of cenkalti/backoff/v4. fresh returns a new one for every decision, and the n-th delay is the result of
-// its n-th NextBackOff; backoff.Stop means that the message is exhausted. A BackOff with a randomisation draws anew at every
-// decision, so duplicates of a message may wait differently. MaxElapsedTime counts from the call of fresh and so only refuses a
-// delay that is longer: set it to 0 and use Policy.MaxAge.
+// its n-th NextBackOff; backoff.Stop means that the message is exhausted. A BackOff with a randomisation draws again at
+// every decision, so duplicates of a message may wait differently. MaxElapsedTime counts from the call of fresh, so it
+// only refuses delays that are longer: set it to 0 and use Policy.MaxAge.
 func FromBackOff(fresh func() backoff.BackOff) Backoff { return backOffAdapter{fresh} }
 
 // Delay implements [Backoff].
@@ -201,7 +201,8 @@ func (b backOffAdapter) check(ps *Problems, field string) {
 	}
 }
 
-// draw is the message's random number in [0, 1) for an attempt. It is a hash, so that every copy of the message has the same.
+// draw returns the message's random number in [0, 1) for an attempt. It is a hash, so that every copy of the message
+// has the same number.
 func draw(id string, attempt int) float64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))

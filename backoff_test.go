@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// total is the sum of the waits of the first n retries, without jitter.
+// total returns the sum of the waits of the first n retries, without jitter.
 func total(t *testing.T, b redeliver.Backoff, n int) time.Duration {
 	t.Helper()
 	var sum time.Duration
@@ -92,7 +92,7 @@ func TestExponentialDoublesToItsBound(t *testing.T) {
 		"base only, longer than 60 s": {redeliver.ExponentialBackoff{Base: time.Hour}, map[int]time.Duration{0: time.Hour, 1: time.Hour, 64: time.Hour}},
 		"max only":                    {redeliver.ExponentialBackoff{Max: 3 * time.Second}, map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 2: 3 * time.Second}},
 		"max below base":              {redeliver.ExponentialBackoff{Base: time.Hour, Max: time.Second}, map[int]time.Duration{0: time.Second, 9: time.Second}},
-		"half a max that is odd":      {redeliver.ExponentialBackoff{Base: 2, Max: 5}, map[int]time.Duration{0: 2, 1: 4, 2: 5}}, // used to be 5 at once
+		"an odd Max":                  {redeliver.ExponentialBackoff{Base: 2, Max: 5}, map[int]time.Duration{0: 2, 1: 4, 2: 5}}, // was once 5 at once
 		"huge":                        {redeliver.ExponentialBackoff{Base: 100 * 365 * day, Max: math.MaxInt64}, map[int]time.Duration{1: 200 * 365 * day, 2: math.MaxInt64, 64: math.MaxInt64, 1000: math.MaxInt64}},
 		"the hugest":                  {redeliver.ExponentialBackoff{Base: math.MaxInt64}, map[int]time.Duration{0: math.MaxInt64, 64: math.MaxInt64}},
 	} {
@@ -104,7 +104,7 @@ func TestExponentialDoublesToItsBound(t *testing.T) {
 	}
 }
 
-// A sum that overflows once was a negative wait, and so an immediate retry.
+// A sum that overflowed was once a negative wait, and so an immediate retry.
 func TestExponentialJitterDoesNotOverflow(t *testing.T) {
 	for _, b := range []redeliver.ExponentialBackoff{{Base: math.MaxInt64}, {Base: math.MaxInt64 / 2, Max: math.MaxInt64}, {Base: time.Hour, Max: math.MaxInt64}} {
 		for _, n := range []int{0, 1, 64, 1000} {
@@ -142,7 +142,7 @@ func TestExponentialFollowsItsFormula(t *testing.T) {
 func TestStepsRepeatTheLast(t *testing.T) {
 	delays := []time.Duration{time.Second, 5 * time.Second, 30 * time.Second}
 	b := redeliver.Steps(delays...)
-	delays[0] = time.Hour // the caller's slice is the caller's
+	delays[0] = time.Hour // the caller may change its slice
 	for n, want := range map[int]time.Duration{-1: time.Second, 0: time.Second, 1: 5 * time.Second, 2: 30 * time.Second, 3: 30 * time.Second, 1000: 30 * time.Second} {
 		wantDelay(t, b, n, want)
 		if d, _ := b.Delay(n, 0.99); d != want {
@@ -176,7 +176,7 @@ func TestListedDelaysAreTheDelays(t *testing.T) {
 		for n, d := range delays {
 			wantDelay(t, row.b, n, d)
 		}
-		for _, n := range []int{0, -1} { // -1 used to panic
+		for _, n := range []int{0, -1} { // -1 once panicked
 			if d, _ := row.b.Delays(n); len(d) != 0 {
 				t.Errorf("%s: %d delays for %d retries", name, len(d), n)
 			}
@@ -217,7 +217,7 @@ func TestFromBackOffUsesTheNthDelay(t *testing.T) {
 		check(t, p.Decide(redeliver.State{Attempts: 1}, errBoom, now), later(3*time.Second, 2))
 		check(t, p.Decide(redeliver.State{Attempts: 2}, errBoom, now), dead(redeliver.ReasonExhausted, 3))
 	})
-	t.Run("a randomised one keeps to its bounds", func(t *testing.T) {
+	t.Run("a randomised backoff stays within its bounds", func(t *testing.T) {
 		b := redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewExponentialBackOff() })
 		for n := range 20 {
 			if d, ok := b.Delay(n, 0); !ok || d < 250*time.Millisecond || d > 90*time.Second {

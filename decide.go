@@ -27,12 +27,12 @@ func (a Action) String() string {
 	return names[a]
 }
 
-// Decision is what a policy says about one answer of a handler.
+// Decision is a policy's decision about one answer of a handler.
 type Decision struct {
 	Action Action
 	// Delay is the wait until State.Due.
 	Delay time.Duration
-	// Pause is for how long the handler asks that nothing else of the subscription begins. See the function Pause.
+	// Pause is how long the handler asks that no message of the subscription begins. See the function Pause.
 	Pause time.Duration
 	// MessageAtFault is that of the error's Class.
 	MessageAtFault bool
@@ -41,8 +41,9 @@ type Decision struct {
 }
 
 // Decide decides about a message after an attempt. s is the state under which the attempt ran, err the handler's answer, now the
-// time of the answer. It is a pure function of its arguments and the policy's functions. It does not panic: where Classify panics,
-// the failure is an ordinary one, and where the backoff panics, the wait is a minute. State.Error says so.
+// time of the answer. It is a pure function of its arguments and the policy's functions. It does not panic: if Classify
+// panics, the failure is an ordinary one, and if the backoff panics, the wait is a minute. State.Error then names the
+// panic.
 //
 // The rules, first match wins:
 //
@@ -77,7 +78,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 
 	if end := finalReason(err); end != "" {
 		s.PostponedSince = time.Time{}
-		if end == ReasonExpired && was != "" { // no handler failed: keep the failure that it waited for
+		if end == ReasonExpired && was != "" { // no handler failed: keep the earlier failure
 			s.Error, s.ErrorType = safeText(func() string { return s.Error + "; the failure was: " + was }), wasType
 		}
 		d.deadLetter(end)
@@ -124,7 +125,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	p.wait(d, RetryLater, wait, now)
 }
 
-// finalReason is the reason of a failure that is no attempt and has no retry; "" for other failures.
+// finalReason returns the reason of a failure that is not an attempt and has no retry, or "" for other failures.
 func finalReason(err error) Reason {
 	switch {
 	case is(err, ErrInvalid):
@@ -140,7 +141,7 @@ func finalReason(err error) Reason {
 	}
 }
 
-// classify returns the class of err, with the policy's backoff and retries where the class has none.
+// classify returns the class of err, with the policy's backoff and retries if the class has none.
 func (p *Policy) classify(s *State, err error) Class {
 	var c Class
 	if p.Classify != nil {
@@ -187,7 +188,7 @@ func (c Class) delay(s *State, n int) (d time.Duration, ok bool) {
 	return c.Backoff.Delay(n, draw(s.ID, s.Attempts))
 }
 
-// notePanic says in the state's error that a function of the policy panicked.
+// notePanic adds to the state's error that a function of the policy panicked.
 func (s *State) notePanic(function string, r any) {
 	s.Error = safeText(func() string { return fmt.Sprintf("Policy.%s panicked: %v; %s", function, r, s.Error) })
 }
@@ -211,7 +212,7 @@ func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 	p.wait(d, Postponed, min(wait, left), now)
 }
 
-// wait plans the next attempt after wait, or dead-letters a message for which that is too late or too long.
+// wait plans the next attempt after wait, or dead-letters the message if that is too late or too long.
 func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.Time) {
 	wait = max(0, wait)
 	if wait > MaxWait {
@@ -235,7 +236,8 @@ func (p *Policy) inTime(d *Decision, t time.Time) bool {
 	return false
 }
 
-// deadLetterAtLimit dead-letters a message that met a limit. Its error names the limit and then the failure that led there.
+// deadLetterAtLimit dead-letters a message that has reached a limit. Its error names the limit and then the latest
+// failure.
 func (d *Decision) deadLetterAtLimit(r Reason, limit string) {
 	s := &d.State
 	if s.Error != "" {
@@ -252,7 +254,7 @@ func (d *Decision) deadLetter(r Reason) {
 	}
 }
 
-// permanentReason is the reason of a message for which a retry is useless.
+// permanentReason returns the reason for a message for which a retry is useless.
 func permanentReason(err error) Reason {
 	if is(err, ErrRejected) {
 		return ReasonRejected
@@ -260,7 +262,7 @@ func permanentReason(err error) Reason {
 	return ReasonPermanent
 }
 
-// exhaustedReason is the reason of a message whose retries ran out with err.
+// exhaustedReason returns the reason for a message whose retries ran out with err.
 func exhaustedReason(err error) Reason {
 	switch {
 	case is(err, ErrTimeout):
@@ -281,7 +283,8 @@ func retryDelay(err error) (time.Duration, bool) {
 	return after.After, true
 }
 
-// RejectUnschedulable changes a decision whose wait is longer than the broker can hold to DeadLetter; err names the bound.
+// RejectUnschedulable changes a decision whose wait is longer than the broker can hold to DeadLetter. err names the
+// bound.
 func (p *Policy) RejectUnschedulable(d *Decision, err error) {
 	s := &d.State
 	s.ErrorType, s.Due, d.Delay = errorType(err), time.Time{}, 0

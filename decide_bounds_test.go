@@ -34,9 +34,9 @@ func TestDecideCountsAttempts(t *testing.T) {
 		"attempt 1000":                   {many, 999, errBoom, later(10_000*s, 1000)},
 		"attempt 2000":                   {many, 1999, errBoom, later(20_000*s, 2000)},
 		"attempt 2001":                   {many, 2000, errBoom, dead(redeliver.ReasonExhausted, 2001)},
-		"negative count in the state":    {plain, -7, errBoom, later(10*s, 1)}, // used to get seven attempts more
+		"negative count in the state":    {plain, -7, errBoom, later(10*s, 1)}, // once got seven attempts more
 		"most negative count":            {plain, math.MinInt, errBoom, later(10*s, 1)},
-		"largest count":                  {plain, math.MaxInt, errBoom, dead(redeliver.ReasonExhausted, limits.MaxAttempts+1)}, // used to overflow and live
+		"largest count":                  {plain, math.MaxInt, errBoom, dead(redeliver.ReasonExhausted, limits.MaxAttempts+1)}, // once overflowed and was retried
 		"negative count, no retries":     {none, -7, errBoom, dead(redeliver.ReasonExhausted, 1)},
 		"no retries":                     {none, 0, errBoom, dead(redeliver.ReasonExhausted, 1)},
 		"no retries, a time named":       {none, 0, redeliver.RetryAfter(errBoom, s), dead(redeliver.ReasonExhausted, 1)},
@@ -58,10 +58,10 @@ func TestDecideCountsAttempts(t *testing.T) {
 		"immediate tries only":             {steps(redeliver.Policy{MaxRetries: 2, Immediate: 2}), 2, errBoom, dead(redeliver.ReasonExhausted, 3)},
 		"never more immediate than all":    {steps(redeliver.Policy{MaxRetries: 1, Immediate: 5}), 1, errBoom, dead(redeliver.ReasonExhausted, 2)},
 
-		"panic is a reason at the end":   {plain, 3, &redeliver.PanicError{Value: 1}, dead(redeliver.ReasonPanic, 4)},
-		"timeout is a reason at the end": {plain, 3, fmt.Errorf("x: %w", &redeliver.TimeoutError{After: s}), dead(redeliver.ReasonTimeout, 4)},
-		"panic when the backoff ends":    {redeliver.Policy{Backoff: ended{}}, 0, &redeliver.PanicError{Value: 1}, dead(redeliver.ReasonPanic, 1)},
-		"a postponed one is not spent":   {plain, 3, redeliver.Postpone(errBoom), aside(40*s, 3)},
+		"panic is a reason at the end":       {plain, 3, &redeliver.PanicError{Value: 1}, dead(redeliver.ReasonPanic, 4)},
+		"timeout is a reason at the end":     {plain, 3, fmt.Errorf("x: %w", &redeliver.TimeoutError{After: s}), dead(redeliver.ReasonTimeout, 4)},
+		"panic when the backoff ends":        {redeliver.Policy{Backoff: ended{}}, 0, &redeliver.PanicError{Value: 1}, dead(redeliver.ReasonPanic, 1)},
+		"a postponed attempt does not count": {plain, 3, redeliver.Postpone(errBoom), aside(40*s, 3)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			check(t, row.policy.Decide(redeliver.State{Attempts: row.behind}, row.err, now), row.want)
@@ -69,8 +69,8 @@ func TestDecideCountsAttempts(t *testing.T) {
 	}
 }
 
-// MaxAge counts from the timestamp in the origin, else from the first failure. A message whose retry would exceed it is dead-lettered
-// now.
+// MaxAge counts from the timestamp in the origin, or otherwise from the first failure. A message whose retry would
+// exceed it is dead-lettered now.
 func TestDecideKeepsMaxAge(t *testing.T) {
 	hourOld := redeliver.State{Source: redeliver.Source{Timestamp: now.Add(-time.Hour)}}
 	failed := redeliver.State{Attempts: 1, FirstFailed: now.Add(-time.Hour)}
@@ -78,7 +78,7 @@ func TestDecideKeepsMaxAge(t *testing.T) {
 	age := func(d time.Duration) redeliver.Policy {
 		return redeliver.Policy{MaxAge: d, Backoff: redeliver.Fixed(10 * time.Second)}
 	}
-	soon := time.Hour + 11*time.Second // leaves room for one wait of 10 s
+	soon := time.Hour + 11*time.Second // leaves time for one wait of 10 s
 	for name, row := range map[string]struct {
 		policy redeliver.Policy
 		state  redeliver.State
@@ -99,7 +99,7 @@ func TestDecideKeepsMaxAge(t *testing.T) {
 		"a postponed message ages":               {age(time.Minute), hourOld, redeliver.Postpone(errBoom), dead(redeliver.ReasonExpired, 0)},
 		"exhausted comes first":                  {age(time.Minute), redeliver.State{Attempts: 3, FirstFailed: now.Add(-time.Hour)}, errBoom, dead(redeliver.ReasonExhausted, 4)},
 		"unschedulable comes first":              {age(time.Minute), hourOld, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), dead(redeliver.ReasonUnschedulable, 1)},
-		"an immediate try passes it, too":        {redeliver.Policy{MaxAge: time.Minute, Immediate: 1}, hourOld, errBoom, dead(redeliver.ReasonExpired, 1)}, // used to run again
+		"an immediate retry passes it, too":      {redeliver.Policy{MaxAge: time.Minute, Immediate: 1}, hourOld, errBoom, dead(redeliver.ReasonExpired, 1)}, // once ran again
 		"the message's own end":                  {age(0), redeliver.State{Expires: now.Add(9 * time.Second)}, errBoom, dead(redeliver.ReasonExpired, 1)},
 		"before the message's own end":           {age(0), redeliver.State{Expires: now.Add(11 * time.Second)}, errBoom, later(10*time.Second, 1)},
 		"the earlier of both ends":               {age(time.Minute), redeliver.State{Expires: now.Add(time.Hour), Source: hourOld.Source}, errBoom, dead(redeliver.ReasonExpired, 1)},
@@ -138,15 +138,15 @@ func TestDecideBoundsPostponing(t *testing.T) {
 		state  redeliver.State
 		want   want
 	}{
-		"the first time":                     {hourly, redeliver.State{}, aside(time.Hour, 0)},
-		"after 22 h":                         {hourly, since(22 * time.Hour), aside(time.Hour, 1)},
-		"after 23 h, ends with the bound":    {hourly, since(23 * time.Hour), aside(time.Hour, 1)},
-		"after 23.5 h, is cut to the bound":  {hourly, since(23*time.Hour + 30*time.Minute), aside(30*time.Minute, 1)},
-		"after 24 h":                         {hourly, since(24 * time.Hour), dead(redeliver.ReasonExpired, 1)},
-		"after 25 h":                         {hourly, since(25 * time.Hour), dead(redeliver.ReasonExpired, 1)},
-		"a backoff of days is not a burial":  {redeliver.Policy{Backoff: redeliver.Fixed(72 * time.Hour)}, redeliver.State{}, aside(24*time.Hour, 0)},
-		"a backoff that ended waits 1 s":     {redeliver.Policy{Backoff: ended{}}, redeliver.State{}, aside(time.Second, 0)},
-		"a backoff of nothing does not spin": {redeliver.Policy{Backoff: redeliver.Fixed(0)}, redeliver.State{}, aside(time.Second, 0)},
+		"the first time":                         {hourly, redeliver.State{}, aside(time.Hour, 0)},
+		"after 22 h":                             {hourly, since(22 * time.Hour), aside(time.Hour, 1)},
+		"after 23 h, ends with the bound":        {hourly, since(23 * time.Hour), aside(time.Hour, 1)},
+		"after 23.5 h, is cut to the bound":      {hourly, since(23*time.Hour + 30*time.Minute), aside(30*time.Minute, 1)},
+		"after 24 h":                             {hourly, since(24 * time.Hour), dead(redeliver.ReasonExpired, 1)},
+		"after 25 h":                             {hourly, since(25 * time.Hour), dead(redeliver.ReasonExpired, 1)},
+		"a backoff of days does not dead-letter": {redeliver.Policy{Backoff: redeliver.Fixed(72 * time.Hour)}, redeliver.State{}, aside(24*time.Hour, 0)},
+		"a backoff that ended waits 1 s":         {redeliver.Policy{Backoff: ended{}}, redeliver.State{}, aside(time.Second, 0)},
+		"a backoff without a wait does not spin": {redeliver.Policy{Backoff: redeliver.Fixed(0)}, redeliver.State{}, aside(time.Second, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := row.policy.Decide(row.state, errBreakerOpen, now)
@@ -179,8 +179,8 @@ func TestUnschedulableDeadLettersARetry(t *testing.T) {
 	}
 }
 
-// The DLQ shows which limit a message met, and the failure that led there. It once showed only the failure, and "expired" could mean
-// any of three limits.
+// The DLQ shows which limit a message has reached, and the latest failure. It once showed only the failure, and
+// "expired" could mean any of three limits.
 func TestDecideNamesTheLimit(t *testing.T) {
 	fixed := redeliver.Fixed(10 * time.Second)
 	retry := "a retry at " + stamp(limits.CeilMilli(now.Add(10*time.Second))) // a due time is rounded up

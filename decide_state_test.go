@@ -79,7 +79,7 @@ func TestDecideIsPureAndBounded(t *testing.T) {
 		kept := s
 		d, twin := p.Decide(s, err, now), p.Decide(s, err, now)
 		if !reflect.DeepEqual(d, twin) {
-			t.Fatalf("a duplicate decides otherwise:\n%+v\n%+v", d, twin)
+			t.Fatalf("the decision about a duplicate differs:\n%+v\n%+v", d, twin)
 		}
 		if !reflect.DeepEqual(s, kept) {
 			t.Fatalf("the caller's state was changed to %+v", s)
@@ -144,14 +144,15 @@ func (n *nilTyped) Error() string                         { return n.cause.Error
 func (n *nilTyped) Unwrap() error                         { return n.cause }
 func (panickingIs) Error() string                         { return "has an Is that panics" }
 func (panickingIs) Is(error) bool                         { panic("Is") }
-func panics() string                                      { panic("no text for you") }
+func panics() string                                      { panic("no text") }
 func tenMegabytes() string                                { return strings.Repeat("é", 5<<20) }
 func classifies(error) redeliver.Class                    { panic("Classify") }
 func (explodes) Delay(int, float64) (time.Duration, bool) { panic("Delay") }
 
 type explodes struct{}
 
-// No error or function of a user may end the message or the process. All of these once panicked or kept megabytes.
+// No error or function of a user may dead-letter the message or end the process. All of these once panicked or kept
+// megabytes in memory.
 func TestDecideSurvivesHostileErrors(t *testing.T) {
 	wrapped := func(err error) error { return fmt.Errorf("x: %w", err) }
 	for name, row := range map[string]struct {

@@ -19,7 +19,7 @@ var errBoom = errors.New("boom")
 // errBreakerOpen has the text of sony/gobreaker's error. integration/breaker compares it with the real one.
 var errBreakerOpen = errors.New("circuit breaker is open")
 
-// texted is an error of another type than that of errors.New.
+// texted is an error whose type is not that of errors.New.
 type texted string
 
 func (t texted) Error() string { return string(t) }
@@ -31,7 +31,7 @@ func (tenSeconds) Delay(n int, _ float64) (time.Duration, bool) {
 	return time.Duration(n+1) * 10 * time.Second, true
 }
 
-// ended is a backoff that has no delay at all.
+// ended is a backoff without any delay.
 type ended struct{}
 
 func (ended) Delay(int, float64) (time.Duration, bool) { return 0, false }
@@ -80,8 +80,8 @@ func check(t *testing.T, d redeliver.Decision, w want) {
 	}
 }
 
-// Each answer has a decision, and of two answers in one error one wins. All rows are a first attempt under a policy with three retries
-// after 10 s, 20 s and 30 s.
+// Each answer has a decision. If an error contains two answers, one of them counts. All rows are a first attempt under
+// a policy with three retries after 10 s, 20 s and 30 s.
 func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 	wrap := func(err error) error { return fmt.Errorf("second: %w", fmt.Errorf("first: %w", err)) }
 	permanent, after := redeliver.Permanent(errBoom), redeliver.RetryAfter(errBoom, time.Minute)
@@ -154,7 +154,7 @@ func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 
 // Classify counts after the handler's answer and before everything else.
 func TestDecideAsksClassify(t *testing.T) {
-	const attempt3 = 2 // attempts behind a message that fails its third
+	const attempt3 = 2 // attempts before the third failure
 	kind := func(k redeliver.Kind) redeliver.Class { return redeliver.Class{Kind: k} }
 	for name, row := range map[string]struct {
 		class  redeliver.Class
@@ -162,16 +162,16 @@ func TestDecideAsksClassify(t *testing.T) {
 		behind int
 		want   want
 	}{
-		"says nothing":                        {redeliver.Class{}, errBoom, 0, later(10*time.Second, 1)},
-		"permanent":                           {kind(redeliver.KindPermanent), errBoom, 0, dead(redeliver.ReasonPermanent, 1)},
-		"postpone":                            {kind(redeliver.KindPostpone), errBoom, 0, aside(10*time.Second, 0)},
-		"an unknown kind is a retry":          {kind(200), errBoom, 0, later(10*time.Second, 1)},
-		"permanent, but the handler waits":    {kind(redeliver.KindPermanent), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
-		"permanent, but the handler postpone": {kind(redeliver.KindPermanent), redeliver.Postpone(errBoom), 0, aside(10*time.Second, 0)},
-		"postpone, but the handler gave up":   {kind(redeliver.KindPostpone), redeliver.Permanent(errBoom), 0, dead(redeliver.ReasonPermanent, 1)},
-		"postpone, but the handler waits":     {kind(redeliver.KindPostpone), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
-		"permanent beats an open breaker":     {kind(redeliver.KindPermanent), errBreakerOpen, 0, dead(redeliver.ReasonPermanent, 1)},
-		"does not rescue an invalid message":  {kind(redeliver.KindPostpone), redeliver.ErrInvalid, 0, dead(redeliver.ReasonInvalidated, 0)},
+		"says nothing":               {redeliver.Class{}, errBoom, 0, later(10*time.Second, 1)},
+		"permanent":                  {kind(redeliver.KindPermanent), errBoom, 0, dead(redeliver.ReasonPermanent, 1)},
+		"postpone":                   {kind(redeliver.KindPostpone), errBoom, 0, aside(10*time.Second, 0)},
+		"an unknown kind is a retry": {kind(200), errBoom, 0, later(10*time.Second, 1)},
+		"permanent, but the handler asks for a wait":      {kind(redeliver.KindPermanent), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
+		"permanent, but the handler postpones":            {kind(redeliver.KindPermanent), redeliver.Postpone(errBoom), 0, aside(10*time.Second, 0)},
+		"postpone, but the handler says permanent":        {kind(redeliver.KindPostpone), redeliver.Permanent(errBoom), 0, dead(redeliver.ReasonPermanent, 1)},
+		"postpone, but the handler asks for a wait":       {kind(redeliver.KindPostpone), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
+		"permanent takes precedence over an open breaker": {kind(redeliver.KindPermanent), errBreakerOpen, 0, dead(redeliver.ReasonPermanent, 1)},
+		"an invalid message is not classified":            {kind(redeliver.KindPostpone), redeliver.ErrInvalid, 0, dead(redeliver.ReasonInvalidated, 0)},
 
 		"own backoff":                         {redeliver.Class{Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, later(time.Hour, 1)},
 		"own backoff for a postpone":          {redeliver.Class{Kind: redeliver.KindPostpone, Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, aside(time.Hour, 0)},
@@ -191,7 +191,7 @@ func TestDecideAsksClassify(t *testing.T) {
 			p := redeliver.Policy{Backoff: tenSeconds{}, Classify: func(err error) redeliver.Class { asked = err; return row.class }}
 			check(t, p.Decide(redeliver.State{Attempts: row.behind}, row.err, now), row.want)
 			if !errors.Is(row.err, redeliver.ErrInvalid) && !errors.Is(asked, row.err) {
-				t.Errorf("Classify was shown %v, want the handler's own error", asked)
+				t.Errorf("Classify got %v, want the handler's own error", asked)
 			}
 		})
 	}
@@ -201,7 +201,7 @@ func TestActionsHaveNames(t *testing.T) {
 	for a, want := range map[redeliver.Action]string{
 		redeliver.Commit: "commit", redeliver.RetryNow: "retry now", redeliver.RetryLater: "retry later",
 		redeliver.Postponed: "postpone", redeliver.DeadLetter: "dead-letter",
-		redeliver.DeadLetter + 1: "action 5", 77: "action 77", // used to panic, index out of range
+		redeliver.DeadLetter + 1: "action 5", 77: "action 77", // once panicked, index out of range
 	} {
 		if got := a.String(); got != want {
 			t.Errorf("Action(%d) is %q, want %q", a, got, want)

@@ -10,8 +10,9 @@
 // The packages adapters/... connect to one broker each. Package middleware wraps Watermill
 // handlers. Package deadletter works inside a dead-letter queue.
 //
-// The package does no I/O and starts no goroutine. Everything in it is safe for concurrent use. A decision depends only on the state,
-// the error and the time, so the decision about a duplicate is that about the first copy, and a simulation is repeatable.
+// The package does no I/O and starts no goroutine. Everything in it is safe for concurrent use. A decision depends only
+// on the state, the error and the time, so a duplicate gets the same decision as the first copy, and a simulation is
+// repeatable.
 //
 // The other exported names are for adapters: headers ([ParseHeaders], [State.Headers],
 // [Header], [Finding], [HeaderNames]), the decision ([Policy.Decide], [Decision]), and

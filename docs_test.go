@@ -56,7 +56,7 @@ func TestConfigFieldsNameTheirDefault(t *testing.T) {
 					}
 					seen++
 					if !strings.Contains(text, "Default") && !strings.Contains(text, "Required") {
-						t.Errorf("%s: %s.%s says neither Default nor Required", name, spec.Name.Name, id.Name)
+						t.Errorf("%s: %s.%s has neither Default nor Required", name, spec.Name.Name, id.Name)
 					}
 				}
 			}
@@ -64,12 +64,12 @@ func TestConfigFieldsNameTheirDefault(t *testing.T) {
 		})
 	}
 	if seen < 11 {
-		t.Errorf("saw %d fields: this test does not look at the right structs", seen)
+		t.Errorf("read only %d fields", seen)
 	}
 }
 
-// Nothing decides by the text of an error. The text names the operation, not that it failed.
-func TestNothingDecidesByTheTextOfAnError(t *testing.T) {
+// No code compares the text of an error. The text names the operation, not that it failed.
+func TestNoErrorTextIsCompared(t *testing.T) {
 	files := sources(t)
 	for name := range files {
 		src, err := os.ReadFile(name)
@@ -115,7 +115,8 @@ var (
 	compared = regexp.MustCompile(`^\| (Cloudflare|RocketMQ) \|`)
 )
 
-// Every link to a proof leads to a test, or to a promise of the conformance kit, and every row of a comparison has one.
+// Every link to a proof leads to a test, or to a promise of the conformance kit, and every row of a comparison has a
+// link.
 func TestProofsLinkToTests(t *testing.T) {
 	pages, err := filepath.Glob("docs/*/*.md")
 	if err != nil {
@@ -152,7 +153,7 @@ func TestProofsLinkToTests(t *testing.T) {
 		}
 	}
 	if links < 80 || rows < 30 {
-		t.Errorf("%d links and %d rows: this test does not read them", links, rows)
+		t.Errorf("read only %d links and %d rows", links, rows)
 	}
 }
 

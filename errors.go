@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Sentinels for errors.Is. Where there is a typed error, too, errors.As finds the details.
+// Sentinels for errors.Is. If there is also a typed error, errors.As finds the details.
 var (
 	// ErrPermanent marks an error that no retry can fix. See [permanentError].
 	ErrPermanent = errors.New("permanent error")
@@ -41,8 +41,8 @@ var (
 // permanentError wraps the error of a handler for which a retry is useless.
 type permanentError struct{ Err error }
 
-// Permanent says that no retry can fix err: the message goes to the DLQ now. Permanent(nil) is nil. It may be wrapped with %w or
-// joined.
+// Permanent returns an error which says that no retry can fix err: the message goes to the DLQ now. Permanent(nil) is
+// nil. It may be wrapped with %w or joined.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -61,7 +61,7 @@ func (e *permanentError) Unwrap() error {
 	return e.Err
 }
 
-// RejectedError is why a handler rejected its message.
+// RejectedError is the reason why a handler rejected its message.
 type RejectedError struct{ Why string }
 
 // Reject refuses a message: it goes to the DLQ now, as after [Permanent], with the reason rejected and why as its error. It may be
@@ -140,9 +140,9 @@ type PauseError struct {
 
 // Pause puts the message aside, as [Postpone] does, and pauses its subscription in this process: no message begins for d, neither
 // a first delivery nor a retry. Then one message at a time runs as a probe. All run again after the first probe whose handler does
-// not ask for another pause. Of several pauses the one that ends last counts. Attempts that have begun go on, and so do batches that
-// have begun to gather and suspects, which run alone. A d above [MaxPause] is cut to that. With a d of 0 or less, Pause is Postpone.
-// Pause(nil, d) is nil.
+// not ask for another pause. Of several pauses the one that ends last counts. Attempts that have begun continue. So do
+// batches that have begun to gather, and suspects, which run alone. A d above [MaxPause] is cut to that. With a d of 0
+// or less, Pause is Postpone. Pause(nil, d) is nil.
 func Pause(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -190,8 +190,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// TimeoutError is the failure of an attempt whose handler was still running when its Timeout was over. The handler's goroutine goes
-// on, and its answer is ignored.
+// TimeoutError is the failure of an attempt whose handler was still running when its Timeout was over. The handler's
+// goroutine continues, and its answer is ignored.
 type TimeoutError struct{ After time.Duration }
 
 func (e *TimeoutError) Error() string {
@@ -202,7 +202,7 @@ func (e *TimeoutError) Error() string {
 }
 func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 
-// InvalidError is why Policy.Invalid refused a message.
+// InvalidError is the reason why Policy.Invalid refused a message.
 type InvalidError struct{ Err error }
 
 func (e *InvalidError) Error() string        { return textOf(e.Unwrap(), ErrInvalid) }
@@ -216,7 +216,7 @@ func (e *InvalidError) Unwrap() error {
 	return e.Err
 }
 
-// CrashedError is how often the process died while it ran this message alone.
+// CrashedError says how often the process died while it ran this message alone.
 type CrashedError struct{ Crashes int }
 
 func (e *CrashedError) Error() string {
@@ -226,7 +226,7 @@ func (e *CrashedError) Error() string {
 // Is makes errors.Is(err, ErrCrashed) true.
 func (e *CrashedError) Is(target error) bool { return target == ErrCrashed }
 
-// UndecodableError is why the bytes of a record are no message.
+// UndecodableError is the reason why a record cannot be decoded.
 type UndecodableError struct{ Err error }
 
 func (e *UndecodableError) Error() string        { return textOf(e.Unwrap(), ErrUndecodable) }
@@ -240,7 +240,7 @@ func (e *UndecodableError) Unwrap() error {
 	return e.Err
 }
 
-// UnschedulableError is a wait that cannot be kept.
+// UnschedulableError is a wait that the broker cannot hold.
 type UnschedulableError struct {
 	Wait, Max time.Duration
 }
@@ -253,7 +253,8 @@ func (e *UnschedulableError) Error() string {
 }
 func (e *UnschedulableError) Is(target error) bool { return target == ErrUnschedulable }
 
-// textOf is the text of a wrapped error, or of the sentinel where err is nil: the types are exported, and a literal may be empty.
+// textOf returns the text of a wrapped error, or of the sentinel if err is nil: the types are exported, and a literal
+// may be empty.
 func textOf(err, sentinel error) string {
 	if err == nil {
 		return sentinel.Error()

@@ -80,7 +80,7 @@ func TestErrorsAreFoundThroughWrapsAndJoins(t *testing.T) {
 				}
 				for other, q := range all {
 					if other != name && (errors.Is(err, q.sentinel) || q.as(err)) {
-						t.Errorf("%s: is taken for %s", how, other)
+						t.Errorf("%s: is also %s", how, other)
 					}
 				}
 			}
@@ -111,7 +111,7 @@ func TestNoErrorStaysNoError(t *testing.T) {
 		"Problems": redeliver.Problems{}.Err(), "no Problems": redeliver.Problems(nil).Err(), "Validate": redeliver.Policy{}.Validate(""),
 	} {
 		if err != nil {
-			t.Errorf("%s of nothing is %v", name, err)
+			t.Errorf("%s of a nil error is %v", name, err)
 		}
 	}
 }

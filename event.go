@@ -2,12 +2,12 @@ package redeliver
 
 import "time"
 
-// Sink receives events. Many goroutines call Event at once while they handle messages, so it must be quick and must not block. The
-// library does the same with and without a sink.
+// Sink receives events. Many goroutines call Event at once while they handle messages, so it must be quick and must not
+// block. A sink does not change what the library does.
 type Sink interface{ Event(Event) }
 
-// FilteringSink is a Sink that may not want [Attempted] and [Committed], which every message has. Such an event is not made where no
-// sink wants it. All other events are reported in any case.
+// FilteringSink is a Sink that may not want [Attempted] and [Committed], which every message has. Such an event is not
+// created if no sink wants it. All other events are always reported.
 type FilteringSink interface {
 	Sink
 	// Wants reports whether Event should be called for events of e's type; e's fields have no meaning. It is called before
@@ -155,7 +155,7 @@ type Abandoned struct {
 // share group of Kafka drops a message at its delivery limit.
 type MessagesLost struct {
 	Origin, Group string
-	Where         string // the topic, with the partition where only one is concerned
+	Where         string // the topic, and the partition if only one is concerned
 	Count         int64  // an upper bound; 0 if unknown
 	Detail        string // what happened, and what to do
 }
@@ -166,7 +166,7 @@ type SubscriptionChanged struct {
 	Origin, Group string
 	Change        Change
 	Detail        string
-	Err           error // nil when the change is for the better
+	Err           error // nil if the change is an improvement
 }
 
 func (Attempted) event()           {}

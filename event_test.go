@@ -112,8 +112,8 @@ func TestALogLineHasAtMostTwentyFindings(t *testing.T) {
 	}
 }
 
-// The sink keeps to the logger's level, and above Debug a success writes nothing.
-func TestSlogSinkKeepsToTheLoggersLevel(t *testing.T) {
+// The sink respects the logger's level, and above Debug a success writes nothing.
+func TestSlogSinkRespectsTheLoggersLevel(t *testing.T) {
 	var out bytes.Buffer
 	sink := redeliver.NewSlogSink(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	for _, row := range logTable() {
@@ -142,7 +142,7 @@ func TestSlogSinkOfNilIsTheDefaultLogger(t *testing.T) {
 }
 
 // The events are read from the source: a new one must get a line in the log, and a row above.
-func TestNoEventIsForgotten(t *testing.T) {
+func TestEveryEventIsLogged(t *testing.T) {
 	fset := token.NewFileSet()
 	events, err := parser.ParseFile(fset, "event.go", nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -173,7 +173,7 @@ func TestNoEventIsForgotten(t *testing.T) {
 		if !ok {
 			t.Errorf("%s has no case in recordOf", name)
 		}
-		own, told := 0, 0 // fields that only this event has
+		own, read := 0, 0 // fields that only this event has
 		for _, f := range body.Fields.List {
 			for _, id := range f.Names {
 				if id.Name == "State" || id.Name == "Err" {
@@ -181,12 +181,12 @@ func TestNoEventIsForgotten(t *testing.T) {
 				}
 				own++
 				if slices.Contains(fields, id.Name) {
-					told++
+					read++
 				}
 			}
 		}
-		if own > 0 && told == 0 {
-			t.Errorf("%s has fields of its own and none in recordOf", name)
+		if own > 0 && read == 0 {
+			t.Errorf("%s has its own fields, and recordOf reads none of them", name)
 		}
 		if !slices.Contains(tested, name) {
 			t.Errorf("%s has no row in logTable", name)
@@ -194,7 +194,7 @@ func TestNoEventIsForgotten(t *testing.T) {
 		return true
 	})
 	if found < 13 {
-		t.Errorf("found %d events in event.go: this test does not see them", found)
+		t.Errorf("found only %d events in event.go", found)
 	}
 }
 
@@ -230,23 +230,23 @@ func selected(in ast.Node) (names []string) {
 }
 
 func TestSinksGetEventsInOrder(t *testing.T) {
-	var told []string
+	var read []string
 	to := func(name string) redeliver.Sink {
-		return redeliver.SinkFunc(func(e redeliver.Event) { told = append(told, name+" "+e.(redeliver.Published).Topic) })
+		return redeliver.SinkFunc(func(e redeliver.Event) { read = append(read, name+" "+e.(redeliver.Published).Topic) })
 	}
-	all := redeliver.Sinks(to("a"), nil, to("b"), redeliver.Sinks(to("c"), to("d"))) // nil used to panic
+	all := redeliver.Sinks(to("a"), nil, to("b"), redeliver.Sinks(to("c"), to("d"))) // nil once panicked
 	all.Event(redeliver.Published{Topic: "1"})
 	all.Event(redeliver.Published{Topic: "2"})
-	if want := []string{"a 1", "b 1", "c 1", "d 1", "a 2", "b 2", "c 2", "d 2"}; !slices.Equal(told, want) {
-		t.Errorf("reported %q, want %q", told, want)
+	if want := []string{"a 1", "b 1", "c 1", "d 1", "a 2", "b 2", "c 2", "d 2"}; !slices.Equal(read, want) {
+		t.Errorf("reported %q, want %q", read, want)
 	}
-	redeliver.Sinks().Event(redeliver.Published{}) // nobody to tell is no mistake
-	if len(told) != 8 {
-		t.Errorf("reported %q", told)
+	redeliver.Sinks().Event(redeliver.Published{}) // an empty list of sinks is valid
+	if len(read) != 8 {
+		t.Errorf("reported %q", read)
 	}
 }
 
-// Several sinks want an event that one of them wants. One that is not FilteringSink wants all.
+// Several sinks want an event that one of them wants. A sink that is not a FilteringSink wants all.
 func TestSinksWantAnEventThatOneWants(t *testing.T) {
 	quiet := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelInfo})))
 	loud := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(new(bytes.Buffer), &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -273,7 +273,7 @@ func TestSinksWantAnEventThatOneWants(t *testing.T) {
 	}
 }
 
-// Only the sink logs the stack of a panic: nothing above the handler sees it.
+// Only the sink logs the stack of a panic: no code above the handler gets the panic.
 func TestSlogSinkWritesTheStackOfAPanic(t *testing.T) {
 	panicked := &redeliver.PanicError{Value: "boom", Stack: []byte(strings.Repeat("frame", 2000))}
 	for _, e := range []redeliver.Event{redeliver.RetryScheduled{Err: panicked}, redeliver.DeadLettered{Err: fmt.Errorf("charging: %w", panicked)}} {

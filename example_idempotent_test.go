@@ -19,7 +19,7 @@ func ExampleFromContext_idempotent() { //nolint:testableexamples // it needs a d
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback() }() // nothing, after the commit
+		defer func() { _ = tx.Rollback() }() // no effect after the commit
 		done, err := tx.ExecContext(ctx, `INSERT INTO handled (id) VALUES ($1) ON CONFLICT DO NOTHING`, state.ID)
 		if err != nil {
 			return err

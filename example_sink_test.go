@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A sink that pages somebody. A page of docs shows a part of it; a test compares them.
+// A sink that pages the person on call. A page of docs shows a part of it; a test compares them.
 func ExampleSinks() {
 	page := func(text string) { fmt.Println("page:", text) }
 

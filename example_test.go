@@ -35,7 +35,7 @@ func Example() {
 		case errors.Is(err, errNoSuchCard):
 			return redeliver.Permanent(err) // DLQ now
 		case errors.Is(err, errBusy):
-			return redeliver.RetryAfter(err, 90*time.Second) // the dependency said when
+			return redeliver.RetryAfter(err, 90*time.Second) // the dependency named the time
 		default:
 			return err // the policy decides
 		}
@@ -72,7 +72,7 @@ func ExamplePolicy_Decide() {
 	// attempt 4 failed: dead-letter, exhausted
 }
 
-// Kinds of errors may have a backoff and retries of their own.
+// Kinds of errors may have their own backoff and retries.
 func ExamplePolicy_classify() {
 	policy := redeliver.Policy{
 		Classify: func(err error) redeliver.Class {

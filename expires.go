@@ -8,14 +8,14 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// HeaderExpires is the header in which a producer says when its message expires: an RFC 3339 time. From then on no attempt begins,
-// and the message goes to the DLQ, expired. It is the only header of redeliver's that counts on an origin.
+// HeaderExpires is the header in which a producer says when its message expires: an RFC 3339 time. From then on no
+// attempt begins, and the message goes to the DLQ, expired. It is the only redeliver header that counts on an origin.
 const HeaderExpires = "redeliver-expires"
 
 // ErrExpired marks a message that is too old to run. See [ExpiredError].
 var ErrExpired = errors.New("message has expired")
 
-// ExpiredError says that a message is too old to run. No attempt is counted for it.
+// ExpiredError means that a message is too old to run. No attempt is counted for it.
 type ExpiredError struct {
 	// Limit names the limit that has passed: MaxAge, or the message's own expiry.
 	Limit string
@@ -33,8 +33,8 @@ func (e *ExpiredError) Error() string {
 // Is makes errors.Is(err, ErrExpired) true.
 func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
-// SetExpires sets the time at which a message expires. headers are those of a message to be published, Watermill's Metadata, say. t is
-// rounded up to milliseconds.
+// SetExpires sets the time at which a message expires. headers are those of a message to be published, for example
+// Watermill's Metadata. t is rounded up to milliseconds.
 func SetExpires(headers interface{ Set(name, value string) }, t time.Time) {
 	headers.Set(HeaderExpires, string(limits.AppendTime(nil, limits.CeilMilli(t))))
 }

@@ -22,18 +22,18 @@ func TestExpired(t *testing.T) {
 		state  redeliver.State
 		limit  string // empty: it may run
 	}{
-		"no limit":                        {0, redeliver.State{Source: hourOld}, ""},
-		"an unknown age":                  {time.Minute, redeliver.State{}, ""},
-		"as old as it may be":             {time.Hour, redeliver.State{Source: hourOld}, ""},
-		"older":                           {time.Hour - 1, redeliver.State{Source: hourOld}, "MaxAge, 59m59.999999999s after its timestamp in the origin"},
-		"older than its first failure":    {time.Minute, redeliver.State{FirstFailed: now.Add(-time.Hour)}, "MaxAge, 1m0s after its first failure"},
-		"replayed":                        {time.Minute, redeliver.State{Source: hourOld, Replays: 1, Replayed: now.Add(-time.Second)}, ""},
-		"replayed long ago":               {time.Minute, redeliver.State{Source: hourOld, Replays: 1, Replayed: now.Add(-time.Hour)}, "MaxAge, 1m0s after its replay"},
-		"its own end":                     {0, redeliver.State{Expires: ended}, "the end that the message itself names"},
-		"its own end, of a replayed one":  {0, redeliver.State{Expires: ended, Replays: 1}, ""},
-		"its own end, of a dead letter":   {0, redeliver.State{Expires: ended, DeadLetter: &redeliver.State{}}, ""},
-		"its own end, now":                {0, redeliver.State{Expires: now}, ""},
-		"a timestamp of a clock in front": {time.Minute, redeliver.State{Source: redeliver.Source{Timestamp: now.Add(time.Hour)}}, ""},
+		"no limit":                             {0, redeliver.State{Source: hourOld}, ""},
+		"an unknown age":                       {time.Minute, redeliver.State{}, ""},
+		"exactly MaxAge old":                   {time.Hour, redeliver.State{Source: hourOld}, ""},
+		"older":                                {time.Hour - 1, redeliver.State{Source: hourOld}, "MaxAge, 59m59.999999999s after its timestamp in the origin"},
+		"older than its first failure":         {time.Minute, redeliver.State{FirstFailed: now.Add(-time.Hour)}, "MaxAge, 1m0s after its first failure"},
+		"replayed":                             {time.Minute, redeliver.State{Source: hourOld, Replays: 1, Replayed: now.Add(-time.Second)}, ""},
+		"replayed long ago":                    {time.Minute, redeliver.State{Source: hourOld, Replays: 1, Replayed: now.Add(-time.Hour)}, "MaxAge, 1m0s after its replay"},
+		"its own end":                          {0, redeliver.State{Expires: ended}, "the end that the message itself names"},
+		"its own end, of a replayed one":       {0, redeliver.State{Expires: ended, Replays: 1}, ""},
+		"its own end, of a dead letter":        {0, redeliver.State{Expires: ended, DeadLetter: &redeliver.State{}}, ""},
+		"its own end, now":                     {0, redeliver.State{Expires: now}, ""},
+		"a timestamp of a clock that is ahead": {time.Minute, redeliver.State{Source: redeliver.Source{Timestamp: now.Add(time.Hour)}}, ""},
 	} {
 		policy := redeliver.Policy{MaxAge: row.maxAge}
 		err := policy.CheckExpired(&row.state, now)
@@ -57,7 +57,7 @@ func TestDecideDeadLettersAnExpiredMessage(t *testing.T) {
 	d := redeliver.Policy{}.Decide(st, err, now)
 	check(t, d, dead(redeliver.ReasonExpired, 2))
 	if want := "it has passed MaxAge, 1h; the failure was: declined"; d.State.Error != want || d.State.ErrorType != "bank.Error" {
-		t.Errorf("the DLQ says %q of type %s, want %q of bank.Error", d.State.Error, d.State.ErrorType, want)
+		t.Errorf("the DLQ has %q of type %s, want %q of bank.Error", d.State.Error, d.State.ErrorType, want)
 	}
 }
 

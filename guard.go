@@ -13,11 +13,12 @@ import (
 // The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field that is set; the other fields have their defaults
 // then. Each process detects outages on its own.
 //
-// Permanent and Reject blame the message, also in an outage. MaxAge and a bound of 24 h on postponements still limit how long a message waits.
+// Permanent and Reject mean that the message is the cause, also in an outage. MaxAge and a bound of 24 h on
+// postponements still limit how long a message waits.
 type Outage struct {
-	// MinKeys is how many different keys (ids, where messages have no key) must fail with one error: of the same type and with
-	// the same text except for numbers, ids and quotations. An origin with fewer keys has no outage. From 2 to 1000. Default
-	// 20, or 3 where the Order is Blocking: only the first message of each partition fails there.
+	// MinKeys is how many different keys (or ids, if messages have no key) must fail with one error: of the same type
+	// and with the same text except for numbers, ids and quotations. An origin with fewer keys has no outage. From 2 to
+	// 1000. Default 20, or 3 if the Order is Blocking: only the first message of each partition fails there.
 	MinKeys int
 	// Share is the share of all attempts since the first failure of those keys that must have failed. From 0.1 to 1. Default
 	// 0.8.
@@ -34,7 +35,7 @@ type Outage struct {
 	Probes int
 }
 
-// DefaultOutage is an [Outage] that is on, with its defaults.
+// DefaultOutage returns an [Outage] that is on, with its defaults.
 func DefaultOutage() Outage {
 	o := Outage{}.withDefaults(KeyOrder)
 	o.MinKeys = 0 // by the policy's Order
@@ -58,16 +59,17 @@ func (o Outage) withDefaults(order Order) Outage {
 	return o
 }
 
-// DeadLetterRate bounds the rate of dead letters. Above it the messages are not the only cause: a deploy breaks every one of them,
-// say. When more than Max messages have gone to the DLQ within Window, nothing new begins for Pause. Then one message at a time
-// begins, and another Pause follows each that is dead-lettered. When Probes messages in a row have succeeded, all run again.
-// Messages for which the DLQ was decided before still go there. The zero DeadLetterRate is off; a field that is set turns it on.
+// DeadLetterRate bounds the rate of dead letters. Above it the messages are probably not the only cause: for example, a
+// deploy may break every one of them. When more than Max messages have gone to the DLQ within Window, nothing new
+// begins for Pause. Then one message at a time begins, and another Pause follows each that is dead-lettered. When
+// Probes messages in a row have succeeded, all run again. Messages that were already on their way to the DLQ still go
+// there. The zero DeadLetterRate is off; a field that is set turns it on.
 type DeadLetterRate struct {
 	// Max is the maximum number of dead letters in a Window. From 1. Default 100.
 	Max int
 	// Window is the time over which they are counted. From 1 s to 24 h. Default 1 min.
 	Window time.Duration
-	// Pause is for how long nothing begins. From 10 ms to 24 h. Default 1 min.
+	// Pause is how long nothing begins. From 10 ms to 24 h. Default 1 min.
 	Pause time.Duration
 	// Probes is how many messages in a row must succeed, one after another. From 1. Default 10.
 	Probes int

@@ -24,7 +24,7 @@ func TestPostponeKeepsTheText(t *testing.T) {
 	}
 }
 
-// The wait is that of RetryAfter, else the backoff's delay.
+// The wait is that of RetryAfter, or otherwise the backoff's delay.
 func TestPostponeWaitsForRetryAfterOrBackoff(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

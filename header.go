@@ -47,7 +47,8 @@ const (
 	maxReason    = 32  // bytes of redeliver-reason
 	maxTruncated = 128 // bytes of redeliver-truncated
 
-	// MaxWait is the longest wait: 366 days. A message whose handler asks for more is dead-lettered, unschedulable.
+	// MaxWait is the longest wait: 366 days. A message whose handler asks for a longer wait is dead-lettered,
+	// unschedulable.
 	MaxWait = 366 * 24 * time.Hour
 )
 
@@ -59,7 +60,7 @@ type Finding struct {
 	// Header is the header's name, Value its value, both cut to 64 bytes. Both are empty in the finding that counts others, see
 	// AppendFinding.
 	Header, Value string
-	// Problem says what is wrong and which value is used instead.
+	// Problem describes the problem and the value that is used instead.
 	Problem string
 
 	more int // findings that were left out
@@ -75,8 +76,8 @@ func (f Finding) String() string {
 // maxFindings bounds the findings of one message, which may have a hundred thousand headers.
 const maxFindings = 20
 
-// AppendFinding appends f to the findings of one message and cuts its texts. Above maxFindings it only counts: one last finding says
-// how many are left out.
+// AppendFinding appends f to the findings of one message and cuts its texts. Above maxFindings it only counts: the last
+// finding has the number of those that are left out.
 func AppendFinding(findings []Finding, f Finding) []Finding {
 	if len(findings) < maxFindings {
 		f.Header, f.Value = strings.Clone(limits.Cut(f.Header, 64)), strings.Clone(limits.Cut(f.Value, 64))
@@ -169,9 +170,10 @@ func (w *headerWriter) time(name string, t time.Time) {
 	w.send(name, from)
 }
 
-// ParseHeaders reads the state of a message of group from redeliver's block of headers. It never fails: an invalid value is a
-// [Finding], and the field gets a value with which the message neither goes to the DLQ early nor runs without end. Headers of
-// another group are one finding, and the state is empty. Headers that are not redeliver's are ignored.
+// ParseHeaders reads the state of a message of group from redeliver's block of headers. It never fails: an invalid
+// value is a [Finding], and the field gets a value with which the message neither goes to the DLQ early nor runs
+// forever. Headers of another group are one finding, and the state is empty. Headers that are not redeliver's are
+// ignored.
 func ParseHeaders(group string, headers []Header) (State, []Finding) {
 	p := parser{}
 	for _, h := range headers {
@@ -199,7 +201,8 @@ var fields = [...]string{
 	HeaderPolicy, HeaderReplays, HeaderReplayed, HeaderTrace, HeaderTruncated,
 }
 
-// first reports whether h is the first of its name, and a name that is read. All repetitions of a name are one finding.
+// first reports whether h is the first header of its name, and its name is one that is read. All repetitions of a name
+// are one finding.
 func (p *parser) first(h Header) bool {
 	for n := range fields {
 		i := (p.next + n) % len(fields)
@@ -232,7 +235,7 @@ func (p *parser) read(h Header) {
 	s := &p.state
 	switch h.Name {
 	case HeaderAttempt:
-		// A waiting message has made one attempt at least, and the count is written anew after the next one.
+		// A waiting message has had at least one attempt, and the count is written again after the next one.
 		s.Attempts = int(p.count(h, limits.MaxAttempts, 1))
 	case HeaderReplays:
 		s.Replays = int(p.count(h, limits.MaxAttempts, 0))
@@ -278,7 +281,7 @@ func (p *parser) settle(group string) {
 		s.Source.Known = true
 		s.Source.Partition, s.Source.Offset = int32(p.partition), p.offset
 	}
-	s.Group = group // the header's was compared, and may be cut
+	s.Group = group // the group in the header was compared, and may be cut
 }
 
 func (p *parser) count(h Header, maxValue, instead int64) int64 {

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// An invalid header is a finding, and the field gets a value with which the message neither goes to the DLQ early nor runs without end.
-// Each row is one invalid header after a valid block of the group "g".
+// An invalid header is a finding, and the field gets a value with which the message neither goes to the DLQ early nor
+// runs forever. Each row is one invalid header after a valid block of the group "g".
 func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 	type state = redeliver.State
 	some := state{ID: "id", Group: "g", Origin: "o", Attempts: 2}
@@ -47,45 +47,45 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 		"negative replays":         {nil, h(redeliver.HeaderReplays, "-1"), some, "0 is taken"},
 		"too many replays":         {nil, h(redeliver.HeaderReplays, "1000001"), some, "0 is taken"},
 
-		"foreign group":                  {nil, h(redeliver.HeaderGroup, "other"), state{}, "written for another group"},
-		"empty group":                    {nil, h(redeliver.HeaderGroup, ""), state{}, "written for another group"},
-		"binary group":                   {nil, h(redeliver.HeaderGroup, "\xffg"), state{}, "written for another group"},
-		"a group that begins like ours":  {nil, h(redeliver.HeaderGroup, "g2"), state{}, "written for another group"},
-		"text that is too long":          {nil, h(redeliver.HeaderError, long), with(func(s *state) { s.Error = long[:1024] }), "is longer than 1024 bytes or no UTF-8"},
-		"text that is not UTF-8":         {nil, h(redeliver.HeaderError, "a\xff\xfeb"), with(func(s *state) { s.Error = "a?b" }), "no UTF-8"},
-		"type that is too long":          {nil, h(redeliver.HeaderErrorType, long), with(func(s *state) { s.ErrorType = long[:256] }), "is longer than 256"},
-		"policy that is too long":        {nil, h(redeliver.HeaderPolicy, long), with(func(s *state) { s.Policy = long[:64] }), "is longer than 64"},
-		"id that is too long":            {h(redeliver.HeaderID, long), nil, state{Group: "g", ID: long[:512]}, "is longer than 512"},
-		"origin that is too long":        {h(redeliver.HeaderOrigin, long), nil, state{Group: "g", Origin: long[:512]}, "is longer than 512"},
-		"unknown reason":                 {nil, h(redeliver.HeaderReason, "tired"), some, "is not a reason of redeliver's"},
-		"reason in capitals":             {nil, h(redeliver.HeaderReason, "EXHAUSTED"), some, "is not a reason of redeliver's"},
-		"due in words":                   {nil, h(redeliver.HeaderDue, "tomorrow"), some, "is no RFC 3339 time"},
-		"due as a number":                {nil, h(redeliver.HeaderDue, "1773500966535"), some, "is no RFC 3339 time"},
-		"due without a zone":             {nil, h(redeliver.HeaderDue, "2026-03-14T15:09:26.535"), some, "is no RFC 3339 time"},
-		"due on a day that is none":      {nil, h(redeliver.HeaderDue, "2026-02-30T00:00:00Z"), some, "is no RFC 3339 time"},
-		"due in year 0":                  {nil, h(redeliver.HeaderDue, "0000-01-01T00:00:00Z"), some, "of the years 1 to 9999"},
-		"due at the zero time":           {nil, h(redeliver.HeaderDue, "0001-01-01T00:00:00Z"), some, "of the years 1 to 9999"},
-		"due in year 10000 in UTC":       {nil, h(redeliver.HeaderDue, "9999-12-31T23:59:59-01:00"), some, "of the years 1 to 9999"},
-		"due in another zone":            {nil, h(redeliver.HeaderDue, "2026-03-14T16:09:26.5+01:00"), with(func(s *state) { s.Due = time.Date(2026, 3, 14, 15, 9, 26, 5e8, time.UTC) }), ""},
-		"first failed, garbage":          {nil, h(redeliver.HeaderFirstFailed, "x"), some, "it is ignored"},
-		"last failed, garbage":           {nil, h(redeliver.HeaderLastFailed, "x"), some, "it is ignored"},
-		"postponed, garbage":             {nil, h(redeliver.HeaderPostponed, "x"), some, "it is ignored"},
-		"timestamp, garbage":             {nil, h(redeliver.HeaderOriginTimestamp, "x"), some, "it is ignored"},
-		"trace, garbage":                 {nil, h(redeliver.HeaderTrace, "x"), some, "is not a traceparent"},
-		"trace that is empty":            {nil, h(redeliver.HeaderTrace, ""), some, "is not a traceparent"},
-		"trace in capitals":              {nil, h(redeliver.HeaderTrace, "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01"), some, "is not a traceparent"},
-		"trace of another version":       {nil, h(redeliver.HeaderTrace, "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), some, "is not a traceparent"},
-		"trace with an id of zeros":      {nil, h(redeliver.HeaderTrace, "00-00000000000000000000000000000000-b7ad6b7169203331-01"), some, "is not a traceparent"},
-		"trace with a span of zeros":     {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"), some, "is not a traceparent"},
-		"trace with more parts":          {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x"), some, "is not a traceparent"},
-		"trace without dashes":           {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c+b7ad6b7169203331-01"), some, "is not a traceparent"},
-		"trace with binary digits":       {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-\xff1"), some, "is not a traceparent"},
-		"trace with flags":               {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"), with(func(s *state) { s.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00" }), ""},
-		"partition without an offset":    {nil, h(redeliver.HeaderOriginPartition, "1"), some, ""},
-		"negative partition":             {nil, append(h(redeliver.HeaderOriginPartition, "-1"), h(redeliver.HeaderOriginOffset, "5")...), some, "the place in the origin is unknown"}, // used to be partition 0
-		"huge partition":                 {nil, append(h(redeliver.HeaderOriginPartition, "2147483648"), h(redeliver.HeaderOriginOffset, "5")...), some, "from 0 to 2147483647"},
-		"an offset that is none":         {nil, append(h(redeliver.HeaderOriginPartition, "1"), h(redeliver.HeaderOriginOffset, "")...), some, "the place in the origin is unknown"},
-		"place at the end of everything": {nil, append(h(redeliver.HeaderOriginPartition, "2147483647"), h(redeliver.HeaderOriginOffset, "9223372036854775807")...), with(func(s *state) { s.Source = redeliver.Source{Known: true, Partition: 1<<31 - 1, Offset: 1<<63 - 1} }), ""},
+		"foreign group":                 {nil, h(redeliver.HeaderGroup, "other"), state{}, "written for another group"},
+		"empty group":                   {nil, h(redeliver.HeaderGroup, ""), state{}, "written for another group"},
+		"binary group":                  {nil, h(redeliver.HeaderGroup, "\xffg"), state{}, "written for another group"},
+		"a group that begins like ours": {nil, h(redeliver.HeaderGroup, "g2"), state{}, "written for another group"},
+		"text that is too long":         {nil, h(redeliver.HeaderError, long), with(func(s *state) { s.Error = long[:1024] }), "is longer than 1024 bytes or no UTF-8"},
+		"text that is not UTF-8":        {nil, h(redeliver.HeaderError, "a\xff\xfeb"), with(func(s *state) { s.Error = "a?b" }), "no UTF-8"},
+		"type that is too long":         {nil, h(redeliver.HeaderErrorType, long), with(func(s *state) { s.ErrorType = long[:256] }), "is longer than 256"},
+		"policy that is too long":       {nil, h(redeliver.HeaderPolicy, long), with(func(s *state) { s.Policy = long[:64] }), "is longer than 64"},
+		"id that is too long":           {h(redeliver.HeaderID, long), nil, state{Group: "g", ID: long[:512]}, "is longer than 512"},
+		"origin that is too long":       {h(redeliver.HeaderOrigin, long), nil, state{Group: "g", Origin: long[:512]}, "is longer than 512"},
+		"unknown reason":                {nil, h(redeliver.HeaderReason, "tired"), some, "is not a reason of redeliver's"},
+		"reason in capitals":            {nil, h(redeliver.HeaderReason, "EXHAUSTED"), some, "is not a reason of redeliver's"},
+		"due in words":                  {nil, h(redeliver.HeaderDue, "tomorrow"), some, "is no RFC 3339 time"},
+		"due as a number":               {nil, h(redeliver.HeaderDue, "1773500966535"), some, "is no RFC 3339 time"},
+		"due without a zone":            {nil, h(redeliver.HeaderDue, "2026-03-14T15:09:26.535"), some, "is no RFC 3339 time"},
+		"due on an invalid day":         {nil, h(redeliver.HeaderDue, "2026-02-30T00:00:00Z"), some, "is no RFC 3339 time"},
+		"due in year 0":                 {nil, h(redeliver.HeaderDue, "0000-01-01T00:00:00Z"), some, "of the years 1 to 9999"},
+		"due at the zero time":          {nil, h(redeliver.HeaderDue, "0001-01-01T00:00:00Z"), some, "of the years 1 to 9999"},
+		"due in year 10000 in UTC":      {nil, h(redeliver.HeaderDue, "9999-12-31T23:59:59-01:00"), some, "of the years 1 to 9999"},
+		"due in another zone":           {nil, h(redeliver.HeaderDue, "2026-03-14T16:09:26.5+01:00"), with(func(s *state) { s.Due = time.Date(2026, 3, 14, 15, 9, 26, 5e8, time.UTC) }), ""},
+		"first failed, garbage":         {nil, h(redeliver.HeaderFirstFailed, "x"), some, "it is ignored"},
+		"last failed, garbage":          {nil, h(redeliver.HeaderLastFailed, "x"), some, "it is ignored"},
+		"postponed, garbage":            {nil, h(redeliver.HeaderPostponed, "x"), some, "it is ignored"},
+		"timestamp, garbage":            {nil, h(redeliver.HeaderOriginTimestamp, "x"), some, "it is ignored"},
+		"trace, garbage":                {nil, h(redeliver.HeaderTrace, "x"), some, "is not a traceparent"},
+		"trace that is empty":           {nil, h(redeliver.HeaderTrace, ""), some, "is not a traceparent"},
+		"trace in capitals":             {nil, h(redeliver.HeaderTrace, "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01"), some, "is not a traceparent"},
+		"trace of another version":      {nil, h(redeliver.HeaderTrace, "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), some, "is not a traceparent"},
+		"trace with an id of zeros":     {nil, h(redeliver.HeaderTrace, "00-00000000000000000000000000000000-b7ad6b7169203331-01"), some, "is not a traceparent"},
+		"trace with a span of zeros":    {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"), some, "is not a traceparent"},
+		"trace with more parts":         {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x"), some, "is not a traceparent"},
+		"trace without dashes":          {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c+b7ad6b7169203331-01"), some, "is not a traceparent"},
+		"trace with binary digits":      {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-\xff1"), some, "is not a traceparent"},
+		"trace with flags":              {nil, h(redeliver.HeaderTrace, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"), with(func(s *state) { s.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00" }), ""},
+		"partition without an offset":   {nil, h(redeliver.HeaderOriginPartition, "1"), some, ""},
+		"negative partition":            {nil, append(h(redeliver.HeaderOriginPartition, "-1"), h(redeliver.HeaderOriginOffset, "5")...), some, "the place in the origin is unknown"}, // was once partition 0
+		"huge partition":                {nil, append(h(redeliver.HeaderOriginPartition, "2147483648"), h(redeliver.HeaderOriginOffset, "5")...), some, "from 0 to 2147483647"},
+		"an invalid offset":             {nil, append(h(redeliver.HeaderOriginPartition, "1"), h(redeliver.HeaderOriginOffset, "")...), some, "the place in the origin is unknown"},
+		"the largest valid place":       {nil, append(h(redeliver.HeaderOriginPartition, "2147483647"), h(redeliver.HeaderOriginOffset, "9223372036854775807")...), with(func(s *state) { s.Source = redeliver.Source{Known: true, Partition: 1<<31 - 1, Offset: 1<<63 - 1} }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			block := row.block
@@ -100,7 +100,7 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 			case row.problem == "" && len(findings) > 0:
 				t.Errorf("findings %v, want none", findings)
 			case row.problem != "" && (len(findings) != 1 || !strings.Contains(findings[0].Problem, row.problem)):
-				t.Errorf("findings %v, want one that says %q", findings, row.problem)
+				t.Errorf("findings %v, want one with %q", findings, row.problem)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func FuzzParseHeaders(f *testing.F) {
 		}
 		second, findings := redeliver.ParseHeaders(first.Group, written)
 		if len(findings) > 0 {
-			t.Fatalf("what we wrote is a finding: %v", findings)
+			t.Fatalf("a header that redeliver wrote is a finding: %v", findings)
 		}
 		third, _ := redeliver.ParseHeaders(first.Group, second.AppendHeaders(nil))
 		if !reflect.DeepEqual(second, third) {

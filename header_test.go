@@ -88,7 +88,7 @@ func TestHeadersOfAnEmptyStateAreTheAttemptAlone(t *testing.T) {
 	for name, s := range map[string]redeliver.State{
 		"zero":                      {},
 		"negative counts":           {Attempts: -3, Replays: -1},
-		"a trace that is none":      {Trace: strings.Repeat("a", 55)}, // a tracer is somebody else's
+		"an invalid trace":          {Trace: strings.Repeat("a", 55)}, // a tracer is foreign code
 		"a place that is not known": {Source: redeliver.Source{Partition: 3, Offset: 4}},
 		"times that cannot be written": {
 			Due: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), FirstFailed: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -114,7 +114,7 @@ func TestHeadersNeverSayDueEarly(t *testing.T) {
 func TestTimesThatCanBeWritten(t *testing.T) {
 	for text, written := range map[string]bool{
 		"0001-01-01T00:00:00.001Z": true, "9999-12-31T23:59:59.999Z": true,
-		"0001-01-01T00:00:00Z": false, // the zero time, which is none
+		"0001-01-01T00:00:00Z": false, // the zero time, which means no time
 	} {
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
@@ -187,9 +187,9 @@ func TestHeadersAreBounded(t *testing.T) {
 				t.Errorf("%d headers: %q", len(got), got)
 			}
 			got, findings := redeliver.ParseHeaders(long, headers)
-			for _, f := range findings { // a reason of a megabyte is the caller's mistake
+			for _, f := range findings { // a reason of a megabyte is a mistake of the caller
 				if f.Header != redeliver.HeaderReason {
-					t.Errorf("what we wrote is a finding: %s", f)
+					t.Errorf("a header that redeliver wrote is a finding: %s", f)
 				}
 			}
 			if got.Group != long || got.Attempts != limits.MaxAttempts {

@@ -13,10 +13,10 @@ type Load struct {
 // LoadSink is a Sink that asks subscriptions for their Load when it needs it, for a gauge that costs the messages nothing.
 type LoadSink interface {
 	Sink
-	// Watch is called when a subscription begins to read, also if it cannot reach its broker, and end when the subscription has
-	// ended. A program may have several subscriptions of one origin and group. load may be called at any time, also after the
-	// end, from many goroutines. It is quick, and takes no lock that is held during Event, so it may be called under a lock
-	// that Event takes.
+	// Watch is called when a subscription begins to read, even if it cannot reach its broker, and end when the
+	// subscription has ended. A program may have several subscriptions of one origin and group. load may be called at
+	// any time, also after the end, from many goroutines. It is quick, and takes no lock that is held during Event, so
+	// it may be called while a lock is held that Event takes.
 	//
 	// Watch must not block: the subscription begins when it has returned. end may be nil. A panic of either is ignored.
 	Watch(origin, group string, load func() Load) (end func())

@@ -34,7 +34,7 @@ func TestAPanicOfASinkKeepsNoOtherFromWatching(t *testing.T) {
 		good,
 	).(redeliver.LoadSink)
 	if !ok {
-		t.Fatal("sinks that watch do not watch together")
+		t.Fatal("Sinks of two LoadSinks is not a LoadSink")
 	}
 	end := all.Watch("orders", "billing", func() redeliver.Load { return redeliver.Load{} })
 	if began != 2 || ended != 0 {

@@ -12,18 +12,18 @@ type Order uint8
 
 // The orders.
 const (
-	// KeyOrder, the default: messages of one key run one after another, where the broker has keys (Kafka; on an SQS FIFO queue
-	// the message group, which waits for its failures, too). Later messages overtake one that has failed.
+	// KeyOrder, the default: messages of one key run one after another, if the broker has keys (Kafka; on an SQS FIFO
+	// queue the message group, which also waits for its failures). Later messages overtake one that has failed.
 	KeyOrder Order = iota
 	// Unordered: messages run as they come, also those of one key.
 	Unordered
 	// Blocking: one message at a time, in the order of the partition or queue, and a message that fails keeps its place. It
 	// waits there, 10 ms to 30 s, 1 s by default, and all messages behind it wait with it, until it succeeds or its retries run
-	// out and it goes to the DLQ. It is RocketMQ's ordered consumer.
+	// out and it goes to the DLQ. This is the order of RocketMQ's ordered consumer.
 	//
-	// The process counts the attempts in memory: after a restart or a rebalance they begin anew. A message that is nacked
-	// without an error, or whose handler does not return when its Timeout is over, cannot keep its place: it waits and comes
-	// back as in other orders.
+	// The process counts the attempts in memory: after a restart or a rebalance they start again. A message that is
+	// nacked without an error, or whose handler does not return when its Timeout is over, cannot keep its place: it
+	// waits and comes back as in other orders.
 	Blocking
 	// PerKey: messages of one key run one after another. When one fails, the later ones of its key wait behind it until it
 	// succeeds or goes to the DLQ. Messages of other keys do not wait.
@@ -45,7 +45,7 @@ func (o Order) String() string {
 	}
 }
 
-// checkOrder notes an unknown order, and delays that Blocking does not allow.
+// checkOrder adds problems for an unknown order, and for delays that Blocking does not allow.
 func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	if p.Order > PerKey {
 		ps.Add(field("Order"), p.Order, "must be KeyOrder, Unordered, Blocking or PerKey")
@@ -66,7 +66,8 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	}
 }
 
-// CheckOrder notes an order that an adapter does not have. The field is named below prefix, as by Policy.Validate.
+// CheckOrder adds a problem for an order that an adapter does not have. The field is named below prefix, as by
+// Policy.Validate.
 func (ps *Problems) CheckOrder(prefix string, p Policy, has ...Order) {
 	if !slices.Contains(has, p.Order) && p.Order <= PerKey {
 		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", has))

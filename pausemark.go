@@ -10,7 +10,7 @@ import (
 
 // PauseMark says that an operator has paused a subscription for its whole group. The broker keeps it as text.
 type PauseMark struct {
-	By     string    // user@host; empty where somebody made the mark by hand
+	By     string    // user@host; empty if a person wrote the mark by hand
 	At     time.Time // by the clock of that host; zero likewise
 	Reason string
 }
@@ -31,7 +31,7 @@ func (m PauseMark) String() string {
 	return m.At.UTC().Format(time.RFC3339) + " " + by + " " + limits.Cut(printable(m.Reason), maxPauseReason)
 }
 
-// ParsePauseMark reads a mark. Every text is one: what String has not written is a reason.
+// ParsePauseMark parses a mark. Every text is valid: a text that String did not write is a reason.
 func ParsePauseMark(text string) PauseMark {
 	parts := strings.SplitN(text, " ", 3)
 	if at, ok := limits.ParseTime(parts[0]); ok && len(parts) == 3 {
@@ -40,7 +40,7 @@ func ParsePauseMark(text string) PauseMark {
 	return PauseMark{Reason: limits.Cut(printable(text), maxPauseReason)}
 }
 
-// printable replaces what is no printable character by a space.
+// printable replaces characters that are not printable by spaces.
 func printable(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	maxFrames    = 3   // functions in the place of a panic
+	maxFrames    = 3   // functions that are named for a panic
 	maxFrameText = 120 // bytes of one
 )
 
-// panicPlace names the functions in which the handler panicked, the innermost first: "charge.(*Card).Pay (card.go:42)". It is empty
-// where the stack has none.
+// panicPlace names the functions in which the handler panicked, the innermost first: "charge.(*Card).Pay (card.go:42)".
+// It is empty if the stack names none.
 func (e *PanicError) panicPlace() string {
 	lines := strings.Split(string(e.Stack), "\n")
 	at := 0

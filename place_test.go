@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// caught is the error that an attempt makes of a panic.
+// caught returns the error of an attempt that panics.
 func caught(f func()) (err *redeliver.PanicError) {
 	defer func() { err = &redeliver.PanicError{Value: recover(), Stack: debug.Stack()} }()
 	f()
@@ -36,7 +36,7 @@ func TestAPanicNamesItsPlace(t *testing.T) {
 		d := redeliver.Policy{MaxRetries: redeliver.NoRetries}.Decide(redeliver.State{}, caught(c.f), now)
 		text := d.State.Error
 		if !strings.Contains(text, c.text) || !strings.Contains(text, c.func1) || !strings.Contains(text, "(place_test.go:") || strings.Count(text, ".go:") > 3 {
-			t.Errorf("%s: the DLQ says %q", name, text)
+			t.Errorf("%s: the DLQ has the error %q", name, text)
 		}
 	}
 }

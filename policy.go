@@ -9,11 +9,11 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Values for "none", where the zero value of a field means its default.
+// Values for "none", because the zero value of a field means its default.
 const (
 	// NoRetries as Policy.MaxRetries: a message is never retried.
 	NoRetries = -1
-	// NoTimeout as Policy.Timeout: a handler may run without end.
+	// NoTimeout as Policy.Timeout: a handler may run forever.
 	NoTimeout time.Duration = -1
 )
 
@@ -44,9 +44,10 @@ type Policy struct {
 	Timeout time.Duration
 	// MaxTimeout bounds an attempt that its handler extends, see [Extend]. Default four times Timeout.
 	MaxTimeout time.Duration
-	// MaxAge bounds a message's age, counted from its timestamp in the origin (where it has none: from its first failure), or
-	// from its latest replay. It is checked before every attempt, the first included: an older message goes to the DLQ,
-	// expired, without running. So does a message whose next retry would begin later. Default 0, no bound.
+	// MaxAge bounds a message's age, counted from its timestamp in the origin (or from its first failure if it has no
+	// timestamp), or from its latest replay. It is checked before every attempt, the first included: an older message
+	// goes to the DLQ, expired, without running. So does a message whose next retry would begin after that time.
+	// Default 0, no bound.
 	MaxAge time.Duration
 	// Order says which messages wait for others. Default [KeyOrder]. In Blocking order a message waits in its place: Backoff is
 	// Fixed(1s) by default, and every delay must be from 10 ms to 30 s (that of RetryAfter is cut to these bounds).
@@ -57,9 +58,9 @@ type Policy struct {
 	// Classify returns the class of an error. Permanent, RetryAfter and Postpone around an error take precedence. It must be
 	// quick and must not block. Default: all errors are retried.
 	Classify func(error) Class
-	// Invalid is called before every attempt, the first included. An error sends the message to the DLQ, invalidated, without
-	// running it, because its tenant is gone, say. It must be quick and must not change the message. Default: all messages are
-	// valid.
+	// Invalid is called before every attempt, the first included. An error sends the message to the DLQ, invalidated,
+	// without running it, for example because its tenant no longer exists. It must be quick and must not change the
+	// message. Default: all messages are valid.
 	Invalid func(Message) error
 	// ErrorText returns the text of an error for headers and events. The result is redacted (see Redact) and cut to
 	// 1024 bytes. Default: its Error method, and after a panic also the functions that panicked.
@@ -84,7 +85,7 @@ type Policy struct {
 // Class is the result of Classify. The zero Class is an ordinary failure, which the policy retries.
 type Class struct {
 	Kind Kind
-	// Backoff and MaxRetries, where they are not zero, replace the policy's for this error.
+	// Backoff and MaxRetries replace the policy's for this error if they are not zero.
 	Backoff    Backoff
 	MaxRetries int
 	// MessageAtFault says that the message is the cause of the error, not a dependency of the handler. Such a failure is no sign of
@@ -110,7 +111,7 @@ type Headers interface{ Get(name string) string }
 type Message struct {
 	State   State
 	Headers Headers // the user's own; redeliver's are in State
-	// Key is the record's key on Kafka, the message group on SQS FIFO, and on RabbitMQ the result of Config.Key, where the
+	// Key is the record's key on Kafka, the message group on SQS FIFO, and on RabbitMQ the result of Config.Key if the
 	// Order is PerKey. Nil for none. It must not be changed.
 	Key  []byte
 	Body []byte // must not be changed
@@ -149,7 +150,7 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// retries is MaxRetries as a number: NoRetries is 0.
+// retries returns MaxRetries as a number: NoRetries is 0.
 func retries(n int) int { return max(0, n) }
 
 // Validate returns one [ConfigError] with all problems of the policy, or nil. prefix precedes the names of fields ("Policy",
@@ -203,8 +204,8 @@ func (p Policy) check(ps *Problems, prefix string) {
 	}
 }
 
-// Delays returns the delays of the policy's retries in order, without jitter, and the maximum jitter. ok is false when its Backoff is
-// not [DelayLister].
+// Delays returns the delays of the policy's retries in order, without jitter, and the maximum jitter. ok is false if
+// its Backoff is not a [DelayLister].
 func (p Policy) Delays() (delays []time.Duration, jitter time.Duration, ok bool) {
 	p = p.WithDefaults()
 	listed, ok := p.Backoff.(DelayLister)
@@ -215,8 +216,8 @@ func (p Policy) Delays() (delays []time.Duration, jitter time.Duration, ok bool)
 	return delays, jitter, true
 }
 
-// Fingerprint is a hash of the schedule: policies with the same retries, delays and levels have the same. Messages carry it in the
-// header redeliver-policy.
+// Fingerprint returns a hash of the schedule: policies with the same retries, delays and levels have the same
+// fingerprint. Messages carry it in the header redeliver-policy.
 func (p Policy) Fingerprint() string {
 	p = p.WithDefaults()
 	h := fnv.New64a()

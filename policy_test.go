@@ -106,7 +106,7 @@ func TestInvalidPolicies(t *testing.T) {
 		"P.Backoff.Base is -1s: must be at least 1ms; for retries without a wait use Immediate":          {Backoff: redeliver.ExponentialBackoff{Base: -time.Second}},
 		"P.Backoff.Max is 1s: must not be shorter than Base, 2s":                                         {Backoff: redeliver.ExponentialBackoff{Base: 2 * time.Second, Max: time.Second}},
 		"P.Backoff.Max is 8785h0m0s: must not be longer than 8784h0m0s":                                  {Backoff: redeliver.ExponentialBackoff{Max: redeliver.MaxWait + time.Hour}},
-		"P.Backoff.Max is 8784h0m0s: must with the jitter, up to Base, 1s, not be longer than 8784h0m0s": {Backoff: redeliver.ExponentialBackoff{Max: redeliver.MaxWait}}, // else dead-lettered by chance
+		"P.Backoff.Max is 8784h0m0s: must with the jitter, up to Base, 1s, not be longer than 8784h0m0s": {Backoff: redeliver.ExponentialBackoff{Max: redeliver.MaxWait}}, // otherwise dead-lettered by chance
 	} {
 		err := p.Validate("P")
 		var ce *redeliver.ConfigError
@@ -155,7 +155,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
 		if _, exempt := zeroIs[name]; exempt != v.Field(i).IsZero() {
-			t.Errorf("%s is %v, zero is a default of its own: %t", name, v.Field(i), exempt)
+			t.Errorf("%s is %v, zero is its default: %t", name, v.Field(i), exempt)
 		}
 		delete(zeroIs, name)
 	}
@@ -181,7 +181,7 @@ func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	}
 }
 
-// ownList is a user's Listed that requires n not to be negative.
+// ownList is a user's DelayLister that requires n not to be negative.
 type ownList struct{ ended }
 
 func (ownList) Delays(n int) ([]time.Duration, time.Duration) { return make([]time.Duration, n), 0 }
@@ -194,13 +194,13 @@ func TestPolicyListsItsDelays(t *testing.T) {
 		jitter time.Duration
 		ok     bool
 	}{
-		"default":             {redeliver.Policy{}, []time.Duration{s, 2 * s, 4 * s}, s, true},
-		"one immediate":       {redeliver.Policy{Immediate: 1}, []time.Duration{s, 2 * s}, s, true},
-		"none":                {redeliver.Policy{MaxRetries: redeliver.NoRetries}, []time.Duration{}, s, true},
-		"more immediate":      {redeliver.Policy{MaxRetries: redeliver.NoRetries, Immediate: 2}, []time.Duration{}, s, true}, // refused by Validate; used to panic before that
-		"steps":               {redeliver.Policy{Backoff: redeliver.Steps(s, 5*s)}, []time.Duration{s, 5 * s, 5 * s}, 0, true},
-		"more immediate, own": {redeliver.Policy{MaxRetries: 1, Immediate: 2, Backoff: ownList{}}, []time.Duration{}, 0, true},
-		"one that is silent":  {redeliver.Policy{Backoff: ended{}}, nil, 0, false},
+		"default":                        {redeliver.Policy{}, []time.Duration{s, 2 * s, 4 * s}, s, true},
+		"one immediate":                  {redeliver.Policy{Immediate: 1}, []time.Duration{s, 2 * s}, s, true},
+		"none":                           {redeliver.Policy{MaxRetries: redeliver.NoRetries}, []time.Duration{}, s, true},
+		"more immediate":                 {redeliver.Policy{MaxRetries: redeliver.NoRetries, Immediate: 2}, []time.Duration{}, s, true}, // refused by Validate; once panicked before that
+		"steps":                          {redeliver.Policy{Backoff: redeliver.Steps(s, 5*s)}, []time.Duration{s, 5 * s, 5 * s}, 0, true},
+		"more immediate, own":            {redeliver.Policy{MaxRetries: 1, Immediate: 2, Backoff: ownList{}}, []time.Duration{}, 0, true},
+		"a backoff that lists no delays": {redeliver.Policy{Backoff: ended{}}, nil, 0, false},
 	} {
 		delays, jitter, ok := row.policy.Delays()
 		if !reflect.DeepEqual(delays, row.delays) || jitter != row.jitter || ok != row.ok {
@@ -240,7 +240,7 @@ func TestFingerprintNamesTheSchedule(t *testing.T) {
 		"silent backoff":   {Backoff: ended{}},
 		"silent backoff 2": {Backoff: tenSeconds{}},
 		"levels":           {Levels: []time.Duration{time.Second}},
-		"number of levels": {MaxLevels: 3}, // used to be the same as the default
+		"number of levels": {MaxLevels: 3}, // was once the same as the default
 	} {
 		f := p.Fingerprint()
 		if other, dup := seen[f]; dup {

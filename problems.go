@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Problem is one thing wrong with a configuration.
+// Problem is one problem of a configuration.
 type Problem struct {
 	Field string // the field, topic setting or name that is wrong
 	Value any    // its value
@@ -30,12 +30,12 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 // Problems collects the problems of a configuration.
 type Problems []Problem
 
-// Add notes a problem: field, its value, and the rule it breaks.
+// Add adds a problem: field, its value, and the rule that it breaks.
 func (ps *Problems) Add(field string, value any, rule string) {
 	*ps = append(*ps, Problem{field, value, rule})
 }
 
-// Err returns nil when there are no problems, else one [ConfigError] with all.
+// Err returns nil if there are no problems, and otherwise one [ConfigError] with all of them.
 func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil
@@ -43,11 +43,11 @@ func (ps Problems) Err() error {
 	return &ConfigError{ps}
 }
 
-// CheckPolicy notes all problems of a policy. field precedes the names of its fields.
+// CheckPolicy adds all problems of a policy. field precedes the names of its fields.
 func (ps *Problems) CheckPolicy(field string, p Policy) { p.check(ps, field) }
 
-// CheckCount notes a number that is not from low to high; a high of 0 is no bound. The problem's text says that 0 is the default, so n
-// must have its default already.
+// CheckCount adds a problem for a number that is not from low to high; a high of 0 means no bound. The problem's text
+// says that 0 is the default, so n must have its default already.
 func (ps *Problems) CheckCount(field string, n, low, high int) { checkRange(ps, field, n, low, high) }
 
 // CheckDuration is CheckCount for a duration.

@@ -18,7 +18,7 @@ func TestReject(t *testing.T) {
 		t.Error(text)
 	}
 	if errors.Is(redeliver.Permanent(errors.New("no")), redeliver.ErrRejected) {
-		t.Error("a permanent error was not rejected by name")
+		t.Error("a permanent error is not ErrRejected")
 	}
 	now := time.Now()
 	for name, err := range map[string]error{"bare": err, "wrapped": fmt.Errorf("order 7: %w", err), "joined": errors.Join(errors.New("boom"), err)} {

@@ -18,17 +18,18 @@ const (
 	scheduleVersion = "1"
 )
 
-// Schedule is the policy's rule as a text. Every waiting message carries it in the header redeliver-policy, after the fingerprint, so
-// that it finishes by the rule under which it failed, also after a deploy with another policy. See [Policy.WithSchedule].
+// Schedule returns the policy's rule as text. Every waiting message carries it in the header redeliver-policy, after
+// the fingerprint, so that it finishes by the rule under which it failed, also after a deploy with another policy. See
+// [Policy.WithSchedule].
 //
 //	1;3;1s,2s,4s,8s;j1s        Exponential(): 3 retries, and up to 1 s of jitter
 //	1;288;5m*289               RocketMQHTTP(): the same wait many times
 //	1;5;10s*4;i2;a24h          2 of the 5 immediate, and a MaxAge of a day
 //
-// It lists one wait more than there are delayed retries, for the postponement of a message without retries. Where it lists fewer,
-// the retries end there. It has no Timeout, Order, MaxCrashes, Levels or functions: those of the running process apply. It is empty
-// for a Backoff that is not [DelayLister], for a text of more than 256 bytes, more than 10,000 retries, or a wait that no policy may have.
-// Then the policy of the process that runs the message decides.
+// It lists one more wait than there are delayed retries, for the postponement of a message without retries. If it lists
+// fewer, the retries end there. It has no Timeout, Order, MaxCrashes, Levels or functions: those of the running process
+// apply. It is empty for a Backoff that is not [DelayLister], for a text of more than 256 bytes, more than 10,000
+// retries, or a wait that no policy may have. Then the policy of the process that runs the message decides.
 func (p Policy) Schedule() string {
 	p = p.WithDefaults()
 	listed, ok := p.Backoff.(DelayLister)
@@ -66,11 +67,11 @@ func (p Policy) Schedule() string {
 	return string(b)
 }
 
-// WithSchedule returns the policy with MaxRetries, Immediate, Backoff and MaxAge of a [Policy.Schedule]. ok is false, and the policy is
-// unchanged, for a text that is no schedule.
+// WithSchedule returns the policy with MaxRetries, Immediate, Backoff and MaxAge of a [Policy.Schedule]. ok is false,
+// and the policy is unchanged, for a text that is not a schedule.
 //
-// Beyond the listed waits the last one is repeated, for a Classify with a MaxRetries of its own. The jitter is drawn evenly, as
-// Exponential's.
+// Beyond the listed waits the last one is repeated, for a Classify with its own MaxRetries. The jitter is drawn evenly,
+// like that of Exponential.
 func (p Policy) WithSchedule(schedule string) (under Policy, ok bool) {
 	s, err := parseSchedule(schedule)
 	if err != nil {
@@ -99,7 +100,7 @@ func (s *schedule) Delay(n int, draw float64) (d time.Duration, ok bool) {
 		run, rest, more = strings.Cut(rest, ",")
 		wait, times, err := parseRun(run)
 		if err != nil {
-			return 0, false // impossible: parseSchedule has read it
+			return 0, false // impossible: parseSchedule has checked it
 		}
 		d = wait
 		if left < times {
@@ -164,11 +165,11 @@ func parseSchedule(text string) (s schedule, err error) {
 			return s, fmt.Errorf("has %w in %q", err, limits.Cut(o, 32))
 		}
 	}
-	return s, s.readWaits()
+	return s, s.checkWaits()
 }
 
-// readWaits checks all waits.
-func (s *schedule) readWaits() error {
+// checkWaits checks all waits.
+func (s *schedule) checkWaits() error {
 	listed, needed := 0, s.retries-s.immediate+1
 	for run := range strings.SplitSeq(s.waits, ",") {
 		wait, times, err := parseRun(run)
@@ -226,7 +227,7 @@ func parseAge(text string) (time.Duration, error) {
 // startsWithDigit reports whether a number or a duration begins with a digit: no sign.
 func startsWithDigit(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// shortDuration is d as time.ParseDuration reads it, without parts that are zero: 1m, 1h30m.
+// shortDuration formats d for time.ParseDuration, without parts that are zero: 1m, 1h30m.
 func shortDuration(d time.Duration) string {
 	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -237,7 +238,7 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// fingerprintBytes is the length of a fingerprint. In redeliver-policy a schedule may follow it, after a blank.
+// fingerprintBytes is the length of a fingerprint. In redeliver-policy a schedule may follow it, after a space.
 const fingerprintBytes = 16
 
 // appendPolicy writes the value of redeliver-policy.

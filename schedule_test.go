@@ -62,7 +62,7 @@ func TestScheduleOnTheWire(t *testing.T) {
 	}
 }
 
-// The decision about a message with a schedule is that of the policy that wrote it, to the millisecond.
+// A message with a schedule gets the decision of the policy that wrote it, to the millisecond.
 func TestAScheduleDecidesLikeThePolicyThatWroteIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		delay := rapid.Map(rapid.Int64Range(1, int64(24*time.Hour/time.Millisecond)), func(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond })
@@ -96,7 +96,7 @@ func TestAScheduleDecidesLikeThePolicyThatWroteIt(t *testing.T) {
 				t.Fatalf("under %q, %s:\n got %+v\nwant %+v", was.Schedule(), what, got, want)
 			}
 		}
-		if st.Attempts <= max(0, was.WithDefaults().MaxRetries) { // with more it could not have waited
+		if st.Attempts <= max(0, was.WithDefaults().MaxRetries) { // with more attempts it could not have waited
 			if got, want := under.Decide(st, redeliver.Postpone(errBoom), now), was.Decide(st, redeliver.Postpone(errBoom), now); !reflect.DeepEqual(got, want) {
 				t.Fatalf("under %q, postponed:\n got %+v\nwant %+v", was.Schedule(), got, want)
 			}
@@ -136,7 +136,7 @@ func TestAScheduleMayGoToItsBounds(t *testing.T) {
 	} {
 		p, ok := redeliver.Policy{}.WithSchedule(text)
 		if !ok {
-			t.Errorf("%s: %q is not taken for a schedule", name, text)
+			t.Errorf("%s: %q is refused as a schedule", name, text)
 			continue
 		}
 		if delay, _ := p.Backoff.Delay(0, 0); delay < time.Millisecond || delay > redeliver.MaxWait {
@@ -149,7 +149,7 @@ func TestAScheduleMayGoToItsBounds(t *testing.T) {
 	}
 	for _, text := range []string{"1;3;999us", "1;3;8784h1ms", "1;3;8783h59m59s;j1001ms", "1;3;1s;a999us", "1;3;1s*5", "1;3;1s*4;i1", "1;100;" + strings.Repeat("1s,2s,", 41) + "100ms"} {
 		if _, ok := (redeliver.Policy{}).WithSchedule(text); ok {
-			t.Errorf("%q is just beyond the bounds, and taken for a schedule", text)
+			t.Errorf("%q is just beyond the bounds, and accepted as a schedule", text)
 		}
 	}
 }
@@ -159,9 +159,9 @@ var wrongSchedules = map[string]string{
 	"nothing": "", "words": "soon and often", "another version": "2;3;1s,2s,4s", "no waits": "1;3", "an empty wait": "1;3;",
 	"a sign": "1;-3;1s", "another sign": "1;+3;1s", "an absurd count": "1;99999999;1s", "overflow": "1;99999999999999999999;1s",
 	"more waits than retries": "1;3;1s*5", "no run": "1;3;1s*", "a run of one": "1;3;1s*1", "runs that overflow": "1;3;1s*9223372036854775807,1s*9223372036854775807",
-	"no time at all": "1;3;0s", "a nanosecond": "1;3;1ns", "the past": "1;3;-1h", "a millennium": "1;3;8760000h", "a number": "1;3;5",
+	"no wait": "1;3;0s", "a nanosecond": "1;3;1ns", "the past": "1;3;-1h", "a millennium": "1;3;8760000h", "a number": "1;3;5",
 	"with the jitter too long": "1;3;8784h;j1s", "an unknown option": "1;3;1s;x1", "an empty option": "1;3;1s;", "twice": "1;3;1s;j1s;j2s",
-	"more immediate than retries": "1;3;1s;i4", "an age of nothing": "1;3;1s;a0s", "blanks": "1; 3; 1s", "a line": "1;3;1s\n",
+	"more immediate than retries": "1;3;1s;i4", "an age of zero": "1;3;1s;a0s", "blanks": "1; 3; 1s", "a line": "1;3;1s\n",
 	"too long": "1;100;" + strings.Repeat("1s,2s,", 50) + "1s", "no UTF-8": "1;3;1s;j\xff",
 }
 
@@ -174,7 +174,7 @@ func TestAnInvalidScheduleIsAFinding(t *testing.T) {
 			t.Errorf("%s: %q makes %+v, findings %v", name, text, st, findings)
 		}
 		if p, ok := (redeliver.Policy{MaxRetries: 7}).WithSchedule(text); ok || p.MaxRetries != 7 || p.Backoff != nil {
-			t.Errorf("%s: %q is taken for a schedule: %+v", name, text, p)
+			t.Errorf("%s: %q is accepted as a schedule: %+v", name, text, p)
 		}
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// NewSlogSink writes events to a log. Lost messages are errors. Dead letters, stuck handlers and their late answers, ignored headers
-// and a subscription's errors are warnings. Retries, postponed and abandoned messages and a subscription's other changes have the
-// level Info. The rest (attempts, commits, hops, publishes and failed writes) has the level Debug, so an outage of the broker is one
-// line when it begins and one when it ends. A panic is a warning with its stack, cut to 4 KiB. A nil logger is slog.Default().
+// NewSlogSink returns a sink that writes events to a log. Lost messages are errors. Dead letters, stuck handlers and
+// their late answers, ignored headers and a subscription's errors are warnings. Retries, postponed and abandoned
+// messages and a subscription's other changes have the level Info. All others (attempts, commits, hops, publishes and
+// failed writes) have the level Debug, so an outage of the broker is one line when it begins and one when it ends. A
+// panic is a warning with its stack, cut to 4 KiB. A nil logger is slog.Default().
 func NewSlogSink(log *slog.Logger) Sink {
 	if log == nil {
 		log = slog.Default()
@@ -45,7 +46,7 @@ func (s slogSink) write(e Event) {
 	r := recordOf(e)
 	var stack string
 	if r.decided {
-		// Nothing above the handler sees the panic, so no one else logs its stack.
+		// No code above the handler gets the panic, so nothing else logs its stack.
 		if p, ok := errors.AsType[*PanicError](r.err); ok && p != nil && len(p.Stack) > 0 {
 			r.level, stack = max(r.level, slog.LevelWarn), limits.Cut(string(p.Stack), maxStack)
 		}
@@ -68,17 +69,18 @@ func (s slogSink) write(e Event) {
 	s.log.LogAttrs(context.Background(), r.level, r.text, attrs...)
 }
 
-// logRecord is what a log says of an event.
+// logRecord is the log line of an event.
 type logRecord struct {
 	level   slog.Level
 	text    string
-	state   *State // nil where the event is not about one message
+	state   *State // nil if the event is not about one message
 	err     error
-	decided bool // err is what the message's fate was decided by
+	decided bool // err decided about the message
 	attrs   []slog.Attr
 }
 
-// errorText is the text of the error: the state's, which Policy.ErrorText has written, else the error's, made safe.
+// errorText returns the text of the error: the state's, which Policy.ErrorText has written, or otherwise the error's,
+// made safe.
 func (r logRecord) errorText() string {
 	if r.decided && r.state.Error != "" {
 		return r.state.Error

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
-// State is redeliver's knowledge of one message in one group. The message's headers carry it; they count only on topics that
-// redeliver writes. The zero State is a message that was never attempted.
+// State is what redeliver knows about one message in one group. The message's headers carry it; they count only on
+// topics that redeliver writes. The zero State is a message that was never attempted.
 type State struct {
 	// ID is the message's id in all attempts, in the DLQ and after replays.
 	ID string
@@ -23,19 +23,19 @@ type State struct {
 	Due time.Time
 	// FirstFailed and LastFailed are when the first and the latest attempt failed.
 	FirstFailed, LastFailed time.Time
-	// PostponedSince is when the message was first postponed, of the latest postponements in a row. Zero unless the latest
+	// PostponedSince is the time of the first of the latest postponements in a row. Zero unless the latest
 	// decision was to postpone it.
 	PostponedSince time.Time
 	// Error and ErrorType describe the latest failure. The text is cut to 1024 bytes and has no credentials of URLs.
 	Error, ErrorType string
-	// Reason says why the message is in the DLQ. Empty before.
+	// Reason says why the message is in the DLQ. It is empty for other messages.
 	Reason Reason
 	// Source is the message's place in its origin.
 	Source Source
 	// Policy is the fingerprint of the policy that decided about the wait, see [Policy.Fingerprint].
 	Policy string
 	// Schedule is the rule that decided about the wait, and that decides about the message's next failure, see
-	// [Policy.Schedule]. Headers have it only where Policy is a fingerprint.
+	// [Policy.Schedule]. Headers have it only if Policy is a fingerprint.
 	Schedule string
 	// Expires is the message's own expiry, from HeaderExpires or, on RabbitMQ, its expiration: from then on no attempt begins.
 	// Zero for none. The adapter reads it from the message each time.
@@ -44,16 +44,16 @@ type State struct {
 	Replays int
 	// Replayed is the time of the latest replay. [Policy].MaxAge counts from then on.
 	Replayed time.Time
-	// Trace is the traceparent (W3C Trace Context) of the latest attempt with a tracer. Empty where there was none, and while
-	// the first attempt runs.
+	// Trace is the traceparent (W3C Trace Context) of the latest attempt with a tracer. It is empty if there was none,
+	// and while the first attempt runs.
 	Trace string
 	// Truncated is the length in bytes and the hash of the body that a dead letter lacks, because the DLQ refused it:
 	// "18874368 sha256:...". Source says where the original is. On RabbitMQ the dead letter has a part of the body, and other
-	// dead letters have the other parts. Empty where the body is complete.
+	// dead letters have the other parts. It is empty if the body is complete.
 	Truncated string
 	// DeadLetter is the state of a message in the DLQ that the subscription reads: the origin and the group that failed it,
-	// attempts, reason, error and times. Nil where the subscription reads no DLQ. It has no header of its own: the message keeps
-	// the headers that it has in the DLQ.
+	// attempts, reason, error and times. It is nil if the subscription reads no DLQ. It has no header: the message
+	// keeps the headers that it has in the DLQ.
 	DeadLetter *State
 }
 
@@ -67,7 +67,7 @@ type Source struct {
 	Timestamp time.Time
 }
 
-// Attempt is the number of the attempt that runs now or next: 1 for the first delivery.
+// Attempt returns the number of the attempt that runs now or next: 1 for the first delivery.
 func (s State) Attempt() int { return s.Attempts + 1 }
 
 // Reason says why a message is in the DLQ.
@@ -78,7 +78,7 @@ const (
 	ReasonExhausted     Reason = "exhausted"     // its retries ran out
 	ReasonPermanent     Reason = "permanent"     // the handler or Classify said that a retry is useless
 	ReasonExpired       Reason = "expired"       // it is past MaxAge or its own expiry, or its next retry would be, or it was postponed for too long
-	ReasonUndecodable   Reason = "undecodable"   // its bytes are no message
+	ReasonUndecodable   Reason = "undecodable"   // it cannot be decoded
 	ReasonTimeout       Reason = "timeout"       // its retries ran out, the last attempt with its Timeout
 	ReasonPanic         Reason = "panic"         // its retries ran out, the last attempt with a panic
 	ReasonCrashed       Reason = "crashed"       // it ran alone when its process died, MaxCrashes times
@@ -95,8 +95,8 @@ var allReasons = [...]Reason{
 	ReasonPanic, ReasonCrashed, ReasonInvalidated, ReasonRejected, ReasonUnschedulable,
 }
 
-// FromContext returns the state of the message whose handler got ctx: its attempt number, its origin, its group, its latest error. ok
-// is false when ctx belongs to no message of redeliver.
+// FromContext returns the state of the message whose handler got ctx: its attempt number, its origin, its group, its
+// latest error. ok is false if ctx does not belong to a message of redeliver.
 func FromContext(ctx context.Context) (s State, ok bool) {
 	switch v := ctx.Value(contextkey.State{}).(type) {
 	case State:
@@ -108,7 +108,7 @@ func FromContext(ctx context.Context) (s State, ok bool) {
 	}
 }
 
-// NewContext returns ctx with the state of a message, for tests of handlers and for adapters without a context of their own.
+// NewContext returns ctx with the state of a message, for tests of handlers and for adapters without their own context.
 func NewContext(ctx context.Context, s State) context.Context {
 	return context.WithValue(ctx, contextkey.State{}, s)
 }

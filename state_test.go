@@ -23,11 +23,11 @@ func TestFromContextReturnsTheState(t *testing.T) {
 		ctx context.Context
 		ok  bool
 	}{
-		"from NewContext":             {redeliver.NewContext(bg, redeliver.State{ID: "a", Attempts: 2}), true},
-		"from below":                  {context.WithValue(redeliver.NewContext(bg, redeliver.State{ID: "a", Attempts: 2}), otherKey{}, "v"), true},
-		"from an adapter's record":    {context.WithValue(bg, contextkey.State{}, record{redeliver.State{ID: "a", Attempts: 2}}), true},
-		"not a message of ours":       {bg, false},
-		"something else in its place": {context.WithValue(bg, contextkey.State{}, "a"), false},
+		"from NewContext":          {redeliver.NewContext(bg, redeliver.State{ID: "a", Attempts: 2}), true},
+		"from below":               {context.WithValue(redeliver.NewContext(bg, redeliver.State{ID: "a", Attempts: 2}), otherKey{}, "v"), true},
+		"from an adapter's record": {context.WithValue(bg, contextkey.State{}, record{redeliver.State{ID: "a", Attempts: 2}}), true},
+		"not a message of ours":    {bg, false},
+		"a value of another type":  {context.WithValue(bg, contextkey.State{}, "a"), false},
 	} {
 		s, ok := redeliver.FromContext(row.ctx)
 		if ok != row.ok {

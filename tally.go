@@ -7,14 +7,14 @@ import "time"
 type CountingSink interface {
 	Sink
 	// Counter returns the Counter of a subscription, and the sink that still gets events of these messages, if it wants them; nil
-	// for none. With a nil Counter the whole sink gets events. of is the Sink on which Counter is called. A Sink that embeds
-	// another one inherits its Counter, which would bypass the outer Event: so Counter returns nil where of is not its receiver.
-	// It is called when the first message comes, perhaps more than once, and from many goroutines.
+	// for none. With a nil Counter the sink itself gets events. of is the Sink on which Counter is called. A Sink that
+	// embeds another one inherits its Counter, which would bypass the outer Event: so Counter returns nil if of is not
+	// its receiver. It is called when the first message comes, perhaps more than once, and from many goroutines.
 	Counter(of Sink, origin, group string) (t Counter, rest Sink)
 }
 
-// Counter counts messages of one subscription instead of two events. Its methods are called like Event, and a panic is ignored. All
-// other events are reported, also those of attempts that fail or are not the first.
+// Counter counts messages of one subscription, in place of two events for each. Its methods are called like Event, and
+// a panic is ignored. All other events are reported, also those of attempts that fail or are not the first.
 type Counter interface {
 	// Attempted replaces [Attempted] for a message that came for the first time (its State.Attempts and Replays are 0, it did
 	// not wait before) and succeeded. took is how long its handler ran.
@@ -62,7 +62,7 @@ func (all tallyList) Committed() {
 	}
 }
 
-// single returns the only element of all, the zero value where there is none, or several, which stands for all.
+// single returns the only element of all, the zero value if there is none, or otherwise several, which combines them.
 func single[T any](all []T, several T) T {
 	switch len(all) {
 	case 0:

@@ -35,17 +35,17 @@ func TestSinksTally(t *testing.T) {
 	listens := redeliver.SinkFunc(func(redeliver.Event) { told++ })
 	one, two := &tallying{}, &tallying{rest: listens}
 	for _, c := range []struct {
-		name   string
-		sinks  redeliver.Sink
-		counts bool
-		heard  int // how many hear an event
+		name     string
+		sinks    redeliver.Sink
+		counts   bool
+		received int // how many sinks get an event
 	}{
 		{"nobody", redeliver.Sinks(), false, 0},
 		{"who listens", redeliver.Sinks(listens), false, 1},
 		{"who counts", redeliver.Sinks(one), true, 0},
 		{"both", redeliver.Sinks(one, listens, two), true, 2},
 		{"a list in a list", redeliver.Sinks(redeliver.Sinks(one, listens), two), true, 2},
-		{"who counts nothing here", redeliver.Sinks(&tallying{none: true, rest: listens}), false, 1},
+		{"a sink that counts nothing here", redeliver.Sinks(&tallying{none: true, rest: listens}), false, 1},
 	} {
 		*one, *two, told = tallying{}, tallying{rest: listens}, 0
 		tally, rest := c.sinks.(redeliver.CountingSink).Counter(c.sinks, "orders", "billing")
@@ -62,8 +62,8 @@ func TestSinksTally(t *testing.T) {
 		if rest != nil {
 			rest.Event(redeliver.Committed{})
 		}
-		if told != c.heard {
-			t.Errorf("%s: %d got an event, want %d", c.name, told, c.heard)
+		if told != c.received {
+			t.Errorf("%s: %d got an event, want %d", c.name, told, c.received)
 		}
 	}
 }

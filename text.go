@@ -11,7 +11,8 @@ import (
 )
 
 var (
-	// From a scheme to the last @ of the same word. An escaped quote does not end the word: net/url quotes URLs in its errors.
+	// It matches from a scheme to the last @ of the same word. An escaped quote does not end the word: net/url quotes
+	// URLs in its errors.
 	urlUser = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)((?:\\"|[^\s"])*)@`)
 	// The names of secrets in query strings and connection strings.
 	urlSecret = regexp.MustCompile(`(?i)([?&;#](?:[a-z0-9_.-]*(?:password|passwd|pwd|secret|token|api[_-]?key|accesskey|signature|credential)|sig)=)[^&;\s"'<>]*`)
@@ -41,7 +42,8 @@ func redactUser(match string) string {
 		}
 		user, host, ok := strings.Cut(authority, "@")
 		if !ok || strings.Contains(user, ":") || !hosts.MatchString(host) {
-			// Passwords may contain @ / ? and #, against the rules: only the text after the last @ is safe.
+			// Passwords may contain @ / ? and #, although the rules forbid that: only the text after the last @ is
+			// safe.
 			return out.String() + "***@"
 		}
 		out.WriteString("***") // a user without a password: the rest is safe
@@ -49,7 +51,8 @@ func redactUser(match string) string {
 	}
 }
 
-// RedactAddress is [Redact] for a text that should be an address and may be none: it hides everything before the last @.
+// RedactAddress is [Redact] for a text that should be an address but may not be one: it hides everything before the
+// last @.
 func RedactAddress(s string) string {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
 		s = "***" + s[at:]
@@ -69,7 +72,7 @@ func Redact(s string) string {
 	return s
 }
 
-// errorText is the text of err for headers.
+// errorText returns the text of err for headers.
 func (p *Policy) errorText(err error) string {
 	if p.ErrorText != nil {
 		return safeText(func() string { return p.ErrorText(err) })
@@ -105,7 +108,7 @@ func safeText(user func() string) (text string) {
 	return strings.Clone(limits.Cut(Redact(text), limits.MaxErrorText))
 }
 
-// errorType names the first type in err's chain that is no wrapper of package fmt, package errors, or this one.
+// errorType names the first type in err's chain that is not a wrapper of package fmt, package errors, or this one.
 func errorType(err error) string {
 	for e := err; e != nil; {
 		switch name := reflect.TypeOf(e).String(); name {

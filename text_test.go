@@ -21,7 +21,7 @@ func TestCutEndsAtACharacter(t *testing.T) {
 		want string
 	}{
 		{"", 0, ""}, {"", 5, ""}, {"abc", 3, "abc"}, {"abc", 2, "ab"}, {"abc", 0, ""},
-		{"abc", -1, ""}, // used to panic
+		{"abc", -1, ""}, // once panicked
 		{"aé", 3, "aé"}, {"aé", 2, "a"}, {"語語", 5, "語"}, {"語語", 3, "語"}, {"語", 2, ""}, {"語", 1, ""},
 		{"a😀b", 5, "a😀"}, {"a😀b", 4, "a"}, {"a😀b", 2, "a"}, {"😀", 3, ""},
 		{"a\xff\xfeb", 10, "a?b"}, {"\xff\xff\xff\xff\xff\xff", 5, "?"}, {"\x80\x80\x80\x80\x80\x80", 5, "?"}, {"ok\xe8", 10, "ok?"},
@@ -143,7 +143,7 @@ func TestErrorTextKeepsHarmlessText(t *testing.T) {
 	}
 }
 
-// FuzzRedact puts a password into a URL as it is and as net/url writes it.
+// FuzzRedact puts a password into a URL, both unescaped and as net/url writes it.
 func FuzzRedact(f *testing.F) {
 	f.Add("guest", "guest", "", "refused")
 	f.Add("u", "p@ss/w?o#r:d", "/vhost", ": dial")
@@ -160,7 +160,7 @@ func FuzzRedact(f *testing.F) {
 				t.Fatalf("Redact(%q) is %q", in, got)
 			}
 		}
-		// Raw, it must not have characters that end the word.
+		// An unescaped password must not have characters that end the word.
 		if raw := user + ":" + secret; !strings.ContainsAny(raw, " \t\n\r\v\f\"\\/?#") {
 			if got := redeliver.Redact("dial amqp://" + raw + "@rabbit:5672" + "/"); strings.Contains(got, "S3cr3t") {
 				t.Fatalf("Redact leaks %q: %q", raw, got)

@@ -8,7 +8,7 @@ func isTraceparent(s string) bool {
 	return len(s) == 55 && s[:3] == "00-" && isTraceID(s[3:35]) && s[35] == '-' && isTraceID(s[36:52]) && s[52] == '-' && isHex(s[53:])
 }
 
-// TraceID is the trace id in Trace, 32 hexadecimal digits. Empty where Trace has none.
+// TraceID returns the trace id in Trace, 32 hexadecimal digits, or "" if Trace has none.
 func (s *State) TraceID() string {
 	if !isTraceparent(s.Trace) {
 		return ""

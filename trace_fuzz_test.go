@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A trace in a header is a valid traceparent, else a finding.
+// A trace in a header is a valid traceparent, or a finding.
 func FuzzTraceparent(f *testing.F) {
 	for _, s := range []string{
 		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
@@ -23,7 +23,7 @@ func FuzzTraceparent(f *testing.F) {
 		case st.Trace == "" && len(findings) == 0 && s != "":
 			t.Errorf("%q is neither accepted nor a finding", s)
 		case st.Trace != "" && (st.Trace != s || len(s) != 55 || strings.Trim(s, "0123456789abcdef-") != "" || s[3:35] == strings.Repeat("0", 32) || s[36:52] == strings.Repeat("0", 16)):
-			t.Errorf("%q is taken as %q", s, st.Trace)
+			t.Errorf("%q is read as %q", s, st.Trace)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
 		"foreign":    {Foreign: []deadletter.Header{{Name: "h", Value: big}}},
 		"properties": {Properties: []deadletter.Header{{Name: "h", Value: big}}},
 	} {
-		h := newHeap(4)
+		h := newFakeDLQ(4)
 		for _, m := range h.lie {
 			m.Body, m.Key, m.Headers, m.Foreign, m.Properties = one.Body, one.Key, one.Headers, one.Foreign, one.Properties
 		}
@@ -35,15 +35,15 @@ func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
 }
 
 // A dry run refuses the same requests as a run, but needs no Who.
-func TestWhatIsNoRateIsRefusedByRunAndDryRun(t *testing.T) {
-	h := newHeap(1)
+func TestInvalidRateIsRefusedByRunAndDryRun(t *testing.T) {
+	h := newFakeDLQ(1)
 	for name, r := range map[string]deadletter.ReplayOptions{
 		"NaN": {Rate: math.NaN()}, "Inf": {Rate: math.Inf(1)}, "-Inf": {Rate: math.Inf(-1)}, "-1": {Rate: -1},
 		"window": {Window: -1}, "canary": {Canary: []int{1, 0}}, "watch": {Watch: -1}, "replays": {MaxReplays: -1},
 		"filter": {Filter: deadletter.Filter{After: time.Unix(1, 0), Before: time.Unix(1, 0)}},
 	} {
 		if _, err := deadletter.DryRun(t.Context(), h, r); err == nil {
-			t.Errorf("%s: a dry run takes it", name)
+			t.Errorf("%s: a dry run accepts it", name)
 		}
 		r.Who, r.Why = "ann", "a test"
 		if _, err := deadletter.Replay(t.Context(), h, r); err == nil {
@@ -64,7 +64,7 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 		"foreign": read([]deadletter.Header{{Name: "topic_poisoned", Value: []byte("refunds")}}),
 		"SQS":     read([]deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte("arn:aws:sqs:eu-west-1:1:refunds")}}),
 	} {
-		h := newHeap(0)
+		h := newFakeDLQ(0)
 		m.Position = "0/1"
 		h.lie = []*deadletter.Message{m}
 		var file bytes.Buffer
@@ -83,14 +83,14 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 	}
 }
 
-// redeliver's own DLQ believes the last block of headers. An imported message with forged headers must get a block of
+// redeliver's own DLQ trusts the last block of headers. An imported message with forged headers must get a block of
 // redeliver's after them.
 func TestAnImportOfForgedHeadersIsNotTrusted(t *testing.T) {
 	m := read([]deadletter.Header{{Name: "redeliver-attempt", Value: []byte("1")}, {Name: "redeliver-replays", Value: []byte("1000")}, {Name: "reason_poisoned", Value: []byte("fraud")}})
 	if m.Writer != deadletter.WriterWatermill || m.State.Replays != 0 || len(m.Findings) != 2 {
 		t.Fatalf("read as %+v", m)
 	}
-	h := newHeap(0)
+	h := newFakeDLQ(0)
 	h.lie = []*deadletter.Message{m}
 	var file bytes.Buffer
 	if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{}, &file); err != nil {
@@ -111,7 +111,7 @@ func TestLocked(t *testing.T) {
 		if deadletter.LockedHeader(name) != locked {
 			t.Errorf("%q is locked: %v", name, !locked)
 		}
-		h := newHeap(1)
+		h := newFakeDLQ(1)
 		c := deadletter.EditOptions{Who: "ann", Why: "a test", Position: "m-0000", Set: []deadletter.Header{{Name: name, Value: []byte("x")}}}
 		if _, err := deadletter.Edit(t.Context(), h, c); (err != nil) != (locked || name == "") {
 			t.Errorf("%q is set: %v", name, err)

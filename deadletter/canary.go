@@ -98,10 +98,10 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 		if rest <= 0 {
 			break
 		}
-		if err := sleep(w.r.orders.told, min(rest, lookEvery)); err != nil {
+		if err := sleep(w.r.stopRequests.callerCtx, min(rest, lookEvery)); err != nil {
 			return err
 		}
-		if err := w.r.orders.obey(ctx, &w.r.task); err != nil {
+		if err := w.r.stopRequests.check(ctx, &w.r.task); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (w *watch) cameBack() {
 }
 
 // lookAtAll reads the whole DLQ, because looking hides messages and only one session may look at a time. A message that
-// has gone was sent. A message that is there with one more replay has come back.
+// is missing was sent. A message with one more replay has come back.
 func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if s, ok := w.r.scan.(*driverScan); ok {
 		if a, ok := s.r.(driver.ArrivalCounter); ok {

@@ -17,11 +17,11 @@ const (
 	MaxMarks = 2000
 	// keptTasks is the number of tasks in the history.
 	keptTasks = 100
-	// missedFor is how long a marked message must be missing before its mark is forgotten. SQS keeps no message longer,
+	// missedFor is how long a marked message must be missing before its mark is removed. SQS keeps no message longer,
 	// so by then no consumer has it in hand.
 	missedFor = 14 * 24 * time.Hour
-	// maxMissed bounds how many messages are recorded as missing at once. The others are recorded after those are
-	// forgotten.
+	// maxMissed bounds how many messages are recorded as missing at once. The others are recorded after the marks of
+	// those are removed.
 	maxMissed = 200
 )
 
@@ -128,7 +128,7 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 	return nil
 }
 
-// record writes entries and removes messages. If the state is full, it forgets the oldest ended tasks. It keeps the
+// record writes entries and removes messages. If the state is full, it removes the oldest ended tasks. It keeps the
 // marks, because a replay would otherwise send messages that they exclude.
 func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driver.Entry) error {
 	err := c.s.Remove(ctx, out, entries...)
@@ -189,8 +189,8 @@ func (c *driverClaim) Requested(ctx context.Context, task string) (w Request, er
 	return w, err
 }
 
-// DropMarks implements [Claim]. It drops the marks of messages that expired or that another program removed: those that no
-// runner has met in a whole look for 14 days. A message that was missed once may only be in hand elsewhere.
+// DropMarks implements [Claim]. It drops the marks of messages that expired or that another program removed: those that
+// no runner has found in complete scans for 14 days. A message that was missed once may only be in hand elsewhere.
 func (c *driverClaim) DropMarks(ctx context.Context, met map[Position]bool) error {
 	state, err := c.q.Load(ctx)
 	if err != nil {

@@ -10,11 +10,10 @@ import (
 )
 
 // ForeignReplayHeaders returns the headers with which m goes to a way back that redeliver does not write: a
-// retry topic of Spring's, or the origin. Nobody would believe the state of a message there. The
-// headers are the user's. If Spring filled the DLQ, they include those that locate the first
-// failure, which Spring only writes if they are missing. They also include id and replays: other
-// programs leave these headers alone when they dead-letter the message again, and a canary and
-// MaxReplays need them to recognise it.
+// retry topic of Spring's, or the origin. The state of a message would not be trusted there. The headers are the
+// user's. If Spring filled the DLQ, they include those that locate the first failure, which Spring only writes if they
+// are missing. They also include id and replays: other programs keep these headers when they dead-letter the message
+// again, and a canary and MaxReplays need them to recognise it.
 func ForeignReplayHeaders(m *Message, info Info) []Header {
 	st := ReplayState(m, info)
 	headers := make([]Header, 0, len(m.Headers)+8)

@@ -13,9 +13,8 @@ func named(name, value string) deadletter.Header {
 	return deadletter.Header{Name: name, Value: []byte(value)}
 }
 
-// In the DLQ of any program, a message that was replayed elsewhere and is dead again is recognised, and has the
-// original user headers. Only Spring's DLQs used to count such replays. In the others each replay left two more
-// headers.
+// A message that was replayed elsewhere and comes to the DLQ of any program again is recognised, and has the original
+// user headers. Only Spring's DLQs used to count such replays. In the others each replay left two more headers.
 func TestMessagesFromElsewhereAreRecognized(t *testing.T) {
 	t.Parallel()
 	for filler, adds := range map[deadletter.Writer][]deadletter.Header{

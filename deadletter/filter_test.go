@@ -110,7 +110,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-func TestABadOrderIsRefusedWithAllItsProblems(t *testing.T) {
+func TestABadRequestIsRefusedWithAllItsProblems(t *testing.T) {
 	t.Parallel()
 	q := &stored{}
 	_, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Rate: -1, Window: 1e6, MaxReplays: -1, Canary: []int{0}})

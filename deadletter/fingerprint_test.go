@@ -18,7 +18,7 @@ func TestOneCauseHasOneFingerprint(t *testing.T) {
 	}
 	one := deadletter.Fingerprint(dead("order 1 failed", "*e", "h", "orders", redeliver.ReasonExhausted))
 	if got := deadletter.Fingerprint(dead("order 22 failed", "*e", "h", "orders", redeliver.ReasonExhausted)); got != one {
-		t.Errorf("another number is another cause: %s and %s", got, one)
+		t.Errorf("texts with different numbers have different causes: %s and %s", got, one)
 	}
 	for what, other := range map[string]*deadletter.Message{
 		"text":    dead("order 1 declined", "*e", "h", "orders", redeliver.ReasonExhausted),
@@ -29,7 +29,7 @@ func TestOneCauseHasOneFingerprint(t *testing.T) {
 		"border":  dead("order 1 failed*e", "", "h", "orders", redeliver.ReasonExhausted),
 	} {
 		if deadletter.Fingerprint(other) == one {
-			t.Errorf("another %s is the same cause", what)
+			t.Errorf("a different %s has the same cause", what)
 		}
 	}
 }

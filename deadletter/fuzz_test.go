@@ -47,10 +47,10 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("its error is %q", m.State.Error)
 		}
 		if m.State.Group != info.Group && m.Mismatch == "" || m.State.Origin != info.Origin && m.Mismatch == "" {
-			t.Errorf("group %q, origin %q: another's, and nothing says so", m.State.Group, m.State.Origin)
+			t.Errorf("group %q, origin %q: not those of the DLQ, and no mismatch", m.State.Group, m.State.Origin)
 		}
 		if _, found := redeliver.ParseHeaders(m.State.Group, m.State.AppendHeaders(nil)); len(found) > 0 {
-			t.Errorf("its own output is a finding: %v", found)
+			t.Errorf("a header that redeliver wrote is a finding: %v", found)
 		}
 		Fingerprint(m)
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// heap is a DLQ that a test controls completely. It belongs to one goroutine.
-type heap struct {
+// fakeDLQ is a DLQ that a test controls completely. It belongs to one goroutine.
+type fakeDLQ struct {
 	lie   []*deadletter.Message
 	tasks []deadletter.Task
 	info  deadletter.Info
@@ -23,7 +23,7 @@ type heap struct {
 	claimed *deadletter.Holder
 	closed  int   // number of closed scans
 	blind   error // the error of a scan with a claim
-	// The heap calls each of these that is not nil before it acts.
+	// The fake calls each of these that is not nil before it acts.
 	scans func(runs bool)
 	next  func(ctx context.Context)
 	sends func(ctx context.Context)
@@ -31,29 +31,29 @@ type heap struct {
 	saves func(deadletter.Task)
 }
 
-// newHeap returns a heap with n dead letters that failed an hour ago.
-func newHeap(n int) *heap {
-	h := &heap{info: orders, wants: make(map[string]deadletter.Request)}
+// newFakeDLQ returns a fakeDLQ with n dead letters that failed an hour ago.
+func newFakeDLQ(n int) *fakeDLQ {
+	h := &fakeDLQ{info: orders, wants: make(map[string]deadletter.Request)}
 	for i := range n {
 		h.dies(fmt.Sprintf("m-%04d", i), time.Now().Add(-time.Hour))
 	}
 	return h
 }
 
-func (h *heap) dies(id string, at time.Time) {
+func (h *fakeDLQ) dies(id string, at time.Time) {
 	h.lie = append(h.lie, &deadletter.Message{ID: id, Position: deadletter.Position(id), Time: at})
 }
 
-// ids returns the ids of the messages in the heap.
-func (h *heap) ids() (ids []string) {
+// ids returns the ids of the messages in the DLQ.
+func (h *fakeDLQ) ids() (ids []string) {
 	for _, m := range h.lie {
 		ids = append(ids, m.ID)
 	}
 	return ids
 }
 
-// only returns the one task of the heap.
-func (h *heap) only(t *testing.T) deadletter.Task {
+// only returns the one task of the DLQ.
+func (h *fakeDLQ) only(t *testing.T) deadletter.Task {
 	t.Helper()
 	all, err := deadletter.History(t.Context(), h)
 	if err != nil || len(all) != 1 {
@@ -68,28 +68,30 @@ func call[T any](do func(T), with T) {
 	}
 }
 
-func (h *heap) Info() deadletter.Info { return h.info }
-func (h *heap) Close() error          { return nil }
-func (h *heap) Count(context.Context) (n int64, exact bool, err error) {
+func (h *fakeDLQ) Info() deadletter.Info { return h.info }
+func (h *fakeDLQ) Close() error          { return nil }
+func (h *fakeDLQ) Count(context.Context) (n int64, exact bool, err error) {
 	return int64(len(h.lie)), true, nil
 }
-func (h *heap) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
-func (h *heap) Retention(context.Context) (time.Duration, error)          { return 0, nil }
-func (h *heap) DropLimit(context.Context) (string, error)                 { return "", nil }
-func (h *heap) Tasks(context.Context) ([]deadletter.Task, error)          { return slices.Clone(h.tasks), nil }
-func (h *heap) Request(_ context.Context, task string, w deadletter.Request) error {
+func (h *fakeDLQ) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
+func (h *fakeDLQ) Retention(context.Context) (time.Duration, error)          { return 0, nil }
+func (h *fakeDLQ) DropLimit(context.Context) (string, error)                 { return "", nil }
+func (h *fakeDLQ) Tasks(context.Context) ([]deadletter.Task, error) {
+	return slices.Clone(h.tasks), nil
+}
+func (h *fakeDLQ) Request(_ context.Context, task string, w deadletter.Request) error {
 	h.wants[task] = w
 	return nil
 }
 
-func (h *heap) Holder(context.Context) (holder deadletter.Holder, ok bool, err error) {
+func (h *fakeDLQ) Holder(context.Context) (holder deadletter.Holder, ok bool, err error) {
 	if h.claimed == nil {
 		return holder, false, nil
 	}
 	return *h.claimed, true, nil
 }
 
-func (h *heap) Claim(_ context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
+func (h *fakeDLQ) Claim(_ context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
 	if h.claimed != nil {
 		return nil, &deadletter.HeldError{DLQ: orders.DLQ, Holder: *h.claimed}
 	}
@@ -97,13 +99,13 @@ func (h *heap) Claim(_ context.Context, holder deadletter.Holder) (deadletter.Cl
 	return &heapClaim{h}, nil
 }
 
-func (h *heap) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
+func (h *fakeDLQ) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
 	call(h.scans, false)
 	return &heapScan{h: h, all: slices.Clone(h.lie)}, nil
 }
 
 type heapScan struct {
-	h   *heap
+	h   *fakeDLQ
 	all []*deadletter.Message
 }
 
@@ -130,12 +132,12 @@ func (s *heapScan) Close() error {
 	return nil
 }
 
-type heapClaim struct{ h *heap }
+type heapClaim struct{ h *fakeDLQ }
 
 func (c *heapClaim) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
 	call(c.h.scans, true)
 	if c.h.blind != nil {
-		return (*heapScan)(nil), c.h.blind // a typed nil, as a careless adapter may return
+		return (*heapScan)(nil), c.h.blind // a typed nil, which a faulty adapter may return
 	}
 	return &heapScan{h: c.h, all: slices.Clone(c.h.lie)}, nil
 }

@@ -86,7 +86,7 @@ func (q *driverQueue) Holder(ctx context.Context) (Holder, bool, error) {
 // hides reports whether a message that is read is hidden from others.
 func (q *driverQueue) hides() bool { return q.Info().ReadEffect != NoReadEffect }
 
-// Scan implements [Queue]. The scan has a session of its own.
+// Scan implements [Queue]. The scan has its own session.
 func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
 	s, err := q.Connect(ctx)
 	if err != nil {
@@ -100,8 +100,8 @@ func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
 	return scan, nil
 }
 
-// lookAgain is the interval at which a session that waits for another's look tries again.
-const lookAgain = 200 * time.Millisecond
+// lookInterval is the interval at which a session that waits for another's look tries again.
+const lookInterval = 200 * time.Millisecond
 
 // look opens a reader of a session. If looking hides messages, only one session looks at a time.
 func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from From, has bool) (*driverScan, error) {
@@ -121,8 +121,8 @@ func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from
 	return &driverScan{r: r, marks: marksIn(state), opened: time.Now()}, nil
 }
 
-// lockLook waits while another session looks. It refuses a caller that runs no task while a runner is alive. A runner
-// that died holds its lease, too, but does not renew it.
+// lockLook waits while another session looks. It refuses a caller that runs no task while a runner is alive. A dead
+// runner also holds its lease, but does not renew it.
 func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
 	var first time.Time // end of the runner's lease when it was first seen
 	for met := false; ; {
@@ -141,7 +141,7 @@ func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) 
 		if ok && runner.Task != h.Task && (runner.Until.IsZero() || runner.Until.After(first)) {
 			return &HeldError{DLQ: q.Info().DLQ, Holder: runner}
 		}
-		if err := sleep(ctx, lookAgain); err != nil {
+		if err := sleep(ctx, lookInterval); err != nil {
 			return fmt.Errorf("waiting until nobody else looks at %s: %w", q.Info().DLQ, err)
 		}
 	}

@@ -13,8 +13,9 @@ type pace struct {
 	free time.Time // when the next message may go
 }
 
-// most returns how many of n messages may go at once: at most those of a quarter of a second, so that the rate is even.
-func (p *pace) most(n int) int {
+// maxBatch returns how many of n messages may go at once: at most those of a quarter of a second, so that the rate is
+// even.
+func (p *pace) maxBatch(n int) int {
 	if p.rate <= 0 {
 		return n
 	}

@@ -14,11 +14,11 @@ func expecting(n int64) deadletter.PurgeOptions {
 	return deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true, Expect: n}
 }
 
-// A runner reads further than the count did. It used to remove messages that arrived after the count, which nobody had
-// seen.
+// A runner reads further than the count did. It once removed messages that arrived after the count, which the caller
+// had not seen.
 func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHeap(3)
+		h := newFakeDLQ(3)
 		h.scans = func(runs bool) {
 			if runs {
 				<-time.After(time.Second)
@@ -26,17 +26,17 @@ func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 				h.dies("late-2", time.Now())
 			}
 		}
-		task, err := deadletter.Purge(t.Context(), h, expecting(5)) // two of the shown messages have gone meanwhile
+		task, err := deadletter.Purge(t.Context(), h, expecting(5)) // two of the expected messages are gone by now
 		if err != nil || task.Counts.Purged != 3 || task.Status != deadletter.StatusDone || len(h.lie) != 2 || h.lie[0].ID != "late-1" {
 			t.Errorf("%d were removed and %v are left: %v", task.Counts.Purged, h.ids(), err)
 		}
 	})
 }
 
-// If the clocks prove nothing, a purge still never removes more messages than were shown, even when another runner
+// Even if the clocks are wrong, a purge never removes more messages than were expected, also when another runner
 // resumes it.
 func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
-	h := newHeap(0)
+	h := newFakeDLQ(0)
 	for _, id := range []string{"a", "b", "c"} {
 		h.dies(id, time.Time{})
 	}
@@ -63,10 +63,10 @@ func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	}
 }
 
-func TestAPurgeThatExpectsIsRefusedOrCounts(t *testing.T) {
-	h := newHeap(3)
+func TestAPurgeAboveExpectIsRefused(t *testing.T) {
+	h := newFakeDLQ(3)
 	if _, err := deadletter.Purge(t.Context(), h, expecting(2)); !errors.Is(err, deadletter.ErrTooMany) || len(h.lie) != 3 || h.claimed != nil {
-		t.Errorf("of three, with two expected: %v, and %v are left", err, h.ids())
+		t.Errorf("of three, with two expected: %v, and %v remain", err, h.ids())
 	}
 	if _, err := deadletter.Purge(t.Context(), h, expecting(-1)); err == nil {
 		t.Error("-1 was expected")

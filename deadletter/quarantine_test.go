@@ -38,14 +38,14 @@ func TestAQuarantineMarksAndRemovesNothing(t *testing.T) {
 		}
 		rest, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"})
 		if err != nil || rest.Counts.Replayed != 1 {
-			t.Errorf("a replay took %d, want the one that is not marked: %v", rest.Counts.Replayed, err)
+			t.Errorf("a replay sent %d messages, want the one without a mark: %v", rest.Counts.Replayed, err)
 		}
 	})
 }
 
 // An interrupted quarantine can be resumed, as a replay can.
 func TestAQuarantineIsResumed(t *testing.T) {
-	h := newHeap(4)
+	h := newFakeDLQ(4)
 	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: h.ids()[:3]}, Window: 1}
 	i.Report.Progress = func(now deadletter.Task) {
 		if now.Counts.Quarantined == 1 {
@@ -57,19 +57,19 @@ func TestAQuarantineIsResumed(t *testing.T) {
 		task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{})
 	}
 	if err != nil || task.Status != deadletter.StatusDone || task.Counts.Quarantined < 3 || len(h.lie) != 4 || len(h.back) > 0 {
-		t.Errorf("%+v, %d are left, sent were %v: %v", task, len(h.lie), h.back, err)
+		t.Errorf("%+v, %d messages remain, sent were %v: %v", task, len(h.lie), h.back, err)
 	}
 }
 
 func TestBadQuarantines(t *testing.T) {
-	h := newHeap(1)
+	h := newFakeDLQ(1)
 	_, err := deadletter.Quarantine(t.Context(), h, deadletter.QuarantineOptions{Window: -1})
 	for _, field := range []string{"Who", "Why", "Window", "Filter"} {
 		if err == nil || !strings.Contains(err.Error(), field+" is ") {
-			t.Errorf("%s is not complained of: %v", field, err)
+			t.Errorf("%s is not in the error: %v", field, err)
 		}
 	}
 	if len(h.tasks) > 0 || h.claimed != nil {
-		t.Error("it was begun all the same")
+		t.Error("the quarantine began nevertheless")
 	}
 }

@@ -15,7 +15,7 @@ import (
 // none. Read calls fallback for an id if no header has one. It drops a Time beyond the year 9999,
 // which must be wrong.
 //
-// redeliver believes a block only if it is of this queue's group and origin. A message with the
+// redeliver trusts a block only if it is of this queue's group and origin. A message with the
 // block of another group or origin does not belong here: it is shown, and a replay refuses it.
 func ReadHeaders(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
 	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // some times in milliseconds do not fit into 64 bits
@@ -53,7 +53,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 			break
 		}
 	}
-	// Parse the block with the group that it names, so that it can be shown. A block of another group is not believed.
+	// Parse the block with the group that it names, so that it can be shown. A block of another group is not trusted.
 	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
 	if t := m.State.Truncated; t != "" {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))
@@ -63,7 +63,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	m.State.Origin = cmp.Or(m.State.Origin, info.Origin)
 }
 
-// originalOf returns the first place of the message.
+// originalOf returns the place of the message in its origin.
 func originalOf(m *Message) string {
 	if src := m.State.Source; src.Known {
 		return fmt.Sprintf("%s/%d/%d", m.State.Origin, src.Partition, src.Offset)

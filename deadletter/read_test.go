@@ -131,16 +131,16 @@ func TestReadRabbitMQ(t *testing.T) {
 	if st.FirstFailed.Format(time.RFC3339) != "2026-03-04T05:06:07Z" || st.LastFailed.Format(time.RFC3339) != "2026-03-04T05:06:09Z" {
 		t.Errorf("it failed from %s to %s", st.FirstFailed, st.LastFailed)
 	}
-	// RabbitMQ dead-lettered it from a level of redeliver's.
+	// RabbitMQ dead-lettered it from a level of redeliver.
 	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("orders.billing.retry.10s")}}}
 	deadletter.ReadHeaders(m, orders, nil, func() string { return "m" })
 	if m.State.Origin != "orders" || m.Mismatch != "" {
-		t.Errorf("a dead letter of a queue of redeliver's is read as %+v", m)
+		t.Errorf("a dead letter from a queue of redeliver is read as %+v", m)
 	}
 	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("refunds")}, {Name: "x-first-death-reason", Value: []byte("maxlen")}, {Name: "x-death", Value: []byte("garbage")}}}
 	deadletter.ReadHeaders(m, info, nil, func() string { return "id" })
 	if m.Mismatch == "" || m.State.Reason != "" || m.State.ErrorType != "maxlen" {
-		t.Errorf("of another queue it says %+v", m)
+		t.Errorf("a dead letter from another queue is read as %+v", m)
 	}
 }
 
@@ -150,21 +150,21 @@ func TestReadSQSRedrive(t *testing.T) {
 		m := &deadletter.Message{Headers: []deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte(source)}}}
 		deadletter.ReadHeaders(m, info, nil, func() string { return "id" })
 		if m.Writer != deadletter.WriterSQS || (m.Mismatch == "") != ok || m.State.Reason != redeliver.ReasonExhausted || len(m.Headers) != 0 {
-			t.Errorf("from %s it says %+v", source, m)
+			t.Errorf("from %s it is read as %+v", source, m)
 		}
 	}
 }
 
-// A time that JSON cannot represent is removed, whether too early or too late. Times far ahead used to be kept, because
+// A time that JSON cannot represent is removed, whether too early or too late. Times far ahead were once kept, because
 // their milliseconds do not fit into 64 bits.
-func TestATimeBeyondTheYearsIsTakenAway(t *testing.T) {
+func TestTimesOutsideJSONAreRemoved(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		at   time.Time
 		kept bool
 	}{
 		{time.Unix(1<<61, 0), false},
-		{time.Unix(1763700000000000000, 0), false}, // nanoseconds that were taken for seconds
+		{time.Unix(1763700000000000000, 0), false}, // nanoseconds instead of seconds
 		{time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), false},
 		{time.Date(-1, 12, 31, 23, 59, 59, 0, time.UTC), false},
 		{time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), true},

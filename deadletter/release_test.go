@@ -42,7 +42,7 @@ func (c *silentClaim) Release(ctx context.Context) error {
 	c.released++
 	c.giveUp()
 	if err := ctx.Err(); err != nil {
-		c.t.Errorf("the claim of a caller that gave up is not released: %v", err)
+		c.t.Errorf("Release got a context that has ended: %v", err)
 	}
 	<-ctx.Done()
 	return ctx.Err()
@@ -81,10 +81,10 @@ func TestAReleaseIsBounded(t *testing.T) {
 				began := time.Now()
 				err := do(ctx, q)
 				if err == nil || q.claim.released != 1 {
-					t.Errorf("it ends with %v, and the claim was released %d times", err, q.claim.released)
+					t.Errorf("the call returned %v, and the claim was released %d times", err, q.claim.released)
 				}
 				if took := time.Since(began); took > maxFinish {
-					t.Errorf("it took %s to give up", took)
+					t.Errorf("it took %s to return", took)
 				}
 			})
 		})

@@ -40,7 +40,7 @@ func (s *halfSession) Remove(ctx context.Context, msgs []*driver.Message, entrie
 	if !s.d.records {
 		return errors.New("no broker")
 	}
-	return errors.Join(s.Session.Remove(ctx, msgs[:len(msgs)/2], entries...), errors.New("half of it is refused"))
+	return errors.Join(s.Session.Remove(ctx, msgs[:len(msgs)/2], entries...), errors.New("half of the removal is refused"))
 }
 
 // A task counts each message once, even if a removal fails half-way and another runner resumes the task.
@@ -69,7 +69,7 @@ func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 					task, err = deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "a test", Window: 10, Everything: true})
 				}
 				if err == nil || task.Status != deadletter.StatusFailed {
-					t.Fatalf("it ended as %s: %v", task.Status, err)
+					t.Fatalf("the task ended as %s: %v", task.Status, err)
 				}
 				task, err = deadletter.Resume(t.Context(), q, task.ID, "ben", deadletter.Report{})
 				if err != nil || task.Counts.Replayed+task.Counts.Purged != 20 || len(task.Settling) > 0 {

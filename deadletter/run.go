@@ -36,16 +36,16 @@ type runner struct {
 	whole    bool              // the scan has come to the end
 	underWay underWay          // messages that an earlier runner has counted
 
-	scan   Scan
-	pace   pace
-	orders orders
-	watch  *watch // nil if there is no canary
+	scan         Scan
+	pace         pace
+	stopRequests stopRequests
+	watch        *watch // nil if there is no canary
 }
 
 // run runs the task and records how it ended. When ctx ends, run stops between two messages or in a wait. Everything
 // else uses a context that lasts longer.
 func (r *runner) run(ctx context.Context) (Task, error) {
-	r.pace, r.orders = pace{rate: r.task.Rate}, orders{told: ctx, claim: r.claim}
+	r.pace, r.stopRequests = pace{rate: r.task.Rate}, stopRequests{callerCtx: ctx, claim: r.claim}
 	r.underWay = underWayOf(r.task.Settling)
 	long, over := finishContext(ctx)
 	defer over()
@@ -100,7 +100,7 @@ func (r *runner) closeScan() error {
 	return err
 }
 
-// rest returns messages that the broker would soon take back in any case.
+// rest returns messages that the broker would otherwise take back soon.
 func (r *runner) rest() error {
 	s, ok := r.scan.(*driverScan)
 	if !ok {
@@ -115,7 +115,7 @@ func (r *runner) rest() error {
 // work processes the DLQ, window by window.
 func (r *runner) work(ctx context.Context) error {
 	for atEnd := false; !atEnd; {
-		if err := r.orders.obey(ctx, &r.task); err != nil {
+		if err := r.stopRequests.check(ctx, &r.task); err != nil {
 			return err
 		}
 		if err := errors.Join(r.rest(), r.openScan(ctx)); err != nil {
@@ -143,7 +143,7 @@ func (r *runner) work(ctx context.Context) error {
 	return nil
 }
 
-// meet records that a message is marked or will be.
+// meet records that a message is marked or will be marked.
 func (r *runner) meet(at Position) {
 	if r.met == nil {
 		r.met = make(map[Position]bool)
@@ -153,7 +153,7 @@ func (r *runner) meet(at Position) {
 
 // gather reads until a window is full. It returns the messages that are only marked separately.
 func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settlement, atEnd bool, err error) {
-	size := r.pace.most(r.task.Window)
+	size := r.pace.maxBatch(r.task.Window)
 	if r.watch != nil {
 		size = min(size, r.watch.left())
 	}
@@ -165,11 +165,11 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		return !r.later(m) && r.task.Filter.Match(m)
 	}
 	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < maxGather && bytes < gatherBytes; looked++ {
-		if err := r.orders.told.Err(); err != nil {
+		if err := r.stopRequests.callerCtx.Err(); err != nil {
 			return nil, nil, false, err
 		}
 		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)-counted) >= r.task.Expect {
-			return batch, marks, true, nil // messages beyond the expected number are not touched, whatever the clocks say
+			return batch, marks, true, nil // messages beyond the expected number are not touched, even if the clocks are wrong
 		}
 		m, err := r.scan.Next(ctx, want)
 		if errors.Is(err, io.EOF) {
@@ -178,7 +178,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		}
 		if errors.Is(err, ErrBlocked) {
 			if len(batch) > 0 {
-				return batch, marks, false, nil // the next scan sees the messages behind it
+				return batch, marks, false, nil // the next scan reads the messages behind it
 			}
 			return nil, marks, r.task.Kind != KindQuarantine, r.behind(err, len(marks))
 		}
@@ -206,7 +206,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	return batch, marks, false, nil
 }
 
-// behind ends a task that holds only messages that stay, so that it cannot see the messages behind them. A replay or
+// behind ends a task that holds only messages that stay, so that it cannot reach the messages behind them. A replay or
 // purge is done, with a note. A quarantine is not done, because its messages stay and so hold up the others.
 func (r *runner) behind(err error, marks int) error {
 	switch {
@@ -253,7 +253,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	var failed error
 	why := make(map[*Message]string)
 	if r.task.Kind == KindReplay {
-		if err := r.pace.wait(r.orders.told, len(batch)); err != nil {
+		if err := r.pace.wait(r.stopRequests.callerCtx, len(batch)); err != nil {
 			return err
 		}
 		out, stay, failed = r.send(ctx, batch, stay, why)
@@ -280,7 +280,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 }
 
 // record settles messages and saves the task that counts them. A replay continues if they cannot be marked: the next
-// replay sees in the messages themselves that they are refused or were replayed too often. A quarantine by hand fails
+// replay finds out from the messages that they are refused or were replayed too often. A quarantine by hand fails
 // instead, because only the mark quarantines a message.
 func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
 	if len(done) == 0 {
@@ -313,7 +313,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	}
 	t.Settling = r.underWay.bytes(nil)
 	r.task = t
-	r.tell(done, why)
+	r.reportResults(done, why)
 	return nil
 }
 
@@ -325,8 +325,8 @@ func (r *runner) isRecorded(ctx context.Context, t *Task) bool {
 	})
 }
 
-// tell reports the recorded outcomes.
-func (r *runner) tell(done []Settlement, why map[*Message]string) {
+// reportResults reports the recorded outcomes.
+func (r *runner) reportResults(done []Settlement, why map[*Message]string) {
 	if r.report.Result != nil {
 		for _, s := range done {
 			reason := why[s.Message]
@@ -371,6 +371,6 @@ func (r *runner) save(ctx context.Context) error {
 	if err := r.claim.Save(ctx, r.task); err != nil {
 		return err
 	}
-	r.tell(nil, nil)
+	r.reportResults(nil, nil)
 	return nil
 }

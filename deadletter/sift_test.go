@@ -12,25 +12,25 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A sieve is a heap whose scans have room for one message, and keep nothing of a message that was not wanted.
-type sieve struct {
-	*heap
+// A selectiveDLQ is a fakeDLQ whose scans have room for one message, and keep nothing of a message that was not wanted.
+type selectiveDLQ struct {
+	*fakeDLQ
 	made int // number of messages that were wanted
 }
 
-func (s *sieve) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
-	scan, err := s.heap.Scan(ctx, from)
+func (s *selectiveDLQ) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+	scan, err := s.fakeDLQ.Scan(ctx, from)
 	return &siftScan{Scan: scan, s: s}, err
 }
 
-func (s *sieve) Claim(ctx context.Context, h deadletter.Holder) (deadletter.Claim, error) {
-	c, err := s.heap.Claim(ctx, h)
+func (s *selectiveDLQ) Claim(ctx context.Context, h deadletter.Holder) (deadletter.Claim, error) {
+	c, err := s.fakeDLQ.Claim(ctx, h)
 	return &siftClaim{c, s}, err
 }
 
 type siftClaim struct {
 	deadletter.Claim
-	s *sieve
+	s *selectiveDLQ
 }
 
 func (c *siftClaim) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
@@ -40,7 +40,7 @@ func (c *siftClaim) Scan(ctx context.Context, from deadletter.From) (deadletter.
 
 type siftScan struct {
 	deadletter.Scan
-	s    *sieve
+	s    *selectiveDLQ
 	room deadletter.Message
 }
 
@@ -61,12 +61,12 @@ func (s *siftScan) Next(ctx context.Context, want func(*deadletter.Message) bool
 		}
 	}
 	s.room = deadletter.Message{ID: "gone"}
-	return nil, nil //nolint:nilnil // that is how Next says it
+	return nil, nil //nolint:nilnil // see Next
 }
 
-// kinds returns a heap with dead letters of two causes. Every tenth has the second cause.
-func kinds(n int) *heap {
-	h := newHeap(n)
+// twoCauses returns a fakeDLQ with dead letters of two causes. Every tenth has the second cause.
+func twoCauses(n int) *fakeDLQ {
+	h := newFakeDLQ(n)
 	for i, m := range h.lie {
 		m.Key, m.Body = fmt.Appendf(nil, "key-%d", i%7), []byte("body")
 		m.State = redeliver.State{Error: "card declined", ErrorType: "*bank.Error", Attempts: 4, LastFailed: m.Time}
@@ -77,8 +77,9 @@ func kinds(n int) *heap {
 	return h
 }
 
-// Every function that reads a DLQ returns the same for a sieve as for a heap, and only wanted messages are copied.
-func TestSiftedMessagesAreTheSame(t *testing.T) {
+// Every function that reads a DLQ returns the same for a selectiveDLQ as for a fakeDLQ, and only wanted messages are
+// copied.
+func TestSelectiveScansReturnTheSame(t *testing.T) {
 	const n = 200
 	rare := deadletter.Filter{ErrorText: "NO SUCH"}
 	for _, c := range []struct {
@@ -109,21 +110,21 @@ func TestSiftedMessagesAreTheSame(t *testing.T) {
 		}, n / 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			plain, sifted := kinds(n), &sieve{heap: kinds(n)}
+			plain, sifted := twoCauses(n), &selectiveDLQ{fakeDLQ: twoCauses(n)}
 			at := time.Now().Add(-time.Hour).Truncate(time.Second)
-			for i := range n { // the heaps were made at different times
+			for i := range n { // the DLQs were filled at different times
 				plain.lie[i].Time, sifted.lie[i].Time = at, at
 				plain.lie[i].State.LastFailed, sifted.lie[i].State.LastFailed = at, at
 			}
 			want, got := c.do(plain), c.do(sifted)
 			if got != want {
-				t.Errorf("in a sieve it is\n%v\nwant\n%v", got, want)
+				t.Errorf("with a selectiveDLQ it is\n%v\nwant\n%v", got, want)
 			}
 			if !slices.Equal(sifted.back, plain.back) || !slices.Equal(sifted.ids(), plain.ids()) {
-				t.Errorf("sent back is %q of the sieve and %q of the heap", sifted.back, plain.back)
+				t.Errorf("the selectiveDLQ sent %q and the fakeDLQ %q", sifted.back, plain.back)
 			}
 			if sifted.made != c.made {
-				t.Errorf("%d messages were made, want %d", sifted.made, c.made)
+				t.Errorf("%d messages were copied, want %d", sifted.made, c.made)
 			}
 		})
 	}

@@ -82,7 +82,7 @@ func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 	}
 }
 
-// One message with a wrong time used to end a listing, which is JSON, or to be shown as waiting forever.
+// One message with a wrong time once ended a listing, which is JSON, or was shown as waiting forever.
 func TestImpossibleTimesAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
@@ -100,7 +100,7 @@ func TestImpossibleTimesAreNotTrusted(t *testing.T) {
 	}
 	m := read([]deadletter.Header{{Name: "kafka_dlt-original-timestamp", Value: binary.BigEndian.AppendUint64(nil, uint64(last.UnixMilli()))}})
 	if !m.State.Source.Timestamp.Equal(last) {
-		t.Errorf("the last time is %s", m.State.Source.Timestamp)
+		t.Errorf("the last valid time is read as %s", m.State.Source.Timestamp)
 	}
 	if _, err := json.Marshal(m.State.Source.Timestamp); err != nil {
 		t.Error(err)
@@ -108,7 +108,7 @@ func TestImpossibleTimesAreNotTrusted(t *testing.T) {
 }
 
 // The time of the record itself is checked, too, because its writer may have any clock.
-func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
+func TestRecordTimesOutsideJSONAreRemoved(t *testing.T) {
 	t.Parallel()
 	last := time.UnixMilli(253_402_300_799_999).UTC()
 	for at, believed := range map[time.Time]bool{
@@ -130,7 +130,7 @@ func TestATimeOfARecordThatJSONCannotHaveIsTakenAway(t *testing.T) {
 }
 
 // A message that goes back to Spring has its first failure's place, once, and no other headers of the failure.
-func TestToElsewhereKeepsWhereItStood(t *testing.T) {
+func TestForeignReplayHeadersKeepTheFirstFailure(t *testing.T) {
 	t.Parallel()
 	headers := springs(4, written,
 		deadletter.Header{Name: "kafka_original-topic", Value: []byte("orders-retry")}, // appended after the first
@@ -149,7 +149,7 @@ func TestToElsewhereKeepsWhereItStood(t *testing.T) {
 }
 
 // Headers that redeliver writes for Spring are read as Spring's headers.
-func TestSpringsHeadersAreReadAsSprings(t *testing.T) {
+func TestWrittenSpringHeadersAreReadAsSpring(t *testing.T) {
 	t.Parallel()
 	m := read(foreign.AppendSpring(nil, &redeliver.State{
 		Group: "billing", Origin: "orders", Error: "no such card", ErrorType: "*bank.Error",

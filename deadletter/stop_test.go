@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// stopsInSend stops the heap's runner while it sends messages, which takes 3 s.
-func stopsInSend(h *heap, stop context.CancelFunc) {
+// stopsInSend stops the fakeDLQ's runner while it sends messages, which takes 3 s.
+func stopsInSend(h *fakeDLQ, stop context.CancelFunc) {
 	h.sends = func(context.Context) {
 		stop()
 		<-time.After(3 * time.Second)
@@ -21,21 +21,21 @@ func stopsInSend(h *heap, stop context.CancelFunc) {
 	h.adds = h.sends
 }
 
-// Messages that were being sent when the runner was stopped used to be sent again by the next runner.
+// Messages that were being sent when the runner was stopped were once sent again by the next runner.
 func TestAStoppedReplayFinishesItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		h := newHeap(30)
+		h := newFakeDLQ(30)
 		stopsInSend(h, stop)
 		task, err := deadletter.Replay(ctx, h, deadletter.ReplayOptions{Who: "ann", Why: "a test", Window: 10})
 		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 10 || len(h.lie) != 20 {
-			t.Fatalf("it ended as %s with %+v, and %d are left: %v", task.Status, task.Counts, len(h.lie), err)
+			t.Fatalf("the replay ended as %s with %+v, and %d messages remain: %v", task.Status, task.Counts, len(h.lie), err)
 		}
 		if was := h.only(t); was.Status != deadletter.StatusPaused || was.Counts.Replayed != 10 || !was.Ended.IsZero() {
 			t.Errorf("recorded is %+v", was)
 		}
 		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.back) != 30 || len(h.lie) != 0 {
-			t.Errorf("the next runner ended as %s; %d were sent and %d are left: %v", task.Status, len(h.back), len(h.lie), err)
+			t.Errorf("the next runner ended as %s; %d messages were sent and %d remain: %v", task.Status, len(h.back), len(h.lie), err)
 		}
 	})
 }
@@ -44,7 +44,7 @@ func TestAStoppedReplayFinishesItsWindow(t *testing.T) {
 func TestAStoppedReplayDoesNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		h := newHeap(3)
+		h := newFakeDLQ(3)
 		h.sends = func(ctx context.Context) {
 			stop()
 			<-ctx.Done()
@@ -57,11 +57,11 @@ func TestAStoppedReplayDoesNotWaitForever(t *testing.T) {
 	})
 }
 
-// A read is not interrupted when the runner is stopped: on SQS a message that nobody has in hand would be hidden for a
-// while.
+// A read is not interrupted when the runner is stopped: on SQS a message would be hidden for a while although no
+// process has it.
 func TestAStoppedReplayEndsBetweenTwoMessages(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	h, n := newHeap(30), 0
+	h, n := newFakeDLQ(30), 0
 	h.next = func(ctx context.Context) {
 		if n++; n == 5 {
 			stop()
@@ -86,7 +86,7 @@ func TestAStoppedReplayDoesNotWaitForItsRateOrCanary(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				time.AfterFunc(5*time.Second+time.Millisecond, stop)
-				h, began := newHeap(3), time.Now()
+				h, began := newFakeDLQ(3), time.Now()
 				task, err := deadletter.Replay(ctx, h, r)
 				if took := time.Since(began); !errors.Is(err, context.Canceled) || task.Counts.Replayed != 1 || took != 5*time.Second+time.Millisecond {
 					t.Errorf("it ended as %s after %s with %+v: %v", task.Status, took, task.Counts, err)
@@ -99,28 +99,28 @@ func TestAStoppedReplayDoesNotWaitForItsRateOrCanary(t *testing.T) {
 func TestAStoppedEditAndImportFinishTheirWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		h := newHeap(2)
+		h := newFakeDLQ(2)
 		stopsInSend(h, stop)
 		task, err := deadletter.Edit(ctx, h, deadletter.EditOptions{Who: "ann", Why: "a test", Position: "m-0001", Body: []byte("new")})
 		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1 || len(h.back) != 1 {
-			t.Errorf("the edit ended as %s, %v are left and %v were sent: %v", task.Status, h.ids(), h.back, err)
+			t.Errorf("the edit ended as %s, %v remain and %v were sent: %v", task.Status, h.ids(), h.back, err)
 		}
 
 		ctx, stop = context.WithCancel(t.Context())
-		h = newHeap(1)
+		h = newFakeDLQ(1)
 		file := exported(t, h, 600)
 		h.lie = nil
 		stopsInSend(h, stop)
 		task, err = deadletter.Import(ctx, h, bytes.NewReader(file), "ann", "a test")
 		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusFailed || task.Counts.Imported != deadletter.DefaultWindow || len(h.lie) != deadletter.DefaultWindow {
-			t.Errorf("the import ended as %s with %+v, and %d are there: %v", task.Status, task.Counts, len(h.lie), err)
+			t.Errorf("the import ended as %s with %+v, and the DLQ has %d messages: %v", task.Status, task.Counts, len(h.lie), err)
 		}
 	})
 }
 
 // A session that could not be opened is not closed.
 func TestAScanThatCannotBeOpenedEndsTheTask(t *testing.T) {
-	h := newHeap(1)
+	h := newFakeDLQ(1)
 	h.blind = errors.New("not authorized")
 	task, err := deadletter.Replay(t.Context(), h, deadletter.ReplayOptions{Who: "ann", Why: "a test"})
 	if !errors.Is(err, h.blind) || task.Status != deadletter.StatusFailed || h.claimed != nil {
@@ -132,8 +132,8 @@ func TestAScanThatCannotBeOpenedEndsTheTask(t *testing.T) {
 	}
 }
 
-// exported returns the export of a heap's first message, n times.
-func exported(t *testing.T, h *heap, n int) []byte {
+// exported returns the export of a fakeDLQ's first message, n times.
+func exported(t *testing.T, h *fakeDLQ, n int) []byte {
 	t.Helper()
 	var file bytes.Buffer
 	if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{IDs: h.ids()[:1]}, &file); err != nil {

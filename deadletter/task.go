@@ -123,7 +123,7 @@ type Status string
 // The states of a task.
 const (
 	StatusRunning     Status = "running"
-	StatusPaused      Status = "paused"      // somebody asked for it, or its runner had to end
+	StatusPaused      Status = "paused"      // a user requested it, or its runner had to end
 	StatusCancelled   Status = "cancelled"   // for good
 	StatusStopped     Status = "stopped"     // by its canary: replayed messages came back
 	StatusFailed      Status = "failed"      // Note says why, for example the broker did not answer, or the import is unreadable
@@ -143,7 +143,7 @@ func (t *Task) Resumable() bool {
 	}
 }
 
-// Unfinished reports whether the task has not ended: it runs, or it is [Task.Resumable].
+// Unfinished reports whether the task runs or is [Task.Resumable].
 func (t *Task) Unfinished() bool { return t.Status == StatusRunning || t.Resumable() }
 
 // History returns the tasks of a DLQ, the oldest first. A task that is recorded as running, but has no runner, has the
@@ -231,9 +231,9 @@ func newTask(q Queue, kind Kind, who, why string) Task {
 	}
 }
 
-// sameWay returns an error if the DLQ is now opened differently than for the task. The task would then read other
-// messages or send the rest elsewhere.
-func (t *Task) sameWay(info Info) error {
+// checkOpenedAlike returns an error if the DLQ is now opened differently than for the task. The task would then read
+// other messages or send the rest elsewhere.
+func (t *Task) checkOpenedAlike(info Info) error {
 	var was, is, how string
 	switch {
 	case t.ReplayTo == "": // an older version did not record it

@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// An edit or an import that failed used to stay open forever. Nobody could resume it, and checks reported it every day.
-func TestWhatCannotBeResumedIsNotOpen(t *testing.T) {
+// An edit or an import that failed once stayed open forever. It could not be resumed, and checks reported it every day.
+func TestTasksThatCannotBeResumedHaveEnded(t *testing.T) {
 	all := []deadletter.Status{
 		deadletter.StatusRunning, deadletter.StatusPaused, deadletter.StatusStopped, deadletter.StatusFailed, deadletter.StatusInterrupted,
 		deadletter.StatusDone, deadletter.StatusCancelled,
@@ -23,14 +23,14 @@ func TestWhatCannotBeResumedIsNotOpen(t *testing.T) {
 			task := deadletter.Task{Kind: kind, Status: status}
 			goesOn := kind == deadletter.KindReplay || kind == deadletter.KindPurge
 			if resumable := goesOn && i >= 1 && i <= 4; task.Resumable() != resumable || task.Unfinished() != (resumable || i == 0) {
-				t.Errorf("a %s that is %s: resumable is %v and open %v", kind, status, task.Resumable(), task.Unfinished())
+				t.Errorf("a %s that is %s: Resumable returned %v and Unfinished %v", kind, status, task.Resumable(), task.Unfinished())
 			}
 		}
 	}
 }
 
 func TestAFailedEditHasEnded(t *testing.T) {
-	h := newHeap(1)
+	h := newFakeDLQ(1)
 	task, err := deadletter.Edit(t.Context(), h, deadletter.EditOptions{Who: "ann", Why: "a test", Position: "nowhere", Body: []byte("new")})
 	if !errors.Is(err, deadletter.ErrNotFound) || task.Unfinished() || task.Ended.IsZero() {
 		t.Errorf("%+v: %v", task, err)
@@ -41,9 +41,9 @@ func TestAFailedEditHasEnded(t *testing.T) {
 }
 
 // slowImport imports 1,200 messages, 500 a second, and calls do when the first 500 are recorded.
-func slowImport(t *testing.T, do func(h *heap, id string)) (h *heap, task deadletter.Task, err error) {
+func slowImport(t *testing.T, do func(h *fakeDLQ, id string)) (h *fakeDLQ, task deadletter.Task, err error) {
 	t.Helper()
-	h = newHeap(1)
+	h = newFakeDLQ(1)
 	file := exported(t, h, 1200)
 	h.lie = nil
 	h.adds = func(context.Context) { <-time.After(time.Second) }
@@ -56,11 +56,11 @@ func slowImport(t *testing.T, do func(h *heap, id string)) (h *heap, task deadle
 	return h, task, err
 }
 
-// An import used to ignore requests and to report no progress.
-func TestAnImportSaysHowFarItIsAndIsCancelled(t *testing.T) {
+// An import once ignored requests and reported no progress.
+func TestAnImportReportsProgressAndCanBeCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := false
-		h, task, err := slowImport(t, func(h *heap, id string) {
+		h, task, err := slowImport(t, func(h *fakeDLQ, id string) {
 			asked = true
 			if err := deadletter.Cancel(t.Context(), h, id, "ben"); err != nil {
 				t.Error(err)
@@ -78,9 +78,9 @@ func TestAnImportSaysHowFarItIsAndIsCancelled(t *testing.T) {
 // Only a task that can be resumed can be paused.
 func TestAnImportIsNotPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, task, err := slowImport(t, func(h *heap, id string) {
+		h, task, err := slowImport(t, func(h *fakeDLQ, id string) {
 			if err := deadletter.Pause(t.Context(), h, id); err == nil || !strings.Contains(err.Error(), "could not be resumed") {
-				t.Errorf("it was paused: %v", err)
+				t.Errorf("Pause returned %v", err)
 			}
 			h.wants[id] = deadletter.PauseRequest // recorded by an older version
 		})
@@ -93,7 +93,7 @@ func TestAnImportIsNotPaused(t *testing.T) {
 // RabbitMQ does not report the time of a message that another program dead-lettered. Such a message does not count as
 // later.
 func TestAMessageWithoutATimeIsReplayedByTheNextRunner(t *testing.T) {
-	h := newHeap(0)
+	h := newFakeDLQ(0)
 	made := time.Now().Add(-time.Hour)
 	h.dies("without", time.Time{})
 	h.dies("before", made.Add(-time.Second))
@@ -103,12 +103,12 @@ func TestAMessageWithoutATimeIsReplayedByTheNextRunner(t *testing.T) {
 	h.tasks = []deadletter.Task{{ID: "t", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Created: made, Window: 10, MaxReplays: 3}}
 	task, err := deadletter.Resume(t.Context(), h, "t", "ben", deadletter.Report{})
 	if err != nil || task.Status != deadletter.StatusDone || strings.Join(h.back, " ") != "without before" {
-		t.Errorf("it ended as %s, and %v were sent: %v", task.Status, h.back, err)
+		t.Errorf("the replay ended as %s, and %v were sent: %v", task.Status, h.back, err)
 	}
 }
 
-// A replay that was resumed with another DLQ configuration used to replay messages that another group had handled, and
-// to send the rest to a place that nobody reads.
+// A replay that was resumed with another DLQ configuration once replayed messages that another group had handled, and
+// sent the others to a place that is not read.
 func TestATaskContinuesOnlyIfItsDLQIsOpenedTheSameWay(t *testing.T) {
 	const retry, group = "orders-retry", "billing-retry"
 	for name, c := range map[string]struct {
@@ -117,15 +117,15 @@ func TestATaskContinuesOnlyIfItsDLQIsOpenedTheSameWay(t *testing.T) {
 		older        bool
 		want         []string // parts of the error
 	}{
-		"the same":              {kind: deadletter.KindReplay, back: retry, readBy: group},
-		"no ReadBy":             {kind: deadletter.KindReplay, back: retry, want: []string{`ReadBy (--read-by) "billing-retry"`, `opened with ""`, `Back "orders-retry"`}},
-		"another ReplayTo":      {kind: deadletter.KindReplay, back: "orders", readBy: group, want: []string{`ReplayTo (--replay-to) "orders-retry"`, `opened with "orders"`}},
-		"a purge, no ReadBy":    {kind: deadletter.KindPurge, back: retry, want: []string{"--read-by"}},
-		"a purge goes nowhere":  {kind: deadletter.KindPurge, back: "orders", readBy: group},
-		"of an older redeliver": {kind: deadletter.KindReplay, back: "orders", older: true},
+		"the same":                          {kind: deadletter.KindReplay, back: retry, readBy: group},
+		"no ReadBy":                         {kind: deadletter.KindReplay, back: retry, want: []string{`ReadBy (--read-by) "billing-retry"`, `opened with ""`, `Back "orders-retry"`}},
+		"another ReplayTo":                  {kind: deadletter.KindReplay, back: "orders", readBy: group, want: []string{`ReplayTo (--replay-to) "orders-retry"`, `opened with "orders"`}},
+		"a purge, no ReadBy":                {kind: deadletter.KindPurge, back: retry, want: []string{"--read-by"}},
+		"a purge, which has no destination": {kind: deadletter.KindPurge, back: "orders", readBy: group},
+		"a task of an older version":        {kind: deadletter.KindReplay, back: "orders", older: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHeap(3)
+			h := newFakeDLQ(3)
 			h.info.ReplayTo, h.info.ReadBy = retry, group
 			var err error
 			if c.kind == deadletter.KindPurge {
@@ -135,7 +135,7 @@ func TestATaskContinuesOnlyIfItsDLQIsOpenedTheSameWay(t *testing.T) {
 			}
 			was := h.only(t)
 			if err != nil || was.ReplayTo != retry || was.ReadBy != group {
-				t.Fatalf("recorded is %+v: %v", was, err)
+				t.Fatalf("the recorded task is %+v: %v", was, err)
 			}
 			h.tasks[0].Status = deadletter.StatusPaused
 			if c.older {
@@ -155,7 +155,7 @@ func TestATaskContinuesOnlyIfItsDLQIsOpenedTheSameWay(t *testing.T) {
 				}
 			}
 			if h.only(t).Status != deadletter.StatusPaused || h.claimed != nil {
-				t.Errorf("it is %s, and held by %v", h.only(t).Status, h.claimed)
+				t.Errorf("the task is %s, and the DLQ is held by %v", h.only(t).Status, h.claimed)
 			}
 		})
 	}

@@ -102,7 +102,7 @@ func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, e
 	defer over()
 	if err = claim.Save(long, t); err == nil {
 		in := intake{info: q.Info(), dec: json.NewDecoder(bufio.NewReader(r))}
-		err = in.write(long, claim, &t, &orders{told: ctx, claim: claim})
+		err = in.write(long, claim, &t, &stopRequests{callerCtx: ctx, claim: claim})
 	}
 	err = conclude(ctx, claim, &t, Report{}, err)
 	return t, err
@@ -116,9 +116,9 @@ type intake struct {
 }
 
 // write writes the messages into the DLQ, window by window, and records its progress.
-func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *orders) error {
+func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *stopRequests) error {
 	for atEnd := false; !atEnd; {
-		if err := o.obey(ctx, t); err != nil {
+		if err := o.check(ctx, t); err != nil {
 			return err
 		}
 		batch, err := in.gather()
@@ -186,7 +186,7 @@ func (l *line) message(info Info) (*Message, error) {
 	}
 	readOwn(m, info, state) // a message of another group is shown and refused, as before the export
 	if info.OwnDLQ == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
-		// Without a block of redeliver's, headers with its prefix in the message would be believed.
+		// Without a block of redeliver's, headers with its prefix in the message would be trusted.
 		m.Writer, m.Foreign = WriterRedeliver, nil
 	}
 	if len(m.Findings) > 0 {

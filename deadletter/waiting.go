@@ -12,9 +12,9 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Command asks the consumers of a group to act on waiting messages. They read it from their
-// adapter's place for commands (on Kafka the topic "<topic>.<group>.control"), and apply it when
-// they meet the messages. It is plain data, and is kept as JSON. [NewCommand] makes one.
+// Command asks the consumers of a group to act on waiting messages. They read it from their adapter's place for
+// commands (on Kafka the topic "<topic>.<group>.control"), and apply it when they read the messages. It is plain data,
+// and is kept as JSON. [NewCommand] returns one.
 type Command struct {
 	ID   string      `json:"id"`
 	Kind CommandKind `json:"kind"`
@@ -121,7 +121,7 @@ func (c *Command) AppliesTo(m *Message, level time.Duration, now time.Time) bool
 	return now.Before(c.Expires) && !at.IsZero() && !at.After(c.Created) && c.Filter.Match(m, level)
 }
 
-// scheduled returns when a message was scheduled. A message that hops is written anew, but was scheduled before. A
+// scheduled returns when a message was scheduled. A message that hops is written again, but was scheduled earlier. A
 // postponed message does not fail again, so its latest failure would release it forever.
 func scheduled(m *Message) time.Time {
 	if m.State.Attempts == 0 || m.State.LastFailed.IsZero() || !m.State.PostponedSince.IsZero() {
@@ -137,7 +137,7 @@ func (c *Command) Cancelled() error {
 
 // WaitingLevel describes how much waits in one place.
 type WaitingLevel struct {
-	Level time.Duration // 0 for the way back, which is no level
+	Level time.Duration // 0 for the way back, which is not a level
 	Place string        // the topic or queue
 	// Depth is how many messages wait there; -1 means unknown. Exact is false if the broker only
 	// estimates it, or also counts other records.

@@ -20,7 +20,7 @@ func command(t *testing.T, c deadletter.Command) deadletter.Command {
 	return made
 }
 
-func TestACommandTakesWhatWasScheduledBeforeIt(t *testing.T) {
+func TestACommandAppliesToMessagesScheduledBeforeIt(t *testing.T) {
 	t.Parallel()
 	c := command(t, deadletter.Command{Everything: true})
 	before, after := c.Created.Add(-time.Hour), c.Created.Add(time.Millisecond)
@@ -28,28 +28,28 @@ func TestACommandTakesWhatWasScheduledBeforeIt(t *testing.T) {
 		m     deadletter.Message
 		takes bool
 	}{
-		"failed before":                       {deadletter.Message{Time: before, State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
-		"failed at the same moment":           {deadletter.Message{Time: c.Created, State: redeliver.State{Attempts: 1, LastFailed: c.Created}}, true},
-		"failed before, hopped since":         {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
-		"failed before, time unknown":         {deadletter.Message{State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
-		"failed since":                        {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: after}}, false},
-		"delayed publish before":              {deadletter.Message{Time: before}, true},
-		"delayed publish since":               {deadletter.Message{Time: after}, false},
-		"delayed publish, time unknown":       {deadletter.Message{}, false},
-		"failed before, postponed since":      {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: before, PostponedSince: before}}, false},
-		"dead before, replayed since":         {deadletter.Message{Time: after, State: redeliver.State{LastFailed: before, Replays: 1}}, false},
-		"postponed before, without a failure": {deadletter.Message{Time: before, State: redeliver.State{PostponedSince: before}}, true},
+		"failed before":                        {deadletter.Message{Time: before, State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
+		"failed at the same moment":            {deadletter.Message{Time: c.Created, State: redeliver.State{Attempts: 1, LastFailed: c.Created}}, true},
+		"failed before, hopped since":          {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
+		"failed before, time unknown":          {deadletter.Message{State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
+		"failed since":                         {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: after}}, false},
+		"delayed publish before":               {deadletter.Message{Time: before}, true},
+		"delayed publish since":                {deadletter.Message{Time: after}, false},
+		"delayed publish, time unknown":        {deadletter.Message{}, false},
+		"failed before, postponed since":       {deadletter.Message{Time: after, State: redeliver.State{Attempts: 1, LastFailed: before, PostponedSince: before}}, false},
+		"dead-lettered before, replayed since": {deadletter.Message{Time: after, State: redeliver.State{LastFailed: before, Replays: 1}}, false},
+		"postponed before, without a failure":  {deadletter.Message{Time: before, State: redeliver.State{PostponedSince: before}}, true},
 	} {
 		if got := c.AppliesTo(&at.m, time.Hour, c.Created); got != at.takes {
 			t.Errorf("%s: taken %v, want %v", name, got, at.takes)
 		}
 		if c.AppliesTo(&at.m, time.Hour, c.Expires) {
-			t.Errorf("%s: taken by a command that has expired", name)
+			t.Errorf("%s: an expired command applies to it", name)
 		}
 	}
 }
 
-func TestACommandTakesByLevelKeyHeaderAndFingerprint(t *testing.T) {
+func TestACommandSelectsByLevelKeyHeaderAndFingerprint(t *testing.T) {
 	t.Parallel()
 	m := deadletter.Message{
 		ID: "7", Key: []byte("k"), Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}},
@@ -98,7 +98,7 @@ func TestAWrongCommandIsRefused(t *testing.T) {
 	}
 	for _, says := range []string{"Who", "Why", "Kind", "Expires", "Filter.Levels[0]", "90s", "Positions"} {
 		if !strings.Contains(err.Error(), says) {
-			t.Errorf("%q does not say %q", err, says)
+			t.Errorf("%q does not contain %q", err, says)
 		}
 	}
 	for _, c := range []deadletter.Command{{}, {Everything: true, Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}}} {
@@ -109,7 +109,7 @@ func TestAWrongCommandIsRefused(t *testing.T) {
 	}
 }
 
-// A release takes whole levels. The error describes what to do for single messages.
+// A release applies to whole levels. The error describes what to do for single messages.
 func TestAReleaseOfSingleMessagesIsRefused(t *testing.T) {
 	t.Parallel()
 	for levels, f := range map[string]deadletter.Filter{"": {IDs: []string{"7"}}, "1h": {Key: []byte("k")}} {

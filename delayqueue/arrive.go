@@ -18,9 +18,9 @@ type Arrival struct {
 	Findings []redeliver.Finding
 	// Level is the level on which the message waits, or 0 on the way back.
 	Level time.Duration
-	// Written is when the message was written to its present place, by the writer's clock if the broker reports it, or
-	// else when it arrived. A time after Now counts as Now, because a wrong clock must not hold a message that has lost
-	// its due time.
+	// Written is when the message was written to its present place, by the writer's clock if the broker reports it, and
+	// otherwise when it arrived. A time after Now counts as Now, because a wrong clock must not hold a message that has
+	// lost its due time.
 	Written time.Time
 	// Leaves is when the message leaves its level for a shorter one. Default:
 	// Level after Written.
@@ -41,7 +41,8 @@ type Stay struct {
 	Until time.Time
 	// Hops reports whether it is not due then, and moves to another level.
 	Hops bool
-	// Publish reports whether it is a delayed publish, which no handler has seen. When it is due, it goes to its topic.
+	// Publish reports whether it is a delayed publish, which no handler has received. When it is due, it goes to its
+	// topic.
 	Publish bool
 	// Findings are the problems of the headers, to be reported.
 	Findings []redeliver.Finding
@@ -49,7 +50,7 @@ type Stay struct {
 
 // Arrive reads the state of a message that has come back, accepts the plausible parts of it, and returns how long the
 // message stays. headers are redeliver's own, as text. Arrive calls id for the message's own id if the headers have
-// none. It keeps neither. Only Arrive decides about the meaning of these headers:
+// none. It keeps neither of them. Only Arrive interprets these headers:
 //
 //   - If the block of headers is missing, or is another group's, the message is
 //     a new one. An incomplete block may still have the due time. It may not send
@@ -106,7 +107,7 @@ func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	return stay
 }
 
-// neverDelivered reports whether a message is a delayed publish, which waits to be published and no handler has seen.
+// neverDelivered reports whether a message is a delayed publish, which no handler has received.
 func neverDelivered(st *redeliver.State) bool {
 	return !st.Source.Known && st.Attempts == 0 && st.Replays == 0 && st.PostponedSince.IsZero() && st.FirstFailed.IsZero()
 }

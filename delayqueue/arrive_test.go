@@ -44,8 +44,8 @@ func planned(d time.Duration) []redeliver.Header {
 	return st.AppendHeaders(nil)
 }
 
-// said returns the headers with another value of one header; "" removes it.
-func said(hs []redeliver.Header, name, value string) []redeliver.Header {
+// withHeader returns the headers with another value of one header; "" removes it.
+func withHeader(hs []redeliver.Header, name, value string) []redeliver.Header {
 	hs = slices.DeleteFunc(hs, func(h redeliver.Header) bool { return h.Name == name })
 	if value == "" {
 		return hs
@@ -98,54 +98,54 @@ func TestArrive(t *testing.T) {
 			at: written(waits(delayqueue.Ladder{minute, 10 * minute}, minute), 2*second), headers: failed(mine, 10*minute+second),
 			due: 10*minute + second, until: minute, attempts: 1,
 		},
-		"read late":                            {at: written(waits(short, 5*second), -3*second), headers: failed(mine, 2*second), due: 2 * second, attempts: 1},
-		"read after it was due":                {at: written(waits(short, 5*second), -9*second), headers: failed(mine, -4*second), due: -4 * second, attempts: 1},
-		"read when it should have hopped":      {at: written(waits(short, 5*second), -8*second), headers: failed(mine, 4*second), due: 4 * second, until: -3 * second, attempts: 1},
-		"its writer says when it hops":         {at: leaves(waits(short, 5*second), 2*second), headers: failed(mine, 8*second), due: 8 * second, until: 2 * second, attempts: 1},
-		"its writer says so of a short rest":   {at: leaves(waits(short, 5*second), 2*second), headers: failed(mine, 3*second-ms), due: 3*second - ms, attempts: 1},
-		"two hours":                            {at: waits(long, 2*hour), headers: failed(mine, 2*hour), due: 2 * hour, attempts: 1},
-		"two hours and less than two":          {at: waits(long, 2*hour), headers: failed(mine, 4*hour-ms), due: 4*hour - ms, attempts: 1},
-		"five hours by two":                    {at: waits(long, 2*hour), headers: failed(mine, 5*hour), due: 5 * hour, until: 2 * hour, attempts: 1},
-		"a year on the longest level":          {at: waits(short, 30*second), headers: failed(mine, redeliver.MaxWait), due: redeliver.MaxWait, until: 30 * second, attempts: 1},
-		"the way back":                         {at: waits(short, 0), headers: failed(mine, second-ms), due: second - ms, attempts: 1},
-		"the way back when it is due":          {at: waits(short, 0), headers: failed(mine, 0), attempts: 1},
-		"back from a level that was too short": {at: after(waits(short, 5*second)), headers: failed(mine, 20*second), due: 20 * second, until: atOnce, attempts: 1},
-		"no levels":                            {at: noLevels, headers: said(said(failed(mine, 20*hour), redeliver.HeaderGroup, "orders"), redeliver.HeaderOrigin, "orders"), due: 20 * hour, attempts: 1},
+		"read late":                                       {at: written(waits(short, 5*second), -3*second), headers: failed(mine, 2*second), due: 2 * second, attempts: 1},
+		"read after it was due":                           {at: written(waits(short, 5*second), -9*second), headers: failed(mine, -4*second), due: -4 * second, attempts: 1},
+		"read when it should have hopped":                 {at: written(waits(short, 5*second), -8*second), headers: failed(mine, 4*second), due: 4 * second, until: -3 * second, attempts: 1},
+		"its headers say when it hops":                    {at: leaves(waits(short, 5*second), 2*second), headers: failed(mine, 8*second), due: 8 * second, until: 2 * second, attempts: 1},
+		"its headers say when it hops, with a short rest": {at: leaves(waits(short, 5*second), 2*second), headers: failed(mine, 3*second-ms), due: 3*second - ms, attempts: 1},
+		"two hours":                                       {at: waits(long, 2*hour), headers: failed(mine, 2*hour), due: 2 * hour, attempts: 1},
+		"two hours and less than two":                     {at: waits(long, 2*hour), headers: failed(mine, 4*hour-ms), due: 4*hour - ms, attempts: 1},
+		"five hours by two":                               {at: waits(long, 2*hour), headers: failed(mine, 5*hour), due: 5 * hour, until: 2 * hour, attempts: 1},
+		"a year on the longest level":                     {at: waits(short, 30*second), headers: failed(mine, redeliver.MaxWait), due: redeliver.MaxWait, until: 30 * second, attempts: 1},
+		"the way back":                                    {at: waits(short, 0), headers: failed(mine, second-ms), due: second - ms, attempts: 1},
+		"the way back when it is due":                     {at: waits(short, 0), headers: failed(mine, 0), attempts: 1},
+		"back from a level that was too short":            {at: after(waits(short, 5*second)), headers: failed(mine, 20*second), due: 20 * second, until: atOnce, attempts: 1},
+		"no levels":                                       {at: noLevels, headers: withHeader(withHeader(failed(mine, 20*hour), redeliver.HeaderGroup, "orders"), redeliver.HeaderOrigin, "orders"), due: 20 * hour, attempts: 1},
 
 		// Delayed publishes, and headers that only look like one.
-		"a delayed publish":                        {at: waits(short, 5*second), headers: planned(5 * second), due: 5 * second, publish: true},
-		"a delayed publish hops":                   {at: waits(short, 5*second), headers: planned(20 * second), due: 20 * second, until: 5 * second, publish: true},
-		"a delayed publish of the year 9999":       {at: waits(short, 5*second), headers: said(planned(hour), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 5 * second, publish: true, findings: []string{redeliver.HeaderDue}},
-		"a delayed publish that is not whole":      {at: waits(short, 5*second), headers: said(planned(5*second), redeliver.HeaderError, "\xff"), due: 5 * second, findings: []string{redeliver.HeaderError}},
-		"a delayed publish with a header unread":   {at: unread(waits(short, 5*second)), headers: planned(5 * second), due: 5 * second, findings: []string{redeliver.HeaderError}},
-		"no attempts, but a place":                 {at: waits(short, 5*second), headers: said(said(planned(5*second), redeliver.HeaderOriginPartition, "0"), redeliver.HeaderOriginOffset, "1"), due: 5 * second},
-		"no attempts, but a replay":                {at: waits(short, 5*second), headers: said(planned(5*second), redeliver.HeaderReplays, "1"), due: 5 * second},
-		"no attempts, but it was postponed":        {at: waits(short, 5*second), headers: said(planned(5*second), redeliver.HeaderPostponed, due(0)), due: 5 * second},
-		"no attempts, but it failed":               {at: waits(short, 5*second), headers: said(planned(5*second), redeliver.HeaderFirstFailed, due(0)), due: 5 * second},
-		"garbled attempts are no delayed publish":  {at: waits(short, 5*second), headers: said(planned(5*second), redeliver.HeaderAttempt, "-0x1"), due: 5 * second, attempts: 1, findings: []string{redeliver.HeaderAttempt}},
-		"another group's is no delayed publish":    {at: waits(short, 5*second), headers: said(planned(5*second), redeliver.HeaderGroup, "mail"), due: 5 * second, findings: []string{redeliver.HeaderGroup}, id: "own"},
-		"a missing block is no delayed publish":    {at: waits(short, 5*second), due: 5 * second, findings: []string{redeliver.HeaderAttempt}, id: "own"},
-		"one of another policy is published, too":  {at: waits(short, 5*second), headers: said(planned(hour), redeliver.HeaderPolicy, "theirs"), due: hour, until: 5 * second, publish: true},
-		"another origin is nothing to be believed": {at: waits(short, 5*second), headers: said(failed(mine, 5*second), redeliver.HeaderOrigin, "secrets"), due: 5 * second, attempts: 1},
+		"a delayed publish":                                 {at: waits(short, 5*second), headers: planned(5 * second), due: 5 * second, publish: true},
+		"a delayed publish hops":                            {at: waits(short, 5*second), headers: planned(20 * second), due: 20 * second, until: 5 * second, publish: true},
+		"a delayed publish of the year 9999":                {at: waits(short, 5*second), headers: withHeader(planned(hour), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 5 * second, publish: true, findings: []string{redeliver.HeaderDue}},
+		"an incomplete delayed publish":                     {at: waits(short, 5*second), headers: withHeader(planned(5*second), redeliver.HeaderError, "\xff"), due: 5 * second, findings: []string{redeliver.HeaderError}},
+		"a delayed publish with an unreadable header":       {at: unread(waits(short, 5*second)), headers: planned(5 * second), due: 5 * second, findings: []string{redeliver.HeaderError}},
+		"no attempts, but a place":                          {at: waits(short, 5*second), headers: withHeader(withHeader(planned(5*second), redeliver.HeaderOriginPartition, "0"), redeliver.HeaderOriginOffset, "1"), due: 5 * second},
+		"no attempts, but a replay":                         {at: waits(short, 5*second), headers: withHeader(planned(5*second), redeliver.HeaderReplays, "1"), due: 5 * second},
+		"no attempts, but it was postponed":                 {at: waits(short, 5*second), headers: withHeader(planned(5*second), redeliver.HeaderPostponed, due(0)), due: 5 * second},
+		"no attempts, but it failed":                        {at: waits(short, 5*second), headers: withHeader(planned(5*second), redeliver.HeaderFirstFailed, due(0)), due: 5 * second},
+		"invalid attempts are not a delayed publish":        {at: waits(short, 5*second), headers: withHeader(planned(5*second), redeliver.HeaderAttempt, "-0x1"), due: 5 * second, attempts: 1, findings: []string{redeliver.HeaderAttempt}},
+		"a block of another group is not a delayed publish": {at: waits(short, 5*second), headers: withHeader(planned(5*second), redeliver.HeaderGroup, "mail"), due: 5 * second, findings: []string{redeliver.HeaderGroup}, id: "own"},
+		"a missing block is not a delayed publish":          {at: waits(short, 5*second), due: 5 * second, findings: []string{redeliver.HeaderAttempt}, id: "own"},
+		"a delayed publish of another policy":               {at: waits(short, 5*second), headers: withHeader(planned(hour), redeliver.HeaderPolicy, "theirs"), due: hour, until: 5 * second, publish: true},
+		"another origin is not trusted":                     {at: waits(short, 5*second), headers: withHeader(failed(mine, 5*second), redeliver.HeaderOrigin, "secrets"), due: 5 * second, attempts: 1},
 
 		// Without a plausible due time the message waits for its level.
 		"no block on the way back":       {at: waits(short, 0), findings: []string{redeliver.HeaderAttempt}, id: "own"},
-		"no id":                          {at: waits(short, 5*second), headers: said(failed(mine, 5*second), redeliver.HeaderID, ""), due: 5 * second, attempts: 1, id: "own"},
-		"no due time":                    {at: waits(short, 5*second), headers: said(failed(mine, 0), redeliver.HeaderDue, ""), due: 5 * second, attempts: 1},
-		"a due time in words":            {at: waits(short, 5*second), headers: said(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
-		"the same, to leave early":       {at: leaves(waits(short, 5*second), second), headers: said(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 5 * second, until: second, attempts: 1, findings: []string{redeliver.HeaderDue}},
-		"the same, read late":            {at: written(waits(short, 5*second), -2*second), headers: said(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 3 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
-		"the same, written in ten years": {at: written(waits(short, 5*second), 10*redeliver.MaxWait), headers: said(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
-		"the same, with an hour left":    {at: written(waits(long, 2*hour), -hour), headers: said(failed(mine, 0), redeliver.HeaderDue, "soon"), due: hour, attempts: 1, findings: []string{redeliver.HeaderDue}},
-		"due in the year 9999":           {at: waits(short, 5*second), headers: said(failed(mine, 0), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
-		"the same on the longest level":  {at: waits(short, 30*second), headers: said(failed(mine, 0), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 30 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"no id":                          {at: waits(short, 5*second), headers: withHeader(failed(mine, 5*second), redeliver.HeaderID, ""), due: 5 * second, attempts: 1, id: "own"},
+		"no due time":                    {at: waits(short, 5*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, ""), due: 5 * second, attempts: 1},
+		"a due time that is not a time":  {at: waits(short, 5*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"the same, to leave early":       {at: leaves(waits(short, 5*second), second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 5 * second, until: second, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"the same, read late":            {at: written(waits(short, 5*second), -2*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 3 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"the same, written in ten years": {at: written(waits(short, 5*second), 10*redeliver.MaxWait), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"the same, with an hour left":    {at: written(waits(long, 2*hour), -hour), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "soon"), due: hour, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"due in the year 9999":           {at: waits(short, 5*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"the same on the longest level":  {at: waits(short, 30*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 30 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
 		"the same without levels":        {at: noLevels, headers: []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}, {Name: redeliver.HeaderDue, Value: "9999-12-31T23:59:59.999Z"}}, due: redeliver.MaxWait, attempts: 1, findings: []string{redeliver.HeaderDue}, id: "own"},
-		"a due time of long ago":         {at: waits(short, 5*second), headers: failed(mine, -10*hour), due: -10 * hour, attempts: 1},
+		"a due time in the distant past": {at: waits(short, 5*second), headers: failed(mine, -10*hour), due: -10 * hour, attempts: 1},
 
 		// A due time counts wherever the message was.
 		"later than the next level":              {at: waits(short, 5*second), headers: failed(mine, 31*second), due: 31 * second, until: 5 * second, attempts: 1},
-		"as late as it can be":                   {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait), due: redeliver.MaxWait, until: 5 * second, attempts: 1},
-		"later than it can be":                   {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait+ms), due: redeliver.MaxWait, until: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"as late as possible":                    {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait), due: redeliver.MaxWait, until: 5 * second, attempts: 1},
+		"later than possible":                    {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait+ms), due: redeliver.MaxWait, until: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
 		"a day on the way back":                  {at: waits(short, 0), headers: failed(mine, 24*hour), due: 24 * hour, until: atOnce, attempts: 1},
 		"a year on the way back":                 {at: waits(short, 0), headers: failed(mine, redeliver.MaxWait+ms), due: redeliver.MaxWait, until: atOnce, attempts: 1, findings: []string{redeliver.HeaderDue}},
 		"back from a level, with more than that": {at: after(waits(short, 5*second)), headers: failed(mine, hour), due: hour, until: atOnce, attempts: 1},
@@ -186,7 +186,7 @@ func TestArrive(t *testing.T) {
 }
 
 // With any headers, a message waits no longer than the maximum wait, and on a level it does not run at once.
-func TestWhateverArrivesIsBounded(t *testing.T) {
+func TestEveryArrivalIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := ladders(t)
 		a := waits(l, rapid.SampledFrom(append(delayqueue.Ladder{0}, l...)).Draw(t, "level"))
@@ -204,7 +204,7 @@ func TestWhateverArrivesIsBounded(t *testing.T) {
 			written = a.Now
 		}
 		if latest := a.Now.Add(redeliver.MaxWait); got.State.Due.After(latest) || got.Until.After(latest) {
-			t.Fatalf("it stays until %s and is due at %s, want %s at the latest", got.Until, got.State.Due, latest)
+			t.Fatalf("it stays until %s and is due at %s, want at most %s", got.Until, got.State.Due, latest)
 		}
 		if got.Until.After(got.State.Due) || got.Hops != got.Until.Before(got.State.Due) {
 			t.Fatalf("it stays until %s, is due at %s and hops %v", got.Until, got.State.Due, got.Hops)

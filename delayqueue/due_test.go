@@ -33,9 +33,9 @@ func TestPublishDue(t *testing.T) {
 	}{
 		{"nothing", "", "", time.Time{}},
 		{"for", "", "1m30s", at(90 * second)},
-		{"for parts of a millisecond", "", "1.0001ms", at(2 * ms)}, // rounded up, never early
+		{"a delay with parts of a millisecond", "", "1.0001ms", at(2 * ms)}, // rounded up, never early
 		{"for nothing", "", "0s", time.Time{}},
-		{"for less than nothing", "", "-5s", time.Time{}},
+		{"a negative delay", "", "-5s", time.Time{}},
 		{"until", "2026-03-14T16:00:00Z", "", time.Date(2026, 3, 14, 16, 0, 0, 0, time.UTC)},
 		{"until elsewhere", "2026-03-14T17:00:00+01:00", "", time.Date(2026, 3, 14, 16, 0, 0, 0, time.UTC)},
 		{"until the past", "2026-03-14T15:09:26Z", "", time.Time{}},
@@ -59,7 +59,7 @@ func TestPublishDue(t *testing.T) {
 	}
 }
 
-func TestPublishDueRefusesGarbage(t *testing.T) {
+func TestPublishDueRefusesInvalidDelays(t *testing.T) {
 	for _, c := range []struct {
 		until, wait string
 		problems    int
@@ -83,7 +83,7 @@ func TestPublishDueRefusesGarbage(t *testing.T) {
 	}
 }
 
-func TestPublishDueRefusesWhatCannotBeHeld(t *testing.T) {
+func TestPublishDueRefusesTooLongDelays(t *testing.T) {
 	for _, c := range []struct{ until, wait string }{
 		{"", (redeliver.MaxWait + 1).String()},
 		{"", "2562047h"},

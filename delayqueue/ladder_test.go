@@ -44,7 +44,7 @@ func TestNewLadder(t *testing.T) {
 			delayqueue.Ladder{second, 3 * second, 15 * second, minute, 10 * minute, hour}},
 		{"fixed, below the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(100 * ms)}, delayqueue.Ladder{100 * ms, 15 * second, minute, 10 * minute, hour}},
 		{"fixed, above the coarse rungs", redeliver.Policy{Backoff: redeliver.Fixed(2 * hour)}, delayqueue.Ladder{second, 5 * second, 2 * hour}},
-		{"RocketMQHTTP, 288 times the same", redeliver.Policy{Backoff: redeliver.RocketMQHTTP()},
+		{"RocketMQHTTP, 288 equal delays", redeliver.Policy{Backoff: redeliver.RocketMQHTTP()},
 			delayqueue.Ladder{second, 5 * second, 5 * minute, 10 * minute, hour}},
 		{"not ascending", redeliver.Policy{Backoff: redeliver.Steps(30*second, 10*second, 30*second)},
 			delayqueue.Ladder{second, 5 * second, 10 * second, 30 * second, minute, 10 * minute, hour}},
@@ -60,8 +60,8 @@ func TestNewLadder(t *testing.T) {
 		{"one level", redeliver.Policy{MaxLevels: 1}, delayqueue.Ladder{second}},
 		{"one level, no retries", redeliver.Policy{MaxLevels: 1, MaxRetries: redeliver.NoRetries}, delayqueue.Ladder{second}},
 		{"as many as planned", redeliver.Policy{MaxLevels: 3}, delayqueue.Ladder{second, 2 * second, 4 * second}},
-		// Levels of 0 used to make Path an endless loop.
-		{"a stranger's nonsense", redeliver.Policy{Backoff: listed{0, -second, time.Microsecond, math.MaxInt64, 3 * second}, MaxRetries: 9},
+		// Levels of 0 once made Path an endless loop.
+		{"invalid delays of a foreign backoff", redeliver.Policy{Backoff: listed{0, -second, time.Microsecond, math.MaxInt64, 3 * second}, MaxRetries: 9},
 			delayqueue.Ladder{second, 3 * second, 15 * second, minute, 10 * minute, hour}},
 		{"a stranger's nothing", redeliver.Policy{Backoff: listed{0}}, delayqueue.Ladder{second, minute}},
 	} {
@@ -90,7 +90,7 @@ func TestEveryPlannedDelayIsOneHop(t *testing.T) {
 		l := delayqueue.NewLadder(p)
 		delays, _, _ := p.Delays()
 		if len(delays) == 0 {
-			t.Errorf("%T plans nothing: this test tests nothing", b)
+			t.Errorf("%T plans no delays", b)
 		}
 		for _, d := range delays {
 			if path := l.Path(d); len(path) != 1 || path[0] != d {
@@ -100,8 +100,8 @@ func TestEveryPlannedDelayIsOneHop(t *testing.T) {
 	}
 }
 
-// A wait that a handler requests with RetryAfter is in no plan, and still must not take many hops. 59 s used to take
-// 16, most of them of 4 s.
+// A wait that a handler requests with RetryAfter is in no plan, and still must not take many hops. 59 s once took 16,
+// most of them of 4 s.
 func TestRetryAfterTakesFewHopsByDefault(t *testing.T) {
 	l := delayqueue.NewLadder(redeliver.Policy{})
 	if len(l) > 8 {
@@ -176,7 +176,7 @@ func TestThinnedLaddersAreNearTheOptimum(t *testing.T) {
 		}
 		got, best := hops(l, steps), optimum(all, steps, p.MaxLevels)
 		worst = max(worst, float64(got)/float64(best))
-		if got > 3*best { // in a third of a million draws one was above 2
+		if got > 3*best { // of 300,000 random ladders one was above 2
 			t.Fatalf("%v on %v take %d hops, the optimum is %d", steps, l, got, best)
 		}
 	})

@@ -52,7 +52,7 @@ func TestOnlyCanonicalNamesAreLevels(t *testing.T) {
 	}
 }
 
-func TestLevelNamesAreReadBack(t *testing.T) {
+func TestLevelNamesAreParsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour}).Draw(t, "unit")
 		d := unit * time.Duration(rapid.Int64Range(1, int64(redeliver.MaxWait/unit)).Draw(t, "n"))
@@ -62,13 +62,13 @@ func TestLevelNamesAreReadBack(t *testing.T) {
 		}
 		for _, r := range name {
 			if (r < '0' || r > '9') && (r < 'a' || r > 'z') && r != '.' {
-				t.Fatalf("%q has %q, which no topic may have", name, r)
+				t.Fatalf("%q contains %q, which a topic name must not contain", name, r)
 			}
 		}
 	})
 }
 
-func TestNoNameButTheCanonicalOneIsRead(t *testing.T) {
+func TestOnlyTheCanonicalNameIsParsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[0-9]{0,2}[hms.]{0,2}[0-9]{0,3}(ms|s|m|h)`).Draw(t, "name")
 		if d, ok := delayqueue.ParseLevel(name); ok && (d <= 0 || delayqueue.LevelName(d) != name) {
@@ -77,7 +77,7 @@ func TestNoNameButTheCanonicalOneIsRead(t *testing.T) {
 	})
 }
 
-// The fingerprint includes the ladder: a level of an older ladder must not make this one doubt a due time.
+// The fingerprint includes the ladder, because a level of an older ladder must not make a due time implausible.
 func TestFingerprintDependsOnTheLadder(t *testing.T) {
 	p := redeliver.Policy{Backoff: redeliver.Fixed(time.Second)}
 	q := p

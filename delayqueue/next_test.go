@@ -96,8 +96,8 @@ func TestPathSpendsTheWait(t *testing.T) {
 	})
 }
 
-// One hop after another, with a clock that advances between them, as for a real message.
-func TestNextNeverOvershootsAndComesToAnEnd(t *testing.T) {
+// Hops follow one another with a clock that advances between them, as for a real message.
+func TestNextNeverOvershootsAndEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := ladders(t)
 		slack := time.Duration(rapid.Int64Range(0, int64(200*ms)).Draw(t, "slack"))

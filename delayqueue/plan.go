@@ -16,7 +16,7 @@ type PlannedDelay struct {
 	Delay     time.Duration // without jitter; 0 is an immediate try
 	Jitter    time.Duration // the maximum that is added
 	Hops      []time.Duration
-	Mechanism string // how it is spent, in words
+	Mechanism string // a description of how it is spent
 }
 
 // PlanDelays returns how the waits of a policy are spent. For one wait, spend returns its hops and a description.
@@ -52,7 +52,7 @@ func (l Ladder) Describe(d time.Duration, kind, reader string) (hops []time.Dura
 	return hops, mechanism
 }
 
-// WriteDelays writes delays as a table. waits says where they are spent: "waits on".
+// WriteDelays writes delays as a table. waits is the heading of the column that says where they are spent: "waits on".
 func WriteDelays(w io.Writer, waits string, all []PlannedDelay) {
 	WriteTable(w, "retry\tafter\tjitter up to\t"+waits, func(w io.Writer) {
 		for _, d := range all {

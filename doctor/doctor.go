@@ -1,4 +1,4 @@
-// Package doctor has the findings of a client's Doctor and of its old levels. The Doctor of each adapter looks at a
+// Package doctor has the findings of a client's Doctor and of its old levels. The Doctor of each adapter examines a
 // subscription from outside: it changes nothing and joins no group.
 package doctor
 
@@ -24,7 +24,7 @@ type Examination struct {
 	Group string
 }
 
-// WithDefaults returns the examination with the default of Late, where it is not positive.
+// WithDefaults returns the examination with the default of Late if it is not positive.
 func (e Examination) WithDefaults() Examination {
 	if e.Late <= 0 {
 		e.Late = DefaultLate
@@ -38,12 +38,12 @@ type SymptomKind string
 // The kinds of symptoms.
 const (
 	SymptomMissing   SymptomKind = "missing"   // a topic or queue does not exist
-	SymptomSettings  SymptomKind = "settings"  // settings with which messages are lost or nothing works
+	SymptomSettings  SymptomKind = "settings"  // settings that lose messages or stop the subscription
 	SymptomRetention SymptomKind = "retention" // messages are dropped before their wait is over
-	SymptomOrphan    SymptomKind = "orphan"    // a level that no policy uses, or that nobody reads
+	SymptomOrphan    SymptomKind = "orphan"    // a level that no policy uses, or that no consumer reads
 	SymptomLate      SymptomKind = "late"      // messages are due and do not run
 	SymptomPolicies  SymptomKind = "policies"  // members of a group run different policies
-	SymptomConsumer  SymptomKind = "consumer"  // messages wait and nobody reads
+	SymptomConsumer  SymptomKind = "consumer"  // messages wait and no consumer reads them
 	SymptomPaused    SymptomKind = "paused"    // an operator has paused the group
 )
 
@@ -68,7 +68,7 @@ type Diagnosis struct {
 	NotChecked []string
 }
 
-// AddPause adds the symptom of a paused group; none where m is nil.
+// AddPause adds the symptom of a paused group. It adds none if m is nil.
 func (d *Diagnosis) AddPause(m *redeliver.PauseMark) {
 	d.Checked = append(d.Checked, "whether the group is paused")
 	switch {

@@ -11,7 +11,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// NoWait as BatchConfig.Timeout: a batch does not wait for more messages. It has those that came while others ran.
+// NoWait, as BatchConfig.Timeout, makes a batch run without waiting for more messages. The batch has the messages that
+// came while other batches ran.
 const NoWait = engine.NoWait
 
 // BatchConfig says when a batch runs: as soon as its Size, its Bytes or its Timeout is reached. No batch is empty. Adapters'
@@ -22,9 +23,10 @@ type BatchConfig = engine.BatchConfig
 // returns nil, and fail with its error otherwise. A panic is an error, as for a single message.
 //
 // ctx ends with the policy's Timeout, which counts from the call, and when every partition or connection of its messages is lost. A
-// single message that is lost to this process (SQS) ends only its own context. ctx has the values of Subscribe's context, and none of
-// a message's: those, the state among them, are in each message's own context. (A batch of messages that no subscriber of redeliver
-// delivered has no values.) The function must be safe for concurrent use where Concurrency is above 1.
+// single message that is lost to this process (SQS) ends only its own context. ctx has the values of Subscribe's
+// context. The values of a message's context, such as its state, are only in the message's own context. (The ctx of a
+// batch of messages that no subscriber of redeliver delivered has no values.) The function must be safe for concurrent
+// use if Concurrency is above 1.
 type BatchFunc func(ctx context.Context, b *MessageBatch) error
 
 // Batch returns a handler that handles many messages at once:
@@ -36,17 +38,19 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 //	router.AddConsumerHandler("index", "documents", search.Subscriber(), index)
 //
 // Put Retry around it. Every message has its own attempts, delays, DLQ reason and Timeout. The Timeout counts from the call of the
-// batch function, not while a message waits for its batch. A message whose context ends while it waits leaves the queue. A message
-// with an answer of its own is acked, or moves on, at once, while its batch still runs.
+// batch function, not while a message waits for its batch. A message whose context ends while it waits leaves the
+// queue. A message with its own answer is acked, or moves on, at once, while its batch still runs.
 //
-// A batch has messages of one subscription. Where the subscriber runs messages of one key one after another (Kafka), a batch has at
-// most one of each key, and one retry. When the subscriber closes, or gives up a partition, the waiting messages run without waiting
-// for more. A message that runs alone, because its process died while it ran, is a batch of its own.
+// A batch has messages of one subscription. If the subscriber runs messages of one key one after another (Kafka), a
+// batch has at most one first delivery and one retry of each key. When the subscriber closes, or gives up a partition,
+// the waiting messages run without waiting for more. A message that runs alone, because its process died while it ran,
+// is a batch of its own.
 //
 // A function that exceeds the Timeout by more than a second is stuck: its messages have moved on, and the next batch begins beside it.
 //
-// A Size above the subscription's MaxInFlight is refused: the sink gets a SubscriptionChanged ("batches refused"), and no message of
-// the subscription is handled; they stay unacked. An invalid config and a nil fn are a [redeliver.ConfigError].
+// A Size above the subscription's MaxInFlight is refused: the sink gets a SubscriptionChanged ("batches refused"), and
+// the messages of the subscription are not handled and stay unacked. An invalid config and a nil fn are a
+// [redeliver.ConfigError].
 func Batch(config BatchConfig, fn BatchFunc) (message.NoPublishHandlerFunc, error) {
 	var ps redeliver.Problems
 	config.Check(&ps)
@@ -107,7 +111,7 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 	return m
 }
 
-// gatherer returns the gatherer of a subscription; nil stands for messages that no subscriber of redeliver delivered.
+// gatherer returns the gatherer of a subscription; a nil sub means messages that no subscriber of redeliver delivered.
 func (b *batches) gatherer(sub *engine.Subscription) *gatherer {
 	known, ok := b.all.Load(sub)
 	if !ok {

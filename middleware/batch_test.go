@@ -59,7 +59,7 @@ func (l *batchLog) want(t *testing.T, want ...string) {
 func publish(b *redelivertest.Broker, ids ...string) {
 	for _, id := range ids {
 		b.Publish("documents", message.NewMessage(id, []byte(id)))
-		synctest.Wait() // it is with the handler, so they come in order
+		synctest.Wait() // it has reached the handler, so the messages come in order
 	}
 }
 
@@ -259,7 +259,7 @@ func TestBatchOfOtherMessages(t *testing.T) {
 		answers := []error{first.err, second.err, third.err}
 		slices.SortFunc(answers, func(x, y error) int { return strings.Compare(x.Error(), y.Error()) })
 		after, ok := errors.AsType[*redeliver.RetryAfterError](answers[2])
-		if answers[0] != errHandler || answers[1] != errHandler || !ok || after.After != hour || time.Since(start) != 0 { //nolint:errorlint // the very same
+		if answers[0] != errHandler || answers[1] != errHandler || !ok || after.After != hour || time.Since(start) != 0 { //nolint:errorlint // the identical error
 			t.Errorf("%v", answers)
 		}
 	})
@@ -282,7 +282,7 @@ func TestBatchRefusesBadConfigurations(t *testing.T) {
 	}
 }
 
-// A Size above MaxInFlight is refused: the sink hears why, and no message runs.
+// A Size above MaxInFlight is refused: the reason is reported to the sink, and no message runs.
 func TestBatchAboveMaxInFlight(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []redeliver.SubscriptionChanged
@@ -341,8 +341,9 @@ func TestBatchSliceIsTheFunctionsOwn(t *testing.T) {
 	})
 }
 
-// With an in-process Pub/Sub, the context of a message may have the values of its publisher's, a handler under Retry. A batch once took
-// the publisher's attempt for the message's own, and gathered it with the publisher's subscription.
+// With an in-process Pub/Sub, the context of a message may have the values of its publisher's, a handler under Retry. A
+// batch once used the publisher's attempt instead of the message's own, and gathered the message with the publisher's
+// subscription.
 func TestBatchIgnoresTheAttemptOfThePublisher(t *testing.T) {
 	type tracer struct{}
 	for name, retry := range map[string]message.HandlerMiddleware{

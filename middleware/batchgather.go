@@ -12,7 +12,7 @@ type gatherer struct {
 	refused error // not nil: no message of the subscription is handled
 }
 
-// newGatherer makes one; sub is nil for messages that no subscriber of redeliver delivered.
+// newGatherer returns a gatherer; sub is nil for messages that no subscriber of redeliver delivered.
 func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gatherer {
 	g := &gatherer{fn: fn}
 	g.batches = engine.NewBatches(c, sub, g.callBatch)
@@ -31,7 +31,7 @@ func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gathere
 func (g *gatherer) callBatch(b *engine.Batch, all []*engine.Batched) error {
 	mb := &MessageBatch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
 	for _, m := range all {
-		if w, ok := m.Waiter().(*batchWaiter); ok { // all are
+		if w, ok := m.Waiter().(*batchWaiter); ok { // all waiters are
 			mb.Messages = append(mb.Messages, (*BatchMessage)(w))
 		}
 	}

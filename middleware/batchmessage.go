@@ -27,8 +27,8 @@ type MessageBatch struct {
 	batch *engine.Batch
 }
 
-// AckAll acks, when the function returns, every message that has no answer of its own, whatever the function returns. It reports
-// whether the call counts: not after another AckAll or RetryAll, or the end of the batch.
+// AckAll acks, when the function returns, every message that has no answer of its own, whatever the function returns.
+// It reports whether the call counts: it does not after another AckAll or RetryAll, or after the end of the batch.
 func (b *MessageBatch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails, when the function returns, every message that has no answer of its own. They run again after delay (see
@@ -49,11 +49,11 @@ type BatchMessage struct {
 	settled chan struct{} // closed when err is set
 }
 
-// Context is the message's context, also after its answer.
+// Context returns the message's context, also after its answer.
 func (m *BatchMessage) Context() context.Context { return m.ctx }
 
-// State is the message's state: State().Attempt() is the number of the running attempt. It is zero for a message of another
-// subscriber.
+// State returns the message's state: State().Attempt() is the number of the running attempt. It is zero for a message
+// of another subscriber.
 func (m *BatchMessage) State() redeliver.State {
 	st, _ := redeliver.FromContext(m.ctx)
 	return st
@@ -62,8 +62,8 @@ func (m *BatchMessage) State() redeliver.State {
 // Ack says that the message was handled.
 func (m *BatchMessage) Ack() bool { return m.place.Ack() }
 
-// Retry says that the message has failed and is to run again after delay, or, without one, after the policy's delay. It counts towards
-// MaxRetries. A negative delay is 0; all but the first are ignored.
+// Retry says that the message has failed and must run again after delay, or, without a delay, after the policy's delay.
+// It counts towards MaxRetries. A negative delay counts as 0; all delays but the first are ignored.
 func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.place.Retry(delay...) }
 
 // Reject refuses the message: it goes to the DLQ now, with the reason rejected and reason as its error.

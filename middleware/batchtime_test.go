@@ -92,7 +92,7 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 					mb.Messages[1].Ack()
 					<-release
 					if mb.Messages[0].Ack() || mb.Messages[1].Retry() {
-						t.Error("too late, and it counts")
+						t.Error("a late Ack counts")
 					}
 				}
 				return nil
@@ -127,7 +127,8 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 	})
 }
 
-// The context of a function that has answered all its messages and goes on ends with its Timeout, too. No message's timeout would end it.
+// The context of a function that continues after it has answered all its messages also ends with its Timeout. No
+// timeout of a message would end it.
 func TestBatchFunctionThatContinuesAfterItsLastAnswer(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		ended := make(chan error, 1)
@@ -236,7 +237,7 @@ func TestAMessageThatIsLostLeavesItsBatch(t *testing.T) {
 			got := <-left
 			synctest.Wait()
 			if time.Since(start) != second || (how == "lost") != errors.Is(got.err, middleware.ErrAbandoned) || len(q.Written()) != failures {
-				t.Errorf("%s: it left after %s, %v, written %+v", how, time.Since(start), got.err, q.Written())
+				t.Errorf("%s: the message left after %s, %v, written %+v", how, time.Since(start), got.err, q.Written())
 			}
 			if got := <-stayed; got.err != nil || !slices.Equal(in, []*message.Message{other}) || time.Since(start) != minute {
 				t.Errorf("%s: %v, in the batch: %v after %s", how, got.err, in, time.Since(start))
@@ -257,14 +258,14 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 		q.Start(t)
 		h := middleware.Retry()(noPublish(must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, _ *middleware.MessageBatch) error {
 			if ctx.Value(valueKey{}) != "a tracer" {
-				t.Error("the values of Subscribe's context are not there")
+				t.Error("the values of Subscribe's context are missing")
 			}
 			if st, ok := redeliver.FromContext(ctx); ok {
-				t.Errorf("a batch is not a message: %+v", st)
+				t.Errorf("the batch's context has the state of a message: %+v", st)
 			}
 			<-ctx.Done()
 			if time.Since(start) != 2*second || !errors.Is(context.Cause(ctx), engine.ErrLost) {
-				t.Errorf("ended after %s by %v", time.Since(start), context.Cause(ctx))
+				t.Errorf("ended after %s with %v", time.Since(start), context.Cause(ctx))
 			}
 			return nil
 		}))))
@@ -307,7 +308,7 @@ func TestBatchOnShutdown(t *testing.T) {
 	})
 }
 
-// A waiting batch runs on shutdown although no other event happens.
+// A waiting batch runs on shutdown even without another event.
 func TestBatchThatWaitsOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
@@ -377,7 +378,7 @@ func TestBatchOfASuspect(t *testing.T) {
 		publish(b, "a", "killer", "b")
 		for range redeliver.DefaultMaxCrashes + 1 {
 			<-killer
-			synctest.Wait() // the broker knows that it was handed out
+			synctest.Wait() // the broker has recorded the delivery
 			client.Kill()
 			client, _ = open()
 		}
@@ -421,7 +422,7 @@ func TestBatchUnderRace(t *testing.T) {
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					_, _ = m.Context().Deadline() // all that may be asked of a message that is settled
+					_, _ = m.Context().Deadline() // call every method that a settled message allows
 					if counts {
 						if said[m.UUID] != "" {
 							t.Errorf("two answers for %s", m.UUID)
@@ -445,7 +446,7 @@ func TestBatchUnderRace(t *testing.T) {
 		switch said[got.ID] {
 		case "reject":
 			want = got.State.Reason == redeliver.ReasonRejected
-		case "": // its time was over; the retry may share its batch with others
+		case "": // its time was over; the retry may share its batch with other messages
 			want = len(got.Attempts) == 2 && (got.Committed || got.State.Reason == redeliver.ReasonTimeout)
 		}
 		if !want {

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// billing is a queue whose policy sets Timeout and Classify.
+// billing returns a queue whose policy sets Timeout and Classify.
 func billing(tb testing.TB, invalid func(redeliver.Message) error) *enginetest.Queue {
 	tb.Helper()
 	q := enginetest.New(redeliver.Policy{Timeout: hour, Classify: func(error) redeliver.Class { return redeliver.Class{} }, Invalid: invalid})
@@ -88,7 +88,7 @@ func TestABatchMessageAllocatesLittle(t *testing.T) {
 		most = max(most, runtime.NumGoroutine())
 		return nil
 	}))))
-	// A batch has a few allocations of its own, and other tests may allocate meanwhile.
+	// A batch has a few allocations itself, and other tests may allocate at the same time.
 	if batched > alone+2.9*size {
 		t.Errorf("%d messages cost %v allocations, and %v in a batch", size, alone, batched)
 	}
@@ -113,7 +113,7 @@ func TestAttemptsLeaveNothingBehind(t *testing.T) {
 	goroutines, before := runtime.NumGoroutine(), objects(1)
 	after := objects(5000)
 	if after > before+2500 || runtime.NumGoroutine() > goroutines+10 {
-		t.Errorf("%d objects and %d goroutines are left of 5000 attempts", after-before, runtime.NumGoroutine()-goroutines)
+		t.Errorf("%d objects and %d goroutines remain of 5000 attempts", after-before, runtime.NumGoroutine()-goroutines)
 	}
 }
 

@@ -86,15 +86,15 @@ func read(t *testing.T, b *redelivertest.Broker, cfg redelivertest.Config) *read
 
 // deliver publishes a message and returns it as the subscriber delivers it.
 func (r *reader) deliver(id string) *message.Message {
-	r.b.Publish("orders", pristine(id))
+	r.b.Publish("orders", published(id))
 	return r.next()
 }
 
 // next returns the next message as the subscriber delivers it.
 func (r *reader) next() *message.Message { return <-r.out }
 
-// pristine is a message as it is published.
-func pristine(id string) *message.Message {
+// published returns a message as it is published.
+func published(id string) *message.Message {
 	msg := message.NewMessage(id, []byte("payload"))
 	msg.Metadata.Set("tenant", "acme")
 	return msg
@@ -122,7 +122,7 @@ func noPublish(h message.NoPublishHandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) { return nil, h(msg) }
 }
 
-// settled is "acked", "nacked" or "open".
+// settled returns "acked", "nacked" or "open".
 func settled(msg *message.Message) string {
 	select {
 	case <-msg.Acked():

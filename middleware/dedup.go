@@ -23,12 +23,12 @@ const (
 	defaultDedupStoreTimeout = 5 * time.Second
 )
 
-// ErrDerivedID says that a message is not deduplicated because its id was derived from its content: two messages with equal content
-// are not the same message.
+// ErrDerivedID is the reason why a message is not deduplicated: its id was derived from its content, and two messages
+// with equal content are not the same message.
 var ErrDerivedID = errors.New("dedup: the message has no id of its own; have its publisher set one, or set DedupConfig.Derived where equal messages are duplicates")
 
-// ErrProduced says that a message is not marked because its handler has produced others: a Router publishes them after all middlewares,
-// and that may fail.
+// ErrProduced is the reason why a message is not marked: its handler has produced other messages, which a Router
+// publishes after all middlewares, and that may fail.
 var ErrProduced = errors.New("dedup: what the handler produced is published after Dedup; put PublishInside inside Dedup")
 
 // DedupConfig configures [Dedup].
@@ -43,7 +43,7 @@ type DedupConfigOf[M any] struct {
 	// StoreTimeout bounds one call of the store. Default 5 s.
 	StoreTimeout time.Duration
 	// ID returns the id of a message; a message with an empty one is not deduplicated. It must be safe for concurrent use.
-	// Default: redeliver's id, which is the message's own where its publisher set one.
+	// Default: redeliver's id, which is the message's own if its publisher set one.
 	ID func(M) string
 	// Derived accepts ids that were derived from a message's content, so that messages with equal content are duplicates.
 	// Default false: such a message is handled each time, and the sink gets one SubscriptionChanged.
@@ -83,8 +83,8 @@ type DedupStore interface {
 	Mark(ctx context.Context, key string, ttl time.Duration) error
 }
 
-// Dedup returns a middleware that acks a message without running its handler when this group has handled the message before. Put it
-// inside Retry, and outside of PublishInside and Batch:
+// Dedup returns a middleware that acks a message without running its handler if this group has already handled the
+// message. Put it inside Retry, and outside of PublishInside and Batch:
 //
 //	dedup, err := middleware.Dedup(middleware.DedupConfig{Store: store})
 //	...
@@ -97,14 +97,14 @@ type DedupStore interface {
 //   - A message runs again when its process dies between the end of the handler and the mark. Only the handler's own transaction
 //     prevents that.
 //   - Copies at the same time in two processes may both run.
-//   - A copy runs again that comes after the TTL, or after more ids than the store holds. Each process has a DedupMemory of its own.
+//   - A copy that comes after the TTL, or after more ids than the store holds, runs again. Each process has its own DedupMemory.
 //   - Duplicates are recognised by their ids. On Kafka the id of a message without a Watermill UUID is its offset, so a message that
 //     its producer wrote twice is no duplicate.
 //   - The answer of a handler that exceeded its Timeout is ignored, but its mark counts: the retry is a duplicate then.
 //
-// While the store does not answer, messages are postponed: no attempt is counted. When the store refuses a mark, the message is acked
-// all the same, because it was handled. The sink gets a SubscriptionChanged when either begins and when it ends. An invalid config is a
-// [redeliver.ConfigError].
+// While the store does not answer, messages are postponed: no attempt is counted. When the store refuses a mark, the
+// message is acked nevertheless, because it was handled. The sink gets a SubscriptionChanged when either begins and
+// when it ends. An invalid config is a [redeliver.ConfigError].
 func Dedup(config DedupConfig) (message.HandlerMiddleware, error) {
 	d, err := newDeduplicator(config)
 	if err != nil {
@@ -185,8 +185,8 @@ func newDeduplicator[M any](config DedupConfigOf[M]) (*deduplicator[M], error) {
 	return d, nil
 }
 
-// handle runs the handler of a message that is no duplicate. id is its id outside of a subscription. run returns, besides the
-// handler's error, why a message that was handled must not be marked.
+// handle runs the handler of a message that is no duplicate. id is its id outside of a subscription. run returns, in
+// addition to the handler's error, why a message that was handled must not be marked.
 func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func() (unmarked, err error)) error {
 	deliv := engine.FromContext(ctx)
 	key, err := d.key(deliv, id, m)
@@ -225,7 +225,7 @@ func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func()
 	return err
 }
 
-// key is the key of a message in the store; empty for a message that is not deduplicated.
+// key returns the key of a message in the store. It is empty for a message that is not deduplicated.
 func (d *deduplicator[M]) key(deliv *engine.Delivery, id string, m M) (string, error) {
 	scope := "\x00\x00"
 	if deliv != nil {
@@ -243,7 +243,7 @@ func (d *deduplicator[M]) key(deliv *engine.Delivery, id string, m M) (string, e
 	return scope + id, nil
 }
 
-// enter waits until no copy of the message runs in this process. It does not wait for a copy whose time is over.
+// enter waits until no copy of the message runs in this process. It does not wait for a copy that has timed out.
 func (d *deduplicator[M]) enter(ctx context.Context, key string) (*dedupRun, error) {
 	for {
 		d.mu.Lock()
@@ -288,7 +288,7 @@ func (d *deduplicator[M]) seen(ctx context.Context, key string) (bool, error) {
 	return d.Store.Seen(ctx, key)
 }
 
-// mark marks a message also when its attempt has ended meanwhile: it was handled.
+// mark marks a message even if its attempt has ended meanwhile, because the message was handled.
 func (d *deduplicator[M]) mark(ctx context.Context, key string) error {
 	if !d.local {
 		var cancel context.CancelFunc

@@ -94,7 +94,7 @@ func TestDedupMarksOnlySuccesses(t *testing.T) {
 			case msg.UUID == "panic" && st.Attempt() == 1:
 				panic("boo")
 			case msg.UUID == "nacks" && st.Attempt() == 1:
-				msg.Nack() // which counts, although no error is returned
+				msg.Nack() // which counts as a failure although no error is returned
 				return nil
 			default:
 				return failsFirst(msg)
@@ -150,7 +150,7 @@ func TestDedupOfCopiesAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A copy waits for the handler of the first one, and not for middlewares outside of Dedup.
+// A copy waits for the handler of the first one, but not for middlewares outside Dedup.
 func TestDedupOfACopyWhoseFirstIsNotDone(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -201,7 +201,7 @@ func TestDedupRefusesDerivedIDs(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		told := &events{}
 		q := enginetest.New(redeliver.Policy{})
-		q.ID, q.Sub.Sink = "derived:cafe", told // as an adapter names messages that have no id
+		q.ID, q.Sub.Sink = "derived:cafe", told // like the id of an adapter for a message without one
 		q.Start(t)
 		runs := 0
 		handler := middleware.Retry()(must(middleware.Dedup(middleware.DedupConfig{Derived: allowed}))(func(*message.Message) ([]*message.Message, error) {
@@ -236,7 +236,7 @@ func TestDedupByAnIDOfTheUsers(t *testing.T) {
 			b.Publish("documents", message.NewMessage(payload, []byte(payload)))
 			b.Wait()
 		}
-		h.want(t, "order 1", "-", "-") // without an id each one is another
+		h.want(t, "order 1", "-", "-") // without an id each message is handled
 	})
 }
 
@@ -354,7 +354,7 @@ func TestDedupStoreTimeout(t *testing.T) {
 			publish(b, "a")
 			b.Wait()
 			if seen, mark := <-p.asked, <-p.asked; seen != want || mark != want {
-				t.Errorf("with StoreTimeout %s the store has %s to look and %s to mark, want %s", set, seen, mark, want)
+				t.Errorf("with StoreTimeout %s the store has %s for Seen and %s for Mark, want %s", set, seen, mark, want)
 			}
 		})
 	}
@@ -403,20 +403,20 @@ func TestDedupMemory(t *testing.T) {
 		}
 		mark("1234", hour)
 		if known() != "234" {
-			t.Errorf("full, it has %s", known())
+			t.Errorf("the full store has %s", known())
 		}
-		mark("25", minute) // again is the youngest
+		mark("25", minute) // again is now the latest mark
 		if known() != "245" {
 			t.Errorf("it has %s", known())
 		}
 		<-time.After(minute)
 		if known() != "4" {
-			t.Errorf("after a minute it has %s", known())
+			t.Errorf("after a minute the store has %s", known())
 		}
 		<-time.After(hour)
 		mark("6", hour)
 		if known() != "6" || s.Len() != 1 {
-			t.Errorf("after an hour it has %s and holds %d", known(), s.Len())
+			t.Errorf("after an hour the store has %s, and Len returns %d", known(), s.Len())
 		}
 	})
 }

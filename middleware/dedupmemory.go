@@ -10,11 +10,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// defaultDedupIDs is how many ids a [DedupMemory] holds by default.
+// defaultDedupIDs is the default number of ids of a [DedupMemory].
 const defaultDedupIDs = 100_000
 
-// DedupMemory is a [DedupStore] in the memory of one process. When it is full, it forgets the oldest mark. It is safe for concurrent
-// use.
+// DedupMemory is a [DedupStore] in the memory of one process. When it is full, it drops the oldest mark. It is safe for
+// concurrent use.
 type DedupMemory struct {
 	maxIDs int
 
@@ -28,8 +28,8 @@ type dedupMark struct {
 	ends time.Time
 }
 
-// NewDedupMemory makes a store for at most maxIDs ids, each of about 200 bytes; 0 is 100,000. A negative maxIDs is a
-// [redeliver.ConfigError].
+// NewDedupMemory returns a store for at most maxIDs ids, each of about 200 bytes; 0 means 100,000. A negative maxIDs is
+// a [redeliver.ConfigError].
 func NewDedupMemory(maxIDs int) (*DedupMemory, error) {
 	if maxIDs < 0 {
 		var ps redeliver.Problems
@@ -67,7 +67,7 @@ func (s *DedupMemory) Mark(_ context.Context, key string, ttl time.Duration) err
 	return nil
 }
 
-// Len is the number of ids in the store. Some may have passed their ttl.
+// Len returns the number of ids in the store. Some may have passed their ttl.
 func (s *DedupMemory) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// exampleTB is the argument of New for an example.
+// exampleTB has the methods of a test that New needs in an example.
 type exampleTB struct {
 	testing.TB
 	ends []func()

@@ -61,7 +61,7 @@ func ExampleBatch() {
 	index, err := middleware.Batch(config, func(_ context.Context, b *middleware.MessageBatch) error {
 		for _, m := range b.Messages {
 			if len(m.Payload) == 0 {
-				m.Reject("a document has a text") // this one alone, and now
+				m.Reject("a document has a text") // only this one, at once
 			}
 		}
 		return nil // the others are done
@@ -112,7 +112,7 @@ func ExampleResequence() { //nolint:testableexamples // it needs a broker
 	router.AddMiddleware(middleware.Retry(), resequence)
 }
 
-// A program asks for messages when it has time for them.
+// A program receives messages when it has time for them.
 func ExampleReceiver() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	receiver, err := middleware.NewReceiver(ctx, subscriber, "orders")

@@ -33,7 +33,7 @@ func TestASuccessChangesNothing(t *testing.T) {
 		if err != nil || len(produced) != 1 || produced[0] != out {
 			t.Errorf("%v, %v", produced, err)
 		}
-		if !msg.Equals(pristine("1")) || msg.Context() != outer || settled(msg) != "open" {
+		if !msg.Equals(published("1")) || msg.Context() != outer || settled(msg) != "open" {
 			t.Errorf("the message is changed: %+v, %s", msg, settled(msg))
 		}
 		if got := kinds(orders.told.list()); !slices.Equal(got, []string{"Attempted"}) {
@@ -69,8 +69,8 @@ func TestContextOfProducedMessagesLives(t *testing.T) {
 	})
 }
 
-// The messages that a failed handler produced are dropped, and the Router acks the failed message, which has moved on. The sink hears of
-// the attempt and of the message's next place.
+// The messages that a failed handler produced are dropped, and the Router acks the failed message, which has moved on.
+// The attempt and the message's next place are reported to the sink.
 func TestFailures(t *testing.T) {
 	var nilMap map[string]int
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestFailures(t *testing.T) {
 		{"error", func() error { return errHandler }, "the bank is closed", "", second, 1},
 		{"panic", func() error { panic("boo") }, "panic: boo", "", second, 1},
 		{"panic with an error", func() error { panic(errHandler) }, "panic: the bank is closed", "", second, 1},
-		{"panic with nil", func() error { panic(nil) }, "panic: panic called with nil argument", "", second, 1}, //nolint:govet // it happens
+		{"panic with nil", func() error { panic(nil) }, "panic: panic called with nil argument", "", second, 1}, //nolint:govet // nil panics happen in practice
 		{"write to a nil map", func() error { nilMap["a"] = 1; return nil }, "panic: assignment to entry in nil map", "", second, 1},
 		{"Permanent", func() error { return redeliver.Permanent(errHandler) }, "the bank is closed", redeliver.ReasonPermanent, 0, 1},
 		{"RetryAfter", func() error { return redeliver.RetryAfter(errHandler, 90*second) }, "the bank is closed", "", 90 * second, 1},
@@ -132,7 +132,7 @@ func TestPanicHasItsStack(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).
 			Handle("orders", func(*message.Message) error { explode(); return nil })
-		b.Publish("orders", pristine("1"))
+		b.Publish("orders", published("1"))
 		var p *redeliver.PanicError
 		if got := orders.Outcome("1").Attempts[0].Err; !errors.As(got, &p) || p.Value != "boo" || !strings.Contains(string(p.Stack), "middleware_test.explode") {
 			t.Errorf("reported %+v", got)
@@ -149,12 +149,12 @@ func TestGoexitIsAFailure(t *testing.T) {
 					runtime.Goexit()
 					return nil
 				})
-			b.Publish("orders", pristine("1"))
+			b.Publish("orders", published("1"))
 			got := orders.Outcome("1")
 			if got.State.Reason != redeliver.ReasonPanic || !strings.HasPrefix(got.State.Error, "panic: the handler called runtime.Goexit in ") || got.Took != second {
 				t.Error(got)
 			}
-			<-time.After(hour) // its time is over, and nothing comes of that
+			<-time.After(hour) // its time is over, which has no effect
 			want := []string{"Attempted", "Attempted", "RetryScheduled", "Attempted", "DeadLettered"}
 			if got := kinds(orders.Events()); !slices.Equal(got, want) {
 				t.Errorf("%q", got)

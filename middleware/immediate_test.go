@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// Each immediate retry gets the message as it was published, its own number, and a context with the Router's values. The context of the
-// attempt before has ended.
+// Each immediate retry gets the message as it was published, its own attempt number, and a context with the Router's
+// values. The context of the previous attempt has ended.
 func TestImmediateTries(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var attempts []int
@@ -27,17 +27,17 @@ func TestImmediateTries(t *testing.T) {
 				st, ok := redeliver.FromContext(ctx)
 				attempts = append(attempts, st.Attempt())
 				if !ok || st.ID != "1" || st.Group != "billing" || ctx.Err() != nil || message.HandlerNameFromCtx(ctx) != "orders" {
-					t.Errorf("try %d sees %+v, %v", len(attempts), st, ctx.Err())
+					t.Errorf("attempt %d has the state %+v, %v", len(attempts), st, ctx.Err())
 				}
 				if len(attempts) > 1 && st.Error != errHandler.Error() {
-					t.Errorf("try %d does not see what went wrong before: %+v", len(attempts), st)
+					t.Errorf("attempt %d does not have the previous error: %+v", len(attempts), st)
 				}
-				if !msg.Equals(pristine("1")) || slices.Contains(before, msg) {
-					t.Errorf("try %d got what another one left: %+v", len(attempts), msg)
+				if !msg.Equals(published("1")) || slices.Contains(before, msg) {
+					t.Errorf("attempt %d got changes of another attempt: %+v", len(attempts), msg)
 				}
 				for _, old := range contexts {
 					if old.Err() == nil {
-						t.Errorf("try %d runs, and the context of an earlier one has not ended", len(attempts))
+						t.Errorf("attempt %d runs, and the context of an earlier one has not ended", len(attempts))
 					}
 				}
 				before, contexts = append(before, msg), append(contexts, ctx)
@@ -47,7 +47,7 @@ func TestImmediateTries(t *testing.T) {
 				msg.SetContext(t.Context())
 				return errHandler
 			})
-		b.Publish("orders", pristine("1"))
+		b.Publish("orders", published("1"))
 		got := orders.Outcome("1")
 		if !slices.Equal(attempts, []int{1, 2, 3, 4}) || len(got.Waits) != 1 || got.Waits[0].State.Attempts != 3 || got.Took != minute {
 			t.Errorf("attempts %v, %s", attempts, got)
@@ -57,14 +57,14 @@ func TestImmediateTries(t *testing.T) {
 				t.Errorf("event %d: %+v", i, a)
 			}
 		}
-		if dead := orders.DeadLetters(); len(dead) != 1 || !dead[0].Message.Equals(pristine("1")) {
+		if dead := orders.DeadLetters(); len(dead) != 1 || !dead[0].Message.Equals(published("1")) {
 			t.Errorf("dead letters %+v", dead)
 		}
 	})
 }
 
-// Policy.Invalid is called before every attempt, with the message as it was published. A message that it refuses at first has had no
-// attempt. A panic refuses the message.
+// Policy.Invalid is called before every attempt, with the message as it was published. A message that it refuses at the
+// first call has had no attempt. If it panics, the message is refused.
 func TestInvalidIsAskedBeforeEveryTry(t *testing.T) {
 	for _, c := range []struct {
 		refusedAt int
@@ -78,7 +78,7 @@ func TestInvalidIsAskedBeforeEveryTry(t *testing.T) {
 			invalid := func(m redeliver.Message) error {
 				asked = append(asked, m.State.Attempt())
 				if m.State.ID != "1" || m.Headers.Get("tenant") != "acme" || string(m.Body) != "payload" {
-					t.Errorf("Invalid is shown %+v", m)
+					t.Errorf("Invalid got %+v", m)
 				}
 				switch {
 				case m.State.Attempt() < c.refusedAt:
@@ -96,7 +96,7 @@ func TestInvalidIsAskedBeforeEveryTry(t *testing.T) {
 					copy(msg.Payload, "ruined!")
 					return errHandler
 				})
-			b.Publish("orders", pristine("1"))
+			b.Publish("orders", published("1"))
 			got := orders.Outcome("1")
 			if !slices.Equal(asked, c.asked) || runs != c.refusedAt-1 || len(got.Attempts) != runs {
 				t.Errorf("asked %v, %d runs, %s", asked, runs, got)
@@ -116,12 +116,12 @@ func TestImmediateTryThatCannotBeDecodedGoesToTheDLQ(t *testing.T) {
 			Group: "billing", Policy: redeliver.Policy{MaxRetries: 3, Immediate: 2},
 			Decode: func(*message.Message) error {
 				if decoded++; decoded > 1 {
-					return errors.New("schema registry is gone")
+					return errors.New("schema registry is unreachable")
 				}
 				return nil
 			},
 		}).Handle("orders", func(*message.Message) error { runs++; return errHandler })
-		b.Publish("orders", pristine("1"))
+		b.Publish("orders", published("1"))
 		if got := orders.Outcome("1"); runs != 1 || got.State.Reason != redeliver.ReasonUndecodable || got.State.Attempts != 1 {
 			t.Errorf("%d runs, %s", runs, got)
 		}
@@ -137,7 +137,7 @@ func TestTimeoutIsNotRetriedInPlace(t *testing.T) {
 				<-time.After(second / 2)
 				return nil // too late
 			})
-		b.Publish("orders", pristine("1"))
+		b.Publish("orders", published("1"))
 		if got := orders.Outcome("1"); len(got.Attempts) != 2 || len(got.Waits) != 1 || got.Waits[0].Delay != 0 || got.Waits[0].State.Due.Sub(got.Attempts[0].Start) != second {
 			t.Error(got)
 		}

@@ -51,7 +51,7 @@ func TestABatchMessageMayTimeOutBeforeItsBatch(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		slow := func(h message.HandlerFunc) message.HandlerFunc {
 			return func(msg *message.Message) ([]*message.Message, error) {
-				<-time.After(2*second - 20*time.Millisecond) // nearly so long that it is stuck
+				<-time.After(2*second - 20*time.Millisecond) // almost so long that it is stuck
 				return h(msg)
 			}
 		}

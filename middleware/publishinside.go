@@ -8,13 +8,13 @@ import (
 )
 
 // PublishInside publishes the messages that the handler produced to topic within the attempt, so that a failed publish is a failed
-// attempt: counted, retried by the policy, dead-lettered with its error. A Router publishes only after all its middlewares, and nacks
-// the message after a failure; subscribers count that, too, but do not know the error.
+// attempt: counted, retried by the policy, dead-lettered with its error. A Router publishes only after all its
+// middlewares, and nacks the message after a failure; subscribers count that too, but do not get the error.
 //
-// Put it inside Retry. The Router must not publish the messages: AddConsumerHandler takes no handler that produces any, so use
-// AddHandler with a publisher and a topic that never get a message, or call the returned middleware by hand. The publisher is called
-// once for all messages of an attempt. Messages that it published before it failed are published again by the next attempt. Messages
-// that a handler produced after the end of its attempt are dropped.
+// Put it inside Retry. The Router must not publish the messages: AddConsumerHandler takes no handler that produces any,
+// so use AddHandler with a publisher and a topic that never get a message, or call the returned middleware directly.
+// The publisher is called once for all messages of an attempt. Messages that it published before it failed are
+// published again by the next attempt. Messages that a handler produced after the end of its attempt are dropped.
 func PublishInside(pub message.Publisher, topic string) message.HandlerMiddleware {
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {

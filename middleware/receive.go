@@ -25,7 +25,8 @@ var (
 	ErrAbandoned = engine.ErrAbandoned
 )
 
-// Receiver gives messages to a program that asks for them, without a handler or a Router. RocketMQ calls that a simple consumer.
+// Receiver passes messages to a program that requests them, without a handler or a Router. RocketMQ calls that a simple
+// consumer.
 //
 //	r, err := middleware.NewReceiver(ctx, billing.Subscriber(), "orders")
 //	for {
@@ -39,12 +40,13 @@ var (
 //	}
 //
 // A message that is not acked within its invisible time has had a failed attempt, and comes again at once. MaxRetries, MaxAge, Invalid
-// and the DLQ of the policy apply as for a handler. Its Backoff and Timeout do not: the invisible time replaces both. For a later
-// retry, call ChangeInvisible and leave the message alone.
+// and the DLQ of the policy apply as for a handler. Its Backoff and Timeout do not: the invisible time replaces both.
+// For a later retry, call ChangeInvisible and do not settle the message.
 //
 // On Kafka and RabbitMQ the invisible time is a lease within this process, and the messages of a process that dies come back at once.
 // On SQS it is the queue's visibility timeout, so they come back after it. Messages that the broker's client reads ahead have no
-// invisible time and no attempt yet. Where messages of one key run one after another (Kafka), they are received one after another.
+// invisible time and no attempt yet. If messages of one key run one after another (Kafka), they are received one after
+// another.
 //
 // A Receiver is safe for concurrent use.
 type Receiver struct {
@@ -70,11 +72,13 @@ func NewReceiver(ctx context.Context, sub message.Subscriber, topic string) (*Re
 // Close ends the subscription. It does not wait: the subscriber's own Close does.
 func (r *Receiver) Close() { r.cancel() }
 
-// Receive waits for a message, and returns it with those that come within 5 ms, maxMessages at most. No other consumer of the group
-// gets them for the time invisible. The error is ctx's when that ends first, and ErrReceiverClosed after the end of the subscription.
+// Receive waits for a message, and returns it with those that come within 5 ms, at most maxMessages. No other consumer
+// of the group gets them for the time invisible. The error is that of ctx if ctx ends first, and ErrReceiverClosed
+// after the end of the subscription.
 //
-// maxMessages must be at least 1; more than the subscriber's MaxInFlight and MaxRetriesInFlight together never come. invisible must
-// be above 0 and not above the Timeout of the subscription's policy; NoTimeout in the policy allows any.
+// maxMessages must be at least 1; Receive never returns more than the subscriber's MaxInFlight and MaxRetriesInFlight
+// together. invisible must be above 0 and not above the Timeout of the subscription's policy; NoTimeout in the policy
+// allows any.
 func (r *Receiver) Receive(ctx context.Context, maxMessages int, invisible time.Duration) ([]*Received, error) {
 	if maxMessages < 1 {
 		return nil, fmt.Errorf("receive: at most %d messages: ask for at least 1", maxMessages)
@@ -121,7 +125,7 @@ func (r *Receiver) Receive(ctx context.Context, maxMessages int, invisible time.
 // gatherFor is how long Receive waits for more messages when it has one.
 const gatherFor = 5 * time.Millisecond
 
-// next returns the next message, or nil: with an error, or without one when enough fires.
+// next returns the next message. It returns nil with an error, or without an error when enough fires.
 func (r *Receiver) next(ctx context.Context, enough <-chan time.Time) (*message.Message, error) {
 	if msg := r.pushedBack; msg != nil {
 		r.pushedBack = nil
@@ -155,7 +159,7 @@ type Received struct {
 	settled error // not nil once the message is settled: the error of all methods
 }
 
-// receive begins the lease of a message. It returns nil for one that must not run.
+// receive begins the lease of a message. It returns nil for a message that must not run.
 func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 	d := engine.FromContext(msg.Context())
 	if d == nil {
@@ -182,8 +186,8 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 	return m, nil
 }
 
-// Ack settles the message. The error is ErrVisibleAgain after its invisible time, ErrSettled after an Ack, and ErrAbandoned where it was lost
-// to this process: it may run again then.
+// Ack settles the message. The error is ErrVisibleAgain after its invisible time, ErrSettled after an Ack, and
+// ErrAbandoned if it was lost to this process: it may run again then.
 func (m *Received) Ack() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,7 +217,7 @@ func (m *Received) ChangeInvisible(invisible time.Duration) error {
 	return nil
 }
 
-// endLeaseLocked stops the lease. It returns an error where the message is settled or lost, or its lease has ended.
+// endLeaseLocked stops the lease. It returns an error if the message is settled or lost, or its lease has ended.
 func (m *Received) endLeaseLocked() error {
 	switch {
 	case m.settled != nil:

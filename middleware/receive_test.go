@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// receiver makes a Receiver of "documents" with a client of its own.
+// receiver returns a Receiver of "documents" with its own client.
 func receiver(t *testing.T, b *redelivertest.Broker, p redeliver.Policy) (*middleware.Receiver, *redelivertest.Subscription, *redelivertest.Client) {
 	t.Helper()
 	c := b.Open(redelivertest.Config{Group: "search", Policy: p, MaxInFlight: 10})
@@ -67,13 +67,13 @@ func TestReceive(t *testing.T) {
 			t.Error(err)
 		}
 		ack(t, take(t, r, 2, hour, "c 1")[0])
-		// The invisible time of b goes on, and is over 40 s later.
+		// The invisible time of b continues, and is over 40 s later.
 		again := take(t, r, 2, time.Minute, "b 2")
 		if took := time.Since(begun); took < time.Minute || took > time.Minute+time.Second {
 			t.Errorf("b came back after %v, want a minute", took)
 		}
 		if again[0].Message.Context().Err() != nil || first[1].Message.Context().Err() == nil {
-			t.Error("a message's context must end with its invisible time, and no sooner")
+			t.Error("a message's context must end with its invisible time, and not earlier")
 		}
 		ack(t, again[0])
 		for _, m := range append(first, again...) {
@@ -113,7 +113,7 @@ func TestChangeInvisible(t *testing.T) {
 		b.Publish("documents", message.NewMessage("a", nil))
 		begun := time.Now()
 		m := take(t, r, 1, 10*time.Second, "a 1")[0]
-		for range 3 { // each time from the call on
+		for range 3 { // each time counted from the call
 			<-time.After(9 * time.Second)
 			if err := m.ChangeInvisible(10 * time.Second); err != nil {
 				t.Fatal(err)
@@ -163,11 +163,11 @@ func TestReceiveRefuses(t *testing.T) {
 		if _, err := r.Receive(t.Context(), 1, time.Minute+1); err == nil {
 			t.Error("more than the policy's Timeout was not refused")
 		}
-		ack(t, take(t, r, 1, time.Minute, "a 1")[0]) // and nothing was lost by it
+		ack(t, take(t, r, 1, time.Minute, "a 1")[0]) // the refused call lost no message
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := r.Receive(ctx, 1, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("with nothing there: %v", err)
+			t.Errorf("without a message: %v", err)
 		}
 		r.Close()
 		if _, err := r.Receive(t.Context(), 1, time.Minute); !errors.Is(err, middleware.ErrReceiverClosed) {
@@ -201,7 +201,7 @@ func TestReceivedMessagesOfADeadProcess(t *testing.T) {
 		r2, _, _ := receiver(t, b, redeliver.Policy{})
 		ack(t, take(t, r2, 1, time.Minute, "a 1")[0])
 		if err := lost.Ack(); !errors.Is(err, engine.ErrAbandoned) {
-			t.Errorf("Ack by the dead: %v", err)
+			t.Errorf("Ack of a killed process: %v", err)
 		}
 	})
 }

@@ -35,11 +35,11 @@ type ResequenceConfigOf[M any] struct {
 	// Wait is how long a stream waits for a number that does not come, or fails. Then it continues with the next number that has
 	// come; the skipped ones run when they come. It should be below the policy's Timeout, which includes the wait. Default 30 s.
 	Wait time.Duration
-	// Buffer bounds the messages that wait, of all streams. When one more would wait, its stream continues at once. Waiting
-	// messages are in flight, so the subscriber's MaxInFlight bounds them, too. Default 1,000.
+	// Buffer bounds the messages that wait, of all streams. If one more would have to wait, its stream continues at
+	// once. Waiting messages are in flight, so the subscriber's MaxInFlight bounds them, too. Default 1,000.
 	Buffer int
-	// Skipped is called with the numbers of a stream for which it no longer waits: from, to, both included. It must be quick,
-	// and must not call Resequence's handlers. Default: none.
+	// Skipped is called with the first and the last of the numbers of a stream for which Resequence no longer waits. It
+	// must be quick, and must not call Resequence's handlers. Default: none.
 	Skipped func(stream string, from, to uint64)
 }
 
@@ -70,21 +70,22 @@ func (c ResequenceConfigOf[M]) withDefaults() ResequenceConfigOf[M] {
 	return c
 }
 
-// Resequence returns a middleware that runs the messages of a stream in the order of their numbers, where a broker delivers them in
-// another order: on several partitions, on a queue with many consumers, on a standard queue of SQS.
+// Resequence returns a middleware that runs the messages of a stream in the order of their numbers, if a broker
+// delivers them in another order: on several partitions, on a queue with many consumers, on a standard queue of SQS.
 //
 //	resequence, err := middleware.Resequence(middleware.ResequenceConfig{Sequence: version})
 //	...
 //	router.AddMiddleware(middleware.Retry(), resequence)
 //
-// Put it inside Retry: a message that fails keeps its place, and those behind it wait until it has succeeded or goes to the DLQ, for
-// Wait at most. Outside Retry it puts only first attempts in order.
+// Put it inside Retry: a message that fails keeps its place, and those behind it wait until it has succeeded or goes to
+// the DLQ, at most for Wait. Outside Retry it puts only first attempts in order.
 //
-// It has limits. It knows only this process: a stream must come to one process, or have one consumer. A waiting message has a slot of
-// MaxInFlight, so it cannot put a stream in order that is further out of order than that, and other streams wait for slots, too. On
-// Kafka messages of one key run one after another, so it cannot put a stream in order whose numbers were written out of order under
-// one key. After Wait, or with a full Buffer, it skips numbers: it does not guarantee order, but it neither loses nor stops a message.
-// A number below the stream's next one (a copy, or one that was skipped) is handled when it comes.
+// It has limits. It sees only the messages of this process: a stream must come to one process, or have one consumer. A
+// waiting message has a slot of MaxInFlight, so the messages of a stream must not be further out of order than that,
+// and other streams also wait for slots. On Kafka messages of one key run one after another, so numbers that were
+// written out of order under one key stay out of order. After Wait, or with a full Buffer, it skips numbers: it does
+// not guarantee order, but it neither loses nor stops a message. A number below the stream's next one (a copy, or one
+// that was skipped) is handled when it comes.
 //
 // An invalid config is a [redeliver.ConfigError].
 func Resequence(config ResequenceConfig) (message.HandlerMiddleware, error) {
@@ -129,7 +130,8 @@ func ResequenceFor[M any](config ResequenceConfigOf[M]) (func(next func(context.
 	}, nil
 }
 
-// run calls the handler of a message when it is its turn. handle returns, besides the handler's error, why the message is not done.
+// run calls the handler of a message when its turn comes. handle returns, in addition to the handler's error, why the
+// message has not ended.
 func (q *sequences[M]) run(ctx context.Context, m M, handle func() (failure, err error)) error {
 	name, number, ok := q.config.Sequence(m)
 	if !ok {
@@ -146,7 +148,7 @@ func (q *sequences[M]) run(ctx context.Context, m M, handle func() (failure, err
 	return err
 }
 
-// errNotReturned stands for a panic, which is not recovered here, and for runtime.Goexit.
+// errNotReturned represents a panic, which is not recovered here, and runtime.Goexit.
 var errNotReturned = errors.New("the handler did not return")
 
 // endsMessage reports whether a failure sends the message to the DLQ, so that no other message need wait for it.

@@ -64,7 +64,7 @@ func TestResequenceSortsEachStream(t *testing.T) {
 				continue
 			}
 			if number != last[stream]+1 {
-				t.Errorf("%s ran behind number %d", id, last[stream])
+				t.Errorf("%s ran after number %d", id, last[stream])
 			}
 			last[stream] = number
 		}
@@ -105,8 +105,8 @@ func TestResequenceHoldsMessagesBehindAFailure(t *testing.T) {
 	}
 }
 
-// Above 100,000 streams some are forgotten, but none in which a message waits or runs.
-func TestResequenceForgetsNoStreamInUse(t *testing.T) {
+// Above 100,000 streams some are dropped, but none in which a message waits or runs.
+func TestResequenceDropsNoStreamInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var mu sync.Mutex
@@ -141,7 +141,7 @@ func TestResequenceForgetsNoStreamInUse(t *testing.T) {
 		begin("a/2")
 		begin("b/1")
 		close(release)
-		synctest.Wait() // and no time passes: nobody waits for a number that is not known
+		synctest.Wait() // and no time passes: no message waits for an unknown number
 		if want := []string{"c/1", "d/1", "c/2", "b/1", "b/2", "a/1", "a/2"}; !slices.Equal(ran, want) {
 			t.Errorf("%q ran at once, want %q", ran, want)
 		}
@@ -228,7 +228,7 @@ func TestResequenceSettles(t *testing.T) {
 	}
 }
 
-// A stream waits for a running message without a bound, also for one that has waited for its turn.
+// A stream waits for a running message without a bound, even for one that has waited for its turn.
 func TestResequenceDoesNotSkipARunningMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -249,7 +249,7 @@ func TestResequenceDoesNotSkipARunningMessage(t *testing.T) {
 	})
 }
 
-// A message that has its turn has no place in the Buffer.
+// A message whose turn has come does not count in the Buffer.
 func TestResequenceUsesItsBufferAgain(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -302,7 +302,7 @@ func TestResequenceReleasesALostMessage(t *testing.T) {
 	})
 }
 
-// A message whose context ends leaves its place in the Buffer, and a copy of it goes on waiting.
+// A message whose context ends leaves its place in the Buffer, and a copy of it continues to wait.
 func TestResequenceKeepsNoPlaceForALostMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -313,7 +313,7 @@ func TestResequenceKeepsNoPlaceForALostMessage(t *testing.T) {
 		publish(b, "a/1", "a/3")
 		<-time.After(second / 2)
 		publish(b, "a/3")
-		<-time.After(3 * second / 4) // the first a/3 has given up
+		<-time.After(3 * second / 4) // the context of the first a/3 has ended
 		publish(b, "a/4", "a/2")
 		b.Wait()
 		h.want(t, "a/1", "a/2", "a/3", "a/4")
@@ -323,7 +323,7 @@ func TestResequenceKeepsNoPlaceForALostMessage(t *testing.T) {
 	})
 }
 
-// A stream does not go on with the number of a lost message, where it would wait again.
+// A stream does not continue with the number of a lost message, for which it would wait again.
 func TestResequenceDoesNotSkipToALostMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -332,8 +332,8 @@ func TestResequenceDoesNotSkipToALostMessage(t *testing.T) {
 			Handle("documents", h.handle(nil), seq)
 		publish(b, "a/1", "a/4")
 		<-time.After(5 * second)
-		publish(b, "a/2")           // and the stream has not stood still
-		<-time.After(5*second + ms) // a/4 has given up
+		publish(b, "a/2")           // and the stream has not stopped
+		<-time.After(5*second + ms) // the context of a/4 has ended
 		publish(b, "a/6")
 		b.Wait()
 		h.want(t, "a/1", "a/2", "a/6")
@@ -346,7 +346,7 @@ func TestResequenceDoesNotWaitForAMessageThatPanicked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 				began := time.Now()
-				took := time.Hour // unless it runs
+				took := time.Hour // if it does not run
 				seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered}))
 				b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).
 					Handle("documents", func(msg *message.Message) error {
@@ -359,7 +359,7 @@ func TestResequenceDoesNotWaitForAMessageThatPanicked(t *testing.T) {
 				publish(b, "a/1", "a/2")
 				b.Wait()
 				if took > second {
-					t.Errorf("the message behind one that panicked at its last attempt ran after %s, want at most %s", took, second)
+					t.Errorf("the message after one that panicked in its last attempt ran after %s, want at most %s", took, second)
 				}
 			})
 		})

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// ErrNoSubscription is the error of Retry for a message that no subscriber of redeliver delivered. It has no policy, so the Router nacks
-// it and its own subscriber decides.
+// ErrNoSubscription is the error of Retry for a message that no subscriber of redeliver delivered. Such a message has
+// no policy, so the Router nacks it and its own subscriber decides.
 var ErrNoSubscription = errors.New("retry: the message comes from no redeliver subscriber; use one from adapters/..., or take middleware.Retry off this handler")
 
 // Retry returns the middleware that applies a subscription's policy to the failures of a handler. One Retry serves all handlers, brokers

@@ -41,7 +41,7 @@ func route(t *testing.T, b *redelivertest.Broker, p redeliver.Policy, out messag
 	router.AddMiddleware(ms...)
 	router.AddHandler("charge", "orders", c.Subscriber(), "invoices", out, h)
 	b.Start(router)
-	b.Publish("orders", pristine("1"))
+	b.Publish("orders", published("1"))
 	return c.Subscription("orders")
 }
 
@@ -72,7 +72,7 @@ func TestRouterRetriesThroughTheSubscriber(t *testing.T) {
 			st, _ := redeliver.FromContext(msg.Context())
 			attempts = append(attempts, st.Attempt())
 			if message.HandlerNameFromCtx(msg.Context()) != "charge" {
-				t.Error("the Router's values are not in the handler's context")
+				t.Error("the Router's values are missing in the handler's context")
 			}
 			if st.Attempt() < 3 {
 				return nil, errHandler
@@ -86,15 +86,15 @@ func TestRouterRetriesThroughTheSubscriber(t *testing.T) {
 		if !slices.Equal(attempts, []int{1, 2, 3}) || len(out.published) != 1 {
 			t.Errorf("attempts %v, %d published", attempts, len(out.published))
 		}
-		fails := []string{"outer", "inner", "inner sees " + errHandler.Error()} // and the outer one sees nothing of it
+		fails := []string{"outer", "inner", "inner sees " + errHandler.Error()} // and the outer middleware does not get the error
 		if want := slices.Concat(fails, fails, []string{"outer", "inner"}); !slices.Equal(order, want) {
 			t.Errorf("%q, want %q", order, want)
 		}
 	})
 }
 
-// When a publisher always fails, the attempts are counted, and the message goes to the DLQ, with the publisher's error where
-// PublishInside saw it.
+// When a publisher always fails, the attempts are counted, and the message goes to the DLQ, with the publisher's error
+// if PublishInside got it.
 func TestPublisherThatAlwaysFails(t *testing.T) {
 	for _, inside := range []bool{true, false} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -118,7 +118,7 @@ func TestPublisherThatAlwaysFails(t *testing.T) {
 func TestPublishInside(t *testing.T) {
 	var out outbox
 	h := middleware.PublishInside(&out, "invoices")
-	msg := pristine("1")
+	msg := published("1")
 	if produced, err := h(invoice)(msg); produced != nil || err != nil || len(out.published) != 1 || string(out.published[0].Payload) != "invoice" {
 		t.Errorf("%v, %v, published %+v", produced, err, out.published)
 	}
@@ -136,7 +136,7 @@ func TestPublishInside(t *testing.T) {
 		msg.SetContext(ctx)
 		return invoice(msg)
 	}
-	if _, err := h(ended)(pristine("2")); err != nil || len(out.published) != 2 {
+	if _, err := h(ended)(published("2")); err != nil || len(out.published) != 2 {
 		t.Errorf("a context that has ended: %v, published %+v", err, out.published)
 	}
 	out.refuse = errBroker
@@ -161,7 +161,7 @@ func TestPublishInsideDropsMessagesOfALateAnswer(t *testing.T) {
 	})
 }
 
-// A handler that nacks its message itself and returns an error must not cause two copies. It once did.
+// A handler that nacks its message itself and returns an error must not cause two copies. It once caused two.
 func TestNackByHandMakesOneCopy(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var out outbox

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// maxStreams bounds the streams that are kept. Above it, streams without waiting messages are forgotten, and begin anew when they come
-// again.
+// maxStreams bounds the streams that are kept. Above it, streams without waiting messages are dropped, and start again
+// when they come again.
 const maxStreams = 100_000
 
 // sequences has the streams of one Resequence.
@@ -38,7 +38,7 @@ func newSequences[M any](c ResequenceConfigOf[M]) (*sequences[M], error) {
 	return &sequences[M]{config: c.withDefaults(), streams: make(map[string]*stream)}, nil
 }
 
-// enter waits until a number may run; then the caller must call leave. The error is that ctx has ended.
+// enter waits until a number may run; then the caller must call leave. It returns an error if ctx ends first.
 func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*stream, error) {
 	q.mu.Lock()
 	s := q.streamLocked(name)
@@ -82,7 +82,7 @@ func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*
 	return s, nil // its turn came before the end of ctx
 }
 
-// leave ends a run of a number. over says that the number does not run again.
+// leave ends a run of a number. over reports whether the number does not run again.
 func (q *sequences[M]) leave(s *stream, number uint64, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,7 +95,7 @@ func (q *sequences[M]) leave(s *stream, number uint64, over bool) {
 	}
 }
 
-// streamLocked returns a stream, and makes it where it is new.
+// streamLocked returns a stream, and creates it if it is new.
 func (q *sequences[M]) streamLocked(name string) *stream {
 	if s := q.streams[name]; s != nil {
 		return s
@@ -165,7 +165,7 @@ func (q *sequences[M]) watchLocked(s *stream) {
 	}
 }
 
-// skipLocked makes a stream go on with its lowest waiting number, or with number where that is lower.
+// skipLocked makes a stream continue with its lowest waiting number, or with number if that is lower.
 func (q *sequences[M]) skipLocked(s *stream, number uint64) {
 	for n := range s.waiters {
 		number = min(number, n)

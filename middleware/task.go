@@ -14,7 +14,7 @@ type task struct {
 	msg      *message.Message
 	handler  message.HandlerFunc
 	produced []*message.Message // by the handler
-	batch    *BatchMessage      // nil where the handler does not gather batches
+	batch    *BatchMessage      // nil if the handler does not gather batches
 }
 
 // run runs one attempt. After a failure it returns nil: the engine carries out the decision, and the Router acks the message.
@@ -61,7 +61,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Batch returns the batch that the handler has put the message into; nil for none.
+// Batch returns the batch into which the handler has put the message, or nil.
 func (t *task) Batch() *engine.Batch {
 	if t.batch == nil {
 		return nil

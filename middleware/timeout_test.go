@@ -28,14 +28,14 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 		orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: 30 * second, Backoff: redeliver.Fixed(minute)}})
 		produced, err := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
 			ctx := msg.Context()
-			<-time.After(second) // the deadline is the attempt's, whenever it is asked for
+			<-time.After(second) // the deadline is that of the attempt, at any time
 			if at, ok := ctx.Deadline(); !ok || !at.Equal(start.Add(30*second)) {
 				t.Errorf("deadline %s, %v", at, ok)
 			}
 			child, cancel := context.WithTimeout(ctx, hour)
 			defer cancel()
 			<-child.Done()
-			// context.DeadlineExceeded is for clients, the cause has the details.
+			// context.DeadlineExceeded is for clients; the cause has the details.
 			if ctx.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded {
 				t.Errorf("the handler's context ended with %v, and one below it with %v", ctx.Err(), child.Err())
 			}
@@ -54,7 +54,7 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 			t.Errorf("waiting: %+v", waiting)
 		}
 		if got := kinds(orders.told.list()); !slices.Equal(got, []string{"Attempted", "RetryScheduled"}) {
-			t.Errorf("%q: it came back at once, so it is not stuck", got)
+			t.Errorf("%q: the handler returned at once, so it is not stuck", got)
 		}
 		if a := only[redeliver.Attempted](orders.told.list())[0]; !a.Start.Equal(start) || a.Took != 30*second {
 			t.Errorf("from %s, took %s", a.Start.Sub(start), a.Took)
@@ -72,14 +72,15 @@ func TestNoTimeout(t *testing.T) {
 				<-time.After(1000 * hour)
 				return msg.Context().Err()
 			})
-		b.Publish("orders", pristine("1"))
+		b.Publish("orders", published("1"))
 		if got := orders.Outcome("1"); !got.Committed || got.Took != 1000*hour || len(got.Attempts) != 1 {
 			t.Error(got)
 		}
 	})
 }
 
-// When a handler never returns, its message moves on, and the handler is counted as stuck until it returns. Its answer is ignored.
+// When a handler does not return, its message moves on, and the handler is counted as stuck until it returns. Its
+// answer is ignored.
 func TestHandlerThatNeverReturns(t *testing.T) {
 	for _, late := range []error{nil, errHandler} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -96,7 +97,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 				t.Errorf("reported %q before the broker has confirmed", told)
 			}
 			restore()
-			<-msg.Acked() // so that nobody waits for the handler
+			<-msg.Acked() // so that no goroutine waits for the handler
 			<-time.After(minute)
 			if w := orders.Waiting(); len(w) != 1 || w[0].State.Attempts != 1 {
 				t.Errorf("waiting: %+v", w)
@@ -111,7 +112,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 				t.Errorf("the late answer is not ignored: %v, %v", got.produced, got.err)
 			}
 			told := only[redeliver.LateAnswer](orders.told.list())
-			if len(told) != 1 || told[0].Stuck != 0 || told[0].Err != late { //nolint:errorlint // the very same
+			if len(told) != 1 || told[0].Stuck != 0 || told[0].Err != late { //nolint:errorlint // the identical error
 				t.Errorf("reported %+v", told)
 			}
 			if len(orders.Waiting()) != 1 {
@@ -132,7 +133,7 @@ func TestPromptHandlerIsNotAckedBeforeTheConfirmation(t *testing.T) {
 			return nil
 		})
 		restore := orders.RefuseWrites(redelivertest.Levels)
-		b.Publish("orders", pristine("1"))
+		b.Publish("orders", published("1"))
 		<-time.After(20 * second)
 		c.Kill()
 		restore()
@@ -240,7 +241,7 @@ func TestAnswersAtTheLastMoment(t *testing.T) {
 		orders := b.Open(redelivertest.Config{Group: "billing", MaxInFlight: n, Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}}).
 			Handle("orders", func(*message.Message) error { <-time.After(second); return nil })
 		for i := range n {
-			b.Publish("orders", pristine(fmt.Sprint(i)))
+			b.Publish("orders", published(fmt.Sprint(i)))
 		}
 		all := orders.Outcomes()
 		for _, got := range all {
@@ -282,7 +283,7 @@ func TestStuckHandlerSharesNothingWithTheWatch(t *testing.T) {
 	if a := <-done; a.err != nil {
 		t.Error(a.err)
 	}
-	if dead := orders.DeadLetters(); len(dead) != 1 || dead[0].State.ID != "1" || !dead[0].Message.Equals(pristine("1")) {
+	if dead := orders.DeadLetters(); len(dead) != 1 || dead[0].State.ID != "1" || !dead[0].Message.Equals(published("1")) {
 		t.Errorf("dead letters %+v", dead)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/middleware"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// The rules of precedence are the table of adapters/adaptertest/batchtable.md, to which docs/reference/batching.md links.
+// The rules of precedence are the table of internal/adaptertest/batchtable.md, to which docs/reference/batching.md links.
 func TestBatchPrecedence(t *testing.T) {
 	for _, row := range adaptertest.BatchRows(t) {
 		t.Run(row.Calls+" and "+row.Returns, func(t *testing.T) { precedence(t, row) })
@@ -39,19 +39,19 @@ func precedence(t *testing.T, row adaptertest.BatchRow) {
 		}
 		b.Wait()
 		<-time.After(time.Hour)
-		close(late) // the late result of a function that outlived its Timeout has no effect
+		close(late) // the late result of a function that exceeded its Timeout has no effect
 		<-time.After(time.Hour)
 		for i, want := range row.Outcomes {
 			got := documents.Outcome(fmt.Sprint("m", i+1))
-			if told := become(got); told != want {
+			if told := outcomeText(got); told != want {
 				t.Errorf("message %d: %s, want %s\n%s", i+1, told, want, got)
 			}
 		}
 	})
 }
 
-// become describes the outcome of a message after its first attempt.
-func become(o redelivertest.Outcome) string {
+// outcomeText describes the outcome of a message after its first attempt.
+func outcomeText(o redelivertest.Outcome) string {
 	switch {
 	case len(o.Attempts) == 0:
 		return "nothing"

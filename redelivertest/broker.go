@@ -105,7 +105,7 @@ func (b *Broker) change() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 	for _, r := range b.readers {
-		r.source.poke()
+		r.source.wakeLocked()
 	}
 }
 

@@ -165,8 +165,8 @@ func (c *Client) alive() error {
 	}
 }
 
-// told returns the sink of a subscription. It records each event and passes it on.
-func (c *Client) told(q *queue) redeliver.Sink {
+// recorder returns the sink of a subscription. It records each event and passes it on.
+func (c *Client) recorder(q *queue) redeliver.Sink {
 	notes := redeliver.SinkFunc(func(e redeliver.Event) {
 		c.b.mu.Lock()
 		dead := c.killed

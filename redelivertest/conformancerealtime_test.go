@@ -5,7 +5,7 @@ package redelivertest
 import (
 	"testing"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // TestConformanceInRealTime runs the kit without synctest, whose scheduling differs. TestConformanceInBubbles runs the

@@ -2,7 +2,7 @@ package redelivertest
 
 import "slices"
 
-// A broker sees which messages a process had when it was killed, but not which of them killed it. So all of them are
+// A broker knows which messages a process had when it was killed, but not which of them killed it. So all of them are
 // suspects. From then on each one runs alone, when the client runs nothing else. Only a message that was alone when its
 // process died is charged with a crash. After Policy.MaxCrashes charges it goes to the DLQ.
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redeliver/redeliver"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 func TestDeadLetterQueue(t *testing.T) {

@@ -143,7 +143,7 @@ func (r *deadReader) Next(_ context.Context, want func(*deadletter.Message) bool
 	case m == nil:
 		return nil, io.EOF
 	case want != nil && !want(m):
-		return nil, nil //nolint:nilnil // that is how Next says it
+		return nil, nil //nolint:nilnil // see Next
 	}
 	return m, nil
 }

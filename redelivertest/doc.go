@@ -14,8 +14,8 @@
 //	}
 //
 // [Run] is a bubble of testing/synctest. In it the library runs unchanged: the same middleware, policy, levels and
-// state in headers as on a real broker. Only the time is virtual. [New] makes a broker for a bubble of the test's own,
-// or for the real clock.
+// state in headers as on a real broker. Only the time is virtual. [New] returns a broker for the test's own bubble, or
+// for the real clock.
 //
 // [Client.Handle] puts a handler behind middleware.Retry on a Router. To test the service's own Router, give it the
 // Subscriber and Publisher of a [Client], and call [Broker.Start].
@@ -29,7 +29,7 @@
 //     and on the delay topics, with their state.
 //   - [Broker.Wait]: waits until everything is at rest. All of these but Waiting
 //     do so first.
-//   - [Subscription.Refuse]: a broker that does not take a retry or a dead letter.
+//   - [Subscription.Refuse]: a broker that refuses a retry or a dead letter.
 //   - [Client.Kill]: a process that dies; [Config.Decode]: a message that cannot be decoded.
 //   - [Subscription.Events], [Config.Sink]: all events.
 //
@@ -42,6 +42,6 @@
 // counts a crash, and after Policy.MaxCrashes crashes it goes to the DLQ, crashed. After a kill, the messages that ran
 // then run one at a time. The DLQ is a topic, "<topic>.<group>.dlq", which another group may read.
 //
-// It passes the conformance kit, adapters/adaptertest, with all its features, in bubbles and in real time. It has no
+// It passes the conformance kit, internal/adaptertest, with all its features, in bubbles and in real time. It has no
 // partitions, rebalances, connections and limits. The adapters' tests cover those on real brokers.
 package redelivertest

@@ -34,8 +34,7 @@ var policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(time.Minut
 // t is the parameter of your test function: func TestCharge(t *testing.T).
 var t *testing.T
 
-// A bank that opens in 40 minutes: the message goes through at the fourth
-// attempt, after 71 minutes that take no time.
+// A bank that opens in 40 minutes: the message succeeds at the fourth attempt, after 71 minutes that take no time.
 //
 //nolint:testableexamples // TestExample runs it and checks what it checks
 func ExampleRun() {
@@ -45,11 +44,11 @@ func ExampleRun() {
 
 		b.Publish("orders", message.NewMessage("o-1", []byte("4711")))
 
-		got := orders.Outcome("o-1") // when everything has come to rest
+		got := orders.Outcome("o-1") // when everything is at rest
 		if !got.Committed || len(got.Attempts) != 4 || got.Took != 71*time.Minute {
 			t.Error(got)
 		}
-		t.Log(got) // its story
+		t.Log(got) // a line for each event
 	})
 }
 

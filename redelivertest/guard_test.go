@@ -17,28 +17,28 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// shop is a handler with a dependency that may be away, and a sink.
+// shop is a handler with a dependency that may be down, and a sink.
 type shop struct {
-	mu     sync.Mutex
-	away   error            // for all messages; nil if the dependency works
-	own    map[string]error // of single messages
-	runs   map[string]int
-	at     []time.Duration // of all attempts, since start
-	dead   map[string]redeliver.State
-	done   map[string]time.Duration
-	told   []redeliver.Change
-	toldAt map[redeliver.Change]time.Duration // the latest time of each change
-	start  time.Time
+	mu         sync.Mutex
+	failure    error            // for all messages; nil if the dependency works
+	own        map[string]error // of single messages
+	runs       map[string]int
+	at         []time.Duration // of all attempts, since start
+	dead       map[string]redeliver.State
+	done       map[string]time.Duration
+	reported   []redeliver.Change
+	reportedAt map[redeliver.Change]time.Duration // the latest time of each change
+	start      time.Time
 }
 
 func newShop() *shop {
-	return &shop{own: map[string]error{}, runs: map[string]int{}, dead: map[string]redeliver.State{}, done: map[string]time.Duration{}, toldAt: map[redeliver.Change]time.Duration{}, start: time.Now()}
+	return &shop{own: map[string]error{}, runs: map[string]int{}, dead: map[string]redeliver.State{}, done: map[string]time.Duration{}, reportedAt: map[redeliver.Change]time.Duration{}, start: time.Now()}
 }
 
 func (s *shop) set(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.away = err
+	s.failure = err
 }
 
 func (s *shop) handle(msg *message.Message) error {
@@ -50,7 +50,7 @@ func (s *shop) handle(msg *message.Message) error {
 	if err := s.own[msg.UUID]; err != nil {
 		return err
 	}
-	return s.away
+	return s.failure
 }
 
 func (s *shop) Event(e redeliver.Event) {
@@ -63,29 +63,29 @@ func (s *shop) Event(e redeliver.Event) {
 	case redeliver.Committed:
 		s.done[e.State.ID] = now
 	case redeliver.SubscriptionChanged:
-		s.told = append(s.told, e.Change)
-		s.toldAt[e.Change] = now
+		s.reported = append(s.reported, e.Change)
+		s.reportedAt[e.Change] = now
 		if bad := e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeFlood; bad != (e.Err != nil) || e.Origin != "orders" || e.Group != "billing" || e.Detail == "" {
-			panic(fmt.Sprintf("told %+v", e))
+			panic(fmt.Sprintf("reported %+v", e))
 		}
 	}
 }
 
 // want checks the events, and the numbers of committed and dead-lettered messages.
-func (s *shop) want(t *testing.T, done, dead int, told ...redeliver.Change) {
+func (s *shop) want(t *testing.T, done, dead int, reported ...redeliver.Change) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.Equal(s.told, told) {
-		t.Errorf("reported %q, want %q", s.told, told)
+	if !slices.Equal(s.reported, reported) {
+		t.Errorf("reported %q, want %q", s.reported, reported)
 	}
 	if len(s.done) != done || len(s.dead) != dead {
 		t.Errorf("%d messages committed and %d dead-lettered, want %d and %d", len(s.done), len(s.dead), done, dead)
 	}
 }
 
-// most returns the largest number of attempts of one message.
-func (s *shop) most() (n int) {
+// maxAttempts returns the largest number of attempts of one message.
+func (s *shop) maxAttempts() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, runs := range s.runs {
@@ -126,8 +126,8 @@ func guarded(order redeliver.Order) redeliver.Policy {
 
 var outageAndBack = []redeliver.Change{redeliver.ChangeOutage, redeliver.ChangeProbing, redeliver.ChangeOutageOver}
 
-// The dependency is away for ten minutes, with retries for three seconds. No message goes to the DLQ, the dependency is
-// not overloaded, and processing continues when it is back.
+// The dependency is down for ten minutes, and the retries take three seconds. No message goes to the DLQ, the
+// dependency is not overloaded, and processing continues when it is back.
 func TestAnOutageDeadLettersNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy redeliver.Policy
@@ -175,19 +175,19 @@ func TestAnOutageDeadLettersNothing(t *testing.T) {
 				if c.policy.MaxRetries == redeliver.NoRetries { // attempts before the outage could be detected
 					bury = len(s.dead)
 					if bury >= 20 {
-						t.Errorf("%d were dead-lettered, and 20 say so", bury)
+						t.Errorf("%d messages were dead-lettered, want 20 events", bury)
 					}
 				}
-				told := outageAndBack
+				reported := outageAndBack
 				if c.least > 0 {
-					told = s.told // the throttle decides
+					reported = s.reported // the throttle decides
 				}
-				s.want(t, n-bury, bury, told...)
-				if most := s.most(); most > 6 {
-					t.Errorf("a message ran %d times", most)
+				s.want(t, n-bury, bury, reported...)
+				if maxAttempts := s.maxAttempts(); maxAttempts > 6 {
+					t.Errorf("a message ran %d times", maxAttempts)
 				}
-				if late := s.toldAt[redeliver.ChangeOutageOver] - back; late > 31*time.Second {
-					t.Errorf("the end was seen after %s", late)
+				if late := s.reportedAt[redeliver.ChangeOutageOver] - back; late > 31*time.Second {
+					t.Errorf("the end of the outage was reported after %s", late)
 				}
 			})
 		})
@@ -227,7 +227,7 @@ func TestPoisonIsNoOutage(t *testing.T) {
 	})
 }
 
-// A single key or a single message is no outage, whatever else happens.
+// A single key or a single message is no outage, even among other failures.
 func TestASingleKeyIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -261,8 +261,8 @@ func TestAnOutageOfTwoErrors(t *testing.T) {
 	})
 }
 
-// The dependency is still away if its error changes later. A probe that fails because of itself does not keep the
-// others back.
+// The dependency is still down if its error changes later. A probe that fails because of its own message does not hold
+// back the others.
 func TestProbesThatFailForSomethingElse(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -279,9 +279,9 @@ func TestProbesThatFailForSomethingElse(t *testing.T) {
 		s.mu.Unlock()
 		s.set(nil)
 		b.Wait()
-		s.want(t, 198, 2, s.told...)
-		if last := s.told[len(s.told)-1]; last != redeliver.ChangeOutageOver || s.toldAt[last] > 8*time.Minute {
-			t.Errorf("reported %q, the last after %s", s.told, s.toldAt[last])
+		s.want(t, 198, 2, s.reported...)
+		if last := s.reported[len(s.reported)-1]; last != redeliver.ChangeOutageOver || s.reportedAt[last] > 8*time.Minute {
+			t.Errorf("reported %q, the last after %s", s.reported, s.reportedAt[last])
 		}
 		if st := s.dead["m-199"]; st.Attempts != 4 {
 			t.Errorf("all of its attempts are counted after the outage: %d", st.Attempts)
@@ -289,7 +289,7 @@ func TestProbesThatFailForSomethingElse(t *testing.T) {
 	})
 }
 
-// When only one message remains that still fails, it is no outage.
+// When only one message still fails, it is no outage.
 func TestOneMessageAloneIsNoOutageAnyMore(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
@@ -305,8 +305,8 @@ func TestOneMessageAloneIsNoOutageAnyMore(t *testing.T) {
 		b.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if _, dead := s.dead["m-1"]; !dead || len(s.done) != 1 || s.told[len(s.told)-1] != redeliver.ChangeOutageOver {
-			t.Errorf("dead %v, %d done, reported %q", s.dead, len(s.done), s.told)
+		if _, dead := s.dead["m-1"]; !dead || len(s.done) != 1 || s.reported[len(s.reported)-1] != redeliver.ChangeOutageOver {
+			t.Errorf("in the DLQ %v, %d committed, reported %q", s.dead, len(s.done), s.reported)
 		}
 	})
 }
@@ -349,7 +349,7 @@ func TestAnOutageForReceive(t *testing.T) {
 		publish(b, "m", 40, 0)
 		end := time.Now().Add(5 * time.Minute)
 		got := 0
-		for time.Now().Before(end) { // nothing is acked
+		for time.Now().Before(end) { // no message is acked
 			ctx, cancel := context.WithDeadline(t.Context(), end)
 			all, _ := r.Receive(ctx, 10, time.Second)
 			got += len(all)

@@ -46,7 +46,7 @@ func (f *failing) want(t *testing.T, text string, do func()) {
 	t.Helper()
 	f.text = ""
 	if fails(f, do); !strings.Contains(f.text, text) {
-		t.Errorf("failed with %q, want %q in it", f.text, text)
+		t.Errorf("failed with %q, want it to contain %q", f.text, text)
 	}
 }
 
@@ -95,10 +95,10 @@ func TestAClosedClientIsClosed(t *testing.T) {
 			t.Error(err)
 		}
 		if err := c.Publisher().Publish("orders", msg("late")); err == nil {
-			t.Error("a closed client publishes")
+			t.Error("Publish of a closed client succeeded")
 		}
 		if _, err := c.Subscriber().Subscribe(t.Context(), "orders"); err == nil {
-			t.Error("a closed client subscribes")
+			t.Error("Subscribe of a closed client succeeded")
 		}
 	})
 }
@@ -178,10 +178,10 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 		billing.Kill()
 		billing.Kill() // the second call has no effect
 		if err := billing.Publisher().Publish("orders", msg("late")); err == nil {
-			t.Error("a killed client publishes")
+			t.Error("Publish of a killed client succeeded")
 		}
 		if _, err := billing.Subscriber().Subscribe(t.Context(), "orders"); err == nil {
-			t.Error("a killed client subscribes")
+			t.Error("Subscribe of a killed client succeeded")
 		}
 		b.Wait() // there is no reader, so nothing happens
 		b.Publish("orders", msg("o-3"))
@@ -196,7 +196,7 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 			t.Errorf("%d ended after %s, want 3 after %s", len(orders.Outcomes()), b.Elapsed(), want)
 		}
 		if n := heard.Load(); n > 0 {
-			t.Errorf("the killed one's sink got %d events", n)
+			t.Errorf("the sink of the killed client got %d events", n)
 		}
 	})
 }
@@ -234,11 +234,11 @@ func TestNeighboursOfAKillerAreNotCharged(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		b.Publish("orders", msg("o-1"), msg("killer"), msg("o-2"))
 		orders, died := serve(b)
-		// The first time it was not alone.
+		// At the first kill the message was not alone.
 		if got := orders.Outcome("killer"); died != 3 || got.State.Reason != redeliver.ReasonCrashed || len(orders.DeadLetters()) != 1 {
 			t.Errorf("after %d deaths: %s", died, got)
 		}
-		// Messages run one after another, and those without a charge before the killer.
+		// Messages run one after another, those without a charge before the killer.
 		for id, took := range map[string]time.Duration{"o-1": time.Second + time.Millisecond, "o-2": 2*time.Second + 2*time.Millisecond} {
 			if got := orders.Outcome(id); !got.Committed || len(got.Attempts) != 1 || got.Took != took {
 				t.Errorf("want %s: %s", took, got)

@@ -22,7 +22,7 @@ func (w *watcher) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 	return nil
 }
 
-// A subscriber gives up its held messages when it closes, although it then waits for handlers. The load used to include
+// A subscriber returns its held messages when it closes, although it then waits for handlers. The load once included
 // them until the handlers had ended.
 func TestHeldMessagesAreReturnedAtTheEnd(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -40,7 +40,7 @@ func TestHeldMessagesAreReturnedAtTheEnd(t *testing.T) {
 		want := func(what string, want redeliver.Load) {
 			t.Helper()
 			if got := w.load(); got != want {
-				t.Errorf("%s %+v is in hand, want %+v", what, got, want)
+				t.Errorf("%s the load is %+v, want %+v", what, got, want)
 			}
 		}
 		want("before it closes", redeliver.Load{InFlight: 1, Held: 1})

@@ -63,7 +63,7 @@ func TestABlockingPolicyContinuesBehindADeadLetter(t *testing.T) {
 	})
 }
 
-func TestWhatABlockingPolicyWaitsForIsCut(t *testing.T) {
+func TestTheWaitOfABlockingPolicyIsBounded(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		begun := time.Now()
 		b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: redeliver.Blocking}}).Handle("orders", func(msg *message.Message) error {
@@ -168,7 +168,7 @@ func TestABlockedMessageThatTimesOutKeepsItsPlace(t *testing.T) {
 
 // A message that waits for hours waits on the levels, with its attempts in its headers. The messages behind it wait in
 // the topic.
-func TestPerKeyAFailingKeyWaitsAndOthersFlow(t *testing.T) {
+func TestPerKeyAFailingKeyWaitsAndOthersContinue(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		type end struct {
 			id    string
@@ -232,7 +232,7 @@ func TestPerKeyAReplayHasNoPlace(t *testing.T) {
 		if _, err := deadletter.Replay(t.Context(), sub.DeadLetterQueue(), deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil {
 			t.Fatal(err)
 		}
-		sub.Waiting() // everything that can run has run
+		sub.Waiting() // every message that can run has run
 		publish("b")  // while a waits
 		b.Wait()
 		if want := []string{"a", "a", "a", "b", "a"}; !slices.Equal(ran, want) {

@@ -45,7 +45,7 @@ type Wait struct {
 	Postponed bool            // no attempt was counted for it
 }
 
-// String returns the message's story, with a line for each event.
+// String returns a log of the message, with a line for each event.
 func (o Outcome) String() string { return o.ID + strings.Join(o.lines, "") }
 
 // Events waits until everything is at rest (see [Broker.Wait]), and returns all events of the
@@ -61,7 +61,7 @@ func (s *Subscription) Events() []redeliver.Event {
 }
 
 // Outcome waits until everything is at rest (see [Broker.Wait]), and returns the outcome of a message. It fails the
-// test if the group has never seen the message.
+// test if the group never got the message.
 func (s *Subscription) Outcome(id string) Outcome {
 	s.q.b.tb.Helper()
 	all := s.Outcomes()
@@ -76,7 +76,7 @@ func (s *Subscription) Outcome(id string) Outcome {
 	return Outcome{}
 }
 
-// Outcomes is [Subscription.Outcome] for all messages that the group has seen.
+// Outcomes is [Subscription.Outcome] for all messages that the group got.
 func (s *Subscription) Outcomes() []Outcome {
 	s.q.b.tb.Helper()
 	s.q.b.Wait()

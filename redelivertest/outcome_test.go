@@ -49,7 +49,7 @@ func TestDeadLettersAndWaitingShowTheMessage(t *testing.T) {
 		orders := open(b, quick).Handle("orders", func(msg *message.Message) error {
 			msg.Payload[0], msg.Metadata["tenant"] = '!', "changed"
 			if redelivertest.Key(msg.Context()) != "card 4711" {
-				t.Errorf("the handler sees key %q", redelivertest.Key(msg.Context()))
+				t.Errorf("the handler got the key %q", redelivertest.Key(msg.Context()))
 			}
 			return errDown
 		})

@@ -7,8 +7,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Pause pauses a topic for all clients of the group, until [Client.Resume]: nothing new begins. They know at once.
-// [Broker.Wait] cannot return while messages wait for the end of a pause.
+// Pause pauses a topic for all clients of the group, until [Client.Resume]: nothing new begins. It takes effect at
+// once. [Broker.Wait] cannot return while messages wait for the end of a pause.
 func (c *Client) Pause(_ context.Context, topic, reason string) error {
 	mark := engine.NewPauseMark(reason)
 	return c.setPaused(topic, &mark)
@@ -40,7 +40,7 @@ func (c *Client) setPaused(topic string, mark *redeliver.PauseMark) error {
 	return err
 }
 
-// lookForPause makes a reader that starts know of a pause.
+// lookForPause pauses a reader that starts while its group is paused.
 func (r *reader) lookForPause() {
 	b := r.q.b
 	b.pausing.Lock()

@@ -37,7 +37,7 @@ type item struct {
 	level  time.Duration // 0 for the way back
 	offset int64
 	at     time.Time // when it was written
-	after  *delivery // nil, or a delivery that must end before anybody gets it
+	after  *delivery // nil, or a delivery that must end before a reader gets the item
 	first  int64     // its offset in the topic, or -1 if it has none or it is unknown
 
 	owner   *reader   // the reader that has it; nil if it is free
@@ -181,8 +181,8 @@ func (q *queue) settle(it *item, r *reader) {
 	q.b.change()
 }
 
-// giveBack frees an item, so that it is delivered again.
-func (q *queue) giveBack(it *item, r *reader) {
+// returnItem frees an item, so that it is delivered again.
+func (q *queue) returnItem(it *item, r *reader) {
 	q.b.mu.Lock()
 	defer q.b.mu.Unlock()
 	if it.owner == r {
@@ -191,7 +191,7 @@ func (q *queue) giveBack(it *item, r *reader) {
 	}
 }
 
-// free takes an item from its owner.
+// free removes an item from its owner.
 func (q *queue) free(it *item) {
 	q.stop(it)
 	if l, locks := it.owner.lock(it); locks && q.keys[l] == it {

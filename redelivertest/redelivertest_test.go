@@ -159,7 +159,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 	}
 }
 
-// A retry that was due before the event of its wait used to run first, so that the story ended with the wait.
+// A retry that was due before the event of its wait once ran first, so that the log of the message ended with the wait.
 func TestReportsAreInOrder(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var told []string

@@ -18,7 +18,7 @@ import (
 // maxPulled is how many items a reader takes from the broker at once.
 const maxPulled = 1024
 
-// source is what one Subscribe reads of its queue. It implements driver.Source and engine.Gater. The broker's mu guards
+// source reads a queue for one Subscribe. It implements driver.Source and engine.Gater. The broker's mu guards
 // some of its fields. The others belong to the lane's goroutine.
 type source struct {
 	*reader
@@ -59,14 +59,15 @@ func (s *source) Stop() <-chan struct{} {
 	return nil
 }
 
-// poke makes the source check the broker for messages. The caller holds the broker's mu.
-func (s *source) poke() {
+// wakeLocked makes the source check the broker for messages. The caller holds the broker's mu.
+func (s *source) wakeLocked() {
 	if s.lane != nil {
 		s.lane.Post(s.pull)
 	}
 }
 
-// pull takes what the broker has for this reader: all waiting messages, and those of the topic that may begin.
+// pull takes the messages that the broker has for this reader: all waiting messages, and those of the topic that may
+// begin.
 func (s *source) pull() {
 	b := s.q.b
 	b.mu.Lock()
@@ -77,7 +78,7 @@ func (s *source) pull() {
 	for _, it := range s.q.items {
 		switch {
 		case len(s.in) == cap(s.in):
-			return // the broker pokes again when a message is settled
+			return // the broker wakes the source again when a message is settled
 		case !it.available():
 		case it.waits:
 			s.take(it)
@@ -144,8 +145,8 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 	}
 }
 
-// readDeadLetter removes the block of a DLQ from a record that was read from there. It is the state of the dead letter,
-// and no header of the message.
+// readDeadLetter removes the block of a DLQ from a record that was read from there. The block is the state of the dead
+// letter, not a part of the message's headers.
 func (s *source) readDeadLetter(rec *received) []redeliver.Finding {
 	rec.copied = rec.record
 	users, block := rec.split()
@@ -201,10 +202,10 @@ func (s *source) Settle(m *driver.Message[*received]) { s.q.settle(m.Record.it, 
 
 // Return implements [driver.Source].
 func (s *source) Return(m *driver.Message[*received], _ time.Duration, _ bool) {
-	s.q.giveBack(m.Record.it, s.reader)
+	s.q.returnItem(m.Record.it, s.reader)
 }
 
-// Commit implements [driver.Source]. It does nothing, because the broker has seen each Settle.
+// Commit implements [driver.Source]. It does nothing, because each Settle takes effect at once.
 func (s *source) Commit() {}
 
 // Flush implements [driver.Source].
@@ -315,7 +316,7 @@ func firstOf(st *redeliver.State) int64 {
 	return st.Source.Offset
 }
 
-// leave gives back the items that the reader still has.
+// leave returns the items that the reader still has.
 func (r *reader) leave() {
 	b := r.q.b
 	b.mu.Lock()

@@ -93,7 +93,7 @@ func newReader(c *Client, q *queue) *reader {
 	r := &reader{
 		client: c, q: q, ladder: delayqueue.NewLadder(p), out: make(chan *message.Message), killed: make(chan struct{}),
 		sub: &engine.Subscription{
-			Origin: q.topic, Group: q.group, Policy: p, Sink: c.told(q), Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, NackDelay: c.cfg.NackDelay,
+			Origin: q.topic, Group: q.group, Policy: p, Sink: c.recorder(q), Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, NackDelay: c.cfg.NackDelay,
 			MaxInFlight: c.cfg.MaxInFlight, MaxRetriesInFlight: c.cfg.MaxInFlight, MinInFlight: c.cfg.MinInFlight, Blocking: p.Order == redeliver.Blocking, Discards: c.cfg.DLQ.Discard,
 		},
 	}
@@ -115,7 +115,7 @@ func (r *reader) run(ctx, values context.Context) {
 	}, r.begin)
 }
 
-// begin makes the broker poke the lane, which checks for messages when it begins.
+// begin makes the broker wake the lane, which checks for messages when it begins.
 func (r *reader) begin(l driver.Lane[*received]) {
 	b := r.q.b
 	b.mu.Lock()

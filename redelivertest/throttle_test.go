@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-var errAway = errors.New("the database is away")
+var errAway = errors.New("the database is down")
 
 // load is a dependency that takes a second for each message.
 type load struct {
@@ -49,13 +49,13 @@ func (l *load) feed(b *redelivertest.Broker, seq *int, rate, seconds int) int64 
 	return l.most.Load()
 }
 
-// told records the changes of a subscription. Events would wait until everything is at rest.
-type told struct {
+// changes records the changes of a subscription. Events would wait until everything is at rest.
+type changes struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (s *told) Event(e redeliver.Event) {
+func (s *changes) Event(e redeliver.Event) {
 	if e, ok := e.(redeliver.SubscriptionChanged); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *told) Event(e redeliver.Event) {
 	}
 }
 
-func (s *told) want(t *testing.T, want ...string) {
+func (s *changes) want(t *testing.T, want ...string) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,13 +75,13 @@ func (s *told) want(t *testing.T, want ...string) {
 // The number of messages in flight shrinks while the dependency is down, and grows back.
 func TestConcurrencyShrinksAndGrowsBack(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		l, sink := &load{}, &told{}
+		l, sink := &load{}, &changes{}
 		l.set(nil)
 		policy := redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Second)}
 		orders := b.Open(redelivertest.Config{Group: "billing", Policy: policy, MaxInFlight: 20, MinInFlight: 2, Sink: sink}).Handle("orders", l.handle)
 		seq := 0
 		if most := l.feed(b, &seq, 15, 5); most < 14 {
-			t.Errorf("%d in flight while all is well", most)
+			t.Errorf("%d in flight without failures", most)
 		}
 		l.set(errAway)
 		if most := l.feed(b, &seq, 15, 8); most > 2 {
@@ -110,23 +110,23 @@ func TestConcurrencyShrinksAndGrowsBack(t *testing.T) {
 }
 
 // Some failures do not reduce the number of messages in flight.
-func TestWhatDoesNotShrink(t *testing.T) {
+func TestSomeFailuresDoNotShrinkTheLimit(t *testing.T) {
 	for name, c := range map[string]struct {
 		least, rate int
 		err         error
 		shrinks     bool
 	}{
-		"not asked for":      {0, 20, errAway, false},
-		"errors":             {2, 20, errAway, true},
-		"postponed":          {2, 20, redeliver.Postpone(errAway), true},
-		"permanent":          {2, 20, redeliver.Permanent(errAway), false},
-		"rejected":           {2, 20, redeliver.Reject("no such card"), false},
-		"a few in a second":  {2, 4, errAway, false},
-		"retries in a while": {2, 20, redeliver.RetryAfter(errAway, time.Hour), true},
+		"not asked for":              {0, 20, errAway, false},
+		"errors":                     {2, 20, errAway, true},
+		"postponed":                  {2, 20, redeliver.Postpone(errAway), true},
+		"permanent":                  {2, 20, redeliver.Permanent(errAway), false},
+		"rejected":                   {2, 20, redeliver.Reject("no such card"), false},
+		"a few failures in a second": {2, 4, errAway, false},
+		"retries after a while":      {2, 20, redeliver.RetryAfter(errAway, time.Hour), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-				l, sink := &load{}, &told{}
+				l, sink := &load{}, &changes{}
 				l.set(c.err)
 				b.Open(redelivertest.Config{
 					Group: "billing", Sink: sink, MaxInFlight: 20, MinInFlight: c.least, Policy: redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Hour)},
@@ -165,13 +165,13 @@ func TestBatchOfAThrottledSubscription(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		if n := last.Load(); n != 2 {
-			t.Errorf("batches of %d, want what may be in flight", n)
+			t.Errorf("batches of %d, want the limit of messages in flight", n)
 		}
 		away.Store(false)
 		start := time.Now()
 		b.Wait()
 		if took := time.Since(start); took > 20*time.Minute {
-			t.Errorf("took %s: batches wait that cannot become full", took)
+			t.Errorf("took %s: batches that cannot become full still wait", took)
 		}
 	})
 }

@@ -144,10 +144,10 @@ func (r *Result) widen() {
 // sum adds the messages that wait for the whole of a bar to those that wait for a part of it.
 func (r *Result) sum() {
 	for l, more := range r.whole {
-		lie := 0
+		addWaiting := 0
 		for i := range more {
-			lie += more[i]
-			r.Series[i].Waiting[l] += float64(lie) * r.bar.Seconds()
+			addWaiting += more[i]
+			r.Series[i].Waiting[l] += float64(addWaiting) * r.bar.Seconds()
 		}
 		clear(more)
 	}
@@ -207,13 +207,13 @@ func (r *Result) wait(from, until time.Duration) {
 		i := slices.Index(r.ladder, level)
 		r.Levels[i].Passed++
 		r.spent.hops++
-		r.lie(i, from, from+stays)
+		r.addWaiting(i, from, from+stays)
 		from += stays
 	}
 }
 
-// lie records that a message is on a level.
-func (r *Result) lie(level int, from, to time.Duration) {
+// addWaiting records that a message is on a level.
+func (r *Result) addWaiting(level int, from, to time.Duration) {
 	last := r.at(to) // also creates all bars before it
 	first := r.at(from)
 	if first == last {

@@ -45,7 +45,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 // play is the state of a run.
 type play struct {
 	s       Scenario
-	began   time.Time // when the first message arrived, on the clock that the policy sees
+	began   time.Time // when the first message arrived, by the clock of the policy
 	ladder  delayqueue.Ladder
 	waiting queue
 	spare   []*flight
@@ -105,7 +105,7 @@ func (p *play) mayRun(f *flight, start time.Duration) bool {
 	if p.s.Policy.MaxAge <= 0 {
 		return true
 	}
-	p.know(f)
+	p.createState(f)
 	if p.s.Policy.CheckExpired(&p.dec.State, p.began.Add(start)) == nil {
 		return true
 	}
@@ -115,12 +115,12 @@ func (p *play) mayRun(f *flight, start time.Duration) bool {
 
 // decide applies the policy, as a subscriber does.
 func (p *play) decide(f *flight, failure error, now time.Duration) {
-	p.know(f)
+	p.createState(f)
 	p.dec = p.s.Policy.Decide(p.dec.State, failure, p.began.Add(now))
 }
 
-// know creates the state of a message.
-func (p *play) know(f *flight) {
+// createState creates the state of a message.
+func (p *play) createState(f *flight) {
 	st := &p.dec.State
 	*st = redeliver.State{
 		ID: strconv.FormatUint(uint64(f.id), 10), Attempts: int(f.attempts),

@@ -21,7 +21,7 @@ func run(t *testing.T, s simulate.Scenario) *simulate.Result {
 		t.Fatal(err)
 	}
 	if r.Succeeded+r.Dead != r.Messages {
-		t.Errorf("%d succeeded and %d are dead of %d", r.Succeeded, r.Dead, r.Messages)
+		t.Errorf("%d succeeded and %d are in the DLQ, of %d", r.Succeeded, r.Dead, r.Messages)
 	}
 	arrived, attempts, failed, dead := 0, 0, 0, 0
 	for _, b := range r.Series {
@@ -46,8 +46,8 @@ func TestAllSucceed(t *testing.T) {
 	}
 }
 
-// One message that never succeeds. Its times are known to the millisecond.
-func TestTheWayOfOnePoisonedMessage(t *testing.T) {
+// One message never succeeds. Its times are known to the millisecond.
+func TestOneMessageThatNeverSucceeds(t *testing.T) {
 	r := run(t, simulate.Scenario{Policy: steps, Duration: time.Second, Rate: 1, PoisonShare: 1, Bars: 1, HandlerTime: 2 * time.Second})
 	if r.Attempts != 4 || r.Retries != 3 || r.DeadBy[redeliver.ReasonExhausted] != 1 || r.Failures[simulate.ErrPoison.Error()] != 4 {
 		t.Errorf("%d attempts, %d retries, dead: %v, failures: %v", r.Attempts, r.Retries, r.DeadBy, r.Failures)
@@ -102,7 +102,7 @@ func TestAnOutage(t *testing.T) {
 func TestSharesAreMet(t *testing.T) {
 	r := run(t, simulate.Scenario{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, Rate: 50, PoisonShare: 0.1, ErrorShare: 0.2})
 	if share := float64(r.Dead) / float64(r.Messages); share < 0.27 || share > 0.29 {
-		t.Errorf("%.3f are dead, want 0.1 + 0.9 * 0.2", share)
+		t.Errorf("%.3f are in the DLQ, want 0.1 + 0.9 * 0.2", share)
 	}
 	s := simulate.Scenario{Rate: 50, PoisonShare: 0.1, ErrorShare: 0.2}
 	if a, b := run(t, s), run(t, s); !reflect.DeepEqual(a.Series, b.Series) {
@@ -115,7 +115,7 @@ func TestSharesAreMet(t *testing.T) {
 	}
 }
 
-// The run calls the policy's own functions with the state.
+// Run calls the policy's own functions with the state.
 func TestThePolicyDecides(t *testing.T) {
 	p := redeliver.Policy{
 		MaxRetries: 5, Immediate: 1, Backoff: redeliver.Fixed(time.Minute), MaxAge: 150 * time.Second,
@@ -127,14 +127,14 @@ func TestThePolicyDecides(t *testing.T) {
 		},
 	}
 	r := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, PoisonShare: 1})
-	// Two attempts at once, then after 1 and 2 minutes. A retry after 3 would exceed MaxAge.
+	// Two attempts run at once, the next ones after 1 and 2 minutes. A retry after 3 minutes would exceed MaxAge.
 	if r.Attempts != 4 || r.DeadBy[redeliver.ReasonExpired] != 1 {
 		t.Errorf("%d attempts, dead: %v", r.Attempts, r.DeadBy)
 	}
 	p.MaxAge = 0
 	out := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: time.Hour}}})
 	if out.Dead != 0 || out.Recovered.Max < simulate.Seconds(time.Hour) {
-		t.Errorf("%d postponed messages are dead, and the others recovered after %s", out.Dead, out.Recovered.Max)
+		t.Errorf("%d postponed messages are in the DLQ, and the others recovered after %s", out.Dead, out.Recovered.Max)
 	}
 	long := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: 48 * time.Hour}}})
 	if long.DeadBy[redeliver.ReasonExpired] != 1 || long.Done > simulate.Seconds(25*time.Hour) {
@@ -142,7 +142,7 @@ func TestThePolicyDecides(t *testing.T) {
 	}
 }
 
-// A message that waits for a slot for too long expires, and uses no slot of another.
+// A message that waits too long for a slot expires, and does not use a slot.
 func TestMessagesThatWaitForTooLongExpire(t *testing.T) {
 	p := redeliver.Policy{MaxAge: 10 * time.Second}
 	r := run(t, simulate.Scenario{Policy: p, Duration: 100 * time.Second, Rate: 2, HandlerTime: time.Second, Concurrency: 1})
@@ -151,14 +151,14 @@ func TestMessagesThatWaitForTooLongExpire(t *testing.T) {
 	}
 }
 
-func TestNoMoreRunAtOnceThanMay(t *testing.T) {
+func TestConcurrencyBoundsAttempts(t *testing.T) {
 	r := run(t, simulate.Scenario{Duration: 10 * time.Second, Rate: 100, HandlerTime: 50 * time.Millisecond, Concurrency: 2})
 	if r.PeakLoad != 40 || r.Done != simulate.Seconds(25010*time.Millisecond) {
-		t.Errorf("at most %d in a second, done after %s; want 40, after 25.01 s: the second one is idle at first", r.PeakLoad, r.Done)
+		t.Errorf("at most %d in a second, done after %s; want 40, after 25.01 s: one slot is idle at first", r.PeakLoad, r.Done)
 	}
 }
 
-// Short bars and a long tail make the bars longer, and no message is lost.
+// Short bars and a long run make the bars longer, and no message is lost.
 func TestBarsGrow(t *testing.T) {
 	p := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Hour)}
 	r := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 10, PoisonShare: 1, Bars: 100})
@@ -183,7 +183,7 @@ func TestBadScenarios(t *testing.T) {
 	}
 	for _, field := range []string{"Policy.MaxRetries", "Duration", "Rate", "PoisonShare", "ErrorShare", "HandlerTime", "Concurrency", "Bars", "Outages[0].Share", "Outages[0].To"} {
 		if !strings.Contains(err.Error(), field+" is ") {
-			t.Errorf("%s is not complained of: %v", field, err)
+			t.Errorf("%s is not in the error: %v", field, err)
 		}
 	}
 	if _, err := simulate.Run(t.Context(), simulate.Scenario{Duration: 24 * time.Hour, Rate: 1e9}); !errors.Is(err, redeliver.ErrConfig) {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// broker is RabbitMQ's side of a channel: its unacked deliveries.
+// broker replaces RabbitMQ's side of a channel: its unacked deliveries.
 type broker struct {
 	unacked []uint64 // ascending
 	acked   []uint64
@@ -34,7 +34,7 @@ func (b *broker) ack(t *rapid.T, tag uint64, multiple bool) error {
 	return nil
 }
 
-// model records the fate of every delivery.
+// model records the state of every delivery.
 type model struct {
 	broker
 	entries map[uint64]*delivery
@@ -56,18 +56,18 @@ func (m *model) open() []uint64 {
 func (m *model) check(t *rapid.T, a *acks) {
 	for _, tag := range m.acked {
 		if !m.settled[tag] {
-			t.Fatalf("%d was acked and is open", tag)
+			t.Fatalf("%d is open and was acked", tag)
 		}
 	}
-	var untold []uint64
+	var withoutAck []uint64
 	for e := range a.unsent {
-		untold = append(untold, e.tag)
+		withoutAck = append(withoutAck, e.tag)
 		if (e.ackState == ackSettled) != m.settled[e.tag] {
 			t.Fatalf("%d: settled is %v, want %v", e.tag, e.ackState == ackSettled, m.settled[e.tag])
 		}
 	}
-	if !slices.Equal(untold, m.unacked) {
-		t.Fatalf("untold are %v, the broker waits for %v", untold, m.unacked)
+	if !slices.Equal(withoutAck, m.unacked) {
+		t.Fatalf("deliveries without an ack are %v, the broker waits for %v", withoutAck, m.unacked)
 	}
 	if want := len(m.unacked) - len(m.open()); a.pending() != want {
 		t.Fatalf("%d are pending, want %d", a.pending(), want)
@@ -123,11 +123,11 @@ func TestAcksAgainstAModel(t *testing.T) {
 				err := a.flush(enough, force, func(tag uint64, multiple bool) error { return m.ack(t, tag, multiple) })
 				open := m.open()
 				switch {
-				case m.gone: // the broker knows nothing; a lane that ends now counts what comes back
+				case m.gone: // the broker has no acks; a lane that ends now counts what comes back
 				case err != nil:
 					t.Fatal(err)
 				case force && len(m.unacked) != len(open):
-					t.Fatalf("forced, and %v are settled and not acked", m.unacked)
+					t.Fatalf("after a forced flush %v are settled and not acked", m.unacked)
 				case len(m.unacked) > 0 && m.settled[m.unacked[0]]:
 					t.Fatalf("%d is settled, nothing is open below it, and it was not acked", m.unacked[0])
 				case len(m.unacked)-len(open) >= enough:
@@ -138,7 +138,8 @@ func TestAcksAgainstAModel(t *testing.T) {
 	})
 }
 
-// A slow handler kept an entry with the message for every one that passed it: gigabytes in five minutes.
+// A slow handler once kept an entry with its message for every delivery that was settled before it: gigabytes in five
+// minutes.
 func TestSlowDeliveryKeepsNoMemoryOfOthers(t *testing.T) {
 	var a acks
 	a.add(&delivery{tag: 1})
@@ -155,7 +156,7 @@ func TestSlowDeliveryKeepsNoMemoryOfOthers(t *testing.T) {
 		known++
 	}
 	if known > 50 || cap(a.late) > 128 {
-		t.Errorf("%d deliveries are remembered, and there is room for %d late ones; only 50 may wait for their acks", known, cap(a.late))
+		t.Errorf("%d deliveries are kept, with room for %d late ones; only 50 may wait for their acks", known, cap(a.late))
 	}
 }
 
@@ -183,6 +184,6 @@ func TestRunIsOneAck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []call{{6, true}}; !slices.Equal(calls, want) {
-		t.Errorf("acks are %v, want %v: 5 was handed back, the broker does not wait for it", calls, want)
+		t.Errorf("acks are %v, want %v: 5 was returned, so the broker does not wait for it", calls, want)
 	}
 }

@@ -22,8 +22,8 @@ const (
 	maxCopies  = 2
 )
 
-// rewriteRest is how long a rewritten message rests.
-const rewriteRest = time.Second
+// rewriteWait is how long a rewritten message waits.
+const rewriteWait = time.Second
 
 // readDelivery reads a delivery: the user's part, the state that it brings or that this process remembers, and the
 // next step.
@@ -134,7 +134,7 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.maxHold(), Now: d.arrived,
 	}
 	if d.rewritten > 0 {
-		a.Jitter = max(a.Jitter, rewriteRest)
+		a.Jitter = max(a.Jitter, rewriteWait)
 	}
 	if s.kind == delayQueue {
 		a.Level, a.Leaves, a.Jitter = s.level, leavesLevel, layout.jitter

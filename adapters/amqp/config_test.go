@@ -29,7 +29,7 @@ func problemsOf(t *testing.T, err error) map[string]redeliver.Problem {
 			t.Errorf("%s is named twice: %v", p.Field, err)
 		}
 		if p.Rule == "" || p.Value == nil {
-			t.Errorf("%+v says too little", p)
+			t.Errorf("%+v has no explanation", p)
 		}
 		found[p.Field] = p
 	}
@@ -69,22 +69,22 @@ func TestConfigLimits(t *testing.T) {
 		change func(*Config)
 		want   []string
 	}{
-		"least":                      {func(*Config) {}, nil},
-		"no URL":                     {func(c *Config) { c.URLs = nil }, []string{"URLs"}},
-		"most":                       {func(c *Config) { c.MaxInFlight, c.Shards, c.RetryPrefetch = maxPrefetch, maxShards, maxPrefetch }, nil},
-		"prefetch below what runs":   {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 9 }, []string{"Prefetch"}},
-		"prefetch as what runs":      {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 10 }, nil},
-		"most prefetch":              {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 20 }, nil},
-		"prefetch above what counts": {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 21 }, []string{"Prefetch"}},
+		"least":                               {func(*Config) {}, nil},
+		"no URL":                              {func(c *Config) { c.URLs = nil }, []string{"URLs"}},
+		"most":                                {func(c *Config) { c.MaxInFlight, c.Shards, c.RetryPrefetch = maxPrefetch, maxShards, maxPrefetch }, nil},
+		"prefetch below MaxInFlight":          {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 9 }, []string{"Prefetch"}},
+		"prefetch equal to MaxInFlight":       {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 10 }, nil},
+		"most prefetch":                       {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 20 }, nil},
+		"prefetch above the limit of returns": {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 21 }, []string{"Prefetch"}},
 		"prefetch of ordered queues": {func(c *Config) {
 			c.MaxInFlight, c.Prefetch, c.Queues = 10, maxPrefetch, map[string]redeliver.Policy{"a": {Order: redeliver.Blocking}}
 		}, nil},
-		"retry prefetch below":        {func(c *Config) { c.MaxRetriesInFlight, c.RetryPrefetch = 10, 9 }, []string{"RetryPrefetch"}},
-		"shortest consumer timeout":   {func(c *Config) { c.ConsumerTimeout = time.Second }, nil},
-		"management without a host":   {func(c *Config) { c.ManagementURL = "http://" }, []string{"ManagementURL"}},
-		"management by a name alone":  {func(c *Config) { c.ManagementURL = "host:15672" }, []string{"ManagementURL"}},
-		"management over TLS":         {func(c *Config) { c.ManagementURL = "https://host:15672" }, nil},
-		"a Recovery is not permitted": {func(c *Config) { c.AMQP.Recovery = &amqp091.Recovery{} }, []string{"AMQP.Recovery"}},
+		"retry prefetch below":           {func(c *Config) { c.MaxRetriesInFlight, c.RetryPrefetch = 10, 9 }, []string{"RetryPrefetch"}},
+		"shortest consumer timeout":      {func(c *Config) { c.ConsumerTimeout = time.Second }, nil},
+		"management without a host":      {func(c *Config) { c.ManagementURL = "http://" }, []string{"ManagementURL"}},
+		"management by a host name only": {func(c *Config) { c.ManagementURL = "host:15672" }, []string{"ManagementURL"}},
+		"management over TLS":            {func(c *Config) { c.ManagementURL = "https://host:15672" }, nil},
+		"a Recovery is not permitted":    {func(c *Config) { c.AMQP.Recovery = &amqp091.Recovery{} }, []string{"AMQP.Recovery"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{URLs: []string{"amqp://localhost"}}
@@ -97,7 +97,7 @@ func TestConfigLimits(t *testing.T) {
 	}
 }
 
-// Every field has a default, or a reason here why it has none.
+// Every field has a default, or a reason here for having none.
 func TestEveryFieldHasADefault(t *testing.T) {
 	exempt := map[string]string{
 		"URLs": "is required", "Policy": "its own zero value is the default", "Queues": "none", "Key": "required where it is used", "Prefetch": "depends on the policy", "Topology": "its own zero value is the default",
@@ -131,7 +131,7 @@ func TestDefaultsKeepSetFields(t *testing.T) {
 		t.Errorf("retries %d, prefetch %d, want both 7", in.MaxRetriesInFlight, prefetch)
 	}
 	if prefetch := in.prefetch(redeliver.Policy{Order: redeliver.PerKey}); prefetch != defaultKeyPrefetch {
-		t.Errorf("prefetch %d where keys wait, want %d", prefetch, defaultKeyPrefetch)
+		t.Errorf("prefetch %d with PerKey, want %d", prefetch, defaultKeyPrefetch)
 	}
 }
 
@@ -163,13 +163,13 @@ func TestRetryPrefetchDependsOnThePolicy(t *testing.T) {
 		policy redeliver.Policy
 		want   int
 	}{
-		"jitter":             {Config{}, redeliver.Policy{}, defaultJitterPrefetch},
-		"none":               {Config{}, still, 2 * DefaultMaxInFlight},
-		"set":                {Config{RetryPrefetch: 150}, redeliver.Policy{}, 150},
-		"many and jitter":    {Config{MaxInFlight: 3000}, redeliver.Policy{}, 6000},
-		"more than it can":   {Config{MaxInFlight: 60_000}, still, maxPrefetch},
-		"delays not listed":  {Config{}, redeliver.Policy{Backoff: unlisted{}}, defaultJitterPrefetch},
-		"retries of its own": {Config{MaxRetriesInFlight: 5}, still, 10},
+		"jitter":                {Config{}, redeliver.Policy{}, defaultJitterPrefetch},
+		"none":                  {Config{}, still, 2 * DefaultMaxInFlight},
+		"set":                   {Config{RetryPrefetch: 150}, redeliver.Policy{}, 150},
+		"many and jitter":       {Config{MaxInFlight: 3000}, redeliver.Policy{}, 6000},
+		"more than the maximum": {Config{MaxInFlight: 60_000}, still, maxPrefetch},
+		"delays not listed":     {Config{}, redeliver.Policy{Backoff: unlisted{}}, defaultJitterPrefetch},
+		"its own MaxRetries":    {Config{MaxRetriesInFlight: 5}, still, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := row.cfg.withDefaults().retryPrefetch(row.policy.WithDefaults()); got != row.want {

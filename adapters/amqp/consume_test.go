@@ -46,7 +46,7 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = s.run(ctx, e, in) // it reports the end of the source
+			_ = s.run(ctx, e, in) // the error is the end of the source
 		}()
 		for _, d := range msgs {
 			in <- d

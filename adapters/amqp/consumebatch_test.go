@@ -13,7 +13,7 @@ import (
 )
 
 // A message allocates only its place in the batch. A batch needs less than one allocation for two messages. The clock
-// stands still, because watching a batch that waits long would allocate.
+// stands still, because a batch that waits long is watched, which allocates.
 func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, size = 20_000, 100
@@ -24,7 +24,7 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 					nb := newBatch(b, all, 0)
 					for i, m := range nb.Messages {
 						if i%2 == 0 && !m.Ack() { // the others are done at the end
-							t.Error("an ack does not count")
+							t.Error("Ack returned false")
 						}
 					}
 					handled <- len(nb.Messages)

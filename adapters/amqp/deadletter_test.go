@@ -72,11 +72,11 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 		t.Errorf("imported as %+v, want %+v", fake.added.State, m.State)
 	}
 	if again := plainCopy(&recordFrom(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
-		t.Errorf("out of the file it is %+v, want %+v", again, was)
+		t.Errorf("read from the file it is %+v, want %+v", again, was)
 	}
 }
 
-// fileQueue is a DLQ with one message. It records what is added.
+// fileQueue is a DLQ with one message. It records added messages.
 type fileQueue struct {
 	deadletter.Queue
 	m, added *deadletter.Message

@@ -25,7 +25,7 @@ func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err er
 	}
 	seconds, err := n.Int64()
 	if err != nil || seconds <= 0 {
-		return at, false, nil //nolint:nilerr // whatever its publisher wrote there
+		return at, false, nil //nolint:nilerr // the publisher may write anything
 	}
 	return time.Unix(seconds, 0).UTC(), true, nil
 }
@@ -79,7 +79,7 @@ func (q *deadLetters) notReported(what string) error {
 func (q *deadLetters) readSettings(ctx context.Context) (*queueSettings, error) {
 	m := newManagement(&q.client.cfg)
 	if m == nil {
-		return nil, nil //nolint:nilnil // nobody to ask is no error here
+		return nil, nil //nolint:nilnil // a missing API is no error here
 	}
 	defer m.close()
 	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")

@@ -17,14 +17,14 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 	const dlq = "orders.dlq"
 	head := time.Unix(1_700_000_000, 0).UTC()
 	for name, test := range map[string]struct {
-		api    *fakeAPI // nil: no management API
-		keeps  time.Duration
-		drops  string
-		oldest time.Time
-		untold bool
+		api         *fakeAPI // nil: no management API
+		keeps       time.Duration
+		drops       string
+		oldest      time.Time
+		notReported bool
 	}{
-		"no API":     {untold: true},
-		"not listed": {api: &fakeAPI{}, untold: true},
+		"no API":     {notReported: true},
+		"not listed": {api: &fakeAPI{}, notReported: true},
 		"forever":    {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "quorum", "messages": 3}}}},
 		"empty": {api: &fakeAPI{queues: []fields{
 			{"name": dlq, "type": "classic", "messages": 0, "head_message_timestamp": head.Unix()},
@@ -52,11 +52,11 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 			}
 			q := &deadLetters{client: &Client{cfg: cfg}, info: deadletter.Info{DLQ: dlq}}
 			keeps, err := q.Retention(t.Context())
-			if keeps != test.keeps || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
+			if keeps != test.keeps || (err != nil) != test.notReported || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 				t.Errorf("a message is kept for %s, want %s: %v", keeps, test.keeps, err)
 			}
 			drops, err := q.DropLimit(t.Context())
-			if drops != test.drops || (err != nil) != test.untold || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
+			if drops != test.drops || (err != nil) != test.notReported || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 				t.Errorf("it is bounded by %q, want %q: %v", drops, test.drops, err)
 			}
 			oldest, ok, err := q.Oldest(t.Context())

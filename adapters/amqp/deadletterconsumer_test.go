@@ -19,7 +19,7 @@ func deliveryOfCopy(p amqp091.Publishing, queue string) amqp091.Delivery {
 	return d
 }
 
-// The consumer of a DLQ sees a dead letter as it was first published, at every attempt. Its own DLQ gets the message
+// The consumer of a DLQ gets a dead letter as it was first published, at every attempt. Its own DLQ gets the message
 // as it was in the first DLQ.
 func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	published := amqp091.Delivery{
@@ -41,7 +41,7 @@ func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 			t.Errorf("it is read as\n%+v, want\n%+v", r.Delivery, published)
 		}
 		if r.deadLetter == nil || r.deadLetter.Attempts != 3 || r.deadLetter.Error != "declined" || r.stateID() != state.ID {
-			t.Errorf("it was dead as %+v, id %s, want %+v", r.deadLetter, r.stateID(), state)
+			t.Errorf("its state in the DLQ is %+v, id %s, want %+v", r.deadLetter, r.stateID(), state)
 		}
 	}
 	check(r)
@@ -61,7 +61,7 @@ func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 		t.Errorf("a copy has the headers %v, want those of the DLQ, %v", again.copied.Headers, lay.Headers)
 	}
 	if life := expiryOf(again.own(), time.Now()); !life.IsZero() {
-		t.Errorf("the dead letter expires at %s, by an expiration that it had before it was dead", life)
+		t.Errorf("the dead letter expires at %s, by the expiration of the original message", life)
 	}
 }
 

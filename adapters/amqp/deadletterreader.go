@@ -20,7 +20,7 @@ type deadReader struct {
 	scanner       *scanner
 	total         int // ready messages at the start
 	left          int // of them, not yet read
-	maxDeliveries int // delivery count at which a message is left alone; 0 means none
+	maxDeliveries int // delivery count at which a message is not read; 0 means none
 	deliveries    int // highest delivery count so far
 }
 
@@ -44,7 +44,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 	}
 	m := r.s.q.readMessage(&d, r.scanner)
 	if want != nil && !want(m) {
-		return nil, nil //nolint:nilnil // that is how Next says it
+		return nil, nil //nolint:nilnil // see Next
 	}
 	return m, nil
 }

@@ -89,7 +89,7 @@ func (d *declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 			return err
 		case ok && answer.Code == amqp091.InternalError:
 			return err
-		// If an administrator or a stopping broker closes the connection, that says nothing about the queue.
+		// A connection that an administrator or a stopping broker closes does not mean that the queue was refused.
 		case ok && answer.Server && answer.Code != amqp091.ConnectionForced:
 			refused = answer
 		default:

@@ -33,8 +33,8 @@ func TestClosedConnectionIsNoConfigError(t *testing.T) {
 // A broker error is retried on a new channel. If it stays, nothing was refused.
 func TestBrokerErrorsAreRetried(t *testing.T) {
 	unformed := &amqp091.Error{Code: amqp091.InternalError, Server: true, Reason: "INTERNAL_ERROR - Cannot declare quorum queue: cluster_not_formed"}
-	// RabbitMQ 3.10 sent this to one of five services that started at once.
-	homeless := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: "NOT_FOUND - home node 'rabbit@localhost' of durable queue 'loss.retry.200ms' in vhost '/' is down or inaccessible"}
+	// RabbitMQ 3.10 sent this answer to one of five services that started at once.
+	unreachable := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: "NOT_FOUND - home node 'rabbit@localhost' of durable queue 'loss.retry.200ms' in vhost '/' is down or inaccessible"}
 	no := &amqp091.Error{Code: amqp091.PreconditionFailed, Server: true}
 	for name, c := range map[string]struct {
 		trouble *amqp091.Error
@@ -46,9 +46,9 @@ func TestBrokerErrorsAreRetried(t *testing.T) {
 		"for a moment":                    {unformed, 2, nil, nil, false},
 		"and then refuses":                {unformed, 1, no, no, false},
 		"for long":                        {unformed, 1000, nil, nil, true},
-		"with one queue, for a moment":    {homeless, 2, nil, nil, false},
-		"with one queue and then refuses": {homeless, 1, no, no, false},
-		"with one queue, for long":        {homeless, 1000, nil, homeless, false},
+		"with one queue, for a moment":    {unreachable, 2, nil, nil, false},
+		"with one queue and then refuses": {unreachable, 1, no, no, false},
+		"with one queue, for long":        {unreachable, 1000, nil, unreachable, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -62,7 +62,7 @@ func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	if p = r.publishing(nil); fit(&p, frame, 0, nil) {
 		return p
 	}
-	// The last resort: no header may grow. Headers that would take effect get a name in another case.
+	// If nothing else fits: no header may grow. Headers that would take effect get a name in another case.
 	d := r.own()
 	p = plainCopy(d)
 	p.Expiration, p.UserId = "", ""

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// tableOf makes a header table of lines "kind name=value" with values of any type.
+// tableOf returns a header table from lines "kind name=value", with values of any type.
 func tableOf(block string) amqp091.Table {
 	table := amqp091.Table{}
 	for line := range strings.SplitSeq(block, "\n") {
@@ -62,7 +62,7 @@ func FuzzHeaders(f *testing.F) {
 			Headers: p.Headers, DeliveryMode: p.DeliveryMode, Expiration: p.Expiration, UserId: p.UserId, ReplyTo: p.ReplyTo,
 		}
 		if _, findings := restoreOriginal(&again); len(findings) > 0 {
-			t.Errorf("what we wrote is a finding: %v", findings)
+			t.Errorf("a header that redeliver wrote is a finding: %v", findings)
 		}
 		if again.Exchange != d.Exchange || again.RoutingKey != d.RoutingKey || again.Expiration != d.Expiration || again.UserId != d.UserId || again.ReplyTo != d.ReplyTo || again.DeliveryMode != d.DeliveryMode {
 			t.Errorf("%+v became %+v", d, again)
@@ -80,7 +80,7 @@ func sameText(a, b amqp091.Table) bool {
 	}
 	for name, v := range a {
 		w, ok := b[name]
-		if !ok || !reflect.DeepEqual(v, w) && v == v { //nolint:gocritic // false of NaN alone
+		if !ok || !reflect.DeepEqual(v, w) && v == v { //nolint:gocritic // false only for NaN
 			return false
 		}
 	}
@@ -104,7 +104,7 @@ func FuzzProperties(f *testing.F) {
 		r := recordFrom(m, m.Headers, nil)
 		v, there := r.Headers[name]
 		if there == isBrokerHeader(name) {
-			t.Fatalf("header %q is there: %t", name, there)
+			t.Fatalf("header %q exists: %t", name, there)
 		}
 		if !there {
 			return
@@ -125,7 +125,7 @@ func FuzzLearn(f *testing.F) {
 		args := amqp091.Table{"x": "y"}
 		before := len(args)
 		if !applyDifference(args, reason) && (len(args) != before || args["x"] != "y") {
-			t.Errorf("%q said nothing and changed %v", reason, args)
+			t.Errorf("%q has no argument and changed %v", reason, args)
 		}
 		if err := args.Validate(); err != nil {
 			t.Errorf("%q: %v", reason, err)

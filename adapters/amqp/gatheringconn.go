@@ -77,7 +77,7 @@ func (g *gatheringConn) Close() error {
 	return g.Conn.Close()
 }
 
-// endLocked stops the writing goroutine and all that wait for it.
+// endLocked stops the writing goroutine and all goroutines that wait for it.
 func (g *gatheringConn) endLocked(err error) {
 	if g.err == nil {
 		g.err = err

@@ -86,7 +86,7 @@ func TestWriteBlocksWhileTheBrokerDoesNotRead(t *testing.T) {
 		t.Errorf("the writer that waited got %v", err)
 	}
 	for total := len(taken) * size; total > 2*maxGathered; {
-		t.Fatalf("%d bytes were taken after the bound", total)
+		t.Fatalf("Write accepted %d bytes above the bound", total)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,10 +104,10 @@ func TestFailedWriteEndsTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := g.Read(make([]byte, 1)); err == nil {
-		t.Error("the reader got no report")
+		t.Error("the reader got no error")
 	}
 	if _, err := g.Write([]byte("x")); !errors.Is(err, errBroken) {
-		t.Errorf("the next write says %v", err)
+		t.Errorf("the next write returns %v", err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 // amqp091-go ends its connection over a content header that it cannot read, and the message comes back on the next
 // connection, forever. So headerFilter checks the stream before the client. It replaces unreadable headers by a few
-// that say why, and keeps properties and body. The message then goes to the DLQ as undecodable.
+// that give the reason, and keeps properties and body. The message then goes to the DLQ as undecodable.
 
 // unreadWhy and unreadRaw are headers of a message whose own could not be read. Other processes cannot know these
 // names.
@@ -74,7 +74,7 @@ func (s *headerFilter) Read(p []byte) (int, error) {
 func (s *headerFilter) nextFrame() error {
 	head, err := s.in.Peek(frameHead)
 	if err != nil {
-		if s.out, _ = s.in.Peek(s.in.Buffered()); len(s.out) > 0 { // not a frame, but the client may know it
+		if s.out, _ = s.in.Peek(s.in.Buffered()); len(s.out) > 0 { // not a frame, but the client may understand it
 			_, _ = s.in.Discard(len(s.out)) // they are buffered
 			return nil
 		}

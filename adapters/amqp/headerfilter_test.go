@@ -45,8 +45,8 @@ func (r reads) Read(p []byte) (int, error) { return r.Reader.Read(p) }
 func clientReads(t testing.TB, frame []byte) bool {
 	t.Helper()
 	w := newTestServer(t)
-	defer func() { _ = w.there.Close() }()
-	if _, err := w.there.Write(frame); err != nil {
+	defer func() { _ = w.remote.Close() }()
+	if _, err := w.remote.Write(frame); err != nil {
 		return false // it closed the connection before everything was written
 	}
 	_, err := w.conn.Channel()
@@ -94,7 +94,7 @@ func TestHeaderFilterPassesLargeHeaders(t *testing.T) {
 	}
 }
 
-// For any headers of a broker the client can read its input, and gets readable frames unchanged.
+// For any headers from a broker, the client can read the output of the filter, and gets readable frames unchanged.
 func FuzzHeaderFilter(f *testing.F) {
 	f.Add([]byte("\x01aS\x00\x00\x00\x01x"), uint16(flagHeaders), []byte{})
 	f.Add([]byte("\x01aS\xff\x00\x00\x01x"), uint16(flagHeaders), []byte{})
@@ -102,7 +102,7 @@ func FuzzHeaderFilter(f *testing.F) {
 	f.Add([]byte("\x01aA\x00\x00\x00\x02VV\x01bq"), uint16(flagHeaders|0x80), []byte("\x03abc"))
 	f.Add([]byte("\x17"+UUIDHeader+"S\x00\x00\x00\x02id\x01b?"), uint16(flagHeaders|0x80), []byte("\x03abc"))
 	f.Fuzz(func(t *testing.T, table []byte, flags uint16, after []byte) {
-		// A broker never gets the properties wrong.
+		// A broker never sends malformed properties.
 		flags &= flagHeaders | 0x1080
 		want := 0
 		if flags&0x1000 != 0 {
@@ -122,7 +122,7 @@ func FuzzHeaderFilter(f *testing.F) {
 		frame := framed(append(payload, after...))
 		got := filteredBytes(t, bytes.NewReader(frame), 0)
 		if !clientReads(t, got) {
-			t.Errorf("the client cannot read %q, which is there for %q", got, frame)
+			t.Errorf("the client cannot read %q, which replaces %q", got, frame)
 		}
 		if bytes.Equal(got, frame) {
 			return
@@ -162,28 +162,28 @@ func TestHeaderFilterKnowsTheClientsLimits(t *testing.T) {
 		table []byte
 		reads bool
 	}{
-		"nothing":            {nil, true},
-		"fields":             {nulls(maxFields, true), true},
-		"one field more":     {nulls(maxFields+1, true), false},
-		"an array":           {field("a", 'A', nulls(maxFields, false)), true},
-		"one item more":      {field("a", 'A', nulls(maxFields+1, false)), false},
-		"fields inside":      {field("a", 'F', nulls(maxFields+1, true)), false},
-		"deep":               {deep(maxDepth, 'F'), true},
-		"deeper":             {deep(maxDepth+1, 'F'), false},
-		"deep arrays":        {deep(maxDepth, 'A'), true},
-		"deeper arrays":      {deep(maxDepth+1, 'A'), false},
-		"a type of tomorrow": {[]byte("\x01aZ\x00"), false},
-		"no type":            {[]byte("\x01a"), false},
-		"no value":           {[]byte("\x01al\x00"), false},
-		"a negative length":  {[]byte("\x01ax\xff\xff\xff\xff"), false},
-		"no name":            {[]byte("\x05a"), false},
+		"nothing":           {nil, true},
+		"fields":            {nulls(maxFields, true), true},
+		"one field more":    {nulls(maxFields+1, true), false},
+		"an array":          {field("a", 'A', nulls(maxFields, false)), true},
+		"one item more":     {field("a", 'A', nulls(maxFields+1, false)), false},
+		"fields inside":     {field("a", 'F', nulls(maxFields+1, true)), false},
+		"deep":              {deep(maxDepth, 'F'), true},
+		"deeper":            {deep(maxDepth+1, 'F'), false},
+		"deep arrays":       {deep(maxDepth, 'A'), true},
+		"deeper arrays":     {deep(maxDepth+1, 'A'), false},
+		"an unknown type":   {[]byte("\x01aZ\x00"), false},
+		"no type":           {[]byte("\x01a"), false},
+		"no value":          {[]byte("\x01al\x00"), false},
+		"a negative length": {[]byte("\x01ax\xff\xff\xff\xff"), false},
+		"no name":           {[]byte("\x05a"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			payload := binary.BigEndian.AppendUint16(make([]byte, 12), flagHeaders|0x80)
 			payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(row.table))), row.table...)
 			frame := framed(append(payload, "\x02id"...))
 			if got := clientReads(t, frame); got != row.reads {
-				t.Fatalf("the client reads it: %v; the limits are others", got)
+				t.Fatalf("the client reads it: %v; the limits differ", got)
 			}
 			got := filteredBytes(t, bytes.NewReader(frame), 0)
 			if bytes.Equal(got, frame) != row.reads {
@@ -212,7 +212,7 @@ func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 			t.Errorf("%s: got %d bytes: %.200q", name, len(got), got)
 		}
 		if name == "ours" && !bytes.Contains(got, ours) {
-			t.Errorf("the id is gone: %q", got)
+			t.Errorf("the id is missing: %q", got)
 		}
 	}
 }

@@ -101,8 +101,8 @@ func anyDelivery(t *rapid.T) amqp091.Delivery {
 	return d
 }
 
-// A message that waited on a redeliver queue comes back unchanged, without the broker's headers, also after the next
-// wait.
+// A message that waited on a redeliver queue comes back unchanged, without the broker's headers. So it does after the
+// next wait.
 func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := anyDelivery(t)
@@ -183,7 +183,7 @@ func TestManyForeignHeadersAreCountedNotListed(t *testing.T) {
 	}
 }
 
-// The size is what the client really writes.
+// headerSize returns the number of bytes that the client writes.
 func TestHeaderSizeMatchesTheClient(t *testing.T) {
 	wire := newTestServer(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -241,12 +241,12 @@ func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 		case headerSize(&p) > frame-8-waitingRoom:
 			t.Fatalf("it has %d bytes", headerSize(&p))
 		}
-		if _, told := p.Headers[redeliver.HeaderError]; !told {
+		if _, hasError := p.Headers[redeliver.HeaderError]; !hasError {
 			short := full
 			short.Headers = maps.Clone(least)
 			short.Headers[redeliver.HeaderError], short.Headers[redeliver.HeaderPolicy] = strings.Repeat("e", 128), "p"
 			if headerSize(&short) <= frame-8-waitingRoom {
-				t.Fatal("the error is left out, and its beginning would fit")
+				t.Fatal("the error is missing, although its beginning would fit")
 			}
 		}
 		for _, name := range dispensable {
@@ -305,7 +305,7 @@ func TestDLQAcceptsEveryFrame(t *testing.T) {
 		}
 	})
 	if bare == 0 {
-		t.Error("no message was so large that redeliver's headers had no room: this test sees nothing")
+		t.Error("no message was so large that redeliver's headers had no room")
 	}
 }
 
@@ -330,13 +330,13 @@ func TestClientCanReadWaitingCopies(t *testing.T) {
 		headers amqp091.Table
 		waits   bool
 	}{
-		"32 deep":                 {amqp091.Table{"t": nested(32)}, true},
-		"31 deep, called as ours": {amqp091.Table{"redeliver-t": nested(31)}, true},
-		"32 deep, called as ours": {amqp091.Table{"redeliver-t": nested(32)}, false},
-		"array in it":             {amqp091.Table{"redeliver-t": []any{nested(31)}}, false},
-		"8100 headers":            {many(8100), true},
-		"8175 headers":            {many(8175), false},
-		"8192 headers":            {many(8192), false},
+		"32 deep":                      {amqp091.Table{"t": nested(32)}, true},
+		"31 deep, with a name of ours": {amqp091.Table{"redeliver-t": nested(31)}, true},
+		"32 deep, with a name of ours": {amqp091.Table{"redeliver-t": nested(32)}, false},
+		"array in it":                  {amqp091.Table{"redeliver-t": []any{nested(31)}}, false},
+		"8100 headers":                 {many(8100), true},
+		"8175 headers":                 {many(8175), false},
+		"8192 headers":                 {many(8192), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := record{Delivery: amqp091.Delivery{Headers: row.headers}}

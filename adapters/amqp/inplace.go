@@ -44,7 +44,7 @@ func (p *inPlaceTurn) beginOrSeek() bool {
 	return p.state == turnHeld
 }
 
-// confirmTurn reports whether the message still has its turn. It may begin then.
+// confirmTurn reports whether the message still has its turn, so that it may begin.
 func (p *inPlaceTurn) confirmTurn() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +159,7 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 		if err == nil || s.r.client.consuming.isClosed() {
 			return
 		}
-		time.Sleep(pause.NextBackOff()) //nolint:forbidigo // nobody tells when the broker is there again
+		time.Sleep(pause.NextBackOff()) //nolint:forbidigo // no event reports that the broker is reachable again
 	}
 }
 

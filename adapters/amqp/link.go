@@ -242,6 +242,6 @@ func (l *link) close() {
 	l.closed, l.conn = true, nil
 	l.mu.Unlock()
 	if conn != nil {
-		_ = conn.CloseDeadline(time.Now().Add(5 * time.Second)) // an error would concern nobody
+		_ = conn.CloseDeadline(time.Now().Add(5 * time.Second)) // the error has no use
 	}
 }

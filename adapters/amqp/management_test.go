@@ -142,6 +142,6 @@ func TestConsumerOfAnUnknownChannelCounts(t *testing.T) {
 	defer m.close()
 	runs, silent, err := m.consumers(context.Background(), "orders")
 	if want := []string{"", "here"}; err != nil || silent != 1 || len(runs) != 1 || !slices.Equal(runs["one"], want) {
-		t.Errorf("%q run a policy and %d do not say (%v), want %q and 1", runs, silent, err, want)
+		t.Errorf("%q report a policy and %d do not (%v), want %q and 1", runs, silent, err, want)
 	}
 }

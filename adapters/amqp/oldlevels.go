@@ -18,7 +18,7 @@ import (
 // beside the client's own. For each it reports why it must stay, if it must. It changes nothing.
 // Without Config.ManagementURL the error is ErrNoManagement.
 //
-// A level is drained when nothing waits on it, nobody reads it, and all consumers of the topic's
+// A level is drained when nothing waits on it, nothing reads it, and all consumers of the topic's
 // queue report the client's policy. A queue without consumers has none with another policy. A shard
 // of a level of the policy is never drained, because another instance may have more Shards.
 // RabbitMQ does not know programs that publish with a delay and do not consume: stop those that
@@ -153,7 +153,7 @@ func (d *declarer) removeQueue(o *doctor.OldLevel) error {
 		return nil
 	case refused != nil:
 		o.KeepReason = "the broker says: " + refused.Reason
-		return nil //nolint:nilerr // the broker's answer is not an error of the call, and it is told
+		return nil //nolint:nilerr // the broker's answer is not an error of the call, and is reported
 	case ready > 0 || consumers > 0:
 		o.Messages, o.KeepReason = int64(ready), fmt.Sprintf("%d messages wait on it, and %d consumers read it", ready, consumers)
 		return nil

@@ -47,7 +47,7 @@ func TestRefusedStartReadsNothing(t *testing.T) {
 			}
 			refused, ok := errors.AsType[*redeliver.ConfigError](err)
 			if !ok || len(refused.Problems) != 1 || !strings.Contains(refused.Problems[0].String(), want) {
-				t.Errorf("%v, want one problem of %q", err, want)
+				t.Errorf("%v, want one problem with %q", err, want)
 			}
 			if len(read) > 0 {
 				t.Errorf("read %q", read)

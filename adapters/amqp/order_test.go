@@ -24,20 +24,20 @@ func TestImpossibleOrdersAreRefused(t *testing.T) {
 		cfg  Config
 		want []string
 	}{
-		"blocking":                     {Config{Policy: redeliver.Policy{Order: redeliver.Blocking}}, nil},
-		"by key":                       {Config{Policy: redeliver.Policy{Order: redeliver.PerKey}, Key: key}, nil},
-		"by no key":                    {Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, []string{"Key"}},
-		"a policy of the queue's own":  {Config{Queues: map[string]redeliver.Policy{"orders": {Order: redeliver.PerKey}}}, []string{"Key"}},
-		"one of another queue's":       {Config{Queues: map[string]redeliver.Policy{"mails": {Order: redeliver.PerKey}}}, nil},
-		"half of the timeout":          {Config{Policy: byKey(redeliver.Fixed(15 * time.Minute)), Key: key}, nil},
-		"more":                         {Config{Policy: byKey(redeliver.Fixed(15*time.Minute + 1)), Key: key}, []string{"Policy.Backoff"}},
-		"more than half of a shorter":  {Config{Policy: byKey(redeliver.Fixed(time.Minute)), Key: key, ConsumerTimeout: time.Minute, Queues: nil}, []string{"Policy.Timeout", "Policy.Backoff"}},
-		"unlisted":                     {Config{Policy: byKey(unlisted{}), Key: key}, []string{"Policy.Backoff"}},
-		"waits of 30 min in all":       {Config{Policy: blocking(60, 30*time.Second)}, []string{"Policy.Backoff"}},
-		"waits of a little less":       {Config{Policy: blocking(59, 30*time.Second)}, nil},
-		"several consumers, by name":   {Config{Policy: blocking(1, time.Second), Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: false}}}, []string{"Topology.QueueArgs"}},
-		"a single one, by name":        {Config{Policy: blocking(1, time.Second), Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: true}}}, nil},
-		"several where nothing's said": {Config{Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: false}}}, nil},
+		"blocking":                            {Config{Policy: redeliver.Policy{Order: redeliver.Blocking}}, nil},
+		"by key":                              {Config{Policy: redeliver.Policy{Order: redeliver.PerKey}, Key: key}, nil},
+		"by no key":                           {Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, []string{"Key"}},
+		"the queue's own policy":              {Config{Queues: map[string]redeliver.Policy{"orders": {Order: redeliver.PerKey}}}, []string{"Key"}},
+		"a policy of another queue":           {Config{Queues: map[string]redeliver.Policy{"mails": {Order: redeliver.PerKey}}}, nil},
+		"half of the timeout":                 {Config{Policy: byKey(redeliver.Fixed(15 * time.Minute)), Key: key}, nil},
+		"more":                                {Config{Policy: byKey(redeliver.Fixed(15*time.Minute + 1)), Key: key}, []string{"Policy.Backoff"}},
+		"more than half of a shorter timeout": {Config{Policy: byKey(redeliver.Fixed(time.Minute)), Key: key, ConsumerTimeout: time.Minute, Queues: nil}, []string{"Policy.Timeout", "Policy.Backoff"}},
+		"unlisted":                            {Config{Policy: byKey(unlisted{}), Key: key}, []string{"Policy.Backoff"}},
+		"waits of 30 min in all":              {Config{Policy: blocking(60, 30*time.Second)}, []string{"Policy.Backoff"}},
+		"waits of a little less":              {Config{Policy: blocking(59, 30*time.Second)}, nil},
+		"several consumers, by name":          {Config{Policy: blocking(1, time.Second), Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: false}}}, []string{"Topology.QueueArgs"}},
+		"a single one, by name":               {Config{Policy: blocking(1, time.Second), Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: true}}}, nil},
+		"several consumers by default":        {Config{Topology: Topology{QueueArgs: amqp091.Table{amqp091.SingleActiveConsumerArg: false}}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := row.cfg.withDefaults()
@@ -67,7 +67,7 @@ func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 	}
 }
 
-// The answers are those of 3.10 and 4.0.
+// The answers are from RabbitMQ 3.10 and 4.0.
 func TestApplyDifference(t *testing.T) {
 	const begin = "PRECONDITION_FAILED - inequivalent arg "
 	for _, row := range []struct {

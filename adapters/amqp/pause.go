@@ -48,7 +48,7 @@ func (p *pauseReader) look(ctx context.Context) (*redeliver.PauseMark, error) {
 	return mark, nil
 }
 
-// tries returns how often the queue must be empty for the next look to believe that. A pause that is missed in one look
+// tries returns how often the queue must be empty before the next look accepts that. A pause that is missed in one look
 // is found in the next one.
 func (p *pauseReader) tries() int {
 	switch {
@@ -103,9 +103,9 @@ func getPause(ch *amqp091.Channel, queue string) (*redeliver.PauseMark, error) {
 }
 
 // Pause pauses the queue of a topic for all processes that read it, until [Client.Resume]. Nothing new begins, neither
-// first attempts nor retries; running attempts go on. Each process stops consuming within 10 s, and gives back what it has in
-// hand some seconds later. A process that starts later consumes nothing. The reason is shown to others. A second Pause
-// replaces it. Pause creates the marker queue if it is missing, unless Config.NoProvisioning is set.
+// first attempts nor retries; running attempts continue. Each process stops consuming within 10 s, and returns its
+// messages in hand some seconds later. A process that starts later consumes nothing. The reason is shown to others. A
+// second Pause replaces it. Pause creates the marker queue if it is missing, unless Config.NoProvisioning is set.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {

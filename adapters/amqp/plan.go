@@ -62,7 +62,7 @@ type PlannedQueue struct {
 	Shard     int            // of a delay queue, from 0
 	Arguments map[string]any // those that it has or, if unknown, is declared with
 	Exists    bool           // false: it is created at start
-	Old       bool           // left of an older policy; it empties itself
+	Old       bool           // left by an older policy; its messages leave it when they are due
 	// Messages is the number of messages in the queue, stuck ones included; -1 means not checked.
 	Messages int64
 }
@@ -72,7 +72,7 @@ type PlannedQueue struct {
 // refused, not clamped, with all problems in one redeliver.ConfigError. With Config.NoProvisioning
 // it returns the plan together with that error, because the plan lists the queues to create.
 //
-// Plan finds out the user's rights with requests that RabbitMQ refuses in any case after it has
+// Plan determines the user's rights with requests that RabbitMQ refuses in any case after it has
 // checked the rights: it declares a queue with a lifetime of "never", reads one with an invalid
 // argument, and publishes a message that lives for "never" milliseconds. No queue is created or
 // read, and no exchange gets a message. Each request is an error in the broker's log.

@@ -20,8 +20,8 @@ type Publisher struct{ client *Client }
 
 // Publish writes the messages to the topology's destination and returns when a queue has each of
 // them. The error names each message that was not written, as in "message 2 of 3", because it could
-// not be prepared (by the marshaler, for example), the broker refused it, or no queue takes it. The
-// others are written all the same. Publish waits for at most Config.SendTimeout.
+// not be prepared (by the marshaler, for example), the broker refused it, or no queue takes it. The others are written
+// nevertheless. Publish waits for at most Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on the levels of the
 // topic's queue, and is published when it is due. For that, a subscriber of the topic with this

@@ -63,7 +63,7 @@ func TestDerivedIDIsStable(t *testing.T) {
 		d := fresh()
 		change(&d)
 		if got := idOf(&d); got != want {
-			t.Errorf("%s: the id is another", name)
+			t.Errorf("%s: the id changed", name)
 		}
 	}
 	for name, change := range map[string]func(*amqp091.Delivery){

@@ -20,12 +20,12 @@ func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 		"another retention": {kind: deadQueue, args: asked}, "a queue of waiting messages": {kind: retryQueue, args: args},
 	} {
 		if _, ok := q.withExistingTTL(refused); ok {
-			t.Errorf("%s is taken as it is", name)
+			t.Errorf("%s is accepted unchanged", name)
 		}
 	}
 	for _, other := range []*amqp091.Error{nil, {Code: amqp091.PreconditionFailed, Reason: "inequivalent arg 'x-expires'"}, {Code: amqp091.AccessRefused, Reason: said}} {
 		if _, ok := dlq.withExistingTTL(other); ok {
-			t.Errorf("%v is taken for another retention", other)
+			t.Errorf("%v counts as another retention", other)
 		}
 	}
 }

@@ -479,5 +479,5 @@ func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {
 	}
 }
 
-// EndLate implements [engine.LateGater]. The handler has returned after the end of its channel.
+// EndLate implements [engine.LateGater]. The handler returned after the end of its channel.
 func (s *source) EndLate(m *driver.Message[*delivery]) { s.endTurn(m.Record, false) }

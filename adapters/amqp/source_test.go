@@ -68,7 +68,7 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 	return f
 }
 
-// source makes a source of the queue, and the channel that delivers to it.
+// source returns a source of the queue, and the channel that delivers to it.
 func (f *orderedQueue) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
 	f.Helper()
 	in = make(chan amqp091.Delivery, 100)
@@ -120,7 +120,7 @@ func (f *orderedQueue) ended(end <-chan error) error {
 	}
 }
 
-// parsed makes a source that does not run parse its messages.
+// parsed makes a source that does not run parse its messages, and returns them.
 func parsed(s *source, in <-chan amqp091.Delivery) (all []*driver.Message[*delivery]) {
 	var room slab
 	for len(in) > 0 {
@@ -168,7 +168,7 @@ func TestWaitingKeyHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// A message that waits in its place does not delay the end of a subscriber, and the process remembers it when it
+// A message that waits in its place does not delay the end of a subscriber, and the process still has its state when it
 // comes back.
 func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(stop context.CancelFunc, s *source, in chan amqp091.Delivery){
@@ -190,7 +190,7 @@ func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 			s, in := f.source(false, "a1", "a2")
 			ended := f.run(ctx, s, in)
 			<-waits
-			for held := false; !held; { // the lane knows it after the sink
+			for held := false; !held; { // the lane holds the message only after the event
 				held = f.r.sub.Load().Held == 2
 			}
 			end(stop, s, in)
@@ -198,10 +198,10 @@ func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 			again, back := f.source(true, "a1", "a2")
 			all := parsed(again, back)
 			if st := all[0].State; st == nil || st.Attempts != 1 || !all[0].InPlace || !all[0].Until.Equal(st.Due) || time.Until(st.Due) < time.Hour {
-				t.Errorf("of a1 is known %+v", all[0])
+				t.Errorf("the state of a1 is %+v", all[0])
 			}
 			if all[1].State != nil || all[1].Key != all[0].Key || all[1].Key == 0 {
-				t.Errorf("of a2 is known %+v", all[1])
+				t.Errorf("the state of a2 is %+v", all[1])
 			}
 			again.finishTest()
 		})
@@ -221,10 +221,10 @@ func TestOldMessagesEndTheChannel(t *testing.T) {
 		t.Fatalf("the source ended with %v", err)
 	}
 	if st := f.r.client.places.Take(placeKey{"orders", "a"}); st == nil || st.Attempts == 0 {
-		t.Errorf("of a is known %+v", st)
+		t.Errorf("the state of a is %+v", st)
 	}
 	if st := f.r.client.places.Take(placeKey{"orders", "b"}); st != nil {
-		t.Errorf("of b is known %+v", st)
+		t.Errorf("the state of b is %+v", st)
 	}
 	if slices.Contains(f.ran, "b") {
 		t.Errorf("ran %q", f.ran)
@@ -265,8 +265,8 @@ func TestPanickingKeyIsUndecodable(t *testing.T) {
 }
 
 // In an ordered queue only the first message of each key can have killed its process, because those behind it have
-// not run. Messages that this process remembers have not killed it: while a dependency is down they come back every
-// half of ConsumerTimeout.
+// not run. Messages whose state this process has kept have not killed it: while a dependency is down they come back
+// every half of ConsumerTimeout.
 func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	f.r.client.places.Put(placeKey{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
@@ -289,7 +289,7 @@ func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	s.finishTest()
 }
 
-// A suspect that has its turn when the gate closes gives it up, so that the client's other queues need not wait.
+// A suspect gives up its turn when the gate closes, so that the client's other queues need not wait.
 func TestSuspectBehindAClosedGateReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
@@ -315,7 +315,7 @@ type endedLane struct{ driver.Lane[*delivery] }
 
 func (endedLane) Post(func()) bool { return false }
 
-// A late answer of one attempt counted for the next attempt in place after a timeout. It does not any more.
+// A late answer of one attempt once counted for the next attempt in place after a timeout.
 func TestLateAnswerDoesNotCountForTheNextAttempt(t *testing.T) {
 	for name, late := range map[string]func(amqp091.Delivery) error{
 		"nack":   func(d amqp091.Delivery) error { return d.Nack(false, true) },
@@ -372,8 +372,8 @@ func TestEndedChannelSettlesNothing(t *testing.T) {
 	}
 }
 
-// While nothing may begin, a source returns once what has not run and then does not consume, because the broker
-// counts each return. If only probes may begin, or the queue would expire, it consumes one message.
+// While nothing may begin, a source returns the messages that have not run, once, and then does not consume, because
+// the broker counts each return. If only probes may begin, or the queue would expire, it consumes one message.
 func TestPausedSourceDoesNotConsume(t *testing.T) {
 	for name, row := range map[string]struct {
 		expires   bool
@@ -406,7 +406,7 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 				f.r.sub.Gate.Close()
 				<-time.After(10 * time.Minute)
 				if c, n, w := f.server.cancels.Load(), f.server.nacks.Load(), f.server.prefetch.Load(); c != 1 || n != 2 || w != row.window {
-					t.Errorf("%d consumers are cancelled, %d messages are given back, the window is %d, want 1, 2 and %d", c, n, w, row.window)
+					t.Errorf("%d consumers are cancelled, %d messages are returned, the window is %d, want 1, 2 and %d", c, n, w, row.window)
 				}
 				close(in)
 				f.r.sub.Gate.Open()
@@ -422,9 +422,9 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 	}
 }
 
-// A queue without a majority does not answer the end of a consumer. The lane waited for it, so nothing was acked, and a
-// shutdown did not begin.
-func TestALaneGoesOnWhileTheBrokerDoesNotAnswer(t *testing.T) {
+// A queue without a majority does not answer the end of a consumer. The lane once waited for that answer, so nothing
+// was acked, and a shutdown did not begin.
+func TestALaneContinuesWhileTheBrokerDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan struct{})
 		f := newOrderedQueue(t, Config{MaxInFlight: 1, DrainTimeout: time.Second, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
@@ -450,11 +450,12 @@ func TestALaneGoesOnWhileTheBrokerDoesNotAnswer(t *testing.T) {
 			t.Error("the source has not ended a minute after the shutdown began")
 		}
 		close(in)
-		_ = f.server.there.Close() // the call in flight ends with the connection
+		_ = f.server.remote.Close() // the call in flight ends with the connection
 	})
 }
 
-// A connection that is lost in a pause left the subscription disconnected until its end, because nothing is read in it.
+// A connection that was lost in a pause once left the subscription disconnected until the end of the pause, because
+// nothing is read in a pause.
 func TestASubscriptionIsConnectedInAPause(t *testing.T) {
 	t.Parallel()
 	var changes []redeliver.Change
@@ -476,7 +477,8 @@ type postOnly struct{ driver.Lane[*delivery] }
 
 func (postOnly) Post(func()) bool { return true }
 
-// A shutdown that began right after a change of the window took the channel first. Both then waited for each other.
+// A shutdown that began right after a change of the window once locked the channel first. Both then waited for each
+// other.
 func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
@@ -498,7 +500,7 @@ func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Error("it has not stopped")
 			}
-			_ = f.server.there.Close()
+			_ = f.server.remote.Close()
 		})
 		if t.Failed() {
 			return
@@ -506,7 +508,7 @@ func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 	}
 }
 
-// Settled messages are acked before a suspect runs. Their acks waited for a batch, and the messages came back when
+// Settled messages are acked before a suspect runs. Their acks once waited for a batch, and the messages came back when
 // the suspect killed the process.
 func TestAcksDoNotWaitForASuspect(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -514,10 +516,10 @@ func TestAcksDoNotWaitForASuspect(t *testing.T) {
 		tell    func(s *source)
 		acks    int64
 	}{
-		"settled before it has its turn":    {true, func(s *source) { s.Accept(0) }, 1},
-		"settled while it waits for it":     {true, func(s *source) { s.Commit() }, 1},
-		"a closed gate":                     {false, func(s *source) { s.Accept(0) }, 0},
-		"settled while no suspect is there": {false, func(s *source) { s.Commit() }, 0},
+		"settled before the suspect has its turn":      {true, func(s *source) { s.Accept(0) }, 1},
+		"settled while the suspect waits for its turn": {true, func(s *source) { s.Commit() }, 1},
+		"a closed gate":             {false, func(s *source) { s.Accept(0) }, 0},
+		"settled without a suspect": {false, func(s *source) { s.Commit() }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
@@ -537,7 +539,7 @@ func TestAcksDoNotWaitForASuspect(t *testing.T) {
 	}
 }
 
-// A queue without a majority answers nothing. Closing waited for it until the broker gave up, for minutes.
+// A queue without a majority does not answer. Close once waited for it until the broker gave up, for minutes.
 func TestFlushEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newOrderedQueue(t, Config{}, nil)
@@ -550,6 +552,6 @@ func TestFlushEndsWithItsContext(t *testing.T) {
 		if acks := f.server.acks.Load(); acks != 1 {
 			t.Errorf("%d acks, want 1", acks)
 		}
-		_ = f.server.there.Close() // the call in flight ends with the connection
+		_ = f.server.remote.Close() // the call in flight ends with the connection
 	})
 }

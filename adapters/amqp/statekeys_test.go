@@ -39,7 +39,7 @@ func TestSignedStateIsTrusted(t *testing.T) {
 		"another body":      {keys, func(d *amqp091.Delivery) { d.Body = []byte("c") }, false},
 		"another way":       {keys, func(d *amqp091.Delivery) { d.Headers[HeaderRoutingKey] = "refunds" }, false},
 		"as if rarely":      {keys, func(d *amqp091.Delivery) { delete(d.Headers, headerCopies) }, false},
-		"a signature of ours, without the rest": {keys, func(d *amqp091.Delivery) {
+		"our signature without the other headers": {keys, func(d *amqp091.Delivery) {
 			d.Headers = amqp091.Table{HeaderMAC: d.Headers[HeaderMAC], redeliver.HeaderAttempt: "0"}
 		}, false},
 	} {
@@ -60,7 +60,7 @@ func TestSignedStateIsTrusted(t *testing.T) {
 	}
 	forged := written(record{Delivery: user})
 	if now := deliveryOfCopy(released(&forged, time.Now(), keys), "orders.retry"); verify(keys, &now) {
-		t.Error("what was forged is signed when it is released")
+		t.Error("a forged state is signed when it is released")
 	}
 	dead := deliveryOfCopy((&record{Delivery: user, keys: keys}).deadCopy(&st, 131072), "orders.dlq")
 	if !verify(keys, &dead) {

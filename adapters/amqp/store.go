@@ -77,7 +77,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 		// It runs only when the broker has the ack of the original. A message that kills its process would otherwise
 		// leave both each time.
 		again := *st
-		again.Due = limits.CeilMilli(time.Now().Add(rewriteRest).UTC())
+		again.Due = limits.CeilMilli(time.Now().Add(rewriteWait).UTC())
 		rec.copies++
 		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, waitingRoom)
 	default:

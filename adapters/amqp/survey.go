@@ -24,7 +24,7 @@ type survey struct {
 	server string
 	major  int
 	minor  int
-	// asked reports whether the management API was asked; queues has its answer by name.
+	// asked reports whether the management API answered; queues has its answer by name.
 	asked       bool
 	originKnown bool // it described the subscription's queue
 	queues      map[string]queueInfo
@@ -145,7 +145,7 @@ func (s *survey) readServer(properties amqp091.Table) {
 	}
 }
 
-// isAtLeast reports whether the server has at least this version. An unknown version has not.
+// isAtLeast reports whether the server has at least this version. It returns false for an unknown version.
 func (s *survey) isAtLeast(major, minor int) bool {
 	return s.major > major || s.major == major && s.minor >= minor
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Each row has one problem or note, and lists everything that the survey reports about it.
+// Each row has one problem or note, and the test compares everything that the survey reports.
 func TestSurveyProblemsAndNotes(t *testing.T) {
 	// fine is a main queue without problems or notes.
 	fine := queueAnswer("orders", with(with(with(quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
@@ -23,7 +23,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		change  func(*Config)
 		refused string // the only problem, or ""
 		noted   string // the only note, or ""
-		also    string // another note that is always there
+		also    string // another note that always appears
 	}{
 		"nothing":       {api: fakeAPI{queues: []fields{fine}}},
 		"no queues yet": {api: fakeAPI{}},
@@ -69,7 +69,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
 			noted: `orders has delivery-limit=5 by argument: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to exchange "dead", not to orders.dlq`,
 		},
-		"low limit that leads to us": {
+		"low limit that dead-letters to redeliver's queue": {
 			api: fakeAPI{
 				queues: []fields{queueAnswer("orders", quorum, fields{"policy": "limit", "effective_policy_definition": fields{"delivery-limit": 5}})},
 				policy: []fields{policy("limit", "^orders$", fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"}, nil)},
@@ -91,28 +91,28 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 			},
 			noted: `orders has max-length-bytes=10 by operator policy "op": when it is full, publishers are refused`,
 		},
-		"a policy's overflow comes before the argument, on a quorum queue": {
+		"a policy's overflow takes precedence over the argument on a quorum queue": {
 			api: fakeAPI{
 				queues: []fields{queueAnswer("orders", with(with(quorum, "x-overflow", "reject-publish"), "x-max-length", 10), fields{"policy": "p", "effective_policy_definition": fields{}})},
 				policy: []fields{policy("p", "^orders$", fields{"overflow": "drop-head"}, nil)},
 			},
 			noted: "orders has max-length=10 by argument: when it is full, its oldest messages are dropped",
 		},
-		"and after it on a classic one": {
+		"but not on a classic queue": {
 			api: fakeAPI{
 				queues: []fields{queueAnswer("orders", fields{"x-overflow": "reject-publish"}, fields{"policy": "p", "effective_policy_definition": fields{}})},
 				policy: []fields{policy("p", "^orders$", fields{"overflow": "drop-head", "max-length": 10}, nil)},
 			},
 			noted: `orders has max-length=10 by policy "p": when it is full, publishers are refused`, also: "orders is a classic queue",
 		},
-		"the lesser limit counts": {
+		"the lower limit counts": {
 			api: fakeAPI{
 				queues: []fields{queueAnswer("orders", with(quorum, "x-message-ttl", 60_000), fields{"policy": "p", "effective_policy_definition": fields{}})},
 				policy: []fields{policy("p", "^orders$", fields{"message-ttl": 5000}, nil)},
 			},
 			noted: `orders has message-ttl=5000 by policy "p"`,
 		},
-		"no limit on RabbitMQ 4 that says so": {
+		"an explicit unlimited on RabbitMQ 4": {
 			api: fakeAPI{version: "4.1.0", queues: []fields{queueAnswer("orders", quorum, fields{"delivery_limit": "unlimited"})}},
 		},
 		"the same limit by policy, and overflow on the DLQ": {
@@ -131,19 +131,19 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
 			noted: "orders has a single active consumer",
 		},
-		"several consumers where there must be one": {
+		"several consumers with Blocking": {
 			api:     fakeAPI{queues: []fields{fine}},
 			change:  func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is Blocking",
 		},
-		"and the same for keys": {
+		"several consumers with PerKey": {
 			api: fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", false), nil)}},
 			change: func(c *Config) {
 				c.Policy, c.Key = redeliver.Policy{Order: redeliver.PerKey}, KeyHeader("customer")
 			},
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is PerKey",
 		},
-		"one consumer where there must be one": {
+		"a single active consumer with Blocking": {
 			api:    fakeAPI{queues: []fields{queueAnswer("orders", fields{"x-single-active-consumer": true}, nil)}},
 			change: func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 		},
@@ -169,7 +169,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		"the right arguments, and a harmless one": {
 			api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", with(level, "x-queue-leader-locator", "balanced"), nil)}},
 		},
-		"length by policy, before the queue is there": {
+		"length by policy, before the queue exists": {
 			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("small", `^orders\.dlq$`, fields{"max-length": 10}, nil)}},
 			refused: `queue orders.dlq is max-length=10 by policy "small": must not be limited`,
 		},
@@ -213,7 +213,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 			}},
 			noted: "orders.retry.10s: 39 messages have waited for more than 10s and are stuck: orders.retry does not exist; all that wait on this queue wait behind them. They move within 3 minutes after it can",
 		},
-		"not stuck but waiting": {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 50})}}},
+		"messages that wait but are not stuck": {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 50})}}},
 		"left over": {
 			api:   fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.30s", with(level, "x-message-ttl", 30_000), fields{"messages": 7, "messages_ready": 7})}},
 			noted: "orders.retry.30s is left of an older policy or number of shards; 7 messages wait on it and come back by themselves; delete it when it is empty",
@@ -251,7 +251,7 @@ func only(t *testing.T, what string, have []string, want string) {
 	}
 }
 
-// A user with few rights gets what it may see; the rest is reported as not checked.
+// A user with few rights gets the permitted checks; the others are reported as not checked.
 func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	s, err := fakeAPI{deny: []string{"feature-flags", "policies", "operator-policies"}, queues: []fields{
 		queueAnswer("orders", quorum, fields{"policy": "p", "effective_policy_definition": fields{"message-ttl": 1000}}),
@@ -301,7 +301,7 @@ func TestTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
 	}
 }
 
-// Prefetched messages must begin before the broker takes them away.
+// Prefetched messages must begin before the broker takes them back.
 func TestTooLowRateIsRefused(t *testing.T) {
 	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
 	cfg := Config{Policy: slow, MaxInFlight: 100, MaxRetriesInFlight: 50}.withDefaults()

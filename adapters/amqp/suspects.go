@@ -21,7 +21,7 @@ import (
 // suspectPause is the time between two looks at the queue of suspects.
 const suspectPause = time.Second
 
-// runSuspects passes suspects to the lane one at a time, each in a turn of its own, until ctx or the channel ends.
+// runSuspects passes suspects to the lane one at a time, each in its own turn, until ctx or the channel ends.
 func (s *source) runSuspects(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,7 +78,7 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	d := room.delivery(&got)
 	d.over = &turnEnd{ended: make(chan struct{})}
 	select {
-	case s.in <- d: // even when ctx has ended, see acquit
+	case s.in <- d: // even when ctx has ended, see requeueSuspects
 	case <-s.over:
 		s.r.client.outlived.add(d.id())
 		return false, nil
@@ -142,7 +142,7 @@ func (s *source) requeueSuspects(ctx context.Context) {
 	}
 }
 
-// suspectCopy returns the message that acquit writes.
+// suspectCopy returns the message that requeueSuspects writes.
 func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	rec := w.d.record
 	p, err := rec.waitingCopy(st, time.Time{}, w.sender.link.frameMax(), countRoom)

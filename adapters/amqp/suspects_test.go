@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An entry counts until its message is settled. The latest ones are kept, however many suspects there are.
+// An entry counts until its message is settled. The latest entries are kept, for any number of suspects.
 func TestOutlivedCountsUntilSettled(t *testing.T) {
 	var o outlived
 	o.add("a")
@@ -14,7 +14,7 @@ func TestOutlivedCountsUntilSettled(t *testing.T) {
 		o.add(fmt.Sprint(i))
 	}
 	if n := o.of("a"); n != 2 {
-		t.Errorf("a was outlived %d times, want 2", n)
+		t.Errorf("the count of a is %d, want 2", n)
 	}
 	if n := len(o.counts); n != maxOutlived {
 		t.Errorf("%d are remembered", n)
@@ -22,6 +22,6 @@ func TestOutlivedCountsUntilSettled(t *testing.T) {
 	o.settled("a")
 	o.add("recent")
 	if o.of("a") != 0 || o.of("recent") != 1 {
-		t.Errorf("settled, a was outlived %d times, and the next one %d times", o.of("a"), o.of("recent"))
+		t.Errorf("after a was settled, its count is %d, and that of the next suspect %d", o.of("a"), o.of("recent"))
 	}
 }

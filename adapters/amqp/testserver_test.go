@@ -13,8 +13,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// testServer is a server with one channel of the client. It records content headers and consumers, and sends what a
-// test asks for.
+// testServer is a server with one channel of the client. It records content headers and consumers, and sends the
+// deliveries of a test.
 type testServer struct {
 	ch       *amqp091.Channel
 	conn     *amqp091.Connection
@@ -24,9 +24,9 @@ type testServer struct {
 	cancels  atomic.Int64
 	prefetch atomic.Int64 // of the last Qos
 	denied   string       // a queue that the user may not read
-	mute     atomic.Bool  // whether Consume and Cancel get no answer
+	mute     atomic.Bool  // Consume and Cancel get no answer
 	read     chan string  // queues that got a consumer
-	there    net.Conn
+	remote   net.Conn
 }
 
 const (
@@ -41,14 +41,14 @@ func newTestServer(t testing.TB) *testServer {
 
 func newTestServerWithConn(t testing.TB, around func(net.Conn) net.Conn) *testServer {
 	t.Helper()
-	here, there := net.Pipe()
-	w := &testServer{headers: make(chan []byte, 1), read: make(chan string, 100), there: there}
-	go w.serve(there)
-	conn, err := amqp091.Open(around(here), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
+	local, remote := net.Pipe()
+	w := &testServer{headers: make(chan []byte, 1), read: make(chan string, 100), remote: remote}
+	go w.serve(remote)
+	conn, err := amqp091.Open(around(local), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = there.Close() })
+	t.Cleanup(func() { _ = remote.Close() })
 	w.conn = conn
 	if w.ch, err = conn.Channel(); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func PubSub(group string) Topology {
 		Queue:    func(topic string) string { return topic + "_" + group },
 		Exchange: func(topic string) string { return topic },
 		Kind:     amqp091.ExchangeFanout,
-		// A fanout exchange does not look at it.
+		// A fanout exchange ignores it.
 		RoutingKey: func(string) string { return "" },
 	}
 }

@@ -35,6 +35,6 @@ func TestTopologiesMatchWatermill(t *testing.T) {
 		})
 	}
 	if !ExistingQueue().Existing || Queue().Existing {
-		t.Error("the wrong one creates its queue")
+		t.Error("a fixed topology creates its queue")
 	}
 }

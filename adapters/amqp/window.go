@@ -169,8 +169,9 @@ func (s *source) Accept(n int) {
 // pauseAfter bounds how long a source keeps messages that may not begin.
 const pauseAfter = 10 * time.Second
 
-// returnAfter returns how long a source keeps them. In a pause of the group all its processes have cancelled their
-// consumers when one returns its messages: otherwise each of them would get and return them, which is counted.
+// returnAfter returns how long a source keeps messages that may not begin. In a pause of the group all its processes
+// have cancelled their consumers when one returns its messages: otherwise each of them would get and return them, which
+// is counted.
 func (s *source) returnAfter() time.Duration {
 	keep := pauseAfter
 	if s.r.sub.Paused() {
@@ -191,8 +192,8 @@ func (s *source) scheduleCheck() {
 	})
 }
 
-// checkHeld pauses the source while nothing may begin, and resumes it afterwards. It returns messages that have not
-// run for half of ConsumerTimeout; slow handlers may block slots that long.
+// checkHeld pauses the source while nothing may begin, and resumes it afterwards. It returns messages that have waited
+// for half of ConsumerTimeout; slow handlers may occupy slots that long.
 func (s *source) checkHeld() {
 	if s.stopped {
 		return

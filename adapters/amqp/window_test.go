@@ -10,17 +10,17 @@ import (
 func TestFitWindow(t *testing.T) {
 	const limit = 1000
 	for name, row := range map[string]struct{ window, most, n, bytes, want int }{
-		"nothing yet":              {16, 200, 0, 0, 16},
-		"half of it":               {16, 200, 8, 80, 16},
-		"all of it, small":         {16, 200, 16, 160, 32},
-		"all of it, empty":         {16, 200, 16, 0, 32},
-		"no further than the most": {150, 200, 150, 150, 200},
-		"the most":                 {200, 200, 200, 200, 200},
-		"twice would be too much":  {16, 200, 16, 800, 16},
-		"too large":                {16, 200, 16, 1600, 7},
-		"smaller already":          {7, 200, 16, 1600, 7},
-		"each too large":           {16, 200, 2, 4000, 1},
-		"one too large":            {1, 200, 1, 4000, 1},
+		"nothing yet":                     {16, 200, 0, 0, 16},
+		"half of it":                      {16, 200, 8, 80, 16},
+		"a full window of small messages": {16, 200, 16, 160, 32},
+		"a full window of empty messages": {16, 200, 16, 0, 32},
+		"at most the maximum":             {150, 200, 150, 150, 200},
+		"the most":                        {200, 200, 200, 200, 200},
+		"doubling would exceed the limit": {16, 200, 16, 800, 16},
+		"too large":                       {16, 200, 16, 1600, 7},
+		"smaller already":                 {7, 200, 16, 1600, 7},
+		"each too large":                  {16, 200, 2, 4000, 1},
+		"one too large":                   {1, 200, 1, 4000, 1},
 	} {
 		if got := fitWindow(row.window, row.most, row.n, row.bytes, limit); got != row.want {
 			t.Errorf("%s: %d, want %d", name, got, row.want)

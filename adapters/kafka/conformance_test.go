@@ -3,7 +3,7 @@ package kafka_test
 import (
 	"testing"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 

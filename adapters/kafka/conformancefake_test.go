@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 

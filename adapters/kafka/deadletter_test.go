@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 

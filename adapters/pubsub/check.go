@@ -94,7 +94,7 @@ func (c *checkRun) run(ctx context.Context) error {
 		return c.ps.Err()
 	}
 	c.compareMessages(receivedMsg.Message, first, second)
-	// The nacked message must come again. Both are acked then, whichever comes first.
+	// The nacked message must come again. Both are acked then, in any order.
 	nacked := receivedMsg.Metadata["which"]
 	receivedMsg.Nack()
 	again := make(map[string]int)

@@ -41,9 +41,9 @@ func TestCheckRefusesUnreliablePubSub(t *testing.T) {
 		config func(*testing.T) Config
 		want   string
 	}{
-		"what comes late misses it": {func(t *testing.T) Config { t.Helper(); return wire(t, gochannel.Config{}) }, "before it subscribed"},
-		"everybody gets everything": {func(t *testing.T) Config { t.Helper(); return wire(t, gochannel.Config{Persistent: true}) }, "both of two Subscribes"},
-		"one UUID is one message": {func(t *testing.T) Config {
+		"a late subscription misses messages": {func(t *testing.T) Config { t.Helper(); return wire(t, gochannel.Config{}) }, "before it subscribed"},
+		"everybody gets everything":           {func(t *testing.T) Config { t.Helper(); return wire(t, gochannel.Config{Persistent: true}) }, "both of two Subscribes"},
+		"messages with one UUID are dropped": {func(t *testing.T) Config {
 			t.Helper()
 			m := newMemoryBroker().member(t, "billing")
 			return checkConfig(&deduplicatingPublisher{Publisher: m, seen: make(map[string]bool)}, m)
@@ -53,12 +53,12 @@ func TestCheckRefusesUnreliablePubSub(t *testing.T) {
 			m := newMemoryBroker().member(t, "billing")
 			return checkConfig(changingPublisher{m, func(msg *message.Message) { msg.Metadata[StateKey] = msg.Metadata[StateKey][:255] }}, m)
 		}, "metadata"},
-		"the payload is a text": {func(t *testing.T) Config {
+		"the payload must be text": {func(t *testing.T) Config {
 			t.Helper()
 			m := newMemoryBroker().member(t, "billing")
 			return checkConfig(changingPublisher{m, func(msg *message.Message) { msg.Payload = []byte(strings.ToValidUTF8(string(msg.Payload), "?")) }}, m)
 		}, "payload"},
-		"the UUID is another": {func(t *testing.T) Config {
+		"the UUID changes": {func(t *testing.T) Config {
 			t.Helper()
 			m := newMemoryBroker().member(t, "billing")
 			return checkConfig(changingPublisher{m, func(msg *message.Message) { msg.UUID += "-1" }}, m)
@@ -83,11 +83,11 @@ func TestCheckRefusesUnreliablePubSub(t *testing.T) {
 // Foreign messages count neither as received nor as duplicates.
 func TestCheckIgnoresForeignMessages(t *testing.T) {
 	for name, c := range map[string]struct {
-		lost int // of the ten for two Subscribes
+		lost int // of the ten messages for two Subscribes
 		want string
 	}{
-		"strangers for both of two Subscribes": {0, ""},
-		"a stranger in the place of a message": {1, "9 of 10 messages"},
+		"foreign messages for both of two Subscribes": {0, ""},
+		"a foreign message instead of a message":      {1, "9 of 10 messages"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

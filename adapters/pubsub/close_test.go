@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// hangingSubscriber is a subscriber whose broker does not answer. Subscribe returns when the test allows it, whatever
-// happens to its context.
+// hangingSubscriber is a subscriber whose broker does not answer. Subscribe returns when the test allows it, even if
+// its context has ended.
 type hangingSubscriber struct {
 	message.Subscriber
 	hang    atomic.Int64 // calls before it hangs
@@ -76,7 +76,7 @@ func TestCloseDoesNotWaitForHangingSubscribe(t *testing.T) {
 		close(hanging.release)
 		synctest.Wait()
 		if n := hanging.nacked.Load(); n != 1 {
-			t.Errorf("%d messages of a Subscribe that came too late were given back", n)
+			t.Errorf("%d messages of a late Subscribe were nacked", n)
 		}
 
 		ending := &closingSubscriber{Subscriber: m}
@@ -101,7 +101,7 @@ func TestCloseDoesNotWaitForHangingSubscribe(t *testing.T) {
 		close(again.release)
 		synctest.Wait()
 		if n := again.nacked.Load(); n != 1 {
-			t.Errorf("%d messages of one that was made again too late were given back", n)
+			t.Errorf("%d messages of a late repeated Subscribe were nacked", n)
 		}
 	})
 }
@@ -136,7 +136,7 @@ type panickingSubscriber struct {
 	message.Subscriber
 	end        func()
 	topic      bool         // in SubscribeInitialize instead of Subscribe
-	succeeding atomic.Int64 // calls of Subscribe before that
+	succeeding atomic.Int64 // calls of Subscribe before the panic
 }
 
 func (s *panickingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
@@ -153,8 +153,8 @@ func (s *panickingSubscriber) SubscribeInitialize(string) error {
 	return nil
 }
 
-// A panic of the user's subscriber killed the process, because no caller could recover it. runtime.Goexit left
-// callers waiting. Both are errors now.
+// A panic of the user's subscriber once killed the process, because no caller could recover it, and runtime.Goexit left
+// callers waiting. Both are errors.
 func TestPanickingSubscriberIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func()
@@ -189,7 +189,7 @@ func TestPanickingSubscriberIsAnError(t *testing.T) {
 	}
 }
 
-// A subscriber that panics when it is subscribed again is tried again.
+// If the subscriber panics in a repeated Subscribe, Subscribe is called again.
 func TestPanickingSubscriberIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemoryBroker().member(t, "billing")

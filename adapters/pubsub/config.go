@@ -41,8 +41,7 @@ type Config struct {
 	// Group is the group of Subscriber. Retries come back to it only. Required.
 	Group string
 	// Confirms declares that Publisher returns nil only when the broker has stored the message.
-	// redeliver then acks a source. Nobody can check that from outside, so Open refuses to start
-	// without Confirms.
+	// redeliver then acks a source. redeliver cannot check that, so Open refuses to start without Confirms.
 	Confirms bool
 	// MaxUnacked is how long the subscriber leaves an unacked message with its process before it
 	// gives it to another: the idle time of a Redis consumer, the visibility timeout of SQS, the

@@ -19,25 +19,25 @@ func TestOpenRefusesInvalidConfig(t *testing.T) {
 		change func(*Config)
 		fields []string
 	}{
-		"nothing":             {func(c *Config) { *c = Config{} }, []string{"Publisher", "Subscriber", "Group", "Confirms", "MaxUnacked"}},
-		"no confirms":         {func(c *Config) { c.Confirms = false }, []string{"Confirms"}},
-		"negative limit":      {func(c *Config) { c.MaxUnacked = -2 }, []string{"MaxUnacked"}},
-		"long attempts":       {func(c *Config) { c.MaxUnacked = 5 * time.Minute }, []string{"Policy.Timeout"}},
-		"immediate tries":     {func(c *Config) { c.Policy.Immediate = 1 }, []string{"Policy.Timeout"}},
-		"endless attempts":    {func(c *Config) { c.Policy.Timeout = redeliver.NoTimeout }, []string{"Policy.Timeout"}},
-		"endless, no limit":   {func(c *Config) { c.Policy.Timeout, c.MaxUnacked = redeliver.NoTimeout, NoLimit }, nil},
-		"many levels":         {func(c *Config) { c.Policy.MaxLevels = 9 }, []string{"Policy.MaxLevels"}},
-		"a topic's policy":    {func(c *Config) { c.Topics = map[string]redeliver.Policy{"x": {MaxRetries: -9}} }, []string{`Topics["x"].MaxRetries`}},
-		"negative times":      {func(c *Config) { c.NackDelay, c.DrainTimeout, c.SendTimeout = -1, -1, -1 }, []string{"NackDelay", "DrainTimeout", "SendTimeout"}},
-		"too many in flight":  {func(c *Config) { c.MaxInFlight = 1001 }, []string{"MaxInFlight"}},
-		"none in flight":      {func(c *Config) { c.MaxInFlight = -1 }, []string{"MaxInFlight"}},
-		"shrinks to less":     {func(c *Config) { c.MinInFlight = -1 }, []string{"MinInFlight"}},
-		"shrinks to more":     {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 5 }, []string{"MinInFlight"}},
-		"long turns":          {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 4 }, []string{"MinInFlight"}}, // two attempts of 5.5 minutes
-		"turns that are over": {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.Policy.Timeout = 4, 4, 4*time.Minute+30*time.Second }, nil},
-		"turns, no limit":     {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.MaxUnacked = 4, 1, NoLimit }, nil},
-		"all that it may be":  {func(*Config) {}, nil},
-		"the longest attempt": {func(c *Config) { c.MaxUnacked = 5*time.Minute + 30*time.Second }, nil},
+		"nothing":                  {func(c *Config) { *c = Config{} }, []string{"Publisher", "Subscriber", "Group", "Confirms", "MaxUnacked"}},
+		"no confirms":              {func(c *Config) { c.Confirms = false }, []string{"Confirms"}},
+		"negative limit":           {func(c *Config) { c.MaxUnacked = -2 }, []string{"MaxUnacked"}},
+		"long attempts":            {func(c *Config) { c.MaxUnacked = 5 * time.Minute }, []string{"Policy.Timeout"}},
+		"immediate tries":          {func(c *Config) { c.Policy.Immediate = 1 }, []string{"Policy.Timeout"}},
+		"endless attempts":         {func(c *Config) { c.Policy.Timeout = redeliver.NoTimeout }, []string{"Policy.Timeout"}},
+		"endless, no limit":        {func(c *Config) { c.Policy.Timeout, c.MaxUnacked = redeliver.NoTimeout, NoLimit }, nil},
+		"many levels":              {func(c *Config) { c.Policy.MaxLevels = 9 }, []string{"Policy.MaxLevels"}},
+		"a topic's policy":         {func(c *Config) { c.Topics = map[string]redeliver.Policy{"x": {MaxRetries: -9}} }, []string{`Topics["x"].MaxRetries`}},
+		"negative times":           {func(c *Config) { c.NackDelay, c.DrainTimeout, c.SendTimeout = -1, -1, -1 }, []string{"NackDelay", "DrainTimeout", "SendTimeout"}},
+		"too many in flight":       {func(c *Config) { c.MaxInFlight = 1001 }, []string{"MaxInFlight"}},
+		"none in flight":           {func(c *Config) { c.MaxInFlight = -1 }, []string{"MaxInFlight"}},
+		"shrinks to less":          {func(c *Config) { c.MinInFlight = -1 }, []string{"MinInFlight"}},
+		"shrinks to more":          {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 5 }, []string{"MinInFlight"}},
+		"long turns":               {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 4 }, []string{"MinInFlight"}}, // two attempts of 5.5 minutes
+		"turns that take too long": {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.Policy.Timeout = 4, 4, 4*time.Minute+30*time.Second }, nil},
+		"turns, no limit":          {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.MaxUnacked = 4, 1, NoLimit }, nil},
+		"the maximum":              {func(*Config) {}, nil},
+		"the longest attempt":      {func(c *Config) { c.MaxUnacked = 5*time.Minute + 30*time.Second }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := whole

@@ -13,7 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 func TestConformanceInBubbles(t *testing.T) {

@@ -13,11 +13,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that the DLQ refused was written there again without end and blocked its Subscribe. Now it goes there
-// without its payload and metadata. If Config.Refused does not know the error, that happens once the DLQ has accepted
-// other messages.
+// A message that the DLQ refuses goes there without its payload and metadata. It was once written there again forever
+// and blocked its Subscribe. If Config.Refused does not know the error, that happens once the DLQ has accepted other
+// messages.
 func TestMessageThatTheDLQRefusesBecomesAStub(t *testing.T) {
-	errSize := errors.New("larger than the broker takes")
+	errSize := errors.New("larger than the broker accepts")
 	for name, refused := range map[string]func(error) bool{
 		"the error is known":   func(err error) bool { return errors.Is(err, errSize) },
 		"the error is unknown": nil,
@@ -58,7 +58,7 @@ func TestMessageThatTheDLQRefusesBecomesAStub(t *testing.T) {
 					st, _ := redeliver.ParseHeaders("billing", rec.headers)
 					want := fmt.Sprintf("101 sha256:%x", sha256.Sum256(large.Payload))
 					if st.ID != "large" || st.Reason != redeliver.ReasonUnschedulable || st.Truncated != want {
-						t.Errorf("the stub says %+v", st)
+						t.Errorf("the stub has the state %+v", st)
 					}
 					return
 				}

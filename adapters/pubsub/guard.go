@@ -26,7 +26,7 @@ func callGuarded[T any](what string, do func() (T, error), end func(T, error)) {
 }
 
 // within calls do and waits until it returns or ctx ends, because the user's Pub/Sub may take any time and ignore its
-// context. A late result goes to late. what names the call in errors.
+// context. A late result is passed to late. what names the call in errors.
 func within[T any](ctx context.Context, what string, do func() (T, error), late func(T)) (none T, err error) {
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A Publish that hangs is awaited and not repeated, so the message exists once when the broker is back. One that
-// fails in the end is repeated.
+// A Publish that hangs is awaited and not repeated, so that the message exists once when the broker is back. A Publish
+// that finally fails is repeated.
 func TestHangingPublishIsAwaited(t *testing.T) {
 	for name, fails := range map[string]bool{"it succeeds": false, "it fails": true} {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestHangingPublishIsAwaited(t *testing.T) {
 					mu.Unlock()
 					<-back
 					if first && fails {
-						return errors.New("the connection is gone")
+						return errors.New("the connection is closed")
 					}
 					return m.Publish(topic, msg)
 				}}, m)
@@ -52,8 +52,8 @@ func TestHangingPublishIsAwaited(t *testing.T) {
 				if n := len(topics); n != 1 {
 					t.Errorf("%d calls of Publish hang, want 1", n)
 				}
-				if told := eventsOf[redeliver.PublishFailed](sink); len(told) != 1 || told[0].State.ID != "a" || told[0].Where != topics[0] {
-					t.Errorf("the sink got %+v about the Publish that hangs", told)
+				if failures := eventsOf[redeliver.PublishFailed](sink); len(failures) != 1 || failures[0].State.ID != "a" || failures[0].Where != topics[0] {
+					t.Errorf("the sink got %+v about the Publish that hangs", failures)
 				}
 				mu.Unlock()
 				close(back)
@@ -68,7 +68,7 @@ func TestHangingPublishIsAwaited(t *testing.T) {
 					t.Fatalf("%d RetryScheduled events, want 1", len(scheduled))
 				}
 				if fails && topics[1] == topics[0] {
-					t.Errorf("published to %q: the second Publish must go to where the message waits by then", topics)
+					t.Errorf("published to %q, want the second Publish on the topic where the message belongs by then", topics)
 				}
 				if where := scheduled[0].Where; !fails && where != topics[0] || fails && where != topics[1] {
 					t.Errorf("the event says %s, published to %q", where, topics)

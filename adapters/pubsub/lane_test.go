@@ -120,7 +120,7 @@ func TestClosedChannelIsSubscribedAgain(t *testing.T) {
 	})
 }
 
-// A message that an older policy put at the head of a delay topic, for much longer than this level, blocks nothing.
+// A message that an older policy put on a delay topic, for much longer than this level, blocks no message behind it.
 func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBroker()
@@ -151,10 +151,10 @@ func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if took["new"] != time.Second {
-			t.Errorf("the new one's retry ran after %s, want 1s", took["new"])
+			t.Errorf("the retry of the new message ran after %s, want 1s", took["new"])
 		}
 		if took["old"] < time.Hour || took["old"] > time.Hour+2*time.Second {
-			t.Errorf("the old one's retry ran after %s, want an hour", took["old"])
+			t.Errorf("the retry of the old message ran after %s, want an hour", took["old"])
 		}
 	})
 }
@@ -205,11 +205,11 @@ func TestPanickingPublisherIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A message that a delay topic refuses for good goes to the DLQ and blocks nothing.
+// A message that a delay topic always refuses goes to the DLQ and blocks nothing.
 func TestRefusedMessageIsUnschedulable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, sink := newMemoryBroker().member(t, "billing"), &recordingSink{}
-		errSize := errors.New("larger than the broker takes")
+		errSize := errors.New("larger than the broker accepts")
 		cfg := checkConfig(publisherFunc{m, func(topic string, msg *message.Message) error {
 			if strings.Contains(topic, ".retry") {
 				return errSize

@@ -11,8 +11,8 @@ import (
 )
 
 // delayTopics is the number of delay topics of a subscription under any policy. A Watermill Pub/Sub cannot list
-// topics. If names contained their level, nobody would find the topics of an older policy, and their messages would
-// be stranded. So names have numbers, all topics are always read, and each record says when it may leave.
+// topics. If names contained their level, a new policy would not find the topics of an older one, and their messages
+// would be stranded. So names have numbers, all topics are always read, and each record says when it may leave.
 const delayTopics = 8
 
 // levelSlack is how much longer than a wait its level may be. A message leaves when it is due, so this adds no
@@ -87,8 +87,8 @@ func newLadder(p redeliver.Policy, maxUnacked time.Duration) delayqueue.Ladder {
 }
 
 // nextTopic returns the next topic of a message that is due at due, and when the message leaves it. That is the retry
-// topic if it is due now, else the delay topic of the largest level that fits. A rest below all levels waits on the
-// first delay topic.
+// topic if it is due now, and otherwise the delay topic of the largest level that fits. A rest below all levels waits
+// on the first delay topic.
 func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	left := due.Sub(now)
 	if left <= 0 {

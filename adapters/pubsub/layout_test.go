@@ -32,8 +32,8 @@ func TestLadderStaysBelowMaxUnacked(t *testing.T) {
 	}
 }
 
-// A message never leaves before it is due, gets closer with every hop, and stays on no delay topic for longer than
-// MaxUnacked.
+// A message never leaves before it is due, its remaining time shrinks with every hop, and it stays on no delay topic
+// for longer than MaxUnacked.
 func TestNextTopic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unacked := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(100*time.Hour)).Draw(t, "unacked"))
@@ -55,7 +55,7 @@ func TestNextTopic(t *testing.T) {
 			where, until := l.nextTopic(due, now)
 			if where == l.back {
 				if now.Before(due) {
-					t.Fatalf("let go %s early", due.Sub(now))
+					t.Fatalf("leaves %s early", due.Sub(now))
 				}
 				return
 			}

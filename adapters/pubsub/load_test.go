@@ -41,7 +41,7 @@ func TestLoadCountsInFlightAndHeld(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if got := sink.load(); got != want {
-				t.Errorf("%s: %+v is in hand, want %+v", what, got, want)
+				t.Errorf("%s: the load is %+v, want %+v", what, got, want)
 			}
 		}
 		want("before there is a message", redeliver.Load{})

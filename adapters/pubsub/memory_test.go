@@ -160,7 +160,7 @@ func (p *member) deliverOne(ctx context.Context, at [2]string, out chan<- *messa
 		}
 		select {
 		case <-msg.Acked():
-			settled = p.dead.Err() == nil && ctx.Err() == nil // a dead process acks nothing
+			settled = p.dead.Err() == nil && ctx.Err() == nil // a killed process acks nothing
 			return true
 		case <-msg.Nacked():
 		case <-ctx.Done():

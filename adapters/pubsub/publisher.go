@@ -18,7 +18,7 @@ import (
 type Publisher struct{ client *Client }
 
 // Publish writes the messages, one after another. It returns the errors of those that are refused,
-// and writes the others all the same.
+// and writes the others nevertheless.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on the group's delay
 // topics. When it is due, it is published to its topic, for all groups. For that, a Subscribe of

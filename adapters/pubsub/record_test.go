@@ -20,7 +20,7 @@ func TestRecordDoesNotChange(t *testing.T) {
 	raw := message.NewMessage("a", []byte("payload"))
 	raw.Metadata["tenant"] = "acme"
 	rec := newRecord(raw, true)
-	other := raw.Copy() // as an in-process Pub/Sub does for the next subscriber
+	other := raw.Copy() // like an in-process Pub/Sub for the next subscriber
 	other.Payload[0] = 'X'
 	msg, err := codec{}.Message(&driver.Message[*record]{Record: rec})
 	if err != nil {
@@ -31,14 +31,14 @@ func TestRecordDoesNotChange(t *testing.T) {
 	}
 	msg.Payload[0], msg.Metadata["tenant"] = 'P', "another"
 	if string(raw.Payload) != "Xayload" || raw.Metadata["tenant"] != "acme" {
-		t.Errorf("a handler has changed what the subscriber delivered: %q, %v", raw.Payload, raw.Metadata)
+		t.Errorf("a handler has changed the message of the subscriber: %q, %v", raw.Payload, raw.Metadata)
 	}
 	ours, err := rec.withState(&carried{publish: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(ours.Payload) != "payload" || ours.Metadata["tenant"] != "acme" {
-		t.Errorf("the rest is %q, %v", ours.Payload, ours.Metadata)
+		t.Errorf("the other parts are %q, %v", ours.Payload, ours.Metadata)
 	}
 	ours.Payload[0] = 'Y' // a publisher changes the message that it fails to write
 	if again := rec.unmarshal(); string(again.Payload) != "payload" {
@@ -46,7 +46,7 @@ func TestRecordDoesNotChange(t *testing.T) {
 	}
 	entry := ours.Metadata[StateKey]
 	if rec := newRecord(ours, true); len(rec.headers) == 0 && !rec.publish || rec.metadata[StateKey] != "" || ours.Metadata[StateKey] != entry {
-		t.Errorf("our entry stays with the record, or is taken from the message: %v, %v", rec.metadata, ours.Metadata)
+		t.Errorf("redeliver's entry is still in the record, or was removed from the message: %v, %v", rec.metadata, ours.Metadata)
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *sharingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan
 	return out, nil
 }
 
-// Another subscriber that changed a payload in place changed the copies for the level and the DLQ.
+// Another subscriber that changed a payload in place once changed the copies for the level and the DLQ.
 func TestOtherSubscribersCannotChangeADeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBroker()

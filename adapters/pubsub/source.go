@@ -61,7 +61,7 @@ const (
 
 var errTakenBack = errors.New("the subscriber has taken the message back")
 
-// subscribe makes a source. It has a context of its own, because the end of Subscribe's context would cut off
+// subscribe returns a source. The source has its own context, because the end of Subscribe's context would cut off
 // messages in flight.
 func (r *reader) subscribe(ctx context.Context, in input) (*source, error) {
 	messages, cancel, err := subscribe(ctx, r.values, r.client.cfg.Subscriber, in.topic)
@@ -133,8 +133,8 @@ func (s *source) Stop() <-chan struct{} {
 	return s.readingDone
 }
 
-// Parse implements [driver.Source]. On redeliver's topics it trusts the message's state where that is plausible. It
-// reports the rest, and the next write corrects it.
+// Parse implements [driver.Source]. On redeliver's topics it trusts the plausible parts of the message's state. It
+// reports the others, and the next write corrects them.
 func (s *source) Parse(m *driver.Message[*record]) error {
 	rec, lay, now := m.Record, s.r.layout, time.Now()
 	s.requested, s.lastAcked = false, nil
@@ -199,7 +199,7 @@ func (s *source) Return(m *driver.Message[*record], _ time.Duration, _ bool) {
 // Commit implements [driver.Source].
 func (s *source) Commit() {}
 
-// Flush implements [driver.Source]. It nacks what the subscriber still delivers.
+// Flush implements [driver.Source]. It nacks the messages that the subscriber still delivers.
 func (s *source) Flush(ctx context.Context) {
 	awaitAck(ctx, s.lastAcked)
 	s.cancel()

@@ -102,7 +102,7 @@ func (r *reader) inputs() (all []input) {
 	return all
 }
 
-// subscribeAll makes a source for each input, or none.
+// subscribeAll returns a source for each input, or none.
 func (r *reader) subscribeAll(ctx context.Context) (all []*source, err error) {
 	for _, in := range r.inputs() {
 		s, err := r.subscribe(ctx, in)
@@ -134,8 +134,8 @@ func (r *reader) run(ctx context.Context, sources []*source) {
 	all.Wait()
 }
 
-// readInput runs a source. It makes another one when the user's subscriber has closed the channel: some do that at a
-// message that they cannot read.
+// readInput runs a source. It starts another one when the user's subscriber has closed the channel: some subscribers do
+// that at a message that they cannot read.
 func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *source) {
 	pause := backoff.NewExponentialBackOff(backoff.WithMaxInterval(maxPause), backoff.WithMaxElapsedTime(0))
 	for {

@@ -37,7 +37,7 @@ func (s *measuringSubscriber) settle(msg *message.Message) {
 	delete(s.unsettledSince, msg)
 }
 
-// maxUnsettled returns the longest time, of unsettled messages too, and the number of messages.
+// maxUnsettled returns the longest time, including unsettled messages, and the number of messages.
 func (s *measuringSubscriber) maxUnsettled() (longest time.Duration, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *measuringSubscriber) Subscribe(ctx context.Context, topic string) (<-ch
 	return out, nil
 }
 
-// While messages fail, each waits for its turn, for no longer than the turns of all others. Open checks MaxUnacked
+// While messages fail, each waits for its turn, at most for the turns of all others. Open checks MaxUnacked
 // against that.
 func TestThrottledMessagesAreUnackedForTheirTurnsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

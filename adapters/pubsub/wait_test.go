@@ -29,24 +29,24 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 		return func(fields map[string]string) { fields[redeliver.HeaderPrefix+name] = value }
 	}
 	for name, c := range map[string]struct {
-		nth     int // levels of 1 s and 10 min; the policy has no third
-		until   time.Duration
-		damage  func(fields map[string]string)
-		runs    time.Duration // after the start; 0 means not within a day
-		attempt int
-		told    string // the reported header, or empty
+		nth      int // levels of 1 s and 10 min; the policy has no third level
+		until    time.Duration
+		damage   func(fields map[string]string)
+		runs     time.Duration // after the start; 0 means not within a day
+		attempt  int
+		reported string // the reported header, or empty
 	}{
-		"whole":                        {2, 10 * time.Minute, without(), 10 * time.Minute, 3, ""},
-		"its attempts are garbage":     {2, 10 * time.Minute, with("attempt", "two"), 10 * time.Minute, 2, redeliver.HeaderAttempt},
-		"its first failure is garbage": {2, 10 * time.Minute, with("first-failed", "then"), 10 * time.Minute, 3, redeliver.HeaderFirstFailed},
-		"it does not say when to go":   {2, 0, without(), 10 * time.Minute, 3, ""},
-		"when to go is over":           {2, -time.Hour, without(), 10 * time.Minute, 3, ""},
-		"it is due at no time":         {2, 10 * time.Minute, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
-		"it is due in another age":     {2, 10 * time.Minute, with("due", far), 0, 3, redeliver.HeaderDue},
-		"of a level that is not ours":  {5, 5 * time.Minute, with("due", "soon"), 5 * time.Minute, 3, redeliver.HeaderDue},
-		"on none, with a wrong due":    {5, 1000 * time.Hour, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
-		"of another group":             {2, 10 * time.Minute, with("group", "mail"), 10 * time.Minute, 1, redeliver.HeaderGroup},
-		"there is no state":            {2, 10 * time.Minute, func(fields map[string]string) { clear(fields) }, 10 * time.Minute, 1, redeliver.HeaderAttempt},
+		"whole":                                     {2, 10 * time.Minute, without(), 10 * time.Minute, 3, ""},
+		"the attempts are invalid":                  {2, 10 * time.Minute, with("attempt", "two"), 10 * time.Minute, 2, redeliver.HeaderAttempt},
+		"the first failure is invalid":              {2, 10 * time.Minute, with("first-failed", "then"), 10 * time.Minute, 3, redeliver.HeaderFirstFailed},
+		"the time to leave is missing":              {2, 0, without(), 10 * time.Minute, 3, ""},
+		"the time to leave has passed":              {2, -time.Hour, without(), 10 * time.Minute, 3, ""},
+		"the due time is invalid":                   {2, 10 * time.Minute, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
+		"the due time is centuries away":            {2, 10 * time.Minute, with("due", far), 0, 3, redeliver.HeaderDue},
+		"on a level that the policy does not have":  {5, 5 * time.Minute, with("due", "soon"), 5 * time.Minute, 3, redeliver.HeaderDue},
+		"on such a level, with an invalid due time": {5, 1000 * time.Hour, with("due", "soon"), 10 * time.Minute, 3, redeliver.HeaderDue},
+		"of another group":                          {2, 10 * time.Minute, with("group", "mail"), 10 * time.Minute, 1, redeliver.HeaderGroup},
+		"the state is missing":                      {2, 10 * time.Minute, func(fields map[string]string) { clear(fields) }, 10 * time.Minute, 1, redeliver.HeaderAttempt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -101,18 +101,19 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 					t.Errorf("it ran after %v, want %s", ran, c.runs)
 				}
 				found := eventsOf[redeliver.HeadersIgnored](sink)
-				if c.told == "" && len(found) == 0 {
+				if c.reported == "" && len(found) == 0 {
 					return
 				}
-				if len(found) != 1 || found[0].ID != "a" || !slices.ContainsFunc(found[0].Findings, func(f redeliver.Finding) bool { return f.Header == c.told }) {
-					t.Errorf("reported %+v, want %q", found, c.told)
+				if len(found) != 1 || found[0].ID != "a" || !slices.ContainsFunc(found[0].Findings, func(f redeliver.Finding) bool { return f.Header == c.reported }) {
+					t.Errorf("reported %+v, want %q", found, c.reported)
 				}
 			})
 		})
 	}
 }
 
-// A delayed publish that lost its mark stays in its group, because other groups would get a message that is not theirs.
+// A delayed publish that lost its mark stays in its group, because other groups would get a message that does not
+// belong to them.
 func TestDamagedDelayedPublishStaysInItsGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBroker()
@@ -139,10 +140,10 @@ func TestDamagedDelayedPublishStaysInItsGroup(t *testing.T) {
 	})
 }
 
-// A waiting message that the next topic refused for good was tried again without end and blocked its delay topic. Now
-// it goes to the DLQ, even if the DLQ fails at first, and the next message goes on.
+// A waiting message that the next topic always refuses goes to the DLQ, even if the DLQ fails at first, and the next
+// message continues. It was once tried again forever and blocked its delay topic.
 func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
-	errSize, errAway := errors.New("larger than the broker takes"), errors.New("the broker is away")
+	errSize, errAway := errors.New("larger than the broker accepts"), errors.New("the broker is unavailable")
 	for name, c := range map[string]struct {
 		nth     int
 		until   time.Duration
@@ -202,7 +203,7 @@ func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if !slices.Equal(ran, []string{"good"}) {
-					t.Errorf("ran %q, want the good one", ran)
+					t.Errorf("ran %q, want the valid message", ran)
 				}
 				if tries[c.refuses] != 1 || tries["orders.billing.dlq"] != 2 {
 					t.Errorf("tried %v, want once at the refusing place and twice at the DLQ", tries)
@@ -221,7 +222,7 @@ func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
 					t.Fatalf("in the DLQ: %+v", letters)
 				}
 				if has := newRecord(letters[0], true); len(has.headers) == 0 || has.publish || !has.until.IsZero() {
-					t.Errorf("the dead letter says %+v", has)
+					t.Errorf("the dead letter has the state %+v", has)
 				}
 			})
 		})

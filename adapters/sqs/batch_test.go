@@ -47,7 +47,7 @@ func TestEveryItemIsInOneBatch(t *testing.T) {
 				pass(time.Duration(pauses[i]) * time.Millisecond)
 			}
 			pass(time.Minute)
-			b.mu.Lock() // the last worker may just be ending
+			b.mu.Lock() // the last worker may be about to end
 			defer b.mu.Unlock()
 			if len(seen) != len(sizes) {
 				t.Errorf("%d of %d items were sent", len(seen), len(sizes))
@@ -55,12 +55,12 @@ func TestEveryItemIsInOneBatch(t *testing.T) {
 			if workers == 1 {
 				for i, item := range seen {
 					if i != item {
-						t.Fatalf("item %d came at place %d", item, i)
+						t.Fatalf("item %d was sent as number %d", item, i)
 					}
 				}
 			}
 			if b.running != 0 || b.collecting {
-				t.Errorf("%d workers are left", b.running)
+				t.Errorf("%d workers still run", b.running)
 			}
 		})
 	})
@@ -73,10 +73,9 @@ func pass(d time.Duration) {
 	}
 }
 
-// The number of requests decides what a user pays: on success and for retries, with many messages and with 500 in a
-// second.
+// A user pays for each request: on success and for retries, with many messages at once and with 500 in a second.
 func TestRequestsPerMessage(t *testing.T) {
-	const n = 1000 // the fake's time grows with the square of this
+	const n = 1000 // the time of the fake grows with the square of n
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		for i := range n {

@@ -20,7 +20,7 @@ import (
 type signed struct {
 	mu    sync.Mutex
 	keys  []string // of requests to SQS: key id, region and session token
-	roles []string // requested roles, each with the key that asked for it
+	roles []string // requested roles, each with the key of the request
 }
 
 func (s *signed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func TestOpenUsesTheDefaultAWSConfiguration(t *testing.T) {
 				t.Errorf("requests with %q, want %q", server.keys, c.key)
 			}
 			if got := strings.Join(server.roles, ""); got != c.role {
-				t.Errorf("a role was asked for by %q, want %q", got, c.role)
+				t.Errorf("a role was requested with %q, want %q", got, c.role)
 			}
 		})
 	}

@@ -24,7 +24,7 @@ func (b *bubble) consume(queue string, cfg Config, handler func(ctx context.Cont
 		done <- Consume(ctx, b.fake.config(cfg), []string{queue}, func(ctx context.Context, m types.Message) error {
 			st, ok := redeliver.FromContext(ctx)
 			if !ok || MessageFromContext(ctx) == nil || m.ReceiptHandle != nil {
-				b.Errorf("%s: its context knows of %+v, %v; its receipt is %v", aws.ToString(m.MessageId), st, MessageFromContext(ctx), m.ReceiptHandle)
+				b.Errorf("%s: its context has the state %+v, %v; its receipt is %v", aws.ToString(m.MessageId), st, MessageFromContext(ctx), m.ReceiptHandle)
 			}
 			if time.Now().Before(st.Due) {
 				b.Errorf("%s is early by %s", st.ID, time.Until(st.Due))
@@ -43,7 +43,7 @@ func (b *bubble) consume(queue string, cfg Config, handler func(ctx context.Cont
 	}
 }
 
-// Consume handles every kind of answer of a handler. Each attempt sees the message as it came.
+// Consume handles every kind of answer of a handler. Each attempt gets the message as it came.
 func TestConsume(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestConsume(t *testing.T) {
 				policy.Timeout = 10 * time.Second
 				stop := b.consume(queue, Config{Policy: policy}, func(ctx context.Context, st redeliver.State, m types.Message) error {
 					if aws.ToString(m.Body) != "body of "+st.ID || aws.ToString(m.MessageAttributes["trace"].StringValue) != "t" || len(m.MessageAttributes) != 2 {
-						b.Errorf("attempt %d of %s sees %q, %v", st.Attempt(), st.ID, aws.ToString(m.Body), m.MessageAttributes)
+						b.Errorf("attempt %d of %s gets %q, %v", st.Attempt(), st.ID, aws.ToString(m.Body), m.MessageAttributes)
 					}
 					switch st.ID {
 					case "succeeds":
@@ -107,7 +107,7 @@ func TestConsume(t *testing.T) {
 	}
 }
 
-// An immediate retry does not leave the process, and counts.
+// An immediate retry stays in the process, and counts as an attempt.
 func TestConsumeRetriesInPlace(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -150,8 +150,8 @@ func TestConsumeKeepsGroupOrder(t *testing.T) {
 	})
 }
 
-// A handler that does not finish within the drain timeout has made no attempt, and its message comes back. One that
-// finishes has.
+// If a handler does not finish within the drain timeout, its attempt does not count, and its message comes back. If it
+// finishes, the message is deleted.
 func TestConsumeWaitsForHandlersUntilDrainTimeout(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -159,7 +159,7 @@ func TestConsumeWaitsForHandlersUntilDrainTimeout(t *testing.T) {
 			select {
 			case <-ctx.Done():
 				if cause := context.Cause(ctx); !errors.Is(cause, engine.ErrDrained) {
-					b.Errorf("%s ended by %v", st.ID, cause)
+					b.Errorf("the context of %s ended with %v", st.ID, cause)
 				}
 				return ctx.Err()
 			case <-time.After(map[string]time.Duration{"quick": 3 * time.Second, "slow": time.Hour}[st.ID]):
@@ -177,7 +177,7 @@ func TestConsumeWaitsForHandlersUntilDrainTimeout(t *testing.T) {
 		b.advance(time.Minute)
 		left := b.messagesIn("orders")
 		if len(left) != 1 || len(eventsOf[redeliver.Committed](b)) != 1 {
-			b.Errorf("%d are left, %d were committed; want one of each", len(left), len(eventsOf[redeliver.Committed](b)))
+			b.Errorf("%d messages remain, %d were committed; want one of each", len(left), len(eventsOf[redeliver.Committed](b)))
 		}
 		stop = b.consume("orders", Config{}, func(context.Context, redeliver.State, types.Message) error { return nil })
 		b.advance(time.Minute)

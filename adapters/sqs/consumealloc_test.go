@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// laneOf handles n messages, received ten at a time, with a handler that succeeds. It excludes what the client
-// allocates for a receive, and deletions.
+// laneOf handles n messages, received ten at a time, with a handler that succeeds. Allocations of the client for a
+// receive, and deletions, do not count.
 func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) error) (run func() (requests int)) {
 	tb.Helper()
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
@@ -83,7 +83,7 @@ func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	if per := (all - 3*float64(requests)) / n; per > 1./20 {
 		t.Errorf("%.3f allocations for a message, not counting those of %d requests", per, requests)
 	}
-	t.Logf("%.3f allocations for a message, all in all", all/n)
+	t.Logf("%.3f allocations for a message in total", all/n)
 }
 
 func BenchmarkConsumeSuccess(b *testing.B) {

@@ -28,7 +28,7 @@ func (b *bubble) consumeBatch(queue string, cfg Config, bc BatchConfig, handler 
 	}
 }
 
-// Each message of a batch has its own answer, and every attempt sees it as it came. Messages of one FIFO group are
+// Each message of a batch has its own answer, and every attempt gets it as it came. Messages of one FIFO group are
 // never in one batch, and stay in order.
 func TestConsumeBatch(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
@@ -114,11 +114,11 @@ func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 		}
 		b.advance(20 * time.Minute) // hidden from others, far beyond the visibility timeout
 		if handled != 0 {
-			b.Errorf("%d did not wait for more", handled)
+			b.Errorf("%d messages ran without waiting for more", handled)
 		}
 		stop()
 		if n := len(b.messagesIn("orders")); handled != 3 || n != 0 {
-			b.Errorf("%d were handled, %d are left", handled, n)
+			b.Errorf("%d messages were handled, %d remain", handled, n)
 		}
 	})
 }

@@ -19,7 +19,7 @@ func headFails(st redeliver.State, _ *message.Message) error {
 	return nil
 }
 
-// Shutdowns while the head of a group waited made suspects of the whole group, which ran concurrently and overtook
+// Shutdowns while the head of a group waited once made suspects of the whole group. They ran concurrently and overtook
 // the head.
 func TestShutdownsKeepGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
@@ -46,8 +46,8 @@ func TestShutdownsKeepGroupOrder(t *testing.T) {
 	})
 }
 
-// Each shutdown counted as an attempt of a message that had never run because it was behind the head of its group.
-// So it went to the DLQ after one run instead of two.
+// Each shutdown once counted as an attempt of a message behind the head of its group, which had never run. So that
+// message went to the DLQ after one attempt instead of two.
 func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -69,8 +69,8 @@ func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	})
 }
 
-// While a suspect ran, its process received messages that it could not run yet. They waited for the suspect although
-// another process was idle.
+// While a suspect ran, its process once received messages that it could not run yet. They waited for the suspect
+// although another process was idle.
 func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	const runs, n = 4 * time.Minute, 1000
 	inBubble(t, func(b *bubble) {
@@ -102,8 +102,8 @@ func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	})
 }
 
-// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available, so another process
-// stopped all its handlers once a second for a message that it could not get. Now it does so less and less often.
+// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available, so another process once
+// stopped all its handlers every second for a message that it could not get. The pauses between these turns now grow.
 func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -124,7 +124,7 @@ func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 		if turns := turns.Load(); turns > 6 {
 			b.Errorf("%d turns in ten minutes", turns)
 		}
-		b.advance(time.Hour) // the other process is gone
+		b.advance(time.Hour) // the other process has ended
 		b.close(c)
 		if len(b.ran("s1")) != 1 || len(b.ran("s2")) != 1 {
 			b.Errorf("ran %v", b.ran(""))
@@ -132,8 +132,8 @@ func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	})
 }
 
-// A queue's own maxReceiveCount also counts receives that the process survived. SQS moved the message away before
-// redeliver made it a suspect, without a run and without its state.
+// A queue's own maxReceiveCount also counts receives that the process survived. SQS once moved the message away before
+// redeliver made it a suspect, without an attempt and without its state.
 func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:theirs","maxReceiveCount":"3"}`)
@@ -159,12 +159,12 @@ func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 		b.advance(10 * time.Minute)
 		b.close(c)
 		if theirs := b.messagesIn("theirs"); len(theirs) > 0 {
-			b.Errorf("SQS has moved %d message to the queue's own DLQ; it ran %v", len(theirs), b.ran("a"))
+			b.Errorf("SQS moved %d messages to the queue's own DLQ; attempts %v", len(theirs), b.ran("a"))
 		}
 	})
 }
 
-// A suspect that was lost before it began never ended its turn, and the client stopped.
+// A suspect that was lost before it began once never ended its turn, and the client stopped.
 func TestLostSuspectEndsItsTurn(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -184,7 +184,7 @@ func TestLostSuspectEndsItsTurn(t *testing.T) {
 		b.advance(10 * time.Minute)
 		b.close(c)
 		if len(b.ran("a")) != 0 || len(b.ran("b")) != 1 || len(b.messagesIn("orders-dlq")) != 1 {
-			b.Errorf("ran %v, %d dead", b.ran(""), len(b.messagesIn("orders-dlq")))
+			b.Errorf("ran %v, %d in the DLQ", b.ran(""), len(b.messagesIn("orders-dlq")))
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestMessageThatComesBackOftenIsRewritten(t *testing.T) {
 		})
 		c := b.start("one", "orders", Config{Policy: steps(1, time.Second)}, func(st redeliver.State, msg *message.Message) error {
 			if st.ID != "a" || st.Attempt() != 1 || MessageFromContext(msg.Context()).MessageId == nil || *MessageFromContext(msg.Context()).MessageId != first || len(msg.Metadata) != 1 {
-				b.Errorf("it sees %+v, %v", st, msg.Metadata)
+				b.Errorf("the handler got %+v, %v", st, msg.Metadata)
 			}
 			if len(b.messagesIn("orders-suspects")) > 0 {
 				return nil
@@ -220,10 +220,10 @@ func TestMessageThatComesBackOftenIsRewritten(t *testing.T) {
 		b.advance(2 * 31 * time.Second * maxReturns)
 		b.close(c)
 		if hops := eventsOf[redeliver.Hopped](b); len(hops) != maxCopies+1 || hops[maxCopies].To != "orders-suspects" {
-			b.Errorf("it moved by %+v", hops)
+			b.Errorf("it moved with the event %+v", hops)
 		}
 		if n := len(b.messagesIn("orders")) + len(b.messagesIn("orders-suspects")) + len(b.messagesIn("orders-dlq")); n != 0 {
-			b.Errorf("%d are left after %v", n, b.ran("a"))
+			b.Errorf("%d messages remain after %v", n, b.ran("a"))
 		}
 	})
 }

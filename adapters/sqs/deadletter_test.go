@@ -49,7 +49,8 @@ func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *tes
 	return b
 }
 
-// A scan of more than one lease keeps its messages hidden, sees each once, and makes them visible when it ends.
+// A scan that takes longer than a lease keeps its messages hidden, returns each once, and makes them visible when it
+// ends.
 func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -66,7 +67,7 @@ func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen[m.ID]++
-			time.Sleep(20 * time.Second) //nolint:forbidigo // virtual: somebody reads what he sees
+			time.Sleep(20 * time.Second) //nolint:forbidigo // virtual time: a person reads the messages
 		}
 		for {
 			m, err := s.Next(t.Context(), nil)
@@ -77,11 +78,11 @@ func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 		}
 		for id, n := range seen {
 			if n != 1 {
-				t.Errorf("%s was seen %d times", id, n)
+				t.Errorf("%s was returned %d times", id, n)
 			}
 		}
 		if len(seen) != 45 {
-			t.Errorf("%d messages were seen, want 45", len(seen))
+			t.Errorf("%d messages were returned, want 45", len(seen))
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -106,7 +107,7 @@ func TestReplayKeepsGroupOrder(t *testing.T) {
 		}
 		sent := f.messagesIn("orders.fifo")
 		if !slices.IsSortedFunc(sent, func(x, y fakeMessage) int { return cmp.Compare(uuidIn(&x), uuidIn(&y)) }) || len(sent) != 37 {
-			t.Errorf("%d messages, or another order", len(sent))
+			t.Errorf("%d messages, or a wrong order", len(sent))
 		}
 		if left := f.messagesIn("orders-dlq.fifo"); len(left) > 0 {
 			t.Errorf("%d messages are left", len(left))
@@ -114,8 +115,8 @@ func TestReplayKeepsGroupOrder(t *testing.T) {
 	})
 }
 
-// On a standard queue a message group is a tenant of a fair queue. A replay lost it, and the key that is made from
-// it.
+// On a standard queue a message group is a tenant of a fair queue. A replay once lost it, and with it the key of the
+// message.
 func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -163,14 +164,14 @@ func TestReplayEndsIfItsFilterSkipsTheHeadOfAGroup(t *testing.T) {
 	})
 }
 
-// A DLQ is refused if its own RedrivePolicy would move messages away that are read.
+// A DLQ is refused if its own RedrivePolicy would move messages away when they are read.
 func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
 	q := openTestDLQ(t, f, "orders", 0, "")
 	f.queues["orders-dlq"].attributes["RedrivePolicy"] = `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`
 	_, err := q.own.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
-		t.Errorf("it is opened: %v", err)
+		t.Errorf("the DLQ was opened: %v", err)
 	}
 }
 
@@ -219,5 +220,5 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 	check("the replay", m)
 	fromFile := *m
 	fromFile.Native = nil
-	check("out of a file", &fromFile)
+	check("read from a file", &fromFile)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // The consumer of a DLQ trusts the state of a dead letter only if it names this DLQ's queue and, with keys, is
-// signed. Everything else is reported, and the attribute belongs to the message.
+// signed. Any other state is reported, and its attribute belongs to the message.
 func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 	key := []byte("a key of thirty-two random bytes")
 	state := func(queue string) string {
@@ -70,8 +70,8 @@ func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 	}
 }
 
-// Consume passes the SQS message as it first was: without redeliver's attribute, with those that had no room beside
-// it, and with its first MessageId.
+// Consume passes the SQS message as it was first sent: without redeliver's attribute, with those that had no room
+// beside it, and with its first MessageId.
 func TestConsumeOfADLQGetsTheOriginalMessage(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders-dlq")

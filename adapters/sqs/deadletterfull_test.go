@@ -52,7 +52,7 @@ func markedPositions(t *testing.T, q *testDLQ) (all []string) {
 func wantFull(t *testing.T, q *testDLQ, task *deadletter.Task, err error, marked int) {
 	t.Helper()
 	if !errors.Is(err, deadletter.ErrStateFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != int64(marked) {
-		t.Errorf("it is %s with %+v: %v", task.Status, task.Counts, err)
+		t.Errorf("the task is %s with %+v: %v", task.Status, task.Counts, err)
 	}
 	n := 0
 	for _, at := range markedPositions(t, q) {
@@ -66,7 +66,7 @@ func wantFull(t *testing.T, q *testDLQ, task *deadletter.Task, err error, marked
 		t.Fatal(err, failed)
 	}
 	if last := tasks[len(tasks)-1]; n != marked || last.Status != deadletter.StatusFailed || last.Counts.Quarantined != int64(marked) || last.Note == "" || held {
-		t.Errorf("%d are marked, and recorded is %+v, with the claim is held: %t", n, last, held)
+		t.Errorf("%d messages are marked, the recorded task is %+v, the claim is held: %t", n, last, held)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestQuarantineFailsWithTooManyMarks(t *testing.T) {
 	})
 }
 
-// When the state was too large for a message, all marks were dropped.
+// When the state was too large for a message, all marks were once dropped.
 func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openTestDLQ(t, newFake(), "orders", 200, "")
@@ -102,20 +102,20 @@ func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 			t.Errorf("it takes %s: the state stays hidden after a failed write", took)
 		}
 		if task.Counts.Quarantined == 0 || task.Counts.Quarantined == 200 {
-			t.Fatalf("%d are marked, so the end is unknown: %v", task.Counts.Quarantined, err)
+			t.Fatalf("%d messages are marked, so the end of the task is unknown: %v", task.Counts.Quarantined, err)
 		}
 		wantFull(t, q, &task, err, int(task.Counts.Quarantined))
 	})
 }
 
-// Marked messages stay in front of their group, so SQS shows nothing more of it.
+// Marked messages stay at the head of their group, so SQS delivers no more messages of the group.
 func TestQuarantineFailsBehindTheVisiblePartOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openTestDLQ(t, newFake(), "orders.fifo", 20, "one")
 		defer q.Close()
 		task, err := quarantineAll(t, q)
 		if err != nil || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != 10 || !strings.Contains(task.Note, "not all could be seen") {
-			t.Errorf("it is %s with %+v: %q, %v", task.Status, task.Counts, task.Note, err)
+			t.Errorf("the task is %s with %+v: %q, %v", task.Status, task.Counts, task.Note, err)
 		}
 	})
 }

@@ -17,7 +17,7 @@ func openMarkedDLQ(t *testing.T) (*fake, *testDLQ) {
 	return f, q
 }
 
-// A Load that was cancelled while it read the state left it hidden from all others for ten seconds.
+// A Load that was cancelled while it read the state once left the state hidden from all other readers for ten seconds.
 func TestCancelledLoadMakesTheStateVisible(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"} {
 		t.Run(action, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestCancelledLoadMakesTheStateVisible(t *testing.T) {
 				began := time.Now()
 				state, err := q.own.Load(t.Context())
 				if took := time.Since(began); err != nil || state["mark/one"] == nil || took >= time.Second || asked != 1 {
-					t.Errorf("given up at %s %d times, the next reader finds %+v after %s: %v", action, asked, state, took, err)
+					t.Errorf("cancelled at %s %d times, the next reader finds %+v after %s: %v", action, asked, state, took, err)
 				}
 			})
 		})
@@ -61,11 +61,11 @@ func TestCancelledContextSendsNoRequest(t *testing.T) {
 		before := f.requests["ReceiveMessage"]
 		for range 20 { // select picks randomly between two ready cases
 			if _, err := q.own.Load(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("the report is %v", err)
+				t.Errorf("the error is %v", err)
 			}
 		}
 		if after := f.requests["ReceiveMessage"]; after != before {
-			t.Errorf("the state was asked for %d times", after-before)
+			t.Errorf("the state was requested %d times", after-before)
 		}
 	})
 }

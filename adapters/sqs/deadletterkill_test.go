@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // killableClient is the HTTP client of a process that dies with its nth request, before or after SQS has handled it.

@@ -17,8 +17,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // The contract of a deadletter.Queue runs in virtual time, where leases expire at once.
@@ -167,7 +167,7 @@ func (m *testHarness) deadLetters(t testing.TB, origin, _ string) (deadletter.Qu
 	return keyedQueue{q}, func() { l.dead.Store(true) }
 }
 
-// keyedQueue shows the keys that the kit knows.
+// keyedQueue shows messages with the keys of the kit.
 type keyedQueue struct{ deadletter.Queue }
 
 func (k keyedQueue) Unwrap() deadletter.Queue { return k.Queue }

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Runners forget the mark of a deleted message two weeks after one of them has seen the whole DLQ without it.
-func TestMarkOfADeletedMessageIsForgotten(t *testing.T) {
+// Runners remove the mark of a deleted message two weeks after one of them has read the whole DLQ without finding it.
+func TestMarkOfADeletedMessageIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := openTestDLQ(t, f, "orders", 5, "")
@@ -27,7 +27,7 @@ func TestMarkOfADeletedMessageIsForgotten(t *testing.T) {
 			after time.Duration
 			want  int
 		}{{0, 5}, {13 * 24 * time.Hour, 5}, {24 * time.Hour, 3}} {
-			time.Sleep(step.after) //nolint:forbidigo // virtual: days go by
+			time.Sleep(step.after) //nolint:forbidigo // virtual time: days pass
 			task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"})
 			if err != nil || task.Counts.Replayed != 0 {
 				t.Fatalf("%+v: %v", task, err)

@@ -21,7 +21,7 @@ import (
 // deadRecord is a dead letter's native message, as its publisher made it.
 type deadRecord struct {
 	rec  record
-	body []byte // as people see it
+	body []byte // as people read it
 }
 
 const sourceARN = "DeadLetterQueueSourceArn"

@@ -192,7 +192,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 			switch {
 			case r.s.isLater(dead, at):
 			case want != nil && !want(dead):
-				return nil, nil //nolint:nilnil // that is how Next says it
+				return nil, nil //nolint:nilnil // see Next
 			default:
 				return dead, nil
 			}

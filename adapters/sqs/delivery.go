@@ -8,12 +8,13 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// delivery is one received message, from its receive until it is deleted or given back. The files in the order of its life:
+// delivery is one received message, from its receive until it is deleted or returned. The files in the order of its
+// life:
 //
 //	subscriber.go, consume.go    start readers, each with an engine
 //	intake.go, receive.go        pollers receive messages while the engine takes more
 //	groups.go                    when pollers look for the next message of a FIFO group
-//	source.go                    registers, settles and gives back messages
+//	source.go                    registers, settles and returns messages
 //	record.go, state.go          separate the user's part from redeliver's
 //	arrive.go                    decides the next step
 //	visibility.go, heartbeat.go  keep it hidden from others, or find it lost
@@ -50,7 +51,7 @@ type delivery struct {
 	m         *driver.Message[*delivery] // the lane's message; nil before Parse
 	keptState *redeliver.State           // the state with which it waits hidden
 	settled   bool                       // but not yet deleted
-	gone      bool                       // deleted, given back or lost
+	gone      bool                       // deleted, returned or lost
 	suspect   bool                       // written to the queue of suspects
 }
 

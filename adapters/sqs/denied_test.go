@@ -40,7 +40,7 @@ func wantNoSecrets(t *testing.T, text string) {
 	}
 }
 
-// At the start, an error about a missing right names the queue and no secret. Optional rights may be missing.
+// At the start, an error about a missing right names the queue and contains no secret. Optional rights may be missing.
 func TestRightsDeniedAtStart(t *testing.T) {
 	for _, c := range []struct {
 		action string
@@ -60,7 +60,7 @@ func TestRightsDeniedAtStart(t *testing.T) {
 				began := Consume(ctx, b.config(Config{Sink: b}), []string{"orders"}, func(context.Context, types.Message) error { return nil })
 				if c.fine {
 					if planned != nil || began != nil || len(plan.NotChecked) != 3 || !strings.Contains(plan.String(), "sqs:GetQueueAttributes is denied") {
-						b.Errorf("planned %v, began %v, plan %v", planned, began, plan)
+						b.Errorf("Plan returned %v, Subscribe %v, the plan is %v", planned, began, plan)
 					}
 					return
 				}
@@ -101,7 +101,7 @@ func TestRightsDeniedWhileRunning(t *testing.T) {
 					b.Errorf("ran %v", got)
 				}
 				if n, dead := len(b.messagesIn("orders")), len(b.messagesIn("orders-dlq")); n != 0 || dead != 1 {
-					b.Errorf("%d are left, %d are dead", n, dead)
+					b.Errorf("%d messages remain, %d are in the DLQ", n, dead)
 				}
 			})
 		})
@@ -135,14 +135,14 @@ func TestLogsContainNoSecrets(t *testing.T) {
 			b.Error(err)
 		}
 		if !strings.Contains(lines.String(), "SignatureDoesNotMatch") {
-			b.Errorf("the log does not say what is wrong: %s", lines.String())
+			b.Errorf("the log does not name the problem: %s", lines.String())
 		}
 		wantNoSecrets(t, lines.String())
 		for _, e := range eventsOf[redeliver.PublishFailed](b) {
 			wantNoSecrets(t, e.Err.Error())
 		}
 		if !errors.Is(redactError(errReset), errReset) {
-			b.Error("a clean error is another")
+			b.Error("redactError changed an error without secrets")
 		}
 	})
 }

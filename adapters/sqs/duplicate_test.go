@@ -35,7 +35,7 @@ func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 		}
 		all.Wait()
 		if fresh.Load() != 1 {
-			t.Fatalf("message %d is in hand %d times", n, fresh.Load())
+			t.Fatalf("message %d is held %d times", n, fresh.Load())
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 		all.Wait()
 	}
 	if len(s.held) != 300 || s.open != 300 {
-		t.Errorf("%d are in hand, %d are not settled, want 300", len(s.held), s.open)
+		t.Errorf("%d messages are held, %d are not settled, want 300", len(s.held), s.open)
 	}
 }
 

@@ -19,7 +19,7 @@ func ExampleConsume() {
 		stop()
 		return nil
 	}
-	cfg := sqs.ServerWith("4711") // a server inside this process; an empty sqs.Config finds AWS as the SDK does
+	cfg := sqs.ServerWith("4711") // a server inside this process; an empty sqs.Config uses AWS like the SDK
 	err := sqs.Consume(ctx, cfg, []string{"orders"}, func(ctx context.Context, m types.Message) error {
 		return charge(ctx, *m.Body) // an error: again after 1, 2 and 4 s plus jitter, then the DLQ
 	})
@@ -50,7 +50,7 @@ func ExampleConsumeBatch() {
 	// Output: 3 at once
 }
 
-// Plan reports what a start would create, and creates nothing. The endpoint is an ElasticMQ in the place of AWS.
+// Plan reports what a start would create, and creates nothing. The endpoint is an ElasticMQ instead of AWS.
 func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	client, err := sqs.Open(ctx, sqs.Config{Endpoint: "http://localhost:9324"})

@@ -37,7 +37,7 @@ type fake struct {
 	// fault is called before each request. The request fails with the failure that it returns, and is only carried
 	// out if after is set.
 	fault              func(action, queue string, in map[string]any) *failure
-	abandoned          int            // receives that their client did not wait for
+	abandoned          int            // receives for which the client did not wait
 	abandonedReceives  sync.WaitGroup // abandoned receives that still run
 	acceptsOldReceipts bool           // a deletion with an old receipt reports success without effect, as on SQS
 	blockedReceives    int            // receives that wait although there are messages, because their groups are held
@@ -367,7 +367,7 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 	}
 }
 
-// abandonReceive continues a receive whose client has gone. SQS does not notice that: it gives the next message
+// abandonReceive continues a receive whose client has gone. SQS does not notice that: it delivers the next message
 // within the wait to nobody.
 func (f *fake) abandonReceive(name string, in map[string]any, end time.Time) {
 	for time.Now().Before(end) {

@@ -54,7 +54,7 @@ func TestFailedHeadBlocksItsGroup(t *testing.T) {
 			b.Fatalf("the DLQ has %+v, the queue %d", dead, len(b.messagesIn("orders.fifo")))
 		}
 		if st := dead[0].state(t, "orders.fifo"); st.Attempts != 4 || st.Reason != redeliver.ReasonExhausted {
-			b.Errorf("dead after %d attempts, %s", st.Attempts, st.Reason)
+			b.Errorf("in the DLQ after %d attempts, %s", st.Attempts, st.Reason)
 		}
 	})
 }
@@ -76,7 +76,7 @@ func TestFIFOWaitSurvivesACrash(t *testing.T) {
 		one := b.start("one", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, failHandler)
 		b.advance(10 * time.Minute)
 		dead.Store(true)
-		b.close(one) // for the server it looks like a kill
+		b.close(one) // for the server this is like a kill
 		dead.Store(false)
 		two := b.start("two", "orders.fifo", Config{Policy: steps(3, 20*time.Minute)}, succeed)
 		b.advance(10*time.Minute - time.Second)
@@ -122,7 +122,7 @@ func TestFIFOShutdownKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// A message that comes back to a process that knows it keeps its attempts and its due time.
+// A message that comes back to the process that has kept its state keeps its attempts and its due time.
 func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 	const step = 10 * time.Minute
 	inBubble(t, func(b *bubble) {
@@ -143,13 +143,13 @@ func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 	})
 }
 
-// A wait that SQS cannot hide for is refused at the start, or sends the message to the DLQ.
+// A wait that is longer than SQS can hide a message is refused at the start, or sends the message to the DLQ.
 func TestFIFOWaitIsAtMostTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
 		c := b.client(t, Config{Policy: steps(3, 5*time.Hour)})
 		if _, err := c.Plan(b.Context(), "orders.fifo"); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.Backoff") {
-			b.Errorf("fifteen hours are planned: %v", err)
+			b.Errorf("Plan accepts a wait of fifteen hours: %v", err)
 		}
 		if _, err := c.Plan(b.Context(), "orders"); err != nil {
 			b.Error(err)
@@ -175,7 +175,7 @@ func TestFIFOQueueRefusesDelayedPublish(t *testing.T) {
 		msg := message.NewMessage("later", []byte("v"))
 		delay.Message(msg, delay.For(time.Minute))
 		if err := c.Publisher().Publish("orders.fifo", msg); err == nil {
-			b.Error("a delayed publish to a FIFO queue was taken")
+			b.Error("a delayed publish to a FIFO queue was accepted")
 		}
 		var msgs []*message.Message
 		for i := range 25 {
@@ -225,9 +225,9 @@ func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 		}
 		letters := b.messagesIn("orders-dlq.fifo")
 		if len(letters) != 1 || letters[0].state(t, "orders.fifo").Reason != redeliver.ReasonCrashed {
-			b.Fatalf("dead: %+v; ran %v", letters, b.ran(""))
+			b.Fatalf("in the DLQ: %+v; ran %v", letters, b.ran(""))
 		}
-		// It kills maxReturnsInPlace processes in place, and two alone. The message behind it may exist twice,
+		// The killer kills maxReturnsInPlace processes in place, and two alone. The message behind it may exist twice,
 		// because a process died between the copy and its deletion.
 		if len(b.ran("killer")) != maxReturnsInPlace+2 || len(b.ran("behind")) == 0 {
 			b.Errorf("ran %v", b.ran(""))

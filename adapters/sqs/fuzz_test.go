@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// messageOf makes a message of lines "type name=value"; a b before the type makes the value binary.
+// messageOf returns a message from lines "type name=value"; a b before the type makes the value binary.
 func messageOf(body, block string) *types.Message {
 	m := &types.Message{MessageId: aws.String("id"), Body: &body, MessageAttributes: map[string]types.MessageAttributeValue{}}
 	for line := range strings.SplitSeq(block, "\n") {
@@ -43,7 +43,7 @@ func FuzzUnmarshal(f *testing.F) {
 			t.Fatal(err)
 		}
 		if text == "" || !isValidText(text) || len(attributes) > maxAttributes {
-			t.Fatalf("SQS does not take the body %q with %d attributes", text, len(attributes))
+			t.Fatalf("SQS refuses the body %q with %d attributes", text, len(attributes))
 		}
 		back, err := DefaultMarshaler{}.Unmarshal(&types.Message{MessageId: aws.String("other"), Body: &text, MessageAttributes: attributes})
 		if err != nil {
@@ -89,7 +89,7 @@ func FuzzParseTopic(f *testing.F) {
 	})
 }
 
-// A queue's RedrivePolicy is JSON from anybody.
+// A queue's RedrivePolicy may be any JSON.
 func FuzzRedrivePolicy(f *testing.F) {
 	f.Add(`{"deadLetterTargetArn":"arn:aws:sqs:eu-central-1:1:dead","maxReceiveCount":"5"}`)
 	f.Add(`{"maxReceiveCount":5}`)
@@ -118,7 +118,7 @@ func FuzzProperties(f *testing.F) {
 		}
 		r := recordFrom(m, m.Headers)
 		if r.native.Body == nil || *r.native.Body == "" || !isValidText(*r.native.Body) {
-			t.Errorf("SQS does not take the body %v", r.native.Body)
+			t.Errorf("SQS refuses the body %v", r.native.Body)
 		}
 		if ms := r.Attributes[sentTimestamp]; ms != "" && strings.Trim(ms, "+-0123456789") != "" {
 			t.Errorf("it was sent at %q", ms)

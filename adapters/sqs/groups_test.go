@@ -10,9 +10,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A waiting receive does not notice that a group becomes free. With pollers that waited while this process held the
-// group, a queue of one group delivered ten messages in each WaitTime, and kept ElasticMQ busy, which polls for such
-// a receive.
+// A waiting receive does not notice that a group becomes free. When pollers waited while this process held the group, a
+// queue of one group delivered only ten messages in each WaitTime, and kept ElasticMQ busy, which polls for such a
+// receive.
 func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"quick": 0, "slow": 4700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 				}
 				// A poller and watchFreedGroups may receive at once, and one of them gets nothing.
 				if takes == 0 && b.blockedReceives > 4 {
-					b.Errorf("%d receives waited for a group in hand", b.blockedReceives)
+					b.Errorf("%d receives waited for a held group", b.blockedReceives)
 				}
 				b.close(c)
 			})
@@ -39,7 +39,7 @@ func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 	}
 }
 
-// New messages of other groups do not wait for a group that is held for hours, and that takes few requests.
+// New messages of other groups do not wait for a group that is held for hours, and few requests are needed.
 func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -68,7 +68,7 @@ func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 	})
 }
 
-// SQS replaces a wait of 0 s, which the SDK omits, by the queue's own.
+// SQS replaces a wait of 0 s, which the SDK omits, by the queue's own wait.
 func TestQueueWithItsOwnReceiveWait(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -82,7 +82,7 @@ func TestQueueWithItsOwnReceiveWait(t *testing.T) {
 		{"unknown", true, nil, time.Second},
 	} {
 		if g := newGroups(&queue{fifo: true, attributesDenied: c.unread, attributes: c.attributes}); g.minWait != c.want {
-			t.Errorf("%s: a glance takes %s, want %s", c.name, g.minWait, c.want)
+			t.Errorf("%s: a short receive takes %s, want %s", c.name, g.minWait, c.want)
 		}
 	}
 }

@@ -25,16 +25,16 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 				b.create("orders.fifo", "MaximumMessageSize", "1024")
 				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(stringType)-len("m000"))
 				cl := b.start("one", "orders.fifo", Config{Policy: steps(1, 10*time.Minute), heldLimit: c.hand}, failHandler)
-				for i := range 200 { // each in a group of its own
+				for i := range 200 { // each in its own group
 					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)
 				}
 				b.advance(time.Minute)
 				if n := len(b.ran("")); n > c.most || n < c.most-maxBatch {
-					b.Errorf("%d are in hand, want %d, up to the last ten", n, c.most)
+					b.Errorf("%d messages are held, want %d, or up to ten less", n, c.most)
 				}
 				b.advance(time.Hour) // five waves of 47 to 57, one after another
 				if n := len(b.messagesIn("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
-					b.Errorf("%d of 200 are dead after %d attempts", n, len(b.ran("")))
+					b.Errorf("%d of 200 messages are in the DLQ after %d attempts", n, len(b.ran("")))
 				}
 				b.close(cl)
 			})
@@ -42,13 +42,13 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// The default limit holds all that may be in flight.
+// The default limit has room for all messages that may be in flight.
 func TestDefaultHeldLimit(t *testing.T) {
 	if got := (Config{}).withDefaults().heldLimit; got != (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}) {
 		t.Errorf("the default is %+v", got)
 	}
 	if got := (Config{MaxInFlight: maxInFlight}).withDefaults().heldLimit.messages; got < 2*maxInFlight {
-		t.Errorf("%d in hand for %d in flight", got, 2*maxInFlight)
+		t.Errorf("%d held messages for %d in flight", got, 2*maxInFlight)
 	}
 	// A receive of ten messages of SQS's largest size fits.
 	if got := (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}).room(0, 0, maxMessageSize); got < maxBatch {
@@ -69,7 +69,7 @@ func TestFullMessageWaitsAtMostTwelveHours(t *testing.T) {
 		b.advance(time.Minute)
 		b.close(c)
 		if dead := b.messagesIn("orders-dlq"); len(dead) != 1 || dead[0].body != body || len(b.messagesIn("orders")) != 0 {
-			b.Errorf("%d are dead, %d are left", len(dead), len(b.messagesIn("orders")))
+			b.Errorf("%d messages are in the DLQ, %d remain", len(dead), len(b.messagesIn("orders")))
 		}
 		if letters := eventsOf[redeliver.DeadLettered](b); len(letters) != 1 || letters[0].State.Reason != redeliver.ReasonUnschedulable {
 			b.Errorf("it says %+v", letters)

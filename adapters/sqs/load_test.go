@@ -48,7 +48,7 @@ func TestLoadCountsHeldMessages(t *testing.T) {
 			b.Helper()
 			b.advance(time.Second)
 			if got := b.watched()(); got != want {
-				b.Errorf("%s: %+v is in hand, want %+v", what, got, want)
+				b.Errorf("%s: the load is %+v, want %+v", what, got, want)
 			}
 		}
 		want("while two groups run", redeliver.Load{InFlight: 2, Held: 2})

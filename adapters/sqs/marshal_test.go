@@ -32,7 +32,7 @@ func TestMarshalRoundTrip(t *testing.T) {
 		}
 		for name, v := range attributes {
 			if aws.ToString(v.StringValue) == "" || !isValidText(*v.StringValue) || name != UUIDAttribute && name != EncodedAttribute && !isMetadataName(name) {
-				t.Fatalf("SQS does not take the attribute %q: %q", name, aws.ToString(v.StringValue))
+				t.Fatalf("SQS refuses the attribute %q: %q", name, aws.ToString(v.StringValue))
 			}
 		}
 		back, err := DefaultMarshaler{}.Unmarshal(&types.Message{MessageId: aws.String("m"), Body: &body, MessageAttributes: attributes})
@@ -64,7 +64,7 @@ func TestUnmarshalForeignMessages(t *testing.T) {
 		m.MessageAttributes[EncodedAttribute] = textAttribute(bad)
 		m.Body = aws.String("***")
 		if _, err := (DefaultMarshaler{}).Unmarshal(&m); err == nil {
-			t.Errorf("%s with a body that is not so was decoded", bad)
+			t.Errorf("%s was decoded with a body of another form", bad)
 		}
 	}
 }

@@ -38,14 +38,14 @@ func TestSiblingNames(t *testing.T) {
 	} {
 		dlq, suspects := Names{}.dlq(queue), Names{}.suspects(queue)
 		if len(queue) < 20 && (dlq != want[0] || suspects != want[1]) {
-			t.Errorf("besides %s there are %s and %s", queue, dlq, suspects)
+			t.Errorf("the names beside %s are %s and %s", queue, dlq, suspects)
 		}
 		var ps redeliver.Problems
 		for _, name := range []string{queue, dlq, suspects} {
 			checkName(&ps, "name", name)
 		}
 		if ps.Err() != nil || dlq == suspects || isFIFO(dlq) != isFIFO(queue) {
-			t.Errorf("besides %s there are %s and %s: %v", queue, dlq, suspects, ps.Err())
+			t.Errorf("the names beside %s are %s and %s: %v", queue, dlq, suspects, ps.Err())
 		}
 	}
 	if (Names{}).dlq(long) == (Names{}).dlq(long[:79]+"r") {
@@ -60,16 +60,16 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 		cfg   Config
 		want  []string
 	}{
-		"an empty topic":   {"", Config{}, []string{`queue of topic ""`}},
-		"a dot":            {"a.b", Config{}, []string{`queue of topic "a.b"`}},
-		"too long":         {strings.Repeat("q", 81), Config{}, []string{"queue of topic"}},
-		"a secret in it":   {"https://user:hunter2@host/1/a b", Config{}, []string{"queue of topic"}},
-		"the DLQ itself":   {"orders", Config{Names: Names{DLQ: fixed("orders")}}, []string{`Names.DLQ("orders")`}},
-		"another kind":     {"orders.fifo", Config{Names: Names{DLQ: fixed("dead")}}, []string{`Names.DLQ("orders.fifo")`}},
-		"one for both":     {"orders", Config{Names: Names{DLQ: fixed("x"), Suspects: fixed("x")}}, []string{`Names.Suspects("orders")`}},
-		"an endless try":   {"orders", Config{Policy: redeliver.Policy{Timeout: 13 * time.Hour}}, []string{"Policy.Timeout"}},
-		"a FIFO's waits":   {"orders.fifo", Config{Queues: map[string]redeliver.Policy{"orders.fifo": {MaxRetries: 13, Backoff: redeliver.Fixed(time.Hour)}}}, []string{`Queues["orders.fifo"].Backoff`}},
-		"RocketMQ on FIFO": {"orders.fifo", Config{Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}}, nil},
+		"an empty topic":              {"", Config{}, []string{`queue of topic ""`}},
+		"a dot":                       {"a.b", Config{}, []string{`queue of topic "a.b"`}},
+		"too long":                    {strings.Repeat("q", 81), Config{}, []string{"queue of topic"}},
+		"the error contains a secret": {"https://user:hunter2@host/1/a b", Config{}, []string{"queue of topic"}},
+		"the DLQ itself":              {"orders", Config{Names: Names{DLQ: fixed("orders")}}, []string{`Names.DLQ("orders")`}},
+		"another kind":                {"orders.fifo", Config{Names: Names{DLQ: fixed("dead")}}, []string{`Names.DLQ("orders.fifo")`}},
+		"one for both":                {"orders", Config{Names: Names{DLQ: fixed("x"), Suspects: fixed("x")}}, []string{`Names.Suspects("orders")`}},
+		"an endless try":              {"orders", Config{Policy: redeliver.Policy{Timeout: 13 * time.Hour}}, []string{"Policy.Timeout"}},
+		"a FIFO's waits":              {"orders.fifo", Config{Queues: map[string]redeliver.Policy{"orders.fifo": {MaxRetries: 13, Backoff: redeliver.Fixed(time.Hour)}}}, []string{`Queues["orders.fifo"].Backoff`}},
+		"RocketMQ on FIFO":            {"orders.fifo", Config{Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}}, nil},
 	} {
 		cfg := c.cfg.withDefaults()
 		_, _, err := newLayout(&cfg, c.topic)

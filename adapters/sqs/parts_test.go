@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that the DLQ refused kept its slot forever, and blocked its group in a FIFO queue. Now it goes to the DLQ
-// in parts.
+// A message that the DLQ refuses goes there in parts. It once kept its slot forever, and blocked its group in a FIFO
+// queue.
 func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 				b.put(queue, "neighbour", "v", group, nil)
 				b.advance(time.Minute)
 				if len(b.ran("neighbour")) != 1 || len(b.messagesIn(queue)) != 0 {
-					t.Errorf("ran %v, %d are left", b.ran(""), len(b.messagesIn(queue)))
+					t.Errorf("ran %v, %d messages remain", b.ran(""), len(b.messagesIn(queue)))
 				}
 				b.close(c)
 				joined, parts := "", b.messagesIn(dlq)
@@ -48,12 +48,12 @@ func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 					st := m.state(t, queue)
 					want := fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256([]byte(body)))
 					if st.Truncated != want || st.Reason != redeliver.ReasonUnschedulable || st.ID != "large" || m.attributes["mine"] == nil {
-						t.Errorf("part %d has %v and says %+v, want the message's attributes, and %s", i, m.attributes, st, want)
+						t.Errorf("part %d has %v and the state %+v, want the message's attributes, and %s", i, m.attributes, st, want)
 					}
 					joined += m.body
 				}
 				if joined != body {
-					t.Errorf("%d parts make %d bytes, want the %d of the body", len(parts), len(joined), len(body))
+					t.Errorf("%d parts have %d bytes together, want the %d of the body", len(parts), len(joined), len(body))
 				}
 			})
 		})
@@ -88,7 +88,7 @@ func TestPartsFitAndJoinToTheBody(t *testing.T) {
 			joined += string(part.publishedBody())
 		}
 		if joined != want {
-			t.Fatalf("the parts make %d bytes, want %d", len(joined), len(want))
+			t.Fatalf("the parts have %d bytes together, want %d", len(joined), len(want))
 		}
 	})
 }

@@ -18,9 +18,9 @@ import (
 const PauseTag = "redeliver-paused"
 
 // Pause pauses the queue of a topic for all processes that read it, until [Client.Resume]. Nothing new begins, neither
-// first attempts nor retries; running attempts go on. Each process stops receiving within 10 s, and gives back what it has in
-// hand some seconds later. A process that starts later receives nothing. The reason is shown to others. A second Pause
-// replaces it. The queue must exist.
+// first attempts nor retries; running attempts continue. Each process stops receiving within 10 s, and returns its
+// messages in hand some seconds later. A process that starts later receives nothing. The reason is shown to others. A
+// second Pause replaces it. The queue must exist.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 	q, err := c.existingQueue(ctx, topic)
 	if err != nil {

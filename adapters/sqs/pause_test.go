@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// In a pause nothing runs or is received. Messages in hand are given back once, so that no count of receives grows. A
+// In a pause nothing runs or is received. Messages in hand are returned once, so that no count of receives grows. A
 // process that starts meanwhile begins nothing. Close does not wait for the end of the pause.
 func TestAPausedQueueIsNotReceived(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
@@ -48,7 +48,7 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 					b.Errorf("%d receives in the pause", n)
 				}
 				if n := len(b.ran("")); n != 1 {
-					b.Errorf("%d messages ran, want the one that had begun", n)
+					b.Errorf("%d messages ran, want only the running one", n)
 				}
 				for _, m := range b.messagesIn(queue) {
 					if m.count > 1 || m.visible.After(time.Now()) {
@@ -75,8 +75,8 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 	}
 }
 
-// Without the right to read tags messages run, and the sink hears of it once. It hears nothing about a queue of another
-// account, whose tags nobody may read.
+// Without the right to read tags messages run, and that is reported once. For a queue of another account nothing is
+// reported, because only its owner may read its tags.
 func TestWithoutTheRightToReadTagsMessagesRun(t *testing.T) {
 	for topic, want := range map[string]int{"orders": 1, "arn:aws:sqs:eu-west-1:1:orders": 0} {
 		t.Run(topic, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-var update = flag.Bool("update", false, "write the golden texts anew")
+var update = flag.Bool("update", false, "rewrite the golden texts")
 
 // The test compares the texts of plans. The flag -update rewrites them.
 func TestPlans(t *testing.T) {
@@ -52,7 +52,7 @@ func TestPlans(t *testing.T) {
 				}
 				for _, q := range plan.Queues {
 					if b.queues[q.Name] == nil {
-						b.Errorf("%s was planned and is not there", q.Name)
+						b.Errorf("%s was planned and does not exist", q.Name)
 					}
 				}
 				golden(b.T, "plan-"+name+".txt", plan.String())
@@ -113,13 +113,13 @@ func TestUnsuitableQueuesAreRefused(t *testing.T) {
 				c.before(b)
 				client := b.client(b.T, c.cfg)
 				if name == "a region" {
-					client.cfg.Endpoint = "" // a server of one's own accepts any region
+					client.cfg.Endpoint = "" // another server accepts any region
 				}
 				_, err := client.Plan(b.Context(), c.queue)
 				wantProblems(b.T, name, err, c.want)
 				_, again := client.Subscriber().Subscribe(b.Context(), c.queue)
 				if c.want != nil && (again == nil || again.Error() != err.Error()) {
-					b.Errorf("Plan says %v, Subscribe %v", err, again)
+					b.Errorf("Plan returns %v, Subscribe %v", err, again)
 				}
 				b.close(client)
 			})
@@ -148,10 +148,10 @@ func TestAttributesOfCreatedQueues(t *testing.T) {
 		}
 		b.close(c)
 		if _, err := c.Plan(b.Context(), "orders"); !errors.Is(err, errClosed) {
-			b.Errorf("a closed client plans: %v", err)
+			b.Errorf("Plan of a closed client returns %v", err)
 		}
 		if err := c.Publisher().Publish("orders"); !errors.Is(err, errClosed) {
-			b.Errorf("a closed client publishes: %v", err)
+			b.Errorf("Publish of a closed client returns %v", err)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestOpenWithoutARegion(t *testing.T) {
 		t.Errorf("opened without a region: %v", err)
 	}
 	if _, err := Open(t.Context(), Config{Endpoint: "http://127.0.0.1:9324"}); err != nil {
-		t.Errorf("a server of one's own needs no region: %v", err)
+		t.Errorf("another server needs no region: %v", err)
 	}
 	t.Setenv("AWS_REGION", "eu-west-3")
 	c, err := Open(t.Context(), Config{})

@@ -128,7 +128,7 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 			QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
 		})
 		if !isMissingQueue(err) {
-			return nil // whatever else is wrong, the queue is not missing
+			return nil // the queue exists, even if this call failed for another reason
 		}
 		if c.cfg.NoProvisioning {
 			return fmt.Errorf("sqs: queue %s was deleted, and NoProvisioning is set: create it", q.name)

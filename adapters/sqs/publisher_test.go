@@ -8,8 +8,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Of messages that are published together, one cannot be prepared, and SQS refuses another within a successful
-// answer. Publish names both and has written the others. In a FIFO queue it writes nothing after the failed request.
+// Of several published messages, one cannot be prepared, and SQS refuses another within a successful answer. Publish
+// names both and writes the others. In a FIFO queue it writes nothing after the failed request.
 func TestPublishNamesFailedMessages(t *testing.T) {
 	for queue, written := range map[string]int{"orders": 23, "orders.fifo": 9} {
 		inBubble(t, func(b *bubble) {

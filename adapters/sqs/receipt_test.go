@@ -19,8 +19,8 @@ func (b *bubble) makeAllVisible(queue string) {
 	}
 }
 
-// A message that came again while it was being deleted ran again. SQS reports success for a deletion with the old
-// receipt, without effect; others say that the receipt is invalid.
+// A message that came again while it was being deleted once ran again. SQS reports success for a deletion with the old
+// receipt, without effect; other servers report that the receipt is invalid.
 func TestMessageThatComesAgainDuringItsDeletion(t *testing.T) {
 	for _, mild := range []bool{false, true} {
 		t.Run(fmt.Sprint(mild), func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestMessageThatComesAgainDuringAHeartbeat(t *testing.T) {
 		b.advance(5 * time.Minute)
 		b.wantRunsOnce("a")
 		if !shown.Load() || len(b.messagesIn("orders")) != 0 {
-			b.Errorf("%d are left; shown again: %t", len(b.messagesIn("orders")), shown.Load())
+			b.Errorf("%d messages remain; received again: %t", len(b.messagesIn("orders")), shown.Load())
 		}
 		b.close(c)
 	})

@@ -8,10 +8,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// SQS does not notice that the client of a receive has gone. It may give the next message
-// within the receive's wait to nobody, and hides it for the receive's visibility timeout
-// (aws/aws-sdk-js, issue 2350). A subscriber that closes therefore has to wait for its
-// receives, or lose messages for that time. Short receives make that fast, but cost
+// SQS does not notice that the client of a receive has gone. It may deliver the next message within the receive's wait
+// to nobody, and hides it for the receive's visibility timeout (aws/aws-sdk-js, issue 2350). A subscriber that closes
+// therefore has to wait for its receives, or lose messages for that time. Short receives make that fast, but cost
 // requests in every idle process:
 //
 //	wait    receives an hour   close, at most
@@ -29,7 +28,7 @@ const (
 	// it is over.
 	maxShortVisibility = 10 * time.Second
 	// minAnswerTimeout is the least time that the answer of a receive may take beyond its wait. Messages in an answer
-	// that nobody reads are hidden from all.
+	// that is not read stay hidden from all.
 	minAnswerTimeout = 5 * time.Second
 )
 

@@ -23,7 +23,7 @@ func (b *bubble) timedClose(c *Client) <-chan time.Duration {
 }
 
 // A receive that is cut short may lose messages. So Close waits for receives while messages come, and for all of a
-// FIFO queue. It makes their messages visible at once, a group in its order.
+// FIFO queue. It makes their messages visible at once, and keeps the order of each group.
 func TestCloseWaitsForReceives(t *testing.T) {
 	for _, c := range []struct {
 		queue string
@@ -54,7 +54,7 @@ func TestCloseWaitsForReceives(t *testing.T) {
 					b.Errorf("%d receives were cut short", b.abandoned)
 				}
 				if n := len(b.ran("")); n != 1 {
-					b.Errorf("%d messages ran, want the one from before Close", n)
+					b.Errorf("%d messages ran, want only the one that began before Close", n)
 				}
 				for _, m := range b.messagesIn(c.queue) {
 					if m.count > 1 || m.visible.After(time.Now()) {
@@ -66,8 +66,9 @@ func TestCloseWaitsForReceives(t *testing.T) {
 	}
 }
 
-// Close of an idle subscriber took as long as its receive waited, 10 s at every deploy. Now the receive is cut. A
-// message that SQS still gives it stays hidden for seconds, not for the visibility timeout, and counts no attempt.
+// Close of an idle subscriber cuts its receive short. It once took as long as the receive waited, 10 s at every deploy.
+// A message that SQS still delivers to that receive stays hidden for seconds, not for the visibility timeout, and
+// counts no attempt.
 func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -79,19 +80,19 @@ func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 		b.put("orders", "a", "v", "", nil)
 		b.advance(time.Second)
 		if m := b.messagesIn("orders")[0]; m.count != 1 {
-			b.Fatalf("%d receives got it, want the one that was cut", m.count)
+			b.Fatalf("%d receives got the message, want only the one that was cut short", m.count)
 		}
 		at := time.Since(b.began)
 		two := b.start("two", "orders", Config{}, succeed)
 		b.advance(time.Minute)
 		if runs := b.ran("a"); len(runs) != 1 || runs[0].attempt != 1 || runs[0].at > at+maxShortVisibility {
-			b.Errorf("ran %v, want once as attempt 1 within %s behind %s", runs, maxShortVisibility, at)
+			b.Errorf("ran %v, want once as attempt 1 within %s after %s", runs, maxShortVisibility, at)
 		}
 		b.close(two)
 	})
 }
 
-// While a handler runs, a receive has time to end.
+// While a handler runs, a receive has time to end, and Close does not cut it short.
 func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -106,7 +107,7 @@ func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 		b.put("orders", "b", "v", "", nil)
 		b.advance(time.Second)
 		if m := b.messagesIn("orders"); len(m) != 2 || m[1].count != 1 || m[1].visible.After(time.Now()) {
-			b.Errorf("b was received %d times and is hidden for %s, want once and given back", m[1].count, time.Until(m[1].visible))
+			b.Errorf("b was received %d times and is hidden for %s, want once and returned", m[1].count, time.Until(m[1].visible))
 		}
 		if took := <-closed; took > 6*time.Second || b.abandoned != 0 {
 			b.Errorf("closing took %s, %d receives were cut short", took, b.abandoned)

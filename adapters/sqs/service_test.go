@@ -132,7 +132,7 @@ func (b *bubble) wantRuns(id string, at ...time.Duration) {
 	}
 	for i, r := range runs {
 		if r.attempt != i+1 || r.at < at[i] || r.at > at[i]+1100*time.Millisecond {
-			b.Errorf("%s: run %d is %s, want attempt %d within 1.1 s behind %s", id, i, r, i+1, at[i])
+			b.Errorf("%s: run %d is %s, want attempt %d within 1.1 s after %s", id, i, r, i+1, at[i])
 		}
 	}
 }
@@ -155,7 +155,7 @@ func steps(retries int, delays ...time.Duration) redeliver.Policy {
 func failHandler(redeliver.State, *message.Message) error { return errHandler }
 func succeed(redeliver.State, *message.Message) error     { return nil }
 
-// create creates a queue as its owner would.
+// create creates a queue for its owner.
 func (b *bubble) create(name string, attributes ...string) {
 	b.fake.mu.Lock()
 	defer b.fake.mu.Unlock()
@@ -190,7 +190,7 @@ func TestHopsKeepTheDueTime(t *testing.T) {
 			b.Fatalf("orders has %d, its DLQ %v", len(b.messagesIn("orders")), dead)
 		}
 		if st := dead[0].state(t, "orders"); st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 || !st.Source.Timestamp.Equal(b.began) || st.ID != "a" {
-			b.Errorf("the dead letter says %+v", st)
+			b.Errorf("the dead letter has the state %+v", st)
 		}
 	})
 }
@@ -223,7 +223,7 @@ func TestFailedEntriesAreRepeated(t *testing.T) {
 		}
 		b.close(c)
 		if n, dead := len(b.messagesIn("orders")), len(b.messagesIn("orders-dlq")); n != 0 || dead != 30 {
-			b.Errorf("%d are left, %d are dead", n, dead)
+			b.Errorf("%d messages remain, %d are in the DLQ", n, dead)
 		}
 	})
 }
@@ -263,11 +263,11 @@ func TestFaultyServerLosesNothing(t *testing.T) {
 			st := m.state(t, "orders")
 			dead[st.ID] = true
 			if st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 {
-				b.Errorf("%s is dead after %d attempts: %s", st.ID, st.Attempts, st.Reason)
+				b.Errorf("%s is in the DLQ after %d attempts: %s", st.ID, st.Attempts, st.Reason)
 			}
 		}
 		if len(dead) != 50 || len(b.messagesIn("orders")) != 0 {
-			b.Errorf("%d of 50 are dead, %d are left", len(dead), len(b.messagesIn("orders")))
+			b.Errorf("%d of 50 messages are in the DLQ, %d remain", len(dead), len(b.messagesIn("orders")))
 		}
 		for i := range 50 {
 			seen := map[int]bool{}
@@ -280,7 +280,7 @@ func TestFaultyServerLosesNothing(t *testing.T) {
 		}
 		for _, e := range b.events {
 			if text := fmt.Sprintf("%+v", e); strings.Contains(text, "t0k3n") || strings.Contains(text, "s3cr3tk3y") {
-				b.Errorf("a secret in %s", text)
+				b.Errorf("%s contains a secret", text)
 			}
 		}
 	})
@@ -315,8 +315,8 @@ func (b *bubble) wantRunsOnce(id string) {
 	}
 }
 
-// A message that cannot be kept hidden is lost: its context ends, no attempt counts, and it runs again where it comes
-// back.
+// A message that cannot be kept hidden is lost: its context ends, its attempt does not count, and it runs again when it
+// comes back.
 func TestLostMessageEndsItsContext(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -326,7 +326,7 @@ func TestLostMessageEndsItsContext(t *testing.T) {
 				<-msg.Context().Done()
 				ended.Add(1)
 				if cause := context.Cause(msg.Context()); !errors.Is(cause, engine.ErrLost) {
-					b.Errorf("it ended by %v", cause)
+					b.Errorf("the context ended with %v", cause)
 				}
 				return errors.New("cut short")
 			}
@@ -371,7 +371,7 @@ func TestFullMessageWaitsHidden(t *testing.T) {
 	})
 }
 
-// Another process does not know the state of such a message. Its attempts start again, and it is not early.
+// Another process does not have the state of such a message. Its attempts start again, and it is not early.
 func TestFullMessageStartsAgainInAnotherProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")

@@ -18,7 +18,7 @@ import (
 // source reads one queue: the queue of the subscription or its queue of suspects. It implements driver.Source.
 //
 // Heartbeats hide a message from others while it is held. Pollers receive messages, and the lane's goroutine settles
-// and returns them. Deletions and heartbeats have goroutines of their own.
+// and returns them. Deletions and heartbeats run in their own goroutines.
 type source struct {
 	r      *reader
 	client *Client
@@ -55,7 +55,7 @@ type source struct {
 	bytes     int
 	open      int // held messages that are not settled
 	settled   int // held messages that are settled and not yet deleted
-	returning int // messages that are being given back
+	returning int // messages that are being returned
 	stopped   bool
 	changed   chan struct{} // signals a change of settled or returning
 }
@@ -142,7 +142,7 @@ func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hi
 			return false
 		}
 		s.mu.Unlock()
-		s.dropLost(had, nil) // it came back too often to run on
+		s.dropLost(had, nil) // it came back too often to be kept
 		s.mu.Lock()
 	}
 	d.source, d.id, d.bytes = s, id, sizeOf(m) // before readDelivery changes it
@@ -290,7 +290,7 @@ func (s *source) deleted(d *delivery) {
 	s.signalChanged()
 }
 
-// dropLocked forgets a message.
+// dropLocked drops a message.
 func (s *source) dropLocked(d *delivery) {
 	d.gone = true
 	if s.held[d.id] == d {
@@ -321,8 +321,8 @@ func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs b
 	s.returnMessage(d, wait, runs)
 }
 
-// returnMessage gives a message back. Others see it after wait or, if hidden is set, when its visibility timeout
-// ends.
+// returnMessage returns a message to the queue. Others can receive it after wait or, if hidden is set, when its
+// visibility timeout ends.
 func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	s.mu.Lock()
 	if d.gone || d.settled {
@@ -337,7 +337,7 @@ func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	}
 }
 
-// dropReturnedLocked forgets a message that will come back, and remembers its waiting state.
+// dropReturnedLocked drops a message that will come back, and keeps its waiting state.
 func (s *source) dropReturnedLocked(d *delivery) {
 	if d.keptState != nil {
 		s.client.memory.Put(d.id, d.keptState)
@@ -360,7 +360,7 @@ func (s *source) makeVisible(d *delivery, wait time.Duration) {
 	})
 }
 
-// Commit implements [driver.Source]. Deletions have batches of their own.
+// Commit implements [driver.Source]. Deletions are batched separately.
 func (s *source) Commit() {}
 
 // Stop implements [driver.Source].

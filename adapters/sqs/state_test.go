@@ -77,11 +77,11 @@ func TestStateRoundTrip(t *testing.T) {
 		}
 		packed := *o.attributes[StateAttribute].StringValue
 		if !isValidText(packed) {
-			t.Fatalf("SQS does not take %q", packed)
+			t.Fatalf("SQS refuses %q", packed)
 		}
 		again, _ := r.waitingCopy(&st, defaultMaxMessageSize)
 		if *again.attributes[StateAttribute].StringValue != packed {
-			t.Fatal("the same state is written otherwise")
+			t.Fatal("packing the same state twice gives different values")
 		}
 		m := types.Message{MessageId: aws.String("m-2"), Body: &o.body, MessageAttributes: o.attributes, Attributes: map[string]string{groupID: "g", dedupID: "ours"}}
 		back, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
@@ -106,7 +106,7 @@ func TestStateRoundTrip(t *testing.T) {
 	})
 }
 
-// A copy keeps within any limit or is not made, and the DLQ gets the message as it was.
+// A copy stays within any limit or is not made, and the DLQ gets the message unchanged.
 func TestStateShrinksToItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)

@@ -49,7 +49,7 @@ func TestStateKeys(t *testing.T) {
 		"unsigned":                      {copyOf(nil), stateKeys{oldKey}, false},
 		"unsigned, reader without keys": {copyOf(nil), nil, true},
 		"attempt changed":               {alter(copyOf(stateKeys{oldKey}), `"attempt":"2"`, `"attempt":"0"`), stateKeys{oldKey}, false},
-		"a field added behind the mac":  {alter(copyOf(stateKeys{oldKey}), `="}`, `=","id":"x"}`), stateKeys{oldKey}, false},
+		"a field added after the mac":   {alter(copyOf(stateKeys{oldKey}), `="}`, `=","id":"x"}`), stateKeys{oldKey}, false},
 		"another message's state":       {otherBody, stateKeys{oldKey}, false},
 		"an empty mac":                  {alter(copyOf(nil), `}`, `,"mac":""}`), stateKeys{oldKey}, false},
 		"shorter than a mac":            {alter(copyOf(nil), *copyOf(nil).MessageAttributes[StateAttribute].StringValue, `{}`), stateKeys{oldKey}, false},
@@ -66,7 +66,7 @@ func TestStateKeys(t *testing.T) {
 	}
 }
 
-// A signed state keeps within the limit too.
+// A signed state stays within the limit too.
 func TestSignedStateShrinksToItsLimit(t *testing.T) {
 	st := redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1, Error: strings.Repeat("e", 500)}
 	for limit := range 1024 {
@@ -80,14 +80,14 @@ func TestSignedStateShrinksToItsLimit(t *testing.T) {
 			t.Fatalf("%d bytes, at most %d are allowed", o.size(), limit)
 		}
 		if !r.keys.verify(*o.attributes[StateAttribute].StringValue, "body") {
-			t.Fatalf("at %d bytes the signature is wrong", limit)
+			t.Fatalf("with %d bytes the signature is wrong", limit)
 		}
 	}
 }
 
 // Errors about keys name the setting, not the key.
 func TestShortStateKeysAreRefused(t *testing.T) {
-	c := Config{StateKeys: [][]byte{[]byte("long enough, by far"), []byte("hunter22")}}.withDefaults()
+	c := Config{StateKeys: [][]byte{[]byte("long enough, with room to spare"), []byte("hunter22")}}.withDefaults()
 	err := c.validate()
 	if err == nil || !strings.Contains(err.Error(), "StateKeys[1]") || !strings.Contains(err.Error(), "16") || strings.Contains(err.Error(), "hunter22") {
 		t.Errorf("the error is %v", err)

@@ -27,7 +27,7 @@ const (
 	maxInconclusivePause = 5 * time.Minute
 )
 
-// runSuspects passes suspects to the lane one at a time, each in a turn of its own, until ctx ends.
+// runSuspects passes suspects to the lane one at a time, each in its own turn, until ctx ends.
 func (s *source) runSuspects(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -73,7 +73,7 @@ func (s *source) hasMessages(ctx context.Context) bool {
 		if isMissingQueue(err) {
 			_ = s.client.provision(ctx, s.layout) // the writer reports the error
 		}
-		return errorCode(err) == "AccessDenied" // then only a receive can find out
+		return errorCode(err) == "AccessDenied" // then only a receive shows whether there are messages
 	}
 	n, err := strconv.Atoi(out.Attributes[string(name)])
 	return err != nil || n > 0

@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A settled suspect stayed in its queue for a moment. It came back when the next one killed the process, and was
-// charged for that.
+// A settled suspect once stayed in its queue for a moment. It came back when the next one killed the process, and was
+// charged for that crash.
 func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -31,7 +31,7 @@ func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 		})
 		c := b.start("one", "orders", Config{}, func(st redeliver.State, _ *message.Message) error {
 			if n, others := len(b.messagesIn("orders-suspects")), len(b.messagesIn("orders")); n > 3-len(b.ran("")) || others != 0 {
-				b.Errorf("%s runs after %v while %d suspects and %d others are there", st.ID, b.ran(""), n, others)
+				b.Errorf("%s runs after %v while the queues have %d suspects and %d other messages", st.ID, b.ran(""), n, others)
 			}
 			return nil
 		})
@@ -97,8 +97,8 @@ func TestSuspectCutShortByShutdownIsNotCharged(t *testing.T) {
 	})
 }
 
-// A FIFO queue drops a message whose deduplication id it saw within five minutes. A message that moves to the
-// suspects and back several times is never taken for an earlier move.
+// A FIFO queue drops a message whose deduplication id it saw within five minutes. A message that moves to the suspects
+// and back several times never counts as a duplicate of an earlier move.
 func TestDeduplicationDropsNoMove(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -117,7 +117,7 @@ func TestDeduplicationDropsNoMove(t *testing.T) {
 			b.advance(time.Second)
 			b.close(c)
 			if runs, left := b.ran("a"), len(b.messagesIn("orders.fifo")); len(runs) != n+1 || left != 1 {
-				b.Fatalf("it ran %v, %d are in the queue, want %d runs, and the message", runs, left, n+1)
+				b.Fatalf("it ran %v, the queue has %d messages, want %d runs and one message", runs, left, n+1)
 			}
 			b.advance(5 * time.Second)
 		}
@@ -159,7 +159,7 @@ func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 		b.advance(time.Minute)
 		b.close(c)
 		if len(b.messagesIn("orders-dlq")) != 2 || len(b.messagesIn("orders-suspects")) != 0 {
-			b.Errorf("%d are dead, %d suspects are left", len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
+			b.Errorf("%d messages are in the DLQ, %d suspects remain", len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
 		}
 	})
 }

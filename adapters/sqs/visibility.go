@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// visibility is the receipt of a received message and the time until which others do not see it.
+// visibility is the receipt of a received message and the time until which it is hidden from others.
 type visibility struct {
 	mu         sync.Mutex
 	receipt    string
@@ -62,8 +62,8 @@ func (v *visibility) maxHiddenUntilLocked() time.Time {
 	return end
 }
 
-// check reports whether others may see the message by now, and whether it needs a heartbeat. It needs one before half
-// of its timeout is over, or if the timeout ends before its wait.
+// check reports whether others may receive the message by now, and whether it needs a heartbeat. It needs one before
+// half of its timeout is over, or if the timeout ends before its wait.
 func (v *visibility) check(now time.Time, timeout time.Duration) (expired, extend bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -80,7 +80,7 @@ func (v *visibility) extension(now time.Time, timeout time.Duration) (receipt st
 	return v.receipt, int32(n)
 }
 
-// visibilityChange is one request to hide a message for longer, or to give it back.
+// visibilityChange is one request to hide a message for longer, or to return it.
 type visibilityChange struct {
 	v        *visibility
 	giveBack bool

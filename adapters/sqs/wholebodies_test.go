@@ -44,7 +44,7 @@ type slowBody struct {
 	answer <-chan struct{}
 }
 
-// WriteTo is how net/http checks for more.
+// WriteTo is the method by which net/http checks for more.
 func (b *slowBody) WriteTo(w io.Writer) (int64, error) {
 	<-b.answer
 	return b.ReadCloser.(io.WriterTo).WriteTo(w)
@@ -70,8 +70,8 @@ func (c *earlyAnswers) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// An answer that came while net/http still checked for the end of the request was cut off and requested again. Ten
-// messages were hidden from all until their visibility timeout ended.
+// An answer that came while net/http still checked for the end of the request was once cut off and requested again. Ten
+// messages stayed hidden from all until their visibility timeout ended.
 func TestEarlyAnswerIsReadToItsEnd(t *testing.T) {
 	var receives atomic.Int64
 	body := strings.Repeat("x", 20_000) // more than one read
@@ -108,6 +108,6 @@ func TestEarlyAnswerIsReadToItsEnd(t *testing.T) {
 	quick.mu.Lock()
 	defer quick.mu.Unlock()
 	if len(quick.written) != 1 || quick.written[0] != nil {
-		t.Errorf("net/http says of its writes: %v; after an error it closes the connection", quick.written)
+		t.Errorf("the write of net/http returned %v; after an error it closes the connection", quick.written)
 	}
 }

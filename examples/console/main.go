@@ -63,7 +63,7 @@ func run(ctx context.Context, address string) (err error) {
 	}
 	defer web.Close()
 
-	go mend(ctx, shop, os.Stdin)
+	go repair(ctx, shop, os.Stdin)
 	return web.ListenAndServe(ctx, console.ServeConfig{Address: address, Ready: func(url string) {
 		fmt.Println("The console is at", url)
 		fmt.Println("Press Enter to fix the shop's services, and again to break them. Ctrl-C ends it, and its messages are gone.")
@@ -73,7 +73,7 @@ func run(ctx context.Context, address string) (err error) {
 }
 
 // Each line of input alternately fixes and breaks the services.
-func mend(ctx context.Context, s *shop, in io.Reader) {
+func repair(ctx context.Context, s *shop, in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan() && ctx.Err() == nil; {
 		mended := !s.mended.Load()
 		s.mended.Store(mended)

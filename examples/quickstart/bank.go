@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/examples/internal/demo"
 )
 
-// bank charges cards. Its ledger is a topic, so that it outlives this process and another program can read it at the
+// bank charges cards. Its ledger is a topic, which remains after this process and which another program can read at the
 // end. A charge has the order's id, so a message that comes twice is charged once.
 type bank struct {
 	ledger   sarama.SyncProducer

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// books finds out how the orders ended, from the broker alone: which are in the orders' topic, in the bank's ledger, in
+// books determines how the orders ended, only from the broker: which are in the orders' topic, in the bank's ledger, in
 // the DLQ, and on the topics on which messages wait. It does not ask the service.
 type books struct {
 	client   sarama.Client
@@ -137,8 +137,8 @@ func (b *books) ahead() (map[string]bool, error) {
 	return ids, nil
 }
 
-// stretch is a range of offsets in a partition.
-type stretch struct {
+// offsetRange is a range of offsets in a partition.
+type offsetRange struct {
 	topic      string
 	partition  int32
 	begin, end int64
@@ -155,9 +155,9 @@ func (b *books) read(name string, from func(int32) int64, each func(*sarama.Cons
 	if err != nil {
 		return err
 	}
-	var todo []stretch
+	var todo []offsetRange
 	for _, p := range partitions {
-		st := stretch{topic: name, partition: p}
+		st := offsetRange{topic: name, partition: p}
 		if st.end, err = b.client.GetOffset(name, p, sarama.OffsetNewest); err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (b *books) read(name string, from func(int32) int64, each func(*sarama.Cons
 	return nil
 }
 
-func (st stretch) drain(records <-chan *sarama.ConsumerMessage, each func(*sarama.ConsumerMessage)) error {
+func (st offsetRange) drain(records <-chan *sarama.ConsumerMessage, each func(*sarama.ConsumerMessage)) error {
 	late := time.After(maxWait)
 	for {
 		select {

@@ -32,7 +32,7 @@ const (
 	// maxWait bounds each wait for the broker. After a kill a real broker waits for the session timeout before it
 	// removes the member.
 	maxWait    = time.Minute
-	hesitation = 10 * time.Second // bounds the time until a cluster knows a new topic
+	topicDelay = 10 * time.Second // bounds the time until all nodes of a cluster have a new topic
 	glance     = 100 * time.Millisecond
 	pace       = 150 * time.Millisecond // between two orders
 )
@@ -85,7 +85,7 @@ func show(serve func(context.Context, *stage) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
-	defer s.strike()
+	defer s.closeAll()
 	if err := s.set(ctx, *fresh); err != nil {
 		fmt.Fprintf(os.Stderr, "quickstart: %v\n", err)
 		return
@@ -165,9 +165,9 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	return nil
 }
 
-// soon retries do for a moment, because a cluster takes a while until all of it knows a new topic.
+// soon retries do for a while, because it takes a moment until all nodes of a cluster have a new topic.
 func soon(ctx context.Context, do func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, hesitation)
+	ctx, cancel := context.WithTimeout(ctx, topicDelay)
 	defer cancel()
 	for {
 		err := do()
@@ -182,8 +182,8 @@ func soon(ctx context.Context, do func() error) error {
 	}
 }
 
-// strike closes everything, in reverse order.
-func (s *stage) strike() {
+// closeAll closes everything, in reverse order.
+func (s *stage) closeAll() {
 	for _, c := range slices.Backward(s.close) {
 		c()
 	}

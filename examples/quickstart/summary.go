@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// most is the number of orders of each kind that the summary names.
-const most = 8
+// maxNamed is the number of orders of each kind that the summary names.
+const maxNamed = 8
 
 // summary prints how every order ended that was ever placed here.
 func (s *stage) summary(a *account, placed int, interrupted bool) {
@@ -36,7 +36,7 @@ func (s *stage) summary(a *account, placed int, interrupted bool) {
 		s.screen.Sayf("\nThe end of %s:", s.books.dlq)
 		ids := sortedKeys(a.dead)
 		slices.SortStableFunc(ids, func(x, y string) int { return a.dead[x].LastFailed.Compare(a.dead[y].LastFailed) })
-		for _, id := range ids[max(0, len(ids)-most):] {
+		for _, id := range ids[max(0, len(ids)-maxNamed):] {
 			d := a.dead[id]
 			s.screen.Sayf("       %-8s  %-10s after attempt %d: %s", id, d.Reason, d.Attempts, d.Error)
 		}
@@ -56,7 +56,7 @@ func named(ids []string) string {
 	if len(ids) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(ids[:min(len(ids), most)], " ")
+	return ": " + strings.Join(ids[:min(len(ids), maxNamed)], " ")
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

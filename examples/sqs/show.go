@@ -70,7 +70,7 @@ func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters
 	if err != nil {
 		return nil, err
 	}
-	for len(letters) < stage.Most {
+	for len(letters) < stage.MaxShown {
 		out, err := api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{
 			QueueUrl: dlq.QueueUrl, MaxNumberOfMessages: 10, VisibilityTimeout: 2, MessageAttributeNames: []string{"All"},
 		})

@@ -32,7 +32,7 @@ func TestTutorialsShowTheirPrograms(t *testing.T) {
 			shown = append(shown, m[1]+"\n")
 		}
 		if !slices.Equal(files, shown) {
-			t.Errorf("%s shows %d blocks of Go, which are not the %d files of examples/tutorial/%s: copy the files into it", page, len(shown), len(files), name)
+			t.Errorf("%s shows %d blocks of Go, which differ from the %d files of examples/tutorial/%s: copy the files into it", page, len(shown), len(files), name)
 		}
 	}
 }

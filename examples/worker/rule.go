@@ -23,7 +23,7 @@ var rules = map[string]rule{
 	"never":     func(*message.Message, int) error { return nil },
 	"always":    func(*message.Message, int) error { return errTold },
 	"permanent": func(*message.Message, int) error { return redeliver.Permanent(errTold) },
-	// It ignores its context, as some real handlers do, and so outlives its timeout.
+	// It ignores its context, as some real handlers do, and so exceeds its timeout.
 	"hang":  func(*message.Message, int) error { select {} },
 	"panic": func(*message.Message, int) error { panic("panicked as told") },
 	// End the process without a commit, flush or close.

@@ -38,9 +38,9 @@ func (a *admin) do(t testing.TB, method string, body, into any, path ...string) 
 	callAPI(t, a.r.Management(), method, "/api/"+strings.Join(path, "/"), body, into)
 }
 
-// callAPI calls the management API. It repeats requests that a broker in trouble fails. RabbitMQ 3.10 answers a list
-// of queues with 500 if one is deleted meanwhile, and caches that answer. An internal error of AMQP, such as a queue
-// without a leader within 5 s, is a 400. All requests here are idempotent.
+// callAPI calls the management API. It repeats requests that fail because the broker is overloaded. RabbitMQ 3.10
+// answers a list of queues with 500 if one is deleted meanwhile, and caches that answer. An internal error of AMQP,
+// such as a queue without a leader within 5 s, is a 400. All requests here are idempotent.
 func callAPI(t testing.TB, management, method, path string, in, out any) {
 	t.Helper()
 	body, err := json.Marshal(in)
@@ -159,6 +159,6 @@ func (a *admin) arrives(t *testing.T, queue string) {
 	select {
 	case <-in:
 	case <-time.After(maxWait): // an unread level takes 10 s longer
-		t.Fatalf("nothing arrives on %s", queue)
+		t.Fatalf("no message arrives on %s", queue)
 	}
 }

@@ -156,8 +156,8 @@ type process struct {
 	over chan struct{} // closed when it has ended and its output is read
 }
 
-// start starts a child and passes its output to hear, line by line.
-func start(t *testing.T, cfg childConfig, hear func(childEvent)) *process {
+// start starts a child and calls handle with each line of its output.
+func start(t *testing.T, cfg childConfig, handle func(childEvent)) *process {
 	t.Helper()
 	raw, err := json.Marshal(cfg)
 	if err != nil {
@@ -181,12 +181,12 @@ func start(t *testing.T, cfg childConfig, hear func(childEvent)) *process {
 		for lines.Scan() {
 			var s childEvent
 			if json.Unmarshal(lines.Bytes(), &s) == nil { // a kill may cut the last line
-				hear(s)
+				handle(s)
 			}
 		}
 		_ = cmd.Wait() // its kill is expected
 		if complaints.Len() > 0 {
-			t.Logf("a child said: %s", complaints.String())
+			t.Logf("a child wrote: %s", complaints.String())
 		}
 	}()
 	t.Cleanup(func() {

@@ -219,9 +219,9 @@ func TestConsumeCannotBegin(t *testing.T) {
 	}
 }
 
-// Where one of several queues cannot be read, none is: what is in the others is not
-// fetched, and what is wrong with each is in one error.
-func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
+// If one of several queues cannot be read, none is read: no message of the others is fetched, and one error has the
+// problems of each.
+func TestConsumeChecksAllQueuesFirst(t *testing.T) {
 	t.Parallel()
 	l := native(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()
@@ -236,7 +236,7 @@ func TestConsumeLooksAtAllQueuesFirst(t *testing.T) {
 	}
 	for _, queue := range queues[1:] {
 		if !slices.ContainsFunc(refused.Problems, func(p redeliver.Problem) bool { return p.Field == "queue "+queue && p.Value == "missing" }) {
-			t.Errorf("it does not mention %s: %v", queue, err)
+			t.Errorf("the error does not mention %s: %v", queue, err)
 		}
 	}
 	if d := l.getMessage(l.queue); d.Redelivered {

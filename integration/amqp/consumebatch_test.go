@@ -8,9 +8,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // consumeBatch opens a service that handles batches in the client's own form.
@@ -71,7 +71,7 @@ func TestConsumeBatch(t *testing.T) {
 				}
 				l.update(func() { l.runs[m.MessageId] = append(l.runs[m.MessageId], run{attempt: m.State().Attempt()}) })
 				if !answers[m.MessageId].answer(m) {
-					t.Errorf("%s: the answer does not count as it should", m.MessageId)
+					t.Errorf("%s: the answer does not count as expected", m.MessageId)
 				}
 			}
 			return nil
@@ -96,6 +96,6 @@ func TestConsumeBatch(t *testing.T) {
 		}
 	}
 	if largest < 2 {
-		t.Errorf("no batch had more than %d", largest)
+		t.Errorf("no batch had more than %d messages", largest)
 	}
 }

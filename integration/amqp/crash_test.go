@@ -18,7 +18,7 @@ import (
 type crashLog struct {
 	*fixture
 	commits  map[string]int // guarded by fixture.mu, like all fields
-	attempts map[string]int // the most charges at a commit
+	attempts map[string]int // the largest number of charges at a commit
 	dlq      map[string][]childEvent
 	suspects map[string]bool
 	ran      int
@@ -31,7 +31,7 @@ func newCrashLog(l *fixture) *crashLog {
 	}
 }
 
-func (w *crashLog) hear(s childEvent) {
+func (w *crashLog) handle(s childEvent) {
 	w.update(func() {
 		switch s.What {
 		case "run":
@@ -50,8 +50,8 @@ func (w *crashLog) hear(s childEvent) {
 // countedEvery is a bound for the age of the broker's statistics of a quorum queue, which it updates every 5 s.
 const countedEvery = 6 * time.Second
 
-// One message kills its process with 100 others prefetched, on a quorum or a classic queue, and the broker drops
-// connections meanwhile. Only that message goes to the DLQ, and no other is charged.
+// One message kills its process with 100 others prefetched, on a quorum or a classic queue, while the broker drops
+// connections. Only that message goes to the DLQ, and no other is charged.
 func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	const drops, apart = 10, 50 // runs
 	l := newFixture(t, r, func(l *fixture) {
@@ -82,8 +82,8 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 			}
 		}
 	}()
-	hear := func(s childEvent) {
-		w.hear(s)
+	handle := func(s childEvent) {
+		w.handle(s)
 		w.update(func() {
 			if s.What == "run" && w.ran%apart == 0 && w.ran <= drops*apart {
 				due <- struct{}{}
@@ -96,7 +96,7 @@ func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 		if starts > 40 {
 			t.Fatal("40 processes died")
 		}
-		p := start(t, cfg, hear)
+		p := start(t, cfg, handle)
 		dead := false
 		go func() {
 			<-p.over
@@ -162,14 +162,14 @@ func restartsInOrder(t *testing.T, cfg childConfig) {
 	w := newCrashLog(l)
 	cfg.URL, cfg.Queue = l.rabbit.URL(), l.queue
 	for i := 1; i <= 5; i++ {
-		p := start(t, cfg, w.hear)
+		p := start(t, cfg, w.handle)
 		w.await("progress", func() bool { return len(w.commits) >= 15*i })
 		p.stop(t)
 	}
 	l.mu.Lock()
 	left, begun := len(all)-len(w.commits), time.Now()
 	l.mu.Unlock()
-	p := start(t, cfg, w.hear)
+	p := start(t, cfg, w.handle)
 	w.await("all commits", func() bool { return len(w.commits) == len(all) })
 	took := time.Since(begun)
 	p.stop(t)
@@ -189,8 +189,8 @@ func restartsInOrder(t *testing.T, cfg childConfig) {
 	}
 }
 
-// A suspect that is being fetched when the subscriber closes is not charged. Its return with the channel counted as a
-// crash.
+// A suspect that is being fetched when the subscriber closes is not charged. Its return with the channel once counted
+// as a crash.
 func TestClosingChargesNoSuspect(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
@@ -215,7 +215,7 @@ func TestClosingChargesNoSuspect(t *testing.T) {
 		}
 		if !ok {
 			if left == 0 {
-				t.Error("none was left; the test proves nothing")
+				t.Error("no suspect was left, so this test checks nothing")
 			}
 			return
 		}

@@ -16,9 +16,10 @@ import (
 // crashesHeader is how often a message has killed its process.
 const crashesHeader = "redeliver-amqp-crashes"
 
-// A suspect that has its turn leaves the crashes of the other keys' suspects noted as they were: it took their notes away, and
-// they killed forever. Where all messages are in one line the others were settled, and their notes go.
-func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
+// A suspect that has its turn does not change the crash counts of suspects of other keys. It once removed them, and
+// those suspects killed processes forever. In an order with one line for all messages the others are settled, so their
+// counts are removed.
+func TestTheCrashCountsOfOtherSuspectsStay(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		for order, want := range map[redeliver.Order]int{redeliver.PerKey: 1, redeliver.Blocking: 0} {
@@ -44,7 +45,7 @@ func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 					return
 				}
 				if d := l.getMessage(place); string(d.Body) != "killer-1" || d.Headers[crashesHeader] != int32(2) {
-					t.Errorf("the note is %q, %v", d.Body, d.Headers)
+					t.Errorf("the crash count is %q, %v", d.Body, d.Headers)
 				}
 			})
 		}
@@ -53,7 +54,7 @@ func TestTheNotesOfOtherSuspectsStay(t *testing.T) {
 
 // The queue of crash counts is deleted before a suspect's first turn, and while it waits for another one. It is
 // declared again, and everything continues.
-func TestTheQueueOfNotesDeletedUnderUs(t *testing.T) {
+func TestTheQueueOfCrashCountsIsDeleted(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {

@@ -80,7 +80,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	})
 	if refused {
 		_ = c.Close()
-		return 0, errors.New("the broker takes nothing there")
+		return 0, errors.New("the broker accepts no message there")
 	}
 	c.tail = text[max(0, len(text)-longest):]
 	return c.Conn.Write(b)

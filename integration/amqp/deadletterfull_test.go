@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A quarantine reported that it had marked all messages, and a replay sent those beyond the bound.
-func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
+// A quarantine once reported that it had marked all messages, and a replay sent those beyond the bound.
+func TestAQuarantineFailsAboveTheNumberOfMarks(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ(t), nil)
 	d.fillByBroker(amqp091.Table{})
@@ -31,14 +31,14 @@ func TestAQuarantineOfMoreThanCanBeMarkedFails(t *testing.T) {
 	filter := deadletter.Filter{Before: time.Now().Add(time.Hour)}
 	task, err := deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: filter})
 	if !errors.Is(err, deadletter.ErrStateFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks {
-		t.Errorf("it is %s with %+v: %v", task.Status, task.Counts, err)
+		t.Errorf("the task is %s with %+v: %v", task.Status, task.Counts, err)
 	}
 	was, err := deadletter.Lookup(t.Context(), q, task.ID)
 	if err != nil || was.Status != deadletter.StatusFailed || was.Counts.Quarantined != deadletter.MaxMarks {
-		t.Errorf("recorded is %+v: %v", was, err)
+		t.Errorf("the recorded task is %+v: %v", was, err)
 	}
 	plan, err := deadletter.DryRun(t.Context(), q, deadletter.ReplayOptions{})
 	if err != nil || plan.Scanned != int64(len(all)) || plan.Quarantine != deadletter.MaxMarks {
-		t.Errorf("a replay would pass over %d of %d: %v", plan.Quarantine, plan.Scanned, err)
+		t.Errorf("a replay would skip %d of %d messages: %v", plan.Quarantine, plan.Scanned, err)
 	}
 }

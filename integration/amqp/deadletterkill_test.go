@@ -56,7 +56,7 @@ func (d *failingService) openDead() (q deadletter.Queue, kill func()) {
 	return deadLetters(d.rabbit.URL())(d.T, d.queue, d.queue)
 }
 
-// idsInDLQ returns the ids of what is in the DLQ, in its order.
+// idsInDLQ returns the ids of the messages in the DLQ, in order.
 func idsInDLQ(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
@@ -149,9 +149,9 @@ func replayKilled(d *failingService) {
 	}
 }
 
-// The canary of a replay succeeds, and its other messages come back. It notices that halfway and stops, and loses
-// nothing by reading to the end and back.
-func TestAReplayStopsInItsMidst(t *testing.T) {
+// The canary of a replay succeeds, and its other messages come back. The replay notices that halfway and stops. It
+// loses no message although it read the whole DLQ.
+func TestAReplayStopsHalfway(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestAReplayStopsInItsMidst(t *testing.T) {
 			if err != nil || first.Status != deadletter.StatusStopped || first.Counts.Replayed < 10 || first.Counts.Replayed >= 200 {
 				t.Fatalf("the replay ended as %s with %+v: %v", first.Status, first.Counts, err)
 			}
-			d.await("the end of all that was replayed", func() bool {
+			d.await("the end of all replayed messages", func() bool {
 				runs := 0
 				for _, all := range d.runs {
 					runs += len(all)

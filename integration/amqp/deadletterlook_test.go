@@ -20,18 +20,18 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Complete scans keep the order, wait for each other, and take nothing from a replay.
-func TestLooksDoNotDisturb(t *testing.T) {
+// Complete scans keep the order, wait for each other, and take no message from a replay.
+func TestScansDoNotDisturb(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			looksDoNotDisturb(t, newFailingService(t, b, nil))
+			scansDoNotDisturb(t, newFailingService(t, b, nil))
 		})
 	}
 }
 
-func looksDoNotDisturb(t *testing.T, d *failingService) {
+func scansDoNotDisturb(t *testing.T, d *failingService) {
 	t.Helper()
 	d.fillByBroker(amqp091.Table{})
 	all := ids(3000)
@@ -49,7 +49,7 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 	q, second := open(), open()
 	for range 2 {
 		if got := idsInDLQ(t, q); !slices.Equal(got, all) {
-			t.Fatalf("%d messages, or another order: %q", len(got), got[:min(5, len(got))])
+			t.Fatalf("%d messages, or a wrong order: %q", len(got), got[:min(5, len(got))])
 		}
 	}
 	s, err := q.Scan(t.Context(), deadletter.Start)
@@ -64,14 +64,14 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if _, err := second.Scan(ctx, deadletter.Start); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("while another looks: %v, want that it waits", err)
+		t.Errorf("while another reader reads: %v, want that it waits", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	got := idsInDLQ(t, second) // messages that the incomplete scan passed are at the end now
 	if slices.Sort(got); !slices.Equal(got, all) {
-		t.Fatalf("after half a look %d messages: %q", len(got), got[:min(5, len(got))])
+		t.Fatalf("after half a scan %d messages: %q", len(got), got[:min(5, len(got))])
 	}
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 	if err != nil {
@@ -84,7 +84,7 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 	waits, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if _, err := c.Scan(waits, deadletter.Start); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a runner, while another looks: %v, want that it waits", err)
+		t.Errorf("a runner, while another reader reads: %v, want that it waits", err)
 	}
 	if err := looking.Close(); err != nil {
 		t.Fatal(err)
@@ -93,10 +93,10 @@ func looksDoNotDisturb(t *testing.T, d *failingService) {
 		t.Fatal(err)
 	}
 	if _, err := q.Scan(t.Context(), deadletter.Start); !errors.Is(err, deadletter.ErrHeld) {
-		t.Errorf("while the process's own runner reads: %v, want who that is", err)
+		t.Errorf("while the process's own runner reads: %v, want the name of the holder", err)
 	}
 	if _, err := second.Scan(t.Context(), deadletter.Start); !errors.Is(err, deadletter.ErrHeld) {
-		t.Errorf("while a runner reads: %v, want who that is", err)
+		t.Errorf("while a runner reads: %v, want the name of the holder", err)
 	}
 	if err := errors.Join(s.Close(), c.Release(t.Context())); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 		t.Fatalf("the replay says %+v: %v", task, err)
 	}
 	if task.Counts.Scanned <= 60 {
-		t.Errorf("%d were read: nothing was handed back in between, so this test proves nothing", task.Counts.Scanned)
+		t.Errorf("%d messages were read: none was returned in between, so this test checks nothing", task.Counts.Scanned)
 	}
 	var odd, even []string
 	for i, id := range all {
@@ -152,7 +152,7 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 	d.await("no duplicate", func() bool { return d.duplicates() == 0 })
 }
 
-// The documented rights are enough for a runner, and for nothing else.
+// The documented rights are enough for a runner, and allow nothing else.
 func TestARunnerNeedsTheseRights(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {

@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// fillByBroker makes a DLQ that RabbitMQ itself fills for the lab's queue, and opens it.
+// fillByBroker creates a DLQ that RabbitMQ itself fills for the fixture's queue, and opens it.
 func (d *failingService) fillByBroker(args amqp091.Table) {
 	d.Helper()
 	dlq := d.queue + ".others"
@@ -83,7 +83,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 			if len(found) != 2 {
 				t.Fatalf("%d dead letters, want 2", len(found))
 			}
-			slices.SortFunc(found, func(x, y *deadletter.Message) int { return strings.Compare(x.ID, y.ID) }) // they died in two queues
+			slices.SortFunc(found, func(x, y *deadletter.Message) int { return strings.Compare(x.ID, y.ID) }) // they were dead-lettered from two queues
 			m, st := found[0], found[0].State
 			if m.ID != "mine" || m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Origin != d.queue || st.Attempts != 1 ||
 				st.FirstFailed.IsZero() || st.LastFailed.IsZero() || m.Mismatch != "" || len(m.Foreign) == 0 || len(m.Headers) != 4 {
@@ -111,7 +111,7 @@ func TestADLQThatRabbitMQFilledIsReplayed(t *testing.T) {
 				t.Fatal("it did not come back")
 			}
 			if left := idsInDLQ(t, q); !slices.Equal(left, []string{"other"}) {
-				t.Errorf("%q are in the DLQ, want the other", left)
+				t.Errorf("%q are in the DLQ, want the other message", left)
 			}
 		})
 	}
@@ -140,7 +140,7 @@ func TestADLQThatRabbitMQFilledTrustsNoForgedHeaders(t *testing.T) {
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
 		if st := m.State; m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Error != "RabbitMQ dead-lettered it: rejected" ||
 			st.Replays != 0 || m.Mismatch != "" || len(m.Findings) != len(forged[m.ID])-1 {
-			t.Errorf("%s is filled by %s, says %q after %d replays, mismatch %q, findings %v", m.ID, m.Writer, st.Error, st.Replays, m.Mismatch, m.Findings)
+			t.Errorf("%s is filled by %s, has the error %q after %d replays, mismatch %q, findings %v", m.ID, m.Writer, st.Error, st.Replays, m.Mismatch, m.Findings)
 		}
 		return true
 	}); err != nil {
@@ -161,7 +161,7 @@ func TestADLQThatRabbitMQFilledTrustsNoForgedHeaders(t *testing.T) {
 				t.Errorf("%s came back with the headers %#v and the routing key %q", again.MessageId, again.Headers, again.RoutingKey)
 			}
 		case <-time.After(maxWait):
-			t.Fatal("one did not come back")
+			t.Fatal("one message did not come back")
 		}
 	}
 	own := strings.NewReader(fmt.Sprintf(`{"origin":%q,"group":%[1]q,"id":"o-1","body":"eA==","headers":[],"filler":"redeliver","state":[{"name":"redeliver-attempt","value":"4"}]}`, d.queue))
@@ -170,9 +170,9 @@ func TestADLQThatRabbitMQFilledTrustsNoForgedHeaders(t *testing.T) {
 	}
 }
 
-// A queue removes a message after six deliveries. Scans are refused in time and without reading, so that the message
+// A queue removes a message after six deliveries. Scans are refused in time and before they read, so that the message
 // stays for the replay.
-func TestALookEndsNoMessage(t *testing.T) {
+func TestAScanRemovesNoMessage(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {

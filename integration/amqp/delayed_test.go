@@ -42,7 +42,7 @@ func TestADelayedPublishToElsewhere(t *testing.T) {
 				ID: "later", Group: l.queue, Origin: l.queue, Due: limits.CeilMilli(time.Now().Add(200 * time.Millisecond).UTC()),
 				Policy: delayqueue.Fingerprint(l.cfg.Policy),
 			}
-			l.craft(".retry.200ms", exchange, key, st)
+			l.writeOwn(".retry.200ms", exchange, key, st)
 			l.consume(func(*message.Message, run) error { return nil })
 			l.awaitEnds([]string{"later"})
 			l.wantFinding(amqp.HeaderExchange, "is not where the topology publishes; the message goes to its own handler")

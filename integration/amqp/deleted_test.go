@@ -19,7 +19,7 @@ import (
 )
 
 // A queue is deleted during a subscription. It is declared again, and everything continues.
-func TestQueueDeletedUnderUs(t *testing.T) {
+func TestQueueIsDeletedDuringASubscription(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	for name, c := range map[string]struct {
@@ -72,7 +72,7 @@ func TestQueueDeletedUnderUs(t *testing.T) {
 }
 
 // A user's queue that is deleted is not declared by redeliver, which waits until it exists again.
-func TestExistingQueueDeletedUnderUs(t *testing.T) {
+func TestExistingQueueIsDeletedDuringASubscription(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Topology = amqp.ExistingQueue()
@@ -85,7 +85,7 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	}
 	l.awaitChange("disconnected", 1)
 	if err := l.client.Publisher().Publish(l.queue, message.NewMessage("lost", nil)); err == nil || !strings.Contains(err.Error(), "no queue takes messages of queue "+l.queue) {
-		t.Errorf("publishing to a queue that is gone says: %v", err)
+		t.Errorf("publishing to a deleted queue returns: %v", err)
 	}
 	l.declareQueue(nil)
 	l.awaitChange("consuming", 2)
@@ -98,7 +98,7 @@ func TestExistingQueueDeletedUnderUs(t *testing.T) {
 	}
 }
 
-// A publish to a missing exchange closes its channel with a clear error, and disturbs no retry.
+// A publish to a missing exchange closes its channel with a clear error, and does not affect retries.
 func TestPublishToMissingExchange(t *testing.T) {
 	t.Parallel()
 	const missing = "there-is-no-such-exchange"
@@ -112,7 +112,7 @@ func TestPublishToMissingExchange(t *testing.T) {
 			return nil
 		}
 		if err := l.client.Publisher().Publish(missing, message.NewMessage(msg.UUID, nil)); err == nil || !strings.Contains(err.Error(), "no exchange '"+missing+"'") {
-			t.Errorf("publishing to a missing exchange says: %v", err)
+			t.Errorf("publishing to a missing exchange returns: %v", err)
 		}
 		return errHandler
 	})
@@ -222,7 +222,7 @@ func TestPublisherDeclaresAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := publish("refused"); err == nil || !strings.Contains(err.Error(), "no queue takes messages of queue "+l.queue+".retry.200ms") {
-			t.Errorf("publishing to a level that is gone says: %v", err)
+			t.Errorf("publishing to a deleted level returns: %v", err)
 		}
 		if err := publish("second"); err != nil {
 			t.Errorf("publishing again says: %v", err)
@@ -245,9 +245,9 @@ func TestPublisherDeclaresAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("refused", nil)); err == nil || !strings.Contains(err.Error(), "no exchange '"+l.queue+"'") {
-			t.Errorf("publishing to an exchange that is gone says: %v", err)
+			t.Errorf("publishing to a deleted exchange returns: %v", err)
 		}
-		// The exchange is declared, but nothing is bound to it, and the error says so.
+		// The exchange is declared, but nothing is bound to it, and the error names that.
 		if err := l.client.Publisher().Publish(l.queue, message.NewMessage("second", nil)); err == nil || !strings.Contains(err.Error(), "no queue takes messages of exchange "+l.queue) {
 			t.Errorf("publishing again says: %v", err)
 		}

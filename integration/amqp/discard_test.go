@@ -15,7 +15,7 @@ import (
 
 // With Discard there is no DLQ, and no redeliver queue dead-letters to one. A message that is not retried is reported
 // and acked.
-func TestDiscardMakesNoDLQ(t *testing.T) {
+func TestDiscardCreatesNoDLQ(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestDiscardMakesNoDLQ(t *testing.T) {
 				}
 			}
 			if names := newAdmin(t, b).queues(t, l.queue); slices.Contains(names, l.queue+".dlq") || !slices.Contains(names, l.queue+".retry") {
-				t.Errorf("there are the queues %v", names)
+				t.Errorf("the queues %v exist", names)
 			}
 		})
 	}

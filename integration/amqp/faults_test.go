@@ -58,28 +58,28 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	// both queues.
 	duplicates, most := l.duplicates(), closings*3*inFlight
 	if duplicates == 0 {
-		t.Error("nothing was in hand when the connections were closed; the test proves nothing")
+		t.Error("no message was in hand when the connections were closed, so this test checks nothing")
 	}
 	t.Logf("report: connections closed %d times under %d messages: 0 lost, %d run twice", closings, n, duplicates)
 	if duplicates > most {
-		t.Errorf("%d runs too many, at most %d are explained by what was in hand", duplicates, most)
+		t.Errorf("%d runs too many, at most %d are explained by messages in hand", duplicates, most)
 	}
 	if len(l.dead) > 0 {
 		t.Errorf("dead-lettered: %v", l.deadIDs())
 	}
 	// The changes alternate: there is one event for each change, not for each try.
-	var told []string
+	var changes []string
 	for _, c := range l.changes() {
 		if c == "consuming" || c == "disconnected" {
-			told = append(told, c)
+			changes = append(changes, c)
 		}
 	}
-	for i, c := range told {
+	for i, c := range changes {
 		if want := [2]string{"consuming", "disconnected"}[i%2]; c != want {
-			t.Fatalf("change %d is %q, want %q: %v", i, c, want, told)
+			t.Fatalf("change %d is %q, want %q: %v", i, c, want, changes)
 		}
 	}
-	if lost := len(told) / 2; lost == 0 || lost > closings {
+	if lost := len(changes) / 2; lost == 0 || lost > closings {
 		t.Errorf("%d times disconnected, want at most once for each of %d closings", lost, closings)
 	}
 }
@@ -158,7 +158,7 @@ func (a alarm) raise(t *testing.T, r *brokers.Rabbit) (off func()) {
 	t.Helper()
 	tell := func(expr string) {
 		if out, err := r.Eval(context.Background(), expr); err != nil || strings.TrimSpace(out) != "ok" {
-			t.Fatalf("%s says %q: %v", expr, out, err)
+			t.Fatalf("%s printed %q: %v", expr, out, err)
 		}
 	}
 	off = func() { tell(a.off) }
@@ -185,7 +185,7 @@ func subscribeDuringAnAlarm(t *testing.T, r *brokers.Rabbit) {
 }
 
 // Handlers fail while the broker is in alarm. Their messages are neither lost nor duplicated, and run again after the
-// alarm. Acks go on meanwhile.
+// alarm. Acks continue during the alarm.
 func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.SendTimeout = 500 * time.Millisecond
@@ -224,7 +224,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	blocked, twice := len(l.runs), l.duplicates()
 	l.mu.Unlock()
 	if blocked != 60 || twice > 0 {
-		t.Errorf("%d messages ran and %d twice while the broker takes none, want 60 and 0", blocked, twice)
+		t.Errorf("%d messages ran and %d twice while the broker accepts no message, want 60 and 0", blocked, twice)
 	}
 	off()
 	l.awaitChange("unblocked", 1)
@@ -233,7 +233,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.duplicates(); n > 0 {
-		t.Errorf("%d runs too many; a message that waited for the broker was doubled", n)
+		t.Errorf("%d runs too many: a message that waited for the broker was duplicated", n)
 	}
 	if len(l.runs) != len(all) || len(l.dead) > 0 {
 		t.Errorf("%d ran and %d are dead-lettered, want 61 and 0", len(l.runs), len(l.dead))

@@ -18,12 +18,12 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
-// features are RabbitMQ's.
+// features are the features of RabbitMQ.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
 	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true,
@@ -74,7 +74,7 @@ func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harnes
 	}
 }
 
-// origin makes a queue, or a fanout exchange with a queue for each group.
+// origin creates a queue, or a fanout exchange with a queue for each group.
 func (h *harness) origin(t testing.TB, n int) (string, []string) {
 	t.Helper()
 	origin := "kit-" + strings.ToLower(rand.Text()[:12])

@@ -170,7 +170,7 @@ func (l *fixture) checkNoGoroutines() {
 		}
 		select {
 		case <-over:
-			l.Errorf("goroutines outlived the test:\n%s", left)
+			l.Errorf("goroutines still run after the test:\n%s", left)
 			return
 		case <-tick.C:
 		}
@@ -461,8 +461,8 @@ func (l *fixture) getMessage(queue string) amqp091.Delivery {
 	return d
 }
 
-// craft writes a message to a redeliver queue as redeliver would.
-func (l *fixture) craft(suffix, exchange, key string, st redeliver.State) {
+// writeOwn writes a message to a redeliver queue as redeliver would.
+func (l *fixture) writeOwn(suffix, exchange, key string, st redeliver.State) {
 	l.Helper()
 	headers := amqp091.Table{amqp.HeaderExchange: exchange, amqp.HeaderRoutingKey: key}
 	for name, value := range st.Headers() {
@@ -492,7 +492,7 @@ func (l *fixture) wantFinding(header, problem string) {
 	l.Errorf("findings are %+v, want one of %s: %s", all, header, problem)
 }
 
-// declareQueue declares the test's queue, durable, as its user would.
+// declareQueue declares the test's durable queue, as a user would.
 func (l *fixture) declareQueue(args amqp091.Table) {
 	l.Helper()
 	l.declare(l.queue, args)
@@ -510,8 +510,7 @@ func (l *fixture) declare(queue string, args amqp091.Table) {
 	}
 }
 
-// retryWhileLate calls try up to 5 times while it is too late, because anything may be late once on a machine that
-// stalls for seconds.
+// retryWhileLate calls try up to 5 times while its result is too late, because a machine may stall for seconds.
 func retryWhileLate(t *testing.T, most time.Duration, try func() (late time.Duration)) {
 	t.Helper()
 	for tries := 5; ; tries-- {

@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// An ordered message that kills its process is charged in its place, alone, and goes to the DLQ. Those behind it wait
-// until then.
+// An ordered message that kills its process runs alone in its place, is charged there, and goes to the DLQ. The
+// messages behind it wait until then.
 func TestAKillerKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
@@ -47,14 +47,14 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 		}
 	})
 	l.declared()
-	const before, maxStarts = 30, 20 // usually 9 processes are enough; one that dies before its first message makes no progress
+	const before, maxStarts = 30, 20 // usually 9 processes are enough; a process that dies before its first message makes no progress
 	all := ids(before + 10)          // the last one of each key is published when the others have ended
 	killer := all[10]
 	l.publishMessages(all[:before]...)
 	w := newCrashLog(l)
 	var ended []string // in order of their ends
 	hear := func(s childEvent) {
-		w.hear(s)
+		w.handle(s)
 		w.update(func() {
 			if s.What == "commit" || s.What == "dead" {
 				ended = append(ended, s.ID)
@@ -106,13 +106,13 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 			key = id[len(id)-1:]
 		}
 		if before, ok := last[key]; ok && at < before {
-			t.Errorf("%s ended behind %s", id, all[before])
+			t.Errorf("%s ended after %s", id, all[before])
 		}
 		last[key] = at
 	}
 }
 
-// An ordered suspect is charged neither for lost connections nor for closed subscribers, however often.
+// An ordered suspect is never charged for lost connections or closed subscribers.
 func TestASuspectInItsPlaceCountsOnlyCrashes(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Retries and the DLQ work beside every kind of queue.
+// Retries and the DLQ work with every kind of queue.
 func TestKindsOfQueues(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
@@ -68,7 +68,7 @@ func worksOn(t *testing.T, r *brokers.Rabbit, args amqp091.Table) {
 			refused = errors.Join(refused, l.client.Publisher().Publish(l.queue, message.NewMessage("one too many", nil)))
 		}
 		if refused == nil || !strings.Contains(refused.Error(), "the broker refused the message (the queue is full") {
-			t.Errorf("publishing to the full queue says: %v", refused)
+			t.Errorf("publishing to the full queue returns: %v", refused)
 		}
 	}
 	go func() { // messages that were not refused fail once too
@@ -106,14 +106,14 @@ func TestRefusedQueues(t *testing.T) {
 		_, err := l.client.Subscriber().Subscribe(t.Context(), l.queue)
 		bad, ok := errors.AsType[*redeliver.ConfigError](err)
 		if !ok {
-			t.Fatalf("subscribing says %v, want a ConfigError", err)
+			t.Fatalf("Subscribe returns %v, want a ConfigError", err)
 		}
 		if len(bad.Problems) != 1 {
 			t.Errorf("%d problems, want one: %v", len(bad.Problems), err)
 		}
 		for _, want := range wants {
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%q is not in: %v", want, err)
+				t.Errorf("the error does not contain %q: %v", want, err)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestJitterIsInTime(t *testing.T) {
 	retryWhileLate(t, time.Second, func() time.Duration { return jitters(t) })
 }
 
-// jitters returns by how much the latest percent of messages is late.
+// jitters returns the lateness of the latest percent of messages.
 func jitters(t *testing.T) time.Duration {
 	t.Helper()
 	const rate, seconds = 500, 6

@@ -17,14 +17,14 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A suspect runs so long that ready messages beside it are returned, and come back through another queue. Their slot
-// was never freed, and with one slot no retry ran any more.
-func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
+// A suspect runs so long that ready messages are returned meanwhile, and come back through another queue. Once their
+// slot was never freed, and with one slot no retry ran any more.
+func TestAReturnedMessageLeavesItsSlot(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.MaxRetriesInFlight = 1
 		l.cfg.ConsumerTimeout = 24 * time.Second   // returned after half of that, when the level's TTL is over
-		l.cfg.Policy.Timeout = redeliver.NoTimeout // however long the broker takes to count the returned messages
+		l.cfg.Policy.Timeout = redeliver.NoTimeout // the broker may take any time to count the returned messages
 	})
 	l.declared()
 	slow := make(chan struct{})
@@ -50,9 +50,9 @@ func TestAHandedBackMessageLeavesItsSlot(t *testing.T) {
 	l.awaitEnds([]string{"suspect", "m"})
 }
 
-// A level is deleted and declared again, by somebody else, before its reader knows.
-// RabbitMQ 3.10 goes on with the new queue, and sends its first messages
-// to nobody; we declare after a moment, see TestPublisherDeclaresAgain.
+// A level is deleted and declared again, by another program, before its reader notices that. RabbitMQ 3.10 continues
+// with the new queue, and sends its first messages to no reader. redeliver declares it after a moment, see
+// TestPublisherDeclaresAgain.
 func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ4(t), func(l *fixture) { l.cfg.Policy = steps(3, time.Second) })
@@ -78,8 +78,8 @@ func TestALevelIsDeclaredAgainAtOnce(t *testing.T) {
 }
 
 // A level is deleted, and redeliver notices it first. It declares the level again when the broker has notified its
-// readers. Otherwise RabbitMQ 3.10 mostly sent them nothing.
-func TestALevelIsDeclaredAgainByUs(t *testing.T) {
+// readers. Otherwise RabbitMQ 3.10 usually sends them no messages.
+func TestALevelIsDeclaredAgainByRedeliver(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	publish := func(id string) error {
@@ -100,8 +100,8 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 		if _, err := l.raw.QueueDelete(l.queue+".retry.200ms", false, false, false); err != nil {
 			t.Fatal(err)
 		}
-		// The first publish is refused, unless another was faster. Later ones may be too, while the new queue has no
-		// leader, or lose the connection.
+		// The first publish is refused, unless another one was faster. Later ones may also be refused while the new
+		// queue has no leader, or lose their connection.
 		over, tick := time.After(maxWait), time.NewTicker(50*time.Millisecond)
 		for n := 0; ; n++ {
 			id := fmt.Sprintf("after-%d-%d", i, n)
@@ -121,8 +121,8 @@ func TestALevelIsDeclaredAgainByUs(t *testing.T) {
 	}
 }
 
-// There is a channel for each queue that is read. A subscription that would need
-// more than the connection has is refused; it was tried again forever.
+// Each queue that is read has a channel. A subscription that would need more channels than the connection has is
+// refused. It was once tried again forever.
 func TestMoreQueuesThanChannels(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -139,7 +139,7 @@ func TestMoreQueuesThanChannels(t *testing.T) {
 		}
 	}
 	if len(ends) != 4 || last == nil || !strings.Contains(last.Error(), "takes 4 channels") {
-		t.Fatalf("subscribing for the %dth time says: %v", len(ends), last)
+		t.Fatalf("Subscribe %d returns: %v", len(ends), last)
 	}
 	ends[0]() // its channels are free afterwards
 	for over := time.After(maxWait); last != nil; {

@@ -71,14 +71,14 @@ func TestASuspectsAckComesFirst(t *testing.T) {
 	l.putTo(l.queue+".retry.suspects", "suspect")
 	l.await("the suspect's run", func() bool { return len(l.runs["suspect"]) == 1 })
 	l.publishMessages("next")
-	l.awaitReady(l.queue, 0) // it is on its way to the client
+	l.awaitReady(l.queue, 0) // the message is on its way to the client
 	armed.Store(true)
 	close(finish)
 	l.awaitEnds([]string{"suspect", "next"})
 }
 
-// The connection is lost several times with a suspect's ack while the process lives. The suspect was charged, because
-// the ack counted as sent.
+// The connection is lost several times with a suspect's ack while the process lives. The suspect was once charged,
+// because the ack counted as sent.
 func TestALostAckChargesNoSuspect(t *testing.T) {
 	t.Parallel()
 	const drops = 5 // more than MaxCrashes
@@ -101,8 +101,8 @@ func TestALostAckChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// When a subscriber closes, many acks are due at once, each behind a message that still waits. The channel to a
-// quorum queue keeps those beyond 32 for later, so acked messages came back when it closed.
+// When a subscriber closes, many acks are due at once, each behind a message that still waits. The channel to a quorum
+// queue keeps those beyond 32 for later, so acked messages once came back when it closed.
 func TestClosingLosesNoAck(t *testing.T) {
 	t.Parallel()
 	for _, r := range brokers.RequireRabbitMQs(t) {
@@ -145,7 +145,7 @@ func closingLosesNoAck(t *testing.T, r *brokers.Rabbit) {
 	l.await("runs", func() bool { return len(l.runs) == n })
 	closed := make(chan error)
 	go func() { closed <- l.client.Close(context.Background()) }()
-	waitFor(200 * time.Millisecond) // the acks are due at the end, not before
+	waitFor(200 * time.Millisecond) // the acks are due at the end, not earlier
 	close(finish)
 	if err := <-closed; err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 )
 
 // If a queue's leader does not answer in time, the broker reports the queue as empty and without consumers. A replay
-// ended at once as done, with nothing replayed.
+// once ended at once as done, without a replayed message.
 func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
 	d := newFailingService(t, r, nil)
 	dead := []string{"a", "b", "c"}
@@ -32,18 +32,18 @@ func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
 	}
 	n, _, err := q.Count(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "is not counted") {
-		t.Errorf("it is said to hold %d messages, %v", n, err)
+		t.Errorf("Count returned %d messages, %v", n, err)
 	}
 	met := 0
 	err = deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(*deadletter.Message) bool { met++; return true })
 	if err == nil || !strings.Contains(err.Error(), "is not counted") {
-		t.Errorf("a look ended with %d messages, %v", met, err)
+		t.Errorf("a scan ended with %d messages, %v", met, err)
 	}
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
 	if got := idsInDLQ(t, q); !slices.Equal(slices.Sorted(slices.Values(got)), dead) {
-		t.Errorf("%q are there, want %q", got, dead)
+		t.Errorf("the DLQ has %q, want %q", got, dead)
 	}
 }
 
@@ -59,7 +59,7 @@ func (c slowConn) Write(b []byte) (int, error) {
 }
 
 // A slow answer does not mean a missing leader if every answer is slow.
-func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
+func TestADistantBrokerMayHaveEmptyQueues(t *testing.T) {
 	t.Parallel()
 	d := newFailingService(t, brokers.RequireRabbitMQ(t), nil)
 	d.declared()
@@ -83,6 +83,6 @@ func TestABrokerFarAwayHasEmptyQueues(t *testing.T) {
 		t.Errorf("%d messages, %v", n, err)
 	}
 	if got := idsInDLQ(t, q); len(got) > 0 {
-		t.Errorf("%q are in a DLQ that is empty", got)
+		t.Errorf("an empty DLQ has %q", got)
 	}
 }

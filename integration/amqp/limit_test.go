@@ -25,7 +25,7 @@ func limited(version string) amqp091.Table {
 	return args
 }
 
-// While a message cannot be written, its neighbours return to the broker once and wait there.
+// While a message cannot be written, the other messages return to the broker once and wait there.
 func TestAPausedIntakeDropsNothing(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -106,8 +106,8 @@ func TestAnOutageDropsNothing(t *testing.T) {
 	}
 }
 
-// A deployment is scaled to none: each consumer that closes looks at the queue's first message, see Flush in
-// adapters/amqp/source.go. The broker counts that, and dropped a message that was there alone after the 21st.
+// A deployment is scaled to zero: each consumer that closes receives the queue's first message, see Flush in
+// adapters/amqp/source.go. The broker counts that, and once dropped a single message after the 21st consumer.
 func TestManyConsumersThatCloseDropNothing(t *testing.T) {
 	t.Parallel()
 	const consumers = 30
@@ -140,7 +140,7 @@ func TestManyConsumersThatCloseDropNothing(t *testing.T) {
 				if err := <-closed; err != nil {
 					t.Fatal(err)
 				}
-				l.awaitQueues(fmt.Sprintf("a message after %d consumers have closed", i+1), func() bool {
+				l.awaitQueues(fmt.Sprintf("the message after %d consumers have closed", i+1), func() bool {
 					return l.ready(l.queue)+l.ready(l.queue+".retry") == 1
 				})
 			}
@@ -150,7 +150,7 @@ func TestManyConsumersThatCloseDropNothing(t *testing.T) {
 	}
 }
 
-// awaitQueues returns when ok, which asks the broker, reports true.
+// awaitQueues returns when ok, which asks the broker, returns true.
 func (l *fixture) awaitQueues(what string, ok func() bool) {
 	l.Helper()
 	tick, over := time.NewTicker(20*time.Millisecond), time.After(maxWait)

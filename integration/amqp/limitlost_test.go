@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// A handler runs, and its connection is lost more often than the broker's limit allows.
+// While a handler runs, its connection is lost more often than the broker's limit allows.
 func TestLostConnectionsDropNothing(t *testing.T) {
 	t.Parallel()
 	const drops = 23
@@ -89,7 +89,7 @@ func TestHandlersOfALostChannelKeepTheirSlots(t *testing.T) {
 	select {
 	case <-began:
 		t.Errorf("a handler began on the new channel while all %d slots were taken by handlers that still run", slots)
-	case <-time.After(10 * time.Second): // it reconnects within one
+	case <-time.After(10 * time.Second): // it reconnects within one second
 	}
 }
 
@@ -115,8 +115,8 @@ func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 				line.drop()
 				l.awaitChange("disconnected", i+1)
 			}
-			if n := len(began); n > slots { // first deliveries and retries have slots of their own
-				t.Errorf("%d handlers more than there are slots", n-slots)
+			if n := len(began); n > slots { // first deliveries and retries have separate slots
+				t.Errorf("%d handlers run in %d slots", n, slots)
 			}
 			close(over)
 			l.awaitEnds(all)
@@ -129,8 +129,8 @@ func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 	}
 }
 
-// Closing must end although a message that came back often cannot be written to its next place. It waited for the confirm without a
-// bound.
+// Closing must end although a message that came back often cannot be written to its next place. It once waited for the
+// confirm without a bound.
 func closeWithoutAConfirm(t *testing.T, r *brokers.Rabbit) {
 	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.MaxInFlight, l.cfg.DrainTimeout = 1, 2*time.Second

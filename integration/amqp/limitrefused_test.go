@@ -65,12 +65,12 @@ func TestALowDeliveryLimitIsRefused(t *testing.T) {
 					_, again := l.client.Subscriber().Subscribe(t.Context(), l.queue)
 					if row.want == "" {
 						if err != nil || again != nil {
-							t.Fatalf("Plan says %v, Subscribe says %v", err, again)
+							t.Fatalf("Plan returns %v, Subscribe returns %v", err, again)
 						}
 						return
 					}
 					if refused, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(refused.Error(), "queue "+l.queue+" "+row.want) {
-						t.Fatalf("Plan says %v, want %q", err, row.want)
+						t.Fatalf("Plan returns %v, want %q", err, row.want)
 					}
 					if again == nil || again.Error() != err.Error() {
 						t.Errorf("Subscribe says\n%v\nPlan says\n%v", again, err)

@@ -38,7 +38,7 @@ var singleConsumerArgs = map[string]amqp091.Table{
 	"classic": {amqp091.SingleActiveConsumerArg: true},
 }
 
-// serviceGroup is several services of one queue, of which some die and some close, and the results of their messages.
+// serviceGroup has several services of one queue, some of which die or close, and the results of their messages.
 type serviceGroup struct {
 	*fixture
 	takes time.Duration // maximum time of a handler
@@ -175,8 +175,8 @@ func (s *groupService) end() {
 	<-s.over
 }
 
-// With any failures, crashes and shutdowns, no message begins before all that was before it, or of its key,
-// are settled. That is so on each kind of queue, because the end of a channel hands back what it had in order.
+// With any failures, crashes and shutdowns, no message begins before all earlier messages, or all earlier ones of its
+// key, are settled. This holds for each kind of queue, because the end of a channel returns its messages in order.
 func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
 	t.Parallel()
 	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
@@ -217,7 +217,7 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 		tr.mu.Lock()
 		victim, kill := tr.live, tr.random.IntN(3) > 0
 		tr.mu.Unlock()
-		if !slices.Contains(services, victim) { // the next one has run nothing yet
+		if !slices.Contains(services, victim) { // the next service has not run a handler yet
 			continue
 		}
 		if kill {
@@ -242,8 +242,9 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 	}
 }
 
-// Messages behind a failing one for half of the consumer timeout are not left there until the broker closes the
-// channel: that ends without help, all comes back in order, and the failing message goes on as it was.
+// Messages that wait behind a failing one for half of the consumer timeout do not wait until the broker closes the
+// channel. redeliver ends the channel, all messages come back in order, and the failing message continues with its
+// state.
 func TestMessagesHeldForTooLongComeBackInOrderAndUnchanged(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -283,7 +284,7 @@ func TestMessagesHeldForTooLongComeBackInOrderAndUnchanged(t *testing.T) {
 					}
 				}
 				if !redelivered {
-					t.Error("nothing came back: the test proves nothing")
+					t.Error("no message came back, so this test checks nothing")
 				}
 				if n := l.count("disconnected"); n > 0 || len(l.dead) > 0 {
 					t.Errorf("disconnected %d times, dead letters %v", n, l.deadIDs())

@@ -22,8 +22,8 @@ import (
 type orderJournal struct {
 	file    *os.File
 	rest    string       // incomplete line
-	keys    int          // lines that are kept apart
-	settled map[int]bool // by the place of a message in the queue
+	keys    int          // keys with separate lines
+	settled map[int]bool // by the position of a message in the queue
 	wrong   []string
 	repeats int
 	runs    int
@@ -65,7 +65,7 @@ func (j *orderJournal) read(t *testing.T) {
 	}
 }
 
-// orderAt is the id of the message at that place of the queue.
+// orderAt returns the id of the message at that position of the queue.
 func orderAt(at int) string { return orderID(at%orderKeys, at/orderKeys) }
 
 // With failures and kills at any time, the messages of a queue or key run and are settled one after another, and go
@@ -155,8 +155,8 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 	t.Logf("report: seed %d, %d messages, %d runs, %d attempts repeated by %d kills, %d dead letters", cfg.Seed, n, j.runs, j.repeats, kills, l.deadInOrder(j.keys))
 }
 
-// deadInOrder reads the DLQ: the letters of a key are in the order of the queue. A
-// kill may have written one twice. It returns how many there are.
+// deadInOrder checks that the dead letters of a key are in the order of the queue. A kill may have written one twice.
+// It returns the number of dead letters.
 func (l *fixture) deadInOrder(keys int) int {
 	l.Helper()
 	letters := make(map[int][]int) // by key, the first copy of each

@@ -14,10 +14,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // maxMessage is the lowered size limit of the broker in these tests.
@@ -43,7 +43,7 @@ func lowerLimit(t testing.TB, r *brokers.Rabbit) {
 // The kit's hostile messages, and one that has become too large for the DLQ, as after an upgrade: RabbitMQ 3.13
 // accepted 128 MiB, 4.0 accepts 16. The limit concerns the whole node, and in 4.0 open channels too, so the kit
 // cannot publish larger messages there afterwards.
-func TestConformanceWhereMessagesAreTooLarge(t *testing.T) {
+func TestConformanceWithTooLargeMessages(t *testing.T) {
 	node := brokers.OwnRabbitMQSoon(t, brokers.RabbitMQOptions{})
 	t.Parallel()
 	r := node()
@@ -60,8 +60,8 @@ func TestConformanceWhereMessagesAreTooLarge(t *testing.T) {
 }
 
 // A message that is too large for the broker fails alone in a Publish. In a queue without a dead-letter exchange it
-// blocks nothing and is not lost: it goes to the DLQ in parts, which are marked as such.
-func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
+// does not block others and is not lost: it goes to the DLQ in parts, which are marked as parts.
+func TestATooLargeMessageGoesToTheDLQInParts(t *testing.T) {
 	own := brokers.OwnRabbitMQSoon(t, brokers.RabbitMQOptions{Version: brokers.RabbitMQ4})
 	t.Parallel()
 	node := own()
@@ -88,7 +88,7 @@ func TestAMessageThatIsTooLargeIsDeadInParts(t *testing.T) {
 	l.awaitEnds(append([]string{"large", "before", "behind"}, neighbours...))
 	l.mu.Lock()
 	if n := l.count("intake paused"); n > 0 || len(l.dead) != 1 || len(l.dead["large"]) != 1 {
-		t.Errorf("paused %d times, dead letters %v, want none and the large one", n, l.deadIDs())
+		t.Errorf("paused %d times, dead letters %v, want 0 times and only the large message", n, l.deadIDs())
 	}
 	l.mu.Unlock()
 	l.awaitReady(l.queue, 0)

@@ -14,8 +14,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// In a pause the processes give back what they have prefetched, and none of them gets what another one gives back, nor do
-// processes that start meanwhile: so no count of deliveries grows by more than one. A Blocking queue keeps its order.
+// In a pause the processes return their prefetched messages. No process gets a message that another one returns, not
+// even a process that starts meanwhile, so no count of deliveries grows by more than one. A Blocking queue keeps its
+// order.
 func TestAPauseReturnsMessagesOnce(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string]redeliver.Order{"unordered": redeliver.Unordered, "blocking": redeliver.Blocking} {
@@ -95,7 +96,7 @@ func (l *fixture) testPause(order redeliver.Order) {
 	}
 }
 
-// checkDeliveries checks that each of n ready messages was delivered once at most, and gives them back in order.
+// checkDeliveries checks that each of n ready messages was delivered at most once, and returns them in order.
 func (l *fixture) checkDeliveries(n int) {
 	l.Helper()
 	in, err := l.raw.Consume(l.queue, "", false, false, false, false, nil)
@@ -115,7 +116,8 @@ func (l *fixture) checkDeliveries(n int) {
 	l.awaitReady(l.queue, n)
 }
 
-// A queue that the broker deletes while nobody consumes it is not paused, because its messages would go with it.
+// A queue that the broker deletes while it has no consumer is not paused, because its messages would be deleted with
+// it.
 func TestAQueueThatExpiresIsNotPaused(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -130,8 +132,9 @@ func TestAQueueThatExpiresIsNotPaused(t *testing.T) {
 	}
 }
 
-// Without its marker queue, which only an administrator may create here, nothing is paused, and messages run.
-func TestAPauseNeedsItsQueueWhereNothingIsCreated(t *testing.T) {
+// Without its marker queue, which only an administrator may create here, the subscription is not paused, and messages
+// run.
+func TestAPauseNeedsItsMarkerQueueWithNoProvisioning(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	l.declared()

@@ -30,8 +30,8 @@ func TestPlanOnRabbitMQ4(t *testing.T) {
 	p.publish(t, "payments_billing.retry.1s")
 	p.arrives(t, "payments_billing.retry")
 	p.delete(t, "policies", p.r.VHost(), "all")
-	t.Run("knows rights", func(t *testing.T) { planKnowsRights(t, r) })
-	t.Run("looks at reading first", func(t *testing.T) { subscribeRefusesWhatItMayNotRead(t, r) })
-	t.Run("looks at reading all first", func(t *testing.T) { consumeRefusesWhatItMayNotRead(t, r) })
-	t.Run("knows types", func(t *testing.T) { planKnowsTypes(t, r) })
+	t.Run("knows rights", func(t *testing.T) { planReportsRights(t, r) })
+	t.Run("checks the right to read first", func(t *testing.T) { subscribeNeedsTheRightToRead(t, r) })
+	t.Run("checks the right to read all queues first", func(t *testing.T) { consumeNeedsTheRightToRead(t, r) })
+	t.Run("knows types", func(t *testing.T) { planReportsTypes(t, r) })
 }

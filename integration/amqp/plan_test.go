@@ -20,10 +20,10 @@ func TestPlan(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t).VirtualHost(t)
 	for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
-		"refuses": planRefuses, "notes": planNotes, "finds stuck messages": planFindsStuckMessages, "finds what old policies left": planFindsWhatOldPoliciesLeft,
+		"refuses": planRefuses, "notes": planNotes, "finds stuck messages": planFindsStuckMessages, "finds levels of old policies": planFindsOldLevels,
 		"lets a policy dead-letter everything": ourDeadLetteringComesFirst, "as a monitoring user": planAsAMonitoringUser,
-		"knows rights": planKnowsRights, "looks at reading first": subscribeRefusesWhatItMayNotRead, "looks at reading all first": consumeRefusesWhatItMayNotRead,
-		"knows types": planKnowsTypes,
+		"knows rights": planReportsRights, "checks the right to read first": subscribeNeedsTheRightToRead, "checks the right to read all queues first": consumeNeedsTheRightToRead,
+		"knows types": planReportsTypes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +151,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 				t.Errorf("Subscribe says\n%v\nPlan says\n%v", again, err)
 			}
 			if after := p.queues(t, p.queue); !slices.Equal(after, before) {
-				t.Errorf("there were %q, now there are %q", before, after)
+				t.Errorf("the queues were %q, and are now %q", before, after)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 }
 
 // Levels and shards that the policy no longer has are reported with their number of messages.
-func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
+func planFindsOldLevels(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "changed")
 	now := p.config
 	p.config.Policy, p.config.Shards = redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Minute), Levels: []time.Duration{time.Second, 10 * time.Minute}}, 2
@@ -212,7 +212,7 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 	p.publish(t, "changed.retry.10m")
 	p.publish(t, "changed.dlq")
 	p.config = now
-	plan := p.until(t, "2 messages wait on a level that is left over, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // each queue is counted alone
+	plan := p.until(t, "2 messages wait on an old level, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // each queue is counted separately
 		return has(plan.Notes, "changed.retry.10m is left of an older policy or number of shards; 2 messages wait on it") &&
 			slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
 	})
@@ -228,7 +228,7 @@ func planFindsWhatOldPoliciesLeft(t *testing.T, r *brokers.Rabbit) {
 		}
 	}
 	if want := []string{"changed.retry.10m", "changed.retry.10m.1", "changed.retry.1s.1"}; !slices.Equal(old, want) {
-		t.Errorf("left over are %q, want %q", old, want)
+		t.Errorf("the old levels are %q, want %q", old, want)
 	}
 }
 

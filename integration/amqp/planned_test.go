@@ -20,7 +20,7 @@ type plannedQueue struct {
 	queue  string
 	config amqp.Config
 	events chan redeliver.Event
-	users  map[string]bool // users that it has made
+	users  map[string]bool // users that it has created
 }
 
 func newPlannedQueue(t *testing.T, r *brokers.Rabbit, name string) *plannedQueue {
@@ -80,7 +80,7 @@ func (p *plannedQueue) until(t *testing.T, what string, ok func(*amqp.Plan) bool
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("of the plan it never holds that %s:\n%s", what, plan)
+			t.Fatalf("the plan never satisfies this: %s:\n%s", what, plan)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Without a management API nothing unchecked is reported as right, and problems that AMQP shows are still refused.
+// Without a management API unchecked settings are not reported as correct, and problems that AMQP shows are still
+// refused.
 func TestPlanWithoutTheManagementAPI(t *testing.T) {
 	t.Parallel()
 	p := newPlannedQueue(t, brokers.RequireRabbitMQ(t), "plan-alone")
@@ -31,7 +32,7 @@ func TestPlanWithoutTheManagementAPI(t *testing.T) {
 		}
 	}
 	if !strings.HasPrefix(plan.Server, "RabbitMQ 3.10.") || len(p.queues(t, p.queue)) != len(before) {
-		t.Errorf("on %s there are now %q", plan.Server, p.queues(t, p.queue))
+		t.Errorf("the queues on %s are now %q", plan.Server, p.queues(t, p.queue))
 	}
 	p.declareQueue(t, "plan-alone.retry.1s", fields{"x-queue-type": "quorum", "x-message-ttl": 5000})
 	t.Cleanup(func() { p.delete(t, "queues", p.r.VHost(), "plan-alone.retry.1s") })

@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Two consumers of a queue with different policies both report it, and report when the other one has gone.
+// Two consumers of a queue with different policies both report the difference, and report when the other one has ended.
 func TestConsumersWithDifferentPoliciesBothReportIt(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
@@ -46,17 +46,17 @@ func TestConsumersWithDifferentPoliciesBothReportIt(t *testing.T) {
 			select {
 			case c := <-told:
 				if !errors.Is(c.Err, engine.ErrPolicies) || !strings.Contains(c.Detail, delayqueue.Fingerprint(l.cfg.Policy)) || c.Origin != l.queue {
-					t.Errorf("the other one reported %+v", c)
+					t.Errorf("the other consumer reported %+v", c)
 				}
 			case <-time.After(maxWait):
-				t.Error("the other one reports nothing")
+				t.Error("the other consumer reports nothing")
 			}
 			l.awaitChange("policies differ", 1)
 			if err := other.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			l.awaitChange("policies agree", 1)
-			l.await("that policies differ is told once", func() bool { return l.count("policies differ") == 1 })
+			l.await("one report that policies differ", func() bool { return l.count("policies differ") == 1 })
 		})
 	}
 }

@@ -72,8 +72,8 @@ func (p *proxy) serve(all *sync.WaitGroup) {
 	}
 }
 
-// pass copies until one end closes. Once frozen is closed, it copies nothing and leaves both ends open, as when a
-// host or network is gone.
+// pass copies until one end closes. Once frozen is closed, it copies nothing and leaves both ends open, as when a host
+// or network has failed.
 func pass(from, to net.Conn, frozen <-chan struct{}) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -99,7 +99,7 @@ func (p *proxy) freeze() {
 	p.frozen = make(chan struct{})
 }
 
-// The broker is silently gone while the client publishes more than a socket buffers. The client notices it and
+// The broker disappears without a sign while the client publishes more than a socket buffers. The client notices it and
 // continues on a new connection, and the lost writes do no harm.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
@@ -127,7 +127,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		msgs[i] = message.NewMessage("void", make([]byte, 100_000))
 	}
 	if err := l.client.Publisher().Publish(l.queue, msgs...); err == nil {
-		t.Error("messages that went nowhere are published")
+		t.Error("publishes of lost messages succeeded")
 	}
 	l.awaitChange("disconnected", 1)
 	l.awaitChange("consuming", 2)

@@ -26,13 +26,13 @@ func TestUnroutable(t *testing.T) {
 	missing := l.queue + "-missing"
 	err := p.Publish(missing, message.NewMessage("m", nil), message.NewMessage("m", nil))
 	if err == nil || strings.Count(err.Error(), "no queue takes messages of queue "+missing) != 2 {
-		t.Errorf("two unroutable publishes of one identity say: %v", err)
+		t.Errorf("two unroutable publishes of one identity return: %v", err)
 	}
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
 			if err := p.Publish(missing, message.NewMessage("same", nil)); err == nil {
-				t.Error("a publish that no queue takes had no error")
+				t.Error("a publish that no queue accepts had no error")
 			}
 		})
 		wg.Go(func() {
@@ -74,7 +74,7 @@ func TestSameIdentityOneReturned(t *testing.T) {
 	}
 }
 
-// A full queue refuses, and the error says so.
+// A full queue refuses messages, and the error names that.
 func TestFullQueueRefuses(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -87,15 +87,15 @@ func TestFullQueueRefuses(t *testing.T) {
 		}
 	}
 	if len(errs) < 10 || !strings.Contains(errs[0].Error(), "publishing to queue "+l.queue+": the broker refused the message (the queue is full") {
-		t.Errorf("publishing 20 messages to a queue that takes 5 says: %v", errors.Join(errs...))
+		t.Errorf("publishing 20 messages to a queue for 5 returns: %v", errors.Join(errs...))
 	}
 	if n := l.ready(l.queue) + len(errs); n != 20 {
-		t.Errorf("%d are there or were refused, want 20", n)
+		t.Errorf("%d messages are in the queue or were refused, want 20", n)
 	}
 }
 
-// More messages than the 1,024 slots in one call, in many concurrent calls. Each call held a part of the slots and
-// waited for the rest.
+// More messages than the 1,024 slots in one call, in many concurrent calls. Each call once held a part of the slots and
+// waited for the others.
 func TestPublishMoreThanTheWindow(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
@@ -161,7 +161,7 @@ func TestDelayedPublishReachesAllGroups(t *testing.T) {
 				}
 				late = max(late, took-wait)
 			case <-time.After(maxWait):
-				t.Fatal("a group got nothing")
+				t.Fatal("a group got no message")
 			}
 		}
 		for _, l := range groups {

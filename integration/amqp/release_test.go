@@ -96,7 +96,7 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 				t.Logf("kill %d after %d messages: %v", kill, released, err)
 			}
 			seen := make(map[string]int)
-			for began := time.Now(); len(seen) < n || l.ready(l.queue+".retry.1h") > 0; { // what a killed release had in hand is there again a moment later
+			for began := time.Now(); len(seen) < n || l.ready(l.queue+".retry.1h") > 0; { // the messages in hand of a killed release are back a moment later
 				if time.Since(began) > maxWait {
 					t.Fatalf("%d of %d messages came back", len(seen), n)
 				}

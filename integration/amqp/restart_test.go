@@ -47,7 +47,7 @@ func restartsUnderTraffic(t *testing.T, r *brokers.Rabbit, restart func(context.
 		t.Fatal(err)
 	}
 	all := ids(3000)
-	const publishers = 8 // a single one would wait for each confirm
+	const publishers = 8 // a single publisher would wait for each confirm
 	pace := time.NewTicker(2 * time.Millisecond)
 	defer pace.Stop()
 	var publishing sync.WaitGroup
@@ -78,7 +78,7 @@ func restartsUnderTraffic(t *testing.T, r *brokers.Rabbit, restart func(context.
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t.Logf("report: the broker was away for %.1f s under traffic: 0 of 3,000 lost, %d run twice", away.Seconds(), l.duplicates())
+	t.Logf("report: the broker was down for %.1f s under traffic: 0 of 3,000 lost, %d run twice", away.Seconds(), l.duplicates())
 	if len(l.dead) > 0 {
 		t.Errorf("dead letters: %v", l.deadIDs())
 	}

@@ -29,7 +29,7 @@ func (p *plannedQueue) useRights(t *testing.T, r *brokers.Rabbit, configure, wri
 	p.config.URLs, p.config.ManagementURL = []string{u.String()}, ""
 }
 
-// user makes a user of the node, until the test ends.
+// user creates a user of the node, until the test ends.
 func (p *plannedQueue) user(t *testing.T, name, tags string) {
 	t.Helper()
 	p.put(t, fields{"password": "s3cret", "tags": tags}, "users", name)
@@ -44,20 +44,20 @@ func wantProblems(t *testing.T, what string, err error, want ...string) {
 	t.Helper()
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok {
-		t.Errorf("%s says %v, want a refusal", what, err)
+		t.Errorf("%s returns %v, want a refusal", what, err)
 		return
 	}
 	for i, problem := range refused.Problems {
 		if len(refused.Problems) != len(want) || !strings.HasPrefix(problem.String(), want[i]) {
-			t.Errorf("%s says %q, want %q", what, refused.Problems, want)
+			t.Errorf("%s returns %q, want %q", what, refused.Problems, want)
 			return
 		}
 	}
 }
 
-// Each missing right is one problem, whether or not the queues exist. Subscribe reported it once for every queue, or
+// Each missing right is one problem, whether or not the queues exist. Subscribe once reported it for every queue, or
 // not at all.
-func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
+func planReportsRights(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "rights")
 	before := p.queues(t, p.queue)
 	const all = "rights.dlq, rights.retry, rights.retry.suspects, rights.retry.paused, rights.retry.1s"
@@ -84,8 +84,8 @@ func planKnowsRights(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Without the right to read the delay queues Subscribe fails. Retries were silently late.
-func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
+// Without the right to read the delay queues Subscribe fails. Retries were once silently late.
+func subscribeNeedsTheRightToRead(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "readable")
 	p.declare(t)
 	p.publish(t, p.queue)
@@ -96,12 +96,12 @@ func subscribeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	wantProblems(t, "Subscribe", err, "right to read is missing: must be given to the user for readable.retry.1s (")
 	d, ok, err := p.channel(t).Get(p.queue, false)
 	if err != nil || !ok || d.Redelivered {
-		t.Errorf("%+v %t %v: what waits was fetched by a subscriber that may not run", d, ok, err)
+		t.Errorf("%+v %t %v: a subscriber that may not run fetched the waiting message", d, ok, err)
 	}
 }
 
 // The same for several queues: if one may not be read, none is.
-func consumeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
+func consumeNeedsTheRightToRead(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "several")
 	second := newPlannedQueue(t, r, "several-more")
 	p.declare(t)
@@ -112,12 +112,12 @@ func consumeRefusesWhatItMayNotRead(t *testing.T, r *brokers.Rabbit) {
 	wantProblems(t, "Consume", err, "right to read is missing: must be given to the user for several-more (")
 	d, ok, err := p.channel(t).Get(p.queue, false)
 	if err != nil || !ok || d.Redelivered {
-		t.Errorf("%+v %t %v: what waits was fetched by a consumer that may not run", d, ok, err)
+		t.Errorf("%+v %t %v: a consumer that may not run fetched the waiting message", d, ok, err)
 	}
 }
 
 // Without a management API, AMQP shows the type, and whether a queue is auto-delete, without a consumer.
-func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
+func planReportsTypes(t *testing.T, r *brokers.Rabbit) {
 	for name, row := range map[string]struct {
 		queue fields
 		want  string
@@ -141,7 +141,7 @@ func planKnowsTypes(t *testing.T, r *brokers.Rabbit) {
 			t.Errorf("%s: %v, %v\n%s", name, err, initialized, plan)
 		}
 		if !slices.Contains(p.queues(t, name), name) {
-			t.Errorf("%s is gone: it had a consumer", name)
+			t.Errorf("%s was deleted, so it had a consumer", name)
 		}
 	}
 }

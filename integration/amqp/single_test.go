@@ -57,8 +57,9 @@ func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 	}
 }
 
-// A queue with one is accepted, whatever else it has. A queue that redeliver creates has one.
-func TestAQueueWithASingleActiveConsumerIsTaken(t *testing.T) {
+// A queue with a single active consumer is accepted, with any other arguments. A queue that redeliver creates has a
+// single active consumer.
+func TestAQueueWithASingleActiveConsumerIsAccepted(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		for kind, args := range map[string]amqp091.Table{

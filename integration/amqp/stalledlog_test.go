@@ -17,18 +17,18 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// stall is for how long a busy disk takes nothing: longer than all that a client did before it let go of its channel.
-// A client that closes gives up waiting for it after two drain timeouts.
+// stall is how long a busy disk accepts no write: longer than a client once waited before it closed its channel. A
+// client that closes stops waiting for the disk after two drain timeouts.
 const stall = 4 * time.Second
 
 // A quorum queue on a busy disk accepts 32 acks of a channel. The channel keeps the others until those are written.
-// If it closed before, up to 117 of 150 acked messages came back.
+// When it closed earlier, up to 117 of 150 acked messages came back.
 func closeOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 	const n = 300
 	l := newFixture(t, r, func(l *fixture) { l.cfg.MaxInFlight, l.cfg.DrainTimeout = n, 3*time.Second })
 	l.declared()
 	all := ids(n)
-	slow := make(map[string]bool) // every second one, so that the others are acked one by one
+	slow := make(map[string]bool) // every second message, so that the others are acked one by one
 	for i := 0; i < n; i += 2 {
 		slow[all[i]] = true
 	}

@@ -48,15 +48,15 @@ func TestStateKeys(t *testing.T) {
 		}
 	}
 	forged := redeliver.State{ID: "forged", Group: l.queue, Origin: l.queue, Attempts: 2, Replays: 7}
-	l.craft(".retry", "", l.queue, forged)
+	l.writeOwn(".retry", "", l.queue, forged)
 	next(attempt{"forged", 1, 0})
 	l.wantFinding(redeliver.HeaderAttempt, "is not signed")
 
 	l.publishMessages("honest")
 	next(attempt{"honest", 1, 0})
 	next(attempt{"honest", 2, 0})
-	l.await("the DLQ has it", func() bool { return len(l.dead["honest"]) == 1 })
-	l.craft(".dlq", "", l.queue, forged)
+	l.await("the message in the DLQ", func() bool { return len(l.dead["honest"]) == 1 })
+	l.writeOwn(".dlq", "", l.queue, forged)
 	l.awaitReady(l.queue+".dlq", 2)
 	q, err := l.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: l.queue})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestStateKeys(t *testing.T) {
 		return true
 	})
 	if want := map[string]int{"honest": 2, "forged": 0}; err != nil || !maps.Equal(attempts, want) {
-		t.Errorf("the DLQ says that the attempts were %v, %v; want %v", attempts, err, want)
+		t.Errorf("the attempts in the DLQ are %v, %v; want %v", attempts, err, want)
 	}
 	if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil {
 		t.Fatal(err)

@@ -46,8 +46,8 @@ func setConsumerTimeout(t *testing.T, r *brokers.Rabbit) {
 	set("channel_tick_interval", "1000") // the default is once a minute
 }
 
-// staysBehindSlowHandler has handlers run one after another of which two take longer than the
-// broker waits: messages behind one are handed back before, and comes again.
+// staysBehindSlowHandler runs handlers one after another, which take longer than the broker waits. The messages behind
+// a running one are returned in time, and come again.
 func staysBehindSlowHandler(t *testing.T, r *brokers.Rabbit) {
 	l := newTimeoutFixture(t, r, func(*fixture) {})
 	l.declared()
@@ -70,7 +70,7 @@ func staysBehindSlowHandler(t *testing.T, r *brokers.Rabbit) {
 		}
 	}
 	if again == 0 {
-		t.Error("none was handed back")
+		t.Error("no message was returned")
 	}
 	l.checkUndisturbed()
 }
@@ -118,8 +118,8 @@ func heldLong(t *testing.T, r *brokers.Rabbit) {
 	})
 }
 
-// runsLonger has a handler that exceeds the timeout. It loses its channel, the message comes back, and its neighbours
-// lose nothing.
+// runsLonger has a handler that exceeds the timeout. It loses its channel, the message comes back, and other messages
+// are not lost.
 func runsLonger(t *testing.T, r *brokers.Rabbit) {
 	l := newTimeoutFixture(t, r, func(l *fixture) {
 		l.cfg.MaxInFlight = 2
@@ -144,7 +144,7 @@ func runsLonger(t *testing.T, r *brokers.Rabbit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if runs := l.runs["slow"]; len(runs) != 2 || runs[0].attempt != 1 || runs[1].attempt != 1 {
-		t.Errorf("runs are %+v, want two, both attempt 1: what the broker takes away has not failed", runs)
+		t.Errorf("runs are %+v, want two, both attempt 1: a message that the broker takes back has not failed", runs)
 	}
 	if n := l.duplicates(); n != 1 {
 		t.Errorf("%d runs too many, want the one of the slow message", n)

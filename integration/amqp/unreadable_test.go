@@ -26,7 +26,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Messages that the client cannot read. Each ended the connection and came back forever.
+// unreadables returns the headers of messages that the client cannot read. Each once ended the connection and came back
+// forever.
 func unreadables() map[string]amqp091.Table {
 	many := make(amqp091.Table)
 	for i := range 8193 {
@@ -43,7 +44,8 @@ func unreadables() map[string]amqp091.Table {
 	}
 }
 
-// almostUnreadable returns headers that can be read once: the broker's additions at the next delivery are too much.
+// almostUnreadable returns headers that can be read once: the broker's additions at the next delivery make them too
+// large.
 func almostUnreadable() map[string]amqp091.Table {
 	many := make(amqp091.Table)
 	for i := range 8192 {
@@ -59,7 +61,7 @@ func almostUnreadable() map[string]amqp091.Table {
 	return map[string]amqp091.Table{"lifted fields": many, name: {header: make([]byte, frame)}}
 }
 
-// Messages with headers that the client cannot read go to the DLQ and disturb nothing else.
+// Messages with headers that the client cannot read go to the DLQ and do not affect other messages.
 func TestHeadersThatTheClientCannotRead(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, r *brokers.Rabbit) {
@@ -115,7 +117,7 @@ func unreadable(t *testing.T, l *fixture, suffix string, bad map[string]amqp091.
 		t.Errorf("changes are %v, want only consuming", c)
 	}
 	if n := l.duplicates(); n > 0 {
-		t.Errorf("%d neighbours ran twice", n)
+		t.Errorf("%d other messages ran twice", n)
 	}
 	l.checkNoSuspects()
 	l.mu.Unlock()
@@ -142,13 +144,13 @@ func (l *fixture) wantWhole(d *amqp091.Delivery, headers amqp091.Table) {
 	l.Helper()
 	name := d.MessageId
 	if d.CorrelationId != "c-"+name || d.Type != "a type" || d.ContentType != "text/plain" || d.Timestamp.Unix() != 1700000000 {
-		l.Errorf("%s has other properties: %+v", name, d)
+		l.Errorf("%s has different properties: %+v", name, d)
 	}
 	if !bytes.Equal(d.Body, bytes.Repeat([]byte(name), 20_000)) {
-		l.Errorf("%s has another body, of %d bytes", name, len(d.Body))
+		l.Errorf("%s has a different body, of %d bytes", name, len(d.Body))
 	}
 	if d.Headers[redeliver.HeaderReason] != string(redeliver.ReasonUndecodable) || d.Headers[amqp.HeaderRoutingKey] == nil {
-		l.Errorf("%s has other redeliver headers, its reason is %v", name, d.Headers[redeliver.HeaderReason])
+		l.Errorf("%s has different redeliver headers, its reason is %v", name, d.Headers[redeliver.HeaderReason])
 	}
 	raw, _ := d.Headers[amqp.HeaderRaw].([]byte)
 	if name == "lifted size" { // there is no room for it

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // The conformance kit runs on RabbitMQ 4.3 too, which counts deliveries in another way.

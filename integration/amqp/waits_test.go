@@ -38,7 +38,7 @@ func failsOnce(_ *message.Message, r run) error {
 	return nil
 }
 
-// close closes the fixture's client; open makes another one, as in another process.
+// close closes the fixture's client; open then opens another one, as in another process.
 func (l *fixture) close() {
 	l.Helper()
 	if err := l.client.Close(context.Background()); err != nil {
@@ -61,8 +61,8 @@ func (l *fixture) planned(n int) []time.Time {
 	return slices.SortedFunc(maps.Values(waiting), time.Time.Compare)
 }
 
-// deliverAndDie has somebody take the messages of a queue and die, again and again. A
-// broker that counts up to a limit moves them on.
+// deliverAndDie repeatedly receives the messages of a queue on a connection that dies. A broker with a delivery limit
+// then moves them away.
 func (l *fixture) deliverAndDie(queue string, n, times int) {
 	l.Helper()
 	for range times {
@@ -80,7 +80,7 @@ func (l *fixture) deliverAndDie(queue string, n, times int) {
 }
 
 // Readers of waiting messages restart, and each time the broker counts a delivery. RabbitMQ 4 allows 20. No message
-// becomes a suspect or is early: those that had waited through two restarts ran one by one, and on RabbitMQ 4 some
+// becomes a suspect or is early. Once those that had waited through two restarts ran one by one, and on RabbitMQ 4 some
 // ran early.
 func TestRestartsWhileMessagesWait(t *testing.T) {
 	t.Parallel()
@@ -92,7 +92,7 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				for !c.try(t, r) { // the machine was too slow: messages that were returned after they were due count
+				for !c.try(t, r) { // the machine was too slow: messages that were returned after they were due count as deliveries
 					t.Logf("report: %d restarts took longer than %s, once more with twice that", c.times, c.level)
 					if c.level *= 2; c.level > 5*time.Minute {
 						t.Fatalf("%d restarts take longer than messages wait", c.times)
@@ -202,9 +202,9 @@ func (l *fixture) checkNoSuspects() {
 	}
 }
 
-// A subscriber closes while a handler runs long. Its waiting and prefetched messages go to others at once. They
-// stayed until the handler ended.
-func TestClosingGivesBackAtOnce(t *testing.T) {
+// A subscriber closes while a handler runs long. Its waiting and prefetched messages go to other processes at once.
+// They once stayed until the handler ended.
+func TestClosingReturnsMessagesAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = steps(3, time.Second)
@@ -249,14 +249,13 @@ func TestClosingGivesBackAtOnce(t *testing.T) {
 	}
 }
 
-// On one level are messages that leave it for a shorter one and others that are
-// due at its end, more than the prefetch: nobody waits for who was there before
-// but waits for longer. Those that moved on were in the prefetch for a whole
-// level, beginning when they came into it.
+// One level has more messages than the prefetch: some leave it for a shorter level, others are due at its end. No
+// message waits for an earlier one that waits longer. Messages that moved on once stayed in the prefetch for a whole
+// level, counted from their delivery.
 func TestMixedWaits(t *testing.T) {
 	t.Parallel()
 	const level, longer = 6 * time.Second, 11500 * time.Millisecond
-	// Behind the others they were late by at least that.
+	// They were once late by at least that.
 	retryWhileLate(t, longer-level-time.Second, func() time.Duration { return mixedWaits(t, level, longer) })
 }
 
@@ -313,7 +312,7 @@ func TestAClockThatIsAhead(t *testing.T) {
 		ID: "ahead", Group: l.queue, Origin: l.queue, Attempts: 1, Due: limits.CeilMilli(now.Add(level + ahead)),
 		FirstFailed: now.Add(ahead), LastFailed: now.Add(ahead), Policy: delayqueue.Fingerprint(l.cfg.Policy),
 	}
-	l.craft(".retry.2s", "", l.queue, st)
+	l.writeOwn(".retry.2s", "", l.queue, st)
 	l.awaitEnds([]string{"ahead"})
 	if waited := time.Since(now); waited < level+ahead {
 		t.Errorf("it ran after %v, want %v at least", waited, level+ahead)

@@ -14,7 +14,7 @@ import (
 )
 
 // Messages on a level are read and held before they are due: a few large ones, or as many small ones as RetryPrefetch
-// allows. Their number did not depend on their size.
+// allows. Their number once did not depend on their size.
 func TestHeldMessagesAreBoundInBytes(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -37,7 +37,7 @@ func TestHeldMessagesAreBoundInBytes(t *testing.T) {
 			all, later := ids(300), time.Now().Add(45*time.Second) // when all are there and the first have run
 			for i, id := range all {
 				due := time.Now()
-				if i >= 32 { // the first show their size
+				if i >= 32 { // the first ones show their size
 					due = later
 				}
 				p := amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}, Body: make([]byte, row.size)}
@@ -53,7 +53,7 @@ func TestHeldMessagesAreBoundInBytes(t *testing.T) {
 			l.consume(func(*message.Message, run) error { return nil })
 			l.await("the first", func() bool { return len(l.done) >= 32 })
 			if held := l.awaitUnackedIn(level, row.least); held > row.most {
-				t.Errorf("%d are held, want %d at most", held, row.most)
+				t.Errorf("%d messages are held, want at most %d", held, row.most)
 			}
 			l.awaitEnds(all)
 			l.checkNothingEarly()

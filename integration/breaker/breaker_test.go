@@ -1,5 +1,5 @@
-// Package breaker_test holds what redeliver knows of the errors of sony/gobreaker against the real package: redeliver
-// knows one of them by its text and does not import it.
+// Package breaker_test checks what redeliver assumes about the errors of sony/gobreaker with the real package:
+// redeliver recognises one of them by its text and does not import the package.
 package breaker_test
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// A message that an open breaker did not let through is postponed. One that meets a half-open breaker whose probe is under
-// way has an ordinary retry: the text of that error may be anybody's.
+// A message that an open breaker rejects is postponed. A message that a half-open breaker rejects during its probe has
+// an ordinary retry, because other programs also use the text of that error.
 func TestAnOpenBreakerPostpones(t *testing.T) {
 	t.Parallel()
 	breaker := gobreaker.NewCircuitBreaker[int](gobreaker.Settings{

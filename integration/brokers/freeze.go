@@ -11,8 +11,8 @@ import (
 // ErrNoFreeze is the error of Freeze for a broker that is not a child process of this one.
 var ErrNoFreeze = errors.New("that is for a broker that runs natively; see REDELIVER_TEST_WAY")
 
-// freezer is a system that can suspend its broker.
-type freezer interface{ signalAll(s syscall.Signal) error }
+// suspender is a system that can suspend its broker.
+type suspender interface{ signalAll(s syscall.Signal) error }
 
 // Freeze stops the broker with SIGSTOP. Its connections stay open, and it does not answer until Thaw or Kill.
 func (b *Broker) Freeze() error { return b.signalAll("freezing", syscall.SIGSTOP) }
@@ -21,7 +21,7 @@ func (b *Broker) Freeze() error { return b.signalAll("freezing", syscall.SIGSTOP
 func (b *Broker) Thaw() error { return b.signalAll("thawing", syscall.SIGCONT) }
 
 func (b *Broker) signalAll(doing string, s syscall.Signal) error {
-	f, ok := b.sys.(freezer)
+	f, ok := b.sys.(suspender)
 	if !ok {
 		return fmt.Errorf("%s %s: %w", doing, b, ErrNoFreeze)
 	}

@@ -12,7 +12,7 @@ import (
 // maxGivenWait bounds the wait for a broker that should be running already.
 const maxGivenWait = 30 * time.Second
 
-// given is a broker that somebody else operates. It is used, but never stopped.
+// given is a broker that this program does not operate. It is used, but never stopped.
 type given struct {
 	name       string
 	addrsEnv   string // the variable that named it

@@ -28,7 +28,7 @@ func TestGivenKafkaThatDoesNotAnswerFails(t *testing.T) {
 	}
 }
 
-func TestGivenKafkaIsLeftAlone(t *testing.T) {
+func TestGivenKafkaIsNotStopped(t *testing.T) {
 	addrs := brokers.RequireKafka(t)
 	t.Setenv(brokers.EnvKafka, " "+strings.Join(addrs, " , ")+" ,")
 	b, err := brokers.Kafka(t.Context(), brokers.KafkaOptions{Logf: t.Logf})

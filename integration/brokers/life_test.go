@@ -77,7 +77,7 @@ func TestABrokerIsKilledWithItsContext(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !listens(t, b) {
-				t.Fatal("nothing listens at the broker's own address")
+				t.Fatal("no process listens at the broker's own address")
 			}
 			cancel()
 			for deadline := time.Now().Add(10 * time.Second); listens(t, b); {
@@ -110,13 +110,13 @@ func TestABrokerThatCannotStartShowsItsLog(t *testing.T) {
 			b, err := k.start(t.Context(), k.wrong, t.Logf)
 			if err == nil {
 				_ = b.Stop()
-				t.Fatalf("it started with %v", k.wrong)
+				t.Fatalf("the broker started, with the error %v", k.wrong)
 			}
 			if !strings.Contains(err.Error(), nonsense) {
-				t.Errorf("the error does not show what the broker said: %v", err)
+				t.Errorf("the error does not show the broker's log: %v", err)
 			}
 			if took := time.Since(began); took > 4*time.Minute { // one that never ends takes 8 min
-				t.Errorf("a broker that ends at once was waited for during %s", took)
+				t.Errorf("the start of a broker that ends at once took %s", took)
 			}
 		})
 	}

@@ -8,7 +8,7 @@ import (
 // ErrNoLimit is the error of LimitFiles for a broker whose files it cannot limit.
 var ErrNoLimit = errors.New("that is for a broker that runs natively, on Linux; see REDELIVER_TEST_WAY")
 
-// limiter is a system that can prevent its broker from writing.
+// limiter is a system that can limit the files of its broker.
 type limiter interface{ limitFiles(most uint64) error }
 
 // LimitFiles bounds the size of each file of the broker, in bytes, until the broker is started again. This simulates a

@@ -35,7 +35,7 @@ func TestGivenRabbitMQThatCannotBeUsedFails(t *testing.T) {
 	}
 }
 
-func TestGivenRabbitMQIsLeftAlone(t *testing.T) {
+func TestGivenRabbitMQIsNotStopped(t *testing.T) {
 	r := brokers.RequireRabbitMQ(t)
 	if _, err := brokers.RabbitMQ(t.Context(), brokers.RabbitMQOptions{Config: map[string]string{"a": "b"}}); err == nil {
 		t.Error("settings for a given broker were accepted without an error")
@@ -44,7 +44,7 @@ func TestGivenRabbitMQIsLeftAlone(t *testing.T) {
 		t.Error("a given broker was killed")
 	}
 	if _, err := r.RunCtl(t.Context(), "status"); err == nil || !strings.Contains(err.Error(), "OwnRabbitMQ") {
-		t.Errorf("rabbitmqctl = %v, want an error that says what to use", err)
+		t.Errorf("rabbitmqctl = %v, want an error that names the alternative", err)
 	}
 
 	t.Setenv(brokers.EnvRabbitMQRestart, "")

@@ -162,7 +162,7 @@ func blocksPublishers(ctx context.Context, t *testing.T, r *brokers.Rabbit) {
 				t.Errorf("blocked = %v (%s), want %v", b.Active, b.Reason, want)
 			}
 		case <-ctx.Done():
-			t.Fatalf("the node did not say blocked = %v", want)
+			t.Fatalf("the node did not report blocked = %v", want)
 		}
 		r.Ctl(t, "set_vm_memory_high_watermark", "0.4")
 	}

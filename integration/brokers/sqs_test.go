@@ -77,7 +77,7 @@ func TestGivenSQSThatCannotBeUsedFails(t *testing.T) {
 	}
 }
 
-func TestGivenSQSIsLeftAlone(t *testing.T) {
+func TestGivenSQSIsNotStopped(t *testing.T) {
 	url := brokers.RequireSQS(t)
 	if _, err := brokers.SQS(t.Context(), brokers.SQSOptions{Config: map[string]string{"a": "b"}}); err == nil {
 		t.Error("settings for a given server were accepted without an error")

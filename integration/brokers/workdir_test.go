@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A sweep that locked a directory before its owner did used to remove it. The owner then locked a deleted file, and a
+// A sweep that locked a directory before its owner did once removed it. The owner then locked a deleted file, and a
 // broker started without a directory.
 func TestASweepLeavesNewDirectoriesAlone(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &handler{log: log, load: cfg.Load}
-	go consumer.Obey(h.obey, cancel)
+	go consumer.Obey(h.execute, cancel)
 	sink := redeliver.Sinks(redeliver.NewSlogSink(consumer.Logger()), redeliver.SinkFunc(h.event))
 	client, err := consumer.Open(ctx, func() (consumer.Client, error) { return connectors[cfg.Broker](ctx, cfg, sink) })
 	if err != nil {
@@ -89,7 +89,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	end, cancelEnd := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancelEnd()
 	if err := client.End(end); err != nil {
-		consumer.Sayf("closing: %v", err) // its broker may be gone
+		consumer.Sayf("closing: %v", err) // its broker may be down
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (h *handler) event(e redeliver.Event) {
 				reason = "headers"
 			}
 		}
-		h.odd(e.ID, reason, fmt.Sprintf("headers of a message on %s are not believed: %v", e.Topic, e.Findings))
+		h.odd(e.ID, reason, fmt.Sprintf("headers of a message on %s are not trusted: %v", e.Topic, e.Findings))
 	case redeliver.PublishFailed:
 		h.log.Add(history.Line{At: realNow().UnixNano(), Kind: history.Tried, Name: e.State.ID, Attempt: e.State.Attempts, Load: h.load.Name, What: fmt.Sprint(e.Err)})
 	case redeliver.HandlerStuck:
@@ -181,8 +181,8 @@ func (h *handler) odd(id, reason, what string) {
 	h.log.Add(history.Line{At: realNow().UnixNano(), Kind: history.Odd, ID: id, Load: h.load.Name, Reason: reason, What: what})
 }
 
-// obey executes an order, "clock SECONDS".
-func (h *handler) obey(order string) error {
+// execute executes a command, "clock SECONDS".
+func (h *handler) execute(order string) error {
 	text, ok := strings.CutPrefix(order, "clock ")
 	step, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || !ok {

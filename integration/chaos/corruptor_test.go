@@ -19,10 +19,10 @@ import (
 // Records have a checksum, so a client must notice that. Nothing else in the protocol has a checksum, because it trusts
 // TCP. A changed offset in a request would prove nothing about a client.
 type corruptor struct {
-	to     string
-	listen net.Listener
-	lying  atomic.Bool
-	lies   atomic.Int64 // number of corrupted answers
+	to        string
+	listen    net.Listener
+	lying     atomic.Bool
+	corrupted atomic.Int64 // number of corrupted answers
 }
 
 func newCorruptor(t *testing.T, to string) *corruptor {
@@ -71,9 +71,9 @@ type corruptingConn struct {
 	fetches map[uint32]int16 // versions by correlation id
 }
 
-// copyFrames forwards Kafka's frames until either side ends. It calls see for each frame without its size; see may
+// copyFrames forwards Kafka's frames until either side ends. It calls each for each frame without its size; each may
 // change the frame.
-func copyFrames(to io.Writer, from io.Reader, see func([]byte)) {
+func copyFrames(to io.Writer, from io.Reader, each func([]byte)) {
 	for {
 		var size [4]byte
 		if _, err := io.ReadFull(from, size[:]); err != nil {
@@ -83,7 +83,7 @@ func copyFrames(to io.Writer, from io.Reader, see func([]byte)) {
 		copy(frame, size[:])
 		n, err := io.ReadFull(from, frame[4:])
 		if err == nil {
-			see(frame[4:])
+			each(frame[4:])
 		} else if !errors.Is(err, io.ErrUnexpectedEOF) {
 			return
 		}
@@ -111,16 +111,16 @@ func (c *corruptingConn) response(frame []byte) {
 	version, ok := c.fetches[id]
 	delete(c.fetches, id)
 	c.mu.Unlock()
-	if ok && c.lying.Load() && lie(frame, version) {
-		c.lies.Add(1)
+	if ok && c.lying.Load() && corrupt(frame, version) {
+		c.corrupted.Add(1)
 	}
 }
 
 // batchHead is the length of a batch before its first record, in bytes.
 const batchHead = 61
 
-// lie flips a bit in the middle of the records of each partition's first batch, usually in a value.
-func lie(frame []byte, version int16) (told bool) {
+// corrupt flips a bit in the middle of the records of each partition's first batch, usually in a value.
+func corrupt(frame []byte, version int16) (changed bool) {
 	r := kmsg.NewPtrFetchResponse()
 	r.SetVersion(version)
 	body := frame[4:]
@@ -139,9 +139,9 @@ func lie(frame []byte, version int16) (told bool) {
 			size := 12 + int(binary.BigEndian.Uint32(p.RecordBatches[8:]))
 			if size > batchHead && size <= len(p.RecordBatches) {
 				p.RecordBatches[(batchHead+size)/2] ^= 1
-				told = true
+				changed = true
 			}
 		}
 	}
-	return told
+	return changed
 }

@@ -40,15 +40,15 @@ const (
 	down = "downstream" // answers
 )
 
-// poison adds a toxic and returns a function that removes it.
-func (g *gate) poison(kind, stream string, attributes map[string]any) (func(context.Context) error, error) {
+// add adds a toxic and returns a function that removes it.
+func (g *gate) add(kind, stream string, attributes map[string]any) (func(context.Context) error, error) {
 	name := fmt.Sprintf("%s-%d", kind, g.made.Add(1))
 	text, err := json.Marshal(map[string]any{"name": name, "type": kind, "stream": stream, "attributes": attributes})
 	if err != nil {
 		return nil, err
 	}
 	if _, err := g.proxy.Toxics.AddToxicJson(bytes.NewReader(text)); err != nil {
-		return nil, fmt.Errorf("putting %s into %s: %w", kind, g.proxy.Name, err)
+		return nil, fmt.Errorf("adding %s to %s: %w", kind, g.proxy.Name, err)
 	}
 	return func(ctx context.Context) error { return g.proxy.Toxics.RemoveToxic(ctx, name) }, nil
 }
@@ -89,7 +89,7 @@ func (x toxic) fault(targets int, gates func(target int) []*gate) kind {
 		undo := func(ctx context.Context) error { return all(ctx, heal) }
 		for _, g := range gates(s.target) {
 			for _, stream := range x.streams {
-				remove, err := g.poison(x.kind, stream, x.at(s.size))
+				remove, err := g.add(x.kind, stream, x.at(s.size))
 				if err != nil {
 					return undo, err
 				}

@@ -167,7 +167,7 @@ func (k *kafkaStage) fill(_ context.Context, s step) (func(context.Context) erro
 	return func(ctx context.Context) error {
 		for n.Ended() == nil {
 			if !consumer.Pause(ctx, 50*time.Millisecond) {
-				return fmt.Errorf("%s lives on a disk that is full: %w", n, context.Cause(ctx))
+				return fmt.Errorf("%s still runs although its disk is full: %w", n, context.Cause(ctx))
 			}
 		}
 		return n.Start(ctx)

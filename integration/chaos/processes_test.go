@@ -17,18 +17,18 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// processes are the consumers of a run. Each has a post that gets a new consumer when it is killed.
+// processes are the consumers of a run. Each has a slot, which gets a new consumer when the old one is killed.
 type processes struct {
 	t   *testing.T
 	dir string
 
 	mu    sync.Mutex
-	posts []*post
+	slots []*slot
 	over  bool
 }
 
-// post is a place in a group.
-type post struct {
+// slot is a place in a group.
+type slot struct {
 	config  consumerConfig
 	started int
 	now     *member
@@ -42,13 +42,13 @@ type member struct {
 	asked bool // it was asked to end, or killed; guarded by the lock of processes
 }
 
-// man starts n posts with consumers of that configuration.
-func (c *processes) man(cfg consumerConfig, n int) {
+// startAll starts n slots with consumers of that configuration.
+func (c *processes) startAll(cfg consumerConfig, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for range n {
-		c.posts = append(c.posts, &post{config: cfg})
-		c.fill(len(c.posts) - 1)
+		c.slots = append(c.slots, &slot{config: cfg})
+		c.fill(len(c.slots) - 1)
 	}
 }
 
@@ -57,7 +57,7 @@ func (c *processes) fill(i int) {
 	if c.over {
 		return
 	}
-	p := c.posts[i]
+	p := c.slots[i]
 	p.started++
 	cfg := p.config
 	cfg.Name = fmt.Sprintf("consumer-%d.%d", i+1, p.started)
@@ -73,21 +73,21 @@ func (c *processes) fill(i int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !m.asked {
-			c.t.Errorf("%s ended unexpectedly: %v; it said:\n%s", m.name, m.Err(), m.Said())
+			c.t.Errorf("%s ended unexpectedly: %v; its output:\n%s", m.name, m.Err(), m.Said())
 		}
 	}()
 }
 
-// at returns the present consumer of a post.
+// at returns the present consumer of a slot.
 func (c *processes) at(i int) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.posts[i].now
+	return c.slots[i].now
 }
 
-// dismiss ends a consumer by a signal and waits until it has ended. It kills a consumer that takes too long, and
+// stop ends a consumer by a signal and waits until it has ended. It kills a consumer that takes too long, and
 // returns an error.
-func (c *processes) dismiss(m *member, how syscall.Signal) error {
+func (c *processes) stop(m *member, how syscall.Signal) error {
 	c.mu.Lock()
 	m.asked = true
 	c.mu.Unlock()
@@ -102,16 +102,16 @@ func (c *processes) dismiss(m *member, how syscall.Signal) error {
 		case <-time.After(10 * time.Second):
 			_ = m.Signal(syscall.SIGKILL)
 		}
-		return fmt.Errorf("%s did not end within 3 minutes of %s; it said:\n%s", m.name, how, m.Said())
+		return fmt.Errorf("%s did not end within 3 minutes of %s; its output:\n%s", m.name, how, m.Said())
 	}
 }
 
 // lane returns the faults of processes.
 func (c *processes) lane() lane {
-	n := len(c.posts)
+	n := len(c.slots)
 	gone := func(name string, how syscall.Signal) kind {
 		return kind{name, n, func(_ context.Context, s step) (func(context.Context) error, error) {
-			err := c.dismiss(c.at(s.target), how)
+			err := c.stop(c.at(s.target), how)
 			return func(context.Context) error {
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -148,7 +148,7 @@ func (c *processes) end() error {
 	c.mu.Lock()
 	c.over = true
 	var left []*member
-	for _, p := range c.posts {
+	for _, p := range c.slots {
 		if p.now != nil {
 			left = append(left, p.now)
 		}
@@ -157,12 +157,12 @@ func (c *processes) end() error {
 	var do []func(context.Context) error
 	for _, m := range left {
 		do = append(do, func(context.Context) error {
-			if err := c.dismiss(m, syscall.SIGTERM); err != nil {
+			if err := c.stop(m, syscall.SIGTERM); err != nil {
 				return err
 			}
 			var exit *exec.ExitError
 			if errors.As(m.Err(), &exit) && exit.ExitCode() > 0 {
-				return fmt.Errorf("%s ended with %w; it said:\n%s", m.name, m.Err(), m.Said())
+				return fmt.Errorf("%s ended with %w; its output:\n%s", m.name, m.Err(), m.Said())
 			}
 			return nil
 		})
@@ -175,7 +175,7 @@ func (c *processes) dump() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	for _, p := range c.posts {
+	for _, p := range c.slots {
 		p.now.asked = true
 		_ = p.now.Signal(syscall.SIGCONT) // it may have ended
 		_ = p.now.Signal(syscall.SIGQUIT)

@@ -55,7 +55,7 @@ type plan struct {
 	maxWait   time.Duration
 }
 
-// performance is a run.
+// performance is a run of the suite.
 type performance struct {
 	t         *testing.T
 	plan      plan
@@ -82,11 +82,11 @@ func perform(t *testing.T, s stage, p plan) {
 	r.reader = history.NewReader(r.path)
 	r.log.Add(history.Line{Kind: history.Began, Run: &p.Run})
 	r.processes = &processes{t: t, dir: filepath.Dir(r.path)}
-	t.Cleanup(func() { _ = r.processes.end() }) // it has ended already if all is well
+	t.Cleanup(func() { _ = r.processes.end() }) // it has already ended unless the test failed
 	for _, load := range p.Loads {
 		cfg := s.consumer(load)
 		cfg.History, cfg.Load, cfg.MaxWait = r.path, load, p.maxWait
-		r.processes.man(cfg, p.consumers)
+		r.processes.startAll(cfg, p.consumers)
 	}
 	r.act()
 	healed := time.Now()
@@ -129,8 +129,7 @@ func (r *performance) act() {
 	r.log.Add(history.Line{Kind: history.Said, What: "all is healed"})
 }
 
-// warm waits until messages of each load are handled, including some after a failure. Until then no fault explains
-// anything.
+// warm waits until messages of each load are handled, including some after a failure. Until then there are no faults.
 func (r *performance) warm() {
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.plan.deadline)
 	defer cancel()
@@ -281,12 +280,12 @@ func (r *performance) judge(took time.Duration) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Logf("report: %s: %s; healed, the rest took %s", r.plan.Broker, v, took.Round(100*time.Millisecond))
+	r.t.Logf("report: %s: %s; after the faults the run took another %s", r.plan.Broker, v, took.Round(100*time.Millisecond))
 	if len(v.Violations) > 0 {
 		r.t.Errorf("%d violations (go run ./integration/cmd/checkhistory %s lists them):%s", len(v.Violations), r.path, few(v.Violations))
 	}
 	if v.Committed == 0 || v.Dead == 0 || len(v.Late) == 0 {
-		r.t.Errorf("the run proves nothing: %d committed, %d dead letters, %d retries", v.Committed, v.Dead, len(v.Late))
+		r.t.Errorf("the run checks nothing: %d committed, %d dead letters, %d retries", v.Committed, v.Dead, len(v.Late))
 	}
 }
 
@@ -306,7 +305,7 @@ func historyPath(t *testing.T, p plan) string {
 	}
 	t.Cleanup(func() {
 		if t.Failed() || root != "" {
-			t.Logf("report: %s: the history, and what the consumers said, is kept in %s", p.Broker, dir)
+			t.Logf("report: %s: the history and the output of the consumers are kept in %s", p.Broker, dir)
 			return
 		}
 		_ = os.RemoveAll(dir)

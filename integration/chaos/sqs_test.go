@@ -35,7 +35,7 @@ type sqsStage struct {
 	urls   map[string]string // by load
 
 	writing sync.WaitGroup
-	slots   chan struct{}           // bounds concurrent writes, because an overloaded server answers nobody
+	slots   chan struct{}           // bounds concurrent writes, because an overloaded server answers no request
 	letters map[string]history.Line // by message id in the DLQ; letters are read once and then kept
 }
 

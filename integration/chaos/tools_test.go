@@ -31,7 +31,7 @@ func tryClock() error {
 		now := time.Now()
 		// Round removes the monotonic reading, so that the wall clocks are compared.
 		if off := now.Round(0).Sub(realNow().Round(0)); off.Round(time.Second) != time.Duration(step)*time.Second {
-			return fmt.Errorf("the clock is wrong by %s, want %d s", off, step)
+			return fmt.Errorf("the clock differs by %s, want %d s", off, step)
 		}
 		if passed := now.Sub(began); passed < 0 || passed > 4*time.Second {
 			return fmt.Errorf("%s have passed since the beginning, after a step of %d s", passed, step)
@@ -58,7 +58,7 @@ func TestClockSteps(t *testing.T) {
 
 // A client that checks records notices the corruption, and gets the record when it is over. A client that does not
 // check gets another value.
-func TestCorruptionIsSeen(t *testing.T) {
+func TestCorruptionIsNoticed(t *testing.T) {
 	t.Parallel()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "records"))
 	if err != nil {
@@ -93,15 +93,15 @@ func TestCorruptionIsSeen(t *testing.T) {
 	}
 	careless := read(kgo.DisableFetchCRCValidation()).PollFetches(ctx)
 	if records := careless.Records(); len(records) > 0 && string(records[0].Value) == value {
-		t.Errorf("a reader without checks reads %q although %d corrupted answers were sent", records[0].Value, l.lies.Load())
+		t.Errorf("a reader without checks reads %q although %d corrupted answers were sent", records[0].Value, l.corrupted.Load())
 	}
 	careful := read()
 	fetches := careful.PollFetches(ctx)
 	if fetches.Err() == nil || errors.Is(fetches.Err(), context.DeadlineExceeded) {
 		t.Errorf("a reader with checks reads %v and reports nothing: %v", fetches.Records(), fetches.Err())
 	}
-	if l.lies.Load() < 2 {
-		t.Errorf("%d corrupted answers were sent, want one to each", l.lies.Load())
+	if l.corrupted.Load() < 2 {
+		t.Errorf("%d corrupted answers were sent, want one to each", l.corrupted.Load())
 	}
 	l.lying.Store(false)
 	for {

@@ -24,7 +24,7 @@ const (
 	chartDir    = "../../deploy/helm/redeliver"
 )
 
-// built is the directory of a Helm that was built here, 60 MB that outlive every test.
+// built is the directory of a Helm that was built here, 60 MB that remain after the tests.
 var built string
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// helm is Helm's program: what HELM names, else one that is built here.
+// helm returns Helm's program: the one that HELM names, or one that is built here.
 var helm = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("HELM"); path != "" {
 		return path, nil
@@ -53,7 +53,7 @@ var helm = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, "helm"), nil
 })
 
-// sample are values with which both programs are there; a case changes some of them.
+// sample are values that install both programs; a case changes some of them.
 var sample = []string{
 	"image.tag=v1.2.3", "broker.url=kafka://kafka:9092", "secret=redeliver", "run.topics={orders,refunds}", "run.group=billing",
 	"run.http=http://charge:8080/orders", "console.enabled=true", "console.basicAuth.secret=users", "console.basicAuth.tlsSecret=tls",
@@ -75,7 +75,7 @@ func run(t *testing.T, verb []string, values ...string) (string, error) {
 	return string(out), err
 }
 
-// object is what is looked at of an object of Kubernetes.
+// object has the fields of a Kubernetes object that the tests check.
 type object struct {
 	Kind string `yaml:"kind"`
 	Meta struct {
@@ -186,7 +186,7 @@ func TestPodsHaveNoRights(t *testing.T) {
 				t.Errorf("%s: the container may %+v", name, s)
 			}
 			if c.Startup == nil || c.Liveness == nil || c.Readiness == nil {
-				t.Errorf("%s lacks a probe", name)
+				t.Errorf("%s has no probe", name)
 			}
 			if len(c.EnvFrom) != 1 || c.EnvFrom[0].Secret.Name != "redeliver" {
 				t.Errorf("%s takes its secrets from %+v", name, c.EnvFrom)
@@ -197,12 +197,12 @@ func TestPodsHaveNoRights(t *testing.T) {
 		t.Errorf("%d containers", seen)
 	}
 	if grace := all["Deployment/shop-redeliver-run"].Spec.Template.Spec.Grace; grace <= 30 {
-		t.Errorf("it is killed after %d s, and may take 30 s to end", grace)
+		t.Errorf("it is killed after %d s, but may take 30 s to end", grace)
 	}
 }
 
-// Only the proxy reaches the console, where that was said.
-func TestWhoReachesThePods(t *testing.T) {
+// Only the proxy reaches the console, if the values say so.
+func TestNetworkPolicies(t *testing.T) {
 	all := render(t, "console.networkPolicy.from[0].podSelector.matchLabels.app=oauth2-proxy", "run.networkPolicy.from[0].podSelector.matchLabels.app=prometheus")
 	for _, want := range []string{"NetworkPolicy/shop-redeliver-console", "NetworkPolicy/shop-redeliver-run"} {
 		if _, ok := all[want]; !ok {
@@ -211,7 +211,7 @@ func TestWhoReachesThePods(t *testing.T) {
 	}
 	for name := range render(t) {
 		if strings.HasPrefix(name, "NetworkPolicy") {
-			t.Errorf("no caller asked for %s", name)
+			t.Errorf("no caller of %s is allowed", name)
 		}
 	}
 }
@@ -225,13 +225,13 @@ func TestUsersComeFromASecret(t *testing.T) {
 	t.Error("no secret has the users")
 }
 
-// A probe asks where the program answers.
+// A probe uses an address at which the program answers.
 func TestProbesAskTheSidecar(t *testing.T) {
 	c := render(t)["Deployment/shop-redeliver-run"].Spec.Template.Spec.Containers[0]
 	for want, probe := range map[string]map[string]any{"/healthz": c.Liveness, "/readyz": c.Readiness} {
 		get, _ := probe["httpGet"].(map[string]any)
 		if get["path"] != want || get["port"] != "health" {
-			t.Errorf("it asks %v, want %s", get, want)
+			t.Errorf("the probe asks %v, want %s", get, want)
 		}
 	}
 	if args := strings.Join(c.Args, " "); !strings.Contains(args, "--health=:8081") || !strings.Contains(args, "--drain=30s") {
@@ -239,8 +239,8 @@ func TestProbesAskTheSidecar(t *testing.T) {
 	}
 }
 
-// The real command understands what a chart calls it with: it goes on to look for its broker, which is not there.
-func TestTheCommandUnderstandsItsArguments(t *testing.T) {
+// The real command accepts the arguments of the chart: it then looks for its broker, which does not exist.
+func TestTheCommandAcceptsTheArguments(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "redeliver")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program, "./cmd/redeliver")
 	cmd.Dir = "../.."
@@ -282,7 +282,7 @@ func TestTheCommandUnderstandsItsArguments(t *testing.T) {
 				}
 				var out bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &out, &out
-				_ = cmd.Run() // its exit code is what is looked at
+				_ = cmd.Run() // the test checks its exit code
 				if code := cmd.ProcessState.ExitCode(); code != 1 {
 					t.Errorf("%s ends with %d, want 1, because there is no broker:\n%s", c.Name, code, out.String())
 				}
@@ -311,13 +311,13 @@ func TestChartRefuses(t *testing.T) {
 		{"console.basicAuth.tlsSecret=", "TLS"},
 	} {
 		if out, err := run(t, []string{"template", "shop", chartDir}, c.value); err == nil || !strings.Contains(out, c.says) {
-			t.Errorf("%s: %v, %q, want it to say %q", c.value, err, out, c.says)
+			t.Errorf("%s: %v, %q, want it to contain %q", c.value, err, out, c.says)
 		}
 	}
 	proxy := []string{"console.basicAuth.secret=", "console.basicAuth.tlsSecret=", "console.behindProxy.cidrs={10.0.0.0/8}", "console.behindProxy.grants={viewer=*}"}
 	for says, value := range map[string]string{"believes every pod": "console.title=x", "must be ClusterIP": "console.behindProxy.proxySecret=proxy,console.service.type=LoadBalancer"} {
 		if out, err := run(t, []string{"template", "shop", chartDir}, append(slices.Clone(proxy), value)...); err == nil || !strings.Contains(out, says) {
-			t.Errorf("behind a proxy with %s: %v, %q, want it to say %q", value, err, out, says)
+			t.Errorf("behind a proxy with %s: %v, %q, want it to contain %q", value, err, out, says)
 		}
 	}
 	if out, err := run(t, []string{"template", "shop", chartDir}, "broker.url=", "secret="); err == nil || !strings.Contains(out, "which broker") {

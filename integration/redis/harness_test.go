@@ -21,10 +21,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/pubsub"
 	"github.com/redeliver/redeliver/integration/onlooker"
 	"github.com/redeliver/redeliver/integration/redis/alive"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // features are what watermill-redisstream can do under adapters/pubsub.

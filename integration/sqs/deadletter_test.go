@@ -12,10 +12,10 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // The contract of a deadletter.Queue runs on standard and on FIFO queues.

@@ -5,8 +5,8 @@ package sqs_test
 import (
 	"testing"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // A runner is killed between any two calls of its driver, on ElasticMQ.

@@ -30,8 +30,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // features are those of standard queues.

@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write api/*.txt as the library is now")
 
-// TestAPI makes each change of what a user's program can name a visible diff: api/
-// has a file for each package that can be imported, one line for each name.
+// TestAPI makes each change of the exported names a visible diff: api/ has a file for each package that users can
+// import, with one line for each name.
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	base := root(t)
@@ -43,12 +43,12 @@ func TestAPI(t *testing.T) {
 		golden, lines := strings.Split(string(text), "\n"), strings.Split(want, "\n")
 		for _, line := range golden {
 			if !slices.Contains(lines, line) {
-				t.Errorf("api/%s has, and the library has not: %s; %s", file, line, refresh)
+				t.Errorf("api/%s has a name that the library does not have: %s; %s", file, line, refresh)
 			}
 		}
 		for _, line := range lines {
 			if !slices.Contains(golden, line) {
-				t.Errorf("the library has, and api/%s has not: %s; %s", file, line, refresh)
+				t.Errorf("the library has a name that api/%s does not have: %s; %s", file, line, refresh)
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func TestAPI(t *testing.T) {
 	}
 	for _, path := range there {
 		if _, ok := now[filepath.Base(path)]; !ok {
-			t.Errorf("api/%s is of a package that is not there; %s", filepath.Base(path), refresh)
+			t.Errorf("api/%s describes a package that does not exist; %s", filepath.Base(path), refresh)
 		}
 	}
 }
@@ -75,13 +75,13 @@ func writeAPI(t *testing.T, dir string, now map[string]string) {
 	}
 }
 
-// exported asks the compiler what each package exports, by the name of its file in
-// api: redeliver.txt, adapters-kafka.txt.
+// exported returns what each package exports, as the compiler sees it, by the name of its file in api: redeliver.txt,
+// adapters-kafka.txt.
 func exported(t *testing.T) map[string]string {
 	t.Helper()
 	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
 	var packages []string
-	for part := range allowed { // every package has a floor
+	for part := range allowed { // every package is in allowed
 		if strings.HasPrefix(part, "internal/") {
 			continue
 		}
@@ -117,7 +117,7 @@ func exported(t *testing.T) map[string]string {
 	return said
 }
 
-// api is one line for each name that a program outside can use, in order.
+// api returns one line for each name that a program outside can use, in order.
 func api(pkg *types.Package) (lines []string) {
 	short := func(p *types.Package) string {
 		if p == pkg {
@@ -144,8 +144,8 @@ func api(pkg *types.Package) (lines []string) {
 	return slices.Compact(lines)
 }
 
-// typeAPI says what a type is, and each field and method that a program outside can
-// name, those of what it embeds included.
+// typeAPI adds a line for a type, and one for each field and method that a program outside can name, those of embedded
+// types included.
 func typeAPI(obj *types.TypeName, short types.Qualifier, add func(string, ...any)) {
 	name := obj.Name()
 	if obj.IsAlias() {

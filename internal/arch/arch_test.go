@@ -1,5 +1,4 @@
-// Package arch holds the floors of the house: imports point only downwards, and
-// who uses one adapter compiles one client.
+// Package arch tests the architecture: imports point only downwards, and a user of one adapter compiles one client.
 package arch
 
 import (
@@ -16,8 +15,8 @@ import (
 
 const module = "github.com/redeliver/redeliver"
 
-// allowed is what each part of the module may import besides the standard
-// library and itself. A prefix that ends in / allows all below it.
+// allowed maps each part of the module to what it may import besides the standard library and itself. A prefix that
+// ends in / allows everything below it.
 var allowed = map[string][]string{
 	".":                   {"github.com/cenkalti/backoff/v4"},
 	"internal/limits":     {},
@@ -50,10 +49,10 @@ var allowed = map[string][]string{
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	"adapters/kafkashare": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
-	// Any Watermill Pub/Sub: it knows no client at all.
+	// Any Watermill Pub/Sub: it imports no broker client.
 	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
-	"adapters/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
+	"internal/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"redelivertest": {module, module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
@@ -62,15 +61,15 @@ var allowed = map[string][]string{
 	"observe/otel": {module, module + "/deadletter", module + "/internal/tracing", module + "/internal/observed", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/baggage",
 		"go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/trace"},
 	"console": {module, module + "/deadletter"},
-	// The parts that the exporters of metrics share.
+	// The code that the exporters of metrics share.
 	"internal/observed":              {module, module + "/delayqueue", module + "/deadletter"},
 	"internal/observed/observedtest": {module, module + "/deadletter"},
-	// Read by programs of two modules: the command and the examples.
+	// Imported by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},
 	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/scram",
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/credentials"},
 	// A harness, for tests of two modules: it may have the adapter's client and an independent one.
-	"internal/kafkatest": {module, module + "/adapters/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",
+	"internal/kafkatest": {module, module + "/internal/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// A queue in memory, for tests of several packages.
 	"internal/engine/enginetest": {module, module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message"},
@@ -88,19 +87,19 @@ func TestImportsPointDownwards(t *testing.T) {
 		}
 		rules, ok := allowed[part]
 		if !ok {
-			t.Errorf("%s: package %s has no floor; give it one here", file, part)
+			t.Errorf("%s: package %s is not in allowed; add it there", file, part)
 			continue
 		}
 		seen[part] = true
 		for _, path := range imports {
 			if strings.Contains(strings.SplitN(path, "/", 2)[0], ".") && !slices.Contains(rules, path) && !slices.Contains(lowest, path) {
-				t.Errorf("%s imports %s, which is not below %s", file, path, part)
+				t.Errorf("%s imports %s, which is not allowed for %s", file, path, part)
 			}
 		}
 	}
 	for part := range allowed {
 		if !seen[part] {
-			t.Errorf("no file of %s was read; the rule holds nothing", part)
+			t.Errorf("no file of %s was read; its rule checks nothing", part)
 		}
 	}
 }
@@ -125,7 +124,7 @@ func TestRequirements(t *testing.T) {
 	slices.Sort(direct)
 	want := strings.Fields(string(golden))
 	if len(want) == 0 || !slices.Equal(direct, want) {
-		t.Errorf("go.mod requires directly\n  %s\nand internal/arch/requirements.txt says\n  %s\nif the new one is meant, say so there",
+		t.Errorf("go.mod requires directly\n  %s\nand internal/arch/requirements.txt has\n  %s\nif the change is intended, make it there too",
 			strings.Join(direct, "\n  "), strings.Join(want, "\n  "))
 	}
 }
@@ -139,7 +138,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// goFiles returns the imports of the root module's files that are no tests.
+// goFiles returns the imports of the root module's files, tests excluded.
 func goFiles(t *testing.T) map[string][]string {
 	t.Helper()
 	base := root(t)

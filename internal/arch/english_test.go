@@ -19,12 +19,12 @@ func TestMarkdownIsPlainEnglish(t *testing.T) {
 		}
 	}
 	if read < 40 {
-		t.Errorf("%d pages: this test does not see them", read)
+		t.Errorf("read only %d pages", read)
 	}
 }
 
 var (
-	// Phrases that no native speaker writes, with what to write in their place.
+	// Phrases that a native speaker would not write, with what to write instead.
 	badPhrases = map[*regexp.Regexp]string{
 		regexp.MustCompile(`(?i)\b(is|are|was|were) told\b`):    `log or report it, or give the reader the subject`,
 		regexp.MustCompile(`(?i)\btells? (whether|if)\b`):       `"reports whether"`,
@@ -38,22 +38,21 @@ var (
 		regexp.MustCompile(`(?i)\bfor who (knows|reads|has)\b`): `"for users of"`,
 		regexp.MustCompile(`(?i)\b(what|which) is dead\b`):      `"dead letters" or "DLQ messages"`,
 	}
-	// A sentence that begins with Who or What, at the start of a text or behind the end of a sentence.
+	// A sentence that begins with Who or What, at the start of a text or after another sentence.
 	clauseAsSubject = regexp.MustCompile(`(?:^|[.!?:] )((?:Who|What)(?:ever)? [^.!?]*(?:[.!?]|$))`)
 	listMark        = regexp.MustCompile(`^\s*(?:[-*]|\d+\.) `)
 	strongMark      = strings.NewReplacer("**", "", "_", "")
 )
 
-// plain are phrases with such a word that are right: somebody was ordered to do something, things differ, one thing
-// represents another, a machine does nothing.
+// plain matches phrases with such a word that are correct: "told to", "told apart", "stands for", "stands still".
 var plain = regexp.MustCompile(`(?i)\b(told\s+(to|apart)|(stands|stood)\s+(in\s+)?(for|still|where))\b`)
 
-// badHabits are the passages of a page or of a comment that are not plain English. Headings may begin with What.
+// badHabits returns the passages of a page or of a comment that are not plain English. Headings may begin with What.
 func badHabits(text string) (all []string) {
 	for _, block := range blocks(plain.ReplaceAllString(mdCode.ReplaceAllString(text, "x"), "x")) {
 		for phrase, better := range badPhrases {
 			if found := phrase.FindString(block); found != "" {
-				all = append(all, "write "+better+" in the place of \""+found+"\": "+block)
+				all = append(all, "write "+better+" instead of \""+found+"\": "+block)
 			}
 		}
 		for _, m := range clauseAsSubject.FindAllStringSubmatch(block, -1) {
@@ -65,7 +64,7 @@ func badHabits(text string) (all []string) {
 	return all
 }
 
-// blocks are the paragraphs, list items and table cells of a page, each in one line.
+// blocks returns the paragraphs, list items and table cells of a page, each on one line.
 func blocks(text string) (all []string) {
 	paragraph := ""
 	end := func() {
@@ -94,7 +93,7 @@ func blocks(text string) (all []string) {
 	return all
 }
 
-func TestBadHabitsAreSeen(t *testing.T) {
+func TestBadHabitsAreFound(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		"The sink is told of it.":                                   1,

@@ -20,14 +20,13 @@ var (
 	mdProof    = regexp.MustCompile(`\[([A-Z]\w+)\]\(([^()\s]+\.go)\)`)
 	mdTestFile = regexp.MustCompile(`\]\([^()\s]+_test\.go\)`)
 	mdCode     = regexp.MustCompile("`[^`]*`")
-	// A number that somebody has measured, in units of speed.
+	// A measured number, in units of speed or size.
 	measured = regexp.MustCompile(`\d (messages|msg|records)/s|\d (ns|µs|us)\b|(about|some) [\d.,]+ (bytes|MB|MiB|milliseconds)\b`)
 	// How it was measured: a command, or the page that has the commands.
 	measuredBy = regexp.MustCompile("`[^`]*(make bench|make image|bin/bench|go test|docker images)[^`]*`|\\]\\([^)]*benchmarks\\.md[)#]")
 )
 
-// pages are the Markdown files of the tree, by their paths from the root, without their
-// code blocks.
+// pages returns the Markdown files of the tree, by their paths from the root, without their code blocks.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	base, all := root(t), make(map[string]string)
@@ -55,7 +54,7 @@ func pages(t *testing.T) map[string]string {
 	return all
 }
 
-// prose is a page with nothing in the lines of its code blocks.
+// prose returns a page whose lines in code blocks are empty.
 func prose(text string) string {
 	var b strings.Builder
 	fence := ""
@@ -75,8 +74,8 @@ func prose(text string) string {
 	return b.String()
 }
 
-// Every link inside the tree leads somewhere, its anchor included.
-func TestMarkdownLinksLeadSomewhere(t *testing.T) {
+// Every link inside the tree leads to a file, and its anchor to a heading.
+func TestMarkdownLinksExist(t *testing.T) {
 	t.Parallel()
 	all, seen, anchored := pages(t), 0, 0
 	for page, text := range all {
@@ -91,28 +90,28 @@ func TestMarkdownLinksLeadSomewhere(t *testing.T) {
 				target = filepath.ToSlash(filepath.Join(filepath.Dir(page), path))
 			}
 			if _, err := os.Stat(filepath.Join(root(t), target)); err != nil {
-				t.Errorf("%s leads to %s: %v", page, m[1], err)
+				t.Errorf("%s links to %s: %v", page, m[1], err)
 				continue
 			}
 			if anchor != "" {
 				anchored++
 				if !slices.Contains(anchors(all[target]), anchor) {
-					t.Errorf("%s leads to %s, and no heading there is called so", page, m[1])
+					t.Errorf("%s links to %s, and that heading does not exist", page, m[1])
 				}
 			}
 		}
 	}
 	if len(all) < 20 || seen < 200 || anchored < 5 {
-		t.Errorf("%d pages with %d links, %d with an anchor: this test does not read them", len(all), seen, anchored)
+		t.Errorf("read only %d pages with %d links, %d with an anchor", len(all), seen, anchored)
 	}
 }
 
-// written reports whether people write and read a page: not the licences, and no table that a test plays.
+// written reports whether people write and read a page: not the licences, and not a table that a test runs.
 func written(page string) bool {
 	return page != "THIRD_PARTY_LICENSES.md" && (!strings.Contains(page, "/") || strings.HasPrefix(page, "docs/") || strings.HasPrefix(page, "examples/"))
 }
 
-// maxLine is how many characters a line of Markdown may have, outside tables and code.
+// maxLine is the number of characters that a line of Markdown may have, outside tables and code.
 const maxLine = 120
 
 func TestMarkdownLinesAreShort(t *testing.T) {
@@ -138,11 +137,11 @@ func TestMarkdownLinesAreShort(t *testing.T) {
 		}
 	}
 	if lines < 2000 {
-		t.Errorf("%d lines: this test does not see them", lines)
+		t.Errorf("read only %d lines", lines)
 	}
 }
 
-// maxPackageComment is how many lines the comment of a package may have: a page of docs/reference has the rest.
+// maxPackageComment is the number of lines that a package comment may have: more details belong in docs/reference.
 const maxPackageComment = 60
 
 func TestPackageCommentsAreShort(t *testing.T) {
@@ -167,11 +166,11 @@ func TestPackageCommentsAreShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seen < 10 {
-		t.Errorf("%d package comments: this test does not see them", seen)
+		t.Errorf("read only %d package comments", seen)
 	}
 }
 
-// anchors are the headings of a page as an address names them.
+// anchors returns the headings of a page in the form of link anchors.
 func anchors(text string) (all []string) {
 	for line := range strings.Lines(text) {
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
@@ -191,9 +190,8 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-// A link whose text is the name of a test, or of a promise of the conformance kit, leads
-// to the file that has it.
-func TestMarkdownNamesTestsThatAreThere(t *testing.T) {
+// A link whose text is the name of a test, or of a promise of the conformance kit, leads to the file with that test.
+func TestMarkdownNamesExistingTests(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for page, text := range pages(t) {
@@ -208,7 +206,7 @@ func TestMarkdownNamesTestsThatAreThere(t *testing.T) {
 		}
 	}
 	if seen < 100 {
-		t.Errorf("%d links to tests: this test does not see them", seen)
+		t.Errorf("read only %d links to tests", seen)
 	}
 }
 
@@ -226,7 +224,8 @@ func proves(t *testing.T, file, name string) bool {
 	return strings.Contains(string(source), `name: "`+name+`"`)
 }
 
-// A block of Go below the comment "A part of FILE; a test compares them." is in that file as it is, but for its indent.
+// A block of Go below the comment "A part of FILE; a test compares them." is in that file unchanged, except for its
+// indentation.
 func TestPagesShowPartsOfPrograms(t *testing.T) {
 	t.Parallel()
 	part := regexp.MustCompile("(?s)<!-- A part of (\\S+); a test compares them. -->\n```go\n(.*?)```\n")
@@ -250,17 +249,17 @@ func TestPagesShowPartsOfPrograms(t *testing.T) {
 		}
 	}
 	if compared < 7 {
-		t.Errorf("compared %d blocks, want at least 7: this test does not see them", compared)
+		t.Errorf("compared only %d blocks, want at least 7", compared)
 	}
 }
 
-// Every program that the README runs is there.
+// Every program that the README runs exists.
 func TestReadmeRunsProgramsThatExist(t *testing.T) {
 	t.Parallel()
 	text := pages(t)["README.md"]
 	commands := regexp.MustCompile(`go run (\./[\w/-]+)`).FindAllStringSubmatch(text, -1)
 	if len(commands) == 0 {
-		t.Error("found no go run in the README: this test does not read it")
+		t.Error("found no go run in the README")
 	}
 	for _, c := range commands {
 		if _, err := os.Stat(filepath.Join(root(t), c[1], "main.go")); err != nil {
@@ -300,12 +299,12 @@ func TestPromisesLeadToTests(t *testing.T) {
 		{"docs/reference/guarantees.md", "By broker", 12},
 	} {
 		if rows := proven(t, c.page, pages(t)[c.page], c.heading); rows < c.minRows {
-			t.Errorf("%s, %s: %d rows, want at least %d: this test does not read them", c.page, c.heading, rows, c.minRows)
+			t.Errorf("%s, %s: read only %d rows, want at least %d", c.page, c.heading, rows, c.minRows)
 		}
 	}
 }
 
-// Readers find every page of docs/ by the index.
+// The index lists every page of docs/.
 func TestTheIndexListsEveryPage(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
@@ -322,7 +321,7 @@ func TestTheIndexListsEveryPage(t *testing.T) {
 		}
 	}
 	if listed < 30 {
-		t.Errorf("docs/ has %d pages: this test does not see them", listed)
+		t.Errorf("read only %d pages of docs/", listed)
 	}
 }
 
@@ -334,12 +333,12 @@ func TestReadmeHasAtMostAThousandWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(strings.Fields(string(text))); n > 1000 {
-		t.Errorf("the README has %d words, want at most 1,000; move what can wait to a page of docs/", n)
+		t.Errorf("the README has %d words, want at most 1,000; move details to a page of docs/", n)
 	}
 }
 
-// Each section of the page of proofs has rows that lead to tests, and each page that promises leads to its section.
-func TestPagesProveWhatTheyPromise(t *testing.T) {
+// Each section of the page of proofs has rows that link to tests, and each page with promises links to its section.
+func TestPagesProveTheirPromises(t *testing.T) {
 	t.Parallel()
 	const proofs = "docs/evidence/proofs.md"
 	all := pages(t)
@@ -353,7 +352,7 @@ func TestPagesProveWhatTheyPromise(t *testing.T) {
 		"reference/sidecar", "how-to/upgrade", "reference/waiting", "how-to/alerts", "reference/tracing",
 	} {
 		if !strings.Contains(all["docs/"+page+".md"], "(../evidence/proofs.md#") {
-			t.Errorf("docs/%s.md promises, and has no link to its proofs", page)
+			t.Errorf("docs/%s.md makes promises and has no link to its proofs", page)
 		}
 		if !strings.Contains(all[proofs], "(../"+page+".md)") {
 			t.Errorf("%s has no proofs of docs/%s.md", proofs, page)
@@ -361,8 +360,8 @@ func TestPagesProveWhatTheyPromise(t *testing.T) {
 	}
 }
 
-// proven counts the rows of the tables below a heading. Each leads to a test, by its name
-// or by its file, or to what measures it.
+// proven counts the rows of the tables below a heading. Each row links to a test, by its name or by its file, or to a
+// measurement.
 func proven(t *testing.T, page, text, heading string) (rows int) {
 	t.Helper()
 	_, section, _ := strings.Cut(text, "\n## "+heading+"\n")
@@ -382,8 +381,8 @@ func proven(t *testing.T, page, text, heading string) (rows int) {
 	return rows
 }
 
-// make test proves each promise; make prove alone proves none.
-func TestNoPromiseRestsOnTheSecondTierAlone(t *testing.T) {
+// make test proves each promise: no promise depends on make prove alone.
+func TestMakeTestProvesEveryPromise(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	for _, page := range []string{"README.md", "docs/reference/guarantees.md"} {
@@ -404,7 +403,7 @@ func TestNoPromiseRestsOnTheSecondTierAlone(t *testing.T) {
 		}
 	}
 	if checked < 16 {
-		t.Errorf("%d promises: this test does not see them", checked)
+		t.Errorf("read only %d promises", checked)
 	}
 }
 
@@ -422,12 +421,12 @@ func TestNumbersSayHowTheyWereMeasured(t *testing.T) {
 				}
 				numbers++
 				if !told && !measuredBy.MatchString(line) {
-					t.Errorf("%s says a number, and not how it was measured: %.120s", page, line)
+					t.Errorf("%s has a number, and not how it was measured: %.120s", page, line)
 				}
 			}
 		}
 	}
 	if numbers < 30 {
-		t.Errorf("%d numbers: this test does not see them", numbers)
+		t.Errorf("read only %d numbers", numbers)
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"unicode"
 )
 
-// metaphors are words that name a thing by a picture of it, with the plain word. They are read in identifiers and comments.
+// metaphors maps words that are metaphors to plain words. Identifiers and comments are checked.
 var metaphors = map[string]string{
 	"corpse": "dead letter, record", "grave": "DLQ", "mortuary": "service that fails", "mortal": "killable", "undertaker": "dead-letter worker",
 	"liar": "faulty", "stranger": "unknown user, foreign header", "seat": "slot, place", "parcel": "batch", "butler": "helper",
 	"patience": "timeout", "patiently": "timeout", "mercy": "grace period", "crew": "processes",
 }
 
-// TestGoIsPlainEnglish holds comments and names to the rules of Markdown pages.
+// TestGoIsPlainEnglish applies the rules of Markdown pages to comments and names.
 func TestGoIsPlainEnglish(t *testing.T) {
 	t.Parallel()
 	comments, names := 0, 0
@@ -55,11 +55,11 @@ func TestGoIsPlainEnglish(t *testing.T) {
 		}
 	}
 	if comments < 5000 || names < 10000 {
-		t.Errorf("%d comments and %d names: this test does not see them", comments, names)
+		t.Errorf("read only %d comments and %d names", comments, names)
 	}
 }
 
-// texts are the texts that a program shows its users: strings of several words, outside tests.
+// texts returns the texts that a program shows its users: strings of several words, outside tests.
 func texts(file string, parsed *ast.File) (all []string) {
 	if strings.HasSuffix(file, "_test.go") {
 		return nil
@@ -73,7 +73,7 @@ func texts(file string, parsed *ast.File) (all []string) {
 	return all
 }
 
-// TestNamesDifferInMoreThanCase keeps Lane and lane out of one package.
+// TestNamesDifferInMoreThanCase rejects packages that declare both Lane and lane.
 func TestNamesDifferInMoreThanCase(t *testing.T) {
 	t.Parallel()
 	type place struct{ dir, pkg, name string }
@@ -89,7 +89,7 @@ func TestNamesDifferInMoreThanCase(t *testing.T) {
 	}
 }
 
-func TestHabitsOfGoAreSeen(t *testing.T) {
+func TestHabitsOfGoAreFound(t *testing.T) {
 	t.Parallel()
 	const source = `package p
 
@@ -137,7 +137,7 @@ func metaphor(word string) string {
 	return metaphors[strings.TrimSuffix(word, "s")]
 }
 
-// proseOf is what a comment says, without code, examples' output and quotations.
+// proseOf returns the text of a comment without code, examples' output and quotations.
 func proseOf(group *ast.CommentGroup) string {
 	text := group.Text()
 	if strings.HasPrefix(text, "Output:") || strings.HasPrefix(text, "Unordered output:") {
@@ -152,7 +152,7 @@ func proseOf(group *ast.CommentGroup) string {
 	return b.String()
 }
 
-// topLevel are the names that a file declares in its package, methods excepted.
+// topLevel returns the names that a file declares in its package, except methods.
 func topLevel(file *ast.File) map[string]bool {
 	names := map[string]bool{}
 	for _, decl := range file.Decls {
@@ -177,7 +177,7 @@ func topLevel(file *ast.File) map[string]bool {
 	return names
 }
 
-// declared are all names that a file declares, of fields, methods and variables, too.
+// declared returns all names that a file declares, including fields, methods and variables.
 func declared(file *ast.File) (names []string) {
 	add := func(ids ...*ast.Ident) {
 		for _, id := range ids {
@@ -208,7 +208,7 @@ func declared(file *ast.File) (names []string) {
 	return names
 }
 
-// goSources are the Go files of all modules, tests included, by their paths from the root.
+// goSources returns the Go files of all modules, tests included, by their paths from the root.
 func goSources(t *testing.T) map[string]*ast.File {
 	t.Helper()
 	base, all := root(t), map[string]*ast.File{}

@@ -44,7 +44,7 @@ func requireNames(t *testing.T, page string, names []string, minNames int) {
 		}
 	}
 	if len(names) < minNames {
-		t.Errorf("found %d names for %s, want at least %d: this test does not read them", len(names), page, minNames)
+		t.Errorf("found only %d names for %s, want at least %d", len(names), page, minNames)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestConfigPagesAreComplete(t *testing.T) {
 	}
 }
 
-// fields are the exported fields of a struct.
+// fields returns the exported fields of a struct.
 func fields(t *testing.T, file, of string, minFields int) (names []string) {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join(root(t), file))
@@ -77,7 +77,7 @@ func fields(t *testing.T, file, of string, minFields int) (names []string) {
 		names = append(names, m[1])
 	}
 	if len(names) < minFields {
-		t.Errorf("found %d fields of %s in %s, want at least %d: this test does not read them", len(names), of, file, minFields)
+		t.Errorf("found only %d fields of %s in %s, want at least %d", len(names), of, file, minFields)
 	}
 	return names
 }

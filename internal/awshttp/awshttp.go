@@ -43,8 +43,8 @@ func (c WholeBodies) Do(req *http.Request) (*http.Response, error) {
 // MaxResponseWait bounds the wait for the headers of an answer. A receive of SQS waits for at most 20 s.
 const MaxResponseWait = 45 * time.Second
 
-// BoundResponses makes the SDK's own client give up on a server that takes requests and does not answer. It returns
-// other clients, and one that has a bound, as they are.
+// BoundResponses makes the SDK's own client give up on a server that accepts requests and does not answer. It returns
+// other clients, and one that already has a bound, unchanged.
 func BoundResponses(c Client) Client {
 	own, ok := c.(*aws.BuildableClient)
 	if !ok || own.GetTransport().ResponseHeaderTimeout > 0 || own.GetTimeout() > 0 {

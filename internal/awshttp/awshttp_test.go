@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/awshttp"
 )
 
-// A server that took requests and did not answer kept a service and the command waiting without end.
+// A server that accepted requests and did not answer once made a service and the command wait forever.
 func TestAServerThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	t.Parallel()
 	own := aws.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = time.Minute })
@@ -19,7 +19,7 @@ func TestAServerThatDoesNotAnswerIsGivenUp(t *testing.T) {
 		wait   time.Duration
 	}{
 		"the default":        {aws.NewBuildableClient(), awshttp.MaxResponseWait},
-		"a bound of its own": {own, time.Minute},
+		"with its own bound": {own, time.Minute},
 		"a total bound":      {aws.NewBuildableClient().WithTimeout(time.Hour), 0},
 	} {
 		got, ok := awshttp.BoundResponses(row.client).(*aws.BuildableClient)

@@ -1,5 +1,4 @@
-// Package backofftext reads a backoff as all programs of redeliver take it on their
-// command lines:
+// Package backofftext parses a backoff in the form that all programs of redeliver accept on their command lines:
 //
 //	exponential[:BASE,MAX]   exponential:1s,60s
 //	fixed:D                  fixed:1s
@@ -15,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Parse reads text. Its errors go on behind the name of a flag.
+// Parse parses text. Its errors continue a sentence that begins with the name of a flag.
 func Parse(text string) (redeliver.Backoff, error) {
 	name, list, _ := strings.Cut(text, ":")
 	var delays []time.Duration

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/backofftext"
 )
 
-// The text of a backoff flag is refused here or by the policy, and no wait is negative.
+// Parse or the policy refuses a bad backoff, and no wait is negative.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"exponential", "exponential:1s,60s", "exponential:60s,1s", "fixed:1s", "fixed:", "fixed:-1s", "steps:1s,1h,1ns", "steps:2562047h,1s", "rocketmq", "rocketmq:1s", ":", ""} {
 		f.Add(text)

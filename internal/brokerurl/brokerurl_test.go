@@ -232,8 +232,8 @@ func TestParseAcceptsOnlyNamedBrokers(t *testing.T) {
 	}
 }
 
-// Every way to authenticate, against a broker that requires it.
-func TestSaramaSpeaksTLSAndSASL(t *testing.T) {
+// Every way to authenticate works with a broker that requires it.
+func TestSaramaUsesTLSAndSASL(t *testing.T) {
 	certs := httptest.NewTLSServer(nil)
 	defer certs.Close()
 	for _, c := range []struct{ mechanism, parameter string }{
@@ -270,7 +270,7 @@ func TestSaramaSpeaksTLSAndSASL(t *testing.T) {
 					t.Error(err)
 				}
 				if err := connect("wrong"); err == nil {
-					t.Error("a wrong password is let in")
+					t.Error("a wrong password is accepted")
 				}
 			})
 		}

@@ -59,19 +59,21 @@ type Message[R any] struct {
 	// Key orders messages: those of one key run one after another, in the order in which they were read. 0 means no
 	// order. A source that keeps first deliveries and retries apart gives them different keys.
 	Key uint64
-	// Until is the time before which nothing happens to the message. Zero, or a past time, means now.
+	// Until is the time before which the engine does nothing with the message. Zero, or a past time, means now.
 	Until time.Time
-	// Step is what the engine does then.
+	// Step is what the engine does at that time.
 	Step Step
-	// Retry says that the message counts as a retry, whose slots are separate from those of first deliveries.
+	// Retry reports whether the message counts as a retry, whose slots are separate from those of first deliveries.
 	Retry bool
-	// Returned says that the message brought a state: it failed before, or was replayed. It is set for every retry.
+	// Returned reports whether the message came with a state: it failed before, or was replayed. It is set for every
+	// retry.
 	Returned bool
-	// Alone says that the source lets nothing else of this process run meanwhile.
+	// Alone reports whether the source lets nothing else of this process run at the same time.
 	Alone bool
-	// InPlace says that the message waits at the head of its key: nothing behind it begins until it is settled.
+	// InPlace reports whether the message waits at the head of its key: no message behind it begins until it is
+	// settled.
 	InPlace bool
-	// Displaced says that the message has lost its place in the origin: it waits as in other orders although its
+	// Displaced reports whether the message has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	Displaced bool
 	// State is the message's state in this process; nil while its record has it. A source that reads the message again after
@@ -79,7 +81,7 @@ type Message[R any] struct {
 	State *redeliver.State
 	// Place names where the message was read from, for the event of a Hop.
 	Place string
-	// Err is why the message goes to the DLQ, with Bury.
+	// Err is the reason to send the message to the DLQ, with Bury.
 	Err error
 	// Size is the message's size in bytes, which LaneOptions.MaxBytes bounds.
 	Size int
@@ -89,31 +91,32 @@ type Message[R any] struct {
 	Owner any
 }
 
-// ErrSettled is the error of Parse for a record that was settled before. The engine ignores the record.
+// ErrSettled is the error of Parse for a record that was already settled. The engine ignores the record.
 var ErrSettled = errors.New("the record was settled before")
 
 // Source is one partition or queue. The lane's goroutine calls all methods, one at a time; none may block for long.
 type Source[R any] interface {
-	// Messages are the records in the order in which they were read. The source closes the channel when no more will
-	// come: the lane then finishes what it has begun, returns the rest and ends.
+	// Messages returns the records in the order in which they were read. The source closes the channel when no more
+	// records will come: the lane then finishes the messages that it has begun, returns the others and ends.
 	Messages() <-chan R
-	// Lost is closed when this process may settle nothing more of the source: its session or channel has ended. Nil where
-	// the broker itself refuses late settlements.
+	// Lost is closed when this process may not settle any more messages of the source: its session or channel has
+	// ended. It is nil if the broker itself refuses late settlements.
 	Lost() <-chan struct{}
 	// Parse fills m, whose Record is set. The engine ignores a record for which it returns an error. The source has reported
 	// the record, except with ErrSettled.
 	Parse(m *Message[R]) error
-	// Accept sets how many messages the lane has room for, beside those that it has parsed. The source should stop reading
-	// while that is 0; messages that it has read may still come. It is called again whenever the number has changed or a
-	// message was parsed.
+	// Accept sets how many messages the lane has room for, in addition to those that it has parsed. The source should
+	// stop reading while that is 0; messages that it has read may still come. It is called again whenever the number
+	// has changed or a message was parsed.
 	Accept(n int)
 	// Stop is called when the lane ends: the source reads nothing more. The lane continues reading Messages until the channel is
 	// closed and no message is in flight, at most for the drain timeout. With a nil channel it does not wait for the source.
 	Stop() <-chan struct{}
-	// Settle acks a message that is done or whose copy waits elsewhere. The source may batch acks until Commit.
+	// Settle acks a message that has ended or whose copy waits elsewhere. The source may batch acks until Commit.
 	Settle(m *Message[R])
-	// Return gives a message back that this process will not settle: it was never begun, or it was abandoned. It should come
-	// again after wait, where the broker can delay it. runs reports whether a handler of this process may still run.
+	// Return returns a message that this process will not settle to the broker: it was never begun, or it was
+	// abandoned. It should come again after wait, if the broker can delay it. runs reports whether a handler of this
+	// process may still run.
 	Return(m *Message[R], wait time.Duration, runs bool)
 	// Commit is called after one or several calls of Settle.
 	Commit()
@@ -126,17 +129,17 @@ type Codec[R any] interface {
 	// Message returns a new Watermill message, as it was first published. Its handler's context has the values of its
 	// context. An error sends the record to the DLQ, undecodable.
 	Message(m *Message[R]) (*message.Message, error)
-	// Key is the message's key, nil for none, and Body its body, as they were published.
+	// Key returns the message's key, or nil if it has none, and Body returns its body, as they were published.
 	Key(m *Message[R]) []byte
 	Body(m *Message[R]) []byte
-	// Headers are the message's own, without redeliver's.
+	// Headers returns the message's own headers, without redeliver's.
 	Headers(m *Message[R]) redeliver.Headers
-	// Age returns what decides whether the message is too old to run: the state that it brought, which must not be changed.
-	// For a first delivery that is nil, and it returns the message's time in its origin and its own expiry, zero where there
-	// is none. The engine calls it before each attempt.
+	// Age returns what decides whether the message is too old to run: the state that it came with, which must not be
+	// changed. For a first delivery that is nil, and Age returns the message's time in its origin and its own expiry,
+	// or zero if there is none. The engine calls it before each attempt.
 	Age(m *Message[R]) (brought *redeliver.State, born, expires time.Time)
-	// State fills st, which is zero: with the state that the message brought, or, for a first delivery, with ID, Group,
-	// Origin, Source and Expires.
+	// State fills st, which is zero, with the state that the message came with, or, for a first delivery, with ID,
+	// Group, Origin, Source and Expires.
 	State(m *Message[R], st *redeliver.State)
 }
 
@@ -150,7 +153,7 @@ type Done interface {
 	Unanswered(where string, err error)
 }
 
-// Result receives the result of one Write. It implements Done. Make it with room for one.
+// Result receives the result of one Write. It implements Done. It must be made with a capacity of 1.
 type Result chan error
 
 // Confirmed implements [Done].
@@ -167,39 +170,39 @@ type Store[R any] interface {
 	//
 	// Write keeps neither st nor m after it has called done. It may block while the client is busy.
 	//
-	// Errors: ErrRefused concerns this message, ErrDoubtful perhaps. redeliver.UnschedulableError says that no place can hold
-	// its wait. ErrStay is no failure: the source keeps the message, hidden, and the engine runs it again when it is due.
-	// Every other error is an outage.
+	// Errors: ErrRefused concerns this message; ErrDoubtful may concern it. redeliver.UnschedulableError means that no
+	// place can hold its wait. ErrStay is not a failure: the source keeps the message, hidden, and the engine runs it
+	// again when it is due. Every other error is an outage.
 	Write(ctx context.Context, to Place, m *Message[R], st *redeliver.State, done Done)
 }
 
-// Truncating is a Store that can write a message to the DLQ without its body, or in parts. It does so where State.Truncated is
-// set, after the DLQ has refused the whole message.
+// Truncating is a Store that can write a message to the DLQ without its body, or in parts. It does so if
+// State.Truncated is set, after the DLQ has refused the whole message.
 type Truncating interface{ Truncates() bool }
 
 // The errors of Write that are not outages.
 var (
-	// ErrRefused marks an error that concerns this one message and that no other try can fix: it is too large, say. The message
-	// goes to the DLQ, and if the DLQ refuses it, there without its body.
+	// ErrRefused marks an error that concerns this one message and that no other try can fix, for example because it is
+	// too large. The message goes to the DLQ, and if the DLQ refuses it, it goes there without its body.
 	ErrRefused = errors.New("the broker refuses this message")
 	// ErrDoubtful marks an error that may concern this one message or all. It counts as ErrRefused when other messages were
 	// written to the same place between several tries of this one.
 	ErrDoubtful = errors.New("the broker refuses this message, or all")
-	// ErrStay says that the message waits in its source.
+	// ErrStay means that the message waits in its source.
 	ErrStay = errors.New("the message waits in its source")
 )
 
-// Lane is what the engine offers to a source. Its methods may be called from any goroutine.
+// Lane is the interface of the engine for a source. Its methods may be called from any goroutine.
 type Lane[R any] interface {
-	// Post makes the lane's goroutine call f soon. It reports false, and does not, after the lane's end.
+	// Post makes the lane's goroutine call f. After the lane's end it returns false and does not call f.
 	Post(f func()) bool
 	// Revise calls f for each message that waits until it is due, in the order of Seq. f may change Until and Step. Only a
 	// function of Post may call it.
 	Revise(f func(m *Message[R]))
-	// Abandon removes a message from the lane that others may have by now, without Settle or Return. It ends the context of a
-	// running handler with the cause. Only a function of Post may call it.
+	// Abandon removes a message that others may have by now from the lane, without Settle or Return. It ends the
+	// context of a running handler with the cause. Only a function of Post may call it.
 	Abandon(m *Message[R], cause error)
-	// ReturnUnrun calls Source.Return for the messages that have not begun and for which selected reports true; a nil selected
-	// stands for all. Only a function of Post or a method of the source may call it.
+	// ReturnUnrun calls Source.Return for the messages that have not begun and for which selected reports true; a nil
+	// selected selects all. Only a function of Post or a method of the source may call it.
 	ReturnUnrun(selected func(*Message[R]) bool)
 }

@@ -18,7 +18,7 @@ import (
 type Task interface {
 	// Handle calls the handler, once, with ctx as its context or an ancestor of that, and returns its answer. It may panic.
 	Handle(ctx context.Context) error
-	// Describe returns the message as Policy.Invalid and tracers see it; nil and nil where it cannot be read.
+	// Describe returns the message for Policy.Invalid and for tracers, or nil and nil if it cannot be read.
 	Describe() (headers redeliver.Headers, body []byte)
 	// Answered reports whether the handler has settled the message itself. Then its return value does not count.
 	Answered() bool
@@ -28,19 +28,20 @@ type Task interface {
 	Settled()
 }
 
-// epoch is the zero of the clock of attempts. time.Since reads only the monotonic clock, time.Now two clocks.
+// epoch is the zero time of the clock of attempts. time.Since reads only the monotonic clock; time.Now reads two
+// clocks.
 var epoch = time.Now()
 
-// waiting is the begin of an attempt that waits for its batch.
+// waiting is the start time of an attempt that waits for its batch.
 const waiting time.Duration = -1
 
 // errGoexit is the failure of a handler that ended its goroutine by runtime.Goexit, as t.FailNow does.
 var errGoexit = errors.New("the handler called runtime.Goexit")
 
 // Run runs one attempt: it checks whether the message may run, calls the handler with a context below ctx, which is d or a
-// descendant of it, and carries out the policy's decision about a failure. It must be called at most once for a delivery. Where
-// succeeded is true, the caller must ack the message. Otherwise Run has brought about its end, and the error is nil unless the
-// message was lost to this process.
+// descendant of it, and carries out the policy's decision about a failure. It must be called at most once for a
+// delivery. If succeeded is true, the caller must ack the message. Otherwise Run has settled it, and the error is nil
+// unless the message was lost to this process.
 func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
 	d.task = t
 	d.sub.Answers()
@@ -63,7 +64,7 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 	}
 }
 
-// spanOutcome is the outcome in the span of an attempt that the policy does not decide about.
+// spanOutcome returns the outcome for the span of an attempt that the policy does not decide about.
 func spanOutcome(answer error) tracing.Outcome {
 	if answer == nil {
 		return tracing.Succeeded
@@ -96,7 +97,7 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 			err = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 			return
 		}
-		// runtime.Goexit ends the goroutine, so the callers never go on: settle the message here.
+		// runtime.Goexit ends the goroutine, so the callers never continue: settle the message here.
 		goesOn, answer := d.takeAnswer(&redeliver.PanicError{Value: errGoexit, Stack: debug.Stack()})
 		if goesOn {
 			_ = d.fail(answer)
@@ -108,8 +109,8 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 	return err
 }
 
-// takeAnswer stops the clock of the attempt, and returns the answer that counts. goesOn is false where the message was settled
-// without the handler's answer.
+// takeAnswer stops the clock of the attempt, and returns the answer that counts. goesOn is false if the message was
+// settled without the handler's answer.
 func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
 	if d.w != nil {
 		d.w.remove(d)
@@ -127,11 +128,11 @@ func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
 	return true, err
 }
 
-// Fail carries out the policy's decision about a failure, unless the message's end was claimed before.
+// Fail carries out the policy's decision about a failure, unless the message's end was already claimed.
 func (d *Delivery) Fail(err error) { _ = d.fail(err) }
 
-// FailLater is Fail where no handler can run at once: an immediate retry waits for up to a millisecond. It reports false when the
-// message was lost to this process.
+// FailLater is Fail for callers that cannot run the handler again: an immediate retry waits for up to a millisecond. It
+// returns false if the message was lost to this process.
 func (d *Delivery) FailLater(err error) bool {
 	if d.Lost() {
 		_ = d.abandon(err)
@@ -143,7 +144,7 @@ func (d *Delivery) FailLater(err error) bool {
 	return true
 }
 
-// fail is Fail. The error is not nil only where the message was lost.
+// fail implements Fail. It returns an error only if the message was lost.
 func (d *Delivery) fail(err error) error {
 	if d.Lost() {
 		return d.abandon(err)
@@ -193,7 +194,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 	}
 }
 
-// stay makes the message wait in place. The messages behind it wait with it.
+// stay makes the message wait in place. The messages behind it wait too.
 func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	wait := dec.State.Due.Sub(now)
 	switch longest := d.sub.MaxInPlace; {
@@ -267,8 +268,8 @@ type overrun struct {
 	stuck    bool // it was counted as stuck
 }
 
-// StuckAfter is the time after its timeout in which a handler may return without being counted as stuck: it may heed its context
-// and clean up.
+// StuckAfter is how long after its timeout a handler may still return without being counted as stuck: it may notice the
+// end of its context and clean up.
 const StuckAfter = time.Second
 
 // takeOverLocked claims a message whose timeout is over. It reports whether the handler's answer no longer counts; then expire must
@@ -315,7 +316,7 @@ func (d *Delivery) overdue(timeout time.Duration) {
 	})
 }
 
-// lateAnswer reports the answer of a handler whose message was settled before.
+// lateAnswer reports the answer of a handler whose message was already settled.
 func (d *Delivery) lateAnswer(err error) {
 	o := d.over
 	o.mu.Lock()
@@ -331,7 +332,8 @@ func (d *Delivery) lateAnswer(err error) {
 	}
 }
 
-// Gather stops the clock of an attempt whose message waits for its batch. It reports false when the attempt's time was over before.
+// Gather stops the clock of an attempt whose message waits for its batch. It returns false if the attempt had already
+// timed out.
 func (d *Delivery) Gather() bool {
 	if d.w == nil {
 		d.at = waiting
@@ -370,7 +372,7 @@ func beginGathered(now time.Time, all []*Batched) {
 	}
 }
 
-// leaveBatch restarts the clock of an attempt that was gathered and is in no batch.
+// leaveBatch restarts the clock of an attempt that was gathered but is in no batch.
 func (d *Delivery) leaveBatch() {
 	if d.w != nil {
 		d.w.mu.Lock()
@@ -379,8 +381,8 @@ func (d *Delivery) leaveBatch() {
 	d.at = time.Since(epoch)
 }
 
-// ClaimAnswer stops the clock of the attempt. It reports whether the handler's answer counts: not when the attempt's time was over
-// before.
+// ClaimAnswer stops the clock of the attempt. It reports whether the handler's answer counts: it does not if the
+// attempt had already timed out.
 func (d *Delivery) ClaimAnswer() bool {
 	if d.w != nil {
 		d.w.remove(d)
@@ -388,7 +390,7 @@ func (d *Delivery) ClaimAnswer() bool {
 	return d.over == nil
 }
 
-// Timeout is the time that the attempt may take; 0 for no bound.
+// Timeout returns the time that the attempt may take; 0 means no bound.
 func (d *Delivery) Timeout() time.Duration {
 	if d.w == nil {
 		return 0

@@ -79,8 +79,8 @@ func TestEndsOfAMessage(t *testing.T) {
 	}
 }
 
-// An immediate retry knows of the first attempt, has the values of the message's own context, and its context lives until the
-// message ends.
+// An immediate retry counts the first attempt and has the values of the message's own context. Its context ends when
+// the message ends.
 func TestAnImmediateRetryHasTheStateOfTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Immediate: 2})
@@ -104,7 +104,8 @@ func TestAnImmediateRetryHasTheStateOfTheFirstAttempt(t *testing.T) {
 	})
 }
 
-// Policy.Invalid sees a message without a body, such as a tombstone of Kafka, but none that cannot be read.
+// Policy.Invalid is called for a message without a body, such as a tombstone of Kafka, but not for a message that
+// cannot be read.
 func TestInvalidIsAskedAboutReadableMessages(t *testing.T) {
 	headers := message.Metadata{"kind": "tombstone"}
 	for _, c := range []struct {
@@ -159,8 +160,9 @@ func TestAMessageThatItsHandlerSettledIsNotSettledAgain(t *testing.T) {
 	})
 }
 
-// A message that is nacked while its subscription ends comes back without an attempt: the end may be the cause. Others may have it at
-// once, because nothing runs any more. On SQS it was once hidden for the visibility timeout, with its FIFO group.
+// A nack while the subscription ends does not count as an attempt, because the end may be its cause. The message is
+// returned at once for other processes. On SQS it was once hidden for the visibility timeout, together with its FIFO
+// group.
 func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -197,18 +199,18 @@ func TestWaitingInPlace(t *testing.T) {
 		waits             time.Duration // for the second attempt; 0: there is none
 		wrote             []string      // reasons
 	}{
-		"waits":                       {delay: 20 * time.Second, waits: 20 * time.Second},
-		"is cut":                      {delay: time.Hour, waits: limits.MaxBlock},
-		"is lengthened":               {delay: time.Millisecond, waits: limits.MinBlock},
-		"is not cut to the longest":   {maxInPlace: 2 * time.Hour, delay: time.Hour, waits: time.Hour},
-		"is just the longest":         {maxInPlace: time.Hour, delay: time.Hour, waits: time.Hour},
-		"nor lengthened":              {maxInPlace: 2 * time.Hour, delay: time.Millisecond, waits: time.Millisecond},
-		"is too long":                 {maxInPlace: time.Hour, delay: time.Hour + time.Second, wrote: []string{"unschedulable"}},
-		"is postponed, and cut":       {maxInPlace: time.Hour, delay: 2 * time.Hour, postponed: true, waits: time.Hour},
-		"is postponed":                {maxInPlace: 2 * time.Hour, delay: time.Hour, postponed: true, waits: time.Hour},
-		"is postponed, by no longest": {delay: time.Hour, postponed: true, waits: limits.MaxBlock},
-		"its place is gone":           {delay: 24 * time.Hour, displaced: true, wrote: []string{""}},
-		"is lost":                     {delay: 20 * time.Second, lostAt: 5 * time.Second},
+		"waits":                                {delay: 20 * time.Second, waits: 20 * time.Second},
+		"is cut":                               {delay: time.Hour, waits: limits.MaxBlock},
+		"is lengthened":                        {delay: time.Millisecond, waits: limits.MinBlock},
+		"is not shortened to the longest":      {maxInPlace: 2 * time.Hour, delay: time.Hour, waits: time.Hour},
+		"is exactly the longest":               {maxInPlace: time.Hour, delay: time.Hour, waits: time.Hour},
+		"nor lengthened":                       {maxInPlace: 2 * time.Hour, delay: time.Millisecond, waits: time.Millisecond},
+		"is too long":                          {maxInPlace: time.Hour, delay: time.Hour + time.Second, wrote: []string{"unschedulable"}},
+		"is postponed, and shortened":          {maxInPlace: time.Hour, delay: 2 * time.Hour, postponed: true, waits: time.Hour},
+		"is postponed":                         {maxInPlace: 2 * time.Hour, delay: time.Hour, postponed: true, waits: time.Hour},
+		"is postponed, without a longest wait": {delay: time.Hour, postponed: true, waits: limits.MaxBlock},
+		"it has lost its place":                {delay: 24 * time.Hour, displaced: true, wrote: []string{""}},
+		"is lost":                              {delay: 20 * time.Second, lostAt: 5 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJournal(redeliver.Policy{Backoff: redeliver.Fixed(c.delay)})
@@ -246,7 +248,7 @@ func TestWaitingInPlace(t *testing.T) {
 	}
 }
 
-// The watch removes an attempt that has answered from any position in its list, and reports nothing when its time would be over.
+// The watch removes an attempt that has answered from any position in its list, and does not report its timeout later.
 func TestAnAttemptThatHasAnsweredDoesNotExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)})
@@ -269,8 +271,8 @@ func TestAnAttemptThatHasAnsweredDoesNotExpire(t *testing.T) {
 				late = append(late, e.State.ID)
 			}
 		}
-		if n := len(j.seen()); n != 5+4+2 || !slices.Equal(late, []string{"2"}) {
-			t.Errorf("%v failed, want the one that took 90 s; %q", late, j.seen())
+		if n := len(j.logged()); n != 5+4+2 || !slices.Equal(late, []string{"2"}) {
+			t.Errorf("%v failed, want the one that took 90 s; %q", late, j.logged())
 		}
 	})
 }

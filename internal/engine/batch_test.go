@@ -51,8 +51,8 @@ func (bs *batches) take() []string {
 	return all
 }
 
-// A batch is full by its size or by its bytes, and never exceeds them. A suspect is a batch of its own, at once and in its place,
-// and later messages gather as before.
+// A batch is full when it reaches its size or its bytes, and never exceeds either. A suspect forms its own batch at
+// once, and later messages are gathered as before.
 func TestABatchIsFullBySizeOrBytes(t *testing.T) {
 	type step struct {
 		after time.Duration
@@ -119,7 +119,7 @@ func TestAnImmediateRetryJoinsTheNextBatch(t *testing.T) {
 	})
 }
 
-// A message that must not run goes to the DLQ and is in no batch.
+// An invalid message goes to the DLQ and is in no batch.
 func TestAnInvalidMessageIsInNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Invalid: func(m redeliver.Message) error {
@@ -198,7 +198,7 @@ func TestABatchThatWasAckedAndHangs(t *testing.T) {
 			t.Errorf("written %v, settled %v", wrote, j.settled)
 		}
 		if n := len(events[redeliver.HandlerStuck](j)); n != 1 {
-			t.Errorf("%d are stuck, want the one that the function had not answered", n)
+			t.Errorf("%d handlers are stuck, want only that of the message without an answer", n)
 		}
 		close(release)
 		synctest.Wait()
@@ -208,8 +208,8 @@ func TestABatchThatWasAckedAndHangs(t *testing.T) {
 	})
 }
 
-// In Blocking order the context of a batch function ends, and the function has a moment to return. Its messages run again in place,
-// as after a timeout.
+// In Blocking order the context of a batch function ends at its timeout, and the function has a moment to return. Its
+// messages run again in place, as after a timeout.
 func TestABatchInBlockingOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(20 * time.Second)}), &batches{}
@@ -264,7 +264,7 @@ func TestABatchEndsWithTheLastOfItsLanes(t *testing.T) {
 		close(two.lost)
 		synctest.Wait()
 		if cause != nil || !slices.Equal(bs.take(), []string{"0 1 2 3 4"}) {
-			t.Errorf("it ended with %v while some are left", cause)
+			t.Errorf("the context ended with %v before all messages were lost", cause)
 		}
 		close(one.lost)
 		all.Wait()

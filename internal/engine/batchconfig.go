@@ -14,7 +14,8 @@ const (
 	DefaultBatchTimeout = 5 * time.Second
 )
 
-// NoWait as BatchConfig.Timeout: a batch does not wait for more messages. It has those that came while others ran.
+// NoWait, as BatchConfig.Timeout, makes a batch run without waiting for more messages. The batch has the messages that
+// came while other batches ran.
 const NoWait time.Duration = -1
 
 // BatchConfig says when a batch runs: as soon as its Size, its Bytes or its Timeout is reached. No batch is empty.
@@ -25,7 +26,8 @@ type BatchConfig struct {
 	// Bytes is the maximum size of all payloads in a batch, in bytes. A larger message is a batch of its own. Default: no
 	// bound.
 	Bytes int
-	// Timeout is the maximum time that the first message of a batch waits for others. Default 5 s; [NoWait] for none.
+	// Timeout is the maximum time that the first message of a batch waits for others. Default 5 s; [NoWait] means that
+	// it does not wait.
 	Timeout time.Duration
 	// Concurrency is the maximum number of batches of one subscription that run at once. To keep them all busy, the subscription needs a
 	// MaxInFlight of (Concurrency + 1) x Size. Default 1.

@@ -22,7 +22,7 @@ func (m *BatchMember[R]) Context() context.Context { return m.d }
 // State is the message's state before the attempt that runs now.
 func (m *BatchMember[R]) State() redeliver.State { return m.d.State() }
 
-// joinBatch has a message wait for its batch.
+// joinBatch adds a message to the queue for its batch.
 func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	m := eng.newMember(e.Size)
 	m.Record, m.d, m.e = e.Record, d, eng
@@ -42,7 +42,7 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	eng.batches.addLocked(&m.Batched)
 }
 
-// newMember makes the member of a record of size bytes. Many are allocated at once, see maxSlabRecord.
+// newMember returns the member for a record of size bytes. Members are allocated in slabs, see maxSlabRecord.
 func (eng *Engine[R]) newMember(size int) *BatchMember[R] {
 	if size > maxSlabRecord {
 		return new(BatchMember[R])

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// watchDelay is how long a message waits for its batch before its context is watched: that is expensive, and most have left by
-// then.
+// watchDelay is how long a message waits for its batch before its context is watched: watching is expensive, and most
+// messages are in a batch by then.
 const watchDelay = 50 * time.Millisecond
 
 // BatchCall calls a batch function for at least one message, in the order of arrival. It must not keep the slice. b is the batch
@@ -42,7 +42,8 @@ func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches 
 	return q
 }
 
-// Add adds a message, which then waits for its verdict, unless ready refuses it. No verdict is given while ready runs.
+// Add adds a message, unless ready returns false. The message then waits for its verdict. Verdict is not called while
+// ready runs.
 func (q *Batches) Add(m *Batched, ready func() bool) (added bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,14 +76,14 @@ func (q *Batches) addLocked(m *Batched) {
 	}
 }
 
-// startReady starts a batch when one may run.
+// startReady starts a batch if one may run.
 func (q *Batches) startReady() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.startLocked(time.Since(epoch))
 }
 
-// startLocked starts a batch when one may run, and reports whether it has.
+// startLocked starts a batch if one may run, and reports whether it did.
 func (q *Batches) startLocked(now time.Duration) bool {
 	if q.running >= q.config.Concurrency || !q.readyLocked(now) {
 		return false
@@ -106,7 +107,8 @@ func (q *Batches) readyLocked(now time.Duration) bool {
 	}
 }
 
-// shrunkLocked reports whether no more messages can come: the limit of slots has shrunk, and all that may be in flight wait here.
+// shrunkLocked reports whether no more messages can come: the limit of slots has shrunk, and all messages in flight
+// wait here.
 func (q *Batches) shrunkLocked() bool {
 	if q.sub == nil {
 		return false
@@ -172,15 +174,15 @@ func (q *Batches) unlinkLocked(m *Batched) {
 	m.taken = true
 }
 
-// dismissLocked ends the wait of a message that must not be handled any more.
+// dismissLocked removes a message that must not be handled any more.
 func (q *Batches) dismissLocked(m *Batched) {
 	q.unlinkLocked(m)
 	m.Leave()
 	m.waiter.Verdict(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
 }
 
-// armLocked sets the timers of the queue that are not set. Under load most of them find nothing to do: there is no timer for each
-// message or batch.
+// armLocked sets the timers of the queue that are not set yet. A timer serves the whole queue, not one message or
+// batch; under load most timers fire and find nothing to do.
 func (q *Batches) armLocked(now time.Duration) {
 	if q.head == nil {
 		return
@@ -200,7 +202,7 @@ func (q *Batches) tick() {
 	defer q.mu.Unlock()
 	q.timeoutArmed = false
 	now := time.Since(epoch)
-	// The end of a running batch starts one that is ready and cannot start now.
+	// A batch that is ready but cannot start now starts when a running batch ends.
 	if !q.startLocked(now) && !q.readyLocked(now) {
 		q.armLocked(now)
 	}

@@ -46,7 +46,7 @@ func (m *Batched) Batch() *Batch { return m.batch }
 // Waiter returns the waiter for the answer.
 func (m *Batched) Waiter() BatchWaiter { return m.waiter }
 
-// Leave ends the wait of a message that no batch takes.
+// Leave restarts the clock of a message that no batch takes.
 func (m *Batched) Leave() {
 	if m.d != nil {
 		m.d.leaveBatch()
@@ -56,15 +56,16 @@ func (m *Batched) Leave() {
 // Ack answers that the message was handled.
 func (m *Batched) Ack() bool { return m.Answer(nil) }
 
-// Retry answers that the message has failed and is to run again after delay, or, without one, when the policy says. A negative
-// delay is 0; all but the first are ignored.
+// Retry answers that the message has failed and must run again after delay, or, without a delay, when the policy says.
+// A negative delay counts as 0; all delays but the first are ignored.
 func (m *Batched) Retry(delay ...time.Duration) bool { return m.Answer(retryAsked(delay)) }
 
 // Reject answers that the message goes to the DLQ now.
 func (m *Batched) Reject(reason string) bool { return m.Answer(redeliver.Reject(reason)) }
 
-// Answer answers as the handler of a single message does by its return. It reports whether the answer counts: not when the message
-// has its answer, or its Timeout or its batch is over. The sink hears of an answer after the end of the batch.
+// Answer answers as the handler of a single message does by its return. It reports whether the answer counts: it does
+// not if the message already has an answer, or if its Timeout or its batch is over. An answer after the end of the
+// batch is reported to the sink.
 func (m *Batched) Answer(err error) bool {
 	b := m.batch
 	b.mu.Lock()
@@ -83,7 +84,7 @@ func (m *Batched) Answer(err error) bool {
 		return false
 	}
 	counts := m.d == nil || m.d.ClaimAnswer()
-	m.waiter.Verdict(err) // also when its own time was over: its stuck handler has come back
+	m.waiter.Verdict(err) // also after its own timeout: its stuck handler has returned
 	return counts
 }
 
@@ -100,8 +101,8 @@ func (m *Batched) tooLate(err error) {
 	})
 }
 
-// Expired implements [Task] for a message that is not settled when its time is over: an answer for the whole batch counts, else
-// the message has failed with timeout.
+// Expired implements [Task] for a message that is not settled when its time is over: an answer for the whole batch
+// counts; otherwise the message has failed with timeout.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch
 	b.Expire(timeout)
@@ -158,8 +159,8 @@ type Batch struct {
 	expiry, stuck *time.Timer   // nil: no Timeout
 }
 
-// AckAll acks, when the function returns, every message that has no answer of its own, whatever the function returns. It reports
-// whether the call counts: not after another AckAll or RetryAll, or the end of the batch.
+// AckAll acks, when the function returns, every message that has no answer of its own, whatever the function returns.
+// It reports whether the call counts: it does not after another AckAll or RetryAll, or after the end of the batch.
 func (b *Batch) AckAll() bool { return b.all(nil) }
 
 // RetryAll fails, when the function returns, every message that has no answer of its own. They run again after delay, see
@@ -176,7 +177,7 @@ func (b *Batch) all(answer error) bool {
 	return true
 }
 
-// settle gives its verdict to every message that has none: that of AckAll or RetryAll, else the function's own.
+// settle gives a verdict to every message that has none: that of AckAll or RetryAll, or otherwise the function's own.
 func (b *Batch) settle(all []*Batched, err error) {
 	b.mu.Lock()
 	if b.called {

@@ -41,7 +41,7 @@ func (q *Batches) run() {
 	b.do(all)
 }
 
-// leave gives back the place in queue.running, once.
+// leave removes the batch from queue.running, once.
 func (b *Batch) leave() {
 	if !b.slot.Swap(false) {
 		return
@@ -56,7 +56,7 @@ func (b *Batch) leave() {
 	}
 }
 
-// do calls the function and settles the messages that it did not settle.
+// do calls the function and settles the messages that the function did not settle.
 func (b *Batch) do(all []*Batched) {
 	timeout := time.Duration(0)
 	if d := all[0].d; d != nil {
@@ -105,17 +105,17 @@ func (b *Batch) watch(began, timeout time.Duration, all []*Batched) {
 	})
 }
 
-// isOver reports whether the Timeout was over at least since ago: a timer may fire while the batch is extended. after is the whole
-// Timeout.
+// isOver reports whether the Timeout ended at least since ago: a timer may fire while the batch is extended. after is
+// the whole Timeout.
 func (b *Batch) isOver(since time.Duration) (after time.Duration, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.until - b.began, time.Since(epoch) >= b.until+since
 }
 
-// expire ends the context of a function that has settled all its messages. Otherwise the watch ends it, when it has settled the
-// messages. It does not see the messages of a batch that was extended, and in Blocking order it waits until the function is stuck:
-// expire ends these attempts itself.
+// expire ends the context of a function that has settled all its messages. Otherwise the watch ends the context after
+// it has settled the messages. The watch does not know the messages of a batch that was extended, and in Blocking order
+// it waits until the function is stuck: expire ends these attempts directly.
 func (b *Batch) expire() {
 	timeout, over := b.isOver(0)
 	if !over {
@@ -165,7 +165,7 @@ func (b *Batch) watchSessions(all []*Batched) (stop func()) {
 // distinct returns the sessions of messages. The session of a message of another subscriber is its own context.
 func distinct(all []*Batched) []context.Context {
 	var sessions []context.Context
-	known := make(map[context.Context]struct{}) // there may be as many as messages
+	known := make(map[context.Context]struct{}) // there may be as many sessions as messages
 	for _, m := range all {
 		s := m.ctx
 		if m.d != nil {
@@ -185,7 +185,8 @@ func distinct(all []*Batched) []context.Context {
 	return sessions
 }
 
-// values is a context that does not end, with the values of Subscribe's context. It has none of a message's: a batch has many.
+// values is a context that does not end, with the values of Subscribe's context. It has no values of a message's
+// context, because a batch has many messages.
 func values(m *Batched) context.Context {
 	switch {
 	case m.d == nil:

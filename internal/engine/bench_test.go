@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// benchSource is a cheap source of records in memory. It is codec and store, too.
+// benchSource is a cheap source of records in memory. It is also the codec and the store.
 type benchSource struct {
 	in   chan *record
 	done chan struct{} // closed when all are settled

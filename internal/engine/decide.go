@@ -25,7 +25,7 @@ func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
 	return dec
 }
 
-// judge shows a failure to the guard, with the state before it. It reports whether the message is to be postponed.
+// judge passes a failure to the guard, with the state before it. It reports whether the message is to be postponed.
 func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
 	f := failure{
 		err: err, id: maphash.String(keySeed, before.ID), probe: d.isProbe(),
@@ -38,7 +38,7 @@ func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err e
 	return d.sub.slots.judge(&f)
 }
 
-// signal is the evidence that the end of a message gives about the dependencies of its handler.
+// signal says what the end of a message shows about the dependencies of its handler.
 type signal uint8
 
 const (

@@ -25,7 +25,8 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// An outage postpones messages that would be retried or have no retries left, not those that are to blame or have met a limit in time.
+// An outage postpones messages that would be retried or have no retries left, but not those that caused their failure
+// or have reached a time limit.
 func TestIsSparable(t *testing.T) {
 	spared := map[redeliver.Reason]bool{redeliver.ReasonExhausted: true, redeliver.ReasonTimeout: true, redeliver.ReasonPanic: true}
 	for _, reason := range redeliver.Reasons() {

@@ -23,7 +23,7 @@ const (
 	resultAbandoned               // it is not settled; it comes back
 )
 
-// carrier is the generic entry of a Delivery, as the Delivery sees it.
+// carrier is the interface through which a Delivery uses its generic entry.
 type carrier interface {
 	newMessage() (*message.Message, error)
 	record() any
@@ -34,14 +34,15 @@ type carrier interface {
 	age() (brought *redeliver.State, born, expires time.Time)
 	readState(*redeliver.State)
 	truncates() bool
-	// isFirst reports whether the message brought no state.
+	// isFirst reports whether the message came without a state.
 	isFirst() bool
 	write(ctx context.Context, to driver.Place, st *redeliver.State, done driver.Done)
 	// end reports how the message ended here, once.
 	end(how result)
 	// stay is end for a message that waits in its source until st.Due.
 	stay(st *redeliver.State)
-	// handlerEnded reports that no handler of the message runs any more: a suspect need not wait for a message that is only written.
+	// handlerEnded is called when no handler of the message runs any more: a suspect need not wait for a message that
+	// is only written.
 	handlerEnded()
 	// runAgain runs the message once more, at once, with the slot that it has.
 	runAgain(st *redeliver.State)
@@ -119,7 +120,7 @@ type valuedContext struct {
 	values context.Context
 }
 
-// withValues is the context of a message whose Codec made it with ctx: the delivery, with ctx's values.
+// withValues returns the context of a message that its Codec made with ctx: the delivery, with ctx's values.
 func (d *Delivery) withValues(ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return d
@@ -139,26 +140,26 @@ func (c valuedContext) Value(key any) any {
 	return c.Delivery.Value(key)
 }
 
-// Sub is the subscription that delivered the message.
+// Sub returns the subscription that delivered the message.
 func (d *Delivery) Sub() *Subscription { return d.sub }
 
-// Record is the adapter's own record.
+// Record returns the adapter's own record.
 func (d *Delivery) Record() any { return d.c.record() }
 
-// Key is the message's key, nil for none, and Body its body, as they were published.
+// Key returns the message's key, or nil if it has none, and Body returns its body, as they were published.
 func (d *Delivery) Key() []byte  { return d.c.key() }
 func (d *Delivery) Body() []byte { return d.c.body() }
 
-// Headers are the message's own, as they were published.
+// Headers returns the message's own headers, as they were published.
 func (d *Delivery) Headers() redeliver.Headers { return d.c.headers() }
 
-// State is the message's state before the attempt that runs now.
+// State returns the message's state before the current attempt.
 func (d *Delivery) State() (st redeliver.State) {
 	d.readState(&st)
 	return st
 }
 
-// readState sets st, which is zero, to State.
+// readState sets st, which must be zero, to State.
 func (d *Delivery) readState(st *redeliver.State) {
 	if d.state != nil {
 		*st = *d.state
@@ -173,16 +174,16 @@ func (d *Delivery) Task() Task { return d.task }
 // Invalid returns why the message must not run: it is too old, or Policy.Invalid says so.
 func (d *Delivery) Invalid() error { return d.check() }
 
-// Lost reports whether the message is no longer this process's to settle: it comes back.
+// Lost reports whether this process can no longer settle the message, which then comes back.
 func (d *Delivery) Lost() bool { return d.c.isLost() }
 
-// Session is the context of the partition or queue that the message was read from. Many messages share it.
+// Session returns the context of the partition or queue that the message was read from. Many messages share it.
 func (d *Delivery) Session() context.Context { return d.c.session() }
 
-// claim reports whether the caller is the first to claim the message's end, which it must then bring about.
+// claim reports whether the caller is the first to claim the message's end. If so, the caller must settle the message.
 func (d *Delivery) claim() bool { return !d.claimed.Swap(true) }
 
-// isFirst reports whether the message came for the first time and had no attempt in this process.
+// isFirst reports whether the message came without a state and had no attempt in this process.
 func (d *Delivery) isFirst() bool {
 	if d.state != nil {
 		return false
@@ -193,7 +194,7 @@ func (d *Delivery) isFirst() bool {
 // isProbe reports whether the message counts as a probe in an outage or a flood.
 func (d *Delivery) isProbe() bool { return d.alone || d.probe }
 
-// check returns why the message must not run: it is too old, or Policy.Invalid refuses it, also by a panic.
+// check returns why the message must not run: it is too old, or Policy.Invalid refuses it or panics.
 func (d *Delivery) check() (err error) {
 	if err := d.sub.expired(d.state, d.c); err != nil {
 		return err
@@ -217,7 +218,7 @@ func (d *Delivery) check() (err error) {
 	return nil
 }
 
-// describe is the message as policies and tracers see it.
+// describe returns the message for policies and tracers.
 func (d *Delivery) describe() (redeliver.Headers, []byte) {
 	switch {
 	case d.task != nil:

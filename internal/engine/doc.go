@@ -4,7 +4,7 @@
 // # One message's way
 //
 //   - lane.admit: the source has read a record and parses it (Source.Parse). The message waits in the lane until it is due.
-//   - lane.enqueue: it takes the turn of its key, or waits behind the message that has it.
+//   - lane.enqueue: it takes the turn of its key, or waits behind the message that has the turn.
 //   - lane.begin: it begins when it has a slot (slots.take), the gaters agree and no suspect runs.
 //   - entry.serve: a worker calls the handler, or hands the Watermill message to the Router and waits for its ack.
 //   - Delivery.Run: the attempt. A success ends it. A failure goes to Delivery.settleFailure, which asks the policy.

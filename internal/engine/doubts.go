@@ -12,7 +12,7 @@ import (
 // doubts finds out whether a driver.ErrDoubtful concerns one message or all: it counts the writes of other messages to the same
 // place. The zero doubts is ready.
 type doubts struct {
-	some   atomic.Bool // there are places: else a write has nothing to note
+	some   atomic.Bool // there are places; otherwise a write has nothing to count
 	mu     sync.Mutex
 	places map[string]*doubt
 }
@@ -31,7 +31,8 @@ type doubtfulWrite struct {
 	overtaken int    // tries before which others were written
 }
 
-// minOvertaken is the number of tries overtaken by other messages after which a doubtful error counts as a refusal.
+// minOvertaken is how many tries must be overtaken by writes of other messages before a doubtful error counts as a
+// refusal.
 const minOvertaken = 3
 
 // addWrite counts a message that was written to a place.
@@ -48,7 +49,7 @@ func (ds *doubts) addWrite(where string, t *doubtfulWrite) {
 	}
 }
 
-// classify returns err, or a refusal where err is doubtful and concerns this message alone.
+// classify returns err, or a refusal if err is doubtful and concerns this message alone.
 func (ds *doubts) classify(where string, err error, t *doubtfulWrite) error {
 	doubtful := errors.Is(err, driver.ErrDoubtful)
 	if t.where != "" && (!doubtful || t.where != where) {

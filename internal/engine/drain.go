@@ -27,7 +27,7 @@ func (d *Drain) Begin() {
 	}
 }
 
-// End takes one Begin back.
+// End undoes one Begin.
 func (d *Drain) End() { d.parts.Add(-1) }
 
 // Draining reports whether a Begin has had no End yet.

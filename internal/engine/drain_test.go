@@ -9,12 +9,12 @@ import (
 func TestDrain(t *testing.T) {
 	var d engine.Drain
 	if d.Draining() {
-		t.Error("the zero Drain is one")
+		t.Error("the zero Drain is draining")
 	}
 	told := 0
 	d.Notify(func() {
 		if !d.Draining() {
-			t.Error("reported before it is true")
+			t.Error("the listener was called before Draining returned true")
 		}
 		told++
 	})

@@ -57,7 +57,7 @@ func New[R any](opt Options[R]) *Engine[R] {
 // Close ends the engine, whose lanes have ended, and closes Out. It does not wait for handlers that still run.
 func (e *Engine[R]) Close() {
 	close(e.over)
-	e.sending.Lock() // a worker that comes later sees that its lane has ended
+	e.sending.Lock() // a worker that comes later finds that its lane has ended
 	defer e.sending.Unlock()
 	e.pool.Close()
 	if e.opt.Out != nil {
@@ -75,30 +75,31 @@ type LaneOptions[R any] struct {
 	MaxBytes int
 	// DrainTimeout bounds how long the lane waits at its end for the messages in flight.
 	DrainTimeout time.Duration
-	// Exclusive says that the source gives one message at a time, in a turn of its own: it needs no slot.
+	// Exclusive reports whether the source gives one message at a time, each with the Turn: such a message needs no
+	// slot.
 	Exclusive bool
 	// Gates decide which messages may begin.
 	Gates []Gater[R]
 }
 
-// Gater is a rule about which messages may begin, beside slots and keys. The lane's goroutine calls it, for messages of every
-// [driver.Step].
+// Gater is a rule about which messages may begin, in addition to slots and keys. The lane's goroutine calls it, for
+// messages of every [driver.Step].
 type Gater[R any] interface {
-	// Begin decides whether m may begin now, and counts it then. Before it answers Begins it may change m.Step with State,
-	// Place and Err, and m.Alone, when it has made sure that nothing else runs. After NotYet and NothingYet, the gater calls
-	// Lane.Post when the answer may have changed.
+	// Begin decides whether m may begin now, and counts it if so. Before it answers Begins it may change m.Step with
+	// State, Place and Err. It may also set m.Alone if it has made sure that nothing else runs. After NotYet and
+	// NothingYet, the gater calls Lane.Post when the answer may have changed.
 	Begin(m *driver.Message[R]) Admission
-	// HandlerEnded is called when no handler of a message that runs Alone runs any more. It comes before End, while the message
-	// is still written to where it goes.
+	// HandlerEnded is called when no handler of a message that runs Alone runs any more. It comes before End, while the
+	// message is still being written to its next place.
 	HandlerEnded(m *driver.Message[R])
-	// End is called once for each Begin that answered Begins: the message has ended here, or waits in place, or could not
-	// begin after all.
+	// End is called once for each Begin that answered Begins: the message has ended in this lane, or waits in place, or
+	// could not begin.
 	End(m *driver.Message[R], how Ending)
 }
 
-// LateGater is a [Gater] that also hears of the messages that outlive their lane.
+// LateGater is a [Gater] that is also called for the messages that outlive their lane.
 type LateGater[R any] interface {
-	// EndLate is called instead of End where the lane has ended before. Any goroutine calls it.
+	// EndLate is called instead of End if the lane has already ended. Any goroutine calls it.
 	EndLate(m *driver.Message[R])
 }
 
@@ -141,8 +142,9 @@ var (
 	ErrDrained = errors.New("the subscriber closed, and the drain timeout is over; the message comes back")
 )
 
-// RunLane reads a source until ctx ends, waits for the messages in flight, and returns when the lane has no message of the
-// source. start, which may be nil, gets the lane before anything is read. values has the values of the handlers' contexts.
+// RunLane reads a source until ctx ends, waits for the messages in flight, and returns when the lane has no message of
+// the source. start, which may be nil, is called with the lane before anything is read. The handlers' contexts have the
+// values of values.
 func (e *Engine[R]) RunLane(ctx, values context.Context, src driver.Source[R], opt LaneOptions[R], start func(driver.Lane[R])) {
 	if opt.MaxAhead == 0 {
 		opt.MaxAhead = 256

@@ -24,8 +24,9 @@ const (
 	entryGone                      // it was settled, returned or abandoned
 )
 
-// entry is one message in a lane, from Parse to Settle or Return. It contains its first Delivery, so that a message that succeeds
-// needs no allocation but its part of a slab. Each further attempt in this process has a Delivery of its own.
+// entry is one message in a lane, from Parse to Settle or Return. It contains its first Delivery, so that a message
+// that succeeds needs no allocation except its part of a slab. Each further attempt in this process has a Delivery of
+// its own.
 type entry[R any] struct {
 	driver.Message[R]
 
@@ -47,7 +48,7 @@ type entry[R any] struct {
 
 var _ carrier = (*entry[any])(nil)
 
-// begin makes the delivery of the next attempt. state is nil while the record has it.
+// begin creates the delivery of the next attempt. state is nil while the record has it.
 func (e *entry[R]) begin(state *redeliver.State) {
 	d := &e.first
 	if e.current.Load() != nil {
@@ -66,8 +67,8 @@ func (e *entry[R]) class() int {
 	return firstDelivery
 }
 
-// queue is the index in lane.ready of an entry that is ready. Entries that need no slot have a queue of their own, so they never
-// wait behind one that needs a slot. A suspect is among them: the messages before it may wait for its end.
+// queue is the index in lane.ready of an entry that is ready. Entries that need no slot have their own queue, so that
+// they never wait behind one that needs a slot. A suspect is among them: the messages before it may wait for its end.
 func (e *entry[R]) queue() int {
 	if e.Alone || e.Step != driver.Handle {
 		return passing
@@ -123,7 +124,7 @@ func (e *entry[R]) handlerEnded() {
 	}
 	d := e.current.Load()
 	e.lane.Post(func() {
-		if e.phase == entryRuns && e.current.Load() == d { // else it has ended here
+		if e.phase == entryRuns && e.current.Load() == d { // otherwise it has ended here
 			for _, g := range e.lane.opt.Gates {
 				g.HandlerEnded(&e.Message)
 			}
@@ -131,7 +132,7 @@ func (e *entry[R]) handlerEnded() {
 	})
 }
 
-// gateEnding is the entry's result, as gaters see it.
+// gateEnding returns the entry's result in the form that gaters get.
 func (e *entry[R]) gateEnding() Ending {
 	d := e.current.Load()
 	switch e.result {
@@ -205,8 +206,8 @@ func (t *recordTask[R]) Expired(err error) error { return err }
 // Settled implements [Task].
 func (t *recordTask[R]) Settled() {}
 
-// handOut sends a Watermill message to Out, and waits until it is acked or nacked. middleware.Retry runs the attempt in the
-// Router's goroutine, and decides about failures.
+// handOut sends a Watermill message to Out, and waits until the message is acked or nacked. middleware.Retry runs the
+// attempt in the Router's goroutine, and decides about failures.
 func (e *entry[R]) handOut(d *Delivery) {
 	defer d.End(nil)
 	msg, err := e.newMessage()
@@ -227,12 +228,12 @@ func (e *entry[R]) handOut(d *Delivery) {
 		d.succeed()
 	case <-msg.Nacked():
 		d.nacked()
-	case <-eng.over: // either this or Retry reports the attempt that was cut short
+	case <-eng.over: // either this or Retry reports the interrupted attempt
 		_ = d.abandon(context.Cause(d))
 	}
 }
 
-// send sends a message to Out. It reports false where the lane ends first.
+// send sends a message to Out. It returns false if the lane ends first.
 func (l *lane[R]) send(msg *message.Message) bool {
 	l.e.sending.RLock()
 	defer l.e.sending.RUnlock()

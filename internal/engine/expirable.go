@@ -7,15 +7,16 @@ import (
 )
 
 // expirableParent is between a Lazy's parent and its standard context, so that the latter can end with DeadlineExceeded at
-// any time. The standard library's cancel functions know only Canceled, and its deadlines only timers. From a parent of a foreign
-// type, though, it takes the error, through AfterFunc.
+// any time. The standard library's cancel functions know only Canceled, and its deadlines only timers. But from a
+// parent of another type they take the error, through AfterFunc.
 type expirableParent struct {
 	context.Context // the Lazy's parent
 	expired         atomic.Pointer[context.Context]
 	cancelBelow     func() // ends the context below with this one's error and cause
 }
 
-// never is a channel of no context of the standard library, which must not find one of its own above this one.
+// never is a channel that belongs to no context of the standard library: the standard library must not find one of its
+// own contexts above this one.
 var never = make(chan struct{})
 
 // expiredContext is a context with the values of parent whose deadline has passed.
@@ -32,15 +33,15 @@ func (p *expirableParent) expire(cause error) {
 	p.cancelBelow()
 }
 
-// followParent ends a context whose parent has ended. The standard library does that, but below an expirableParent a
-// moment later, in a goroutine.
+// followParent ends a context whose parent has ended. The standard library does that too, but below an expirableParent
+// it does so a moment later, in a goroutine.
 func (s *standard) followParent() {
 	if s.expirable != nil && s.expirable.Context.Err() != nil {
 		s.expirable.cancelBelow()
 	}
 }
 
-// AfterFunc is what the standard library looks for in a parent.
+// AfterFunc is the method that the standard library looks for in a parent.
 func (p *expirableParent) AfterFunc(cancel func()) (stop func() bool) {
 	p.cancelBelow = cancel
 	return context.AfterFunc(p.Context, cancel)

@@ -6,8 +6,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// expired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is its state in this process, nil while
-// its record has it.
+// expired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is its state in this
+// process, or nil while its record has it.
 func (s *Subscription) expired(state *redeliver.State, c carrier) error {
 	var first redeliver.State
 	if state == nil {

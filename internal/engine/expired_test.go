@@ -35,12 +35,12 @@ func TestAnExpiredMessageNeverRuns(t *testing.T) {
 			synctest.Wait()
 		}
 		if want := []string{"young", "ends", "ageless", "replayed", "longer"}; !slices.Equal(ran, want) {
-			t.Errorf("%q ran, want %q", ran, want)
+			t.Errorf("the attempts were of %q, want %q", ran, want)
 		}
 		settled, dead := j.all()
 		for id, attempts := range map[string]int{"old": 0, "ended": 0, "late": 2} {
 			if st := dead[id]; st.Reason != redeliver.ReasonExpired || st.Attempts != attempts || !strings.Contains(st.Error, "passed") {
-				t.Errorf("%s is dead as %+v", id, st)
+				t.Errorf("%s is in the DLQ as %+v", id, st)
 			}
 		}
 		if len(dead) != 3 || len(settled) != 8 || len(events[redeliver.Attempted](j)) != 5 {
@@ -52,7 +52,7 @@ func TestAnExpiredMessageNeverRuns(t *testing.T) {
 	})
 }
 
-// An immediate retry does not begin after the message's expiry either.
+// An immediate retry does not begin after the message's expiry.
 func TestAnImmediateRetryMayExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Immediate: 3})

@@ -1,6 +1,6 @@
 package engine
 
-// InUse is the number of slots, probes and closes of the gate that were not given back.
+// InUse returns the number of slots, probes and closes of the gate that were not released.
 func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
@@ -10,7 +10,7 @@ func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	return s.slots.used, s.slots.inFlight, probes, s.Gate.closes
 }
 
-// Busy is the number of messages that the turn counts.
+// Busy returns the number of messages that the turn counts.
 func (t *Turn) Busy() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -55,8 +55,8 @@ func (d *Delivery) Extend(by time.Duration) error {
 
 var errOver = fmt.Errorf("%w: it is over", redeliver.ErrNotExtended)
 
-// extended returns the end of an attempt that began at began and asks for by from now. Where MaxTimeout allows less, until is
-// what it allows, and err says so.
+// extended returns the new end of an attempt that began at began and asks for the time by from now. If MaxTimeout
+// allows less, until is what it allows, and err says so.
 func (s *Subscription) extended(began, by time.Duration) (until time.Duration, err error) {
 	now := time.Since(epoch)
 	latest := began + s.Policy.MaxTimeout
@@ -66,7 +66,7 @@ func (s *Subscription) extended(began, by time.Duration) (until time.Duration, e
 	return now + by, nil
 }
 
-// extendLocked moves the end of an attempt to until. It returns nil where the attempt ends later anyway.
+// extendLocked moves the end of an attempt to until. It returns nil if the attempt already ends later.
 func (w *watch) extendLocked(d *Delivery, until time.Duration) *extension {
 	if until <= d.at+d.timeoutLocked() {
 		return nil
@@ -77,10 +77,10 @@ func (w *watch) extendLocked(d *Delivery, until time.Duration) *extension {
 	return d.extension
 }
 
-// runsLocked reports whether the handler has neither answered nor run out of time.
+// runsLocked reports whether the handler has neither answered nor timed out.
 func (d *Delivery) runsLocked() bool { return !d.answered && !d.warned && d.over == nil }
 
-// timeoutLocked is the time that the whole attempt may take.
+// timeoutLocked returns the time that the whole attempt may take.
 func (d *Delivery) timeoutLocked() time.Duration {
 	if d.extension != nil {
 		return d.extension.until - d.at

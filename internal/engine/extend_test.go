@@ -18,7 +18,8 @@ func extending() redeliver.Policy {
 	return redeliver.Policy{Timeout: time.Minute, MaxTimeout: 5 * time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)}
 }
 
-// A handler extends its attempt repeatedly, and the deadline of its context moves. Other attempts end in time.
+// A handler extends its attempt repeatedly, and the deadline of its context moves. Other attempts end at their own
+// timeouts.
 func TestAHandlerExtendsItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(extending())
@@ -35,7 +36,7 @@ func TestAHandlerExtendsItsAttempt(t *testing.T) {
 				if at, ok := ctx.Deadline(); !ok || time.Until(at).Round(time.Millisecond) != time.Minute {
 					t.Errorf("the deadline is in %s", time.Until(at))
 				}
-				if err := redeliver.Extend(ctx, time.Second); err != nil { // it takes nothing away
+				if err := redeliver.Extend(ctx, time.Second); err != nil { // it does not shorten the attempt
 					t.Error(err)
 				}
 				<-time.After(50 * time.Second)
@@ -74,7 +75,7 @@ func TestMaxTimeoutBoundsAnExtension(t *testing.T) {
 					after = timeout.After
 				}
 				if err := redeliver.Extend(ctx, time.Minute); !errors.Is(err, redeliver.ErrNotExtended) {
-					t.Errorf("%s: an attempt that is over was extended: %v", name, err)
+					t.Errorf("%s: Extend after the end of the attempt returned %v", name, err)
 				}
 				return ctx.Err()
 			}))
@@ -102,7 +103,7 @@ func TestNothingToExtend(t *testing.T) {
 			t.Errorf("written %+v", j.written())
 		}
 		if err := redeliver.Extend(t.Context(), time.Hour); !errors.Is(err, redeliver.ErrNotExtended) {
-			t.Errorf("outside of an attempt: %v", err)
+			t.Errorf("outside an attempt: %v", err)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func (q *FIFO[T]) Pop() T {
 	switch {
 	case q.head == len(q.items):
 		q.items, q.head = q.items[:0], 0
-	case q.head >= 1024 && q.head > len(q.items)/2: // a queue that is never empty must not grow without end
+	case q.head >= 1024 && q.head > len(q.items)/2: // a queue that is never empty must not grow without limit
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0

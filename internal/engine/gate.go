@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Gate keeps a subscription from beginning messages while a failed one cannot be written, because more handlers would only cause
-// more failures, and while its group is paused. The zero Gate is open. It is safe for concurrent use.
+// Gate keeps a subscription from beginning messages while its group is paused, and while a failed message cannot be
+// written, because more handlers would only cause more failures. The zero Gate is open. It is safe for concurrent use.
 type Gate struct {
 	closed atomic.Bool // closes > 0; lanes read it for every message
 
@@ -29,7 +29,7 @@ func (g *Gate) Close() (changed bool) {
 	return true
 }
 
-// Open takes one Close back. It reports whether the gate is open now.
+// Open undoes one Close. It reports whether the gate is open now.
 func (g *Gate) Open() (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -26,7 +26,7 @@ func TestGateIsOpenFromTheStart(t *testing.T) {
 func TestGateOpensWithTheLastMessage(t *testing.T) {
 	var g engine.Gate
 	for round := range 3 {
-		for i, want := range []bool{true, false, false} { // only the first one shuts it
+		for i, want := range []bool{true, false, false} { // only the first one closes it
 			if changed := g.Close(); changed != want || !g.Closed() || open(&g) {
 				t.Fatalf("round %d, Close %d: changed %v, closed %v, opened %v", round, i, changed, g.Closed(), open(&g))
 			}
@@ -40,7 +40,7 @@ func TestGateOpensWithTheLastMessage(t *testing.T) {
 		select {
 		case <-waiting:
 		default:
-			t.Fatalf("round %d: who waits was not woken", round)
+			t.Fatalf("round %d: the waiting reader was not woken", round)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // guard holds messages back: in an outage and a flood of dead letters, which it detects if the policy asks for that, and in a pause
-// that a handler asks for. It is a part of the slots, whose lock guards it. While it holds messages back, the slots let only one
-// probe at a time begin.
+// that a handler asks for. It is a part of slots, whose lock guards it. While it holds messages back, only one probe at
+// a time begins.
 type guard struct {
 	detects bool    // outages or floods; does not change
 	outage  *outage // nil for none
@@ -22,7 +22,7 @@ type guard struct {
 	events        []redeliver.SubscriptionChanged // to be passed to the sink
 }
 
-// newGuard makes the guard of a policy with its defaults.
+// newGuard returns the guard of a policy, which has its defaults.
 func newGuard(p *redeliver.Policy) guard {
 	g := guard{detects: p.Outage.On() || p.DeadLetterRate.On()}
 	if p.Outage.On() {
@@ -68,7 +68,7 @@ func (g *guard) mayProbe(now time.Duration) bool {
 		(g.asked.state != breakerOpen || now >= g.asked.until)
 }
 
-// beginProbe reports whether a probe may begin now, and counts it then.
+// beginProbe reports whether a probe may begin now, and counts it if so.
 func (g *guard) beginProbe(now time.Duration) bool {
 	if g.probesRunning > 0 && now-g.lastProbe < g.probeTimeout() {
 		return false
@@ -88,7 +88,7 @@ func (g *guard) beginProbe(now time.Duration) bool {
 	return true
 }
 
-// nextChange is the time at which another probe may begin without any other event; 0 for never.
+// nextChange returns the time at which another probe may begin without any other event; 0 means never.
 func (g *guard) nextChange() (at time.Duration) {
 	if g.held() && g.probesRunning > 0 {
 		at = g.lastProbe + g.probeTimeout()
@@ -114,7 +114,7 @@ func (g *guard) pause(d time.Duration, err error, now time.Duration) {
 	g.asked.state, g.asked.until = breakerOpen, max(g.asked.until, now+d)
 }
 
-// probeEnded ends the pause of a handler after a probe that has not asked for another one.
+// probeEnded ends the pause of a handler after a probe that has not asked for another pause.
 func (g *guard) probeEnded() {
 	if g.asked.state == breakerHalfOpen {
 		g.asked.state = breakerClosed
@@ -122,12 +122,12 @@ func (g *guard) probeEnded() {
 	}
 }
 
-// reportf notes an event for the sink.
+// reportf adds an event for the sink.
 func (g *guard) reportf(change redeliver.Change, err error, format string, args ...any) {
 	g.events = append(g.events, redeliver.SubscriptionChanged{Change: change, Detail: fmt.Sprintf(format, args...), Err: err})
 }
 
-// failure is an attempt that failed, as the guard sees it.
+// failure describes a failed attempt to the guard.
 type failure struct {
 	err            error
 	cause, key, id uint64        // hashes

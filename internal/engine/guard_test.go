@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guarded is a policy with an Outage of three keys.
+// guarded returns a policy with an Outage of three keys.
 func guarded() redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Hour), Outage: redeliver.Outage{MinKeys: 3, MaxPause: 4 * time.Second}}
 }
@@ -38,8 +38,8 @@ func inOutage(t *testing.T, p redeliver.Policy, h func(context.Context, *record)
 	return j
 }
 
-// In an outage attempts do not count, and a message keeps the rule that it brought. A message that its handler gives up, or whose
-// time is over, goes to the DLQ all the same. Subscription.Decide gives the same answer.
+// In an outage attempts do not count, and a message keeps the rule that it came with. A message that its handler
+// rejects, or that has expired, still goes to the DLQ. Subscription.Decide gives the same answer.
 func TestFailuresThatAnOutageSpares(t *testing.T) {
 	old := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Minute)}.WithDefaults().Schedule()
 	for name, c := range map[string]struct {
@@ -145,7 +145,7 @@ func TestAProbeWithoutASignalIsFollowedByTheNext(t *testing.T) {
 			<-time.After(5 * time.Second)
 			synctest.Wait()
 			if j.sub.Held() {
-				t.Errorf("%s: three successes do not end it", name)
+				t.Errorf("%s: three successes do not end the outage", name)
 			}
 		})
 	}
@@ -204,7 +204,8 @@ func TestProbesThatWaitInPlace(t *testing.T) {
 		}
 		<-time.After(time.Hour)
 		synctest.Wait()
-		// Three at once. Then the first after 1 s, 2 s later the next, 4 s later the next, and so on.
+		// Three attempts run at once. The first probe follows after 1 s, the next 2 s later, the next 4 s later, and so
+		// on.
 		for i := 4; i < len(at); i++ {
 			if pause := at[i] - at[i-1]; pause != min(time.Second<<min(i-3, 2), 4*time.Second) {
 				t.Fatalf("probe %d began %s after the one before", i, pause)
@@ -217,7 +218,7 @@ func TestProbesThatWaitInPlace(t *testing.T) {
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if want := []string{"outage", "probing", "outage over"}; done != 3 || !slices.Equal(j.changes(), want) || len(j.written()) > 0 {
-			t.Errorf("%d are done, changes %q, written %v", done, j.changes(), j.written())
+			t.Errorf("%d messages ended, changes %q, written %v", done, j.changes(), j.written())
 		}
 	})
 }
@@ -292,7 +293,7 @@ func TestAnOutageCountsKeys(t *testing.T) {
 	}
 }
 
-// A suspect that fails takes the successes of other probes back.
+// A suspect that fails resets the successes of other probes.
 func TestASuspectThatFailsIsAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(guarded())
@@ -315,7 +316,7 @@ func TestASuspectThatFailsIsAProbe(t *testing.T) {
 	})
 }
 
-// In a flood one message begins after each pause, as long as messages end in the DLQ.
+// In a flood one message begins after each pause, as long as messages go to the DLQ.
 func TestAFloodLetsOneMessageThroughAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Max: 2, Window: 5 * time.Minute, Pause: time.Minute, Probes: 2}})
@@ -356,7 +357,7 @@ func TestASuspectIsAProbe(t *testing.T) {
 		j.publish("suspect")
 		synctest.Wait()
 		if j.sub.Held() {
-			t.Errorf("its success does not end the outage: %q", j.changes())
+			t.Errorf("the success of the suspect does not end the outage: %q", j.changes())
 		}
 	})
 }

@@ -3,8 +3,8 @@ package engine
 import "github.com/redeliver/redeliver"
 
 // DeadLetterState reads redeliver's block of headers of a message in a DLQ, for a subscription that reads the DLQ like any
-// other topic or queue. isDLQ reports whether the subscription reads the DLQ of that origin and group. Of another DLQ
-// nothing is believed: the state is nil then.
+// other topic or queue. isDLQ reports whether the subscription reads the DLQ of that origin and group. Headers about
+// another DLQ are not trusted: the state is nil then.
 //
 // An adapter sets it as [redeliver.State].DeadLetter, hides the block from the handler, and keeps it in copies, where it
 // precedes the block of the subscription's own state.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Hold is a bounded queue of items that wait for their times: a heap by time, first in first out among equals. It is not safe for
-// concurrent use; one goroutine owns it.
+// Hold is a bounded queue of items that wait for their times: a heap ordered by time, first in first out among equals.
+// It is not safe for concurrent use; one goroutine owns it.
 type Hold[T any] struct {
 	items []held[T]
 	limit int
@@ -21,7 +21,7 @@ type held[T any] struct {
 	value T
 }
 
-// NewHold makes a hold for at most limit items, at least one.
+// NewHold returns a hold for at most limit items. A limit below 1 counts as 1.
 func NewHold[T any](limit int) *Hold[T] { return &Hold[T]{limit: max(1, limit)} }
 
 // Put keeps value until at. It returns false, and keeps nothing, when the hold is full.
@@ -43,13 +43,13 @@ func (h *Hold[T]) Put(at time.Time, value T) bool {
 	return true
 }
 
-// Len is the number of items held.
+// Len returns the number of items held.
 func (h *Hold[T]) Len() int { return len(h.items) }
 
 // Full reports whether Put would return false.
 func (h *Hold[T]) Full() bool { return len(h.items) >= h.limit }
 
-// Next is the time of the first item. ok is false when there is none.
+// Next returns the time of the first item. ok is false if there is none.
 func (h *Hold[T]) Next() (at time.Time, ok bool) {
 	if len(h.items) == 0 {
 		return time.Time{}, false
@@ -57,7 +57,7 @@ func (h *Hold[T]) Next() (at time.Time, ok bool) {
 	return h.items[0].at, true
 }
 
-// Last is the time of the item that was put last; zero before the first.
+// Last returns the time of the item that was put last; zero before the first Put.
 func (h *Hold[T]) Last() time.Time { return h.last }
 
 // Pop removes and returns the first item, if its time is not after now.

@@ -30,7 +30,7 @@ func TestHoldIsASortedList(t *testing.T) {
 		id := 0
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
-				// Few different times, so that there are equals.
+				// Use few different times, so that some are equal.
 				at := origin.Add(time.Duration(rapid.IntRange(0, 8).Draw(t, "at")) * time.Second)
 				id++
 				want := len(model) < bound
@@ -84,13 +84,13 @@ func TestHoldKeepsNoPointerToPoppedItems(t *testing.T) {
 	}
 	for i := range left {
 		if _, ok := h.Pop(origin); !ok {
-			t.Fatalf("item %d is not there", i)
+			t.Fatalf("item %d is missing", i)
 		}
 	}
 	runtime.GC()
 	for i, w := range left {
 		if w.Value() != nil {
-			t.Errorf("item %d has not ended", i)
+			t.Errorf("item %d is not due", i)
 		}
 	}
 	runtime.KeepAlive(h)
@@ -112,7 +112,7 @@ func TestHoldPopsNothingEarly(t *testing.T) {
 				t.Errorf("held for %s, %v; want %s", waited, ok, d)
 			}
 			if _, ok := h.Pop(time.Now()); ok {
-				t.Error("the next one came along too early")
+				t.Error("the next item was popped too early")
 			}
 		}
 	})

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A producer cannot give a message the id that redeliver derives for another one.
+// A producer cannot give a message the id that redeliver derives for another message.
 func TestGivenIDsDoNotLookLikeDerivedOnes(t *testing.T) {
 	for id, want := range map[string]string{
 		"4711": "4711", "018f3b9e-7c1a": "018f3b9e-7c1a", "orders/17": "orders/17", "/0/11": "/0/11", "a/b/11": "a/b/11", "a/0/": "a/0/",

@@ -13,14 +13,15 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// journal is the broker in memory, and the store and the sink of its subscription. It records writes and events in order.
+// journal is the broker in memory, and also the store and the sink of its subscription. It records writes and events in
+// order.
 type journal struct {
 	*broker
 	// answer returns the result of a write, and may block; nil accepts every write. try counts all writes from 1.
 	answer func(ctx context.Context, to string, try int) error
 	// answerID is answer with the id of the message.
 	answerID func(to, id string) error
-	// truncates says that the store can leave out a body.
+	// truncates reports whether the store can leave out a body.
 	truncates bool
 
 	lock  sync.Mutex
@@ -100,8 +101,8 @@ func (j *journal) note(line string) {
 	j.log = append(j.log, line)
 }
 
-// seen returns the log so far.
-func (j *journal) seen() []string {
+// logged returns the log so far.
+func (j *journal) logged() []string {
 	j.lock.Lock()
 	defer j.lock.Unlock()
 	return slices.Clone(j.log)
@@ -117,7 +118,7 @@ func (j *journal) written() []redeliver.State {
 // want checks the whole log.
 func (j *journal) want(t *testing.T, name string, want ...string) {
 	t.Helper()
-	if got := j.seen(); !slices.Equal(got, want) {
+	if got := j.logged(); !slices.Equal(got, want) {
 		t.Errorf("%s:\n %q, want\n %q", name, got, want)
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 var noDeadline time.Time
 
-// maxRound is how many messages a lane reads before it does anything else.
+// maxRound is the number of messages that a lane reads before it does anything else.
 const maxRound = 256
 
-// slabSize is how many entries are allocated at once.
+// slabSize is the number of entries that are allocated at once.
 const slabSize = 32
 
 // maxSlabRecord is the size of a record, in bytes, above which the next one gets an allocation of its own: one entry keeps its
@@ -34,7 +34,7 @@ type lane[R any] struct {
 	src driver.Source[R]
 	opt LaneOptions[R]
 
-	ctx      context.Context // when it ends, the messages are lost to this process
+	ctx      context.Context // its end means that the messages are lost to this process
 	cancel   context.CancelCauseFunc
 	lost     <-chan struct{} // the source is lost
 	draining chan struct{}   // closed when the lane begins no more messages
@@ -116,7 +116,7 @@ func (l *lane[R]) report(e *entry[R]) {
 	l.releaseLate(e)
 }
 
-// load counts the messages of the lane.
+// load returns the number of messages of the lane.
 func (l *lane[R]) load() redeliver.Load {
 	running := int(l.runCount.Load())
 	return redeliver.Load{InFlight: running, Held: max(0, int(l.allCount.Load())-running)}
@@ -159,7 +159,7 @@ func (l *lane[R]) run(ctx context.Context) {
 	l.drain(messages)
 }
 
-// isOver reports whether the drain timeout is over, also before the lane's goroutine has noticed that.
+// isOver reports whether the drain timeout is over, even if the lane's goroutine has not noticed that yet.
 func (l *lane[R]) isOver() bool {
 	end := l.drainEnd.Load()
 	return end != 0 && time.Since(epoch) >= time.Duration(end)
@@ -211,7 +211,7 @@ func (l *lane[R]) readReports() {
 	}
 }
 
-// retryRefused makes the messages ready again that a gater has refused.
+// retryRefused makes the messages that a gater refused ready again.
 func (l *lane[R]) retryRefused() {
 	for class := range l.ready {
 		q := &l.ready[class]
@@ -225,7 +225,7 @@ func (l *lane[R]) retryRefused() {
 		if again.Empty() {
 			continue
 		}
-		for !q.Empty() { // the refused ones were first
+		for !q.Empty() { // refused entries come first
 			again.Push(q.Pop())
 		}
 		*q = again
@@ -234,7 +234,7 @@ func (l *lane[R]) retryRefused() {
 	l.refused = l.refused[:0]
 }
 
-// admit makes an entry of a record, and lets it wait or makes it ready.
+// admit creates the entry of a record, and makes it wait or makes it ready.
 func (l *lane[R]) admit(rec R) {
 	e := l.parse(rec)
 	if e == nil {
@@ -251,13 +251,13 @@ func (l *lane[R]) admit(rec R) {
 	l.enqueue(e)
 }
 
-// chain notes that an entry waits behind another one of its key.
+// chain marks an entry as waiting behind another one of its key.
 func (l *lane[R]) chain(e *entry[R]) {
 	e.phase = entryChained
 	l.held++
 }
 
-// parse makes the entry of a record. It returns nil for a record that Parse refuses.
+// parse returns the entry of a record, or nil if Parse refuses the record.
 func (l *lane[R]) parse(rec R) *entry[R] {
 	if len(l.slab) == 0 {
 		n := slabSize
@@ -317,7 +317,7 @@ func (l *lane[R]) remove(e *entry[R]) {
 	l.allCount.Store(int64(l.inHand))
 }
 
-// wait keeps an entry until it is due.
+// wait holds an entry until it is due.
 func (l *lane[R]) wait(e *entry[R]) {
 	e.phase = entryWaits
 	l.held++
@@ -342,7 +342,7 @@ func (l *lane[R]) pushReady(e *entry[R]) {
 	l.ready[e.queue()].Push(e)
 }
 
-// takeTurn reports whether an entry has the turn of its key. Otherwise the entry waits behind the last one of the key.
+// takeTurn reports whether an entry got the turn of its key. Otherwise the entry waits behind the last one of the key.
 func (l *lane[R]) takeTurn(e *entry[R]) bool {
 	if e.Key == 0 || e.keyed {
 		return true
@@ -357,7 +357,7 @@ func (l *lane[R]) takeTurn(e *entry[R]) bool {
 	return true
 }
 
-// passTurn gives the turn of an entry's key to the next one.
+// passTurn gives the turn of an entry's key to the next entry.
 func (l *lane[R]) passTurn(e *entry[R]) {
 	for e.keyed {
 		e.keyed = false
@@ -370,7 +370,7 @@ func (l *lane[R]) passTurn(e *entry[R]) {
 		next.keyed = true
 		if next.phase != entryGone {
 			l.held--
-			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it waits in place, behind an earlier delivery of its own
+			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it waits in place, behind an earlier delivery of the same message
 				l.wait(next)
 			} else {
 				l.pushReady(next)
@@ -395,7 +395,7 @@ func (l *lane[R]) begin(now time.Time) {
 	}
 	sub := l.e.sub
 	blocked := [3]bool{}
-	for l.opt.Exclusive || !sub.Gate.Closed() { // its turn began while the gate was open, and others wait for its end
+	for l.opt.Exclusive || !sub.Gate.Closed() { // an exclusive message has the Turn since the gate was open, and others wait for its end
 		class, e := l.choose(blocked)
 		if e == nil {
 			break
@@ -428,7 +428,7 @@ func (l *lane[R]) begin(now time.Time) {
 	}
 }
 
-// yield gives back the lane's place in the queue for slots.
+// yield gives up the lane's place in the queue for slots.
 func (l *lane[R]) yield(class int) {
 	if l.waiting[class] {
 		l.waiting[class] = false
@@ -452,9 +452,9 @@ func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin asks for everything that a message needs to begin: a slot, the gaters' consent, and a Turn in which no suspect runs. A
-// message that runs alone needs neither slot nor Turn: the messages that hold them wait for it. A message that is only written
-// elsewhere needs neither, because it may have to leave its source while others run.
+// mayBegin requests everything that a message needs to begin: a slot, the gaters' consent, and a Turn in which no
+// suspect runs. A message that runs alone needs neither slot nor Turn: the messages that hold them wait for it. A
+// message that is only written elsewhere needs neither, because it may have to leave its source while others run.
 func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	sub := l.e.sub
 	slotted, probe := false, false
@@ -508,7 +508,7 @@ func (l *lane[R]) endGates(gates []Gater[R], e *entry[R], how Ending) {
 	}
 }
 
-// start gives a message to a worker, or writes it to its next place.
+// start passes a message to a worker, or writes it to its next place.
 func (l *lane[R]) start(e *entry[R]) {
 	e.phase = entryRuns
 	l.running++
@@ -570,7 +570,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.passTurn(e)
 }
 
-// release gives back the slot of a message that has ended.
+// release releases what a message that has ended holds: its slot, its Turn and its gates.
 func (l *lane[R]) release(e *entry[R]) {
 	d := e.current.Load()
 	said := signalNone
@@ -648,7 +648,7 @@ func (l *lane[R]) accept() {
 	}
 }
 
-// sleep is the time until the next message is due.
+// sleep returns the time until the next message is due.
 func (l *lane[R]) sleep(now time.Time) time.Duration {
 	if at, ok := l.waits.Next(); ok {
 		return max(0, at.Sub(now))
@@ -665,11 +665,12 @@ func (l *lane[R]) isDraining() bool {
 	}
 }
 
-// maxFlush is how long the last acks may take: docs/how-to/shutdown-on-kubernetes.md leaves 15 s for them and the disconnect.
+// maxFlush bounds the time of the last acks: docs/how-to/shutdown-on-kubernetes.md leaves 15 s for them and the
+// disconnect.
 const maxFlush = 10 * time.Second
 
-// drain ends the lane: it returns the messages that have not begun, and waits for those in flight, for the drain timeout at most.
-// It does not wait where the source is lost, because nothing can be settled any more.
+// drain ends the lane: it returns the messages that have not begun, and waits for those in flight, at most for the
+// drain timeout. It does not wait if the source is lost, because nothing can be settled any more.
 func (l *lane[R]) drain(messages <-chan R) {
 	sub := l.e.sub
 	sub.Drain.Begin()
@@ -721,8 +722,8 @@ func (l *lane[R]) closeReports() {
 	}
 }
 
-// finishRunning waits until no message is in flight and the source has stopped. It returns the cause of the end of the contexts
-// that are left.
+// finishRunning waits until no message is in flight and the source has stopped. It returns the cause with which the
+// remaining contexts end.
 func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline <-chan time.Time) error {
 	for l.running > 0 || stopped != nil {
 		select {

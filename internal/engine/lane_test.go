@@ -29,7 +29,7 @@ func (b *broker) abandonAll() {
 	<-done
 }
 
-// Lost messages do not count as waiting: a lane would read nothing until all of them would have been due.
+// Lost messages do not count as waiting. Otherwise a lane would read nothing until all of them were due.
 func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -41,12 +41,12 @@ func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
 			}
 			synctest.Wait()
 			if b.accepted != 0 {
-				t.Errorf("it takes %d more while 10 wait", b.accepted)
+				t.Errorf("Accept(%d) while 10 messages wait, want none", b.accepted)
 			}
 			b.abandonAll()
 			synctest.Wait()
 			if b.accepted != 5 {
-				t.Errorf("it takes %d more when those that waited are lost, want 5", b.accepted)
+				t.Errorf("Accept(%d) after the waiting messages were lost, want 5", b.accepted)
 			}
 		}
 		b.publish("a")
@@ -68,7 +68,7 @@ func TestAcceptFollowsARecordThatParseRefuses(t *testing.T) {
 		b.publish("a")
 		synctest.Wait()
 		if b.accepts == before {
-			t.Error("the source has passed a message to the lane, and no call said that it was taken")
+			t.Error("the lane took a message from the source and did not call Accept")
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestALaneCallsPostedFunctions(t *testing.T) {
 		accepted := b.lane.Post(func() { called.Store(true) })
 		<-time.After(time.Minute)
 		if accepted && !called.Load() {
-			t.Error("Post says that the lane calls it, and it was not called")
+			t.Error("Post returned true, and the lane did not call the function")
 		}
 	})
 }
@@ -114,7 +114,8 @@ func TestABatchHasNoLostMessages(t *testing.T) {
 	})
 }
 
-// A suspect that has its turn begins although the gate has closed since: all subscriptions of its client wait for it.
+// A suspect that has the turn begins even if the gate has closed since then: all subscriptions of its client wait for
+// it.
 func TestASuspectThatHasItsTurnBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -125,7 +126,7 @@ func TestASuspectThatHasItsTurnBegins(t *testing.T) {
 		b.publish("a")
 		synctest.Wait()
 		if ran.Load() != 1 {
-			t.Error("it waits behind the closed gate")
+			t.Error("the suspect waits behind the closed gate")
 		}
 		b.sub.Gate.Open()
 	})
@@ -145,8 +146,8 @@ func batchOf(batches *[]string, size int) engine.Options[*record] {
 	}
 }
 
-// All lanes of a subscriber that closes reach their drain timeout at one time, and notice it one after another. A batch that ended
-// then was once followed by one with messages of the lanes that had not noticed yet.
+// All lanes of a subscriber that closes reach their drain timeout at one time, and notice it one after another. Once,
+// when a batch ended at that time, another batch began with messages of the lanes that had not noticed yet.
 func TestNoBatchBeginsWhenTheDrainTimeoutIsOver(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

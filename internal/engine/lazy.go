@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Lazy is a cancellable context that makes its channel at the first call of Done, which most handlers never make. Contexts of the
-// standard library would cost 3 more allocations in middleware's BenchmarkRetrySuccess, and 9 instead of 0 in adapters/kafka's
-// BenchmarkConsumeSuccess, which would take 3 times as long. Embed it, call Init once, and always call End.
+// Lazy is a cancellable context that creates its channel at the first call of Done, which most handlers never call.
+// Contexts of the standard library would cost 3 more allocations in middleware's BenchmarkRetrySuccess, and 9 instead
+// of 0 in adapters/kafka's BenchmarkConsumeSuccess, which would take 3 times as long. Embed it, call Init once, and
+// always call End.
 type Lazy struct {
 	parent   context.Context
 	deadline *time.Time // nil for none; the owner calls End then
 	mu       sync.Mutex
-	std      *standard // made when it is needed
+	std      *standard // created when it is needed
 	cause    error     // not nil once ended
 	expires  bool      // see Expires
 	expired  bool      // Expire has ended the context
@@ -78,7 +79,7 @@ func (c *Lazy) end(cause error, expired bool) {
 	}
 }
 
-// makeLocked makes std below parent.
+// makeLocked creates std below parent.
 func (c *Lazy) makeLocked(parent context.Context) {
 	c.std = &standard{}
 	if c.expires && parent.Err() == nil {
@@ -88,7 +89,7 @@ func (c *Lazy) makeLocked(parent context.Context) {
 	c.std.Context, c.std.cancel = context.WithCancelCause(parent)
 }
 
-// standard returns std, which it makes where there is none.
+// standard returns std, and creates it first if necessary.
 func (c *Lazy) standard() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()

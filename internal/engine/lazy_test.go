@@ -78,11 +78,11 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 		// Done last: it makes the channel.
 		err, cause := w.ctx.Err(), context.Cause(w.ctx)
 		s := state{ended(w.ctx), w.ctx.Err(), context.Cause(w.ctx)}
-		if s.err != err || s.cause != cause { //nolint:errorlint // the very same, not one like it
+		if s.err != err || s.cause != cause { //nolint:errorlint // the identical error, not an equal one
 			t.Errorf("Err was %v and Cause %v before Done was called, and %v and %v after", err, cause, s.err, s.cause)
 		}
 		if w.ctx.Value(key{}) != "value" || w.ctx.Value(new(int)) != nil {
-			t.Error("the values of the parent are not there")
+			t.Error("the values of the parent are missing")
 		}
 		return s
 	}
@@ -245,7 +245,7 @@ func TestLazyDoesNotGrowItsParent(t *testing.T) {
 	}
 	before := grow(1)
 	if after := grow(5000); after > before+2500 {
-		t.Errorf("%d objects are left of 5000 contexts that have ended", after-before)
+		t.Errorf("%d objects remain of 5000 contexts that have ended", after-before)
 	}
 }
 

@@ -2,8 +2,8 @@ package engine
 
 import "github.com/redeliver/redeliver"
 
-// Load returns the number of messages that the subscription has in hand. It asks the parts one after another while they go on, so
-// the numbers are exact only where nothing moves.
+// Load returns the number of messages that the subscription has in hand. It reads the parts one after another while
+// they run, so the numbers are exact only while nothing changes.
 func (s *Subscription) Load() (all redeliver.Load) {
 	s.loads.each(func(part func() redeliver.Load) {
 		l := part()
@@ -16,10 +16,10 @@ func (s *Subscription) Load() (all redeliver.Load) {
 // Carry adds the load of a part of the subscription to Load until end is called. Any goroutine calls load.
 func (s *Subscription) Carry(load func() redeliver.Load) (end func()) { return s.loads.add(load) }
 
-// Watched reports the subscription to a sink that is a redeliver.LoadSink, until end is called. An adapter calls it once, when it
-// begins to read.
+// Watched registers the subscription with a sink that is a redeliver.LoadSink, until end is called. An adapter calls it
+// once, when it begins to read.
 func (s *Subscription) Watched() (end func()) {
-	// Sinks allows for a sink that is nil, watches nothing, or panics.
+	// Sinks handles a sink that is nil, watches nothing, or panics.
 	if w, ok := redeliver.Sinks(s.Sink).(redeliver.LoadSink); ok {
 		return w.Watch(s.Origin, s.Group, s.Load)
 	}

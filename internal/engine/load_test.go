@@ -14,7 +14,7 @@ import (
 type watcher struct {
 	load     func() redeliver.Load
 	over     int
-	panicked bool // when it is asked
+	panicked bool // in a call of load
 }
 
 func (w *watcher) Event(redeliver.Event) {}
@@ -41,7 +41,7 @@ func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 	want := func(what string, inFlight, held int) {
 		t.Helper()
 		if got := w.load(); got != (redeliver.Load{InFlight: inFlight, Held: held}) {
-			t.Errorf("%s: %+v is in hand, want %d in flight and %d held", what, got, inFlight, held)
+			t.Errorf("%s: the load is %+v, want %d in flight and %d held", what, got, inFlight, held)
 		}
 	}
 	want("before anything is read", 0, 0)
@@ -56,7 +56,7 @@ func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 	otherOver()
 	want("at the end", 0, 0)
 	end()
-	end() // who watches panics
+	end() // a watcher panics
 	if w.over != 2 {
 		t.Errorf("the end was reported %d times", w.over)
 	}
@@ -77,7 +77,7 @@ func TestAMessageThatWaitsInPlaceIsHeld(t *testing.T) {
 		want := func(when string, load redeliver.Load) {
 			t.Helper()
 			if got := b.sub.Load(); got != load {
-				t.Errorf("%s %+v is in hand, want %+v", when, got, load)
+				t.Errorf("%s the load is %+v, want %+v", when, got, load)
 			}
 		}
 		b.run(t, handle(func(ctx context.Context, _ *record) error {

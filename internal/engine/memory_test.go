@@ -29,11 +29,11 @@ type record struct {
 	body  []byte
 	// born and expires are the times of a first delivery.
 	born, expires time.Time
-	// replayed says that the message brought a state without attempts.
+	// replayed reports whether the message came with a state without attempts.
 	replayed bool
 }
 
-// broker is one queue in memory, with its level and its DLQ. It is source, codec and store.
+// broker is one queue in memory, with its level and its DLQ. It is the source, the codec and the store.
 type broker struct {
 	sub       *engine.Subscription
 	in        chan *record
@@ -48,11 +48,11 @@ type broker struct {
 	flushed   bool
 	refuse    func(to driver.Place, r *record) error
 	accepts   int  // calls of Accept
-	block     bool // what has a key keeps its place
+	block     bool // messages with a key keep their places
 	stays     bool // writes to a level answer ErrStay
-	hops      bool // what waits only hops
+	hops      bool // waiting messages only hop
 	hangs     chan error
-	alone     func(id string) bool // what runs alone, nil for nothing
+	alone     func(id string) bool // reports whether a message runs alone; nil for none
 	buries    error                // why all messages go to the DLQ at once, nil for not
 	displaced bool                 // all messages have lost their places
 	headers   message.Metadata     // of all messages
@@ -340,13 +340,13 @@ func TestAWriteThatFailsPausesTheIntakeAndIsRepeated(t *testing.T) {
 		b.publish("b")
 		<-time.After(time.Second)
 		if n := runs.Load(); n != 1 {
-			t.Errorf("%d runs while the intake is paused", n)
+			t.Errorf("%d attempts while the intake is paused", n)
 		}
 		up.Store(true)
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if _, dead := b.all(); len(dead) != 2 || runs.Load() != 2 {
-			t.Errorf("%d runs, dead %v", runs.Load(), dead)
+			t.Errorf("%d attempts, in the DLQ %v", runs.Load(), dead)
 		}
 		if want := []redeliver.Change{redeliver.ChangeIntakePaused, redeliver.ChangeIntakeResumed}; !slices.Equal(changes, want) {
 			t.Errorf("changes %v", changes)
@@ -534,12 +534,12 @@ func TestALaneReadsOnWhileAKeyWaits(t *testing.T) {
 		}
 		synctest.Wait()
 		if b.accepted != 4 {
-			t.Errorf("it takes %d more while one runs, want 4", b.accepted)
+			t.Errorf("Accept(%d) while one message runs, want 4", b.accepted)
 		}
 		close(gate)
 		synctest.Wait()
 		if settled, _ := b.all(); len(settled) != 20 || b.accepted != 5 {
-			t.Errorf("%d are settled, and it takes %d more", len(settled), b.accepted)
+			t.Errorf("%d messages are settled, and Accept(%d)", len(settled), b.accepted)
 		}
 	})
 }
@@ -556,12 +556,12 @@ func TestALaneReadsNothingWhileASuspectRuns(t *testing.T) {
 		}
 		synctest.Wait()
 		if b.accepted != 0 {
-			t.Errorf("it takes %d more while a suspect runs", b.accepted)
+			t.Errorf("Accept(%d) while a suspect runs, want none", b.accepted)
 		}
 		b.sub.Turn.Give()
 		synctest.Wait()
 		if b.accepted != 5 {
-			t.Errorf("it takes %d more when the suspect is done", b.accepted)
+			t.Errorf("Accept(%d) after the suspect, want some", b.accepted)
 		}
 	})
 }
@@ -574,7 +574,7 @@ func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
 		over := make(chan struct{})
 		defer close(over)
 		b.refuse = func(to driver.Place, _ *record) error {
-			if to == driver.Level { // so that it does not hop forever
+			if to == driver.Level { // otherwise it would hop forever
 				return driver.ErrRefused
 			}
 			return nil
@@ -591,7 +591,7 @@ func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
 	})
 }
 
-// ReturnUnrun returns the messages that have not begun, which the source may read again. Running messages go on.
+// ReturnUnrun returns the messages that have not begun, which the source may read again. Running messages continue.
 func TestASourceGetsMessagesBackThatHaveNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
@@ -603,7 +603,7 @@ func TestASourceGetsMessagesBackThatHaveNotBegun(t *testing.T) {
 		}
 		synctest.Wait()
 		if b.accepted != 0 {
-			t.Errorf("it takes %d more while all that it may hold waits", b.accepted)
+			t.Errorf("Accept(%d) while MaxHeld messages wait", b.accepted)
 		}
 		b.lane.Post(func() {
 			b.lane.ReturnUnrun(func(m *driver.Message[*record]) bool { return m.Record.id != "b" })
@@ -613,7 +613,7 @@ func TestASourceGetsMessagesBackThatHaveNotBegun(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if !slices.Equal(b.returned, []string{"w 1h0m0s false", "v 1h0m0s false", "c 0s false"}) || !slices.Equal(b.settled, []string{"a"}) || b.accepted == 0 {
-			t.Errorf("returned %q, settled %v, it takes %d more", b.returned, b.settled, b.accepted)
+			t.Errorf("returned %q, settled %v, Accept(%d)", b.returned, b.settled, b.accepted)
 		}
 	})
 }
@@ -663,7 +663,7 @@ func TestAGaterLearnsOfEndsAfterTheLane(t *testing.T) {
 			return ended
 		}
 		first := lane()
-		for range 9 { // of ten slots, which were ten when the engine began
+		for range 9 { // nine of ten slots
 			b.publish("slow")
 		}
 		b.publish("quick")
@@ -676,7 +676,7 @@ func TestAGaterLearnsOfEndsAfterTheLane(t *testing.T) {
 		b.publish("beside")
 		synctest.Wait()
 		if settled, _ := b.all(); !slices.Equal(settled, []string{"quick"}) || !slices.Equal(g.ends, []string{"quick"}) {
-			t.Errorf("settled %v while the handlers of a lane that is lost have all slots, ends %q", settled, g.ends)
+			t.Errorf("settled %v while the handlers of a lost lane hold all slots, ends %q", settled, g.ends)
 		}
 		close(over)
 		synctest.Wait()
@@ -717,7 +717,7 @@ func TestAWriteWithoutAnAnswerPausesTheIntake(t *testing.T) {
 	})
 }
 
-// gate is a gater that a test fills in.
+// gate is a gater whose methods call functions of the test.
 type gate struct {
 	begin func(m *driver.Message[*record]) engine.Admission
 	rest  func(m *driver.Message[*record])
@@ -737,7 +737,8 @@ func (g *gate) End(m *driver.Message[*record], how engine.Ending) {
 	}
 }
 
-// A gater may send a message elsewhere, hold it, settle it or send it to the DLQ, and hears how each one ends that it let begin.
+// A gater may send a message elsewhere, hold it, settle it or send it to the DLQ. Its End is called for each message
+// that it let begin.
 func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
@@ -799,8 +800,8 @@ func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 	})
 }
 
-// A message that a gater has made alone needs no turn and no slot. HandlerEnded is called when its handler has returned, before its copy is
-// written.
+// A message that a gater has set Alone needs no turn and no slot. HandlerEnded is called when its handler has returned,
+// before its copy is written.
 func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries})
@@ -837,7 +838,7 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if settled, _ := b.all(); rested != time.Second || len(settled) != 1 {
-			t.Errorf("its handler is known to have returned after %v, settled %v", rested, settled)
+			t.Errorf("HandlerEnded was called after %v, settled %v", rested, settled)
 		}
 	})
 }
@@ -885,7 +886,7 @@ func TestAnExclusiveLaneContinuesBehindAClosedGate(t *testing.T) {
 	})
 }
 
-// A suspect begins before messages that its turn holds back, and before one that waits for a slot.
+// A suspect begins before the messages that its turn holds back, and before a message that waits for a slot.
 func TestASuspectBeginsBehindThoseThatItHoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})

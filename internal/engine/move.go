@@ -20,8 +20,8 @@ const (
 	maxWritePause = 10 * time.Second
 )
 
-// move writes one message to its next place: a level, the DLQ or its topic. Nothing blocks: the store calls Confirmed, and a timer
-// tries again. While an outage of the broker lasts, the subscription's gate is closed.
+// move writes one message to its next place: a level, the DLQ or its topic. No goroutine waits: the store calls
+// Confirmed, and a timer starts the next try. While an outage of the broker lasts, the subscription's gate is closed.
 type move struct {
 	d     *Delivery
 	to    driver.Place
@@ -68,7 +68,7 @@ func (m *move) start() {
 	m.write()
 }
 
-// write tries once.
+// write tries to write the message once.
 func (m *move) write() {
 	if m.d.Lost() {
 		m.abandon()
@@ -106,7 +106,7 @@ func (m *move) Unanswered(where string, err error) {
 	s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
 }
 
-// finish ends a message whose copy is confirmed.
+// finish settles a message whose copy is confirmed.
 func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d
 	s.doubts.addWrite(where, &m.doubt)
@@ -134,7 +134,7 @@ func (m *move) finish(where string) {
 	d.c.end(resultForwarded)
 }
 
-// discard ends a dead letter of a subscription without a DLQ.
+// discard settles a dead letter of a subscription without a DLQ.
 func (m *move) discard() {
 	m.release()
 	m.d.signal = signalOf(m.dec, m.cause)
@@ -143,7 +143,7 @@ func (m *move) discard() {
 	m.d.c.end(resultForwarded)
 }
 
-// release opens the gate, where this message has closed it, and forgets its doubtful write.
+// release opens the gate if this message has closed it, and forgets its doubtful write.
 func (m *move) release() {
 	m.d.sub.doubts.forget(&m.doubt)
 	if m.closed {
@@ -157,8 +157,8 @@ func (m *move) abandon() {
 	m.d.abandoned(m.cause)
 }
 
-// fail handles a failed write. A refusal concerns this one message, which goes to the DLQ, there without its body if need be.
-// Every other error is an outage: the write is tried again.
+// fail handles a failed write. A refusal concerns this one message, which goes to the DLQ, without its body if
+// necessary. Every other error is an outage: the write is tried again.
 func (m *move) fail(where string, err error) {
 	s := m.d.sub
 	err = s.doubts.classify(where, err, &m.doubt)
@@ -173,7 +173,7 @@ func (m *move) fail(where string, err error) {
 		m.write()
 		return
 	case m.to == driver.DLQ && refused && m.dec.State.Truncated != "":
-		err = fmt.Errorf("the DLQ refuses even a message without its body: %v", err) //nolint:errorlint // It takes nothing: this is an outage.
+		err = fmt.Errorf("the DLQ refuses even a message without its body: %v", err) //nolint:errorlint // It accepts nothing: this is an outage.
 	case m.to == driver.DLQ && refused && m.d.c.truncates():
 		body := m.d.c.body()
 		m.dec.State.Truncated = fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
@@ -184,7 +184,7 @@ func (m *move) fail(where string, err error) {
 	m.pause(where, err)
 }
 
-// pause waits before the next try.
+// pause sets the timer for the next try.
 func (m *move) pause(where string, err error) {
 	s := m.d.sub
 	switch outage := s.doubts.concernsAll(where, err); {

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// overlapMargin is by how much a message of another policy must have failed after the first one was met here, to count
-	// as written at the same time. It allows for an older version's last messages, and for clocks that differ.
+	// overlapMargin is the least time by which a message of another policy must have failed after the first such
+	// message was seen here, to count as written at the same time. It allows for the last messages of an older version,
+	// and for clocks that differ.
 	overlapMargin = time.Minute
 	// reportInterval is the time after which the same other policy is reported again.
 	reportInterval = time.Hour
@@ -26,12 +27,12 @@ var ErrPolicies = errors.New("instances of the same group run different policies
 // otherPolicies are the policies of other instances, which write messages of the subscription.
 type otherPolicies struct {
 	mu       sync.Mutex
-	since    time.Time            // when the first message of another policy was met
+	since    time.Time            // when the first message of another policy was seen
 	reported map[string]time.Time // by fingerprint
 }
 
-// Met looks at the state of a message that has come back, and reports an instance that now runs another policy. An adapter calls
-// it for every message that redeliver has written. It is safe for concurrent use.
+// Met checks the state of a message that has come back, and reports an instance that now runs another policy. An
+// adapter calls it for every message that redeliver has written. It is safe for concurrent use.
 func (s *Subscription) Met(st *redeliver.State) {
 	if s.Sink == nil || st.Policy == "" || st.Policy == s.Fingerprint() {
 		return
@@ -48,8 +49,8 @@ func (s *Subscription) Met(st *redeliver.State) {
 	}
 }
 
-// Differs reports that an instance runs the policy with this fingerprint: once, and again after each hour in which it is seen.
-// how says where it was seen.
+// Differs reports that an instance runs the policy with this fingerprint: once, and again after each hour in which it
+// is seen. how describes where it was seen.
 func (s *Subscription) Differs(fingerprint, how string) {
 	if s.Sink == nil || !s.otherPolicies.shouldReport(fingerprint, time.Now()) {
 		return
@@ -60,8 +61,8 @@ func (s *Subscription) Differs(fingerprint, how string) {
 	})
 }
 
-// Agrees reports that all instances run this policy, where others were reported before. An adapter calls it whose broker knows
-// the policies of all instances.
+// Agrees reports that all instances run this policy, if others were reported before. It is for adapters whose broker
+// knows the policies of all instances.
 func (s *Subscription) Agrees() {
 	r := &s.otherPolicies
 	r.mu.Lock()

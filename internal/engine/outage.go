@@ -15,19 +15,19 @@ import (
 // several probes fail with it. When one message fails every probe in a row, there is no outage.
 //
 // A message is poison when it has failed before while others succeeded. It does not count towards an outage while the successes
-// of the others are in the window: when they are done, only poison is left to run, and all of it fails.
+// of the others are in the window: when they have ended, only poison is left to run, and all of it fails.
 type outage struct {
 	breaker
 	spread
 	recentSuccesses, recentFailures windowCount
-	probeErrors                     []probeError  // that probes of this outage have failed with
+	probeErrors                     []probeError  // with which probes of this outage failed
 	lastFailedProbe                 uint64        // the message whose probe failed last
 	sameFailedProbe                 int           // how many probes in a row it has failed
 	began                           time.Duration // this outage
 	probes                          int           // of this outage
 }
 
-// probeError is an error that probes have failed with.
+// probeError is an error with which probes failed.
 type probeError struct {
 	cause    uint64
 	messages int
@@ -35,9 +35,10 @@ type probeError struct {
 
 const (
 	maxProbeErrors = 16
-	// minProbeMessages is how many messages' probes must fail with an error to make it the outage's.
+	// minProbeMessages is the number of messages whose probes must fail with an error before it counts as the outage's
+	// error.
 	minProbeMessages = 3
-	// maxSameProbe is how many probes in a row one message may fail before the outage is unfounded.
+	// maxSameProbe is the number of probes in a row that one message may fail before the outage counts as unfounded.
 	maxSameProbe = 5
 )
 
@@ -48,7 +49,7 @@ func newOutage(o redeliver.Outage) *outage {
 	}
 }
 
-// transition is what the end of an attempt changes about an outage or a flood.
+// transition is the effect of the end of an attempt on an outage or a flood.
 type transition uint8
 
 const (

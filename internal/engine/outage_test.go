@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// threeKeys is an outage of three keys.
+// threeKeys returns an outage of three keys.
 func threeKeys() redeliver.Outage {
 	p := redeliver.Policy{Outage: redeliver.Outage{MinKeys: 3, Share: 0.75, Window: 10 * time.Second, Probe: time.Second, MaxPause: 3 * time.Second, Probes: 2}}
 	return p.WithDefaults().Outage
@@ -19,7 +19,7 @@ func threeKeys() redeliver.Outage {
 func TestSpread(t *testing.T) {
 	type at struct {
 		after     time.Duration
-		what, key uint64 // what 0: it succeeded
+		what, key uint64 // what 0: the attempt succeeded
 	}
 	ms := time.Millisecond
 	for name, c := range map[string]struct {
@@ -29,7 +29,7 @@ func TestSpread(t *testing.T) {
 		"three keys":                     {[]at{{0, 1, 1}, {ms, 1, 2}, {ms, 1, 3}}, true},
 		"two keys, often":                {[]at{{0, 1, 1}, {ms, 1, 2}, {ms, 1, 1}, {ms, 1, 2}, {ms, 1, 1}}, false},
 		"three causes":                   {[]at{{0, 1, 1}, {ms, 2, 2}, {ms, 3, 3}}, false},
-		"one cause among another's":      {[]at{{0, 1, 1}, {ms, 2, 9}, {ms, 1, 2}, {ms, 2, 8}, {ms, 1, 3}}, true},
+		"two causes mixed":               {[]at{{0, 1, 1}, {ms, 2, 9}, {ms, 1, 2}, {ms, 2, 8}, {ms, 1, 3}}, true},
 		"within the window":              {[]at{{0, 1, 1}, {5000 * ms, 1, 2}, {5000 * ms, 1, 3}}, true},
 		"longer than the window":         {[]at{{0, 1, 1}, {5000 * ms, 1, 2}, {5001 * ms, 1, 3}}, false},
 		"the first failed again":         {[]at{{0, 1, 1}, {5000 * ms, 1, 2}, {ms, 1, 1}, {5001 * ms, 1, 3}}, true},
@@ -83,7 +83,7 @@ func TestSpreadIsBounded(t *testing.T) {
 	}
 }
 
-// A row is a sequence of ends of attempts, each with the transition that it causes.
+// Each case is a sequence of ends of attempts, each with the transition that it causes.
 func TestOutage(t *testing.T) {
 	type step struct {
 		at    int // in seconds
@@ -98,19 +98,19 @@ func TestOutage(t *testing.T) {
 		phase breakerState
 		until int // in seconds
 	}{
-		"begins":                      {nil, breakerOpen, 1},
-		"in flight before":            {[]step{{0, false, 4, 7, stillOpen}, {0, false, 0, 0, stillOpen}}, breakerOpen, 1},
-		"two succeed":                 {[]step{{1, true, 0, 0, recovering}, {1, true, 0, 0, recovered}}, breakerClosed, 0},
-		"pauses grow":                 {[]step{{1, true, 1, 7, stillOpen}, {3, true, 2, 7, stillOpen}, {6, true, 3, 7, stillOpen}}, breakerOpen, 9},
-		"a success does not do":       {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 7, relapsed}}, breakerOpen, 3},
-		"and counts no more":          {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 7, relapsed}, {3, true, 0, 0, recovering}, {3, true, 0, 0, recovered}}, breakerClosed, 0},
-		"poison does not grow":        {[]step{{1, true, 1, 8, stillOpen}, {2, true, 2, 9, stillOpen}}, breakerOpen, 3},
-		"nor takes successes back":    {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 8, stillOpen}, {2, true, 0, 0, recovered}}, breakerClosed, 0},
-		"three say the same":          {[]step{{1, true, 1, 8, stillOpen}, {2, true, 2, 8, stillOpen}, {3, true, 3, 8, stillOpen}, {5, true, 4, 8, stillOpen}}, breakerOpen, 8},
-		"one says it three times":     {[]step{{1, true, 1, 8, stillOpen}, {2, true, 1, 8, stillOpen}, {3, true, 1, 8, stillOpen}, {4, true, 1, 8, stillOpen}}, breakerOpen, 5},
-		"one alone, five times":       {[]step{{1, true, 1, 7, stillOpen}, {3, true, 1, 7, stillOpen}, {6, true, 1, 7, stillOpen}, {9, true, 1, 7, stillOpen}, {12, true, 1, 7, unfounded}}, breakerClosed, 0},
-		"two by turns are not alone":  {[]step{{1, true, 1, 7, stillOpen}, {3, true, 2, 7, stillOpen}, {6, true, 1, 7, stillOpen}, {9, true, 2, 7, stillOpen}, {12, true, 1, 7, stillOpen}, {15, true, 2, 7, stillOpen}}, breakerOpen, 18},
-		"it begins anew from nothing": {[]step{{1, true, 0, 0, recovering}, {1, true, 0, 0, recovered}, {1, false, 4, 7, unchanged}, {1, false, 5, 7, unchanged}}, breakerClosed, 0},
+		"begins":                             {nil, breakerOpen, 1},
+		"in flight before":                   {[]step{{0, false, 4, 7, stillOpen}, {0, false, 0, 0, stillOpen}}, breakerOpen, 1},
+		"two succeed":                        {[]step{{1, true, 0, 0, recovering}, {1, true, 0, 0, recovered}}, breakerClosed, 0},
+		"pauses grow":                        {[]step{{1, true, 1, 7, stillOpen}, {3, true, 2, 7, stillOpen}, {6, true, 3, 7, stillOpen}}, breakerOpen, 9},
+		"one success is not enough":          {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 7, relapsed}}, breakerOpen, 3},
+		"failures no longer count":           {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 7, relapsed}, {3, true, 0, 0, recovering}, {3, true, 0, 0, recovered}}, breakerClosed, 0},
+		"poison does not lengthen the pause": {[]step{{1, true, 1, 8, stillOpen}, {2, true, 2, 9, stillOpen}}, breakerOpen, 3},
+		"poison does not reset successes":    {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 8, stillOpen}, {2, true, 0, 0, recovered}}, breakerClosed, 0},
+		"three messages fail alike":          {[]step{{1, true, 1, 8, stillOpen}, {2, true, 2, 8, stillOpen}, {3, true, 3, 8, stillOpen}, {5, true, 4, 8, stillOpen}}, breakerOpen, 8},
+		"one message fails three times":      {[]step{{1, true, 1, 8, stillOpen}, {2, true, 1, 8, stillOpen}, {3, true, 1, 8, stillOpen}, {4, true, 1, 8, stillOpen}}, breakerOpen, 5},
+		"one message alone, five times":      {[]step{{1, true, 1, 7, stillOpen}, {3, true, 1, 7, stillOpen}, {6, true, 1, 7, stillOpen}, {9, true, 1, 7, stillOpen}, {12, true, 1, 7, unfounded}}, breakerClosed, 0},
+		"two messages alternate":             {[]step{{1, true, 1, 7, stillOpen}, {3, true, 2, 7, stillOpen}, {6, true, 1, 7, stillOpen}, {9, true, 2, 7, stillOpen}, {12, true, 1, 7, stillOpen}, {15, true, 2, 7, stillOpen}}, breakerOpen, 18},
+		"a new outage starts from zero":      {[]step{{1, true, 0, 0, recovering}, {1, true, 0, 0, recovered}, {1, false, 4, 7, unchanged}, {1, false, 5, 7, unchanged}}, breakerClosed, 0},
 	} {
 		o := newOutage(threeKeys())
 		for i, s := range slices.Concat(begun, c.then) {
@@ -189,7 +189,7 @@ func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 		g.deadLettered(false, 3*time.Second)
 	}
 	if g.beginProbe(62*time.Second) || !g.beginProbe(63*time.Second) {
-		t.Error("the first probe is not when the pause has ended")
+		t.Error("the first probe does not follow the end of the pause")
 	}
 	for range 2 {
 		g.succeeded(true, 63*time.Second)
@@ -219,14 +219,14 @@ func TestRemainingPoisonIsNoOutage(t *testing.T) {
 		"retries, and none succeeds": {true, 5 * time.Second, 0, true},
 		"hours old, others succeed":  {true, 5 * time.Hour, 100, false},
 		"successes are few":          {true, 5 * time.Second, 1, true},
-		"just enough of them":        {true, 5 * time.Second, 2, false},
+		"exactly enough of them":     {true, 5 * time.Second, 2, false},
 		"nothing ended since":        {true, time.Second, 100, true},
 	} {
 		o := newOutage(threeKeys())
 		for range c.well {
 			o.succeeded(false, time.Second)
 		}
-		for i := range 6 { // of one key: that is no outage
+		for i := range 6 { // of one key, which is no outage
 			o.failed(&failure{cause: 7, key: 99, id: uint64(i)}, time.Second)
 		}
 		got := false

@@ -10,10 +10,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// An operator pauses a subscription for its whole group with a mark on the broker. Each process looks for it: before it reads the
-// first message, so that a pause survives restarts, and then at least every PauseLook. While there is a mark, the gate is closed,
-// as it is while a message cannot be written. So all that waits for the gate (lanes, suspects, an adapter's intake) waits for the
-// end of the pause too.
+// An operator pauses a subscription for its whole group with a mark on the broker. Each process looks for the mark
+// before it reads the first message, so that a pause survives restarts, and then at least every PauseLook. While there
+// is a mark, the gate is closed, as it is while a message cannot be written. So everything that waits for the gate
+// (lanes, suspects, an adapter's intake) also waits for the end of the pause.
 
 // PauseLook is how often a process looks whether its group is paused.
 const PauseLook = 10 * time.Second
@@ -21,7 +21,7 @@ const PauseLook = 10 * time.Second
 // pauseLookTimeout bounds one look.
 const pauseLookTimeout = 5 * time.Second
 
-// NewPauseMark makes the mark of this user and host.
+// NewPauseMark returns a mark of this user and host.
 func NewPauseMark(reason string) redeliver.PauseMark {
 	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {
@@ -36,7 +36,7 @@ func NewPauseMark(reason string) redeliver.PauseMark {
 // Paused reports whether an operator has paused the group.
 func (s *Subscription) Paused() bool { return s.paused.Load() != nil }
 
-// SetPaused begins a pause of the group, or ends it where mark is nil.
+// SetPaused begins a pause of the group, or ends it if mark is nil.
 func (s *Subscription) SetPaused(mark *redeliver.PauseMark) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
@@ -67,7 +67,7 @@ type PauseLooker struct {
 	failed bool
 }
 
-// Look looks once. After an error the group stays as it was, and the sink hears once of it.
+// Look looks once. After an error the group stays as it was, and the error is reported to the sink once.
 func (l *PauseLooker) Look(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, pauseLookTimeout)
 	defer cancel()
@@ -85,8 +85,9 @@ func (l *PauseLooker) Look(ctx context.Context) {
 	}
 }
 
-// Run looks until ctx ends. It calls paused, which may be nil, each time when a look succeeded and the group was paused before it:
-// by then every process of the group knows, and what this one gives back comes to none of them.
+// Run looks until ctx ends. It calls paused, which may be nil, after each look that succeeded while the group was
+// already paused: by then every process of the group has found the mark, so that none of them gets what this one
+// returns.
 func (l *PauseLooker) Run(ctx context.Context, paused func()) {
 	tick := time.NewTicker(PauseLook)
 	defer tick.Stop()

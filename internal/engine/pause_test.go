@@ -39,18 +39,18 @@ func TestNothingBeginsWhileTheGroupIsPaused(t *testing.T) {
 		b.publish("a")
 		<-time.After(time.Second)
 		b.sub.SetPaused(paused)
-		b.sub.SetPaused(paused) // each look finds it
+		b.sub.SetPaused(paused) // each look finds the mark
 		b.publish("b")
 		<-time.After(time.Hour)
 		synctest.Wait()
 		if settled, _ := b.all(); runs.Load() != 1 || !slices.Equal(settled, []string{"a"}) || !b.sub.Paused() {
-			t.Errorf("%d runs, settled %v", runs.Load(), settled)
+			t.Errorf("%d attempts, settled %v", runs.Load(), settled)
 		}
 		b.sub.SetPaused(nil)
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if settled, dead := b.all(); runs.Load() != 3 || len(settled) != 3 || len(dead) > 0 {
-			t.Errorf("%d runs, settled %v, dead %v", runs.Load(), settled, dead)
+			t.Errorf("%d attempts, settled %v, in the DLQ %v", runs.Load(), settled, dead)
 		}
 		if len(changes) != 2 || changes[0].Change != redeliver.ChangeGroupPaused || changes[1].Change != redeliver.ChangeGroupResumed {
 			t.Fatalf("changes %v", changes)
@@ -63,7 +63,8 @@ func TestNothingBeginsWhileTheGroupIsPaused(t *testing.T) {
 	})
 }
 
-// A pause that begins while a message cannot be written, and outlasts that, does not hide the end of the trouble.
+// A pause that begins while a message cannot be written, and ends after the write, does not hide the end of the
+// failures.
 func TestAPauseDoesNotHideTheEndOfFailingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries})
@@ -95,8 +96,8 @@ func TestAPauseDoesNotHideTheEndOfFailingWrites(t *testing.T) {
 	})
 }
 
-// A process that cannot look keeps what it knew, and reports that once. It gives back what it has in hand at the second look that
-// finds the mark, not at the first.
+// A process whose look fails stays paused or not, as before, and reports the error once. It returns its messages in
+// hand at the second look that finds the mark, not at the first.
 func TestLooksForAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []redeliver.Change
@@ -119,7 +120,7 @@ func TestLooksForAPause(t *testing.T) {
 			<-time.After(engine.PauseLook)
 			synctest.Wait()
 			if sub.Paused() != wantPaused || given.Load() != wantGiven {
-				t.Errorf("paused %v, given back %d times", sub.Paused(), given.Load())
+				t.Errorf("paused %v, messages returned %d times", sub.Paused(), given.Load())
 			}
 		}
 		<-time.After(time.Second)

@@ -8,14 +8,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// rateLimiter keeps to a policy's Rate. It is a part of the slots, whose lock guards it: a lane that may not begin a message yet
-// waits in their queue, without a slot.
+// rateLimiter applies a policy's Rate. It is a part of slots, whose lock guards it: a lane that may not begin a message
+// yet waits in the queue for slots, without a slot.
 type rateLimiter struct {
 	limiter *xrate.Limiter
 	unused  int // attempts that were counted but did not begin
 }
 
-// newRateLimiter makes the limiter of a policy; nil where it has no Rate.
+// newRateLimiter returns the limiter of a policy, or nil if it has no Rate.
 func newRateLimiter(r redeliver.Rate) *rateLimiter {
 	if !r.On() {
 		return nil
@@ -23,7 +23,7 @@ func newRateLimiter(r redeliver.Rate) *rateLimiter {
 	return &rateLimiter{limiter: xrate.NewLimiter(xrate.Limit(r.PerSecond), r.Burst)}
 }
 
-// wait is how long it takes until an attempt may begin; 0 where one may begin now.
+// wait returns the time until an attempt may begin; 0 means now.
 func (r *rateLimiter) wait(now time.Time) time.Duration {
 	if r.unused > 0 {
 		return 0
@@ -35,7 +35,7 @@ func (r *rateLimiter) wait(now time.Time) time.Duration {
 	return time.Duration(missing / float64(r.limiter.Limit()) * float64(time.Second)) // as the limiter rounds it
 }
 
-// take counts an attempt that begins. One that does not call wait before makes the next ones wait for longer.
+// take counts an attempt that begins. An attempt without a preceding wait makes the next ones wait for longer.
 func (r *rateLimiter) take(now time.Time) {
 	if r.unused > 0 {
 		r.unused--
@@ -44,7 +44,7 @@ func (r *rateLimiter) take(now time.Time) {
 	r.limiter.ReserveN(now, 1)
 }
 
-// cancel gives back the slot of a message that did not begin after all.
+// cancel releases the slot of a message that could not begin.
 func (s *slots) cancel(class int, probe bool) {
 	if s.rate != nil {
 		s.mu.Lock()

@@ -63,17 +63,18 @@ func TestAttemptsBeginAtTheRate(t *testing.T) {
 		j.publish(numbered(6)...)
 		<-time.After(time.Minute)
 		at, ids := s.take()
-		// 0 has an immediate retry, which counts: 3 begin in the burst, and the fourth doubles the next wait.
+		// Message 0 has an immediate retry, which counts: three attempts begin in the burst, and the fourth doubles the
+		// next wait.
 		if want := []time.Duration{0, 0, 0, 0, time.Second, 1500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond}; !slices.Equal(at, want) {
 			t.Errorf("%q began at %v, want %v", ids, at, want)
 		}
-		if settled, dead := j.all(); len(settled) != 7 || len(dead) > 0 { // 0 was settled twice: its copy, too
-			t.Errorf("settled %v, dead %v", settled, dead)
+		if settled, dead := j.all(); len(settled) != 7 || len(dead) > 0 { // 0 was settled twice: also its copy
+			t.Errorf("settled %v, in the DLQ %v", settled, dead)
 		}
 	})
 }
 
-// All lanes of a subscription share its rate, and each gets its part.
+// All lanes of a subscription share its rate equally.
 func TestLanesShareTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 10, Burst: 1}})
@@ -138,7 +139,7 @@ func TestAMessageThatDoesNotRunUsesUpNoRate(t *testing.T) {
 		j.publish("a", "b", "c")
 		<-time.After(time.Second)
 		if _, ids := s.take(); !slices.Equal(ids, []string{"a", "b"}) || len(j.dead) != 20 {
-			t.Errorf("%q ran, %d are dead; want a and b, and 20", ids, len(j.dead))
+			t.Errorf("%q ran, %d are in the DLQ; want a and b, and 20", ids, len(j.dead))
 		}
 	})
 }

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Readers are the goroutines that one subscriber's calls of Subscribe have begun. Close ends them and waits for them. It is safe
-// for concurrent use.
+// Readers are the goroutines that one subscriber's calls of Subscribe have started. Close ends them and waits for them.
+// It is safe for concurrent use.
 type Readers struct {
 	refusal error // the answer of Begin after Close
 
@@ -17,7 +17,7 @@ type Readers struct {
 	group  sync.WaitGroup
 }
 
-// NewReaders makes the readers of a subscriber whose Begin returns refusal after Close.
+// NewReaders returns the readers of a subscriber. After Close their Begin returns refusal.
 func NewReaders(refusal error) *Readers {
 	r := &Readers{refusal: refusal}
 	r.ctx, r.stop = context.WithCancel(context.Background())

@@ -16,7 +16,7 @@ func TestCloseEndsReadersAndWaitsForThem(t *testing.T) {
 		r := engine.NewReaders(refusal)
 		opening, ended := make(chan struct{}), 0
 		begun := make(chan error, 1)
-		go func() { // Close comes while it opens, and waits for it
+		go func() { // Close is called during open, and waits for it
 			begun <- r.Begin(t.Context(), func(context.Context) (func(context.Context), error) {
 				<-opening
 				return func(ctx context.Context) { <-ctx.Done(); ended++ }, nil
@@ -28,7 +28,7 @@ func TestCloseEndsReadersAndWaitsForThem(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-closed:
-			t.Fatal("Close did not wait for what was being opened")
+			t.Fatal("Close did not wait for open")
 		default:
 		}
 		close(opening)
@@ -39,7 +39,7 @@ func TestCloseEndsReadersAndWaitsForThem(t *testing.T) {
 			t.Errorf("first %v, %d ended", first, ended)
 		}
 		if r.Close() {
-			t.Error("the second Close reports that it is the first")
+			t.Error("the second Close returned true")
 		}
 		err := r.Begin(t.Context(), func(context.Context) (func(context.Context), error) { t.Error("opened"); return nil, nil })
 		if !errors.Is(err, refusal) {
@@ -58,7 +58,7 @@ func TestCloseEndsAnOpenThatWaits(t *testing.T) {
 		go func() {
 			begun <- r.Begin(context.WithValue(t.Context(), key{}, "ours"), func(ctx context.Context) (func(context.Context), error) {
 				if ctx.Value(key{}) != "ours" {
-					t.Error("the values of the context are gone")
+					t.Error("the values of the context are missing")
 				}
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
@@ -88,7 +88,7 @@ func TestAReaderEndsWithItsContext(t *testing.T) {
 		}
 		cancel()
 		<-ended
-		r.Close() // and waits neither for that nor for what could not be opened
+		r.Close() // and waits neither for that reader nor for the failed open
 	})
 }
 

@@ -17,8 +17,8 @@ func (s *Subscription) Schedule() string {
 	return rule
 }
 
-// Notes returns the notes about a policy that a plan has on every broker: its rule does not travel with waiting messages, or some
-// waits are cut.
+// Notes returns the notes about a policy that a plan has on every broker: its rule does not travel with waiting
+// messages, or some waits are shortened.
 func Notes(p redeliver.Policy) (notes []string) {
 	if p.Schedule() == "" {
 		notes = append(notes, "the rule does not fit into a header (redeliver.Policy.Schedule): messages that wait when the policy changes continue under the new one")
@@ -30,8 +30,8 @@ func Notes(p redeliver.Policy) (notes []string) {
 	return notes
 }
 
-// rule returns the policy that decides about a message: the subscription's, with the schedule that the message brought, where it
-// brought another one. It notes the schedule in st, whose headers the message takes along.
+// rule returns the policy that decides about a message: the subscription's policy, with the schedule that the message
+// came with, if that is another one. It stores the schedule in st, which travels with the message.
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	rule := s.ruleOf(st.Schedule)
 	if rule == &s.Policy {
@@ -40,7 +40,7 @@ func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	return rule
 }
 
-// ruleOf is rule for a message that brought this schedule, empty for none.
+// ruleOf is rule for a message that came with this schedule; empty means none.
 func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 	if schedule != "" && schedule != s.Schedule() && !s.Policy.Supersede {
 		if old, ok := s.Policy.WithSchedule(schedule); ok && s.takes(&old) {
@@ -50,8 +50,8 @@ func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 	return &s.Policy
 }
 
-// takes reports whether a rule that a message brought may decide about it. From untrusted producers it must give the message no
-// more retries and no more time than the policy does.
+// takes reports whether the rule that a message came with may decide about it. With untrusted producers the rule must
+// give the message no more retries and no more time than the policy does.
 func (s *Subscription) takes(old *redeliver.Policy) bool {
 	if !s.UntrustedProducers {
 		return true

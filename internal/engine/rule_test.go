@@ -14,7 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A message that failed under another rule is decided by that one, and keeps it. A message without a rule gets the policy's.
+// The rule under which a message first failed decides about it, and stays with it. A message without a rule gets the
+// policy's.
 func TestAMessageFinishesByTheRuleThatItBrings(t *testing.T) {
 	was := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(10*time.Second, time.Minute)}
 	is := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Hour)}.WithDefaults()
@@ -30,15 +31,15 @@ func TestAMessageFinishesByTheRuleThatItBrings(t *testing.T) {
 		delay    time.Duration
 		carries  string
 	}{
-		"a first failure":             {is, "", 0, redeliver.RetryLater, time.Hour, is.Schedule()},
-		"its own":                     {is, is.Schedule(), 3, redeliver.RetryLater, time.Hour, is.Schedule()},
-		"an older one":                {is, was.Schedule(), 1, redeliver.RetryLater, time.Minute, was.Schedule()},
-		"an older one, at its end":    {is, was.Schedule(), 2, redeliver.DeadLetter, 0, was.Schedule()},
-		"an older one, superseded":    {overriding, was.Schedule(), 2, redeliver.RetryLater, time.Hour, is.Schedule()},
-		"one that says nothing":       {is, "", 2, redeliver.RetryLater, time.Hour, is.Schedule()},
-		"one that is none":            {is, "nonsense", 2, redeliver.RetryLater, time.Hour, is.Schedule()},
-		"a policy that lists nothing": {unlisted, "", 0, redeliver.RetryLater, 3 * time.Second, ""},
-		"behind an older one":         {unlisted, was.Schedule(), 1, redeliver.RetryLater, time.Minute, was.Schedule()},
+		"a first failure":                        {is, "", 0, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"its own":                                {is, is.Schedule(), 3, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"an older one":                           {is, was.Schedule(), 1, redeliver.RetryLater, time.Minute, was.Schedule()},
+		"an older one, at its end":               {is, was.Schedule(), 2, redeliver.DeadLetter, 0, was.Schedule()},
+		"an older one, superseded":               {overriding, was.Schedule(), 2, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"an empty one":                           {is, "", 2, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"an invalid one":                         {is, "nonsense", 2, redeliver.RetryLater, time.Hour, is.Schedule()},
+		"a policy whose delays cannot be listed": {unlisted, "", 0, redeliver.RetryLater, 3 * time.Second, ""},
+		"behind an older one":                    {unlisted, was.Schedule(), 1, redeliver.RetryLater, time.Minute, was.Schedule()},
 	} {
 		sub := newBroker(c.policy).sub
 		sub.Policy = c.policy
@@ -89,7 +90,8 @@ func TestScheduleIsComputedOnce(t *testing.T) {
 	}
 }
 
-// A decision about a message that brings the policy's own rule, or none, allocates no more than the policy's.
+// A decision about a message that comes with the policy's own rule, or none, allocates no more than a decision of the
+// policy.
 func TestADecisionByThePolicysRuleAllocatesNoMore(t *testing.T) {
 	sub := newBroker(redeliver.Policy{}).sub
 	st := redeliver.State{ID: "a", Attempts: 1}
@@ -103,8 +105,8 @@ func TestADecisionByThePolicysRuleAllocatesNoMore(t *testing.T) {
 	}
 }
 
-// A message that another policy wrote long after this process met the first such message is a sign of another instance. The sink
-// hears of it once an hour for each policy.
+// A message that another policy wrote long after this process saw the first such message is a sign of another instance.
+// It is reported once an hour for each policy.
 func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{})
@@ -123,7 +125,7 @@ func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
 		<-time.After(30 * time.Minute)
 		meet(sub.Fingerprint(), time.Now())
 		meet("", time.Now())
-		meet("other", began.Add(-time.Second))   // it waited for long
+		meet("other", began.Add(-time.Second))   // it waited for a long time
 		meet("other", began.Add(20*time.Second)) // a drain, or a clock that is ahead
 		want("nobody else writes", 0)
 		meet("other", time.Now())
@@ -142,7 +144,7 @@ func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
 			meet(fmt.Sprint("policy ", i), time.Now())
 		}
 		if n := len(j.changes()); n > 110 {
-			t.Errorf("%d policies are remembered", n)
+			t.Errorf("%d policies are kept", n)
 		}
 	})
 }
@@ -173,7 +175,7 @@ func TestAgreementIsReportedOnce(t *testing.T) {
 	})
 }
 
-// A plan has a note where a rule does not fit into a header.
+// A plan has a note if a rule does not fit into a header.
 func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
 	if notes := engine.Notes(redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}); notes != nil {
 		t.Errorf("noted %q", notes)
@@ -183,7 +185,7 @@ func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
 	}
 }
 
-// A plan has a note that waits are cut, and the error of the message says so.
+// A plan has a note that waits are shortened, and the error of the message says so.
 func TestBlockingReportsAWaitThatItCuts(t *testing.T) {
 	blocking := redeliver.Policy{Order: redeliver.Blocking}
 	if notes := engine.Notes(blocking); len(notes) != 1 || !strings.Contains(notes[0], "limited to 10ms to 30s") {

@@ -11,11 +11,11 @@ import (
 // How the limit of slots follows failures.
 const (
 	slotsWindow = time.Second // over which outcomes are counted before the limit changes
-	minFailures = 10          // in a window, before the limit begins to shrink: a few say nothing of a dependency
-	growSteps   = 16          // windows in which the limit grows from none to all
+	minFailures = 10          // in a window, before the limit begins to shrink: a few failures do not show that a dependency fails
+	growSteps   = 16          // windows in which the limit grows from zero to the maximum
 )
 
-// Classes of messages, each with slots of its own, so that none starves the other.
+// Classes of messages, each with its own slots, so that neither starves the other.
 const (
 	firstDelivery = 0
 	retry         = 1
@@ -31,8 +31,8 @@ const (
 // A lane that gets no slot waits in a queue and is woken when there is one: it then has a turn, which it uses or gives back. So
 // no lane that comes later is served before it.
 //
-// Each step reads the clock once, under the lock: a pause that ended between two readings would leave a lane that found no room
-// without a wakeup and without an alarm.
+// Each step reads the clock once, under the lock: if a pause ended between two readings, a lane that found no room
+// would get neither a wakeup nor an alarm.
 type slots struct {
 	sub *Subscription
 
@@ -46,7 +46,7 @@ type slots struct {
 	minLimit, maxLimit int           // of both classes together; minLimit 0: they do not shrink
 	limit              int           // now; 0: they have not shrunk
 	peak               int           // of inFlight in this window
-	since              time.Duration // the begin of the window; negative before the first
+	since              time.Duration // the start of the window; negative before the first
 	good, bad          int           // in this window
 
 	queues [2]FIFO[*slotWaiter] // by class
@@ -73,7 +73,7 @@ func (s *slots) init(sub *Subscription) {
 	s.born, s.since = time.Now(), -1
 }
 
-// take takes a slot of a class. Where there is none, the waiter is queued, and woken when it is its turn.
+// take takes a slot of a class. If there is none, the waiter is queued, and woken when it is its turn.
 func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 	return true, probe
 }
 
-// nowLocked is the time since born; 0 where nothing depends on it.
+// nowLocked returns the time since born, or 0 if nothing depends on it.
 func (s *slots) nowLocked() time.Duration {
 	if !s.guard.detects && !s.guard.held() && s.rate == nil && s.minLimit == 0 {
 		return 0
@@ -136,7 +136,7 @@ func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	}
 }
 
-// yield gives back a turn for which the lane has no message, and its place in the queue.
+// yield gives up a turn for which the lane has no message, and the lane's place in the queue.
 func (s *slots) yield(class int, w *slotWaiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,9 +150,9 @@ func (s *slots) yield(class int, w *slotWaiter) {
 	}
 }
 
-// wakeLocked wakes the lane that has waited for longest, of each class that has a slot. Where the classes share the room, it wakes
-// one of them in turn, and the lane that takes or yields the slot wakes the next. It sets the alarm for when there may be room
-// without any other event.
+// wakeLocked wakes the lane that has waited for longest, of each class that has a slot. If the classes share the room,
+// it wakes one of them in turn, and the lane that takes or yields the slot wakes the next. It sets the alarm for when
+// there may be room without any other event.
 func (s *slots) wakeLocked(now time.Duration) {
 	defer s.armLocked(now)
 	for range s.queues {
@@ -168,7 +168,7 @@ func (s *slots) wakeLocked(now time.Duration) {
 	}
 }
 
-// give gives back the slot of a message that has ended, and counts its outcome.
+// give releases the slot of a message that has ended, and counts its outcome.
 func (s *slots) give(class int, probe bool, sig signal) {
 	s.mu.Lock()
 	s.used[class]--
@@ -263,7 +263,7 @@ func (s *slots) changed(change redeliver.Change, detail string) *redeliver.Subsc
 	return &redeliver.SubscriptionChanged{Origin: s.sub.Origin, Group: s.sub.Group, Change: change, Detail: detail}
 }
 
-// Limit is how many messages of both classes may be in flight now; 0 for the configured limits.
+// Limit returns how many messages of both classes may be in flight now; 0 means the configured limits.
 func (s *slots) Limit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +273,7 @@ func (s *slots) Limit() int {
 	return s.limit
 }
 
-// judge shows a failure to the guard, and reports whether the message is to be postponed.
+// judge passes a failure to the guard, and reports whether the message must be postponed.
 func (s *slots) judge(f *failure) bool {
 	s.mu.Lock()
 	now := s.nowLocked()
@@ -321,7 +321,7 @@ func (s *slots) inOutage() bool {
 // now.
 func (s *slots) armLocked(now time.Duration) {
 	at := s.nextLocked(now)
-	if at <= now || s.armed > now && s.armed <= at { // never, or an earlier alarm is set, which sets it anew
+	if at <= now || s.armed > now && s.armed <= at { // never, or an earlier alarm is set, which sets the next one
 		return
 	}
 	s.armed = at
@@ -332,7 +332,7 @@ func (s *slots) armLocked(now time.Duration) {
 	s.alarm.Reset(at - now)
 }
 
-// nextLocked is when there may be room without any other event; 0 for never.
+// nextLocked returns when there may be room without any other event; 0 means never.
 func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
 	at = s.guard.nextChange()
 	if s.rate != nil && !(s.queues[firstDelivery].Empty() && s.queues[retry].Empty()) {

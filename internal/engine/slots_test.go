@@ -20,7 +20,7 @@ func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 		t.Fatal("no slot")
 	}
 	if ok, _ := s.take(firstDelivery, waits); ok {
-		t.Fatal("a slot too many")
+		t.Fatal("take gave more slots than the limit")
 	}
 	s.mu.Lock()
 	s.guard.outage.trip(s.nowLocked())
@@ -30,12 +30,12 @@ func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.armed != 0 {
-		t.Error("a timer is set although no time makes room")
+		t.Error("a timer is set although only a handler can make room")
 		s.alarm.Stop()
 	}
 }
 
-// Both classes get the one slot that is left in turn, although the lane of one is always quicker.
+// Both classes get the last slot in turn, although the lane of one class is always quicker.
 func TestAQuickLaneDoesNotStarveTheOtherClass(t *testing.T) {
 	sub := &Subscription{MaxInFlight: 10, MaxRetriesInFlight: 10, MinInFlight: 1}
 	sub.Start()
@@ -47,7 +47,7 @@ func TestAQuickLaneDoesNotStarveTheOtherClass(t *testing.T) {
 		for class, w := range []*slotWaiter{quick, slow} {
 			if ok, probe := s.take(class, w); ok {
 				got[class]++
-				s.take(firstDelivery, quick) // both have more
+				s.take(firstDelivery, quick) // both lanes have more
 				s.take(retry, slow)
 				s.give(class, probe, signalNone)
 				break

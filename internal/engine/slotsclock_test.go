@@ -21,7 +21,7 @@ func awaitWake(t *testing.T, woken <-chan struct{}, begun int) {
 	}
 }
 
-// A lane that a step leaves waiting has an alarm in the future, for every time that the step reads.
+// A lane that waits after a step has an alarm in the future, for every time that the step may read.
 func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 	t.Parallel()
 	out := redeliver.Outage{MinKeys: 2, Share: 0.75, Window: 10 * time.Second, Probe: time.Hour, MaxPause: time.Hour, Probes: 2}
@@ -37,7 +37,7 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 		s := &sub.slots
 		w := &slotWaiter{wake: func() {}}
 		if ok, _ := s.take(firstDelivery, w); !ok {
-			t.Fatalf("%s: no slot for the first", name)
+			t.Fatalf("%s: the first message got no slot", name)
 		}
 		switch {
 		case name == "pause":
@@ -68,8 +68,8 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 	}
 }
 
-// A probe follows every pause of an outage, also where the pause ends while a step runs. That needs a real clock, so the test has
-// many short pauses.
+// A probe follows every pause of an outage, even if the pause ends during a step. That needs a real clock, so the test
+// has many short pauses.
 func TestAProbeFollowsEveryPause(t *testing.T) {
 	t.Parallel()
 	const probes, pause = 1500, 50 * time.Microsecond
@@ -93,7 +93,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 		if !probe {
 			t.Fatalf("attempt %d is not a probe", n)
 		}
-		for handled := time.Now(); time.Since(handled) < time.Duration(n%1000)*time.Microsecond; { // a timer is late by as much
+		for handled := time.Now(); time.Since(handled) < time.Duration(n%1000)*time.Microsecond; { // a timer may be late by as much
 			runtime.KeepAlive(w)
 		}
 		fails(uint64(n%2)+1, true)
@@ -101,7 +101,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	}
 }
 
-// A lane that waits for the rate is woken, also where its time comes while a step runs.
+// A lane that waits for the rate is woken, even if its time comes during a step.
 func TestEveryWaitForTheRateEnds(t *testing.T) {
 	t.Parallel()
 	const attempts = 3000

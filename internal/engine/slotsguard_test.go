@@ -16,16 +16,16 @@ func TestAWindowShrinksOrGrowsTheLimit(t *testing.T) {
 		minLimit, limit, good, bad, peak, want int
 	}
 	for name, w := range map[string]window{
-		"half failed":             {1, 0, 10, 10, 8, 4},
-		"fewer than half":         {1, 0, 11, 10, 8, 0},
-		"few failed":              {1, 0, 0, 9, 8, 0},
-		"more in use than may be": {1, 0, 0, 10, 100, 8},
-		"shrunk, and one failed":  {1, 8, 1, 1, 8, 4},
-		"shrunk, and none ended":  {1, 8, 0, 0, 8, 8},
-		"not below the minimum":   {3, 4, 0, 10, 4, 3},
-		"nine of ten succeed":     {1, 8, 9, 1, 8, 9},
-		"fewer than nine of ten":  {1, 8, 8, 1, 8, 8},
-		"all that there was":      {1, 15, 10, 0, 15, 0},
+		"half failed":                {1, 0, 10, 10, 8, 4},
+		"fewer than half":            {1, 0, 11, 10, 8, 0},
+		"few failed":                 {1, 0, 0, 9, 8, 0},
+		"more in use than the limit": {1, 0, 0, 10, 100, 8},
+		"shrunk, and one failed":     {1, 8, 1, 1, 8, 4},
+		"shrunk, and none ended":     {1, 8, 0, 0, 8, 8},
+		"not below the minimum":      {3, 4, 0, 10, 4, 3},
+		"nine of ten succeed":        {1, 8, 9, 1, 8, 9},
+		"fewer than nine of ten":     {1, 8, 8, 1, 8, 8},
+		"back to the maximum":        {1, 15, 10, 0, 15, 0},
 	} {
 		s := &slots{sub: &Subscription{}, minLimit: w.minLimit, maxLimit: 16, limit: w.limit, good: w.good, bad: w.bad, peak: w.peak}
 		change := s.adaptLocked()
@@ -129,14 +129,14 @@ func TestLanesGetSlotsInTurn(t *testing.T) {
 	if !q.takes(0) || q.takes(1) || q.takes(2) || q.takes(3) {
 		t.Fatal("there is no slot")
 	}
-	q.yield(firstDelivery, q.all[2]) // it ends, or has nothing ready any more, while it waits
+	q.yield(firstDelivery, q.all[2]) // it ends, or has no ready message any more, while it waits
 	q.give(firstDelivery, false, signalNone)
 	if q.takes(0) || q.takes(2) || q.takes(3) {
-		t.Error("the next is not the turn of the lane that has waited longest")
+		t.Error("the next turn is not that of the lane that has waited longest")
 	}
-	q.yield(firstDelivery, q.all[1]) // what was ready there is gone
+	q.yield(firstDelivery, q.all[1]) // its ready message is gone
 	if q.takes(1) || !q.takes(3) {
-		t.Error("the turn that a lane gave back is not the next one's")
+		t.Error("the turn that a lane gave up did not go to the next lane")
 	}
 	q.give(firstDelivery, false, signalNone)
 	for _, lane := range q.all {
@@ -147,7 +147,7 @@ func TestLanesGetSlotsInTurn(t *testing.T) {
 	}
 }
 
-// outageOf begins an outage with its default rule.
+// outageOf begins an outage with the default rule.
 func outageOf(q *queue) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,8 +156,8 @@ func outageOf(q *queue) time.Duration {
 	return q.guard.outage.pause
 }
 
-// The probes of an outage are the messages that have waited longest, one at a time. The first begins when the pause is over, also in
-// an old subscription.
+// The probes of an outage are the messages that have waited longest, one at a time. The first begins when the pause is
+// over, also in a subscription that has run for a long time.
 func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(4, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
@@ -214,7 +214,7 @@ func TestALaneThatGivesUpLeavesItsProbe(t *testing.T) {
 		q.give(firstDelivery, true, signalNone)
 		q.give(firstDelivery, true, signalNone)
 		if q.guard.probesRunning != 0 || q.inFlight != 0 {
-			t.Errorf("%d probes of %d messages are out", q.guard.probesRunning, q.inFlight)
+			t.Errorf("%d probes of %d messages run", q.guard.probesRunning, q.inFlight)
 		}
 	})
 }
@@ -229,16 +229,16 @@ func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 		q.takes(0)
 		<-time.After(q.guard.outage.pause)
 		if !q.takes(0) {
-			q.give(firstDelivery, false, signalNone) // the end of whatever is still in flight
+			q.give(firstDelivery, false, signalNone) // some message in flight ends
 		}
 		if len(q.lanesWoken()) == 0 && q.inFlight == 0 {
-			t.Error("the lane that waits was not woken")
+			t.Error("the waiting lane was not woken")
 		}
 	})
 }
 
-// A handler that asks for a pause stops first deliveries and retries. The first probe that does not ask again ends it, whatever its
-// outcome. A shorter pause does not end a longer one.
+// A handler that asks for a pause stops first deliveries and retries. The first probe that does not ask again ends the
+// pause, whatever its outcome. A shorter pause does not end a longer one.
 func TestAHandlerPausesItsSubscription(t *testing.T) {
 	for name, outcome := range map[string]signal{"a success": signalSuccess, "a failure": signalFailure} {
 		synctest.Test(t, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 			synctest.Wait()
 			for range 2 {
 				if ok, probe := q.take(firstDelivery, q.all[0]); !ok || !probe || q.takes(1) {
-					t.Fatalf("%s: the first message is not a probe that runs alone", name)
+					t.Fatalf("%s: the first message does not run alone as a probe", name)
 				}
 				q.pause(time.Second, errFlood) // the probe asks again
 				q.give(firstDelivery, true, signalFailure)
@@ -287,7 +287,7 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 			}
 			q.give(firstDelivery, true, outcome)
 			if !q.takes(0) || !q.takes(1) {
-				t.Errorf("%s: the messages do not run again", name)
+				t.Errorf("%s: messages still do not begin", name)
 			}
 			if want := []redeliver.Change{redeliver.ChangePaused, redeliver.ChangeResumed}; !slices.Equal(changes, want) {
 				t.Errorf("%s: the sink got %q, want %q", name, changes, want)

@@ -7,9 +7,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// spread finds out whether failures with one cause are spread over many keys. For each cause it keeps the latest failure of each
-// of the minKeys keys that failed last. The cause is spread when there are so many, none older than the window, and when the
-// share of all attempts has failed since the oldest. A success costs one addition, and memory is bounded.
+// spread finds out whether failures with one cause are spread over many keys. For each cause it keeps the latest
+// failure of each of the minKeys keys that failed last. The cause is spread when there are minKeys of them, none older
+// than the window, and when the configured share of all attempts has failed since the oldest. A success costs one
+// addition, and memory is bounded.
 type spread struct {
 	minKeys int
 	share   float64
@@ -19,7 +20,7 @@ type spread struct {
 	causes             []cause // the latest at the end
 }
 
-// maxCauses bounds the causes that are kept. A new one replaces the one that was not seen for longest.
+// maxCauses bounds the causes that are kept. A new cause replaces the one that was seen least recently.
 const maxCauses = 16
 
 type cause struct {

@@ -20,8 +20,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// storm is a queue in memory that many lanes of one subscription read, one after another and at the same time. A message that is
-// lost, returned or written comes to another lane. Everything fails at random.
+// storm is a queue in memory that many lanes of one subscription read, some of them at the same time. A message that is
+// lost, returned or written goes to another lane. Everything fails at random.
 type storm struct {
 	t    *testing.T
 	sub  *engine.Subscription
@@ -147,7 +147,7 @@ func (s *stream) Settle(m *driver.Message[*drop]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.left[m.Record] {
-		s.t.Errorf("%s is settled and not in hand", m.Record.id)
+		s.t.Errorf("%s was settled but is not in hand", m.Record.id)
 	}
 	delete(s.left, m.Record)
 }
@@ -157,7 +157,7 @@ func (s *stream) Return(m *driver.Message[*drop], _ time.Duration, _ bool) {
 	held := s.left[m.Record]
 	s.mu.Unlock()
 	if !held {
-		s.t.Errorf("%s is returned and not in hand", m.Record.id)
+		s.t.Errorf("%s was returned but is not in hand", m.Record.id)
 	}
 	s.release(m.Record, cmp.Or(m.State, m.Record.state))
 }
@@ -240,7 +240,7 @@ func (t *stormTask) Answered() bool {
 func (t *stormTask) Expired(err error) error { return err }
 func (t *stormTask) Settled()                { t.msg.Ack() }
 
-// route stands for a Router with middleware.Retry.
+// route replaces a Router with middleware.Retry.
 func (s *storm) route(out <-chan *message.Message) {
 	for msg := range out {
 		go func() {
@@ -312,7 +312,7 @@ func (s *storm) Write(_ context.Context, to driver.Place, m *driver.Message[*dro
 	}
 }
 
-// handle is a handler that does at random everything that a handler may do.
+// handle is a handler that chooses at random among everything that a handler may do.
 func (s *storm) handle(ctx context.Context, d *drop) error {
 	if st, _ := redeliver.FromContext(ctx); time.Now().Before(st.Due) {
 		s.t.Errorf("%s is early", d.id)
@@ -331,7 +331,7 @@ func (s *storm) handle(ctx context.Context, d *drop) error {
 		<-ctx.Done()
 		return ctx.Err()
 	case 3:
-		<-time.After(8 * time.Second) // beyond its timeout, whatever its context says
+		<-time.After(8 * time.Second) // beyond its timeout, even if its context has ended
 	case 4:
 		return redeliver.Permanent(errors.New("bad"))
 	case 5:
@@ -421,7 +421,7 @@ func runStorm(t *testing.T, seed uint64) {
 			lost = append(lost, d)
 		}
 		s.mu.Unlock()
-		for _, d := range lost { // of a lane that was lost, or outlived
+		for _, d := range lost { // of a lane that was lost, or that ended first
 			src.release(d, d.state)
 		}
 		return src
@@ -462,7 +462,7 @@ func runStorm(t *testing.T, seed uint64) {
 	synctest.Wait()
 	s.mu.Lock()
 	if len(s.free) > 0 || len(s.ends) != 2*messages {
-		t.Errorf("%d are left on the queue; %d of %d have ended", len(s.free), len(s.ends), 2*messages)
+		t.Errorf("%d messages are still on the queue; %d of %d have ended", len(s.free), len(s.ends), 2*messages)
 	}
 	s.mu.Unlock()
 	cancel()

@@ -16,7 +16,7 @@ import (
 // DefaultSendTimeout bounds one try to write a message where the subscription names no other bound.
 const DefaultSendTimeout = 30 * time.Second
 
-// ErrAbandoned is the answer for a message that this process lost before it could settle it. It must not be acked; it comes
+// ErrAbandoned is the answer for a message that this process lost before settling it. It must not be acked; it comes
 // back.
 var ErrAbandoned = errors.New("the message's session has ended; it stays unacked and comes back")
 
@@ -36,15 +36,15 @@ type Subscription struct {
 	// MaxInFlight bounds the first deliveries that are with handlers at once, MaxRetriesInFlight the retries. 0 means no bound.
 	// While messages fail both shrink together, down to MinInFlight; they do not where it is 0.
 	MaxInFlight, MaxRetriesInFlight, MinInFlight int
-	// Blocking says that a failed message keeps its place: it waits here, and messages of its key wait behind it.
+	// Blocking reports whether a failed message keeps its place: it waits here, and messages of its key wait behind it.
 	Blocking bool
 	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. 0: waits are clamped to
 	// limits.MinBlock and MaxBlock.
 	MaxInPlace time.Duration
-	// UntrustedProducers says that producers can write to the queues of retries, so that the rule of a message may be forged. Such
-	// a rule gives the message no more retries and no more time than Policy.
+	// UntrustedProducers reports whether producers can write to the queues of retries, so that the rule of a message
+	// may be forged. Such a rule gives the message no more retries and no more time than Policy.
 	UntrustedProducers bool
-	// Discards says that there is no DLQ: a message that would go there is acked and reported as discarded.
+	// Discards reports whether there is no DLQ: a message that would go there is acked and reported as discarded.
 	Discards bool
 	// Values has the values of the context of Subscribe, which a batch gets. Nil where the lanes' contexts have them.
 	Values context.Context
@@ -52,7 +52,7 @@ type Subscription struct {
 	Turn *Turn
 	// Drain is set while a part of the subscription drains.
 	Drain Drain
-	// Gate is closed while a write fails that must succeed, or the group is paused: nothing new begins.
+	// Gate is closed while a required write fails, or while the group is paused: nothing new begins.
 	Gate Gate
 
 	slots         slots
@@ -69,8 +69,8 @@ type Subscription struct {
 	gathers       atomic.Bool                     // its handler gathers batches
 	loads         registry[func() redeliver.Load] // of its parts: partitions or queues
 	stuck         atomic.Int64                    // handlers that still run although their message has moved on
-	answered      atomic.Bool                     // a middleware of redeliver sees its messages
-	unanswered    atomic.Bool                     // the sink has heard that none does
+	answered      atomic.Bool                     // a middleware of redeliver gets its messages
+	unanswered    atomic.Bool                     // reported to the sink that no middleware does
 }
 
 // Start prepares the subscription. It must be called once, before the first message.
@@ -83,7 +83,7 @@ func (s *Subscription) Held() bool {
 	return s.slots.guard.held()
 }
 
-// Answers notes that a middleware of redeliver sees the subscription's messages and their handlers' errors.
+// Answers records that a middleware of redeliver gets the subscription's messages and their handlers' errors.
 func (s *Subscription) Answers() {
 	if !s.answered.Load() { // a load is cheaper than a store
 		s.answered.Store(true)
@@ -94,8 +94,8 @@ func (s *Subscription) Answers() {
 var errNoRetry = fmt.Errorf("%w, and no middleware.Retry saw the message: its error, Permanent and RetryAfter are lost. "+
 	"Add router.AddMiddleware(middleware.Retry())", redeliver.ErrNacked)
 
-// nackError is the failure of a message that was nacked without an error. Where no middleware of redeliver sees the messages, the
-// sink hears that once.
+// nackError returns the failure of a message that was nacked without an error. If no middleware of redeliver gets the
+// messages, it reports that to the sink once.
 func (s *Subscription) nackError() error {
 	if s.answered.Load() {
 		return redeliver.ErrNacked
@@ -188,7 +188,7 @@ func (s *Subscription) tryContext(now time.Time) context.Context {
 		timeout = DefaultSendTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	context.AfterFunc(ctx, cancel) // nothing knows sooner that no write needs it
+	context.AfterFunc(ctx, cancel) // nothing can release it sooner
 	s.writeWindow.Store(&tryWindow{ctx, now.Add(timeout / 64)})
 	return ctx
 }
@@ -206,7 +206,7 @@ func (s *Subscription) pause(where string, err error) {
 	}
 }
 
-// resume takes one pause back.
+// resume undoes one pause.
 func (s *Subscription) resume() {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
@@ -216,7 +216,7 @@ func (s *Subscription) resume() {
 	}
 }
 
-// emitStuck counts n more stuck handlers, and passes to the sink the event that is made of their number.
+// emitStuck counts n more stuck handlers, and passes to the sink the event that event returns for their number.
 func (s *Subscription) emitStuck(n int64, event func(stuck int64) redeliver.Event) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// successSinks are the parts of the sink for messages that succeed at the first attempt: nearly all messages, so most sinks only
-// count them.
+// successSinks are the parts of the sink for messages that succeed at the first attempt. Nearly all messages do, so
+// most sinks only count them.
 type successSinks struct {
 	tally     redeliver.Counter       // nil for none
 	rest      redeliver.Sink          // gets events; nil for none
 	selective redeliver.FilteringSink // rest, where it is one
 }
 
-// successSinks makes the parts with the first message. The subscription must have a sink.
+// successSinks returns the parts, which it creates with the first message. The subscription must have a sink.
 func (s *Subscription) successSinks() *successSinks {
 	if h := s.resolvedSinks.Load(); h != nil {
 		return h

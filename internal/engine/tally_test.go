@@ -56,7 +56,7 @@ func (s *selective) Wants(e redeliver.Event) bool {
 	}
 }
 
-// handled runs a message whose handler takes 3 s for each attempt and gives these answers.
+// handled runs a message whose handler takes 3 s for each attempt and returns these answers.
 func handled(t *testing.T, sink redeliver.Sink, r *record, answers ...error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,12 +86,12 @@ func TestAFirstAttemptThatSucceedsIsCounted(t *testing.T) {
 		events    int
 		otherTold int
 	}{
-		"at once":                        {sink: new(counting), answers: []error{nil}, counted: 1},
-		"in the second attempt in place": {sink: new(counting), answers: []error{errTheirs, nil}, events: 3},
-		"after a wait":                   {sink: new(counting), before: before, answers: []error{nil}, events: 2},
-		"beside one that listens":        {sink: &counting{rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
-		"beside one that wants nothing":  {sink: &counting{rest: selects}, answers: []error{nil}, counted: 1},
-		"panics":                         {sink: &counting{panics: true, rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
+		"at once":                          {sink: new(counting), answers: []error{nil}, counted: 1},
+		"in the second attempt in place":   {sink: new(counting), answers: []error{errTheirs, nil}, events: 3},
+		"after a wait":                     {sink: new(counting), before: before, answers: []error{nil}, events: 2},
+		"with a sink for events":           {sink: &counting{rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
+		"with a sink that wants no events": {sink: &counting{rest: selects}, answers: []error{nil}, counted: 1},
+		"panics":                           {sink: &counting{panics: true, rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
 	} {
 		listener.events, selects.events = nil, nil
 		handled(t, c.sink, &record{id: "1", state: c.before}, c.answers...)
@@ -104,18 +104,18 @@ func TestAFirstAttemptThatSucceedsIsCounted(t *testing.T) {
 	}
 }
 
-// A sink that does not want the events of every message gets the others, and the question allocates nothing. An id is composed only
-// for a sink that wants events of first attempts that succeed.
+// A sink that does not want the events of every message gets the others, and Wants allocates nothing. An id is composed
+// only for a sink that wants events of first attempts that succeed.
 func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
 	for name, c := range map[string]struct {
 		sink             redeliver.Sink
 		wants, successes bool
 	}{
-		"nobody":                          {nil, false, false},
-		"one that wants all":              {redeliver.SinkFunc(func(redeliver.Event) {}), true, true},
-		"one that wants none":             {&selective{}, false, false},
-		"one that counts":                 {&counting{}, true, false},
-		"one that counts and one listens": {&counting{rest: redeliver.SinkFunc(func(redeliver.Event) {})}, true, true},
+		"nobody":                 {nil, false, false},
+		"a sink that wants all":  {redeliver.SinkFunc(func(redeliver.Event) {}), true, true},
+		"a sink that wants none": {&selective{}, false, false},
+		"one that counts":        {&counting{}, true, false},
+		"a sink that counts and one that gets events": {&counting{rest: redeliver.SinkFunc(func(redeliver.Event) {})}, true, true},
 	} {
 		sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: c.sink}
 		if got := sub.WantsSuccesses(); got != c.successes {
@@ -125,7 +125,7 @@ func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
 			t.Errorf("%s: wants: %t", name, got)
 		}
 		if n := testing.AllocsPerRun(100, func() { sub.Wants(redeliver.Attempted{}) }); n > 0 {
-			t.Errorf("%s: to ask takes %v allocations", name, n)
+			t.Errorf("%s: WantsSuccesses takes %v allocations", name, n)
 		}
 	}
 	s := &selective{}

@@ -44,7 +44,7 @@ func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	return one.ctx
 }
 
-// span asks the tracer for a span; nil where the tracer panics.
+// span asks the tracer for a span; it returns nil if the tracer panics.
 func (s *Subscription) span(ctx context.Context, run *tracing.Run) (below context.Context, span tracing.Span) {
 	defer func() {
 		if recover() != nil || below == nil {
@@ -63,7 +63,7 @@ func (t *traced) end(e tracing.End) {
 	t.span.End(e)
 }
 
-// traceparent is the traceparent of the span; "" for none.
+// traceparent returns the traceparent of the span; "" means none.
 func (t *traced) traceparent() (name string) {
 	if t.span == nil {
 		return ""
@@ -120,8 +120,8 @@ func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause 
 	d.sub.Tracer.DeadLettered(context.WithoutCancel(ctx), b)
 }
 
-// Gathers notes that the handler of d gathers batches: from then on the subscription's spans are those of batch functions, see
-// Batch. It ends the span of the handler, which only the first messages have.
+// Gathers records that the handler of d gathers batches: from then on the subscription's spans are those of batch
+// functions, see Batch. It ends the span of the handler, which only the first messages have.
 func (d *Delivery) Gathers() {
 	if d.sub.Tracer == nil {
 		return

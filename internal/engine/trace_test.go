@@ -19,7 +19,7 @@ const (
 	secondRun = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
 )
 
-// recordingTracer is a tracer that writes into a journal. It gives the next name to each run.
+// recordingTracer is a tracer that writes to a journal. It gives the next name to each run.
 type recordingTracer struct {
 	j     *journal
 	names []string
@@ -187,27 +187,27 @@ func TestTheRunOfABatch(t *testing.T) {
 	})
 }
 
-// awful is a tracer that fails in every way.
-type awful struct{ panics, noContext bool }
+// failingTracer is a tracer that fails in every way.
+type failingTracer struct{ panics, noContext bool }
 
-func (a awful) Begin(context.Context, *tracing.Run) (context.Context, tracing.Span) {
+func (a failingTracer) Begin(context.Context, *tracing.Run) (context.Context, tracing.Span) {
 	switch {
 	case a.panics:
 		panic("no collector")
 	case a.noContext:
 		return nil, nil
 	default:
-		return context.Background(), a // below nothing: the handler's end is not the attempt's
+		return context.Background(), a // has no parent: the handler's end is not the attempt's
 	}
 }
-func (awful) DeadLettered(context.Context, *tracing.DeadLetter) { panic("no collector") }
-func (awful) Traceparent() string                               { panic("no collector") }
-func (awful) End(tracing.End)                                   { panic("no collector") }
+func (failingTracer) DeadLettered(context.Context, *tracing.DeadLetter) { panic("no collector") }
+func (failingTracer) Traceparent() string                               { panic("no collector") }
+func (failingTracer) End(tracing.End)                                   { panic("no collector") }
 
 // A tracer that fails changes nothing for the messages.
 func TestATracerThatFailsChangesNothing(t *testing.T) {
 	for name, tr := range map[string]tracing.Tracer{
-		"panics at once": awful{panics: true}, "has no context": awful{noContext: true}, "panics later": awful{},
+		"panics at once": failingTracer{panics: true}, "has no context": failingTracer{noContext: true}, "panics later": failingTracer{},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJournal(redeliver.Policy{MaxRetries: redeliver.NoRetries})

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Turn lets a suspect, a message that may have crashed its process before, run while no other message of the client does. If the
-// process dies then, the suspect is the cause. It is safe for concurrent use; make it with [NewTurn].
+// Turn lets a suspect, which is a message that may have crashed its process, run while no other message of the client
+// runs. If the process dies then, the suspect is the cause. It is safe for concurrent use; make it with [NewTurn].
 type Turn struct {
 	taken chan struct{} // full while a suspect has the turn
 
 	mu      sync.Mutex
 	busy    int           // running messages that are no suspects
 	closed  bool          // only the suspect may begin
-	calm    chan struct{} // closed when busy is 0; nil where nothing waits for that
+	calm    chan struct{} // closed when busy is 0; nil if nothing waits for that
 	changes wakes         // of closed
 }
 
-// NewTurn makes the turn of a client.
+// NewTurn returns the turn of a client.
 func NewTurn() *Turn {
 	return &Turn{taken: make(chan struct{}, 1)}
 }
@@ -35,7 +35,7 @@ func (t *Turn) Begin() bool {
 	return true
 }
 
-// End ends a Begin: no handler of the message runs any more.
+// End undoes one Begin: no handler of the message runs any more.
 func (t *Turn) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,16 +53,16 @@ func (t *Turn) Closed() bool {
 	return t.closed
 }
 
-// While a suspect waits for the running messages, nothing begins. If one runs on (a handler without a timeout), the others go on for
-// as long as they have waited, and then the suspect waits again, twice as long.
+// While a suspect waits for the running messages, nothing begins. If one does not end (a handler without a timeout),
+// the others may begin again for as long as they have waited, and then the suspect waits again, twice as long.
 const (
 	minQuiet = 30 * time.Second
 	maxQuiet = 10 * time.Minute
 )
 
-// Take waits until nothing else runs and the gate of the suspect's subscription is open. Then nothing else begins until Give. It
-// reports false when ctx ends before. It does not keep the turn while the gate is closed: if the process died then, the waiting
-// suspect would count as the cause.
+// Take waits until nothing else runs and the gate of the suspect's subscription is open. Then nothing else begins until
+// Give. It returns false if ctx ends first. It does not keep the turn while the gate is closed: if the process died
+// then, the waiting suspect would count as the cause.
 func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
 	for ctx.Err() == nil && t.reserve(ctx, gate) {
 		for quiet := minQuiet; !gate.Closed() && ctx.Err() == nil; quiet = min(2*quiet, maxQuiet) {
@@ -80,7 +80,7 @@ func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
 	return false
 }
 
-// reserve waits for the gate, and then for the turn. It reports false when ctx ends before.
+// reserve waits for the gate, and then for the turn. It returns false if ctx ends first.
 func (t *Turn) reserve(ctx context.Context, gate *Gate) bool {
 	select {
 	case <-gate.Opened():
@@ -105,7 +105,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// becomesQuiet closes the turn to other messages, and waits until none runs. It reports false after quiet, or when ctx ends.
+// becomesQuiet closes the turn to other messages, and waits until none runs. It returns false after the time quiet, or
+// when ctx ends.
 func (t *Turn) becomesQuiet(ctx context.Context, quiet time.Duration) bool {
 	t.mu.Lock()
 	t.closed = true
@@ -131,7 +132,7 @@ func (t *Turn) becomesQuiet(ctx context.Context, quiet time.Duration) bool {
 	return false
 }
 
-// Give ends a turn that was taken.
+// Give ends a turn that Take has returned.
 func (t *Turn) Give() {
 	t.open()
 	<-t.taken

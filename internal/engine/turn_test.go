@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A suspect whose own gate is closed leaves the turn to a suspect of another subscription.
+// A suspect whose own gate is closed does not keep the turn from a suspect of another subscription.
 func TestASuspectBehindAClosedGateLeavesTheTurnToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -22,13 +22,13 @@ func TestASuspectBehindAClosedGateLeavesTheTurnToOthers(t *testing.T) {
 		soon, end := context.WithTimeout(ctx, time.Hour)
 		defer end()
 		if !turn.Take(soon, well) {
-			t.Error("a suspect of another subscription waits for the outage")
+			t.Error("a suspect of another subscription waits for the end of the outage")
 		} else {
 			turn.Give()
 		}
 		out.Open()
 		if !<-took {
-			t.Error("no turn when the outage is over")
+			t.Error("the suspect got no turn when the outage was over")
 		}
 		turn.Give()
 		out.Close()
@@ -36,12 +36,12 @@ func TestASuspectBehindAClosedGateLeavesTheTurnToOthers(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if <-took {
-			t.Error("a turn after the end of its context")
+			t.Error("Take returned true after the end of its context")
 		}
 	})
 }
 
-// When a running message does not end, the others go on for as long as they have waited.
+// When a running message does not end, the others may begin again for as long as they have waited.
 func TestASuspectLeavesTheOthersTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, gate := engine.NewTurn(), &engine.Gate{}
@@ -60,7 +60,7 @@ func TestASuspectLeavesTheOthersTheirTime(t *testing.T) {
 		}
 		turn.End()
 		if !<-took || !turn.Closed() {
-			t.Error("no turn when nothing runs")
+			t.Error("the suspect got no turn while nothing ran")
 		}
 		turn.Give()
 	})
@@ -75,7 +75,7 @@ func TestATurnWaitsForTheGateAndRunningMessages(t *testing.T) {
 		go func() { took <- turn.Take(t.Context(), gate) }()
 		synctest.Wait()
 		if !turn.Begin() {
-			t.Error("what belongs to another subscription waits for a suspect that cannot run")
+			t.Error("a message of another subscription waits for a suspect that cannot run")
 		}
 		gate.Open()
 		synctest.Wait()
@@ -84,11 +84,11 @@ func TestATurnWaitsForTheGateAndRunningMessages(t *testing.T) {
 		}
 		turn.End()
 		if !<-took || turn.Begin() {
-			t.Error("no turn, or a message began while a suspect runs")
+			t.Error("the suspect got no turn, or a message began while it ran")
 		}
 		turn.Give()
 		if !turn.Begin() {
-			t.Error("nothing begins after the turn")
+			t.Error("Begin returned false after Give")
 		}
 	})
 }
@@ -107,7 +107,7 @@ func TestATurnThatIsNotTaken(t *testing.T) {
 				t.Errorf("taken, closed %t", closed)
 			}
 			if cancel(); !turn.Begin() {
-				t.Errorf("nothing begins although no turn is taken, closed %t", closed)
+				t.Errorf("Begin returned false although no suspect has the turn, closed %t", closed)
 			}
 			turn.End()
 			if closed {
@@ -117,8 +117,8 @@ func TestATurnThatIsNotTaken(t *testing.T) {
 	})
 }
 
-// Handlers that take longer than the first wait of a suspect must not keep it from running: one that begins while the others go on
-// still runs when the suspect waits again.
+// Handlers that take longer than the first wait of a suspect must not keep it from running: a handler that begins
+// between two waits still runs when the suspect waits again.
 func TestASuspectRunsAmongLongHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, took, over := engine.NewTurn(), make(chan bool, 1), make(chan struct{})

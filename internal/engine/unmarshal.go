@@ -9,12 +9,12 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Unmarshaler makes messages of records of a broker's client. The user may have written it.
+// Unmarshaler makes messages of records of a broker's client. It may be the user's own.
 type Unmarshaler[R any] interface {
 	Unmarshal(rec R) (*message.Message, error)
 }
 
-// Unmarshal makes the message of a record. A panic is an error, and so is a missing message.
+// Unmarshal makes the message of a record. A panic and a nil message are errors.
 func Unmarshal[R any](m Unmarshaler[R], rec R) (msg *message.Message, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -16,8 +16,8 @@ type watch struct {
 	armed      bool
 }
 
-// watchOf returns the watch of a subscription, nil where attempts have no timeout. It is made with the first attempt, because a
-// timer belongs to the testing/synctest bubble in which it is made.
+// watchOf returns the watch of a subscription, or nil if attempts have no timeout. It is created with the first
+// attempt, because a timer belongs to the testing/synctest bubble in which it is created.
 func watchOf(sub *Subscription) *watch {
 	if sub.Policy.Timeout <= 0 {
 		return nil
@@ -31,7 +31,7 @@ func watchOf(sub *Subscription) *watch {
 }
 
 func (w *watch) add(d *Delivery) {
-	at := time.Since(epoch) // before the lock, which all workers contend for; one that is overtaken ends microseconds late
+	at := time.Since(epoch) // before the lock, for which all workers contend; an attempt that is overtaken ends microseconds late
 	w.mu.Lock()
 	d.at = at
 	w.appendLocked(d)
@@ -118,7 +118,7 @@ func (w *watch) endLocked(d *Delivery) {
 	})
 }
 
-// overtime ends one attempt now, unless its handler has answered or it was ended before.
+// overtime ends one attempt now, unless its handler has answered or it has already ended.
 func (d *Delivery) overtime() {
 	if d.w == nil {
 		return

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// windowParts is the number of steps in which a window moves on.
+// windowParts is the number of parts of a window. A window moves by one part at a time.
 const windowParts = 10
 
 // windowCount counts events within a moving window, whose length is exact to a tenth.
@@ -15,7 +15,7 @@ type windowCount struct {
 
 func newWindowCount(window time.Duration) windowCount { return windowCount{part: window / windowParts} }
 
-// advance forgets the events before the window that ends now.
+// advance drops the events before the window that ends now.
 func (w *windowCount) advance(now time.Duration) {
 	at := int64(now / w.part)
 	for i := max(w.last+1, at-windowParts+1, 0); i <= at; i++ {
@@ -25,7 +25,7 @@ func (w *windowCount) advance(now time.Duration) {
 	w.last = max(w.last, at)
 }
 
-// since is the number of events since from, a time within the window, rounded down to a part.
+// since returns the number of events since from, a time within the window, rounded down to a part.
 func (w *windowCount) since(from, now time.Duration) (n int64) {
 	w.advance(now)
 	for i := max(int64(max(from, 0)/w.part), w.last-windowParts+1, 0); i <= w.last; i++ {

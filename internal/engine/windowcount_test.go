@@ -49,7 +49,7 @@ func TestFlood(t *testing.T) {
 	for i := range 4 {
 		buried(false, time.Duration(i)*time.Second)
 	}
-	buried(false, 10*time.Second) // it was decided before
+	buried(false, 10*time.Second) // it was decided earlier
 	buried(true, 63*time.Second)
 	f.endPause(122 * time.Second)
 	if f.state != breakerOpen {
@@ -57,7 +57,7 @@ func TestFlood(t *testing.T) {
 	}
 	f.endPause(123 * time.Second)
 	got = append(got, fmt.Sprint(f.succeeded(true), f.succeeded(false), f.succeeded(true)))
-	for i := range 4 { // as many, as spread, as it took at first
+	for i := range 4 { // as many, and as spread, as at first
 		buried(false, time.Duration(124+i)*time.Second)
 	}
 	want := []string{"0", "0", "0", "1", "2", "2", fmt.Sprint(stillOpen, unchanged, recovered), "0", "0", "0", "1"}

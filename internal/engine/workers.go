@@ -12,20 +12,21 @@ type Workers[E any] struct {
 	more  sync.Cond
 	queue FIFO[E]
 	idle  int
-	// coming says that a worker was woken and has not reached the queue. There is at most one: when it has taken an item, it
-	// wakes the next. A worker that has finished an item may take the next one first, so few workers do short work.
+	// coming reports whether a worker was woken and has not reached the queue. There is at most one: when it has taken
+	// an item, it wakes the next. A worker that has finished an item may take the next one first, so few workers do
+	// short work.
 	coming bool
 	closed bool
 }
 
-// NewWorkers makes workers that call do.
+// NewWorkers returns workers that call do.
 func NewWorkers[E any](do func(E)) *Workers[E] {
 	w := &Workers[E]{do: do}
 	w.more.L = &w.mu
 	return w
 }
 
-// Give makes a worker call do with e soon. It does not block.
+// Give makes a worker call do with e. It does not block.
 func (w *Workers[E]) Give(e E) {
 	w.mu.Lock()
 	w.queue.Push(e)
@@ -63,7 +64,7 @@ func (w *Workers[E]) work() {
 		if !ok {
 			return
 		}
-		w.do(e) // it may end the goroutine (runtime.Goexit), which nothing counts on meanwhile
+		w.do(e) // it may end the goroutine (runtime.Goexit): at this point no state depends on it
 	}
 }
 

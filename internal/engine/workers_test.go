@@ -16,8 +16,8 @@ func goroutine() string {
 	return string(name)
 }
 
-// There are as many workers as there was work at once, and an idle one takes the next item. Close ends all, also those that work
-// then: the bubble waits for them.
+// The number of workers is the largest number of items at once, and an idle worker takes the next item. Close ends all
+// workers, even busy ones: the bubble waits for them.
 func TestIdleWorkersTakeTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const atOnce = 3
@@ -31,7 +31,7 @@ func TestIdleWorkersTakeTheNext(t *testing.T) {
 			for n := range atOnce {
 				w.Give(n)
 			}
-			synctest.Wait() // all three are at it
+			synctest.Wait() // all three are running
 			for range atOnce {
 				hold <- struct{}{}
 			}
@@ -41,7 +41,7 @@ func TestIdleWorkersTakeTheNext(t *testing.T) {
 			synctest.Wait()
 		}
 		if len(workers) != atOnce {
-			t.Errorf("%d workers have run something: %v; want %d", len(workers), workers, atOnce)
+			t.Errorf("%d workers have run items: %v; want %d", len(workers), workers, atOnce)
 		}
 		w.Give(0)
 		synctest.Wait()

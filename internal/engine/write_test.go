@@ -21,7 +21,7 @@ func failWith(err error) engine.Options[*record] {
 	return handle(func(context.Context, *record) error { return err })
 }
 
-// hourly is a policy whose retries come after the end of a test.
+// hourly returns a policy whose retries come after the end of a test.
 func hourly() redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour)}
 }
@@ -60,22 +60,22 @@ func TestAWriteIsReportedWhenItIsConfirmed(t *testing.T) {
 	}
 }
 
-// A message that one place refuses goes to the next place, and at last to the DLQ without its body. A DLQ that refuses even that is an
-// outage. Such a message once kept its place and its slot without end.
+// A message that one place refuses goes to the next place, and finally to the DLQ without its body. A DLQ that refuses
+// even that is an outage. Such a message once kept its place and its slot forever.
 func TestARefusedMessageGoesToTheNextPlace(t *testing.T) {
 	tooLarge := fmt.Errorf("%w: too large", driver.ErrRefused)
 	tooLong := fmt.Errorf("here: %w", &redeliver.UnschedulableError{Wait: time.Hour, Max: time.Minute})
 	stub := fmt.Sprintf("7 sha256:%x", sha256.Sum256([]byte("payload")))
 	for name, c := range map[string]struct {
 		err       error
-		answers   []error // of the writes; then all are taken
+		answers   []error // of the first writes; later ones succeed
 		truncates bool
 		log       []string
 		truncated string
 		says      string
 	}{
 		"by the level": {errOurs, []error{tooLarge}, true, []string{"level refuses", "dlq confirms", "DeadLettered"}, "", "too large"},
-		"no level is so long": {
+		"no level is long enough": {
 			errOurs, []error{tooLong, errTheirs}, true,
 			[]string{"level refuses", "dlq refuses", "intake paused", "PublishFailed", "dlq confirms", "intake resumed", "DeadLettered"}, "", "1h",
 		},
@@ -116,7 +116,7 @@ func TestAHopCarriesThePolicy(t *testing.T) {
 		j := newJournal(hourly())
 		j.hops = true
 		j.answer = func(_ context.Context, _ string, try int) error {
-			if try == 2 { // it would hop forever
+			if try == 2 { // otherwise it would hop forever
 				j.hops = false
 			}
 			return nil
@@ -130,7 +130,7 @@ func TestAHopCarriesThePolicy(t *testing.T) {
 	})
 }
 
-// A message that is only passed on, and that its next place refuses, goes to the DLQ, too.
+// A message that is only passed on also goes to the DLQ if its next place refuses it.
 func TestARefusedHopGoesToTheDLQ(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -185,15 +185,15 @@ func TestAnUnknownErrorIsARefusalWhileNeighboursAreWritten(t *testing.T) {
 			if refused != c.refused || refused && (st.Reason != redeliver.ReasonUnschedulable || !strings.Contains(st.Error, "code 4711")) {
 				t.Errorf("%s: a refusal: %t, written as %+v", name, refused, st)
 			}
-			if slices.Contains(j.seen(), "intake paused") {
-				t.Errorf("%s: the others were held up", name)
+			if slices.Contains(j.logged(), "intake paused") {
+				t.Errorf("%s: the other messages were delayed", name)
 			}
 		})
 	}
 }
 
-// Doubts are about messages that cannot be written now, not about those that were written or refused. While others are written,
-// several messages that cannot be are no outage.
+// Only messages that cannot be written now count as doubtful, not those that were written or refused. While other
+// messages are written, several that cannot be written are no outage.
 func TestDoubtsEndWithTheirMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -229,11 +229,11 @@ func TestDoubtsEndWithTheirMessages(t *testing.T) {
 		away = false
 		mu.Unlock()
 		<-time.After(time.Minute)
-		want("the other one is written", false, 1)
+		want("the other message is written", false, 1)
 		if _, dead := j.all(); len(dead) > 0 {
-			t.Errorf("refused for nothing: %v", dead)
+			t.Errorf("refused without a cause: %v", dead)
 		}
-		j.publish("good 2") // while nothing is written, two that are not are an outage
+		j.publish("good 2") // while nothing is written, two doubtful messages are an outage
 		<-time.After(100 * time.Millisecond)
 		j.publish("bad 2", "bad 3")
 		for i := range 2000 {
@@ -242,7 +242,7 @@ func TestDoubtsEndWithTheirMessages(t *testing.T) {
 		}
 		want("others are written", false, 1)
 		if _, dead := j.all(); len(dead) != 3 {
-			t.Errorf("%d are refused, want the three bad ones", len(dead))
+			t.Errorf("%d messages are refused, want the three bad ones", len(dead))
 		}
 		j.publish("bad 4")
 		<-time.After(time.Minute)
@@ -250,7 +250,7 @@ func TestDoubtsEndWithTheirMessages(t *testing.T) {
 	})
 }
 
-// Where no other message can be written, a doubtful error is an outage.
+// If no other message can be written, a doubtful error is an outage.
 func TestAnUnknownErrorOfAllIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
@@ -264,7 +264,7 @@ func TestAnUnknownErrorOfAllIsAnOutage(t *testing.T) {
 		j.publish("a")
 		<-time.After(time.Minute)
 		if j.sub.Gate.Closed() {
-			t.Error("the intake is paused for a message that may be the only one")
+			t.Error("the intake is paused although only one message cannot be written")
 		}
 		j.publish("b")
 		<-time.After(time.Minute)
@@ -274,7 +274,7 @@ func TestAnUnknownErrorOfAllIsAnOutage(t *testing.T) {
 		<-time.After(4 * time.Minute)
 		synctest.Wait()
 		if len(events[redeliver.RetryScheduled](j)) != 2 || j.sub.Gate.Closed() {
-			t.Errorf("%q, closed %v", j.seen(), j.sub.Gate.Closed())
+			t.Errorf("%q, closed %v", j.logged(), j.sub.Gate.Closed())
 		}
 	})
 }
@@ -316,7 +316,7 @@ func TestAWriteOutlastsAnOutage(t *testing.T) {
 			middle = min(middle*3/2, 10*time.Second)
 		}
 		if got := j.changes(); !slices.Equal(got, []string{"intake paused", "intake resumed"}) {
-			t.Errorf("one change each, not one for a try: %q", got)
+			t.Errorf("want one change for each pause, not one for each try: %q", got)
 		}
 	})
 }
@@ -336,11 +336,11 @@ func TestTheGateOpensWithTheLastMessage(t *testing.T) {
 		j.start(t, failWith(errOurs))
 		<-time.After(90 * time.Second)
 		if len(j.written()) != 1 || !j.sub.Gate.Closed() {
-			t.Errorf("%d are written; the gate is open while another one is not", len(j.written()))
+			t.Errorf("%d messages are written; the gate is open while another is not", len(j.written()))
 		}
 		<-time.After(time.Minute)
 		if j.sub.Gate.Closed() {
-			t.Error("the gate is closed after the last one")
+			t.Error("the gate is closed after the last message was written")
 		}
 		changes := events[redeliver.SubscriptionChanged](j)
 		if len(changes) != 2 || changes[0].Detail != "writing to level" || !errors.Is(changes[0].Err, errTheirs) || changes[1].Err != nil {
@@ -421,7 +421,7 @@ func TestSendTimeoutBoundsEachTry(t *testing.T) {
 	}
 }
 
-// Tries that begin within a short time share a context, and have at most a 64th less than SendTimeout.
+// Tries that begin within a short time share a context, and are shorter than SendTimeout by at most a 64th.
 func TestTriesThatBeginTogetherShareAContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, tries = 64 * time.Second, 200
@@ -480,7 +480,7 @@ func TestChangesAreReportedInTheirOrder(t *testing.T) {
 		if c.Change == redeliver.ChangeIntakeResumed {
 			resumed()
 			select {
-			case <-again: // reported before this, although it came to be behind it
+			case <-again: // reported before this event, although it happened after it
 			case <-time.After(300 * time.Millisecond):
 			}
 		}

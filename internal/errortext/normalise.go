@@ -34,11 +34,11 @@ func Normalise(text string) string {
 	return b.String()
 }
 
-// maxQuoted bounds a quotation, in bytes. A quote without an end within it begins none.
+// maxQuoted bounds a quotation, in bytes. A quote whose end is farther away begins no quotation.
 const maxQuoted = 512
 
-// quotationLength is the length of the quotation that begins at i, with its quotes; 0 for none. An apostrophe within a word begins
-// none, and a backslash escapes.
+// quotationLength returns the length of the quotation that begins at i, with its quotes, or 0 if there is none. An
+// apostrophe within a word begins none, and a backslash escapes.
 func quotationLength(text string, i int) int {
 	q := text[i]
 	if q != '"' && q != '\'' && q != '`' || q == '\'' && i > 0 && isAlnum(text[i-1]) {
@@ -79,7 +79,7 @@ func replaceWord(text string) (n int, replacement string) {
 	case digits == 0:
 		return n, w
 	case digits == n:
-		// 10.0.0.1:5432, 1,000.5: one number, however it is written.
+		// 10.0.0.1:5432 and 1,000.5 are one number each.
 		for n+1 < len(text) && (text[n] == '.' || text[n] == ',' || text[n] == ':') && isDigit(text[n+1]) {
 			n++
 			for n < len(text) && isDigit(text[n]) {
@@ -94,7 +94,7 @@ func replaceWord(text string) (n int, replacement string) {
 	}
 }
 
-// numbered is a word with its digits replaced, such as "order123" or "5s".
+// numbered returns a word such as "order123" or "5s" with its digits replaced.
 func numbered(w string) string {
 	var b strings.Builder
 	for i := 0; i < len(w); {

@@ -179,7 +179,7 @@ func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, tex
 		st.Reason = redeliver.ReasonExpired
 	case "delivery_limit":
 		st.Reason = redeliver.ReasonExhausted
-	default: // maxlen is not about the message
+	default: // maxlen says nothing about the message
 	}
 	st.ErrorType = reason
 	st.Error = "RabbitMQ dead-lettered it: " + cmp.Or(reason, "it does not say why")
@@ -196,12 +196,12 @@ func place(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 boo
 // Belongs records a mismatch if a message names another group or origin than the queue's. The state in its headers then
 // has that name, too. An empty name makes no claim. A name that is too long for a header was cut there.
 func Belongs(m *driver.Message, info driver.Info, group, origin string) {
-	const most = 512 // the maximum length in a header
+	const maxInHeader = 512 // the maximum length in a header
 	switch {
-	case group != "" && group != info.Group && group != limits.Cut(info.Group, most):
+	case group != "" && group != info.Group && group != limits.Cut(info.Group, maxInHeader):
 		m.State.Group = group
 		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
-	case origin != "" && origin != info.Origin && origin != limits.Cut(info.Origin, most):
+	case origin != "" && origin != info.Origin && origin != limits.Cut(info.Origin, maxInHeader):
 		m.State.Origin = origin
 		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
 	}

@@ -1,4 +1,5 @@
-// Package kafkaname has the names of redeliver's topics on Kafka, which all adapters and the command must agree on.
+// Package kafkaname has the names of redeliver's topics on Kafka, which must be the same in all adapters and the
+// command.
 package kafkaname
 
 import (

@@ -8,9 +8,9 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // DeadLetters opens DLQs of the Kafka at addrs, each with its own connections. lease is how long a killed runner keeps

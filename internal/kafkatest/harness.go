@@ -21,8 +21,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -32,7 +32,7 @@ var Features = adaptertest.Features{
 	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true,
 }
 
-// Few, because a run of the kit has hundreds of topics.
+// A small number, because a run of the kit has hundreds of topics.
 const partitions = 2
 
 // sessionTimeout is longer than a machine with many tests delays a heartbeat, so that the group does not remove live

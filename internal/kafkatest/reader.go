@@ -21,7 +21,7 @@ type Reader struct {
 	failed error        // error of the last failed fetch, which is tried again
 }
 
-// NewReader makes a reader of topics from their start. The topics may be created later. Close the reader after use.
+// NewReader returns a reader of topics from their start. The topics may be created later. Close the reader after use.
 func NewReader(addrs []string, topics ...string) (*Reader, error) {
 	client, err := kgo.NewClient(kgo.ConsumeTopics(topics...), kgo.SeedBrokers(addrs...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond),

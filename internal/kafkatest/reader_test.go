@@ -119,7 +119,7 @@ func TestAReaderWaitsForAnOpenTransaction(t *testing.T) {
 	l.begin("b")
 	l.write(l.plain, "c")
 	r := l.reader()
-	// When the start is asked for, the end is known.
+	// When the client requests the start offset, it knows the end offset.
 	var asked atomic.Int32
 	known := make(chan struct{})
 	l.cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -136,7 +136,7 @@ func TestAReaderWaitsForAnOpenTransaction(t *testing.T) {
 	l.want(<-read, "a", "b", "c")
 }
 
-// If all of a topic is deleted, there is nothing to wait for.
+// If all records of a topic are deleted, there is nothing to wait for.
 func TestAReaderSkipsDeletedRecords(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)

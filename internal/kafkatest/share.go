@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
 	"github.com/redeliver/redeliver/adapters/kafkashare"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // ShareFeatures are the optional features of share groups.

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/redeliver/redeliver/adapters/adaptertest"
+	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
 // MakeTopic creates a topic with a unique name, and returns when it can be used. On a slow machine the broker may

@@ -39,7 +39,7 @@ func Cut(s string, maxBytes int) string {
 	return strings.ToValidUTF8(s, "?") // not longer than s: "?" has one byte
 }
 
-// ShortID returns an id for a header: id itself, or a hash of it where it is longer than MaxName or no UTF-8.
+// ShortID returns an id for a header: id itself, or a hash of it if it is longer than MaxName or not UTF-8.
 func ShortID(id string) string {
 	if len(id) <= MaxName && utf8.ValidString(id) {
 		return id
@@ -60,8 +60,8 @@ func ParseTime(value string) (t time.Time, ok bool) {
 	return t.UTC(), true
 }
 
-// AppendTime writes t in UTC as RFC 3339 with milliseconds; nothing for a time that ParseTime does not read. Only RFC3339 has a fast
-// path in the standard library, so the milliseconds are added here.
+// AppendTime appends t in UTC as RFC 3339 with milliseconds. It appends nothing for a time that ParseTime does not
+// accept. Only RFC3339 has a fast path in the standard library, so the milliseconds are added here.
 func AppendTime(b []byte, t time.Time) []byte {
 	t = t.UTC().Truncate(time.Millisecond)
 	if !inRange(t) {

@@ -12,9 +12,9 @@ import (
 // DefaultTimeout bounds the requests of one look at one DLQ.
 const DefaultTimeout = 5 * time.Second
 
-// dear is how long an answer to an expensive request is reused. On RabbitMQ and SQS such a request makes other readers
-// wait.
-const dear = 30 * time.Second
+// maxAnswerAge is how long an answer to an expensive request is reused. On RabbitMQ and SQS such a request makes other
+// readers wait.
+const maxAnswerAge = 30 * time.Second
 
 // An age that the broker does not report is read from at most maxAgeReads messages, every ageInterval.
 const (
@@ -22,10 +22,10 @@ const (
 	maxAgeReads = 100
 )
 
-// DLQ is a DLQ that is read periodically. Make it with [DLQs]. It is safe for concurrent use.
+// DLQ is a DLQ that is read periodically. [DLQs] returns it. It is safe for concurrent use.
 type DLQ struct {
 	Info deadletter.Info
-	// ReadAge reads messages where the broker does not report the age of the oldest one.
+	// ReadAge makes Look read messages if the broker does not report the age of the oldest one.
 	ReadAge bool
 
 	queue deadletter.Queue
@@ -41,8 +41,8 @@ type DLQ struct {
 type Look struct {
 	Messages int64
 	Exact    bool // false if the broker only estimates the count
-	// Age is the time since the oldest message was written, if Aged is true. One that was read is that of the oldest of
-	// the first messages.
+	// Age is the time since the oldest message was written, if Aged is true. If it was read from messages, it is the
+	// age of the oldest of the first ones.
 	Age  time.Duration
 	Aged bool
 	Known
@@ -50,19 +50,19 @@ type Look struct {
 
 // Known are values that are not requested at each look. They must not be changed.
 type Known struct {
-	Open   map[Sort]int   // tasks that run or can be resumed
-	Became map[Fate]int64 // messages of all recorded tasks
-	Keeps  time.Duration  // how long the broker keeps a message; 0: no limit, or unknown
+	Open  map[TaskGroup]int     // tasks that run or can be resumed
+	Ended map[TaskOutcome]int64 // messages of all recorded tasks
+	Keeps time.Duration         // how long the broker keeps a message; 0: no limit, or unknown
 }
 
-// Sort is a group of tasks.
-type Sort struct {
+// TaskGroup is a group of tasks.
+type TaskGroup struct {
 	Kind   deadletter.Kind
 	Status deadletter.Status
 }
 
-// Fate is an outcome of messages in tasks of a kind.
-type Fate struct {
+// TaskOutcome is an outcome of messages in tasks of a kind.
+type TaskOutcome struct {
 	Kind    deadletter.Kind
 	Outcome string
 }
@@ -122,7 +122,7 @@ func (q *DLQ) readOldest(ctx context.Context) time.Time {
 			if !m.Time.IsZero() && (q.oldest.IsZero() || m.Time.Before(q.oldest)) {
 				q.oldest = m.Time
 			}
-			return false // nothing is copied
+			return false // copy nothing
 		})
 		if err != nil { // the end, or the rest is unknown
 			break
@@ -135,25 +135,25 @@ func (q *DLQ) readOldest(ctx context.Context) time.Time {
 func (q *DLQ) ask(ctx context.Context) (Known, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.asked.IsZero() && time.Since(q.asked) < dear {
+	if !q.asked.IsZero() && time.Since(q.asked) < maxAnswerAge {
 		return q.known, nil
 	}
 	all, err := deadletter.History(ctx, q.queue)
 	if err != nil {
 		return Known{}, err
 	}
-	now := Known{Open: make(map[Sort]int), Became: make(map[Fate]int64)}
+	now := Known{Open: make(map[TaskGroup]int), Ended: make(map[TaskOutcome]int64)}
 	for i := range all {
 		t := &all[i]
 		if t.Unfinished() {
-			now.Open[Sort{t.Kind, t.Status}]++
+			now.Open[TaskGroup{t.Kind, t.Status}]++
 		}
 		for outcome, n := range map[string]int64{
 			"replayed": t.Counts.Replayed, "edited": t.Counts.Edited, "purged": t.Counts.Purged, "imported": t.Counts.Imported,
 			"quarantined": t.Counts.Quarantined, "refused": t.Counts.Refused, "returned": t.Counts.Returned,
 		} {
 			if n > 0 {
-				now.Became[Fate{t.Kind, outcome}] += n
+				now.Ended[TaskOutcome{t.Kind, outcome}] += n
 			}
 		}
 	}

@@ -2,13 +2,13 @@ package observed
 
 import "github.com/redeliver/redeliver"
 
-// Turn is the beginning or the end of a trouble of a subscription.
+// Turn is the beginning or the end of a problem of a subscription.
 type Turn struct {
 	Trouble string
 	Is      bool
 }
 
-// The kinds of trouble with a subscription. The set is closed, because an adapter of another module could report an
+// The kinds of problems of a subscription. The set is closed, because an adapter of another module could report an
 // unbounded number of attributes.
 const (
 	disconnected = "disconnected"

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// minKey is the shortest key: half of what SHA-256 gives.
+// minKey is the length of the shortest key: half of the output of SHA-256.
 const minKey = 16
 
 // Size is the length of a signature.
@@ -19,7 +19,8 @@ var Size = base64.StdEncoding.EncodedLen(sha256.Size)
 // Keys sign states: the first one signs, each of them verifies. Without keys nothing is signed and everything verifies.
 type Keys [][]byte
 
-// Sign returns the HMAC-SHA256 of a state, which names its origin, and of the digest of the body it belongs to; empty without keys.
+// Sign returns the HMAC-SHA256 of a state, which names its origin, and of the digest of the body it belongs to; without
+// keys it is empty.
 func (k Keys) Sign(state string, body []byte) string {
 	if len(k) == 0 {
 		return ""
@@ -45,7 +46,7 @@ func sign(key []byte, state string, body []byte) string {
 	return base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
-// Check adds the problems of the keys of Config.StateKeys. The keys themselves are in no error.
+// Check adds the problems of the keys of Config.StateKeys. No error contains a key.
 func (k Keys) Check(ps *redeliver.Problems) {
 	for i, key := range k {
 		if len(key) < minKey {

@@ -1,4 +1,5 @@
-// Package tracing has the calls of the engine to a tracer, which puts spans around handlers. observe/otel has the only one.
+// Package tracing has the interfaces by which the engine calls a tracer, which puts spans around handlers. The only
+// tracer is in observe/otel.
 package tracing
 
 import (
@@ -9,25 +10,25 @@ import (
 )
 
 // Tracer puts spans around handlers. Many goroutines call its methods at once while they
-// handle messages, so they must be quick and must not block. The library does the same with and without a tracer, and ignores its
-// panics.
+// handle messages, so they must be quick and must not block. A tracer does not change what the library does, and its
+// panics are ignored.
 type Tracer interface {
 	// Begin is called before a handler runs. The handler gets a context below the returned one, which must be ctx or below it.
-	// A nil Span is none.
+	// A nil Span means no span.
 	//
 	// A handler of single messages has a run for each attempt, immediate retries included. A batch function has one for each
 	// call, with all its messages.
 	Begin(ctx context.Context, run *Run) (context.Context, Span)
 	// DeadLettered is called when the broker has confirmed that a message is in the DLQ, before its source is acked. ctx has the
-	// values of the context that Begin returned for the failed attempt, and no end. Where there was no attempt, it has the
+	// values of the context that Begin returned for the failed attempt, and no end. If there was no attempt, it has the
 	// values of Subscribe's context.
 	DeadLettered(ctx context.Context, b *DeadLetter)
 }
 
 // Span is a run that has begun.
 type Span interface {
-	// Traceparent is the run's traceparent, as in W3C's Trace Context. A message that fails carries it in State.Trace. "" for
-	// none.
+	// Traceparent is the run's traceparent, as in W3C's Trace Context. A message that fails carries it in State.Trace.
+	// "" means none.
 	Traceparent() string
 	// End is called once, from any goroutine: when the handler has answered or its time is over, after the policy has decided
 	// and before anything is written.
@@ -39,7 +40,7 @@ type Run struct {
 	Origin, Group string
 	// Batch is true for a batch function, false for a handler of single messages.
 	Batch bool
-	// Messages has one message where Batch is false.
+	// Messages has one message if Batch is false.
 	Messages []Message
 }
 
@@ -48,14 +49,14 @@ type Message struct {
 	// State is the message's state before the attempt: State.Attempt() is its number, State.Trace the traceparent of the
 	// attempt before.
 	State redeliver.State
-	// Headers are the user's, as the producer wrote them. Nil where the message cannot be read.
+	// Headers are the user's, as the producer wrote them. Nil if the message cannot be read.
 	Headers redeliver.Headers
 }
 
 // End says how a run ended.
 type End struct {
 	Outcome Outcome
-	// State is the message's state after the policy's decision; nil where the policy was not asked. It must be neither kept nor
+	// State is the message's state after the policy's decision; nil if the policy was not asked. It must not be kept or
 	// changed.
 	State *redeliver.State
 	// Err is the failure; nil for a success.
@@ -65,17 +66,17 @@ type End struct {
 // Outcome says how a run ended.
 type Outcome string
 
-// The outcomes. DeadLettered and Discarded are failures for good.
+// The outcomes. DeadLettered and Discarded are final failures.
 const (
 	Succeeded    Outcome = "succeeded"
 	Retried      Outcome = "retried"       // it runs again, at once or later
 	Postponed    Outcome = "postponed"     // put aside; no attempt was counted
 	DeadLettered Outcome = "dead-lettered" // State.Reason says why
-	Discarded    Outcome = "discarded"     // as dead-lettered, where there is no DLQ
+	Discarded    Outcome = "discarded"     // as dead-lettered, but there is no DLQ
 	Abandoned    Outcome = "abandoned"     // the session has ended: the message comes back, and the attempt does not count
 	Settled      Outcome = "settled"       // the handler has acked or nacked the message itself
-	Gathered     Outcome = "gathered"      // it waits for a batch, which has a run of its own
-	Answered     Outcome = "answered"      // a batch function ended: each message has an answer of its own
+	Gathered     Outcome = "gathered"      // it waits for a batch, which has its own run
+	Answered     Outcome = "answered"      // a batch function ended: each message has its own answer
 )
 
 // DeadLetter is a message that was written to the DLQ.

@@ -2,7 +2,7 @@
 package wirename
 
 const (
-	// DerivedID begins an id that is a hash of its message, which had none of its own.
+	// DerivedID begins an id that is a hash of its message, which came without an id.
 	DerivedID = "derived:"
 	// WatermillUUID is the header or attribute in which Watermill's Pub/Subs send a message's UUID.
 	WatermillUUID = "_watermill_message_uuid"
@@ -12,5 +12,5 @@ const (
 const (
 	RetrySuffix = ".retry"
 	DLQSuffix   = ".dlq"
-	StateSuffix = ".state" // behind the DLQ's
+	StateSuffix = ".state" // after the DLQ's suffix
 )

@@ -42,7 +42,7 @@ type Store struct {
 
 var _ middleware.DedupStore = (*Store)(nil)
 
-// New makes a store on a client that the caller keeps and closes. It does not connect to Redis. A nil client is a
+// New returns a store on a client that the caller keeps and closes. It does not connect to Redis. A nil client is a
 // [redeliver.ConfigError].
 func New(client redis.Cmdable, cfg Config) (*Store, error) {
 	if client == nil {

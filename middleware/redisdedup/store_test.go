@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// server is a fake Redis: it answers the commands of a client before they leave it. integration/ tests a real one.
+// server is a fake Redis: it answers the commands inside the client. integration/ tests a real one.
 type server struct {
 	said []string
 	keys map[string]time.Duration
@@ -89,7 +89,7 @@ func TestStore(t *testing.T) {
 			fmt.Sprintf("%q", fmt.Sprint("exists", want+"a")),
 		}
 		if !slices.Equal(s.said, commands) {
-			t.Errorf("said %q, want %q", s.said, commands)
+			t.Errorf("commands %q, want %q", s.said, commands)
 		}
 		s.away = errors.New("connection refused")
 		if _, err := store.Seen(t.Context(), "a"); !errors.Is(err, s.away) {

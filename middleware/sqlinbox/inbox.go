@@ -12,8 +12,8 @@
 //		})
 //	}
 //
-// It works in a Watermill handler behind middleware.Retry and in the handler of a drop-in call, with PostgreSQL and SQLite: the
-// database must know INSERT ... ON CONFLICT DO NOTHING, and parameters named $1.
+// It works in a Watermill handler behind middleware.Retry and in the handler of a drop-in call, with PostgreSQL and
+// SQLite: the database must support INSERT ... ON CONFLICT DO NOTHING, and parameters named $1.
 package sqlinbox
 
 import (
@@ -40,8 +40,8 @@ var ErrNoMessage = errors.New("sqlinbox: the context is not that of a handler: p
 
 // Config configures an Inbox.
 type Config struct {
-	// Table is the name of the table, with its schema where it needs one: letters, digits and underscores, with one dot at
-	// most. Default "redeliver_inbox".
+	// Table is the name of the table, with its schema if necessary: letters, digits and underscores, with at most one
+	// dot. Default "redeliver_inbox".
 	Table string
 }
 
@@ -53,8 +53,8 @@ type Inbox struct {
 
 var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?$`)
 
-// New makes an inbox in a database that the caller keeps and closes. It does not connect. A nil db and an invalid name are a
-// [redeliver.ConfigError].
+// New returns an inbox in a database that the caller keeps and closes. It does not connect. A nil db and an invalid
+// name are a [redeliver.ConfigError].
 func New(db *sql.DB, cfg Config) (*Inbox, error) {
 	var ps redeliver.Problems
 	if db == nil {
@@ -70,7 +70,7 @@ func New(db *sql.DB, cfg Config) (*Inbox, error) {
 	return &Inbox{db, cfg.Table}, nil
 }
 
-// CreateTable creates the table unless it exists. In a migration of your own that is:
+// CreateTable creates the table unless it exists. In your own migration use:
 //
 //	CREATE TABLE redeliver_inbox (message CHAR(64) PRIMARY KEY, handled_at BIGINT NOT NULL)
 //
@@ -86,15 +86,15 @@ func (i *Inbox) exec(ctx context.Context, what, query string, args ...any) error
 	return nil
 }
 
-// Do runs work in a transaction that also marks the message of ctx as handled. Where the message was handled before, Do returns nil
-// and does not run work. If work fails or panics, nothing is changed, and Do returns the error of work as it is. An error of the
-// commit may mean that it has succeeded: the next attempt finds out.
+// Do runs work in a transaction that also marks the message of ctx as handled. If the message was already handled, Do
+// returns nil and does not run work. If work fails or panics, nothing is changed, and Do returns the error of work
+// unchanged. A commit that returns an error may have succeeded: the next attempt finds out.
 //
 // A message whose id was derived from its content (derived:..., on RabbitMQ) is not marked, because equal messages have one id: its
 // work runs at each attempt. A handler must call Do once: a second call finds the mark of the first.
 //
-// Of copies that run at the same time one waits for the other, or fails and is retried, as the database has it. work must not commit
-// or roll back.
+// Of copies that run at the same time one waits for the other, or fails and is retried, depending on the database. work
+// must not commit or roll back.
 func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.Tx) error) error {
 	state, ok := redeliver.FromContext(ctx)
 	if !ok {
@@ -120,7 +120,7 @@ func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.T
 	return nil
 }
 
-// mark marks a message in a transaction. It reports whether the message was handled before.
+// mark marks a message in a transaction. It reports whether the message was already handled.
 func (i *Inbox) mark(ctx context.Context, tx *sql.Tx, state *redeliver.State) (handled bool, err error) {
 	insert := "INSERT INTO " + i.table + " (message, handled_at) VALUES ($1, $2) ON CONFLICT DO NOTHING" //nolint:gosec // New has checked the name
 	result, err := tx.ExecContext(ctx, insert, keyOf(state), time.Now().UnixMilli())
@@ -134,7 +134,7 @@ func (i *Inbox) mark(ctx context.Context, tx *sql.Tx, state *redeliver.State) (h
 	return marked == 0, nil
 }
 
-// keyOf is the key of a message: of equal length, and without bytes that a database does not take.
+// keyOf returns the key of a message: of fixed length, and without bytes that a database may refuse.
 func keyOf(s *redeliver.State) string {
 	sum := sha256.Sum256([]byte(s.Group + "\x00" + s.Origin + "\x00" + s.ID))
 	return hex.EncodeToString(sum[:])

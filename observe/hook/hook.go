@@ -107,11 +107,11 @@ func (h *Hook) put(d redeliver.DeadLettered) error {
 
 func (h *Hook) miss(d redeliver.DeadLettered, why error) {
 	h.counts.missed.Add(1)
-	h.say(d, why)
+	h.reportMissed(d, why)
 }
 
-// say calls Missed for a dead letter that was not delivered. A panic there must not end the process.
-func (h *Hook) say(d redeliver.DeadLettered, why error) {
+// reportMissed calls Missed for a dead letter that was not delivered. A panic there must not end the process.
+func (h *Hook) reportMissed(d redeliver.DeadLettered, why error) {
 	if h.missed != nil {
 		defer func() { _ = recover() }()
 		h.missed(d, why)
@@ -128,7 +128,7 @@ func (h *Hook) run() {
 		}
 		if err := h.call(d); err != nil {
 			h.counts.failed.Add(1)
-			h.say(d, err)
+			h.reportMissed(d, err)
 			continue
 		}
 		h.counts.delivered.Add(1)

@@ -139,6 +139,6 @@ func TestItWantsDeadLettersAlone(t *testing.T) {
 	defer func() { _ = h.Close(context.Background()) }()
 	sink := redeliver.Sinks(h).(redeliver.FilteringSink)
 	if sink.Wants(redeliver.Attempted{}) || sink.Wants(redeliver.Committed{}) || !sink.Wants(redeliver.DeadLettered{}) {
-		t.Error("it requires what it does not need")
+		t.Error("the hook wants events that it does not need")
 	}
 }

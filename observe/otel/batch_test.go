@@ -16,14 +16,14 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// batchOf returns the spans of batch functions, and those of messages that had begun before it was known that their
-// handler gathers.
+// batchOf returns the spans of batch functions, and the spans of messages that had begun before the engine knew that
+// their handler gathers.
 func batchOf(all []span) (batches, gathered, others []span) {
 	for _, s := range all {
 		switch {
-		case s.says("messaging.batch.message_count") != "":
+		case s.attribute("messaging.batch.message_count") != "":
 			batches = append(batches, s)
-		case s.says("redeliver.outcome") == "gathered":
+		case s.attribute("redeliver.outcome") == "gathered":
 			gathered = append(gathered, s)
 		default:
 			others = append(others, s)
@@ -62,19 +62,19 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 		r.is(second, "process documents", "answered", "previous="+first.id()+" "+published, codes.Unset)
 		r.is(buried, "dead_letter documents.search.dlq", "", published, codes.Error)
 		if buried.Parent().SpanID() != second.SpanContext().SpanID() {
-			t.Errorf("the burial is a child of %s, want %s", buried.Parent().SpanID(), second.id())
+			t.Errorf("the span of the dead letter is a child of %s, want %s", buried.Parent().SpanID(), second.id())
 		}
 		if !slices.Equal(seen, []string{first.id(), second.id()}) {
-			t.Errorf("the function saw the spans %q", seen)
+			t.Errorf("the function got the spans %q", seen)
 		}
-		if first.says("messaging.batch.message_count") != "3" || first.SpanKind() != trace.SpanKindConsumer || first.Parent().IsValid() || first.says("messaging.message.id") != "" {
-			t.Errorf("%s, a child of %s, says %v", first, first.Parent().SpanID(), first.Attributes())
+		if first.attribute("messaging.batch.message_count") != "3" || first.SpanKind() != trace.SpanKindConsumer || first.Parent().IsValid() || first.attribute("messaging.message.id") != "" {
+			t.Errorf("%s, a child of %s, has %v", first, first.Parent().SpanID(), first.Attributes())
 		}
 		var ids []string
 		for _, l := range first.Links() {
 			ids = append(ids, value(l.Attributes, "messaging.message.id"))
 			if value(l.Attributes, "redeliver.attempt") != "1" || value(l.Attributes, "messaging.kafka.offset") == "" {
-				t.Errorf("a link says %v", l.Attributes)
+				t.Errorf("a link has %v", l.Attributes)
 			}
 		}
 		if slices.Sort(ids); !slices.Equal(ids, []string{"d-1", "d-2", "d-3"}) {
@@ -135,7 +135,7 @@ func TestABatchThatPanicsIsRetried(t *testing.T) {
 }
 
 // A received message has a span until it is acked, or its invisible time is over.
-func TestWhatIsReceivedHasASpan(t *testing.T) {
+func TestAReceivedMessageHasASpan(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr})
@@ -167,7 +167,7 @@ func TestWhatIsReceivedHasASpan(t *testing.T) {
 			t.Errorf("the first lease took %s", took)
 		}
 		if !slices.Equal(seen, []string{spans[0].id(), spans[1].id()}) {
-			t.Errorf("the receiver saw the spans %q", seen)
+			t.Errorf("the receiver got the spans %q", seen)
 		}
 	})
 }

@@ -110,7 +110,7 @@ func (d *dlqs) observe(to metric.Observer, info *deadletter.Info, l *observed.Lo
 	for s, n := range l.Open {
 		to.ObserveInt64(d.tasks, int64(n), with(append(attrs, attrTaskKind.String(string(s.Kind)), attrTaskStat.String(string(s.Status)))...))
 	}
-	for f, n := range l.Became {
+	for f, n := range l.Ended {
 		to.ObserveInt64(d.became, n, with(append(attrs, attrTaskKind.String(string(f.Kind)), attrTaskOut.String(f.Outcome))...))
 	}
 }

@@ -50,7 +50,7 @@ func ExampleNewTracer() {
 		order.Metadata.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 		b.Publish("orders", order)
 
-		orders.Outcome("o-1") // when everything has come to rest
+		orders.Outcome("o-1") // when everything is at rest
 		for _, s := range spans.Ended() {
 			line := fmt.Sprint(s.Name(), ", ", s.Status().Code, ", links: ", len(s.Links()))
 			t.Log(line) // process orders, Unset, links: 1; process orders, Unset, links: 2

@@ -13,7 +13,7 @@ import (
 // need are added after the beginning.
 func (t *Tracer) first(ctx context.Context, p *consumer, m *tracing.Message) (context.Context, tracing.Span) {
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
-	if t.asks.none(m.Headers) {
+	if t.asksFor.none(m.Headers) {
 		ctx = t.begin(ctx, p, s, m)
 	} else {
 		ctx = t.publishedFirst(ctx, p, s, m)

@@ -15,7 +15,7 @@ import (
 )
 
 // While two handlers block, two messages are in flight, and one that waits for its retry is held.
-func TestWhatIsInHandIsAskedAtACollection(t *testing.T) {
+func TestLoadIsRequestedAtEachCollection(t *testing.T) {
 	s, r := sink(t)
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		gate := make(chan struct{})
@@ -28,7 +28,7 @@ func TestWhatIsInHandIsAskedAtACollection(t *testing.T) {
 			return nil
 		})
 		synctest.Wait()
-		tells(t, r, `
+		wantCollected(t, r, `
 			redeliver.held_messages{us} 0
 			redeliver.in_flight_messages{us} 0`)
 		for _, id := range []string{"one", "two", "fails"} {
@@ -43,7 +43,7 @@ func TestWhatIsInHandIsAskedAtACollection(t *testing.T) {
 		synctest.Wait()
 		has(t, r, "redeliver.held_messages{us} 0", "redeliver.in_flight_messages{us} 0")
 	})
-	for _, line := range told(t, r) {
+	for _, line := range collected(t, r) {
 		if strings.HasPrefix(line, "redeliver.held") || strings.HasPrefix(line, "redeliver.in_flight") {
 			t.Errorf("a subscription that has ended is still reported: %s", line)
 		}
@@ -53,7 +53,7 @@ func TestWhatIsInHandIsAskedAtACollection(t *testing.T) {
 // has fails the test if a reader does not collect at least these lines.
 func has(t *testing.T, r *sdk.ManualReader, want ...string) {
 	t.Helper()
-	got := told(t, r)
+	got := collected(t, r)
 	for _, line := range want {
 		if !slices.Contains(got, line) {
 			t.Errorf("collected\n  %s\nwithout %s", strings.Join(got, "\n  "), line)

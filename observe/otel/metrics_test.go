@@ -31,9 +31,9 @@ func sink(t *testing.T) (*otel.Sink, *sdk.ManualReader) {
 	return s, r
 }
 
-// told returns the metrics that a reader collects: a line for each series, "name{attributes} value", sorted. The value
-// of a histogram is its count and sum. Attributes that all series share are omitted.
-func told(t *testing.T, r *sdk.ManualReader) []string {
+// collected returns the metrics that a reader collects: a line for each series, "name{attributes} value", sorted. The
+// value of a histogram is its count and sum. Attributes that all series share are omitted.
+func collected(t *testing.T, r *sdk.ManualReader) []string {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	if err := r.Collect(t.Context(), &all); err != nil {
@@ -79,14 +79,14 @@ func told(t *testing.T, r *sdk.ManualReader) []string {
 	return lines
 }
 
-// tells fails the test if a reader does not collect exactly these lines.
-func tells(t *testing.T, r *sdk.ManualReader, want string) {
+// wantCollected fails the test if a reader does not collect exactly these lines.
+func wantCollected(t *testing.T, r *sdk.ManualReader, want string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(want), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	if got := told(t, r); !slices.Equal(got, lines) {
+	if got := collected(t, r); !slices.Equal(got, lines) {
 		t.Errorf("collected\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(lines, "\n  "))
 	}
 }
@@ -112,7 +112,7 @@ func TestASubscriptionIsCounted(t *testing.T) {
 			orders.Outcome(id)
 		}
 	})
-	tells(t, r, `
+	wantCollected(t, r, `
 		messaging.client.consumed.messages{us messaging.operation.name=process} 6
 		messaging.process.duration{error.type=error us messaging.operation.name=process redeliver.retry=false} 2 0
 		messaging.process.duration{error.type=error us messaging.operation.name=process redeliver.retry=true} 2 0
@@ -131,7 +131,7 @@ func TestEventsBecomeMetrics(t *testing.T) {
 	for _, e := range append(observedtest.Events(), redeliver.Committed{State: again}, redeliver.DeadLettered{State: back}) {
 		s.Event(e)
 	}
-	tells(t, r, `
+	wantCollected(t, r, `
 		messaging.client.consumed.messages{us messaging.operation.name=process} 4
 		messaging.process.duration{error.type=error us messaging.operation.name=process redeliver.retry=false} 1 1
 		messaging.process.duration{error.type=panic us messaging.operation.name=process redeliver.retry=false} 1 1
@@ -192,7 +192,7 @@ func TestDLQsAreWatched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tells(t, r, `
+		wantCollected(t, r, `
 			redeliver.dlq_messages{us redeliver.dlq=orders.billing.dlq redeliver.exact=true} 3
 			redeliver.dlq_oldest_age{us redeliver.dlq=orders.billing.dlq} 60
 			redeliver.dlq_open_tasks{us redeliver.dlq=orders.billing.dlq redeliver.task.kind=replay redeliver.task.status=paused} 1
@@ -203,7 +203,7 @@ func TestDLQsAreWatched(t *testing.T) {
 		if err := watch.Unregister(); err != nil {
 			t.Fatal(err)
 		}
-		if got := told(t, r); len(got) > 0 {
+		if got := collected(t, r); len(got) > 0 {
 			t.Errorf("it is still watched: %q", got)
 		}
 		if _, err := otel.WatchDLQs(otel.DLQConfig{System: "kafka", Queues: []deadletter.Queue{q, q}}); err == nil {
@@ -214,6 +214,6 @@ func TestDLQsAreWatched(t *testing.T) {
 		t.Error("without queues there is nothing to watch")
 	}
 	if _, err := otel.New(otel.Config{}); err == nil {
-		t.Error("a sink must know its broker")
+		t.Error("a sink without a system was accepted")
 	}
 }

@@ -7,25 +7,25 @@ import (
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
-// louder is a user's sink that embeds ours and has its own method.
-type louder struct {
+// embedding is a user's sink that embeds ours and has its own method Event.
+type embedding struct {
 	*otel.Sink
 
-	told int
+	collected int
 }
 
-func (l *louder) Event(e redeliver.Event) {
-	l.told++
+func (l *embedding) Event(e redeliver.Event) {
+	l.collected++
 	l.Sink.Event(e)
 }
 
-// A sink that embedded ours used to inherit its Counter, and was no longer called for messages that succeed at once.
+// A sink that embedded ours once inherited its Counter, and was no longer called for messages that succeed at once.
 func TestASinkThatEmbedsOursIsCalled(t *testing.T) {
 	sink, err := otel.New(otel.Config{System: "kafka"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	outer := &louder{Sink: sink}
+	outer := &embedding{Sink: sink}
 	if tally, rest := outer.Counter(outer, "orders", "billing"); tally != nil || rest != redeliver.Sink(outer) {
 		t.Errorf("%v counts for it, and %v is reported", tally, rest)
 	}
@@ -36,7 +36,7 @@ func TestASinkThatEmbedsOursIsCalled(t *testing.T) {
 	if rest == nil || tally == nil {
 		t.Fatal("in a list one counts and the other is reported")
 	}
-	if rest.Event(redeliver.Committed{}); outer.told != 1 {
-		t.Errorf("in a list it is reported %d times", outer.told)
+	if rest.Event(redeliver.Committed{}); outer.collected != 1 {
+		t.Errorf("in a list it is reported %d times", outer.collected)
 	}
 }

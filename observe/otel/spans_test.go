@@ -77,8 +77,8 @@ type span struct{ sdk.ReadOnlySpan }
 func (s span) id() string    { return s.SpanContext().SpanID().String() }
 func (s span) trace() string { return s.SpanContext().TraceID().String() }
 
-// says returns an attribute as text.
-func (s span) says(key string) string { return value(s.Attributes(), key) }
+// attribute returns an attribute as text.
+func (s span) attribute(key string) string { return value(s.Attributes(), key) }
 
 func value(attrs []attribute.KeyValue, key string) string {
 	for _, kv := range attrs {
@@ -100,13 +100,13 @@ func (s span) links() string {
 }
 
 func (s span) String() string {
-	return s.Name() + " " + s.id() + " links " + s.links() + " " + s.says("redeliver.outcome") + " " + s.Status().Code.String() + " " + s.Status().Description
+	return s.Name() + " " + s.id() + " links " + s.links() + " " + s.attribute("redeliver.outcome") + " " + s.Status().Code.String() + " " + s.Status().Description
 }
 
 // is fails the test if a span differs from the expected one.
 func (r *recorder) is(s span, name, outcome, links string, status codes.Code) {
 	r.t.Helper()
-	if s.Name() != name || s.says("redeliver.outcome") != outcome || s.links() != links || s.Status().Code != status {
+	if s.Name() != name || s.attribute("redeliver.outcome") != outcome || s.links() != links || s.Status().Code != status {
 		r.t.Errorf("the span is\n  %s\nand not\n  %s links %s %s %s", s, name, links, outcome, status)
 	}
 }

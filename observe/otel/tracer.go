@@ -38,10 +38,10 @@ type TracerConfig struct {
 // Tracer puts spans around handlers. Give it to an adapter's Config.Tracer. It is safe for
 // concurrent use, and one may serve many clients of one broker.
 type Tracer struct {
-	cfg    TracerConfig
-	tracer trace.Tracer
-	places known[place, consumer]
-	asks   asks
+	cfg     TracerConfig
+	tracer  trace.Tracer
+	places  known[place, consumer]
+	asksFor requestedHeaders
 }
 
 var _ tracing.Tracer = (*Tracer)(nil)
@@ -71,7 +71,7 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 	if cfg.Propagator == nil {
 		cfg.Propagator = api.GetTextMapPropagator()
 	}
-	t := &Tracer{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope), asks: asks{propagator: cfg.Propagator}}
+	t := &Tracer{cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope), asksFor: requestedHeaders{propagator: cfg.Propagator}}
 	t.places.make = func(p place) *consumer {
 		attrs := append(subscription(cfg.System, p), attrOperation.String(opProcess), attrType.String(opProcess))
 		c := &consumer{name: opProcess + " " + p.origin, attrs: slices.Clip(attrs)}

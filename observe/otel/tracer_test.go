@@ -29,7 +29,7 @@ func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 		orders := c.Handle("orders", func(msg *message.Message) error {
 			seen = append(seen, current(msg.Context()))
 			if name := msg.Metadata.Get("traceparent"); name != publisher {
-				t.Errorf("the handler sees the traceparent %q, want the publisher's", name)
+				t.Errorf("the handler got the traceparent %q, want the publisher's", name)
 			}
 			return handler(msg)
 		})
@@ -46,7 +46,7 @@ func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 		for i, s := range spans {
 			traces[s.trace()] = true
 			if s.id() != seen[i] {
-				t.Errorf("the handler of attempt %d saw the span %s, want %s", i+1, seen[i], s.id())
+				t.Errorf("the handler of attempt %d got the span %s, want %s", i+1, seen[i], s.id())
 			}
 			if s.Parent().IsValid() || s.SpanKind() != trace.SpanKindConsumer {
 				t.Errorf("attempt %d is a child of %s, of kind %s", i+1, s.Parent().SpanID(), s.SpanKind())
@@ -57,23 +57,23 @@ func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 				"messaging.destination.partition.id": "0", "messaging.kafka.offset": "0", "error.type": "",
 				"redeliver.attempt": string(rune('1' + i)),
 			} {
-				if got := s.says(key); got != want {
-					t.Errorf("attempt %d says %s=%q, want %q", i+1, key, got, want)
+				if got := s.attribute(key); got != want {
+					t.Errorf("attempt %d has %s=%q, want %q", i+1, key, got, want)
 				}
 			}
 		}
 		if len(traces) != 3 {
 			t.Errorf("three attempts are in %d traces", len(traces))
 		}
-		if spans[0].says("redeliver.error") != errDeclined.Error() || spans[0].says("redeliver.due") != "2000-01-01T00:01:35Z" {
-			t.Errorf("a failed attempt says %v", spans[0].Attributes())
+		if spans[0].attribute("redeliver.error") != errDeclined.Error() || spans[0].attribute("redeliver.due") != "2000-01-01T00:01:35Z" {
+			t.Errorf("a failed attempt has the status %v", spans[0].Attributes())
 		}
 	})
 }
 
-// Only a dead-lettered message is an error: of the attempt, and of the write to the DLQ, which is a child of it. A
-// replay is linked to the failed attempt.
-func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
+// Only a dead-lettered message has the status Error: on the span of its attempt, and on that of the write to the DLQ,
+// which is a child of it. A replay is linked to the failed attempt.
+func TestOnlyADeadLetterIsAnErrorAndAReplayIsLinkedToIt(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
@@ -95,11 +95,11 @@ func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
 			t.Errorf("the write to the DLQ is a child of %s, of kind %s; want %s", buried.Parent().SpanID(), buried.SpanKind(), last.id())
 		}
 		for _, s := range []span{last, buried} {
-			if s.says("redeliver.reason") != "exhausted" || s.says("error.type") != "*errors.errorString" || s.Status().Description != errDeclined.Error() {
+			if s.attribute("redeliver.reason") != "exhausted" || s.attribute("error.type") != "*errors.errorString" || s.Status().Description != errDeclined.Error() {
 				t.Errorf("%s says %v", s, s.Attributes())
 			}
 		}
-		if buried.says("messaging.destination.name") != q.Info().DLQ || buried.says("redeliver.attempts") != "2" || buried.says("messaging.message.id") != "o-1" {
+		if buried.attribute("messaging.destination.name") != q.Info().DLQ || buried.attribute("redeliver.attempts") != "2" || buried.attribute("messaging.message.id") != "o-1" {
 			t.Errorf("%s says %v", buried, buried.Attributes())
 		}
 
@@ -109,13 +109,13 @@ func TestADeadLetterIsTheOneErrorAndAReplayIsLinkedToIt(t *testing.T) {
 		b.Wait()
 		again := r.spans(4)[3]
 		r.is(again, "process orders", "succeeded", "previous="+last.id()+" "+published, codes.Unset)
-		if again.says("redeliver.attempt") != "1" || again.says("redeliver.replays") != "1" {
-			t.Errorf("a replay says %v", again.Attributes())
+		if again.attribute("redeliver.attempt") != "1" || again.attribute("redeliver.replays") != "1" {
+			t.Errorf("a replay has %v", again.Attributes())
 		}
 	})
 }
 
-// A handler has one span whichever way it ends, and the span ends when the message is out of its hands.
+// A handler has one span however it ends, and the span ends when the handler can no longer settle the message.
 func TestHowARunEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy  redeliver.Policy
@@ -130,22 +130,22 @@ func TestHowARunEnds(t *testing.T) {
 		"a handler that ignores its timeout": {policy: redeliver.Policy{Timeout: minute},
 			handler: func(*testing.T, *message.Message) error { <-time.After(10 * minute); return nil },
 			want:    "dead-lettered Error *redeliver.TimeoutError", took: minute},
-		"a handler that heeds its timeout": {policy: redeliver.Policy{Timeout: minute},
+		"a handler that returns at its timeout": {policy: redeliver.Policy{Timeout: minute},
 			handler: func(_ *testing.T, msg *message.Message) error { <-msg.Context().Done(); return msg.Context().Err() },
 			want:    "dead-lettered Error *redeliver.TimeoutError", took: minute},
-		"one that is permanent": {policy: redeliver.Policy{MaxRetries: 3},
+		"a permanent failure": {policy: redeliver.Policy{MaxRetries: 3},
 			handler: func(*testing.T, *message.Message) error { return redeliver.Permanent(errDeclined) },
 			want:    "dead-lettered Error *errors.errorString"},
-		"one that is tried again at once": {policy: redeliver.Policy{MaxRetries: 1, Immediate: 1}, handler: twice(errDeclined, nil),
+		"an immediate retry": {policy: redeliver.Policy{MaxRetries: 1, Immediate: 1}, handler: twice(errDeclined, nil),
 			want: "retried Unset , succeeded Unset "},
-		"one that is put aside": {policy: redeliver.Policy{MaxRetries: 1}, handler: twice(redeliver.Postpone(errDeclined), nil),
+		"a postponed message": {policy: redeliver.Policy{MaxRetries: 1}, handler: twice(redeliver.Postpone(errDeclined), nil),
 			want: "postponed Unset , succeeded Unset "},
-		"one that waits in place": {policy: redeliver.Policy{MaxRetries: 1, Order: redeliver.Blocking}, handler: twice(errDeclined, nil),
+		"a message that waits in place": {policy: redeliver.Policy{MaxRetries: 1, Order: redeliver.Blocking}, handler: twice(errDeclined, nil),
 			want: "retried Unset , succeeded Unset "},
-		"one that was acked by hand": {policy: redeliver.Policy{MaxRetries: 1},
+		"a message that its handler acked": {policy: redeliver.Policy{MaxRetries: 1},
 			handler: func(_ *testing.T, msg *message.Message) error { msg.Ack(); return errDeclined },
 			want:    "settled Unset "},
-		"one that is a success": {handler: func(*testing.T, *message.Message) error { return nil }, want: "succeeded Unset "},
+		"a success": {handler: func(*testing.T, *message.Message) error { return nil }, want: "succeeded Unset "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -165,7 +165,7 @@ func TestHowARunEnds(t *testing.T) {
 					if strings.HasPrefix(s.Name(), "dead_letter") {
 						continue
 					}
-					got = append(got, s.says("redeliver.outcome")+" "+s.Status().Code.String()+" "+s.says("error.type"))
+					got = append(got, s.attribute("redeliver.outcome")+" "+s.Status().Code.String()+" "+s.attribute("error.type"))
 					if before.ReadOnlySpan != nil && !strings.Contains(s.links(), "previous="+before.id()) {
 						t.Errorf("%s is not linked to %s", s, before)
 					}
@@ -215,7 +215,7 @@ func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 }
 
 // A message that must not run any more has no attempt, and its write to the DLQ is the root of a trace.
-func TestAMessageThatNeverRanIsDeadLetteredInATraceOfItsOwn(t *testing.T) {
+func TestADeadLetterWithoutAnAttemptHasItsOwnTrace(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := tracer(t, otel.TracerConfig{})
 		p := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(minute)}
@@ -233,7 +233,7 @@ func TestAMessageThatNeverRanIsDeadLetteredInATraceOfItsOwn(t *testing.T) {
 		spans := r.spans(2)
 		r.is(spans[0], "process orders", "retried", "published="+publisherID, codes.Unset)
 		r.is(spans[1], "dead_letter orders.billing.dlq", "", "previous="+spans[0].id()+" published="+publisherID, codes.Error)
-		if spans[1].Parent().IsValid() || spans[1].says("redeliver.reason") != "invalidated" {
+		if spans[1].Parent().IsValid() || spans[1].attribute("redeliver.reason") != "invalidated" {
 			t.Errorf("%s is a child of %s and says %v", spans[1], spans[1].Parent().SpanID(), spans[1].Attributes())
 		}
 	})
@@ -254,7 +254,7 @@ func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
 		orders.Outcome("o-1")
 		var of1 []span
 		for _, s := range r.spans(3) {
-			if s.says("messaging.message.id") == "o-1" {
+			if s.attribute("messaging.message.id") == "o-1" {
 				of1 = append(of1, s)
 			} else if s.Parent().IsValid() || s.links() != "" {
 				t.Errorf("%s, a child of %s, was not published", s, s.Parent().SpanID())
@@ -274,7 +274,7 @@ func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
 }
 
 // Without a provider there is no span, and no header.
-func TestWithoutAProviderNothingTravels(t *testing.T) {
+func TestWithoutAProviderThereIsNoTrace(t *testing.T) {
 	tr, err := otel.NewTracer(otel.TracerConfig{System: "kafka"})
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +287,7 @@ func TestWithoutAProviderNothingTravels(t *testing.T) {
 		}
 	})
 	if _, err := otel.NewTracer(otel.TracerConfig{}); err == nil {
-		t.Error("a tracer must know its broker")
+		t.Error("a tracer without a system was accepted")
 	}
 }
 
@@ -309,12 +309,12 @@ func TestAPublisherThatWasNotSampledIsLinkedToo(t *testing.T) {
 		}
 		for _, s := range r.spans(2) {
 			r.is(s, "process orders", "succeeded", "published="+publisherID, codes.Unset)
-			if s.Parent().IsValid() || s.says("messaging.message.id") == "" || s.says("messaging.kafka.offset") == "" || s.says("redeliver.attempt") != "1" {
+			if s.Parent().IsValid() || s.attribute("messaging.message.id") == "" || s.attribute("messaging.kafka.offset") == "" || s.attribute("redeliver.attempt") != "1" {
 				t.Errorf("%s is a child of %s and says %v", s, s.Parent().SpanID(), s.Attributes())
 			}
 		}
 		if !slices.Equal(seen, []string{"", "acme"}) {
-			t.Errorf("the handler saw the baggage %q", seen)
+			t.Errorf("the handler got the baggage %q", seen)
 		}
 	})
 }

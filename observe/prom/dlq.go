@@ -22,9 +22,9 @@ type DLQConfig struct {
 	Queues []deadletter.Queue
 	// Timeout bounds the requests to one DLQ at a scrape. All DLQs are asked at the same time. Default 5 s.
 	Timeout time.Duration
-	// ReadAges reads at most 100 messages of a DLQ, once a minute, where the broker does not report the age of the oldest
-	// one. Queue.Info().ReadEffect has the cost. A DLQ with MaxReads is not read, and none on RabbitMQ, where a policy may
-	// set a delivery limit at any time. Default false.
+	// ReadAges reads at most 100 messages of a DLQ, once a minute, if the broker does not report the age of the oldest
+	// one. Queue.Info().ReadEffect has the cost. A DLQ with MaxReads is not read, and none on RabbitMQ, where a policy
+	// may set a delivery limit at any time. Default false.
 	ReadAges bool
 }
 
@@ -113,7 +113,7 @@ func (d *dlqs) collect(q *observed.DLQ, to chan<- prometheus.Metric) {
 	for s, n := range l.Open {
 		tell(d.tasks, float64(n), string(s.Kind), string(s.Status))
 	}
-	for f, n := range l.Became {
+	for f, n := range l.Ended {
 		tell(d.became, float64(n), string(f.Kind), f.Outcome)
 	}
 }

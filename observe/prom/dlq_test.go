@@ -30,7 +30,7 @@ func (d dated) Oldest(context.Context) (time.Time, bool, error) {
 func (d dated) Retention(context.Context) (time.Duration, error) { return d.keeps, d.refuses }
 
 // The age of the oldest message and the retention are exported if the broker reports them. If it does not, the other
-// metrics are still there.
+// metrics are still exported.
 func TestDLQsReportTheirAge(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
@@ -83,8 +83,8 @@ func (u unaged) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan
 	return u.Queue.Scan(ctx, from)
 }
 
-// Where the broker does not report the age, it is read if the collector may, once a minute, and never where the number
-// of looks is bounded.
+// If the broker does not report the age, the collector reads it from messages if ReadAges is set: once a minute, and
+// never from a DLQ that bounds the number of reads.
 func TestAnAgeIsRead(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
@@ -108,7 +108,7 @@ redeliver_dlq_oldest_age_seconds{dlq="` + q.Info().DLQ + `",group="billing",mess
 		}
 		const name = "redeliver_dlq_oldest_age_seconds"
 		r := collect(q.Info(), "memory", true)
-		same(t, r, "", name) // nothing is there to read
+		same(t, r, "", name) // there is no message to read
 		if scans != 0 {
 			t.Errorf("an empty DLQ was read %d times", scans)
 		}
@@ -191,10 +191,10 @@ redeliver_dlq_up{dlq="away",group="billing",messaging_system="memory",origin="or
 redeliver_dlq_up{dlq="`+name+`",group="billing",messaging_system="memory",origin="orders"} 1
 `, "redeliver_dlq_up")
 		if _, err := prom.NewDLQs(prom.DLQConfig{System: "memory", Queues: []deadletter.Queue{q, q}}); err == nil {
-			t.Error("one DLQ twice would fail every scrape")
+			t.Error("a DLQ that occurs twice was accepted, which would fail every scrape")
 		}
 	})
 	if _, err := prom.NewDLQs(prom.DLQConfig{System: "kafka"}); err == nil {
-		t.Error("without queues there is nothing to collect")
+		t.Error("a collector without queues was accepted")
 	}
 }

@@ -138,7 +138,7 @@ func number(b bool) float64 {
 	return 0
 }
 
-// changed records the present troubles of a subscription. Changes arrive in the order in which they happened.
+// changed records the present problems of a subscription. Changes arrive in the order in which they happened.
 func (s *Sink) changed(e *redeliver.SubscriptionChanged) {
 	s.of(place{e.Origin, e.Group}) // so that its counters begin with 0
 	for _, t := range observed.Turns[e.Change] {

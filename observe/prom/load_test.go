@@ -27,7 +27,7 @@ redeliver_in_flight_messages{group="billing",messaging_system="kafka",origin="or
 
 // While three handlers block, three messages are in flight, and one that waits for its retry is held. Two members of a
 // group are one series, which ends with the last of them.
-func TestWhatIsInHandIsAskedAtAScrape(t *testing.T) {
+func TestLoadIsRequestedAtEachScrape(t *testing.T) {
 	s, r := sink(t)
 	want := func(inFlight, held string) {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestWhatIsInHandIsAskedAtAScrape(t *testing.T) {
 	same(t, r, "", "redeliver_in_flight_messages", "redeliver_held_messages")
 }
 
-// A group whose name is not UTF-8 is an error of the scrape, which still has the others. It used to be a panic, which
+// A group whose name is not UTF-8 is an error of the scrape, which still has the others. It was once a panic, which
 // ended the process.
 func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	const bad = "billing\xff"
@@ -73,7 +73,7 @@ func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 		s.Watch("orders", group, func() redeliver.Load { return redeliver.Load{InFlight: 1, Held: 2} })
 	}
 	waiting := watch(t, prom.Waiting{Origin: "orders", Group: bad, Levels: func(context.Context) ([]deadletter.WaitingLevel, error) { return nil, errDeclined }})
-	dlqs, err := prom.NewDLQs(prom.DLQConfig{System: "kafka", Queues: []deadletter.Queue{away{group: bad}}})
+	dlqs, err := prom.NewDLQs(prom.DLQConfig{System: "kafka", Queues: []deadletter.Queue{silentDLQ{group: bad}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		from   prometheus.Gatherer
-		series int // that are reported all the same
+		series int // that are reported nevertheless
 	}{{"in hand", r, 2}, {"waiting", waiting, 0}, {"dead letters", dead, 0}} {
 		all, err := c.from.Gather()
 		if err == nil || !strings.Contains(err.Error(), "UTF-8") {
@@ -98,15 +98,15 @@ func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	}
 }
 
-// away is a DLQ of a group, whose broker does not answer.
-type away struct {
+// silentDLQ is a DLQ of a group whose broker does not answer.
+type silentDLQ struct {
 	deadletter.Queue
 
 	group string
 }
 
-func (q away) Info() deadletter.Info {
+func (q silentDLQ) Info() deadletter.Info {
 	return deadletter.Info{DLQ: "orders.dlq", Origin: "orders", Group: q.group}
 }
 
-func (away) Count(context.Context) (int64, bool, error) { return 0, false, errDeclined }
+func (silentDLQ) Count(context.Context) (int64, bool, error) { return 0, false, errDeclined }

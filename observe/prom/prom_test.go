@@ -204,8 +204,8 @@ redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin
 	replays("1", "2")
 }
 
-// Each trouble that begins ends, and an outage continues while it is probed.
-func TestTroublesBeginAndEnd(t *testing.T) {
+// Each problem that begins ends, and an outage continues while it is probed.
+func TestProblemsBeginAndEnd(t *testing.T) {
 	for _, c := range []struct {
 		changes []string
 		want    map[string]float64
@@ -226,7 +226,7 @@ func TestTroublesBeginAndEnd(t *testing.T) {
 		{[]string{"group paused", "group resumed"}, map[string]float64{"group paused": 0}},
 		{[]string{"commands are not read", "commands are read"}, map[string]float64{"commands are not read": 0}},
 		{[]string{"dedup store lost", "dedup store recovered"}, map[string]float64{"dedup store lost": 0}},
-		{[]string{"something that an adapter of somebody else's tells, with an id in it"}, map[string]float64{}},
+		{[]string{"a change of a third party's adapter, with an id in it"}, map[string]float64{}},
 	} {
 		s, r := sink(t)
 		for _, change := range c.changes {

@@ -30,7 +30,7 @@ type WaitingConfig struct {
 }
 
 // Waiting is a subscription that the collector examines from outside, with functions of an adapter's client. It also
-// sees a subscription that no process consumes.
+// examines a subscription that no process consumes.
 type Waiting struct {
 	// Origin and Group are its labels. Origin is required. On brokers without groups both are the queue.
 	Origin, Group string
@@ -42,7 +42,7 @@ type Waiting struct {
 }
 
 // NewWaiting returns a collector that asks the broker about messages that wait for a retry, or are due and not
-// delivered. Events report delivered messages; this collector also sees messages that nobody consumes:
+// delivered. Events report delivered messages; this collector also reports messages that no process consumes:
 //
 //	redeliver_waiting_up               1 if the broker answered all requests, otherwise 0
 //	redeliver_waiting_messages         the number of waiting messages, by level; exact is "false" for an estimate
@@ -103,11 +103,11 @@ type wait struct {
 	asked time.Time
 	up    bool
 	rungs map[string]*rung
-	// tells reports whether the broker has ever reported a due time. Only then does a level without waiting messages
-	// count as not overdue.
-	tells    bool
-	findings map[doctor.SymptomKind]int // nil if the doctor was not asked, or has no answer
-	backlog  *int64                     // nil if it is unknown
+	// reportsDue reports whether the broker has ever reported a due time. Only then does a level without waiting
+	// messages count as not overdue.
+	reportsDue bool
+	findings   map[doctor.SymptomKind]int // nil if there is no doctor, or it did not answer
+	backlog    *int64                     // nil if it is unknown
 }
 
 // rung is the state of one level.
@@ -145,7 +145,7 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 	now := time.Now()
 	if w.asked.IsZero() || now.Sub(w.asked) >= all.every {
 		w.asked = now
-		w.ask(ctx)
+		w.askLocked(ctx)
 	}
 	tell := func(desc *prometheus.Desc, v float64, more ...string) {
 		to <- gauge(desc, v, append([]string{w.Origin, w.Group}, more...)...)
@@ -156,7 +156,7 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 		switch {
 		case !r.due.IsZero(): // as of that time, because the message may have left since
 			tell(all.overdue, max(0, w.asked.Sub(r.due).Seconds()), level)
-		case r.n == 0 && w.tells:
+		case r.n == 0 && w.reportsDue:
 			tell(all.overdue, 0, level)
 		}
 	}
@@ -176,8 +176,8 @@ var kinds = []doctor.SymptomKind{
 	doctor.SymptomLate, doctor.SymptomPolicies, doctor.SymptomConsumer,
 }
 
-// ask asks the broker. The caller holds mu.
-func (w *wait) ask(ctx context.Context) {
+// askLocked asks the broker.
+func (w *wait) askLocked(ctx context.Context) {
 	w.up, w.rungs, w.findings, w.backlog = true, nil, nil, nil
 	var both sync.WaitGroup
 	var levels []deadletter.WaitingLevel
@@ -192,7 +192,7 @@ func (w *wait) ask(ctx context.Context) {
 	both.Wait()
 	w.up = silent == nil && ill == nil
 	if silent == nil {
-		w.climb(levels)
+		w.addLevels(levels)
 	}
 	if ill == nil && found != nil {
 		w.backlog = found.Backlog
@@ -203,8 +203,8 @@ func (w *wait) ask(ctx context.Context) {
 	}
 }
 
-// climb adds up the places of each level. A sharded level has several.
-func (w *wait) climb(levels []deadletter.WaitingLevel) {
+// addLevels adds up the places of each level. A sharded level has several.
+func (w *wait) addLevels(levels []deadletter.WaitingLevel) {
 	w.rungs = make(map[string]*rung)
 	for i := range levels {
 		l := &levels[i]
@@ -222,7 +222,7 @@ func (w *wait) climb(levels []deadletter.WaitingLevel) {
 		}
 		r.n, r.exact = r.n+l.Depth, r.exact && l.Exact
 		if l.Depth > 0 && !l.Due.IsZero() {
-			w.tells = true
+			w.reportsDue = true
 			if r.due.IsZero() || l.Due.Before(r.due) {
 				r.due = l.Due
 			}

@@ -26,8 +26,8 @@ func watch(t *testing.T, w prom.Waiting) *prometheus.Registry {
 }
 
 // Waiting messages are counted by level, with the shards added up, and overdue ones by the first of them. The broker is
-// asked at an interval, and the last answer is reported.
-func TestWhatWaitsAndIsDueIsCollected(t *testing.T) {
+// asked at an interval, and the latest answer is reported.
+func TestWaitingAndOverdueMessagesAreCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		asked, empty := 0, false
@@ -82,7 +82,7 @@ redeliver_waiting_overdue_seconds{group="billing",level="10s",messaging_system="
 }
 
 // Findings of a doctor are counted by kind, and a kind without findings is 0. A broker that does not answer in time is
-// reported as such, and hides nothing else.
+// reported as such, and does not hide other values.
 func TestFindingsAreCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := false

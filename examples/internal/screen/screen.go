@@ -85,11 +85,11 @@ func (s *Screen) Event(e redeliver.Event) {
 		}
 		s.linef(green, e.State.ID, "charged", "on attempt %d%s", e.State.Attempt(), s.lateness(e.State.ID, 0))
 	case redeliver.RetryScheduled:
-		s.linef(yellow, e.State.ID, "retry in "+short(e.Delay), "attempt %d failed: %s%s; waits on %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, worthwhile), s.tail(e.Where))
+		s.linef(yellow, e.State.ID, "retry in "+short(e.Delay), "attempt %d failed: %s%s; waits on %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, minShownLateness), s.tail(e.Where))
 	case redeliver.Hopped:
 		s.linef(faint, e.State.ID, "hops", "from %s to %s", s.tail(e.From), s.tail(e.To))
 	case redeliver.DeadLettered:
-		s.linef(red, e.State.ID, "DLQ", "attempt %d failed: %s%s; reason %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, worthwhile), e.State.Reason)
+		s.linef(red, e.State.ID, "DLQ", "attempt %d failed: %s%s; reason %s", e.State.Attempts, e.State.Error, s.lateness(e.State.ID, minShownLateness), e.State.Reason)
 	case redeliver.SubscriptionChanged:
 		if e.Change == redeliver.ChangeAssigned || e.Change == redeliver.ChangeConsuming {
 			s.once.Do(func() { close(s.ready) })
@@ -110,7 +110,7 @@ func (s *Screen) Reading() (bool, error) {
 	}
 }
 
-// Repeat records that the bank was asked to charge an order twice.
+// Repeat records that the bank was asked again to charge an order.
 func (s *Screen) Repeat(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +125,8 @@ func (s *Screen) isRepeat(id string) bool {
 	return was
 }
 
-// worthwhile is the lateness that is printed even in a line with other details.
-const worthwhile = 50 * time.Millisecond
+// minShownLateness is the lateness that is printed even in a line with other details.
+const minShownLateness = 50 * time.Millisecond
 
 // lateness describes how long after its due time an attempt began. It returns "" if that is less than least.
 func (s *Screen) lateness(id string, least time.Duration) string {

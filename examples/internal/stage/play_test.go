@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Without a broker the error used to come after half a minute, when Watermill stopped waiting for a router that had
-// never run.
+// Without a broker the error once came after half a minute, when Watermill stopped waiting for a router that had never
+// run.
 func TestAShopWhoseBrokerDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	unreachable := errors.New("nobody answers")
 	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -30,10 +30,10 @@ func TestAShopWhoseBrokerDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 		return &Shop{
 			Router:   router,
 			Describe: func(context.Context) (string, error) { return "", unreachable },
-			Close:    func(context.Context) error { t.Error("it is closed, which waits for its router"); return nil },
+			Close:    func(context.Context) error { t.Error("the shop was closed, which waits for its router"); return nil },
 		}, err
 	}
 	if err := r.play(t.Context()); !errors.Is(err, unreachable) {
-		t.Errorf("it ended with %v, want %v", err, unreachable)
+		t.Errorf("play returned %v, want %v", err, unreachable)
 	}
 }

@@ -53,8 +53,8 @@ type Shop struct {
 	Close func(context.Context) error
 	// Describe lists the queues, before the first order.
 	Describe func(context.Context) (string, error)
-	// DeadLetters reads the DLQ with any client. It may return only some of the dead letters, at least Most of them.
-	// title describes them.
+	// DeadLetters reads the DLQ with any client. It may return only some of the dead letters, at least MaxShown of
+	// them. title describes them.
 	DeadLetters func(context.Context) (title string, letters []Letter, err error)
 }
 
@@ -66,8 +66,8 @@ type Letter struct {
 	Error   string `json:"error"`
 }
 
-// Most is the number of dead letters that are shown.
-const Most = 8
+// MaxShown is the number of dead letters that are shown.
+const MaxShown = 8
 
 // run is one run of a show.
 type run struct {

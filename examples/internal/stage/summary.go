@@ -72,7 +72,7 @@ func (r *run) summary(placed int, title string, letters []Letter, interrupted bo
 	}
 	r.screen.Sayf("%5d  still waiting", len(r.ends.open))
 	r.screen.Sayf("\n%s:", title)
-	for _, l := range letters[max(0, len(letters)-Most):] {
+	for _, l := range letters[max(0, len(letters)-MaxShown):] {
 		r.screen.Sayf("       %-8s  %-10s after attempt %s: %s", l.ID, l.Reason, l.Attempt, l.Error)
 	}
 	switch {

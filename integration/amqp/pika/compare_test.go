@@ -15,14 +15,14 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// observation is what a handler saw at one attempt.
+// observation is what a handler got at one attempt.
 type observation struct {
 	wire
 	id, uuid string
 	attempt  int
 }
 
-// observations returns what the handler saw of n messages, for each attempt. key identifies messages.
+// observations returns what the handler got of n messages, for each attempt. key identifies messages.
 func (b *fixture) observations(messages, attempts int, key func(wire) string) map[string][]observation {
 	b.Helper()
 	found := make(map[string][]observation)
@@ -88,7 +88,7 @@ func (b *fixture) deadLetters(n int, key func(wire) string) map[string]wire {
 func wantSame(t *testing.T, what string, got, want wire) {
 	t.Helper()
 	if got.Exchange != want.Exchange || got.Key != want.Key {
-		t.Errorf("%s is of exchange %q and routing key %q, want %q and %q", what, got.Exchange, got.Key, want.Exchange, want.Key)
+		t.Errorf("%s has the exchange %q and the routing key %q, want %q and %q", what, got.Exchange, got.Key, want.Exchange, want.Key)
 	}
 	reportDifferences(t, what, got.Props, want.Props)
 	reportDifferences(t, what, got.Headers, want.Headers)

@@ -49,7 +49,7 @@ func kinds() headers {
 	return h
 }
 
-// The handler at every attempt, and pika in the DLQ, see what pika published.
+// The handler gets at every attempt what pika published, and so does pika from the DLQ.
 func TestEveryPropertyAndHeaderIsKept(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -103,7 +103,7 @@ func TestEveryPropertyAndHeaderIsKept(t *testing.T) {
 	})
 }
 
-// unchanged compares messages with what the handler saw at each of three attempts and with the DLQ.
+// unchanged compares messages with what the handler got at each of three attempts and with the DLQ.
 func (b *fixture) unchanged(msgs []wire) (map[string][]observation, map[string]map[string]string) {
 	b.Helper()
 	sights, dead := b.observations(len(msgs), 3, byBody), b.deadLetters(len(msgs), byBody)
@@ -111,7 +111,7 @@ func (b *fixture) unchanged(msgs []wire) (map[string][]observation, map[string]m
 	for _, m := range msgs {
 		name := limits.Cut(string(m.Body), 40)
 		for _, s := range sights[string(m.Body)] {
-			wantSame(b.T, name+", as the handler saw it", s.wire, m)
+			wantSame(b.T, name+", as the handler got it", s.wire, m)
 		}
 		letter, ok := dead[string(m.Body)]
 		if !ok {
@@ -131,7 +131,7 @@ func (b *fixture) unchanged(msgs []wire) (map[string][]observation, map[string]m
 	return sights, states
 }
 
-// Values as users of pika write them.
+// Values are in the form in which users of pika write them.
 func TestPythonsOwnValuesAreKept(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -152,9 +152,9 @@ func TestPythonsOwnValuesAreKept(t *testing.T) {
 	})
 }
 
-// Differences that the client library does not show are not kept: an empty text and none, 0 and none, and the
-// reserved property.
-func TestWhatIsNotKept(t *testing.T) {
+// Differences that the client library does not show are lost: between an empty text and none, between 0 and none, and
+// the reserved property.
+func TestDifferencesThatAreLost(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		m := wire{Key: b.queue, Body: []byte("empty"), Headers: headers{}, Props: props{
@@ -167,7 +167,7 @@ func TestWhatIsNotKept(t *testing.T) {
 	})
 }
 
-// The id is Watermill's, the message id, or a hash. It is the same at every attempt and in the DLQ, and the user's
+// The id is Watermill's UUID, the message id, or a hash. It is the same at every attempt and in the DLQ, and the user's
 // header is unchanged.
 func TestIDs(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
@@ -216,7 +216,7 @@ func TestADerivedIDIsTheSameForARedelivery(t *testing.T) {
 		b.start(b.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
 		again := seen(t, b.peer.Take(t, b.queue+".seen", 1)[0])
 		if count := again.Headers["x-delivery-count"]; count.Kind == "" {
-			t.Errorf("the second is not a redelivery: %v", again.Headers)
+			t.Errorf("the second delivery is not a redelivery: %v", again.Headers)
 		}
 		if first.id != again.id || !strings.HasPrefix(first.id, "derived:") || again.attempt != 1 {
 			t.Errorf("first %q, again %q at attempt %d", first.id, again.id, again.attempt)

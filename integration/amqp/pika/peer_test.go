@@ -1,7 +1,7 @@
 //go:build prove
 
-// Package pika_test uses an independent client to compare what was published with what the handler sees at every
-// attempt and what is in the DLQ.
+// Package pika_test uses an independent client to compare published messages with what the handler gets at every
+// attempt and with the DLQ.
 package pika_test
 
 import (
@@ -50,7 +50,7 @@ type wire struct {
 // peer is a pika client.
 type peer struct{ *fidelity.Peer[wire] }
 
-// newPeer starts pika. It finds Debian's package from another python too.
+// newPeer starts pika. It also finds Debian's package from another python.
 func newPeer(t *testing.T, url string) *peer {
 	t.Helper()
 	var why error

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
-// An impossible publish is refused, and the connection stays.
-func TestWhatCannotBePublishedCostsNoConnection(t *testing.T) {
+// An invalid publish is refused, and the connection stays open.
+func TestAnInvalidPublishClosesNoConnection(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		got := make(chan string, 10)
 		b.blind = true
@@ -26,10 +26,10 @@ func TestWhatCannotBePublishedCostsNoConnection(t *testing.T) {
 		}
 		b.start(b.config(policy))
 		for name, metadata := range map[string]message.Metadata{
-			"a name too long":          {strings.Repeat("k", 256): "v"},
-			"too large":                {"large": strings.Repeat("x", 131_040)},
-			"too large to wait":        {"large": strings.Repeat("x", 128_000), delay.DelayedForKey: "1s"},
-			"a delay, a name too long": {strings.Repeat("k", 256): "v", delay.DelayedForKey: "1s"},
+			"a name that is too long": {strings.Repeat("k", 256): "v"},
+			"too large":               {"large": strings.Repeat("x", 131_040)},
+			"too large for a level":   {"large": strings.Repeat("x", 128_000), delay.DelayedForKey: "1s"},
+			"a delayed publish with a name that is too long": {strings.Repeat("k", 256): "v", delay.DelayedForKey: "1s"},
 		} {
 			msg := message.NewMessage("m", nil)
 			msg.Metadata = metadata
@@ -38,7 +38,7 @@ func TestWhatCannotBePublishedCostsNoConnection(t *testing.T) {
 			}
 		}
 		if err := b.client.Publisher().Publish(strings.Repeat("k", 256), message.NewMessage("m", nil)); err == nil {
-			t.Error("a topic of 256 bytes was published to")
+			t.Error("a publish to a topic of 256 bytes succeeded")
 		}
 		msg := message.NewMessage("largest", nil)
 		msg.Metadata.Set("large", strings.Repeat("x", 130_950))
@@ -86,7 +86,7 @@ func TestCopiesOfADelayedPublish(t *testing.T) {
 		for _, queue := range []string{b.queue + ".cc", b.queue + ".bcc", b.queue + ".seen"} {
 			got := b.peer.Take(t, queue, 1)[0]
 			if waited := time.Since(begin); waited < 700*time.Millisecond {
-				t.Errorf("%s has it after %v", queue, waited)
+				t.Errorf("%s has the message after %v", queue, waited)
 			}
 			if string(got.Body) != "x" {
 				t.Errorf("%s has %q", queue, got.Body)

@@ -20,10 +20,10 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// frame is RabbitMQ's frame_max, and most what remains for a content header.
+// frame is RabbitMQ's frame_max, and maxHeader what remains for a content header.
 const (
-	frame = 128 << 10
-	most  = frame - 8
+	frame     = 128 << 10
+	maxHeader = frame - 8
 )
 
 // filled returns a persistent message whose content header has size bytes.
@@ -46,7 +46,7 @@ func filled(queue, id string, size int, others headers) wire {
 	return m
 }
 
-// Headers near the size of a frame never cost a connection. Redeliver's headers are shortened, and a message without
+// Headers near the size of a frame never close a connection. Redeliver's headers are shortened, and a message without
 // room for them goes to the DLQ with all its own.
 func TestHeadersNearTheFrame(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
@@ -61,7 +61,7 @@ func TestHeadersNearTheFrame(t *testing.T) {
 		}
 		b.start(b.config(policy))
 		b.declare(b.queue+".cc", nil)
-		sizes := []int{120 << 10, 124_000, 125_000, 125_600, 126_000, 126_300, 126_600, 126_968, 127_000, 128_000, 129_000, 129_800, 130_000, 130_400, 130_500, 130_600, 130_700, 130_800, 130_900, 131_000, 131_040, most - 1, most}
+		sizes := []int{120 << 10, 124_000, 125_000, 125_600, 126_000, 126_300, 126_600, 126_968, 127_000, 128_000, 129_000, 129_800, 130_000, 130_400, 130_500, 130_600, 130_700, 130_800, 130_900, 131_000, 131_040, maxHeader - 1, maxHeader}
 		msgs := make(map[string]wire)
 		for _, size := range sizes {
 			id := fmt.Sprint(size)
@@ -69,10 +69,10 @@ func TestHeadersNearTheFrame(t *testing.T) {
 			b.peer.put(t, msgs[id], wire{Key: b.queue, Body: []byte("after " + id), Props: props{"message_id": "after " + id, "delivery_mode": 2}})
 			msgs["after "+id] = wire{Headers: headers{}, Body: []byte("after " + id)}
 		}
-		msgs["all"] = filled(b.queue, "all", most, headers{"CC": array(text(b.queue + ".cc")), "redeliver-id": text("theirs"), "redeliver-amqp-cc": text("x")})
+		msgs["all"] = filled(b.queue, "all", maxHeader, headers{"CC": array(text(b.queue + ".cc")), "redeliver-id": text("theirs"), "redeliver-amqp-cc": text("x")})
 		b.peer.put(t, msgs["all"])
 		letters := b.deadLetters(len(msgs), byBody)
-		retried, told := 0, 0 // the largest of each
+		retried, deadWithReason := 0, 0 // the largest of each
 		for _, id := range slices.Sorted(maps.Keys(letters)) {
 			letter := letters[id]
 			ours := state(&letter)
@@ -85,12 +85,12 @@ func TestHeadersNearTheFrame(t *testing.T) {
 			} else if n == 3 {
 				retried = max(retried, size(id))
 			} else if reason != "" {
-				told = max(told, size(id))
+				deadWithReason = max(deadWithReason, size(id))
 			}
 		}
 		t.Logf("report: RabbitMQ %s, frame of %d bytes: headers of %d bytes were retried, of %d were dead-lettered with their reason, of %d without",
-			b.version, frame, retried, told, most)
-		for id, want := range map[string]int{"122880": 3, "126000": 3, "126968": 1, fmt.Sprint(most): 1, "all": 1} {
+			b.version, frame, retried, deadWithReason, maxHeader)
+		for id, want := range map[string]int{"122880": 3, "126000": 3, "126968": 1, fmt.Sprint(maxHeader): 1, "all": 1} {
 			if runs[id] != want {
 				t.Errorf("headers of %s bytes ran %d times, want %d", id, runs[id], want)
 			}
@@ -106,7 +106,7 @@ func size(id string) int {
 	return n
 }
 
-// restored puts back what is in the headers of a dead letter.
+// restored restores the properties that are in the headers of a dead letter.
 func restored(letter *wire) {
 	for name, v := range maps.Clone(letter.Headers) {
 		switch {
@@ -123,9 +123,9 @@ func restored(letter *wire) {
 	}
 }
 
-// A dead letter can be read and returned: the broker's additions fit too, if the message's own headers leave 64 bytes
+// A dead letter can be read and returned: the broker's additions also fit, if the message's own headers leave 64 bytes
 // of the frame.
-func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
+func TestALargeDeadLetterCanBeReadAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.blind = true
 		b.start(b.config(policy))
@@ -134,7 +134,7 @@ func TestALargeDeadLetterCanBeLookedAtAgain(t *testing.T) {
 			b.peer.put(t, filled(b.queue, fmt.Sprint(size), size, nil))
 			n++
 		}
-		b.peer.put(t, b.peer.Take(t, b.queue+".dlq", n)...) // pika has seen that they are there
+		b.peer.put(t, b.peer.Take(t, b.queue+".dlq", n)...) // pika has received all of them
 		for range 3 {
 			var last amqp091.Delivery
 			for range n {
@@ -177,7 +177,7 @@ func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
 		both["redeliver-deep"] = deep
 		msgs := map[string]headers{
 			"8192": many(8192), "8185": many(8185), "8170": many(8170), "8100": many(8100), "deep": {"d": deep}, "array": {"a": array(nulls...)},
-			"deep like ours": {"redeliver-deep": deep, "mine": text("x")}, "many, deep, like ours": both,
+			"deep like ours": {"redeliver-deep": deep, "mine": text("x")}, "many, deep, with names like ours": both,
 		}
 		for id, h := range msgs {
 			b.peer.put(t, wire{Key: b.queue, Body: []byte(id), Props: props{"delivery_mode": 2, "message_id": id}, Headers: h})
@@ -187,7 +187,7 @@ func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
 			restored(&letter)
 			reportDifferences(t, "the dead letter "+id, letter.Headers, msgs[id])
 			if want := map[string]string{"deep": "exhausted", "array": "exhausted", "8100": "exhausted", "8170": "unschedulable"}[id]; want != "" && ours[redeliver.HeaderReason] != want {
-				t.Errorf("%s is in the DLQ with %v, want it %s", id, ours, want)
+				t.Errorf("%s is in the DLQ with %v, want the reason %s", id, ours, want)
 			}
 		}
 		b.checkNoFaults()

@@ -39,11 +39,11 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 			return fidelity.ErrDeclined
 		}
 		b.start(b.config(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(2 * time.Second), Levels: []time.Duration{2 * time.Second}}))
-		// Its deadline is far, because its publisher's clock is ahead.
+		// Its deadline is far away, because its publisher's clock is ahead.
 		m := wire{Key: b.queue, Body: []byte("expires"), Props: props{"expiration": "400", "timestamp": time.Now().Add(time.Hour).Unix(), "delivery_mode": 2}}
 		b.peer.put(t, m)
 		for _, s := range b.observations(1, 2, byBody)["expires"] {
-			wantSame(t, "what the handler saw", s.wire, m)
+			wantSame(t, "what the handler got", s.wire, m)
 		}
 		letter := b.peer.Take(t, b.queue+".dlq", 1)[0]
 		if ours := state(&letter); ours[redeliver.HeaderReason] != "exhausted" {
@@ -57,10 +57,9 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 	})
 }
 
-// The point in the name of a level was once taken for what precedes a shard:
-// nobody knew then on which level a message had waited, and what was left of its
-// wait was called a lie and cut off.
-func TestALevelOfAFractionIsKnown(t *testing.T) {
+// The point in the name of a level once counted as the point before a shard. The level of a waiting message was then
+// unknown, and the rest of its wait was treated as forged and cut off.
+func TestALevelWithAFractionIsParsed(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		var at []time.Time // handlers write it one after another
 		b.handler = func(*message.Message) error {
@@ -81,8 +80,8 @@ func TestALevelOfAFractionIsKnown(t *testing.T) {
 	})
 }
 
-// An expiration is a deadline. A message that has passed it does not run, and a retry that would pass it is not
-// waited for. Without a timestamp it counts from the first read, and through all hops.
+// An expiration is a deadline. A message that has passed it does not run, and a message whose retry would pass it does
+// not wait. Without a timestamp it counts from the first read, and through all hops.
 func TestARetryThatWouldPassTheExpirationIsDeadLettered(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{
@@ -145,7 +144,7 @@ func TestCopiesThatAreNoArray(t *testing.T) {
 		b.start(b.config(policy))
 		_, err := b.peer.Do(publishing{"publish", wire{Key: b.queue, Body: []byte("x"), Headers: headers{"CC": text("other")}}})
 		if err == nil {
-			t.Error("the broker took a CC that is a text")
+			t.Error("the broker accepted a CC that is a text")
 		}
 		t.Logf("report: a CC that is a text: %v", err)
 		msg := message.NewMessage("m", []byte("x"))
@@ -157,7 +156,7 @@ func TestCopiesThatAreNoArray(t *testing.T) {
 	})
 }
 
-// RabbitMQ dead-lettered the message into our queue before. The first attempt sees that, and it is not a cycle.
+// RabbitMQ dead-lettered the message into our queue. The first attempt gets that history, and it is not a cycle.
 func TestAMessageThatRabbitMQDeadLettered(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
@@ -216,8 +215,8 @@ func TestAnXDeathOfOurOwnQueuesIsNoCycle(t *testing.T) {
 	})
 }
 
-// The broker's delivery count is visible where it is read, is not an attempt, and is not copied.
-func TestADeliveryCountIsNotCarriedOn(t *testing.T) {
+// The handler gets the broker's delivery count. It is not an attempt, and is not copied.
+func TestADeliveryCountIsNotCopied(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.declare(b.queue, amqp091.Table{"x-queue-type": "quorum"})
 		m := wire{Key: b.queue, Body: []byte("counted"), Props: props{"delivery_mode": 2}}
@@ -245,7 +244,7 @@ func TestADeliveryCountIsNotCarriedOn(t *testing.T) {
 }
 
 // A caller that waits for a reply gets it from the third attempt.
-func TestADirectReplyGetsThroughRetries(t *testing.T) {
+func TestADirectReplyWorksAfterRetries(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.handler = func(msg *message.Message) error {
 			if st, _ := redeliver.FromContext(msg.Context()); st.Attempt() < 3 {
@@ -261,7 +260,7 @@ func TestADirectReplyGetsThroughRetries(t *testing.T) {
 		}
 		for i, s := range b.observations(1, 3, byBody)["question"] {
 			if reply, _ := s.Props["reply_to"].(string); !strings.HasPrefix(reply, "amq.rabbitmq.reply-to.") {
-				t.Errorf("attempt %d sees reply-to %q", i+1, reply)
+				t.Errorf("attempt %d gets reply-to %q", i+1, reply)
 			}
 		}
 		b.checkNoFaults()
@@ -269,7 +268,7 @@ func TestADirectReplyGetsThroughRetries(t *testing.T) {
 }
 
 // A service copies redeliver's headers. They belong to the user, are reported once, and are not trusted.
-func TestHeadersLikeOursAreTheUsers(t *testing.T) {
+func TestHeadersWithOurNamesBelongToTheUser(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		m := wire{Key: b.queue, Body: []byte("liar"), Props: props{"delivery_mode": 2}, Headers: headers{"mine": text("x")}}
@@ -297,7 +296,7 @@ func TestHeadersLikeOursAreTheUsers(t *testing.T) {
 	})
 }
 
-// wantMessages compares what is in a queue.
+// wantMessages checks the number of messages in a queue.
 func (b *fixture) wantMessages(queue string, want int) {
 	b.Helper()
 	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 )
 
-// run is what a handler saw of a message.
+// run is what a handler got of a message.
 type run struct {
 	uuid, id, payload, exchange, key string
 	metadata                         message.Metadata
@@ -26,7 +26,7 @@ type run struct {
 
 // redeliver reads messages of watermill-amqp, the same at every attempt, and watermill-amqp reads redeliver's, on
 // queues and exchanges that either has declared.
-func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
+func TestRedeliverAndWatermillAMQPReadEachOther(t *testing.T) {
 	for name, setUp := range map[string]func(url, topic string) (wamqp.Config, amqp.Topology){
 		"queue": func(url, _ string) (wamqp.Config, amqp.Topology) {
 			return wamqp.NewDurableQueueConfig(url), amqp.Queue()
@@ -76,7 +76,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 				want := run{out.UUID, out.UUID, "payload", theirs.Exchange.GenerateName(b.queue), theirs.Publish.GenerateRoutingKey(b.queue), metadata, 0}
 				for want.attempt = 1; want.attempt <= 3; want.attempt++ {
 					if r := fidelity.Within(t, got); !reflect.DeepEqual(r, want) {
-						t.Errorf("of watermill-amqp's: %+v, want %+v", r, want)
+						t.Errorf("a message of watermill-amqp: %+v, want %+v", r, want)
 					}
 				}
 				// The same for a message of redeliver.
@@ -85,7 +85,7 @@ func TestWatermillAMQPUnderstandsUsAndWeIt(t *testing.T) {
 				}
 				want.attempt = 1
 				if r := fidelity.Within(t, got); !reflect.DeepEqual(r, want) {
-					t.Errorf("redeliver's: %+v, want %+v", r, want)
+					t.Errorf("a message of redeliver: %+v, want %+v", r, want)
 				}
 				b.peer.Take(t, theirs.Queue.GenerateName(b.queue)+".dlq", 2)
 				stop() // it would compete for the next message

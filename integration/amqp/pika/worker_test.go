@@ -42,7 +42,7 @@ func onBoth(t *testing.T, test func(t *testing.T, b *fixture)) {
 	}
 }
 
-// channel opens a channel for what a test does without pika.
+// channel opens a channel for operations without pika.
 func channel(t *testing.T, url string) *amqp091.Channel {
 	t.Helper()
 	conn, err := amqp091.Dial(url)
@@ -105,7 +105,7 @@ func (b *fixture) start(cfg amqp.Config) (stop func()) {
 	return fidelity.Consume(b.T, b.queue, client.Subscriber(), client.Close, func(msg *message.Message) error {
 		if !b.blind {
 			if err := b.copy(seen, msg); err != nil {
-				b.Errorf("copying what the handler sees: %v", err)
+				b.Errorf("copying the handler's message: %v", err)
 			}
 		}
 		if b.handler != nil {
@@ -115,7 +115,7 @@ func (b *fixture) start(cfg amqp.Config) (stop func()) {
 	})
 }
 
-// copy publishes what the handler sees. Headers carry the properties that would affect the broker.
+// copy publishes the handler's message. Headers carry the properties that would affect the broker.
 func (b *fixture) copy(ch *amqp091.Channel, msg *message.Message) error {
 	d := amqp.DeliveryFromContext(msg.Context())
 	st, _ := redeliver.FromContext(msg.Context())
@@ -166,7 +166,7 @@ func (b *fixture) checkNoFaults() {
 	}
 }
 
-// user makes a user of the broker with all rights in the virtual host.
+// user creates a user of the broker with all rights in the virtual host.
 func (b *fixture) user(name string) {
 	b.Helper()
 	b.put("/api/users/"+name, `{"password":"`+name+`","tags":""}`)

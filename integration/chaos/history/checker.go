@@ -45,10 +45,10 @@ const (
 	Again     = "again"     // an attempt or an end was repeated, and neither a fault nor a move explains it
 	Renamed   = "renamed"   // redeliver's id differs between its attempts
 	Altered   = "altered"   // the handler or the DLQ got other bytes than were written
-	Unknown   = "unknown"   // nobody wrote it
+	Unknown   = "unknown"   // it was not written
 	OutOfLine = "order"     // a message ran before an earlier one of its key
 	Strange   = "strange"   // redeliver reported something that must not happen
-	Unsettled = "unsettled" // all was healed, and the broker still has unsettled messages
+	Unsettled = "unsettled" // all faults were healed, and the broker still has unsettled messages
 )
 
 // Check compares a history with the promises. It returns an error if the lines are no history.
@@ -129,7 +129,7 @@ type checker struct {
 	verdict  *Verdict
 }
 
-// try is a failed write of a message that may have been accepted all the same.
+// try is a failed write of a message that may nevertheless have been accepted.
 type try struct {
 	name    string
 	attempt int
@@ -141,7 +141,7 @@ type interval struct {
 	from, to     int64
 }
 
-// message is what a history says about one message.
+// message has the lines of a history about one message.
 type message struct {
 	Line
 	confirmed bool
@@ -192,7 +192,7 @@ func (c *checker) judge(m *message) {
 		c.violatef(Unknown, m.ID, "there is no load %q", m.Load)
 		return
 	}
-	l := life{checker: c, message: m, load: load, began: make(map[int][]Line), failed: make(map[int][]Line)}
+	l := messageCheck{checker: c, message: m, load: load, began: make(map[int][]Line), failed: make(map[int][]Line)}
 	for _, line := range m.lines {
 		switch line.Kind {
 		case Begin:
@@ -201,7 +201,7 @@ func (c *checker) judge(m *message) {
 			l.end(line)
 		case Dead:
 			l.dead(line)
-		default: // Written was handled before
+		default: // Written is handled elsewhere
 		}
 	}
 	l.close()

@@ -11,19 +11,19 @@ import (
 
 const second = int64(time.Second)
 
-// story builds a history with an entry for each second.
-type story struct {
+// builder builds a history with an entry for each second.
+type builder struct {
 	lines []Line
 	now   int64
 }
 
 // at sets the clock, in seconds.
-func (s *story) at(seconds float64) *story {
+func (s *builder) at(seconds float64) *builder {
 	s.now = 1_700_000_000*second + int64(seconds*float64(second))
 	return s
 }
 
-func (s *story) add(l Line) *story {
+func (s *builder) add(l Line) *builder {
 	l.At = s.now
 	if l.Process == "" {
 		l.Process = "consumer"
@@ -33,32 +33,32 @@ func (s *story) add(l Line) *story {
 }
 
 // write writes a message to the load and confirms it. Its offset is its number.
-func (s *story) write(load string, n int, key string, r Rule) *story {
+func (s *builder) write(load string, n int, key string, r Rule) *builder {
 	id := fmt.Sprintf("%s-%d", load, n)
 	s.add(Line{Kind: Write, ID: id, Load: load, Key: key, Rule: r, Sum: 7})
 	return s.add(Line{Kind: Written, ID: id, Load: load, Offset: int64(n)})
 }
 
-func (s *story) begin(id string, attempt int, due float64) *story {
+func (s *builder) begin(id string, attempt int, due float64) *builder {
 	l := Line{Kind: Begin, ID: id, Name: "name of " + id, Attempt: attempt, Sum: 7, Local: s.now}
 	if due > 0 {
-		l.Due = (&story{}).at(due).now
+		l.Due = (&builder{}).at(due).now
 	}
 	return s.add(l)
 }
 
-func (s *story) end(id string, attempt int, outcome string) *story {
+func (s *builder) end(id string, attempt int, outcome string) *builder {
 	return s.add(Line{Kind: End, ID: id, Attempt: attempt, Outcome: outcome})
 }
 
-func (s *story) bury(id string) *story {
+func (s *builder) bury(id string) *builder {
 	return s.add(Line{Kind: Dead, ID: id, Name: "name of " + id, Attempt: 3, Reason: "exhausted", Sum: 7})
 }
 
 // faultless returns a history without violations. In the load "keys" (KeyOrder) 1 succeeds, 2 fails once, 3 always. In
 // "lines" (PerKey) 1 fails once, and 2 of the same key waits for it. Waits are one and two seconds.
-func faultless() *story {
-	s := (&story{}).at(0)
+func faultless() *builder {
+	s := (&builder{}).at(0)
 	steps := []time.Duration{time.Second, 2 * time.Second}
 	s.add(Line{Kind: Began, Run: &Run{Broker: "kafka", Seed: 1, Linger: 5 * time.Second, Loads: []Load{
 		{Name: "keys", Steps: steps, Order: KeyOrder}, {Name: "lines", Steps: steps, Order: PerKey},
@@ -79,13 +79,13 @@ func faultless() *story {
 }
 
 // without removes the lines that find accepts.
-func (s *story) without(find func(Line) bool) *story {
+func (s *builder) without(find func(Line) bool) *builder {
 	s.lines = slices.DeleteFunc(s.lines, find)
 	return s
 }
 
 // change changes the lines of a message's attempt.
-func (s *story) change(id string, attempt int, change func(*Line)) *story {
+func (s *builder) change(id string, attempt int, change func(*Line)) *builder {
 	for i := range s.lines {
 		if l := &s.lines[i]; l.ID == id && l.Attempt == attempt {
 			change(l)
@@ -95,29 +95,29 @@ func (s *story) change(id string, attempt int, change func(*Line)) *story {
 }
 
 // fault adds a fault between two times, in seconds.
-func (s *story) fault(from, to float64) *story {
+func (s *builder) fault(from, to float64) *builder {
 	s.at(from).add(Line{Kind: Fault, What: "partition", Target: "node 1"})
 	return s.at(to).add(Line{Kind: Healed, What: "partition", Target: "node 1"})
 }
 
-func (s *story) clock(at, offset float64) *story {
+func (s *builder) clock(at, offset float64) *builder {
 	return s.at(at).add(Line{Kind: Clock, Offset: int64(offset * float64(second))})
 }
 
 // earlier makes a retry run that much before the end of its wait.
-func earlier(s *story, seconds float64) *story {
+func earlier(s *builder, seconds float64) *builder {
 	return s.change("keys-2", 2, func(l *Line) { l.At -= int64(seconds * float64(second)) })
 }
 
 // copied repeats the run of an attempt, and also the write after an attempt.
-func copied(s *story, after int) *story {
+func copied(s *builder, after int) *builder {
 	s.at(1.4).add(Line{Kind: Tried, Name: "name of keys-2", Attempt: after})
 	return s.at(12).begin("keys-2", 2, 2.3).at(12.1).end("keys-2", 2, OK)
 }
 
 // takenTooSoon makes a retry run half a second before the end of its wait, because a process whose clock was ahead,
 // then and a moment longer, took it from its level.
-func takenTooSoon(s *story, at, offset float64) *story {
+func takenTooSoon(s *builder, at, offset float64) *builder {
 	earlier(s, 0.5).at(1.7).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime})
 	s.at(at).add(Line{Kind: Clock, Process: "another", Offset: int64(offset * float64(second))})
 	return s.at(at + 0.3).add(Line{Kind: Clock, Process: "another"})
@@ -126,131 +126,131 @@ func takenTooSoon(s *story, at, offset float64) *story {
 // The whole suite depends on the checker. Each of its findings has a history that must have it, and, if something
 // excuses it, the same history with the excuse.
 func TestCheckerFinds(t *testing.T) {
-	again := func(s *story) *story { return s.at(8).begin("keys-1", 1, 0).at(8.1).end("keys-1", 1, OK) }
+	again := func(s *builder) *builder { return s.at(8).begin("keys-1", 1, 0).at(8.1).end("keys-1", 1, OK) }
 	for _, c := range []struct {
 		name string
-		with func(*story) *story
+		with func(*builder) *builder
 		want string // the kinds of the violations
 	}{
-		{"nothing in a run without a fault", func(s *story) *story { return s }, ""},
-		{"a commit that is missing", func(s *story) *story {
+		{"a run without a fault", func(s *builder) *builder { return s }, ""},
+		{"a commit that is missing", func(s *builder) *builder {
 			return s.without(func(l Line) bool { return l.ID == "keys-1" && l.Kind == End })
-		}, "lost, order"}, // a later message of its key ran all the same
-		{"a dead letter that is missing", func(s *story) *story { return s.without(func(l Line) bool { return l.Kind == Dead }) }, "lost"},
-		{"a message that nobody ran", func(s *story) *story { return s.at(1).write("keys", 9, "", Never) }, "lost"},
-		{"no loss of what was not confirmed", func(s *story) *story {
+		}, "lost, order"}, // a later message of its key ran nevertheless
+		{"a dead letter that is missing", func(s *builder) *builder { return s.without(func(l Line) bool { return l.Kind == Dead }) }, "lost"},
+		{"a message that did not run", func(s *builder) *builder { return s.at(1).write("keys", 9, "", Never) }, "lost"},
+		{"not the loss of an unconfirmed message", func(s *builder) *builder {
 			return s.at(1).add(Line{Kind: Write, ID: "x", Load: "keys", Rule: Never})
 		}, ""},
-		{"a loss of what was not confirmed, and was run", func(s *story) *story {
+		{"the loss of an unconfirmed message that ran", func(s *builder) *builder {
 			return s.at(1).add(Line{Kind: Write, ID: "x", Load: "keys", Rule: Never, Sum: 7}).begin("x", 1, 0)
 		}, "lost"},
-		{"two ends", func(s *story) *story {
+		{"two ends", func(s *builder) *builder {
 			return s.at(5).begin("keys-3", 3, 4.6).end("keys-3", 3, OK).fault(4, 5)
 		}, "two ends"},
-		{"a commit of what always fails", func(s *story) *story {
+		{"a commit of a message that always fails", func(s *builder) *builder {
 			return s.without(func(l Line) bool { return l.Kind == Dead }).at(5).end("keys-3", 3, OK)
 		}, "wrong end"},
-		{"a dead letter of what does not", func(s *story) *story {
+		{"a dead letter of a message that does not always fail", func(s *builder) *builder {
 			return s.without(func(l Line) bool { return l.ID == "keys-2" && l.Outcome == OK }).bury("keys-2")
 		}, "wrong end"},
-		{"a dead letter with another reason", func(s *story) *story {
+		{"a dead letter with another reason", func(s *builder) *builder {
 			return s.change("keys-3", 3, func(l *Line) {
 				if l.Kind == Dead {
 					l.Reason = "crashed"
 				}
 			})
 		}, "wrong end"},
-		{"a dead letter too soon", func(s *story) *story {
+		{"a dead letter too soon", func(s *builder) *builder {
 			return s.change("keys-3", 3, func(l *Line) {
 				if l.Kind == Dead {
 					l.Attempt = 2
 				}
 			})
 		}, "wrong end"},
-		{"a retry before its time", func(s *story) *story { return earlier(s, 0.05) }, "early"},
-		{"none where its consumer's clock was ahead", func(s *story) *story { return earlier(s, 0.05).clock(2, 1) }, ""},
-		{"one, where it was not as much ahead", func(s *story) *story { return earlier(s, 0.5).clock(2, 0.4) }, "early"},
-		{"none where the failure's clock was behind", func(s *story) *story { return earlier(s, 0.05).clock(1.25, -1).clock(2.2, 0) }, ""},
-		{"one, where another's clock was ahead", func(s *story) *story {
+		{"a retry before its time", func(s *builder) *builder { return earlier(s, 0.05) }, "early"},
+		{"not if its consumer's clock was ahead", func(s *builder) *builder { return earlier(s, 0.05).clock(2, 1) }, ""},
+		{"one, where it was not as much ahead", func(s *builder) *builder { return earlier(s, 0.5).clock(2, 0.4) }, "early"},
+		{"not if the clock of the failure was behind", func(s *builder) *builder { return earlier(s, 0.05).clock(1.25, -1).clock(2.2, 0) }, ""},
+		{"also if another clock was ahead", func(s *builder) *builder {
 			return earlier(s, 0.05).at(2).add(Line{Kind: Clock, Process: "another", Offset: second})
 		}, "early"},
-		{"none where the failure's clock was ahead, and the wait is over all the same", func(s *story) *story { return s.clock(1, 1).clock(2, 0) }, ""},
-		{"none where who read it was behind and did not believe its due time", func(s *story) *story {
+		{"not if the clock of the failure was ahead and the wait is over", func(s *builder) *builder { return s.clock(1, 1).clock(2, 0) }, ""},
+		{"not if the reader's clock was behind and its due time was doubted", func(s *builder) *builder {
 			return earlier(s, 0.5).at(1.4).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime}).clock(1.35, -1).clock(1.7, 0)
 		}, ""},
-		{"one, where who read it was not as much behind", func(s *story) *story {
+		{"also if the reader's clock was less behind", func(s *builder) *builder {
 			return earlier(s, 0.5).at(1.4).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime}).clock(1.35, -0.2).clock(1.7, 0)
 		}, "early"},
-		{"none where a third one's clock was ahead, and who read it did not believe its due time", func(s *story) *story { return takenTooSoon(s, 1.5, 1) }, ""},
-		{"one, where it was not as much ahead", func(s *story) *story { return takenTooSoon(s, 1.5, 0.4) }, "early"},
-		{"one, where it was ahead later", func(s *story) *story { return takenTooSoon(s, 1.75, 1) }, "strange, early"},
-		{"a retry without a due time", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Due = 0 }) }, "early"},
-		{"a first attempt with a due time", func(s *story) *story { return s.change("keys-1", 1, func(l *Line) { l.Due = l.At }) }, "early"},
-		{"an attempt before its former one has failed", func(s *story) *story {
+		{"not if a third clock was ahead and its due time was doubted", func(s *builder) *builder { return takenTooSoon(s, 1.5, 1) }, ""},
+		{"one, where it was not as much ahead", func(s *builder) *builder { return takenTooSoon(s, 1.5, 0.4) }, "early"},
+		{"also if it was ahead later", func(s *builder) *builder { return takenTooSoon(s, 1.75, 1) }, "strange, early"},
+		{"a retry without a due time", func(s *builder) *builder { return s.change("keys-2", 2, func(l *Line) { l.Due = 0 }) }, "early"},
+		{"a first attempt with a due time", func(s *builder) *builder { return s.change("keys-1", 1, func(l *Line) { l.Due = l.At }) }, "early"},
+		{"an attempt before its former one has failed", func(s *builder) *builder {
 			return s.without(func(l Line) bool { return l.ID == "keys-3" && l.Kind == End && l.Attempt == 1 })
 		}, "skipped"},
-		{"an attempt that never ran", func(s *story) *story {
+		{"an attempt that never ran", func(s *builder) *builder {
 			return s.without(func(l Line) bool { return l.ID == "keys-3" && l.Attempt == 2 })
 		}, "skipped, skipped"},
-		{"an attempt too many", func(s *story) *story {
+		{"an attempt too many", func(s *builder) *builder {
 			return s.at(2.5).end("keys-1", 1, Failed).at(5).begin("keys-1", 2, 4)
 		}, "too many"},
 		{"a run again without a fault", again, "again"},
-		{"none with one", func(s *story) *story { return again(s).fault(2, 3) }, ""},
-		{"none with one that lasts", func(s *story) *story { return again(s).at(7).add(Line{Kind: Fault, What: "x"}) }, ""},
-		{"none where partitions moved", func(s *story) *story { return again(s).at(7).add(Line{Kind: Moved, What: "revoked"}) }, ""},
-		{"one, where the fault was over long before", func(s *story) *story { return again(s).fault(-20, -10) }, "again"},
-		{"one, where the fault came later", func(s *story) *story { return again(s).fault(9, 10) }, "again"},
-		{"none of an attempt whose former one failed twice, long ago", func(s *story) *story {
+		{"none with one", func(s *builder) *builder { return again(s).fault(2, 3) }, ""},
+		{"not during a fault", func(s *builder) *builder { return again(s).at(7).add(Line{Kind: Fault, What: "x"}) }, ""},
+		{"not if partitions moved", func(s *builder) *builder { return again(s).at(7).add(Line{Kind: Moved, What: "revoked"}) }, ""},
+		{"also if the fault was over long before", func(s *builder) *builder { return again(s).fault(-20, -10) }, "again"},
+		{"also if the fault came later", func(s *builder) *builder { return again(s).fault(9, 10) }, "again"},
+		{"not if the previous attempt failed twice, long ago", func(s *builder) *builder {
 			return s.at(1.55).begin("keys-3", 1, 0).end("keys-3", 1, Failed).fault(-7, -3.5).at(10).begin("keys-3", 2, 2.5).at(10.1).end("keys-3", 2, Failed)
 		}, ""},
-		{"one, where it ran a third time", func(s *story) *story {
+		{"also if it ran a third time", func(s *builder) *builder {
 			s.at(1.55).begin("keys-3", 1, 0).end("keys-3", 1, Failed).fault(-7, -3.5).at(10).begin("keys-3", 2, 2.5).at(10.1).end("keys-3", 2, Failed)
 			return s.at(11).begin("keys-3", 2, 2.5).at(11.1).end("keys-3", 2, Failed)
 		}, "again"},
-		{"none where it was written on in a fault, and the copy ran long after", func(s *story) *story {
+		{"not if it was written during a fault, and the copy ran long after", func(s *builder) *builder {
 			return s.fault(1, 1.3).at(8).begin("keys-2", 2, 2.3).at(8.1).end("keys-2", 2, OK).at(12).begin("keys-2", 2, 2.3).at(12.1).end("keys-2", 2, OK)
 		}, ""},
-		{"none where its write was made again, and the copy ran long after", func(s *story) *story { return copied(s, 1) }, ""},
-		{"one, where it was the write after another attempt", func(s *story) *story { return copied(s, 2) }, "again"},
-		{"a dead letter twice", func(s *story) *story { return s.bury("keys-3") }, "again"},
-		{"none with a fault", func(s *story) *story { return s.bury("keys-3").fault(2, 3) }, ""},
-		{"none where its write was made again", func(s *story) *story {
+		{"not if its write was repeated, and the copy ran long after", func(s *builder) *builder { return copied(s, 1) }, ""},
+		{"also if the write of another attempt was repeated", func(s *builder) *builder { return copied(s, 2) }, "again"},
+		{"a dead letter twice", func(s *builder) *builder { return s.bury("keys-3") }, "again"},
+		{"not with a fault", func(s *builder) *builder { return s.bury("keys-3").fault(2, 3) }, ""},
+		{"not if its write was repeated", func(s *builder) *builder {
 			return s.bury("keys-3").add(Line{Kind: Tried, Name: "name of keys-3", Attempt: 3})
 		}, ""},
-		{"another id", func(s *story) *story { return s.change("keys-2", 2, func(l *Line) { l.Name = "x" }) }, "renamed"},
-		{"other bytes", func(s *story) *story {
+		{"another id", func(s *builder) *builder { return s.change("keys-2", 2, func(l *Line) { l.Name = "x" }) }, "renamed"},
+		{"other bytes", func(s *builder) *builder {
 			return s.change("keys-2", 2, func(l *Line) {
 				if l.Kind == Begin {
 					l.Sum = 8
 				}
 			})
 		}, "altered"},
-		{"other bytes in the DLQ", func(s *story) *story {
+		{"other bytes in the DLQ", func(s *builder) *builder {
 			return s.change("keys-3", 3, func(l *Line) {
 				if l.Kind == Dead {
 					l.Sum = 8
 				}
 			})
 		}, "altered"},
-		{"a message that nobody wrote", func(s *story) *story { return s.at(5).begin("x", 1, 0) }, "unknown"},
-		{"a key's second message before its first", func(s *story) *story {
+		{"a message that was not written", func(s *builder) *builder { return s.at(5).begin("x", 1, 0) }, "unknown"},
+		{"a key's second message before its first", func(s *builder) *builder {
 			return s.change("keys-2", 1, func(l *Line) { l.At -= second / 2 })
 		}, "order"},
-		{"none of another key", func(s *story) *story {
+		{"not of another key", func(s *builder) *builder {
 			return s.change("lines-3", 1, func(l *Line) { l.At -= second / 2 })
 		}, ""},
-		{"one of PerKey before the one that failed has ended", func(s *story) *story {
+		{"a message of PerKey before the failed one has ended", func(s *builder) *builder {
 			return s.change("lines-2", 1, func(l *Line) { l.At -= second / 2 })
 		}, "order"},
-		{"headers that are not believed", func(s *story) *story { return s.at(5).add(Line{Kind: Odd, ID: "keys-1"}) }, "strange"},
-		{"due times that are not believed, with all clocks right", func(s *story) *story {
+		{"headers that are not trusted", func(s *builder) *builder { return s.at(5).add(Line{Kind: Odd, ID: "keys-1"}) }, "strange"},
+		{"due times that are not trusted, with correct clocks", func(s *builder) *builder {
 			return s.at(5).add(Line{Kind: Odd, ID: "keys-1", Reason: DueTime})
 		}, "strange"},
-		{"none of them with a clock that was wrong", func(s *story) *story {
+		{"not with a wrong clock", func(s *builder) *builder {
 			return s.at(5).add(Line{Kind: Odd, ID: "keys-1", Reason: DueTime}).clock(4, 5)
 		}, ""},
-		{"a run that did not settle", func(s *story) *story { return s.without(func(l Line) bool { return l.Kind == Settled }) }, "unsettled"},
+		{"a run that did not settle", func(s *builder) *builder { return s.without(func(l Line) bool { return l.Kind == Settled }) }, "unsettled"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v, err := Check(c.with(faultless()).lines)
@@ -300,7 +300,7 @@ func TestHistoryIsReadWhileItGrows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(more) != 1 {
-			t.Fatalf("%d lines, want the one that was added: %v", len(more), more)
+			t.Fatalf("%d lines, want the added one: %v", len(more), more)
 		}
 		all = append(all, more...)
 	}

@@ -34,7 +34,7 @@ const (
 	Moved   Kind = "moved"   // the process's connection or partitions came or went: its messages in hand may run again
 	Clock   Kind = "clock"   // the process's clock was stepped; Offset is its error from now on, in nanoseconds
 	Said    Kind = "said"    // for people; the checker ignores it
-	Settled Kind = "settled" // all is healed, and the broker says that nothing is unsettled
+	Settled Kind = "settled" // all is healed, and the broker reports that no message is unsettled
 )
 
 // The outcomes of a handler.
@@ -59,7 +59,7 @@ type Line struct {
 	Key     string `json:"key,omitempty"`     // messages of one key have an order if the load says so
 	Rule    Rule   `json:"rule,omitempty"`    // the result of its handler
 	Attempt int    `json:"attempt,omitempty"` // from 1
-	Due     int64  `json:"due,omitempty"`     // as the handler saw it
+	Due     int64  `json:"due,omitempty"`     // as the handler got it
 	Local   int64  `json:"local,omitempty"`   // time of the process's own clock
 	Sum     uint32 `json:"sum,omitempty"`     // of the body
 	Outcome string `json:"outcome,omitempty"`
@@ -100,7 +100,7 @@ type Load struct {
 	// Order is "" for messages without an order, KeyOrder if first attempts of a key run one after another, and PerKey
 	// if a message runs only after the earlier ones of its key have ended.
 	Order string `json:"order,omitempty"`
-	// Suspects means that the adapter sets messages aside that may have killed their process. Their first attempt has a
+	// Suspects means that the adapter sets aside messages that may have killed their process. Their first attempt has a
 	// due time.
 	Suspects bool `json:"suspects,omitempty"`
 }
@@ -141,7 +141,7 @@ func Open(path, process string) (*Log, error) {
 // Close closes the file. Lines that were added are in the file in any case.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Add writes a line. An error ends the process, because a consumer that cannot prove what it did must not continue.
+// Add writes a line. An error ends the process, because a consumer that cannot record what it did must not continue.
 func (l *Log) Add(line Line) {
 	if line.At == 0 {
 		line.At = time.Now().UnixNano()

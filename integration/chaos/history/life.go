@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// life is a message while its lines are checked in order.
-type life struct {
+// messageCheck is a message while its lines are checked in order.
+type messageCheck struct {
 	*checker
 	*message
 	load   Load
@@ -20,12 +20,12 @@ type life struct {
 	buried []Line
 }
 
-func (l *life) begin(line Line) {
+func (l *messageCheck) begin(line Line) {
 	v := l.verdict
 	v.Runs++
 	l.same(line)
 	if most := l.load.attempts(l.Rule); line.Attempt > most {
-		l.violatef(TooMany, l.ID, "attempt %d, and a message that fails %s has %d: %s", line.Attempt, l.Rule, most, l.signs())
+		l.violatef(TooMany, l.ID, "attempt %d, and a message that fails %s has %d: %s", line.Attempt, l.Rule, most, l.describe())
 	}
 	if before := l.began[line.Attempt]; len(before) > 0 {
 		v.Again++
@@ -33,7 +33,7 @@ func (l *life) begin(line Line) {
 		// Each failure of the previous attempt led to a write. If that attempt ran twice, this one may run twice, too,
 		// at any time.
 		if len(before) >= len(l.failed[line.Attempt-1]) && !l.explained(last.At, line.At) && !l.doubtful(line.Attempt-1) {
-			l.violatef(Again, l.ID, "attempt %d ran again after %s, and there was no fault: %s", line.Attempt, time.Duration(line.At-last.At), l.signs())
+			l.violatef(Again, l.ID, "attempt %d ran again after %s, and there was no fault: %s", line.Attempt, time.Duration(line.At-last.At), l.describe())
 		}
 	}
 	l.began[line.Attempt] = append(l.began[line.Attempt], line)
@@ -42,7 +42,7 @@ func (l *life) begin(line Line) {
 
 // doubtful reports whether an attempt or its write failed during a fault, or shortly before one, or while the machine
 // was paused. The write may then have been made twice, and both copies may wait behind other messages for minutes.
-func (l *life) doubtful(attempt int) bool {
+func (l *messageCheck) doubtful(attempt int) bool {
 	const takes = 5 * time.Second // maximum duration of a write
 	return l.tried[try{l.name, attempt}] || slices.ContainsFunc(l.failed[attempt], func(f Line) bool { return l.faulty(f.At, f.At+int64(takes)) })
 }
@@ -52,21 +52,21 @@ func (l *life) doubtful(attempt int) bool {
 // need not be met. It arises if the writer's clock was ahead, or the reader's clock is behind. The reader then keeps
 // the wait itself, by its own clock, which may be corrected before the wait is over. A due time need not be met either
 // if a third process, whose clock was ahead, took the message from its level too soon.
-func (l *life) timing(line Line) {
+func (l *messageCheck) timing(line Line) {
 	if line.Attempt == 1 {
-		// The due time of a message that waits behind another of its key means nothing, nor does that of a suspect.
+		// The due times of a message that waits behind another of its key, and of a suspect, have no meaning.
 		if line.Due != 0 && l.load.Order != PerKey && !l.load.Suspects {
-			l.violatef(Early, l.ID, "a first attempt with a due time: %s", l.signs())
+			l.violatef(Early, l.ID, "a first attempt with a due time: %s", l.describe())
 		}
 		return
 	}
 	before := l.failed[line.Attempt-1]
 	if len(before) == 0 {
-		l.violatef(Skipped, l.ID, "attempt %d, and attempt %d has not failed: %s", line.Attempt, line.Attempt-1, l.signs())
+		l.violatef(Skipped, l.ID, "attempt %d, and attempt %d has not failed: %s", line.Attempt, line.Attempt-1, l.describe())
 		return
 	}
 	if line.Due == 0 {
-		l.violatef(Early, l.ID, "attempt %d has no due time: %s", line.Attempt, l.signs())
+		l.violatef(Early, l.ID, "attempt %d has no due time: %s", line.Attempt, l.describe())
 		return
 	}
 	wait := l.load.Steps[min(line.Attempt-1, len(l.load.Steps))-1]
@@ -83,7 +83,7 @@ func (l *life) timing(line Line) {
 		}
 	}
 	if earliest := due - l.ahead(line.Process, line.At); line.At < earliest {
-		l.violatef(Early, l.ID, "attempt %d ran %s before its wait of %s was over: %s", line.Attempt, time.Duration(earliest-line.At), wait, l.signs())
+		l.violatef(Early, l.ID, "attempt %d ran %s before its wait of %s was over: %s", line.Attempt, time.Duration(earliest-line.At), wait, l.describe())
 	}
 	l.verdict.Late = append(l.verdict.Late, time.Duration(line.Local-line.Due))
 }
@@ -123,7 +123,7 @@ func (c *checker) offsets(process string, from, to int64) []int64 {
 	return all
 }
 
-func (l *life) end(line Line) {
+func (l *messageCheck) end(line Line) {
 	switch line.Outcome {
 	case OK:
 		l.commit = append(l.commit, line)
@@ -132,13 +132,13 @@ func (l *life) end(line Line) {
 	}
 }
 
-func (l *life) dead(line Line) {
+func (l *messageCheck) dead(line Line) {
 	l.same(line)
 	l.buried = append(l.buried, line)
 }
 
 // same checks that the message has the same bytes and name as before.
-func (l *life) same(line Line) {
+func (l *messageCheck) same(line Line) {
 	if line.Sum != l.Sum {
 		l.violatef(Altered, l.ID, "%s by %s: the body's sum is %08x, %08x was written", line.Kind, line.Process, line.Sum, l.Sum)
 	}
@@ -151,7 +151,7 @@ func (l *life) same(line Line) {
 }
 
 // close checks the message's ends.
-func (l *life) close() {
+func (l *messageCheck) close() {
 	v := l.verdict
 	if l.confirmed {
 		v.Messages++
@@ -160,13 +160,13 @@ func (l *life) close() {
 	}
 	switch {
 	case len(l.commit) > 0 && len(l.buried) > 0:
-		l.violatef(TwoEnds, l.ID, "%s", l.signs())
+		l.violatef(TwoEnds, l.ID, "%s", l.describe())
 	case len(l.commit) > 0 && l.Rule == Always:
-		l.violatef(WrongEnd, l.ID, "it always fails, and was committed: %s", l.signs())
+		l.violatef(WrongEnd, l.ID, "it always fails, and was committed: %s", l.describe())
 	case len(l.buried) > 0 && l.Rule != Always:
-		l.violatef(WrongEnd, l.ID, "it fails %s, and is in the DLQ, %s: %s", l.Rule, l.buried[0].Reason, l.signs())
+		l.violatef(WrongEnd, l.ID, "it fails %s, and is in the DLQ, %s: %s", l.Rule, l.buried[0].Reason, l.describe())
 	case len(l.commit)+len(l.buried) == 0 && (l.confirmed || len(l.began) > 0):
-		l.violatef(Lost, l.ID, "%s", l.signs())
+		l.violatef(Lost, l.ID, "%s", l.describe())
 	}
 	if len(l.commit) > 0 {
 		v.Committed++
@@ -189,14 +189,14 @@ func (l *life) close() {
 	if len(l.commit)+len(l.buried) > 0 {
 		for n := 1; n <= l.load.attempts(l.Rule); n++ {
 			if len(l.began[n]) == 0 {
-				l.violatef(Skipped, l.ID, "it ended, and attempt %d never ran: %s", n, l.signs())
+				l.violatef(Skipped, l.ID, "it ended, and attempt %d never ran: %s", n, l.describe())
 			}
 		}
 	}
 }
 
-// signs lists the lines about the message, for people.
-func (m *message) signs() string {
+// describe lists the lines about the message, for people.
+func (m *message) describe() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%s key %s at %d/%d", m.Load, m.Rule, m.Key, m.Partition, m.Offset)
 	for _, l := range m.lines {

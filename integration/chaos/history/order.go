@@ -54,7 +54,7 @@ func (c *checker) judgePair(load Load, a, b *message) {
 		if through != math.MaxInt64 {
 			detail = "it got there " + time.Duration(through-first).String() + " later"
 		}
-		c.violatef(OutOfLine, b.ID, "it ran before %s of its key, which comes before it (%s): %s; %s: %s", a.ID, load.Order, detail, b.signs(), a.signs())
+		c.violatef(OutOfLine, b.ID, "it ran before %s of its key, which comes before it (%s): %s; %s: %s", a.ID, load.Order, detail, b.describe(), a.describe())
 	}
 }
 

@@ -86,7 +86,7 @@ type DLQ interface {
 	DropLimit(ctx context.Context) (string, error)
 	// Connect connects a reader or a runner. It takes no message yet.
 	Connect(ctx context.Context) (Session, error)
-	// Load returns the present state. It belongs to the caller.
+	// Load returns the present state, which the caller may change.
 	Load(ctx context.Context) (State, error)
 	// Append writes entries to the state, in order, and returns when they are confirmed.
 	// [State.Put] decides whether a lease entry counts. The error is [ErrStateFull] if the broker has no
@@ -101,7 +101,7 @@ type DLQ interface {
 // The locks. A driver whose ReadEffect is [NoReadEffect] is not asked for ReadLock.
 const (
 	ClaimLock = "claim" // held by the runner that writes
-	ReadLock  = "look"  // held by the reader, where reading hides
+	ReadLock  = "look"  // held by the reader if reading hides messages
 )
 
 // Session is a connection of one reader or one runner. It belongs to one goroutine. If one of its

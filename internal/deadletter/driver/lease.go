@@ -59,7 +59,7 @@ func LeaseHolder(s State, lock string, now time.Time) (h Holder, ok bool) {
 
 // Leases are the locks of one session, on a broker that has no locks of its own. They are entries in the state, which
 // another session may replace when they have expired. They are renewed in the background. If two sessions take a lock
-// at once, the one whose entry comes first has it.
+// at once, the one whose entry comes first gets it.
 type Leases struct {
 	dlq   DLQ
 	lasts time.Duration
@@ -229,7 +229,7 @@ func (l *Leases) checkLocked() error {
 	return l.lost
 }
 
-// Release gives the locks back. It leaves a lock that is lost, or may be, to its new owner.
+// Release releases the locks. It does not touch a lock that is lost, or may be, because that may have a new owner.
 func (l *Leases) Release(ctx context.Context) error {
 	l.End()
 	if errors.Is(l.Check(), ErrClaimLost) {

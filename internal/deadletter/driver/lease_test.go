@@ -29,7 +29,7 @@ func (s *slowState) Load(context.Context) (driver.State, error) {
 	return maps.Clone(s.state), nil
 }
 
-// Append takes no time at first, 25 s from the 9th second on, and 6 s from the 30th on.
+// Append takes no time at first, 25 s from the 9th second, and 6 s from the 30th second.
 func (s *slowState) Append(_ context.Context, entries ...driver.Entry) error {
 	switch at := time.Since(s.begun); {
 	case at > 30*time.Second:
@@ -62,7 +62,7 @@ func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := first.Check(); !errors.Is(err, driver.ErrClaimLost) {
-			t.Errorf("both have the lock: %v", err)
+			t.Errorf("both sessions have the lock: %v", err)
 		}
 	})
 }

@@ -35,14 +35,14 @@ func TestTheFirstClaimOfAnEpochCounts(t *testing.T) {
 	} {
 		state.Put(leaseEntry(t, step.claim))
 		if got := state.lease(ClaimLock); got.Token != step.has {
-			t.Errorf("after step %d %s has the DLQ, want %s", i, got.Token, step.has)
+			t.Errorf("after step %d %s holds the DLQ, want %s", i, got.Token, step.has)
 		}
 	}
 	if state.Put(Entry{Key: lockPrefix + ClaimLock}) {
-		t.Error("a lease was taken away")
+		t.Error("a valid lease was replaced")
 	}
 	if _, ok := LeaseHolder(state, ClaimLock, until.Add(time.Second)); ok {
-		t.Error("a lease that has run out is held")
+		t.Error("an expired lease has a holder")
 	}
 }
 

@@ -10,14 +10,14 @@ import (
 )
 
 // Position identifies a dead letter in its DLQ, for use by people: "2/1045" on Kafka, partition and
-// offset; on RabbitMQ a hash of the message; on SQS its MessageId. It identifies one message for as
-// long as that is in the DLQ.
+// offset; on RabbitMQ a hash of the message; on SQS its MessageId. It identifies one message for as long as the message
+// is in the DLQ.
 type Position string
 
-// Header is one header of a user's, as it is on the wire.
+// Header is one header of a user, as it is on the wire.
 type Header struct {
 	Name  string
-	Value []byte // nil where the broker has a null
+	Value []byte // nil if the broker has a null
 }
 
 // Message is one dead letter.
@@ -57,8 +57,8 @@ type Message struct {
 	Native any
 }
 
-// Failed returns when the message last failed, if that is known, or else when it was written to the
-// DLQ. It is zero if neither is known.
+// Failed returns when the message last failed, if that is known, and otherwise when it was written to the DLQ. It is
+// zero if neither is known.
 func (m *Message) Failed() time.Time {
 	if m.State.LastFailed.IsZero() {
 		return m.Time
@@ -114,7 +114,7 @@ type Info struct {
 // NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.
 const NoReadEffect = "nothing"
 
-// Holder is the user who has a DLQ, and the task.
+// Holder is the user who holds a DLQ, and the task.
 type Holder struct {
 	Who   string    // a person and a host, as they call themselves
 	Task  string    // the id of the task
@@ -127,7 +127,7 @@ var (
 	// ErrRefused marks an error that concerns one message, however often it is written, for example
 	// because it is too large.
 	ErrRefused = driver.ErrRefused
-	// ErrHeld marks a DLQ that another runner has. See [HeldError].
+	// ErrHeld marks a DLQ that another runner holds. See [HeldError].
 	ErrHeld = errors.New("another runner has the DLQ")
 	// ErrClaimLost marks a lock that has run out, or was taken over.
 	ErrClaimLost = errors.New("the claim on the DLQ was lost")

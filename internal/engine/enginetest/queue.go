@@ -1,5 +1,5 @@
-// Package enginetest has a queue in memory that costs an engine next to nothing: for tests that measure what a message costs,
-// and for those that need a subscription without a sink. Other tests use package redelivertest.
+// Package enginetest has a queue in memory that costs almost nothing. It is for tests that measure what a message
+// costs, and for tests that need a subscription without a sink. Other tests use package redelivertest.
 package enginetest
 
 import (
@@ -17,11 +17,12 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// maxReady bounds the messages that are put and not read, or settled and not waited for.
+// maxReady bounds the messages that were put but not read, and those that were settled but not waited for.
 const maxReady = 1 << 16
 
-// Queue is a subscription of an engine, with its codec and its store, and the first partition of its origin. All its messages
-// are equal. A copy that the engine writes is confirmed and noted, and does not come back. Set the fields before [Queue.Start].
+// Queue is a subscription of an engine, with its codec and its store, and the first partition of its origin. All its
+// messages are equal. A copy that the engine writes is confirmed and recorded, and does not come back. Set the fields
+// before [Queue.Start].
 type Queue struct {
 	*Partition
 
@@ -30,11 +31,11 @@ type Queue struct {
 	ID string
 	// Metadata of the messages.
 	Metadata message.Metadata
-	// Context is the messages' own context, as a subscriber in the same process may keep that of a publisher. Nil for none.
+	// Context is the messages' own context, like that of a publisher in the same process. Nil means none.
 	Context context.Context
 	// Values has the values of the context of Subscribe.
 	Values context.Context
-	// Refuse returns why a write fails. Nil: none does.
+	// Refuse returns why a write fails. If it is nil, all writes succeed.
 	Refuse func() error
 
 	engine  *engine.Engine[struct{}]
@@ -115,13 +116,13 @@ func (p *Partition) Put(n int) {
 	}
 }
 
-// Deliver adds a message and returns it as a Router gets it.
+// Deliver adds a message and returns it as a Router receives it.
 func (p *Partition) Deliver() *message.Message {
 	p.Put(1)
 	return <-p.q.out
 }
 
-// Abandon takes the oldest message in hand from this process, as others may have it by now.
+// Abandon abandons the oldest message in hand, as if another process had it by now.
 func (p *Partition) Abandon(cause error) {
 	done := make(chan struct{})
 	p.lane.Post(func() {
@@ -133,7 +134,7 @@ func (p *Partition) Abandon(cause error) {
 	<-done
 }
 
-// Lose takes the partition from this process.
+// Lose ends the partition's source, as if another process had the partition.
 func (p *Partition) Lose() { close(p.lost) }
 
 func (p *Partition) remove(m *driver.Message[struct{}]) {
@@ -141,7 +142,7 @@ func (p *Partition) remove(m *driver.Message[struct{}]) {
 	p.inHand = slices.Delete(p.inHand, i, i+1)
 }
 
-// Written is all that the engine has written, in order.
+// Written returns everything that the engine has written, in order.
 func (q *Queue) Written() []Written {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -8,16 +8,17 @@ import (
 // askEvery is the interval at which a runner checks for a request to pause.
 const askEvery = 500 * time.Millisecond
 
-// orders are the requests to stop a task: from its caller, whose context ends, and from other users, through the DLQ.
-type orders struct {
-	told  context.Context // the caller's; its end does not interrupt the calls under way
-	claim Claim
-	asked time.Time
+// stopRequests are the requests to stop a task: from its caller, whose context ends, and from other users, through the
+// DLQ.
+type stopRequests struct {
+	callerCtx context.Context // of the caller; its end does not interrupt the calls under way
+	claim     Claim
+	asked     time.Time
 }
 
-// obey returns the reason why the task must end now, or nil.
-func (o *orders) obey(ctx context.Context, t *Task) error {
-	if err := o.told.Err(); err != nil {
+// check returns the reason why the task must end now, or nil.
+func (o *stopRequests) check(ctx context.Context, t *Task) error {
+	if err := o.callerCtx.Err(); err != nil {
 		return err
 	}
 	if time.Since(o.asked) < askEvery {

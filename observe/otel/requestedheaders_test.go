@@ -27,7 +27,7 @@ func (c *counting) Extract(ctx context.Context, from propagation.TextMapCarrier)
 	return c.TextMapPropagator.Extract(ctx, from)
 }
 
-// stamping is a propagator that extracts something from each message, whatever its headers.
+// stamping is a propagator that extracts a value from each message, independent of its headers.
 type stamping struct{ propagation.TraceContext }
 
 func (stamping) Extract(ctx context.Context, _ propagation.TextMapCarrier) context.Context {
@@ -72,7 +72,7 @@ func TestAPropagatorIsAskedAboutMessagesWithItsHeaders(t *testing.T) {
 			}
 		}
 		if p.asked != c.asked {
-			t.Errorf("%s: asked %d times, want %d", c.name, p.asked, c.asked)
+			t.Errorf("%s: called %d times, want %d", c.name, p.asked, c.asked)
 		}
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// asks has the names of the headers that a propagator reads in a message without headers. In a message that has none of
-// them it finds nothing, so it need not be called. The call takes a deep stack, and most messages of a service without
-// tracing have no such header.
-type asks struct {
+// requestedHeaders has the names of the headers that a propagator reads in a message without headers. In a message that
+// has none of them it finds nothing, so it need not be called. The call needs a deep stack, and most messages of a
+// service without tracing have no such header.
+type requestedHeaders struct {
 	propagator propagation.TextMapPropagator
-	learned    atomic.Pointer[[]string] // if nil or empty, it must be called
+	learned    atomic.Pointer[[]string] // if it is nil or empty, the propagator must be called
 }
 
 // none reports whether the propagator would find nothing.
-func (a *asks) none(headers redeliver.Headers) bool {
+func (a *requestedHeaders) none(headers redeliver.Headers) bool {
 	if headers == nil {
 		return true
 	}
@@ -36,8 +36,8 @@ func (a *asks) none(headers redeliver.Headers) bool {
 
 // learn calls the propagator with a message without headers. It does so at the first message, because OpenTelemetry's
 // global propagator may be set before that, and reads nothing until then.
-func (a *asks) learn() *[]string {
-	var names listener
+func (a *requestedHeaders) learn() *[]string {
+	var names headerRecorder
 	if ctx := a.propagator.Extract(context.Background(), &names); ctx != context.Background() {
 		names = nil // it adds something to every message
 	}
@@ -46,17 +46,17 @@ func (a *asks) learn() *[]string {
 	return &all
 }
 
-// listener is a message without headers that records which ones are requested.
-type listener []string
+// headerRecorder is a message without headers that records which ones are requested.
+type headerRecorder []string
 
 // Get implements [propagation.TextMapCarrier].
-func (l *listener) Get(name string) string {
+func (l *headerRecorder) Get(name string) string {
 	*l = append(*l, name)
 	return ""
 }
 
 // Set implements [propagation.TextMapCarrier].
-func (*listener) Set(string, string) {}
+func (*headerRecorder) Set(string, string) {}
 
 // Keys implements [propagation.TextMapCarrier], as carrier does.
-func (*listener) Keys() []string { return nil }
+func (*headerRecorder) Keys() []string { return nil }
