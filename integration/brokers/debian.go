@@ -27,6 +27,7 @@ func findRabbitMQ(o RabbitMQOptions) (debian, error) {
 	}
 	suite, part := "bookworm", "rabbitmq"
 	switch o.Version {
+	case RabbitMQ3:
 	case RabbitMQ4:
 		suite, part = "trixie", "rabbitmq4"
 	case RabbitMQ43:
