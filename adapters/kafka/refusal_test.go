@@ -135,18 +135,24 @@ func TestOnKafkaAMessageRefusedByTheDLQBecomesAStub(t *testing.T) {
 }
 
 // A record of some kilobytes may be larger, uncompressed, than the client writes. It used to stop the subscription.
+// The memory is sarama's, which unpacks a whole batch: gzip into a buffer that grows by a quarter at a time.
 func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
+	t.Run("zstd", func(t *testing.T) { compressedTooLarge(t, kgo.ZstdCompression(), 256<<20) })
+	t.Run("gzip", func(t *testing.T) { compressedTooLarge(t, kgo.GzipCompression(), 448<<20) })
+}
+
+func compressedTooLarge(t *testing.T, codec kgo.CompressionCodec, maxHeap uint64) {
 	p := onKafka(t)
+	compressed := order(p.topic, "bomb")
+	compressed.Value = make([]byte, 105_000_000)
+	putHuge(t, p, compressed, codec)
+	peak := peakHeap(t)
 	ev, _ := consume(t, p, kafka.Config{Policy: quick(1)}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		if len(rec.Value) > 1<<20 {
 			return errDeclined
 		}
 		return nil
 	})
-	compressed := order(p.topic, "bomb")
-	compressed.Value = make([]byte, 105_000_000)
-	putHuge(t, p, compressed, kgo.ZstdCompression())
-	peak := peakHeap(t)
 	var ids []string
 	for i := range 6 {
 		rec := order(p.topic, "neighbour-"+strconv.Itoa(i))
@@ -162,8 +168,8 @@ func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 			t.Errorf("the others waited: %v", c.Err)
 		}
 	}
-	if n := peak(); n > 256<<20 {
-		t.Errorf("the heap grew by %d MiB, want at most 256 MiB", n>>20)
+	if n := peak(); n > maxHeap {
+		t.Errorf("the heap grew by %d MiB, want at most %d MiB", n>>20, maxHeap>>20)
 	}
 }
 
