@@ -120,7 +120,7 @@ func (c *Config) validate() error {
 			continue
 		}
 		if name := q.cluster() + "/" + q.Info().DLQ; seen[name] {
-			ps.Add(field, name, "is there twice; name the brokers by Cluster")
+			ps.Add(field, name, "is listed twice; name the brokers by Cluster")
 		} else {
 			seen[name] = true
 		}

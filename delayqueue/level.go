@@ -1,22 +1,14 @@
 package delayqueue
 
 import (
-	"strings"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // LevelName returns the canonical name of a level, as in the name of its delay topic: 90 s is
 // "1m30s", an hour "1h".
-func LevelName(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
+func LevelName(d time.Duration) string { return limits.ShortDuration(d) }
 
 // ParseLevel returns the level with a name. Only canonical names of positive levels are valid: "90s" and "0s" are not.
 func ParseLevel(name string) (d time.Duration, ok bool) {

@@ -37,11 +37,13 @@ is_complete() { [[ -f $cache/$1/complete && $(<"$cache/$1/complete") == "$2" ]];
 hash_of() { sha256sum | cut -d' ' -f1; }
 want_fetched() { is_complete "$1" "$2" || fetches+=("$1 $2 ${*:3}"); }
 
-want_jars() { # NAME POM
+want_jars() { # NAME POM [VERSION]
   want openjdk-17-jre-headless "$1 runs on Java 17" command -v java
   want maven "fetches the jars of $1" command -v mvn
-  want_fetched "$1" "$(hash_of <"$2")" fetch_jars "$2"
+  want_fetched "$1" "$(pom_of "${@:2}" | hash_of)" fetch_jars "${@:2}"
 }
+# The pom of Kafka, for another version if one is given.
+pom_of() { sed "${2:+s/4\.3\.0/$2/}" "$1"; }
 
 installed_rabbitmq() { ls -d /usr/lib/rabbitmq/lib/rabbitmq_server-"$1".* >/dev/null 2>&1; }
 # The major version that this system's own package has.
@@ -52,7 +54,7 @@ packaged_rabbitmq() {
   esac
 }
 
-want_rabbitmq() { # MAJOR SUITE
+want_rabbitmq() { # VERSION SUITE
   installed_rabbitmq "$1" && return
   if [[ $(packaged_rabbitmq) == "$1" ]]; then
     want rabbitmq-server "the broker" false
@@ -77,16 +79,18 @@ natively() { [[ -z ${!1-} ]] && ! answers_docker; }
 need() {
   case $1 in
   test) for part in gcc kafka rabbitmq sqs redis chromium python; do need $part; done ;;
-  prove) for part in test rabbitmq4 moto pika promtool postgresql javac; do need $part; done ;;
+  prove) for part in test kafkas rabbitmq4 rabbitmq4.3 moto pika promtool postgresql javac; do need $part; done ;;
   gcc)
     want gcc "the race detector" command -v gcc
     want libc6-dev "the race detector" test -e /usr/include/stdlib.h
     ;;
   kafka) ! natively REDELIVER_TEST_KAFKA || want_jars kafka brokers/kafka/pom.xml ;;
+  kafkas) for version in 3.0.2 3.9.1 4.0.0 4.1.0; do want_jars "kafka-$version" brokers/kafka/pom.xml $version; done ;;
   sqs) ! natively REDELIVER_TEST_SQS || want_jars elasticmq brokers/elasticmq/pom.xml ;;
   rocketmq) [[ ${REDELIVER_TEST_ROCKETMQ-} ]] || want_jars rocketmq brokers/rocketmq/pom.xml ;;
   rabbitmq) ! natively REDELIVER_TEST_RABBITMQ || want_rabbitmq 3 bookworm ;;
   rabbitmq4) ! natively REDELIVER_TEST_RABBITMQ4 || want_rabbitmq 4 trixie ;;
+  rabbitmq4.3) answers_docker || want_rabbitmq 4.3 forky ;;
   redis) ! natively REDELIVER_TEST_REDIS || want redis-server "the broker" command -v redis-server ;;
   chromium) want chromium "the tests of the console" command -v chromium ;;
   python) want python3 "the sidecar's example" command -v python3 ;;
@@ -111,8 +115,8 @@ need() {
 # Debian's modules are for Debian's Python, which may not be the first one.
 python_with() { python3 -c "$1" || /usr/bin/python3 -c "$1"; }
 
-fetch_jars() { # DIR POM
-  cp "$2" "$1/pom.xml"
+fetch_jars() { # DIR POM [VERSION]
+  pom_of "${@:2}" >"$1/pom.xml"
   # -U: Maven remembers a jar that it could not get once, and would not ask again.
   mvn -q -B -U -f "$1/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$1/lib" >"$1/log" 2>&1 ||
     { tail -30 "$1/log" >&2; return 1; }
@@ -123,7 +127,9 @@ fetch_debian() { # DIR SUITE
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)/$(COMPONENT)' 'Identifier: Packages' |
     awk '$2 ~ "^(bookworm|trixie|forky|stable|oldstable|testing)/main$" { print $1; exit }')
   [[ $mirror ]] || { echo "apt's configuration names no mirror of Debian" >&2; return 1; }
-  debootstrap --variant=minbase --include=rabbitmq-server "$2" "$1/root" "$mirror" >"$1/log" || { tail -30 "$1/log" >&2; return 1; }
+  local script=/usr/share/debootstrap/scripts/$2
+  [[ -e $script ]] || script=/usr/share/debootstrap/scripts/sid # an older debootstrap does not know the suite
+  debootstrap --variant=minbase --include=rabbitmq-server "$2" "$1/root" "$mirror" "$script" >"$1/log" || { tail -30 "$1/log" >&2; return 1; }
   echo "127.0.0.1 localhost" >"$1/root/etc/hosts"
 }
 

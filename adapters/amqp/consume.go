@@ -100,7 +100,7 @@ func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver
 	}
 	for i, queue := range queues {
 		if slices.Contains(queues[:i], queue) {
-			ps.Add(fmt.Sprintf("queues[%d]", i), fmt.Sprintf("%q", queue), "must not be there twice")
+			ps.Add(fmt.Sprintf("queues[%d]", i), fmt.Sprintf("%q", queue), "must not be listed twice")
 		}
 	}
 	if handlerMissing {

@@ -93,7 +93,7 @@ func TestConsumeRefuses(t *testing.T) {
 	if !ok || len(refused.Problems) != 3 {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"Marshaler is amqp.DefaultMarshaler: must be nil", `queues[1] is "a": must not be there twice`, "handler is nil: it is required"} {
+	for i, want := range []string{"Marshaler is amqp.DefaultMarshaler: must be nil", `queues[1] is "a": must not be listed twice`, "handler is nil: it is required"} {
 		if got := refused.Problems[i].String(); !strings.HasPrefix(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}

@@ -125,7 +125,7 @@ func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found
 	state := q.info.DLQ + wirename.StateSuffix
 	body, err := snap.Bytes()
 	if err != nil {
-		return fmt.Errorf("amqp: writing down the state of %s: %w", q.info.DLQ, err)
+		return fmt.Errorf("amqp: writing the state of %s: %w", q.info.DLQ, err)
 	}
 	if err := ch.Confirm(false); err != nil {
 		return fmt.Errorf("amqp: asking for confirms: %w", err)

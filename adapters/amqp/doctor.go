@@ -91,7 +91,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 			d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
 		}
 	}
-	d.Checked = append(d.Checked, "which queues are there, and whether they have consumers")
+	d.Checked = append(d.Checked, "which queues exist, and whether they have consumers")
 	return nil
 }
 

@@ -139,7 +139,7 @@ func (m *management) request(ctx context.Context, into any, query url.Values, pa
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
 	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("amqp: the management API at %s answers with something else than its JSON (%s): %w; is Config.ManagementURL its address?",
+		return fmt.Errorf("amqp: the management API at %s answers with something other than its JSON (%s): %w; is Config.ManagementURL its address?",
 			where, res.Header.Get("Content-Type"), err)
 	}
 	return nil

@@ -27,10 +27,10 @@ func TestInvalidAnswersOfTheManagementAPI(t *testing.T) {
 		answer http.HandlerFunc
 		want   string
 	}{
-		"a page":        {text(200, "<html>Welcome</html>"), "answers with something else than its JSON"},
-		"nothing":       {text(200, ""), "answers with something else than its JSON"},
-		"a part":        {text(200, `{"rabbitmq_version":"3.1`), "answers with something else than its JSON"},
-		"a list":        {text(200, `[1]`), "answers with something else than its JSON"},
+		"a page":        {text(200, "<html>Welcome</html>"), "answers with something other than its JSON"},
+		"nothing":       {text(200, ""), "answers with something other than its JSON"},
+		"a part":        {text(200, `{"rabbitmq_version":"3.1`), "answers with something other than its JSON"},
+		"a list":        {text(200, `[1]`), "answers with something other than its JSON"},
 		"other JSON":    {text(200, `{"status":"ok"}`), "does not report RabbitMQ's version"},
 		"null":          {text(200, `null`), "does not report RabbitMQ's version"},
 		"login":         {text(401, `{"error":"not_authorized"}`), `refuses the user "boss" of Config.ManagementURL (401 Unauthorized)`},

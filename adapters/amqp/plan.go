@@ -224,7 +224,7 @@ func (p *Plan) String() string {
 		}
 	})
 	delayqueue.WriteDelays(&b, "waits on", p.Delays)
-	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
+	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, a few milliseconds late\n", limits.DurationText(p.LongestWait))
 	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s (%d for each of its queues: Shards is %d); above that they come late\n",
 		p.Rate, delayqueue.LevelName(maxReadLevel), queueRate, p.Shards)
 	for _, n := range p.Notes {

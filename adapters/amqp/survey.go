@@ -141,7 +141,7 @@ func (s *survey) readServer(properties amqp091.Table) {
 	s.major, _ = strconv.Atoi(major) // 0 means unknown
 	s.minor, _ = strconv.Atoi(minor)
 	if s.major > 0 && !s.isAtLeast(3, 10) {
-		s.problems.Add("server", s.server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and messages that wait can get lost")
+		s.problems.Add("server", s.server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and waiting messages can get lost")
 	}
 }
 
@@ -157,7 +157,7 @@ func (s *survey) askManagement(ctx context.Context, m *management, properties am
 	}
 	s.asked = true
 	if cluster, _ := properties["cluster_name"].(string); cluster != "" && info.Cluster != "" && cluster != info.Cluster {
-		s.problems.Add("ManagementURL", info.Cluster, "must be of the cluster that URLs are of, which is "+cluster)
+		s.problems.Add("ManagementURL", info.Cluster, "must belong to the cluster of URLs, which is "+cluster)
 		return nil
 	}
 	if err := s.flags(ctx, m); err != nil {
@@ -186,7 +186,7 @@ func (s *survey) askManagement(ctx context.Context, m *management, properties am
 				r.policies = append(r.policies, p)
 			}
 			for _, name := range unsure {
-				s.unchecked = append(s.unchecked, fmt.Sprintf("whether %s is for %s (its pattern is none that Go reads)", name, q.Name))
+				s.unchecked = append(s.unchecked, fmt.Sprintf("whether %s is for %s (Go cannot read its pattern)", name, q.Name))
 			}
 		}
 		if q.Effective == nil && q.State != "" && unseen {
@@ -234,7 +234,7 @@ func (s *survey) flags(ctx context.Context, m *management) error {
 	}
 	for _, flag := range missing {
 		s.problems.Add("feature flag "+flag, "disabled", fmt.Sprintf(
-			"must be enabled, or dead-lettering is not at least once, and messages that wait can get lost: rabbitmqctl enable_feature_flag %s", flag))
+			"must be enabled, or dead-lettering is not at least once, and waiting messages can get lost: rabbitmqctl enable_feature_flag %s", flag))
 	}
 	return nil
 }

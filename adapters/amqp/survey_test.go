@@ -204,7 +204,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"feature flag": {
 			api:     fakeAPI{queues: []fields{fine}, flags: []fields{{"name": "quorum_queue", "state": "enabled"}, {"name": "stream_queue", "state": "disabled"}}},
-			refused: "feature flag stream_queue is disabled: must be enabled, or dead-lettering is not at least once, and messages that wait can get lost: rabbitmqctl enable_feature_flag stream_queue",
+			refused: "feature flag stream_queue is disabled: must be enabled, or dead-lettering is not at least once, and waiting messages can get lost: rabbitmqctl enable_feature_flag stream_queue",
 		},
 		"old server": {api: fakeAPI{version: "3.9.29", queues: []fields{fine}}, refused: "server is RabbitMQ 3.9.29: must be RabbitMQ 3.10 or later"},
 		"stuck": {
@@ -273,7 +273,7 @@ func TestUnreadablePatternIsNotChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.problems) > 0 || !slices.Contains(s.unchecked, `whether policy "all" is for orders.dlq (its pattern is none that Go reads)`) {
+	if len(s.problems) > 0 || !slices.Contains(s.unchecked, `whether policy "all" is for orders.dlq (Go cannot read its pattern)`) {
 		t.Errorf("problems %v, not checked %q", s.problems, s.unchecked)
 	}
 }
@@ -284,7 +284,7 @@ func TestManagementAPIOfAnotherClusterIsRefused(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	s, err := surveyAt(t, server.URL, "3.10.8", nil)
-	if err != nil || len(s.problems) != 1 || s.problems[0].String() != "ManagementURL is rabbit@two: must be of the cluster that URLs are of, which is rabbit@one" {
+	if err != nil || len(s.problems) != 1 || s.problems[0].String() != "ManagementURL is rabbit@two: must belong to the cluster of URLs, which is rabbit@one" {
 		t.Error(s.problems, err)
 	}
 }

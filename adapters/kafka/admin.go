@@ -209,13 +209,13 @@ func (a admin) createTopic(t ownTopic, needed time.Duration) (created bool, err 
 	case errors.Is(err, sarama.ErrTopicAlreadyExists):
 		return false, nil
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
-		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %d partitions, %d replicas and %s, and set NoProvisioning",
+		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with partitions=%d, replicas=%d, %s, and set NoProvisioning",
 			t.name, err, t.partitions, t.replicas, settingsText(t.settings))
 	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.name) != "":
-		return false, fmt.Errorf("kafka: creating topic %s: topic %s is there, and Kafka refuses names that differ only by dots and underscores: %w; "+
+		return false, fmt.Errorf("kafka: creating topic %s: topic %s exists, and Kafka refuses names that differ only by dots and underscores: %w; "+
 			"set Config.Names, to give other names to the topics of one of the two subscriptions", t.name, a.collidingTopic(t.name), err)
 	default:
-		return false, fmt.Errorf("kafka: creating topic %s with %d partitions, %d replicas and %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
+		return false, fmt.Errorf("kafka: creating topic %s with partitions=%d, replicas=%d, %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
 	}
 }
 

@@ -204,7 +204,7 @@ func TestWithoutProvisioningMissingTopicsAreNamed(t *testing.T) {
 	if err == nil {
 		t.Fatal("was not refused")
 	}
-	for _, name := range []string{"orders.billing.retry.100ms", "orders.billing.retry", "orders.billing.dlq", "retention.ms=-1", "4 partitions"} {
+	for _, name := range []string{"orders.billing.retry.100ms", "orders.billing.retry", "orders.billing.dlq", "retention.ms=-1", "partitions=4"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%v does not name %s", err, name)
 		}

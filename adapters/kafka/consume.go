@@ -126,7 +126,7 @@ func (c Config) withClient(client sarama.Client, topics []string, handlerMissing
 	for i, topic := range topics {
 		kafkaname.CheckTopic(&ps, fmt.Sprintf("topics[%d]", i), topic)
 		if slices.Contains(topics[:i], topic) {
-			ps.Add(fmt.Sprintf("topics[%d]", i), fmt.Sprintf("%q", topic), "must not be there twice")
+			ps.Add(fmt.Sprintf("topics[%d]", i), fmt.Sprintf("%q", topic), "must not be listed twice")
 		}
 	}
 	if handlerMissing {

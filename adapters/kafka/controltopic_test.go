@@ -96,7 +96,7 @@ func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 		t.Errorf("reported %d times that commands are not read", n)
 	}
 	w := p.waiting(t)
-	if _, err := w.SendCommand(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "have it created with 1 partitions") {
+	if _, err := w.SendCommand(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "have it created with partitions=1") {
 		t.Errorf("a command was answered with %v", err)
 	}
 	if levels, err := w.Levels(t.Context()); err != nil || len(levels) != 2 {

@@ -104,7 +104,7 @@ func (c *Client) writeEntriesWith(ctx context.Context, writer *producer, topic s
 func jsonEntry(key string, v any) (stateEntry, error) {
 	value, err := json.Marshal(v)
 	if err != nil {
-		return stateEntry{}, fmt.Errorf("kafka: writing down %s: %w", key, err)
+		return stateEntry{}, fmt.Errorf("kafka: writing %s: %w", key, err)
 	}
 	return stateEntry{key, value}, nil
 }

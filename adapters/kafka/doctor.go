@@ -114,7 +114,7 @@ func (d *examination) checkSettings() error {
 			d.Add(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.kind, d.layout.origin))
 		}
 	}
-	d.Checked = append(d.Checked, "which topics are there, their settings and their retention")
+	d.Checked = append(d.Checked, "which topics exist, their settings and their retention")
 	err := d.client.verify(d.layout)
 	found := slices.Concat(d.layout.unfit, d.layout.warnings)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {

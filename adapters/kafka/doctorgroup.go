@@ -137,7 +137,7 @@ func (d *examination) checkPolicies(g *groupState) {
 		return
 	}
 	if g.unreported > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d members of group %s (they do not say: an older version, or a balance strategy of their own)", g.unreported, d.layout.group))
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d members of group %s (they do not report one: an older version, or their own balance strategy)", g.unreported, d.layout.group))
 	}
 	if len(g.policies) > 0 {
 		d.Checked = append(d.Checked, "the policies of the members")

@@ -45,7 +45,7 @@ func (l *layout) otherLevels(names Names, existing map[string]*sarama.TopicMetad
 func (r *reader) checkTopics() (map[string]*sarama.TopicMetadata, error) {
 	existing, err := r.client.admin.topics()
 	if err == nil && existing[r.layout.origin] == nil { // the broker does not know all topics yet
-		err = fmt.Errorf("kafka: listing topics: %s is not there", r.layout.origin)
+		err = fmt.Errorf("kafka: listing topics: %s does not exist", r.layout.origin)
 	}
 	if err != nil {
 		return nil, err

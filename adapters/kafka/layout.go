@@ -109,7 +109,7 @@ func (c *Client) layout(topic, group string) (*layout, error) {
 func (c *Client) layoutOf(topic, group string, existing map[string]*sarama.TopicMetadata) (*layout, error) {
 	origin := existing[topic]
 	if origin == nil {
-		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before it is subscribed to, or call SubscribeInitialize", topic)
+		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before you subscribe to it, or call SubscribeInitialize", topic)
 	}
 	policy := c.cfg.policy(topic)
 	l := &layout{
@@ -276,7 +276,7 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 		}
 		s, ok := settings[t.name]
 		if !t.exists && cfg.NoProvisioning {
-			ps.Add("topic "+t.name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with %d partitions, %d replicas and %s", t.partitions, t.replicas, settingsText(t.settings)))
+			ps.Add("topic "+t.name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %s", t.partitions, t.replicas, settingsText(t.settings)))
 		}
 		if !ok {
 			continue
@@ -294,13 +294,13 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 		found.Add("topic "+t.name+" "+setting, s[setting], rule)
 	}
 	if s["cleanup.policy"] != "delete" {
-		refuse("cleanup.policy", "must be delete: compaction would remove messages that wait")
+		refuse("cleanup.policy", "must be delete: compaction would remove waiting messages")
 	}
 	if by := s["message.timestamp.type"]; t.waits() && by != "CreateTime" && by != "" {
 		refuse("message.timestamp.type", "must be CreateTime: a due time is compared with the time of the write by the writer's clock")
 	}
 	if bytes := s["retention.bytes"]; bytes != "-1" && bytes != "" {
-		refuse("retention.bytes", "must be -1: a full topic would drop messages that wait")
+		refuse("retention.bytes", "must be -1: a full topic would drop waiting messages")
 	}
 	ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
 	switch {

@@ -67,7 +67,7 @@ func (d *examination) keepReason(g *groupState) string {
 		return "not checked: " + strings.Join(d.NotChecked, "; ")
 	}
 	if g.unreported > 0 {
-		return fmt.Sprintf("%d members of group %s do not say which policy they run: end them, or delete it by hand when none runs an older one", g.unreported, d.layout.group)
+		return fmt.Sprintf("%d members of group %s do not report their policy: end them, or delete it by hand when none runs an older one", g.unreported, d.layout.group)
 	}
 	for _, p := range slices.Sorted(maps.Keys(g.policies)) {
 		if p != d.layout.fingerprint {

@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Plan describes how the subscription of a topic waits: the topics that it uses, including those
@@ -131,7 +132,7 @@ func (p *Plan) String() string {
 		}
 	})
 	delayqueue.WriteDelays(&b, "waits on", p.Delays)
-	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, precise to a few milliseconds\n", p.LongestWait)
+	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, a few milliseconds late\n", limits.DurationText(p.LongestWait))
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

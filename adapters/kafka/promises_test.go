@@ -129,7 +129,7 @@ func TestTopicsWithoutCreatePermissionAreNamed(t *testing.T) {
 	if err == nil {
 		t.Fatal("was not refused")
 	}
-	for _, part := range []string{"orders.billing.", "grant Create", "4 partitions", "retention.ms=-1", "NoProvisioning"} {
+	for _, part := range []string{"orders.billing.", "grant Create", "partitions=4", "retention.ms=-1", "NoProvisioning"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not say %q", err, part)
 		}

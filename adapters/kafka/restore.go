@@ -66,7 +66,7 @@ func (r *restoredTopics) isRecent(topic string) bool {
 
 func (r *reader) restoreLocked(t ownTopic) (created bool, err error) {
 	if r.client.cfg.NoProvisioning {
-		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with %d partitions, %d replicas and %s", t.name, t.partitions, t.replicas, settingsText(t.settings))
+		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with partitions=%d, replicas=%d, %s", t.name, t.partitions, t.replicas, settingsText(t.settings))
 	}
 	if time.Since(r.restoredTopics.restoredAt[t.name]) < minRestoreInterval {
 		return false, fmt.Errorf("kafka: topic %s was deleted again within %s: it is created again after that, or when a process starts", t.name, minRestoreInterval)

@@ -314,7 +314,7 @@ func TestOnKafkaNoProvisioningNeedsRungsAtStart(t *testing.T) {
 		t.Fatalf("refused with %v", err)
 	}
 	for i, rung := range rungs {
-		if pr := missing.Problems[i]; pr.Field != "topic "+p.ours(rung) || pr.Value != "missing" || !strings.Contains(pr.Rule, "Create it with 4 partitions, ") {
+		if pr := missing.Problems[i]; pr.Field != "topic "+p.ours(rung) || pr.Value != "missing" || !strings.Contains(pr.Rule, "Create it with partitions=4, ") {
 			t.Errorf("refused with %v", pr)
 		}
 	}

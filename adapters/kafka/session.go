@@ -262,5 +262,5 @@ func claimsText(origin string, claims map[string][]int32) string {
 			ours += len(partitions)
 		}
 	}
-	return fmt.Sprintf("%d partitions of %s, %d of its retry topics", len(claims[origin]), origin, ours)
+	return fmt.Sprintf("partitions: %d of %s, %d of its retry topics", len(claims[origin]), origin, ours)
 }

@@ -135,7 +135,7 @@ func (a admin) create(ctx context.Context, name string, partitions int32, replic
 	}
 	resp, err := kadm.NewClient(a.client).CreateTopic(ctx, partitions, replicas, values, name)
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("kafkashare: creating topic %s with %d partitions, %d replicas and %v: %w %s", name, partitions, replicas, settings, err, resp.ErrMessage)
+		return fmt.Errorf("kafkashare: creating topic %s with partitions=%d, replicas=%d, %v: %w %s", name, partitions, replicas, settings, err, resp.ErrMessage)
 	}
 	return nil
 }

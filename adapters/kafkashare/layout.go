@@ -153,7 +153,7 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 			}
 			l.check(&ps, name, s, largest)
 		case c.cfg.NoProvisioning:
-			ps.Add("topic "+name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with %d partitions, %d replicas and %v", partitions, replicas, own))
+			ps.Add("topic "+name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %v", partitions, replicas, own))
 		case ps == nil:
 			if err := c.admin.create(ctx, name, partitions, replicas, own); err != nil {
 				return err

@@ -87,7 +87,7 @@ func (c *Config) consumes(queues []string, handlerMissing bool) (ps redeliver.Pr
 		field, name := fmt.Sprintf("queues[%d]", i), parseTopic(queue).name
 		checkName(&ps, field, name)
 		if slices.Contains(names, name) {
-			ps.Add(field, fmt.Sprintf("%q", name), "must not be there twice")
+			ps.Add(field, fmt.Sprintf("%q", name), "must not be listed twice")
 		}
 		names = append(names, name)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -128,5 +129,16 @@ func mayConcernOneEntry(err error) bool {
 func isContextEnd(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 func errorOf(what, queue string, err error) error {
-	return fmt.Errorf("sqs: %s %s: %w", what, queue, redactError(err))
+	return fmt.Errorf("sqs: %s %s: %w%s", what, queue, redactError(err), remedy(err))
+}
+
+// remedy says what to do about an error that comes from a wrong configuration of the client, or "".
+func remedy(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return "; is Config.Endpoint right, or else the region, and does the server run?"
+	}
+	if err != nil && strings.Contains(err.Error(), "get credentials") {
+		return "; give the process AWS credentials: in the environment, a profile, a role or Config.AWS"
+	}
+	return ""
 }

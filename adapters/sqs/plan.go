@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Plan describes how the subscription of a topic waits: the queues that it uses, those that are
@@ -96,7 +97,7 @@ func (l *layout) plan(cfg *Config) *Plan {
 				"SQS hides it until it is due and for VisibilityTimeout (%s) behind that", cfg.VisibilityTimeout))
 	} else {
 		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits hidden, for at most %s since it was received",
-			l.main.limit, maxVisibility))
+			l.main.limit, limits.DurationText(maxVisibility)))
 	}
 	return p
 }
@@ -165,7 +166,7 @@ func (p *Plan) String() string {
 		}
 	})
 	delayqueue.WriteDelays(&b, "waits as", p.Delays)
-	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, precise to some milliseconds\n", p.LongestWait)
+	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, a few milliseconds late\n", limits.DurationText(p.LongestWait))
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

@@ -10,9 +10,10 @@ import (
 )
 
 // kafkaClasses returns the flags of a JVM for a Kafka that runs for minutes.
-func kafkaClasses(ctx context.Context, java string, logf func(string, ...any)) ([]string, error) {
-	return classesOf(ctx, java, "kafka-"+kafkaVersion, kafkaPOM, logf, func(ctx context.Context, archive string) (*Broker, error) {
-		o := KafkaOptions{Own: true, Brief: true, Heap: defaultHeap, classesTo: archive}
+func kafkaClasses(ctx context.Context, java, version string, logf func(string, ...any)) ([]string, error) {
+	_, pom := kafkaJars(version)
+	return classesOf(ctx, java, "kafka-"+version, pom, logf, func(ctx context.Context, archive string) (*Broker, error) {
+		o := KafkaOptions{Own: true, Version: version, Brief: true, Heap: defaultHeap, classesTo: archive}
 		complete(&o.StartTimeout, &o.Logf, logf)
 		return nativeKafka(ctx, o)
 	})

@@ -26,8 +26,12 @@ func findRabbitMQ(o RabbitMQOptions) (debian, error) {
 		here = "is not what is installed here, that is " + have
 	}
 	suite, part := "bookworm", "rabbitmq"
-	if o.Version == RabbitMQ4 {
+	switch o.Version {
+	case RabbitMQ3:
+	case RabbitMQ4:
 		suite, part = "trixie", "rabbitmq4"
+	case RabbitMQ43:
+		suite, part = "forky", "rabbitmq4.3"
 	}
 	root, err := chroot(suite, part)
 	if err != nil {
@@ -40,8 +44,11 @@ func findRabbitMQ(o RabbitMQOptions) (debian, error) {
 	return debian{root: root, version: have}, nil
 }
 
-// is reports whether have, such as 3.10.8, has the major version of v. Ubuntu's 3.12 is accepted for 3.10.
+// is reports whether have, such as 3.10.8, has the major version of v. Ubuntu's 3.12 is accepted for 3.10, but only 4.3 for 4.3.
 func (v RabbitMQVersion) is(have string) bool {
+	if v == RabbitMQ43 {
+		return strings.HasPrefix(have, string(v)+".")
+	}
 	major, _, _ := strings.Cut(string(v), ".")
 	return strings.HasPrefix(have, major+".")
 }

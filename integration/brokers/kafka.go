@@ -19,10 +19,15 @@ const (
 // kafkaVersion is the version that the native way fetches and the compose file names.
 const kafkaVersion = "4.3.0"
 
+// OlderKafkas are the other versions on which make prove runs the conformance kit, the oldest first.
+var OlderKafkas = []string{"3.0.2", "3.9.1", "4.0.0", "4.1.0"}
+
 // KafkaOptions configures a Kafka. The zero value is one node with the settings of kafka_settings.go.
 type KafkaOptions struct {
 	// Own requests a broker that nobody else uses, even if the environment gives one. Default false.
 	Own bool
+	// Version is a version of Kafka, natively one of OlderKafkas or the default. Default 4.3.0.
+	Version string
 	// Properties are additions to server.properties, or replace its defaults. Default none. They are an error for a
 	// Kafka from the environment.
 	Properties map[string]string
@@ -50,14 +55,19 @@ type KafkaOptions struct {
 // Kafka starts a Kafka, or uses the one from the environment, and returns when it answers. When ctx ends the broker is
 // killed. Stop ends it gracefully and removes its data.
 func Kafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
-	o.Heap = cmp.Or(o.Heap, defaultHeap)
+	o.Heap, o.Version = cmp.Or(o.Heap, defaultHeap), cmp.Or(o.Version, kafkaVersion)
 	complete(&o.StartTimeout, &o.Logf, log.Printf)
 	if addrs := splitAddrs(os.Getenv(EnvKafka)); len(addrs) > 0 && !o.Own {
 		return givenKafka(ctx, o, addrs)
 	}
 	began := time.Now()
 	b, err := byWay(ctx, "kafka", o.Logf,
-		func(command []string) (*Broker, error) { return composeKafka(ctx, o, command) },
+		func(command []string) (*Broker, error) {
+			if o.Version != kafkaVersion {
+				return nativeKafka(ctx, o)
+			}
+			return composeKafka(ctx, o, command)
+		},
 		func() (*Broker, error) { return nativeKafka(ctx, o) })
 	if err != nil {
 		return nil, fmt.Errorf("starting a kafka for the tests: %w", err)

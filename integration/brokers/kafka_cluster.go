@@ -88,7 +88,7 @@ func startCluster(ctx context.Context, n int, o KafkaClusterOptions) (*KafkaClus
 	if err != nil {
 		return nil, err
 	}
-	flags, err := kafkaClasses(ctx, java, o.Logf)
+	flags, err := kafkaClasses(ctx, java, kafkaVersion, o.Logf)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (n *clusterNode) prepare(ctx context.Context, o KafkaClusterOptions, voters
 		return err
 	}
 	n.work = work
-	if err := formatKafka(ctx, n.java, n.lib, work, n.settings(o, work.path("data"), voters), cluster, o.Logf); err != nil {
+	if err := formatKafka(ctx, n.java, n.lib, work, n.settings(o, work.path("data"), voters), cluster, kafkaVersion, o.Logf); err != nil {
 		return errors.Join(err, n.forget())
 	}
 	return nil

@@ -15,9 +15,10 @@ import (
 // formatKafka writes server.properties and formats the data directory of a node of the cluster, which KRaft requires
 // before the first start. Kafka's StorageTool does that in a JVM, which takes seconds. So it runs once per machine, and
 // its output is reused: only three numbers differ between nodes.
-func formatKafka(ctx context.Context, java, lib string, work *workDir, settings map[string]string, cluster string, logf func(string, ...any)) error {
-	recipe := fmt.Appendf(nil, "2 %s\n%s", formatSettings("data"), kafkaPOM)
-	formatted, err := cached(ctx, "kafka-"+kafkaVersion+"-formatted", recipe, logf, func(ctx context.Context, dir string) error {
+func formatKafka(ctx context.Context, java, lib string, work *workDir, settings map[string]string, cluster, version string, logf func(string, ...any)) error {
+	_, pom := kafkaJars(version)
+	recipe := fmt.Appendf(nil, "2 %s\n%s", formatSettings("data"), pom)
+	formatted, err := cached(ctx, "kafka-"+version+"-formatted", recipe, logf, func(ctx context.Context, dir string) error {
 		return runStorageTool(ctx, java, lib, dir)
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"bytes"
 	"context"
 	_ "embed" // for the pom below
 	"errors"
@@ -10,12 +11,21 @@ import (
 //go:embed kafka/pom.xml
 var kafkaPOM []byte
 
+// kafkaJars returns the recipe of the directory with the jars of a version, and its name in the cache.
+func kafkaJars(version string) (name string, pom []byte) {
+	if version == kafkaVersion {
+		return "kafka", kafkaPOM
+	}
+	return "kafka-" + version, bytes.ReplaceAll(kafkaPOM, []byte(kafkaVersion), []byte(version))
+}
+
 func nativeKafka(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	return onFreePorts("kafka", inUse, o.Logf, func() (*Broker, error) { return nativeKafkaOnce(ctx, o) })
 }
 
 func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
-	java, lib, err := javaOf("kafka", EnvKafka, kafkaPOM)
+	name, pom := kafkaJars(o.Version)
+	java, lib, err := javaOf(name, EnvKafka, pom)
 	if err != nil {
 		return nil, err
 	}
@@ -33,12 +43,12 @@ func nativeKafkaOnce(ctx context.Context, o KafkaOptions) (*Broker, error) {
 	}
 	k := &child{work: work, command: kafkaCommand(java, lib, work, o.Heap, flags...)}
 	settings := kafkaNative(o, work.path("data"), ports[0], ports[1], ports[2])
-	if err := formatKafka(ctx, java, lib, work, settings, kafkaUUID(), o.Logf); err != nil {
+	if err := formatKafka(ctx, java, lib, work, settings, kafkaUUID(), o.Version, o.Logf); err != nil {
 		_, removed := k.remove(false)
 		return nil, errors.Join(err, removed)
 	}
 	return open(ctx, &Broker{
-		name:      "Apache Kafka " + kafkaVersion + " (native)",
+		name:      "Apache Kafka " + o.Version + " (native)",
 		addrs:     []string{fmt.Sprintf("127.0.0.1:%d", ports[0])},
 		userAddrs: o.userAddrs(ports[2]),
 		sys:       k,
@@ -54,7 +64,7 @@ func (o KafkaOptions) jvm(ctx context.Context, java string) ([]string, error) {
 	case o.classesTo != "":
 		return writesClasses(o.classesTo), nil
 	case o.Brief:
-		return kafkaClasses(ctx, java, o.Logf)
+		return kafkaClasses(ctx, java, o.Version, o.Logf)
 	default: // as in Kafka's own start script
 		return []string{"-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}, nil
 	}

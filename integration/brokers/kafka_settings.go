@@ -38,14 +38,15 @@ func kafkaSettings() map[string]string {
 func kafkaNative(o KafkaOptions, dataDir string, port, controllerPort, usersPort int) map[string]string {
 	p := kafkaSettings()
 	maps.Copy(p, map[string]string{
-		"process.roles":              "broker,controller",
-		"node.id":                    "1",
-		"controller.quorum.voters":   fmt.Sprintf("1@127.0.0.1:%d", controllerPort),
-		"listeners":                  fmt.Sprintf("PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, controllerPort),
-		"advertised.listeners":       fmt.Sprintf("PLAINTEXT://127.0.0.1:%d", port),
-		"controller.listener.names":  "CONTROLLER",
-		"inter.broker.listener.name": "PLAINTEXT",
-		"log.dirs":                   dataDir,
+		"process.roles":                  "broker,controller",
+		"node.id":                        "1",
+		"controller.quorum.voters":       fmt.Sprintf("1@127.0.0.1:%d", controllerPort),
+		"listeners":                      fmt.Sprintf("PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, controllerPort),
+		"advertised.listeners":           fmt.Sprintf("PLAINTEXT://127.0.0.1:%d", port),
+		"controller.listener.names":      "CONTROLLER",
+		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT", // before 3.x there is no default
+		"inter.broker.listener.name":     "PLAINTEXT",
+		"log.dirs":                       dataDir,
 	})
 	if o.Session > 0 {
 		p["broker.session.timeout.ms"] = strconv.FormatInt(o.Session.Milliseconds(), 10)

@@ -15,6 +15,8 @@ type RabbitMQVersion string
 const (
 	RabbitMQ3 RabbitMQVersion = "3.10" // Debian 12's
 	RabbitMQ4 RabbitMQVersion = "4.0"  // Debian 13's
+	// RabbitMQ43 is that of Debian 14. A test starts its own: no variable names a running one.
+	RabbitMQ43 RabbitMQVersion = "4.3"
 )
 
 // The environment variables that give a running RabbitMQ 3, and the same for RabbitMQ 4; see the package comment.
@@ -31,7 +33,7 @@ const (
 // RabbitMQOptions configures a RabbitMQ. The zero value is one 3.10 node with the management plugin and the settings of
 // rabbitmq_settings.go. User and password are guest, which is RabbitMQ's default.
 type RabbitMQOptions struct {
-	// Version is RabbitMQ3 or RabbitMQ4. Default RabbitMQ3.
+	// Version is RabbitMQ3, RabbitMQ4 or RabbitMQ43. Default RabbitMQ3.
 	Version RabbitMQVersion
 	// Own requests a broker that nobody else uses, even if the environment gives one. Default false.
 	Own bool
@@ -57,8 +59,10 @@ func (v RabbitMQVersion) env() (rabbitEnv, error) {
 		return rabbitEnv{EnvRabbitMQ, EnvRabbitMQManagement, EnvRabbitMQRestart}, nil
 	case RabbitMQ4:
 		return rabbitEnv{EnvRabbitMQ4, EnvRabbitMQ4Management, EnvRabbitMQ4Restart}, nil
+	case RabbitMQ43:
+		return rabbitEnv{}, nil
 	default:
-		return rabbitEnv{}, fmt.Errorf("there is no rabbitmq %q for the tests; there are %s and %s", v, RabbitMQ3, RabbitMQ4)
+		return rabbitEnv{}, fmt.Errorf("there is no rabbitmq %q for the tests; there are %s, %s and %s", v, RabbitMQ3, RabbitMQ4, RabbitMQ43)
 	}
 }
 

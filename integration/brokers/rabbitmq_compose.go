@@ -9,7 +9,7 @@ import (
 )
 
 // rabbitImages are the tags of the official image, before "-management".
-var rabbitImages = map[RabbitMQVersion]string{RabbitMQ3: "3.10", RabbitMQ4: "4"}
+var rabbitImages = map[RabbitMQVersion]string{RabbitMQ3: "3.10", RabbitMQ4: "4", RabbitMQ43: "4.3"}
 
 func composeRabbitMQ(ctx context.Context, o RabbitMQOptions, command []string) (*Rabbit, error) {
 	ports, err := freePorts(ctx, 2)

@@ -2,6 +2,7 @@ package brokers
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,13 @@ func TestComposeFileHasOurSettings(t *testing.T) {
 	}
 	if pom := "<version>" + kafkaVersion + "</version>"; !strings.Contains(string(kafkaPOM), pom) {
 		t.Errorf("kafka/pom.xml lacks %s", pom)
+	}
+	script, err := os.ReadFile("../setup.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loop := "for version in " + strings.Join(OlderKafkas, " ") + ";"; !strings.Contains(string(script), loop) {
+		t.Errorf("setup.sh lacks %s", loop)
 	}
 }
 

@@ -53,10 +53,11 @@ var helm = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, "helm"), nil
 })
 
-// sample are values that install both programs; a case changes some of them.
+// sample are values that install all programs; a case changes some of them.
 var sample = []string{
 	"image.tag=v1.2.3", "broker.url=kafka://kafka:9092", "secret=redeliver", "run.topics={orders,refunds}", "run.group=billing",
 	"run.http=http://charge:8080/orders", "console.enabled=true", "console.basicAuth.secret=users", "console.basicAuth.tlsSecret=tls",
+	"exporter.enabled=true",
 }
 
 func run(t *testing.T, verb []string, values ...string) (string, error) {
@@ -161,9 +162,9 @@ func TestChartLints(t *testing.T) {
 }
 
 func TestPodsHaveNoRights(t *testing.T) {
-	all := render(t, "run.podMonitor=true")
+	all := render(t, "run.podMonitor=true", "exporter.podMonitor=true")
 	for _, want := range []string{"Deployment/shop-redeliver-run", "Deployment/shop-redeliver-console", "PodDisruptionBudget/shop-redeliver-run",
-		"PodMonitor/shop-redeliver-run", "Service/shop-redeliver-console", "ServiceAccount/shop-redeliver"} {
+		"PodMonitor/shop-redeliver-run", "Deployment/shop-redeliver-exporter", "PodMonitor/shop-redeliver-exporter", "Service/shop-redeliver-console", "ServiceAccount/shop-redeliver"} {
 		if _, ok := all[want]; !ok {
 			t.Errorf("there is no %s", want)
 		}
@@ -193,7 +194,7 @@ func TestPodsHaveNoRights(t *testing.T) {
 			}
 		}
 	}
-	if seen != 2 {
+	if seen != 3 {
 		t.Errorf("%d containers", seen)
 	}
 	if grace := all["Deployment/shop-redeliver-run"].Spec.Template.Spec.Grace; grace <= 30 {
@@ -203,8 +204,9 @@ func TestPodsHaveNoRights(t *testing.T) {
 
 // Only the proxy reaches the console, if the values say so.
 func TestNetworkPolicies(t *testing.T) {
-	all := render(t, "console.networkPolicy.from[0].podSelector.matchLabels.app=oauth2-proxy", "run.networkPolicy.from[0].podSelector.matchLabels.app=prometheus")
-	for _, want := range []string{"NetworkPolicy/shop-redeliver-console", "NetworkPolicy/shop-redeliver-run"} {
+	all := render(t, "console.networkPolicy.from[0].podSelector.matchLabels.app=oauth2-proxy", "run.networkPolicy.from[0].podSelector.matchLabels.app=prometheus",
+		"exporter.networkPolicy.from[0].podSelector.matchLabels.app=prometheus")
+	for _, want := range []string{"NetworkPolicy/shop-redeliver-console", "NetworkPolicy/shop-redeliver-run", "NetworkPolicy/shop-redeliver-exporter"} {
 		if _, ok := all[want]; !ok {
 			t.Errorf("there is no %s", want)
 		}
@@ -250,7 +252,7 @@ func TestTheCommandAcceptsTheArguments(t *testing.T) {
 	for name, values := range map[string][]string{
 		"defaults": nil,
 		"all": {"run.retries=5", `run.backoff=steps:10s\,1m\,1h`, "run.timeout=90s", "run.extraArgs={--batch=100,--outage}",
-			"console.readOnly=true", "console.title=Dead", `console.dlqs={orders.billing.dlq\,topic=orders\,group=billing}`},
+			"console.readOnly=true", "console.title=Dead", "exporter.extraArgs={--max-dlqs=500}", `exporter.dlqs={orders.billing.dlq}`, `console.dlqs={orders.billing.dlq\,topic=orders\,group=billing}`},
 		"behind a proxy": {"console.basicAuth.secret=", "console.basicAuth.tlsSecret=", "console.behindProxy.cidrs={10.0.0.0/8,fd00::/8}",
 			"console.behindProxy.proxySecret=proxy", "console.hosts={console.example.com,console}",
 			`console.behindProxy.grants={operator=@ops\,ann,viewer=*,operator@orders.*=bob}`, "console.behindProxy.userHeader=X-User", "console.behindProxy.groupsHeader=X-Groups"},
@@ -271,6 +273,7 @@ func TestTheCommandAcceptsTheArguments(t *testing.T) {
 				for i := range args {
 					args[i] = strings.ReplaceAll(args[i], "/proxy/secret", secret)
 					args[i] = strings.ReplaceAll(args[i], "--health=:8081", "--health=127.0.0.1:0")
+					args[i] = strings.ReplaceAll(args[i], "--listen=:8082", "--listen=127.0.0.1:0")
 				}
 				cmd := exec.CommandContext(ctx, program, args...)
 				for _, e := range c.Env {

@@ -5,6 +5,7 @@ package limits
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -83,4 +84,25 @@ func CeilMilli(t time.Time) time.Time {
 		return r.Add(time.Millisecond)
 	}
 	return t
+}
+
+// DurationText returns a duration for people: "366 days", "1h30m".
+func DurationText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= 2*day && d%day == 0 {
+		return strconv.Itoa(int(d/day)) + " days"
+	}
+	return ShortDuration(d)
+}
+
+// ShortDuration is d.String() without minutes and seconds that are 0: 90 s is "1m30s", an hour "1h".
+func ShortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }

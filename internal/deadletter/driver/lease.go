@@ -137,7 +137,7 @@ func (l *lease) entry(lock string, until time.Time) (Entry, error) {
 	l.Until = until.UTC()
 	value, err := json.Marshal(l)
 	if err != nil {
-		return Entry{}, fmt.Errorf("writing down a lease: %w", err)
+		return Entry{}, fmt.Errorf("writing a lease: %w", err)
 	}
 	return Entry{lockPrefix + lock, value}, nil
 }

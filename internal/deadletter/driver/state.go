@@ -54,10 +54,10 @@ type Version struct {
 // ReadSnapshot parses the result of [Snapshot.Bytes].
 func ReadSnapshot(body []byte) (s Snapshot, err error) {
 	if err := json.Unmarshal(body, &s); err != nil {
-		return s, fmt.Errorf("it holds something else than the state of a DLQ: %w", err)
+		return s, fmt.Errorf("it holds something other than the state of a DLQ: %w", err)
 	}
 	if s.Version < 1 {
-		return s, errors.New("it holds something else than the state of a DLQ: no version")
+		return s, errors.New("it holds something other than the state of a DLQ: no version")
 	}
 	return s, nil
 }
@@ -66,7 +66,7 @@ func ReadSnapshot(body []byte) (s Snapshot, err error) {
 func (s *Snapshot) Bytes() ([]byte, error) {
 	raw, err := json.Marshal(s)
 	if err != nil {
-		return nil, fmt.Errorf("writing down the state: %w", err)
+		return nil, fmt.Errorf("writing the state: %w", err)
 	}
 	var b strings.Builder
 	for _, r := range string(raw) {

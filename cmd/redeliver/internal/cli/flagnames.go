@@ -32,7 +32,7 @@ var problem = regexp.MustCompile(`(configuration refused: |; )([A-Za-z][A-Za-z.,
 var goWords = strings.NewReplacer(
 	", 0 for the default, or NoRetries", ", or 0 for none", "from 0 to MaxRetries,", "from 0 to --retries,", "use Immediate", "use --immediate",
 	"NoProvisioning is set", "--no-provisioning is given", "or set Everything", "or give --all", "later than Filter.After", "later than --after",
-	"Config.ManagementURL", "--management-url", "as DLQ.Retention says", "as --retention says",
+	"Config.ManagementURL", "--management-url", "Config.Endpoint", "the address in --broker", ", a role or Config.AWS", " or a role", "as DLQ.Retention says", "as --retention says",
 	"Sarama.Net.TLS (off)", "TLS (off; kafka+tls:// turns it on)", "Sarama.Net.TLS (on)", "TLS (on; kafka:// turns it off)",
 	"Sarama.Net.SASL (off)", "SASL (off: the URL has no user)", "Sarama.Net.SASL (", "SASL (",
 )

@@ -56,7 +56,7 @@ func kafkaACLs(p *kafka.Plan, hosts []string, m *making) string {
 		}
 		lines = append(lines, append(line, "--"+r.Resource, r.Name))
 	}
-	comments := []string{what, "Run it with sh FILE, or to log in: sh FILE --command-config admin.properties", "Kafka before 2.8 also requires IdempotentWrite on the cluster."}
+	comments := []string{what, "Run it with sh FILE, or to log in: sh FILE --command-config admin.properties"}
 	if m.whose == forConsumer {
 		comments = append(comments, fmt.Sprintf("This group delivers messages that are published to %s with a delay. If there are any, it also needs Write on %s.", p.Origin, p.Origin))
 	}

@@ -22,9 +22,10 @@ const (
 	ofHeader     = "Redeliver-Header-"
 )
 
-// traced are the headers that keep their names, because every tracing library looks for them. Only one value of the
-// first is valid; the others are lists.
-var traced = [...]string{"Traceparent", "Tracestate", "Baggage"}
+// traced are the headers that keep their names, because every tracing library looks for them. Baggage is not among
+// them: every publisher can set values in it that a program may trust. Only one value of the first is valid; the second
+// is a list.
+var traced = [...]string{"Traceparent", "Tracestate"}
 
 // requestHeader returns the headers of a request for a message. The message's own headers get a prefix, so that none
 // can be Host, Authorization or X-Forwarded-For.

@@ -130,12 +130,12 @@ func TestRequestHeaderTraces(t *testing.T) {
 		own  []Header
 		want map[string][]string
 	}{
-		"several":     {[]Header{{"tracestate", "a=1"}, {"Tracestate", "b=2,c=3"}, {"baggage", "x=1"}, {"baggage", "y=2"}}, map[string][]string{"Tracestate": {"a=1,b=2,c=3"}, "Baggage": {"x=1,y=2"}}},
+		"several":     {[]Header{{"tracestate", "a=1"}, {"Tracestate", "b=2,c=3"}, {"baggage", "x=1"}, {"baggage", "y=2"}}, map[string][]string{"Tracestate": {"a=1,b=2,c=3"}, ofHeader + "baggage": {"x=1", "y=2"}}},
 		"two parents": {[]Header{{"traceparent", "00-1"}, {"traceparent", "00-2"}}, map[string][]string{"Traceparent": {"00-2"}}},
-		"as long":     {[]Header{{"baggage", long}}, map[string][]string{"Baggage": {long}}},
-		"too long":    {[]Header{{"baggage", long + "x"}}, map[string][]string{ofHeader + "baggage": {long + "x"}}},
-		"long in all": {[]Header{{"baggage", "x=1"}, {"baggage", long}}, map[string][]string{ofHeader + "baggage": {"x=1", long}}},
-		"one is bad":  {[]Header{{"baggage", "x=1"}, {"baggage", "ü"}}, map[string][]string{"Baggage": {"x=1"}, ofHeader + "baggage": {"%C3%BC"}}},
+		"as long":     {[]Header{{"tracestate", long}}, map[string][]string{"Tracestate": {long}}},
+		"too long":    {[]Header{{"tracestate", long + "x"}}, map[string][]string{ofHeader + "tracestate": {long + "x"}}},
+		"long in all": {[]Header{{"tracestate", "x=1"}, {"tracestate", long}}, map[string][]string{ofHeader + "tracestate": {"x=1", long}}},
+		"one is bad":  {[]Header{{"tracestate", "x=1"}, {"tracestate", "ü"}}, map[string][]string{"Tracestate": {"x=1"}, ofHeader + "tracestate": {"%C3%BC"}}},
 		"nothing":     {[]Header{{"tracestate", ""}}, map[string][]string{ofHeader + "tracestate": {""}}},
 	} {
 		h := requestHeader(&Message{Headers: c.own})

@@ -28,7 +28,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 }}
 {{- end }}
 
-{{- /* What both pods are: no root, nothing to write to, no rights, no token of the API. */ -}}
+{{- /* What all pods are: no root, nothing to write to, no rights, no token of the API. */ -}}
 {{- define "redeliver.pod" -}}
 serviceAccountName: {{ include "redeliver.account" .root }}
 automountServiceAccountToken: false
@@ -85,6 +85,22 @@ spec:
     - from: {{- toYaml . | nindent 8 }}
       ports:
         - {port: {{ $.port }}}
+{{- end }}
+{{- end }}
+
+{{- define "redeliver.podMonitor" -}}
+{{- if .values.podMonitor }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ include "redeliver.name" .root }}-{{ .component }}
+  labels: {{- include "redeliver.labels" . | nindent 4 }}
+spec:
+  selector:
+    matchLabels: {{- include "redeliver.selector" . | nindent 6 }}
+  podMetricsEndpoints:
+    - {port: {{ .port }}, path: /metrics, interval: 30s}
 {{- end }}
 {{- end }}
 

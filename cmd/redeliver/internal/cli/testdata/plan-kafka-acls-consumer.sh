@@ -1,7 +1,6 @@
 #!/bin/sh
 # The rights that User:CN=bill, O=the shop's needs to consume payments as group bil'ling; $(boom), with retries and a DLQ.
 # Run it with sh FILE, or to log in: sh FILE --command-config admin.properties
-# Kafka before 2.8 also requires IdempotentWrite on the cluster.
 # This group delivers messages that are published to payments with a delay. If there are any, it also needs Write on payments.
 set -eu
 kafka-acls.sh "$@" --bootstrap-server HOSTS --add --allow-principal 'User:CN=bill, O=the shop'\''s' --operation Read --operation DescribeConfigs --topic payments

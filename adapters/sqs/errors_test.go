@@ -1,0 +1,31 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+)
+
+// An error that comes from a wrong configuration of the client says what to do.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	_, refused := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:0")
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("request send failed: %w", refused), "is Config.Endpoint right"},
+		{errors.New("operation error SQS: GetQueueUrl, get identity: get credentials: no EC2 IMDS role found"), "give the process AWS credentials"},
+		{context.DeadlineExceeded, "context deadline exceeded"},
+	} {
+		if text := errorOf("looking for queue", "orders", c.err).Error(); !strings.Contains(text, c.want) || !strings.HasPrefix(text, "sqs: looking for queue orders: ") {
+			t.Errorf("the error is %q, want one with %q", text, c.want)
+		}
+	}
+	if text := errorOf("looking for queue", "orders", context.DeadlineExceeded).Error(); strings.Contains(text, ";") {
+		t.Errorf("an error without a known remedy has one: %q", text)
+	}
+}
