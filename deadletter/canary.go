@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 const (
@@ -98,7 +99,7 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 		if rest <= 0 {
 			break
 		}
-		if err := sleep(w.r.stopRequests.callerCtx, min(rest, lookEvery)); err != nil {
+		if err := wait.For(w.r.stopRequests.callerCtx, min(rest, lookEvery)); err != nil {
 			return err
 		}
 		if err := w.r.stopRequests.check(ctx, &w.r.task); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Keys of the state of a DLQ.
@@ -141,7 +142,7 @@ func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) 
 		if ok && runner.Task != h.Task && (runner.Until.IsZero() || runner.Until.After(first)) {
 			return &HeldError{DLQ: q.Info().DLQ, Holder: runner}
 		}
-		if err := sleep(ctx, lookInterval); err != nil {
+		if err := wait.For(ctx, lookInterval); err != nil {
 			return fmt.Errorf("waiting until nobody else looks at %s: %w", q.Info().DLQ, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // pace keeps a rate. It does not make up for lost time, so that a slow broker is not followed by a burst.
@@ -27,23 +28,9 @@ func (p *pace) wait(ctx context.Context, n int) error {
 	if p.rate <= 0 || n == 0 {
 		return ctx.Err()
 	}
-	if err := sleep(ctx, time.Until(p.free)); err != nil {
+	if err := wait.For(ctx, time.Until(p.free)); err != nil {
 		return err
 	}
 	p.free = time.Now().Add(time.Duration(min(float64(n)/p.rate*float64(time.Second), float64(redeliver.MaxWait))))
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

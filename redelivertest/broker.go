@@ -85,11 +85,11 @@ func (b *Broker) put(topic string, rec record, after *delivery) {
 			q.catchUp()
 		}
 	}
-	b.change()
+	b.wakeAllLocked()
 }
 
-// queue returns the queue of a group for a topic. The caller holds mu.
-func (b *Broker) queue(topic, group string) *queue {
+// queueLocked returns the queue of a group for a topic. The caller holds mu.
+func (b *Broker) queueLocked(topic, group string) *queue {
 	at := [2]string{topic, group}
 	q := b.queues[at]
 	if q == nil {
@@ -100,8 +100,8 @@ func (b *Broker) queue(topic, group string) *queue {
 	return q
 }
 
-// change wakes all goroutines that wait for a change. The caller holds mu.
-func (b *Broker) change() {
+// wakeAllLocked wakes all goroutines that wait for a change. The caller holds mu.
+func (b *Broker) wakeAllLocked() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 	for _, r := range b.readers {
@@ -131,7 +131,7 @@ func (b *Broker) Wait() {
 			quiet() // a Router that was just started has now subscribed
 		}
 		b.mu.Lock()
-		changed, busy, refused := b.changed, b.busy(), b.refusals-refusals
+		changed, busy, refused := b.changed, b.busyLocked(), b.refusals-refusals
 		b.mu.Unlock()
 		switch {
 		case len(busy) == 0:
@@ -147,8 +147,8 @@ func (b *Broker) Wait() {
 	}
 }
 
-// busy describes what is not at rest. The caller holds mu.
-func (b *Broker) busy() (what []string) {
+// busyLocked describes what is not at rest. The caller holds mu.
+func (b *Broker) busyLocked() (what []string) {
 	seen := make(map[*queue]bool)
 	for _, r := range b.readers {
 		if n := len(r.q.items); n > 0 && !seen[r.q] {

@@ -153,8 +153,8 @@ var (
 	errKilled = errors.New("redelivertest: the client was killed")
 )
 
-// alive returns an error if the client has ended. The caller holds the broker's mu.
-func (c *Client) alive() error {
+// checkOpenLocked returns an error if the client has ended. The caller holds the broker's mu.
+func (c *Client) checkOpenLocked() error {
 	switch {
 	case c.killed:
 		return errKilled

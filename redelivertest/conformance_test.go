@@ -96,7 +96,7 @@ func (h *harness) putBack(_ testing.TB, origin, group string, msgs ...adaptertes
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range msgs {
-		b.queue(origin, group).wait(0, written(m), nil, -1)
+		b.queueLocked(origin, group).wait(0, written(m), nil, -1)
 	}
 }
 
@@ -126,7 +126,7 @@ func (h *harness) dead(tb testing.TB, origin, group string, n int) (msgs []adapt
 	defer deadline.Stop()
 	for late := false; ; {
 		b.mu.Lock()
-		changed, recs := b.changed, b.queue(origin, group).dead
+		changed, recs := b.changed, b.queueLocked(origin, group).dead
 		b.mu.Unlock()
 		if len(recs) >= n || late {
 			for _, rec := range recs {
@@ -156,7 +156,7 @@ func seen(msg *message.Message) adaptertest.Message {
 func (h *harness) refuse(_ testing.TB, origin, group string, what adaptertest.Place) (restore func()) {
 	b := h.broker(origin)
 	b.mu.Lock()
-	q := b.queue(origin, group)
+	q := b.queueLocked(origin, group)
 	b.mu.Unlock()
 	return (&Subscription{q}).RefuseWrites(Place(what))
 }

@@ -6,8 +6,8 @@ import "slices"
 // suspects. From then on each one runs alone, when the client runs nothing else. Only a message that was alone when its
 // process died is charged with a crash. After Policy.MaxCrashes charges it goes to the DLQ.
 
-// mayRun reports whether an item may run now, given what else the client runs. The caller holds the broker's mu.
-func (c *Client) mayRun(it *item) bool {
+// mayRunLocked reports whether an item may run now, given what else the client runs. The caller holds the broker's mu.
+func (c *Client) mayRunLocked(it *item) bool {
 	if s := c.suspect(); s != nil {
 		return it == s && c.running == 0
 	}
@@ -65,7 +65,7 @@ func (c *Client) Kill() {
 	}
 	c.alone = nil
 	c.b.readers = slices.DeleteFunc(c.b.readers, func(r *reader) bool { return r.client == c })
-	c.b.change()
+	c.b.wakeAllLocked()
 	c.b.mu.Unlock()
 	for _, r := range mine {
 		close(r.killed)

@@ -21,16 +21,16 @@ type deadRecord struct {
 
 // dlqState is the state of a DLQ besides its records. The broker's mu guards it.
 type dlqState struct {
-	buried int64 // number of records ever written to it
-	state  driver.State
-	locks  map[string]*deadSession
+	written int64 // number of records ever written to it
+	state   driver.State
+	locks   map[string]*deadSession
 }
 
-// bury writes a record to the DLQ, which is also a topic that a group may read. after is nil, or a delivery that must
+// deadLetterLocked writes a record to the DLQ, which is also a topic that a group may read. after is nil, or a delivery that must
 // end before a reader gets the record from there. The caller holds mu.
-func (q *queue) bury(rec record, after *delivery) {
-	q.dead = append(q.dead, deadRecord{record: rec, n: q.dlqState.buried, at: time.Now()})
-	q.dlqState.buried++
+func (q *queue) deadLetterLocked(rec record, after *delivery) {
+	q.dead = append(q.dead, deadRecord{record: rec, n: q.dlqState.written, at: time.Now()})
+	q.dlqState.written++
 	q.b.put(q.dlq(), rec, after)
 }
 

@@ -30,7 +30,7 @@ func deadKit(t *testing.T) (*testing.T, adaptertest.Harness, adaptertest.DeadLet
 	return t, kit, func(_ testing.TB, origin, group string) (deadletter.Queue, func()) {
 		b := h.broker(origin)
 		b.mu.Lock()
-		q := (&Subscription{b.queue(origin, group)}).DeadLetterQueue()
+		q := (&Subscription{b.queueLocked(origin, group)}).DeadLetterQueue()
 		b.mu.Unlock()
 		return q, func() { _ = q.Close() }
 	}

@@ -52,7 +52,7 @@ func (s *deadSession) Lock(_ context.Context, lock string, h deadletter.Holder) 
 func (s *deadSession) Open(_ context.Context, from deadletter.From) (driver.Reader, error) {
 	r := &deadReader{s: s, from: from}
 	return r, s.do(func(q *queue) {
-		if r.end = q.dlqState.buried; from == deadletter.End {
+		if r.end = q.dlqState.written; from == deadletter.End {
 			r.next = r.end
 		}
 	})
@@ -88,7 +88,7 @@ func (q *queue) add(m *deadletter.Message) error {
 	if m.Writer == deadletter.WriterRedeliver {
 		rec = rec.with(&m.State)
 	}
-	q.bury(rec, nil)
+	q.deadLetterLocked(rec, nil)
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (s *deadSession) Remove(_ context.Context, msgs []*deadletter.Message, entr
 		}
 		if len(gone) > 0 {
 			q.dead = slices.DeleteFunc(q.dead, func(c deadRecord) bool { return gone[c.n] })
-			q.b.change()
+			q.b.wakeAllLocked()
 		}
 	})
 }
@@ -134,7 +134,7 @@ func (r *deadReader) Next(_ context.Context, want func(*deadletter.Message) bool
 			r.next = q.dead[i].n + 1
 			m = r.s.d.message(&q.dead[i])
 		} else if r.from == deadletter.End {
-			r.next, r.end = max(r.next, r.end), q.dlqState.buried
+			r.next, r.end = max(r.next, r.end), q.dlqState.written
 		}
 	})
 	switch {

@@ -22,10 +22,10 @@ func (c *Client) setPaused(topic string, mark *redeliver.PauseMark) error {
 	b.pausing.Lock()
 	defer b.pausing.Unlock()
 	b.mu.Lock()
-	err := c.alive()
+	err := c.checkOpenLocked()
 	var readers []*reader
 	if err == nil {
-		q := b.queue(topic, c.cfg.Group)
+		q := b.queueLocked(topic, c.cfg.Group)
 		q.paused = mark
 		for _, r := range b.readers {
 			if r.q == q {

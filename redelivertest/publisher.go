@@ -34,7 +34,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 
 func (c *Client) publish(topic string, msg *message.Message) error {
 	c.b.mu.Lock()
-	err := c.alive()
+	err := c.checkOpenLocked()
 	c.b.mu.Unlock()
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	level, _ := delayqueue.NewLadder(p).Next(due.Sub(now), slack)
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
-	q := c.b.queue(topic, c.cfg.Group)
+	q := c.b.queueLocked(topic, c.cfg.Group)
 	if err := q.refuses(Levels); err != nil {
 		return err
 	}

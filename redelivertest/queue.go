@@ -96,7 +96,7 @@ func (q *queue) wait(level time.Duration, rec record, after *delivery, first int
 	q.items = append(q.items, &item{record: rec, where: q.place(level), waits: true, level: level, offset: q.written, at: time.Now(), after: after, first: first})
 	q.written++
 	q.lowest = nil
-	q.b.change()
+	q.b.wakeAllLocked()
 }
 
 func (q *queue) place(level time.Duration) string {
@@ -115,7 +115,7 @@ func (q *queue) refuses(what Place) error {
 		return nil
 	}
 	q.b.refusals++
-	q.b.change()
+	q.b.wakeAllLocked()
 	return fmt.Errorf("%s: %w", what, errRefused)
 }
 
@@ -178,7 +178,7 @@ func (q *queue) settle(it *item, r *reader) {
 		q.items = slices.Delete(q.items, i, i+1)
 		q.lowest = nil
 	}
-	q.b.change()
+	q.b.wakeAllLocked()
 }
 
 // returnItem frees an item, so that it is delivered again.
@@ -187,7 +187,7 @@ func (q *queue) returnItem(it *item, r *reader) {
 	defer q.b.mu.Unlock()
 	if it.owner == r {
 		q.free(it)
-		q.b.change()
+		q.b.wakeAllLocked()
 	}
 }
 

@@ -81,16 +81,16 @@ func (s *source) pull() {
 			return // the broker wakes the source again when a message is settled
 		case !it.available():
 		case it.waits:
-			s.take(it)
+			s.takeLocked(it)
 		case s.accepted > 0 && s.firsts < s.client.cfg.MaxInFlight && s.q.lockFor(it, s.reader):
 			s.accepted--
-			s.take(it)
+			s.takeLocked(it)
 		}
 	}
 }
 
-// take makes the reader the owner of an item. The caller holds the broker's mu.
-func (s *source) take(it *item) {
+// takeLocked makes the reader the owner of an item. The caller holds the broker's mu.
+func (s *source) takeLocked(it *item) {
 	it.owner, it.run = s.reader, &delivery{}
 	if !it.waits {
 		s.firsts++
@@ -169,7 +169,7 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	switch {
 	case it.owner != s.reader: // the client was killed just now
 		return engine.NotYet
-	case !s.client.mayRun(it) || !s.q.lockFor(it, s.reader):
+	case !s.client.mayRunLocked(it) || !s.q.lockFor(it, s.reader):
 		return engine.NotYet
 	}
 	it.handed = true
@@ -193,7 +193,7 @@ func (s *source) End(m *driver.Message[*received], _ engine.Ending) {
 	defer b.mu.Unlock()
 	if it := m.Record.it; it.owner == s.reader {
 		s.q.stop(it)
-		b.change()
+		b.wakeAllLocked()
 	}
 }
 
@@ -290,7 +290,7 @@ func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (wher
 	default:
 		return "", errors.New("redelivertest: suspects wait in their queue")
 	}
-	if err := s.client.alive(); err != nil {
+	if err := s.client.checkOpenLocked(); err != nil {
 		return where, err
 	}
 	if to == driver.Topic {
@@ -301,7 +301,7 @@ func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (wher
 		return where, fmt.Errorf("writing to %s: %w", where, err)
 	}
 	if to == driver.DLQ {
-		s.q.bury(rec.copied.with(st), rec.it.run)
+		s.q.deadLetterLocked(rec.copied.with(st), rec.it.run)
 	} else {
 		s.q.wait(level, rec.copied.with(st), rec.it.run, firstOf(st))
 	}
@@ -327,5 +327,5 @@ func (r *reader) leave() {
 		}
 	}
 	b.readers = slices.DeleteFunc(b.readers, func(other *reader) bool { return other == r })
-	b.change()
+	b.wakeAllLocked()
 }

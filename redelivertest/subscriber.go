@@ -42,13 +42,13 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	b := s.client.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := s.client.alive(); err != nil {
+	if err := s.client.checkOpenLocked(); err != nil {
 		return nil, err
 	}
 	if s.ctx.Err() != nil || s.client.closing {
 		return nil, errClosed
 	}
-	r := newReader(s.client, b.queue(topic, s.client.cfg.Group))
+	r := newReader(s.client, b.queueLocked(topic, s.client.cfg.Group))
 	b.readers = append(b.readers, r)
 	run, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)

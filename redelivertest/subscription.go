@@ -28,7 +28,7 @@ type Subscription struct{ q *queue }
 func (c *Client) Subscription(topic string) *Subscription {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
-	return &Subscription{c.b.queue(topic, c.cfg.Group)}
+	return &Subscription{c.b.queueLocked(topic, c.cfg.Group)}
 }
 
 // Stored is a message on a delay topic or in the DLQ.

@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/internal/wait"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -62,18 +63,6 @@ func deleteFence(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // isFenced reports whether another connection holds a lock.
 func (q *deadLetters) isFenced(ctx context.Context, name string) (bool, error) {
 	ch, err := q.readLink.channel(ctx)
@@ -108,7 +97,7 @@ func (q *deadLetters) waitForNoConsumers(ctx context.Context, conn *amqp091.Conn
 		if time.Since(began) > otherReaderTimeout {
 			return fmt.Errorf("amqp: queue %s has %d consumers: their unacked messages cannot be seen. Stop them, and look again", q.info.DLQ, consumers)
 		}
-		if err := sleep(ctx, pollPause); err != nil {
+		if err := wait.For(ctx, pollPause); err != nil {
 			return fmt.Errorf("amqp: waiting until nobody else reads %s: %w", q.info.DLQ, err)
 		}
 	}

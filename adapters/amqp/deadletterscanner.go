@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 const (
@@ -269,7 +271,7 @@ func (h *scanner) releaseChannel(ctx context.Context, g *scanChannel) error {
 		if ready >= before+len(g.open) {
 			break
 		}
-		if err := sleep(ctx, quietTime/20); err != nil {
+		if err := wait.For(ctx, quietTime/20); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -58,7 +59,7 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 		if !errors.Is(err, errFenced) {
 			break
 		}
-		if err := sleep(ctx, pollPause/5); err != nil {
+		if err := wait.For(ctx, pollPause/5); err != nil {
 			return snap, q.stateInUse(context.Cause(ctx))
 		}
 	}
@@ -113,7 +114,7 @@ func (q *deadLetters) receiveState(ctx context.Context, ch *amqp091.Channel, sna
 		if len(found) > 0 || q.stateIsNew.Load() || time.Since(began) > stateReturnTimeout {
 			return found, nil
 		}
-		if err := sleep(ctx, pollPause); err != nil {
+		if err := wait.For(ctx, pollPause); err != nil {
 			return nil, q.stateInUse(context.Cause(ctx))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // A subscription is paused while its marker queue, "<queue>.retry.paused", has a message, whose body is the mark. The
@@ -80,7 +81,7 @@ func readPause(ctx context.Context, ch *amqp091.Channel, queue string, previous 
 		if try == tries {
 			return nil, nil //nolint:nilnil // there is none
 		}
-		if err := sleep(ctx, pauseReadPause); err != nil {
+		if err := wait.For(ctx, pauseReadPause); err != nil {
 			return nil, err
 		}
 	}
@@ -167,7 +168,7 @@ func (c *Client) Resume(ctx context.Context, topic string) error {
 			if empty++; n > 0 {
 				empty = 0
 			}
-			if err := sleep(ctx, pauseReadPause/2); err != nil {
+			if err := wait.For(ctx, pauseReadPause/2); err != nil {
 				return err
 			}
 		}

@@ -22,6 +22,7 @@ type Client struct {
 	cfg    Config
 	api    *sqs.Client
 	turn   *engine.Turn
+	held   heldLimit
 	memory engine.States[string] // of messages that wait hidden, because SQS has no place for it
 
 	mu      sync.Mutex
@@ -64,7 +65,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		cfg.AWS = &own
 	}
 	c := &Client{
-		cfg: cfg, turn: engine.NewTurn(), memory: engine.States[string]{MaxMessages: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
+		cfg: cfg, turn: engine.NewTurn(), held: cfg.heldLimit(), memory: engine.States[string]{MaxMessages: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
 	}
 	c.api = sqs.NewFromConfig(*cfg.AWS, func(o *sqs.Options) {
 		if cfg.Endpoint != "" {

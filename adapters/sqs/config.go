@@ -124,8 +124,6 @@ type Config struct {
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer tracing.Tracer
-
-	heldLimit heldLimit // set by tests
 }
 
 func (c Config) withDefaults() Config {
@@ -135,8 +133,6 @@ func (c Config) withDefaults() Config {
 	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, defaultVisibilityTimeout)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
-	c.heldLimit.messages = cmp.Or(c.heldLimit.messages, max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers))
-	c.heldLimit.bytes = cmp.Or(c.heldLimit.bytes, defaultMaxHeldBytes)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // killableClient is the HTTP client of a process that dies with its nth request, before or after SQS has handled it.
@@ -98,7 +99,7 @@ func continueElsewhere(t *testing.T, q deadletter.Queue) {
 			task, err = deadletter.Resume(t.Context(), q, history[0].ID, "ben", deadletter.Report{})
 		}
 		if errors.Is(err, deadletter.ErrHeld) {
-			sleep(t.Context(), defaultLease)
+			_ = wait.For(t.Context(), defaultLease)
 			continue
 		}
 		if err != nil || task.Status != deadletter.StatusDone {

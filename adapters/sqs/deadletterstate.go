@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // The state of a DLQ is one message in one group of its own FIFO queue. While a process has received it, SQS delivers
@@ -131,7 +132,7 @@ func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, is
 				return nil, err
 			}
 		}
-		if !sleep(ctx, min(time.Duration(tries+1)*20*time.Millisecond, 200*time.Millisecond)) {
+		if wait.For(ctx, min(time.Duration(tries+1)*20*time.Millisecond, 200*time.Millisecond)) != nil {
 			return nil, q.stateInUse(context.Cause(ctx))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Doctor checks a queue this often, this far apart, before it reports that nothing reads it.
@@ -88,7 +89,7 @@ func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis
 	var waiting int64
 	for n := range readChecks {
 		if n > 0 {
-			if !sleep(ctx, readCheckPause) {
+			if wait.For(ctx, readCheckPause) != nil {
 				return ctx.Err()
 			}
 			if err := c.describeQueue(ctx, q, address{name: q.name, url: q.url}); err != nil {

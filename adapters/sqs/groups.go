@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // While a message of a group is received and not deleted, a FIFO queue delivers nothing else of that group. A receive
@@ -148,19 +149,19 @@ func (s *source) watchFreedGroups(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		wait := freedGroupWait
+		receiveWait := freedGroupWait
 		for more := true; more; {
 			want, ok := s.intake.reserve(ctx, 0)
 			if !ok {
 				return
 			}
-			found, err := s.fetchMessages(want, wait)
-			wait = s.groups.receiveWait(0, freedGroupWait) // the rest may belong to a group that was just received
+			found, err := s.fetchMessages(want, receiveWait)
+			receiveWait = s.groups.receiveWait(0, freedGroupWait) // the rest may belong to a group that was just received
 			more = found == want
 			if err == nil {
 				pause.Reset()
 			} else { // a poller reports the error
-				more = sleep(ctx, pause.NextBackOff())
+				more = wait.For(ctx, pause.NextBackOff()) == nil
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 const (
@@ -20,6 +22,11 @@ const (
 
 // heldLimit bounds what a lane holds. A receive begins only if ten messages of the queue's maximum size fit.
 type heldLimit struct{ messages, bytes int }
+
+// heldLimit returns a limit with room for all messages that may be in flight.
+func (c *Config) heldLimit() heldLimit {
+	return heldLimit{max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers), defaultMaxHeldBytes}
+}
 
 // room returns how many more messages may be requested.
 func (b heldLimit) room(messages, bytes, largest int) int {
@@ -110,14 +117,14 @@ func (in *intake) adaptPollers(n, want int) {
 func (s *source) poll(ctx context.Context, n int) {
 	pause := newPause()
 	defer s.intake.wakeAtEnd(ctx)()
-	wait := time.Second // a short first receive soon shows that the queue can be read
+	receiveWait := time.Second // a short first receive soon shows that the queue can be read
 	var p pauseLength
 	for {
 		want, ok := s.intake.reserve(ctx, n)
 		if !ok {
 			return
 		}
-		found, err := s.fetchMessages(want, s.groups.receiveWait(p, wait))
+		found, err := s.fetchMessages(want, s.groups.receiveWait(p, receiveWait))
 		switch {
 		case isContextEnd(ctx, err):
 			return
@@ -128,14 +135,14 @@ func (s *source) poll(ctx context.Context, n int) {
 					s.r.disconnected(s.queue.name, err)
 				}
 			}
-			sleep(ctx, pause.NextBackOff())
+			_ = wait.For(ctx, pause.NextBackOff())
 		default:
-			wait = s.nextWait(wait, found)
+			receiveWait = s.nextWait(receiveWait, found)
 			pause.Reset()
 			s.r.consuming()
 			s.intake.adaptPollers(found, want)
 			if 0 < found && found < want {
-				sleep(ctx, partialBatchPause)
+				_ = wait.For(ctx, partialBatchPause)
 			}
 			s.groups.pause(ctx, &p, found, want)
 		}
@@ -161,16 +168,4 @@ func (s *source) fetchMessages(want int, wait time.Duration) (found int, err err
 func newPause() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(minRetryPause/5),
 		backoff.WithMaxInterval(maxRetryPause/2), backoff.WithMaxElapsedTime(0))
-}
-
-// sleep waits for d. It returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"internal/errortext":  {},
 	"internal/contextkey": {},
 	"internal/wirename":   {},
+	"internal/wait":       {},
 	"internal/tracing":    {module},
 	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
@@ -76,7 +77,7 @@ var allowed = map[string][]string{
 }
 
 // lowest are below the root package: they import only the standard library, and every part may import them.
-var lowest = []string{module + "/internal/limits", module + "/internal/errortext", module + "/internal/contextkey", module + "/internal/wirename"}
+var lowest = []string{module + "/internal/limits", module + "/internal/errortext", module + "/internal/contextkey", module + "/internal/wirename", module + "/internal/wait"}
 
 func TestImportsPointDownwards(t *testing.T) {
 	seen := make(map[string]bool)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Turn lets a suspect, which is a message that may have crashed its process, run while no other message of the client
@@ -72,7 +74,7 @@ func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
 			}
 			t.open()
 			if !becomes {
-				pause(ctx, quiet)
+				_ = wait.For(ctx, quiet)
 			}
 		}
 		<-t.taken
@@ -92,16 +94,6 @@ func (t *Turn) reserve(ctx context.Context, gate *Gate) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	}
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 
