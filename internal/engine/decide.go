@@ -42,15 +42,16 @@ func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err e
 type signal uint8
 
 const (
-	signalNone signal = iota // the message is to blame, or it was lost
+	signalNone    signal = iota // no handler ran, or the message was lost
+	signalMessage               // a handler ran, and the message is to blame
 	signalSuccess
 	signalFailure
 )
 
-// signalOf is the signal of a decision about a failure. A fault of the message itself gives none.
+// signalOf is the signal of a decision about a failure.
 func signalOf(dec *redeliver.Decision, cause error) signal {
 	if dec.MessageAtFault {
-		return signalNone
+		return signalMessage
 	}
 	if dec.Action != redeliver.DeadLetter {
 		return signalFailure
@@ -61,6 +62,8 @@ func signalOf(dec *redeliver.Decision, cause error) signal {
 	switch dec.State.Reason {
 	case redeliver.ReasonExhausted, redeliver.ReasonTimeout, redeliver.ReasonPanic, redeliver.ReasonExpired, redeliver.ReasonUnschedulable:
 		return signalFailure
+	case redeliver.ReasonPermanent, redeliver.ReasonRejected:
+		return signalMessage
 	default:
 		return signalNone
 	}

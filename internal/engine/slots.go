@@ -223,7 +223,7 @@ func (s *slots) countInWindowLocked(sig signal, now time.Duration) (change *rede
 		s.good++
 	case signalFailure:
 		s.bad++
-	case signalNone:
+	case signalNone, signalMessage:
 	}
 	switch {
 	case s.since < 0:
