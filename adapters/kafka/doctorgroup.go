@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // policyPrefix begins the user data of a member. It names the member's policy, for Doctor to compare.
@@ -84,7 +85,7 @@ func (d *examination) describeGroup(ctx context.Context) *groupState {
 		default:
 			why = "it is " + found[0].State // it rebalances
 		}
-		if !pauseAsking(ctx) {
+		if wait.For(ctx, groupPause) != nil {
 			return unknown(ctx.Err().Error())
 		}
 	}
@@ -94,16 +95,6 @@ func (d *examination) describeGroup(ctx context.Context) *groupState {
 // isCoordinatorMoving reports whether the group's coordinator is changing or has just started.
 func isCoordinatorMoving(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetsLoadInProgress) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer)
-}
-
-// pauseAsking waits for a moment. It returns false when ctx has ended.
-func pauseAsking(ctx context.Context) bool {
-	select {
-	case <-time.After(groupPause):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // members reads the user data of the members that read the origin.
@@ -184,7 +175,7 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 		partitions[topic] = all
 	}
 	committed, err := d.client.admin.sarama.ListConsumerGroupOffsets(group, partitions)
-	for try := 1; isCoordinatorMoving(err) && try < groupTries && pauseAsking(ctx); try++ {
+	for try := 1; isCoordinatorMoving(err) && try < groupTries && wait.For(ctx, groupPause) == nil; try++ {
 		committed, err = d.client.admin.sarama.ListConsumerGroupOffsets(group, partitions)
 	}
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {

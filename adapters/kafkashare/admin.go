@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // admin asks the brokers about topics, settings and groups.
@@ -61,23 +63,11 @@ const (
 	askPause    = 100 * time.Millisecond
 )
 
-// pause waits for a moment. It reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // settings returns the configuration of a topic, a group or a broker.
 func (a admin) settings(ctx context.Context, kind kmsg.ConfigResourceType, name string) (all map[string]setting, err error) {
 	for range maxAskTries {
 		all, err = a.describe(ctx, kind, name)
-		if !errors.Is(err, kerr.UnknownTopicOrPartition) || !pause(ctx, askPause) {
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) || wait.For(ctx, askPause) != nil {
 			break
 		}
 	}
@@ -156,7 +146,7 @@ func (a admin) awaitLeaders(ctx context.Context, names ...string) (map[string]km
 		if !missing {
 			return found, nil
 		}
-		if try == maxAskTries || !pause(ctx, askPause) {
+		if try == maxAskTries || wait.For(ctx, askPause) != nil {
 			return nil, fmt.Errorf("kafkashare: topics %v do not have leaders on all partitions: check whether all brokers are up", names)
 		}
 	}

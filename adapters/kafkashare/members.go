@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // copyAt is the delivery at which a record is copied to the retry topic, before any handler runs. The broker counts
@@ -108,7 +109,7 @@ func (m *member) poll(ctx context.Context) {
 			m.fail(group)
 		default:
 			m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: the client gives back what it cannot read, and the broker drops that after %d deliveries", topic, partition, m.r.client.group.limit), err)
-			pause(ctx, time.Second)
+			_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
 		}
 	})
 	records := fetched.Records()

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // group is what a start has found out about the share group.
@@ -100,6 +101,9 @@ func (c *Client) checkStateTopic(ctx context.Context, ps *redeliver.Problems) er
 		}
 		return nil // without the right to read its settings, nothing is known
 	}
+	if len(brokers) == 0 {
+		return errors.New("kafkashare: the cluster names no broker: check whether all brokers are up")
+	}
 	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(brokers[0].NodeID)))
 	if err != nil {
 		return nil //nolint:nilerr // the user may not read the brokers' settings
@@ -152,7 +156,7 @@ func (c *Client) configureGroup(ctx context.Context, ps *redeliver.Problems) err
 			return fmt.Errorf("kafkashare: setting %v of group %s: %w", missing, c.cfg.Group, err)
 		}
 		for try := 0; err == nil && try < maxAskTries; try++ { // a broker learns of it later
-			if s, err = read(); err != nil || s[resetSetting].own || !pause(ctx, askPause) {
+			if s, err = read(); err != nil || s[resetSetting].own || wait.For(ctx, askPause) != nil {
 				break
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Subscriber delivers the messages of topics to the share group. It is a Watermill subscriber and
@@ -125,7 +126,7 @@ func (r *reader) keep(ctx context.Context, run func(context.Context) error) {
 			failed = true
 			r.reportLost(err)
 		}
-		pause(ctx, pauses.NextBackOff())
+		_ = wait.For(ctx, pauses.NextBackOff()) // the loop notices the end of ctx
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // A share group cannot hold messages that wait: a lock that ends costs a delivery, and a member that renews locks may
@@ -74,7 +75,7 @@ func (w *waiters) run(ctx context.Context) (lost error) {
 				lost = group
 			default:
 				w.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d", topic, n), err)
-				pause(ctx, time.Second)
+				_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
 			}
 		})
 		fetched.EachRecord(w.dispatch)
