@@ -31,8 +31,8 @@ func (a *tallying) Counter(redeliver.Sink, string, string) (redeliver.Counter, r
 
 // Of several sinks those that are CountingSink count, each once, and the others get events.
 func TestSinksTally(t *testing.T) {
-	told := 0
-	listens := redeliver.SinkFunc(func(redeliver.Event) { told++ })
+	reported := 0
+	listens := redeliver.SinkFunc(func(redeliver.Event) { reported++ })
 	one, two := &tallying{}, &tallying{rest: listens}
 	for _, c := range []struct {
 		name     string
@@ -47,7 +47,7 @@ func TestSinksTally(t *testing.T) {
 		{"a list in a list", redeliver.Sinks(redeliver.Sinks(one, listens), two), true, 2},
 		{"a sink that counts nothing here", redeliver.Sinks(&tallying{none: true, rest: listens}), false, 1},
 	} {
-		*one, *two, told = tallying{}, tallying{rest: listens}, 0
+		*one, *two, reported = tallying{}, tallying{rest: listens}, 0
 		tally, rest := c.sinks.(redeliver.CountingSink).Counter(c.sinks, "orders", "billing")
 		if (tally != nil) != c.counts {
 			t.Errorf("%s: counts: %v", c.name, tally != nil)
@@ -62,8 +62,8 @@ func TestSinksTally(t *testing.T) {
 		if rest != nil {
 			rest.Event(redeliver.Committed{})
 		}
-		if told != c.received {
-			t.Errorf("%s: %d got an event, want %d", c.name, told, c.received)
+		if reported != c.received {
+			t.Errorf("%s: %d got an event, want %d", c.name, reported, c.received)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// told is a costly DLQ whose broker reports the age of its messages.
-type told struct {
+// agedStub is a costly DLQ whose broker reports the age of its messages.
+type agedStub struct {
 	*stub
 	oldest time.Duration
 	drops  string
@@ -19,17 +19,17 @@ type told struct {
 	count  atomic.Int64
 }
 
-func (q *told) Count(context.Context) (int64, bool, error) { return q.count.Load(), false, nil }
+func (q *agedStub) Count(context.Context) (int64, bool, error) { return q.count.Load(), false, nil }
 
-func (q *told) Oldest(context.Context) (time.Time, bool, error) {
+func (q *agedStub) Oldest(context.Context) (time.Time, bool, error) {
 	return time.Now().Add(-q.oldest), q.oldest > 0, q.broken
 }
 
-func (q *told) Retention(context.Context) (time.Duration, error) { return q.keeps, q.broken }
-func (q *told) DropLimit(context.Context) (string, error)        { return q.drops, q.broken }
+func (q *agedStub) Retention(context.Context) (time.Duration, error) { return q.keeps, q.broken }
+func (q *agedStub) DropLimit(context.Context) (string, error)        { return q.drops, q.broken }
 
-func newTold(name string) *told {
-	q := &told{stub: newStub(name, 10)}
+func newAgedStub(name string) *agedStub {
+	q := &agedStub{stub: newStub(name, 10)}
 	q.info.ReadEffect = "a delivery"
 	q.count.Store(10)
 	return q
@@ -39,7 +39,7 @@ func newTold(name string) *told {
 // count changes. Values that are not reported are not errors.
 func TestAgeAndRetentionAreReportedWithoutAScan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old, silent := newTold("old"), newTold("silent")
+		old, silent := newAgedStub("old"), newAgedStub("silent")
 		old.oldest, old.keeps, old.drops = 13*24*time.Hour+13*time.Hour+30*time.Minute, 14*24*time.Hour, "max-length=10 by <policy>"
 		silent.broken = errors.New("not your right")
 		c, err := New(Config{Queues: []Queue{{Queue: old}, {Queue: silent}}})
@@ -66,7 +66,7 @@ func TestAgeAndRetentionAreReportedWithoutAScan(t *testing.T) {
 // If the broker drops no messages, the page says that they are kept forever.
 func TestUnlimitedRetentionIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTold("kept")
+		q := newAgedStub("kept")
 		c, err := New(Config{Queues: []Queue{{Queue: q}}})
 		if err != nil {
 			t.Fatal(err)

@@ -32,8 +32,8 @@ type shop struct {
 	orders *redelivertest.Subscription
 	queue  deadletter.Queue
 
-	mu     sync.Mutex
-	mended bool
+	mu    sync.Mutex
+	fixed bool
 }
 
 // newShop fills a DLQ with messages that fail. The error of each is its text.
@@ -44,7 +44,7 @@ func newShop(t *testing.T, b *redelivertest.Broker, msgs ...*message.Message) *s
 	s.orders = billing.Handle("orders", func(msg *message.Message) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.mended {
+		if s.fixed {
 			return nil
 		}
 		return errors.New(msg.Metadata.Get("fails"))
@@ -60,7 +60,7 @@ func newShop(t *testing.T, b *redelivertest.Broker, msgs ...*message.Message) *s
 func (s *shop) mend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mended = true
+	s.fixed = true
 }
 
 func failingMessage(id, fails, body string) *message.Message {

@@ -254,11 +254,11 @@ func TestAMessageIsEdited(t *testing.T) {
 		})
 		form.Set(headers["tenant"], "globex")
 		form.Set(headers["region"]+"-remove", "yes")
-		form.Set("n1-name", "mended-by")
+		form.Set("n1-name", "fixed-by")
 		form.Set("n1", "ann")
 		form.Set("step", "preview")
 		seen := ask(t, c, http.MethodPost, "/edit", form)
-		seen.has(t, "What would be sent", `- "customer": "adam"`, `+ "customer": "Ada"`, "acme → globex", "eu → removed", "mended-by was not there → ann")
+		seen.has(t, "What would be sent", `- "customer": "adam"`, `+ "customer": "Ada"`, "acme → globex", "eu → removed", "fixed-by was not there → ann")
 		if n := len(orders.DeadLetters()); n != 1 {
 			t.Fatal("the preview has sent it")
 		}
@@ -273,7 +273,7 @@ func TestAMessageIsEdited(t *testing.T) {
 		mu <- struct{}{}
 		defer func() { <-mu }()
 		m := got["o-1"]
-		if m == nil || string(m.Payload) != "\n{\n  \"customer\": \"Ada\"\n}\n" || m.Metadata.Get("tenant") != "globex" || m.Metadata.Get("mended-by") != "ann" || m.Metadata.Get("region") != "" {
+		if m == nil || string(m.Payload) != "\n{\n  \"customer\": \"Ada\"\n}\n" || m.Metadata.Get("tenant") != "globex" || m.Metadata.Get("fixed-by") != "ann" || m.Metadata.Get("region") != "" {
 			t.Errorf("the handler got %+v", m)
 		}
 		if a := ask(t, c, http.MethodPost, "/edit", again); a.StatusCode != http.StatusNotFound {

@@ -22,7 +22,7 @@ func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
 		"properties": {Properties: []deadletter.Header{{Name: "h", Value: big}}},
 	} {
 		h := newFakeDLQ(4)
-		for _, m := range h.lie {
+		for _, m := range h.messages {
 			m.Body, m.Key, m.Headers, m.Foreign, m.Properties = one.Body, one.Key, one.Headers, one.Foreign, one.Properties
 		}
 		if _, err := deadletter.Replay(t.Context(), h, deadletter.ReplayOptions{Who: "ann", Why: "a test"}); err != nil {
@@ -66,18 +66,18 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 	} {
 		h := newFakeDLQ(0)
 		m.Position = "0/1"
-		h.lie = []*deadletter.Message{m}
+		h.messages = []*deadletter.Message{m}
 		var file bytes.Buffer
 		if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{}, &file); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.lie) != 2 {
+		if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.messages) != 2 {
 			t.Errorf("%s: it cannot be imported: %v", name, err)
 			continue
 		}
 		// An adapter writes the state as headers, and reads it again.
-		again := read(nil, h.lie[1].State.AppendHeaders(nil)...)
-		if back := h.lie[1]; m.Mismatch == "" || back.Mismatch != m.Mismatch || again.Mismatch != m.Mismatch || back.State != m.State {
+		again := read(nil, h.messages[1].State.AppendHeaders(nil)...)
+		if back := h.messages[1]; m.Mismatch == "" || back.Mismatch != m.Mismatch || again.Mismatch != m.Mismatch || back.State != m.State {
 			t.Errorf("%s: it was %q with %+v, is %q with %+v, and is read as %q", name, m.Mismatch, m.State, back.Mismatch, back.State, again.Mismatch)
 		}
 	}
@@ -91,15 +91,15 @@ func TestAnImportOfForgedHeadersIsNotTrusted(t *testing.T) {
 		t.Fatalf("read as %+v", m)
 	}
 	h := newFakeDLQ(0)
-	h.lie = []*deadletter.Message{m}
+	h.messages = []*deadletter.Message{m}
 	var file bytes.Buffer
 	if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{}, &file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.lie) != 2 {
+	if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.messages) != 2 {
 		t.Fatal(err)
 	}
-	if back := h.lie[1]; back.Writer != deadletter.WriterRedeliver || back.State.Error != "fraud" || back.State.Replays != 0 || len(back.Headers) != 2 || len(back.Foreign) > 0 {
+	if back := h.messages[1]; back.Writer != deadletter.WriterRedeliver || back.State.Error != "fraud" || back.State.Replays != 0 || len(back.Headers) != 2 || len(back.Foreign) > 0 {
 		t.Errorf("imported as %+v", back)
 	}
 }

@@ -64,16 +64,16 @@ func TestAQuarantineFailsAboveTheNumberOfMarks(t *testing.T) {
 // A replay continues without room for its marks.
 func TestAReplayContinuesWithoutRoomForMarks(t *testing.T) {
 	q := &marked{newFakeDLQ(6), make(map[deadletter.Position]deadletter.Outcome)}
-	for _, m := range newFakeDLQ(deadletter.MaxMarks).lie {
+	for _, m := range newFakeDLQ(deadletter.MaxMarks).messages {
 		q.marks["of another "+m.Position] = deadletter.Refused
 	}
-	q.lie[1].State.Replays, q.lie[4].State.Replays = 3, 3
-	told := 0
+	q.messages[1].State.Replays, q.messages[4].State.Replays = 3, 3
+	reported := 0
 	task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 2, Report: deadletter.Report{
-		Result: func(deadletter.Result) { told++ },
+		Result: func(deadletter.Result) { reported++ },
 	}})
-	if err != nil || task.Status != deadletter.StatusDone || len(q.back) != 4 || len(q.lie) != 2 || task.Counts.Replayed != 4 || task.Counts.Quarantined != 2 || told != 6 {
-		t.Errorf("the task is %s with %+v, sent were %v, %d results: %v", task.Status, task.Counts, q.back, told, err)
+	if err != nil || task.Status != deadletter.StatusDone || len(q.back) != 4 || len(q.messages) != 2 || task.Counts.Replayed != 4 || task.Counts.Quarantined != 2 || reported != 6 {
+		t.Errorf("the task is %s with %+v, sent were %v, %d results: %v", task.Status, task.Counts, q.back, reported, err)
 	}
 	if was := q.only(t); !strings.HasPrefix(was.Note, "2 that are quarantined or refused stay without a mark") {
 		t.Errorf("its note is %q", was.Note)
@@ -83,7 +83,7 @@ func TestAReplayContinuesWithoutRoomForMarks(t *testing.T) {
 // markReports is a fakeDLQ that records the calls of DropMarks.
 type markReports struct {
 	*fakeDLQ
-	told []map[deadletter.Position]bool
+	reported []map[deadletter.Position]bool
 }
 
 func (q *markReports) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
@@ -97,7 +97,7 @@ type forgetfulClaim struct {
 }
 
 func (c *forgetfulClaim) DropMarks(_ context.Context, met map[deadletter.Position]bool) error {
-	c.q.told = append(c.q.told, met)
+	c.q.reported = append(c.q.reported, met)
 	return errors.New("no answer")
 }
 
@@ -106,15 +106,15 @@ func (c *forgetfulClaim) DropMarks(_ context.Context, met map[deadletter.Positio
 func TestACompleteScanDropsMarks(t *testing.T) {
 	q := &markReports{fakeDLQ: newFakeDLQ(30)}
 	task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true, Expect: 30, Window: 10})
-	if err != nil || task.Counts.Purged != 30 || len(q.told) != 0 {
-		t.Fatalf("a purge that stops at the expected number returned %+v, and reported %v: %v", task.Counts, q.told, err)
+	if err != nil || task.Counts.Purged != 30 || len(q.reported) != 0 {
+		t.Fatalf("a purge that stops at the expected number returned %+v, and reported %v: %v", task.Counts, q.reported, err)
 	}
 	q = &markReports{fakeDLQ: newFakeDLQ(30)}
 	before := deadletter.Filter{Before: time.Now().Add(time.Hour)}
 	if task, err := deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: before}); err != nil || task.Status != deadletter.StatusDone {
 		t.Fatalf("the quarantine returned %+v: %v", task, err)
 	}
-	if len(q.told) != 1 || len(q.told[0]) != 30 {
-		t.Errorf("it reported %d marks: %v", len(q.told), q.told)
+	if len(q.reported) != 1 || len(q.reported[0]) != 30 {
+		t.Errorf("it reported %d marks: %v", len(q.reported), q.reported)
 	}
 }

@@ -13,12 +13,12 @@ import (
 
 // fakeDLQ is a DLQ that a test controls completely. It belongs to one goroutine.
 type fakeDLQ struct {
-	lie   []*deadletter.Message
-	tasks []deadletter.Task
-	info  deadletter.Info
-	wants map[string]deadletter.Request
-	back  []string // ids of the sent messages
-	sizes []int    // sizes of the sent windows
+	messages []*deadletter.Message
+	tasks    []deadletter.Task
+	info     deadletter.Info
+	wants    map[string]deadletter.Request
+	back     []string // ids of the sent messages
+	sizes    []int    // sizes of the sent windows
 
 	claimed *deadletter.Holder
 	closed  int   // number of closed scans
@@ -41,12 +41,12 @@ func newFakeDLQ(n int) *fakeDLQ {
 }
 
 func (h *fakeDLQ) dies(id string, at time.Time) {
-	h.lie = append(h.lie, &deadletter.Message{ID: id, Position: deadletter.Position(id), Time: at})
+	h.messages = append(h.messages, &deadletter.Message{ID: id, Position: deadletter.Position(id), Time: at})
 }
 
 // ids returns the ids of the messages in the DLQ.
 func (h *fakeDLQ) ids() (ids []string) {
-	for _, m := range h.lie {
+	for _, m := range h.messages {
 		ids = append(ids, m.ID)
 	}
 	return ids
@@ -71,7 +71,7 @@ func call[T any](do func(T), with T) {
 func (h *fakeDLQ) Info() deadletter.Info { return h.info }
 func (h *fakeDLQ) Close() error          { return nil }
 func (h *fakeDLQ) Count(context.Context) (n int64, exact bool, err error) {
-	return int64(len(h.lie)), true, nil
+	return int64(len(h.messages)), true, nil
 }
 func (h *fakeDLQ) Oldest(context.Context) (at time.Time, ok bool, err error) { return at, false, nil }
 func (h *fakeDLQ) Retention(context.Context) (time.Duration, error)          { return 0, nil }
@@ -101,7 +101,7 @@ func (h *fakeDLQ) Claim(_ context.Context, holder deadletter.Holder) (deadletter
 
 func (h *fakeDLQ) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
 	call(h.scans, false)
-	return &heapScan{h: h, all: slices.Clone(h.lie)}, nil
+	return &heapScan{h: h, all: slices.Clone(h.messages)}, nil
 }
 
 type heapScan struct {
@@ -139,7 +139,7 @@ func (c *heapClaim) Scan(context.Context, deadletter.From) (deadletter.Scan, err
 	if c.h.blind != nil {
 		return (*heapScan)(nil), c.h.blind // a typed nil, which a faulty adapter may return
 	}
-	return &heapScan{h: c.h, all: slices.Clone(c.h.lie)}, nil
+	return &heapScan{h: c.h, all: slices.Clone(c.h.messages)}, nil
 }
 
 func (c *heapClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
@@ -159,7 +159,7 @@ func (c *heapClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error
 	errs := make([]error, len(msgs))
 	for i, m := range msgs {
 		if errs[i] = ctx.Err(); errs[i] == nil {
-			c.h.lie = append(c.h.lie, m)
+			c.h.messages = append(c.h.messages, m)
 		}
 	}
 	return errs
@@ -171,7 +171,7 @@ func (c *heapClaim) Settle(ctx context.Context, t deadletter.Task, done []deadle
 	}
 	for _, s := range done {
 		if s.Outcome.LeavesDLQ() {
-			c.h.lie = slices.DeleteFunc(c.h.lie, func(m *deadletter.Message) bool { return m == s.Message })
+			c.h.messages = slices.DeleteFunc(c.h.messages, func(m *deadletter.Message) bool { return m == s.Message })
 		}
 	}
 	return c.Save(ctx, t)

@@ -27,7 +27,7 @@ func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 			}
 		}
 		task, err := deadletter.Purge(t.Context(), h, expecting(5)) // two of the expected messages are gone by now
-		if err != nil || task.Counts.Purged != 3 || task.Status != deadletter.StatusDone || len(h.lie) != 2 || h.lie[0].ID != "late-1" {
+		if err != nil || task.Counts.Purged != 3 || task.Status != deadletter.StatusDone || len(h.messages) != 2 || h.messages[0].ID != "late-1" {
 			t.Errorf("%d were removed and %v are left: %v", task.Counts.Purged, h.ids(), err)
 		}
 	})
@@ -58,14 +58,14 @@ func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	if err == nil && task.Status == deadletter.StatusPaused {
 		task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{})
 	}
-	if err != nil || task.Counts.Purged != 3 || len(h.lie) != 2 || h.lie[0].ID != "d" {
+	if err != nil || task.Counts.Purged != 3 || len(h.messages) != 2 || h.messages[0].ID != "d" {
 		t.Errorf("%d were removed and %v are left: %v", task.Counts.Purged, h.ids(), err)
 	}
 }
 
 func TestAPurgeAboveExpectIsRefused(t *testing.T) {
 	h := newFakeDLQ(3)
-	if _, err := deadletter.Purge(t.Context(), h, expecting(2)); !errors.Is(err, deadletter.ErrTooMany) || len(h.lie) != 3 || h.claimed != nil {
+	if _, err := deadletter.Purge(t.Context(), h, expecting(2)); !errors.Is(err, deadletter.ErrTooMany) || len(h.messages) != 3 || h.claimed != nil {
 		t.Errorf("of three, with two expected: %v, and %v remain", err, h.ids())
 	}
 	if _, err := deadletter.Purge(t.Context(), h, expecting(-1)); err == nil {

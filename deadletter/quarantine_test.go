@@ -56,8 +56,8 @@ func TestAQuarantineIsResumed(t *testing.T) {
 	if err == nil && task.Status == deadletter.StatusPaused {
 		task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{})
 	}
-	if err != nil || task.Status != deadletter.StatusDone || task.Counts.Quarantined < 3 || len(h.lie) != 4 || len(h.back) > 0 {
-		t.Errorf("%+v, %d messages remain, sent were %v: %v", task, len(h.lie), h.back, err)
+	if err != nil || task.Status != deadletter.StatusDone || task.Counts.Quarantined < 3 || len(h.messages) != 4 || len(h.back) > 0 {
+		t.Errorf("%+v, %d messages remain, sent were %v: %v", task, len(h.messages), h.back, err)
 	}
 }
 

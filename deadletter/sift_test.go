@@ -67,7 +67,7 @@ func (s *siftScan) Next(ctx context.Context, want func(*deadletter.Message) bool
 // twoCauses returns a fakeDLQ with dead letters of two causes. Every tenth has the second cause.
 func twoCauses(n int) *fakeDLQ {
 	h := newFakeDLQ(n)
-	for i, m := range h.lie {
+	for i, m := range h.messages {
 		m.Key, m.Body = fmt.Appendf(nil, "key-%d", i%7), []byte("body")
 		m.State = redeliver.State{Error: "card declined", ErrorType: "*bank.Error", Attempts: 4, LastFailed: m.Time}
 		if i%10 == 0 {
@@ -113,8 +113,8 @@ func TestSelectiveScansReturnTheSame(t *testing.T) {
 			plain, sifted := twoCauses(n), &selectiveDLQ{fakeDLQ: twoCauses(n)}
 			at := time.Now().Add(-time.Hour).Truncate(time.Second)
 			for i := range n { // the DLQs were filled at different times
-				plain.lie[i].Time, sifted.lie[i].Time = at, at
-				plain.lie[i].State.LastFailed, sifted.lie[i].State.LastFailed = at, at
+				plain.messages[i].Time, sifted.messages[i].Time = at, at
+				plain.messages[i].State.LastFailed, sifted.messages[i].State.LastFailed = at, at
 			}
 			want, got := c.do(plain), c.do(sifted)
 			if got != want {

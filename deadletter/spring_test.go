@@ -87,13 +87,13 @@ func TestImpossibleTimesAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
 	for _, at := range []time.Time{written, time.UnixMilli(-1), time.UnixMilli(math.MinInt64), last} {
-		for _, lie := range []uint64{math.MaxInt64, 1 << 63, uint64(last.UnixMilli()) + 1, 0} {
-			value := binary.BigEndian.AppendUint64(nil, lie)
+		for _, forged := range []uint64{math.MaxInt64, 1 << 63, uint64(last.UnixMilli()) + 1, 0} {
+			value := binary.BigEndian.AppendUint64(nil, forged)
 			for _, name := range []string{"kafka_dlt-original-timestamp", "kafka_original-timestamp", "retry_topic-original-timestamp", "retry_topic-backoff-timestamp"} {
 				m := &deadletter.Message{Time: at, Headers: []deadletter.Header{{Name: name, Value: value}}}
 				deadletter.ReadHeaders(m, orders, nil, func() string { return "made up" })
 				if st := m.State; !st.Source.Timestamp.IsZero() || !st.Due.IsZero() || st.Reason != redeliver.ReasonExhausted {
-					t.Errorf("written at %s, %s says %#x: of %s, due %s, %q", at, name, lie, st.Source.Timestamp, st.Due, st.Reason)
+					t.Errorf("written at %s, %s says %#x: of %s, due %s, %q", at, name, forged, st.Source.Timestamp, st.Due, st.Reason)
 				}
 			}
 		}

@@ -28,14 +28,14 @@ func TestAStoppedReplayFinishesItsWindow(t *testing.T) {
 		h := newFakeDLQ(30)
 		stopsInSend(h, stop)
 		task, err := deadletter.Replay(ctx, h, deadletter.ReplayOptions{Who: "ann", Why: "a test", Window: 10})
-		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 10 || len(h.lie) != 20 {
-			t.Fatalf("the replay ended as %s with %+v, and %d messages remain: %v", task.Status, task.Counts, len(h.lie), err)
+		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 10 || len(h.messages) != 20 {
+			t.Fatalf("the replay ended as %s with %+v, and %d messages remain: %v", task.Status, task.Counts, len(h.messages), err)
 		}
 		if was := h.only(t); was.Status != deadletter.StatusPaused || was.Counts.Replayed != 10 || !was.Ended.IsZero() {
 			t.Errorf("recorded is %+v", was)
 		}
-		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.back) != 30 || len(h.lie) != 0 {
-			t.Errorf("the next runner ended as %s; %d messages were sent and %d remain: %v", task.Status, len(h.back), len(h.lie), err)
+		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.back) != 30 || len(h.messages) != 0 {
+			t.Errorf("the next runner ended as %s; %d messages were sent and %d remain: %v", task.Status, len(h.back), len(h.messages), err)
 		}
 	})
 }
@@ -102,18 +102,18 @@ func TestAStoppedEditAndImportFinishTheirWrites(t *testing.T) {
 		h := newFakeDLQ(2)
 		stopsInSend(h, stop)
 		task, err := deadletter.Edit(ctx, h, deadletter.EditOptions{Who: "ann", Why: "a test", Position: "m-0001", Body: []byte("new")})
-		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1 || len(h.back) != 1 {
+		if err != nil || task.Status != deadletter.StatusDone || len(h.messages) != 1 || len(h.back) != 1 {
 			t.Errorf("the edit ended as %s, %v remain and %v were sent: %v", task.Status, h.ids(), h.back, err)
 		}
 
 		ctx, stop = context.WithCancel(t.Context())
 		h = newFakeDLQ(1)
 		file := exported(t, h, 600)
-		h.lie = nil
+		h.messages = nil
 		stopsInSend(h, stop)
 		task, err = deadletter.Import(ctx, h, bytes.NewReader(file), "ann", "a test")
-		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusFailed || task.Counts.Imported != deadletter.DefaultWindow || len(h.lie) != deadletter.DefaultWindow {
-			t.Errorf("the import ended as %s with %+v, and the DLQ has %d messages: %v", task.Status, task.Counts, len(h.lie), err)
+		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusFailed || task.Counts.Imported != deadletter.DefaultWindow || len(h.messages) != deadletter.DefaultWindow {
+			t.Errorf("the import ended as %s with %+v, and the DLQ has %d messages: %v", task.Status, task.Counts, len(h.messages), err)
 		}
 	})
 }

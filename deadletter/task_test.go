@@ -45,7 +45,7 @@ func slowImport(t *testing.T, do func(h *fakeDLQ, id string)) (h *fakeDLQ, task 
 	t.Helper()
 	h = newFakeDLQ(1)
 	file := exported(t, h, 1200)
-	h.lie = nil
+	h.messages = nil
 	h.adds = func(context.Context) { <-time.After(time.Second) }
 	h.saves = func(now deadletter.Task) {
 		if now.Counts.Imported == deadletter.DefaultWindow && now.Status == deadletter.StatusRunning {
@@ -66,8 +66,8 @@ func TestAnImportReportsProgressAndCanBeCancelled(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err != nil || !asked || task.Status != deadletter.StatusCancelled || task.Ended.IsZero() || len(h.lie) != deadletter.DefaultWindow {
-			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.lie), err)
+		if err != nil || !asked || task.Status != deadletter.StatusCancelled || task.Ended.IsZero() || len(h.messages) != deadletter.DefaultWindow {
+			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.messages), err)
 		}
 		if was := h.only(t); was.Status != deadletter.StatusCancelled || was.Counts.Imported != deadletter.DefaultWindow {
 			t.Errorf("recorded is %+v", was)
@@ -84,8 +84,8 @@ func TestAnImportIsNotPaused(t *testing.T) {
 			}
 			h.wants[id] = deadletter.PauseRequest // recorded by an older version
 		})
-		if err != nil || task.Status != deadletter.StatusDone || len(h.lie) != 1200 {
-			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.lie), err)
+		if err != nil || task.Status != deadletter.StatusDone || len(h.messages) != 1200 {
+			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.messages), err)
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestAMessageWithoutATimeIsReplayedByTheNextRunner(t *testing.T) {
 	h.dies("before", made.Add(-time.Second))
 	h.dies("after", made.Add(time.Second))
 	h.dies("again", made.Add(-time.Second)) // by a clock that is behind
-	h.lie[3].State.Replays, h.lie[3].State.LastFailed = 1, made.Add(time.Second)
+	h.messages[3].State.Replays, h.messages[3].State.LastFailed = 1, made.Add(time.Second)
 	h.tasks = []deadletter.Task{{ID: "t", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Created: made, Window: 10, MaxReplays: 3}}
 	task, err := deadletter.Resume(t.Context(), h, "t", "ben", deadletter.Report{})
 	if err != nil || task.Status != deadletter.StatusDone || strings.Join(h.back, " ") != "without before" {

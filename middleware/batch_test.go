@@ -285,14 +285,14 @@ func TestBatchRefusesBadConfigurations(t *testing.T) {
 // A Size above MaxInFlight is refused: the reason is reported to the sink, and no message runs.
 func TestBatchAboveMaxInFlight(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		var told []redeliver.SubscriptionChanged
+		var reported []redeliver.SubscriptionChanged
 		var mu sync.Mutex
 		open := func(most int) *redelivertest.Client {
 			return b.Open(redelivertest.Config{Group: "search", MaxInFlight: most, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				if e, ok := e.(redeliver.SubscriptionChanged); ok {
-					told = append(told, e)
+					reported = append(reported, e)
 				}
 			})})
 		}
@@ -306,8 +306,8 @@ func TestBatchAboveMaxInFlight(t *testing.T) {
 		<-time.After(hour) // far beyond Timeout and Policy.Timeout
 		l.want(t)
 		mu.Lock()
-		if len(told) != 1 || told[0].Change != redeliver.ChangeBatchRefused || told[0].Origin != "documents" || !errors.Is(told[0].Err, redeliver.ErrConfig) {
-			t.Errorf("reported %+v", told)
+		if len(reported) != 1 || reported[0].Change != redeliver.ChangeBatchRefused || reported[0].Origin != "documents" || !errors.Is(reported[0].Err, redeliver.ErrConfig) {
+			t.Errorf("reported %+v", reported)
 		}
 		mu.Unlock()
 		if err := small.Close(t.Context()); err != nil {

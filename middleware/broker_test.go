@@ -66,22 +66,22 @@ func only[E redeliver.Event](events []redeliver.Event) (found []E) {
 type reader struct {
 	*redelivertest.Subscription
 
-	b      *redelivertest.Broker
-	client *redelivertest.Client
-	told   *events
-	out    <-chan *message.Message
+	b        *redelivertest.Broker
+	client   *redelivertest.Client
+	reported *events
+	out      <-chan *message.Message
 }
 
 func read(t *testing.T, b *redelivertest.Broker, cfg redelivertest.Config) *reader {
 	t.Helper()
-	told := &events{}
-	cfg.Group, cfg.Sink = "billing", told
+	reported := &events{}
+	cfg.Group, cfg.Sink = "billing", reported
 	c := b.Open(cfg)
 	out, err := c.Subscriber().Subscribe(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &reader{c.Subscription("orders"), b, c, told, out}
+	return &reader{c.Subscription("orders"), b, c, reported, out}
 }
 
 // deliver publishes a message and returns it as the subscriber delivers it.

@@ -199,9 +199,9 @@ func TestDedupIsPerGroupAndOrigin(t *testing.T) {
 // Messages with equal content are not duplicates, unless Derived is set.
 func TestDedupRefusesDerivedIDs(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
-		told := &events{}
+		reported := &events{}
 		q := enginetest.New(redeliver.Policy{})
-		q.ID, q.Sub.Sink = "derived:cafe", told // like the id of an adapter for a message without one
+		q.ID, q.Sub.Sink = "derived:cafe", reported // like the id of an adapter for a message without one
 		q.Start(t)
 		runs := 0
 		handler := middleware.Retry()(must(middleware.Dedup(middleware.DedupConfig{Derived: allowed}))(func(*message.Message) ([]*message.Message, error) {
@@ -220,7 +220,7 @@ func TestDedupRefusesDerivedIDs(t *testing.T) {
 		if allowed {
 			wantRuns, wantChanges = 1, nil
 		}
-		if got := changes(told.list()); runs != wantRuns || !slices.Equal(got, wantChanges) {
+		if got := changes(reported.list()); runs != wantRuns || !slices.Equal(got, wantChanges) {
 			t.Errorf("Derived %t: %d runs and %q reported, want %d and %q", allowed, runs, got, wantRuns, wantChanges)
 		}
 	}
@@ -265,9 +265,9 @@ func TestDedupWithProducedMessages(t *testing.T) {
 				t.Errorf("inside %t: %d runs, want %d", inside, runs, want)
 			}
 		}
-		told := only[redeliver.SubscriptionChanged](orders.told.list())
-		if len(told) != 1 || !errors.Is(told[0].Err, middleware.ErrProduced) {
-			t.Errorf("reported %+v", told)
+		reported := only[redeliver.SubscriptionChanged](orders.reported.list())
+		if len(reported) != 1 || !errors.Is(reported[0].Err, middleware.ErrProduced) {
+			t.Errorf("reported %+v", reported)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func TestASuccessChangesNothing(t *testing.T) {
 		if !msg.Equals(published("1")) || msg.Context() != outer || settled(msg) != "open" {
 			t.Errorf("the message is changed: %+v, %s", msg, settled(msg))
 		}
-		if got := kinds(orders.told.list()); !slices.Equal(got, []string{"Attempted"}) {
+		if got := kinds(orders.reported.list()); !slices.Equal(got, []string{"Attempted"}) {
 			t.Errorf("%q", got)
 		}
 		msg.Ack()
@@ -118,7 +118,7 @@ func TestFailures(t *testing.T) {
 				if c.wait > 0 && time.Until(st.Due) != c.wait {
 					t.Errorf("due in %s, want %s", time.Until(st.Due), c.wait)
 				}
-				if got := kinds(orders.told.list()); !slices.Equal(got, []string{"Attempted", at}) {
+				if got := kinds(orders.reported.list()); !slices.Equal(got, []string{"Attempted", at}) {
 					t.Errorf("%q", got)
 				}
 			})
@@ -187,8 +187,8 @@ func TestEndOfTheSessionIsNoAttempt(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		synctest.Wait()
-		if told := only[redeliver.Abandoned](orders.told.list()); len(told) != 1 || told[0].State.Attempts != 0 || told[0].Err == nil || len(orders.told.list()) != 2 {
-			t.Errorf("reported %q, %+v", kinds(orders.told.list()), told)
+		if reported := only[redeliver.Abandoned](orders.reported.list()); len(reported) != 1 || reported[0].State.Attempts != 0 || reported[0].Err == nil || len(orders.reported.list()) != 2 {
+			t.Errorf("reported %q, %+v", kinds(orders.reported.list()), reported)
 		}
 		if st, _ := redeliver.FromContext(read(t, b, redelivertest.Config{}).next().Context()); st.ID != "1" || st.Attempt() != 1 {
 			t.Errorf("the next member gets %+v", st)
@@ -212,12 +212,12 @@ func TestFirstAnswerWins(t *testing.T) {
 					if err != nil || (len(produced) > 0) != (returned == nil) {
 						t.Errorf("returned %v: answered %v, %v", returned, produced, err)
 					}
-					waiting, told := len(orders.Waiting()), kinds(orders.told.list())
-					if how := settled(msg); how == "acked" && (waiting > 0 || !slices.Contains(told, "Committed")) || how == "nacked" && waiting != 1 || how == "open" {
-						t.Errorf("%s by hand, then %v after %s: %d wait, reported %q", how, returned, takes, waiting, told)
+					waiting, reported := len(orders.Waiting()), kinds(orders.reported.list())
+					if how := settled(msg); how == "acked" && (waiting > 0 || !slices.Contains(reported, "Committed")) || how == "nacked" && waiting != 1 || how == "open" {
+						t.Errorf("%s by hand, then %v after %s: %d wait, reported %q", how, returned, takes, waiting, reported)
 					}
-					if slices.Contains(told, "DeadLettered") || slices.Contains(told, "HandlerStuck") {
-						t.Errorf("reported %q", told)
+					if slices.Contains(reported, "DeadLettered") || slices.Contains(reported, "HandlerStuck") {
+						t.Errorf("reported %q", reported)
 					}
 				})
 			}

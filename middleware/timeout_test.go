@@ -53,10 +53,10 @@ func TestHandlerSeesItsTimeout(t *testing.T) {
 		if len(waiting) != 1 || waiting[0].State.Attempts != 1 || waiting[0].State.ErrorType != "*redeliver.TimeoutError" || !waiting[0].State.Due.Equal(start.Add(90*second)) {
 			t.Errorf("waiting: %+v", waiting)
 		}
-		if got := kinds(orders.told.list()); !slices.Equal(got, []string{"Attempted", "RetryScheduled"}) {
+		if got := kinds(orders.reported.list()); !slices.Equal(got, []string{"Attempted", "RetryScheduled"}) {
 			t.Errorf("%q: the handler returned at once, so it is not stuck", got)
 		}
-		if a := only[redeliver.Attempted](orders.told.list())[0]; !a.Start.Equal(start) || a.Took != 30*second {
+		if a := only[redeliver.Attempted](orders.reported.list())[0]; !a.Start.Equal(start) || a.Took != 30*second {
 			t.Errorf("from %s, took %s", a.Start.Sub(start), a.Took)
 		}
 	})
@@ -93,8 +93,8 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 				return []*message.Message{msg}, late
 			}), msg)
 			<-time.After(20 * second)
-			if told := kinds(orders.told.list()); slices.Contains(told, "RetryScheduled") || len(orders.Waiting()) != 0 {
-				t.Errorf("reported %q before the broker has confirmed", told)
+			if reported := kinds(orders.reported.list()); slices.Contains(reported, "RetryScheduled") || len(orders.Waiting()) != 0 {
+				t.Errorf("reported %q before the broker has confirmed", reported)
 			}
 			restore()
 			<-msg.Acked() // so that no goroutine waits for the handler
@@ -103,7 +103,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 				t.Errorf("waiting: %+v", w)
 			}
 			<-time.After(hour)
-			stuck := only[redeliver.HandlerStuck](orders.told.list())
+			stuck := only[redeliver.HandlerStuck](orders.reported.list())
 			if len(stuck) != 1 || stuck[0].Stuck != 1 || stuck[0].Timeout != second || stuck[0].State.Attempt() != 1 {
 				t.Errorf("reported %+v", stuck)
 			}
@@ -111,9 +111,9 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 			if got := <-done; got.err != nil || got.produced != nil {
 				t.Errorf("the late answer is not ignored: %v, %v", got.produced, got.err)
 			}
-			told := only[redeliver.LateAnswer](orders.told.list())
-			if len(told) != 1 || told[0].Stuck != 0 || told[0].Err != late { //nolint:errorlint // the identical error
-				t.Errorf("reported %+v", told)
+			reported := only[redeliver.LateAnswer](orders.reported.list())
+			if len(reported) != 1 || reported[0].Stuck != 0 || reported[0].Err != late { //nolint:errorlint // the identical error
+				t.Errorf("reported %+v", reported)
 			}
 			if len(orders.Waiting()) != 1 {
 				t.Errorf("%d wait after the late answer", len(orders.Waiting()))
@@ -154,8 +154,8 @@ func TestPromptHandlerIsNotAckedBeforeTheConfirmation(t *testing.T) {
 // Stuck handlers are counted for each subscription, not for each Retry.
 func TestStuckIsCountedPerSubscription(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		told := &events{}
-		c := b.Open(redelivertest.Config{Group: "billing", Sink: told, Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}})
+		reported := &events{}
+		c := b.Open(redelivertest.Config{Group: "billing", Sink: reported, Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}})
 		router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestStuckIsCountedPerSubscription(t *testing.T) {
 		close(release)
 		b.Wait()
 		stuck := map[string][]int64{}
-		for _, e := range only[redeliver.HandlerStuck](told.list()) {
+		for _, e := range only[redeliver.HandlerStuck](reported.list()) {
 			stuck[e.State.Origin] = append(stuck[e.State.Origin], e.Stuck)
 		}
 		if !slices.Equal(stuck["orders"], []int64{1}) || !slices.Equal(stuck["letters"], []int64{1, 2}) {

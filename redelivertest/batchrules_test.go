@@ -43,8 +43,8 @@ func precedence(t *testing.T, row adaptertest.BatchRow) {
 		<-time.After(time.Hour)
 		for i, want := range row.Outcomes {
 			got := documents.Outcome(fmt.Sprint("m", i+1))
-			if told := outcomeText(got); told != want {
-				t.Errorf("message %d: %s, want %s\n%s", i+1, told, want, got)
+			if reported := outcomeText(got); reported != want {
+				t.Errorf("message %d: %s, want %s\n%s", i+1, reported, want, got)
 			}
 		}
 	})

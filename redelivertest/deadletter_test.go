@@ -40,9 +40,9 @@ func deadKit(t *testing.T) (*testing.T, adaptertest.Harness, adaptertest.DeadLet
 func TestAReplayKeepsItsRateAndMayBeCancelled(t *testing.T) {
 	Run(t, func(t *testing.T, b *Broker) {
 		billing := b.Open(Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
-		mended := false
+		fixed := false
 		orders := billing.Handle("orders", func(*message.Message) error {
-			if mended {
+			if fixed {
 				return nil
 			}
 			return errors.New("card declined")
@@ -53,7 +53,7 @@ func TestAReplayKeepsItsRateAndMayBeCancelled(t *testing.T) {
 		if n := len(orders.DeadLetters()); n != 40 {
 			t.Fatalf("%d dead letters", n)
 		}
-		mended = true
+		fixed = true
 		q, began := orders.DeadLetterQueue(), time.Now()
 		r := deadletter.ReplayOptions{Who: "ann", Why: "test", Rate: 8, Filter: deadletter.Filter{Positions: []deadletter.Position{"0", "1", "2", "3", "4", "5", "6", "7"}}}
 		task, err := deadletter.Replay(t.Context(), q, r)

@@ -32,17 +32,17 @@ func TestDiscard(t *testing.T) {
 		if !orders.Outcome("good").Committed {
 			t.Error("the other message was not committed")
 		}
-		var told []redeliver.Discarded
+		var reported []redeliver.Discarded
 		for _, e := range orders.Events() {
 			switch e := e.(type) {
 			case redeliver.Discarded:
-				told = append(told, e)
+				reported = append(reported, e)
 			case redeliver.DeadLettered:
 				t.Errorf("dead-lettered: %+v", e)
 			}
 		}
-		if len(told) != 1 || told[0].State.ID != "bad" || told[0].State.Attempts != 3 || !errors.Is(told[0].Err, declined) {
-			t.Errorf("discarded: %+v", told)
+		if len(reported) != 1 || reported[0].State.ID != "bad" || reported[0].State.Attempts != 3 || !errors.Is(reported[0].Err, declined) {
+			t.Errorf("discarded: %+v", reported)
 		}
 		if dead := orders.DeadLetters(); len(dead) > 0 {
 			t.Errorf("the DLQ has %+v", dead)

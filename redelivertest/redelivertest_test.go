@@ -162,18 +162,18 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 // A retry that was due before the event of its wait once ran first, so that the log of the message ended with the wait.
 func TestReportsAreInOrder(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		var told []string
+		var reported []string
 		billing := b.Open(redelivertest.Config{Group: "billing", Policy: quick, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			if _, ok := e.(redeliver.RetryScheduled); ok {
 				time.Sleep(time.Minute) //nolint:forbidigo // virtual
 			}
-			told = append(told, fmt.Sprintf("%T", e)[len("redeliver."):])
+			reported = append(reported, fmt.Sprintf("%T", e)[len("redeliver."):])
 		})})
 		orders := billing.Handle("orders", declines)
 		b.Publish("orders", msg("o-1"))
 		got := orders.Outcome("o-1")
-		if got.Took != 3*time.Minute || len(told) != 8 || told[2] != "Attempted" || told[6] != "Attempted" || told[7] != "DeadLettered" {
-			t.Errorf("reported %q: %s", told, got)
+		if got.Took != 3*time.Minute || len(reported) != 8 || reported[2] != "Attempted" || reported[6] != "Attempted" || reported[7] != "DeadLettered" {
+			t.Errorf("reported %q: %s", reported, got)
 		}
 	})
 }

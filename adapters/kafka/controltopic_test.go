@@ -137,7 +137,7 @@ func TestOnKafkaAnUnsuitableControlTopicIsRefused(t *testing.T) {
 	}
 }
 
-// While the control topic cannot be read the lanes go on, and later they obey the commands.
+// While the control topic cannot be read the lanes continue, and later they carry out the commands.
 func TestCommandsAreReadWhenTheControlTopicRecovers(t *testing.T) {
 	t.Parallel()
 	cluster, p, cfg := onFaultyKafka(t, retryAfter(time.Hour))

@@ -18,7 +18,7 @@ import (
 func TestOnKafkaForgedHeadersInAForeignDLQAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
-	m.mended.Store(true)
+	m.fixed.Store(true)
 	dlt := m.topic + "-dlt"
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, m.addrs)), 1, nil, dlt)
 	var recs []*kgo.Record

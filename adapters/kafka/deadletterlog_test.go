@@ -24,11 +24,11 @@ import (
 // failingGroup is a group whose handler fails every message until it is fixed.
 type failingGroup struct {
 	fixture
-	c      *kafka.Client
-	ev     *events
-	mended atomic.Bool
-	mu     sync.Mutex
-	seen   []*message.Message // by the fixed handler
+	c     *kafka.Client
+	ev    *events
+	fixed atomic.Bool
+	mu    sync.Mutex
+	seen  []*message.Message // by the fixed handler
 }
 
 func newFailingGroup(t *testing.T, p fixture) *failingGroup {
@@ -36,7 +36,7 @@ func newFailingGroup(t *testing.T, p fixture) *failingGroup {
 	m := &failingGroup{fixture: p}
 	m.c, m.ev = open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
 	route(t, m.c, p.topic, func(msg *message.Message) error {
-		if !m.mended.Load() {
+		if !m.fixed.Load() {
 			return errDeclined
 		}
 		m.mu.Lock()
@@ -53,7 +53,7 @@ func (m *failingGroup) deadLetter(t *testing.T, n int) (ids []string) {
 	recs, ids := orders(m.topic, n)
 	write(t, m.addrs, recs...)
 	m.ev.awaitEnds(t, ids...)
-	m.mended.Store(true)
+	m.fixed.Store(true)
 	return ids
 }
 
@@ -188,7 +188,7 @@ func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
-	m.mended.Store(true)
+	m.fixed.Store(true)
 	dlt := m.topic + "-dlt"
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, m.addrs)), 1, nil, dlt)
 	spring := func(id string) *kgo.Record {

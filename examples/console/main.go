@@ -75,8 +75,8 @@ func run(ctx context.Context, address string) (err error) {
 // Each line of input alternately fixes and breaks the services.
 func repair(ctx context.Context, s *shop, in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan() && ctx.Err() == nil; {
-		mended := !s.mended.Load()
-		s.mended.Store(mended)
-		slog.Info("the services of the shop", "mended", mended)
+		fixed := !s.fixed.Load()
+		s.fixed.Store(fixed)
+		slog.Info("the services of the shop", "fixed", fixed)
 	}
 }

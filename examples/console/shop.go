@@ -31,7 +31,7 @@ const (
 type shop struct {
 	kafka    *kfake.Cluster
 	services []*service
-	mended   atomic.Bool
+	fixed    atomic.Bool
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -95,7 +95,7 @@ func (s *shop) serve(ctx context.Context, topic, group string, handle func(*orde
 	}
 	router.AddMiddleware(middleware.Retry())
 	router.AddConsumerHandler(group, topic, client.Subscriber(), func(msg *message.Message) error {
-		if s.mended.Load() {
+		if s.fixed.Load() {
 			return nil
 		}
 		var o order

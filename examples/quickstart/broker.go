@@ -43,7 +43,7 @@ func startKafka(fresh bool) (*inProcess, error) {
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("starting a Kafka in this process on %s: %w; --fresh begins anew", k.dir, err)
+		return nil, fmt.Errorf("starting a Kafka in this process on %s: %w; --fresh deletes its data", k.dir, err)
 	}
 	if err := os.WriteFile(k.address, []byte(k.brokers()[0]), 0o644); err != nil {
 		k.close()

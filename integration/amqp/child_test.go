@@ -72,9 +72,9 @@ func TestMain(m *testing.M) {
 const atOnce = 8
 
 func sideBySide() {
-	told := false
-	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
-	if !told {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
 		_ = flag.Set("test.parallel", strconv.Itoa(atOnce)) // an int is always valid
 	}
 }

@@ -27,12 +27,12 @@ func TestConsumersWithDifferentPoliciesBothReportIt(t *testing.T) {
 			t.Parallel()
 			l := newFixture(t, r, func(l *fixture) { l.cfg.ManagementURL = r.Management() })
 			l.consume(func(*message.Message, run) error { return nil })
-			told := make(chan redeliver.SubscriptionChanged, 100)
+			changes := make(chan redeliver.SubscriptionChanged, 100)
 			cfg := l.cfg
 			cfg.Policy.MaxRetries++
 			cfg.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
 				if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangePolicyDiffers {
-					told <- c
+					changes <- c
 				}
 			})
 			other, err := amqp.Open(t.Context(), cfg)
@@ -44,7 +44,7 @@ func TestConsumersWithDifferentPoliciesBothReportIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case c := <-told:
+			case c := <-changes:
 				if !errors.Is(c.Err, engine.ErrPolicies) || !strings.Contains(c.Detail, delayqueue.Fingerprint(l.cfg.Policy)) || c.Origin != l.queue {
 					t.Errorf("the other consumer reported %+v", c)
 				}

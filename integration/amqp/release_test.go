@@ -44,12 +44,12 @@ func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
 			if moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue, Levels: []time.Duration{3 * time.Hour}}); err == nil || moved != 0 || !strings.Contains(err.Error(), ".retry.3h does not exist") {
 				t.Errorf("a level that does not exist: %d moved, %v", moved, err)
 			}
-			told := 0
+			reported := 0
 			moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{
-				Topic: l.queue, Levels: []time.Duration{time.Hour}, Moved: func(_ string, n int) { told += n },
+				Topic: l.queue, Levels: []time.Duration{time.Hour}, Moved: func(_ string, n int) { reported += n },
 			})
-			if err != nil || moved != n || told != n {
-				t.Fatalf("%d moved, %d reported, %v; want %d", moved, told, err, n)
+			if err != nil || moved != n || reported != n {
+				t.Fatalf("%d moved, %d reported, %v; want %d", moved, reported, err, n)
 			}
 			l.awaitReady(l.queue+".retry.2h", n) // each has failed again
 			l.awaitReady(l.queue+".retry.1h", 0)

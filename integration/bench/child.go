@@ -31,7 +31,7 @@ type spec struct {
 	Group    string        `json:"group"`
 	Instance string        `json:"instance,omitempty"` // static membership
 	InFlight int           `json:"in_flight"`          // MaxInFlight of our side
-	Messages int           `json:"messages"`           // the run is over when so many are settled; 0: when told to stop
+	Messages int           `json:"messages"`           // the run is over when so many are settled; 0: at a request to stop
 	Router   bool          `json:"router"`             // through Watermill's Router, else a plain loop
 	Wait     time.Duration `json:"wait"`
 	Failing  failing       `json:"failing"`

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// consoleJob serves the web console of spec.Topics until it is told to stop.
+// consoleJob serves the web console of spec.Topics until a request to stop.
 const consoleJob job = "console"
 
 // consoleQueues is how many DLQs the console of consoleRow shows.

@@ -142,7 +142,7 @@ func peerRetry() wmiddleware.Retry {
 
 var errDeclined = errors.New("card declined")
 
-// doConsume handles messages until all are settled, or until it is told to stop.
+// doConsume handles messages until all are settled, or until a request to stop.
 func doConsume(ctx context.Context, s spec, ready func()) (*outcome, error) {
 	h, err := newHandling(s, ready)
 	if err != nil {

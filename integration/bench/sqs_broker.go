@@ -70,7 +70,7 @@ func (q *queues) close() {}
 
 func (q *queues) addresses() []string { return []string{q.endpoint} }
 
-// version is not told by SQS, nor by the servers that stand for it.
+// version is fixed: neither SQS nor the other servers report one.
 func (q *queues) version(context.Context) string { return "ElasticMQ" }
 
 // fresh returns a name alone: the side that reads the queue creates it.

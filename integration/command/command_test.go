@@ -45,9 +45,9 @@ func run(m *testing.M) int {
 		return 1
 	}
 	flag.Parse()
-	told := false
-	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
-	if !told {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
 		if err := flag.Set("test.parallel", atOnce); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -191,7 +191,7 @@ func (s *shop) day() {
 	exported := filepath.Join(t.TempDir(), "dead.jsonl")
 	s.command(0, "dlq", "export", s.dlq, "--file", exported)
 	s.command(0, "dlq", "replay", s.dlq, "--id", shown[0]["id"].(string), "--note", "to try it", "--yes")
-	s.command(0, "dlq", "replay", s.dlq, "--fingerprint", causes[0]["fingerprint"].(string), "--canary", "1,2", "--watch", "500ms", "--rate", "100", "--note", "it is mended", "--yes")
+	s.command(0, "dlq", "replay", s.dlq, "--fingerprint", causes[0]["fingerprint"].(string), "--canary", "1,2", "--watch", "500ms", "--rate", "100", "--note", "it is fixed", "--yes")
 	done := s.work("never", "commit", n, nil)
 	for id := range dead {
 		if !done[id] {
@@ -202,7 +202,7 @@ func (s *shop) day() {
 	s.command(0, "dlq", "import", s.dlq, "--file", exported, "--note", "to purge them", "--yes")
 	s.command(0, "dlq", "purge", s.dlq, "--all", "--expect", "5", "--note", "test", "--yes")
 	s.command(0, "dlq", "check", s.dlq)
-	if tasks := s.rows(0, "dlq", "tasks", s.dlq); len(tasks) != 4 || tasks[1]["note"] != "it is mended" {
+	if tasks := s.rows(0, "dlq", "tasks", s.dlq); len(tasks) != 4 || tasks[1]["note"] != "it is fixed" {
 		t.Errorf("tasks: %v", tasks)
 	}
 }

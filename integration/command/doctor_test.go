@@ -90,7 +90,7 @@ func policyOf(retries int) redeliver.Policy {
 }
 
 // subscribe reads the queue until the returned function is called.
-func (b *booth) subscribe(policy redeliver.Policy) (stop func()) {
+func (b *rabbitRights) subscribe(policy redeliver.Policy) (stop func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	ready, ended := make(chan struct{}, 1000), make(chan error, 1)
@@ -129,7 +129,7 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			b := newBooth(t, r)
+			b := newRabbitRights(t, r)
 			api := []string{"--management-url", b.r.Management()}
 			all := append(slices.Clone(policy), api...)
 			missing := []string{"missing " + b.topic, "missing " + b.dlq, "missing " + b.topic + ".retry", "missing " + b.topic + ".retry.suspects"}
@@ -164,10 +164,10 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 func TestDoctorOnRabbitMQFindsWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
-	b := newBooth(t, r)
+	b := newRabbitRights(t, r)
 	b.provision(policyOf(2))
 	b.manage(http.MethodDelete, "", "queues", "/", b.topic+".retry")
-	level := &booth{&shop{t: t, url: b.url, topic: b.topic + ".retry.1s"}, r}
+	level := &rabbitRights{&shop{t: t, url: b.url, topic: b.topic + ".retry.1s"}, r}
 	level.sends()
 	level.send("stuck")
 	b.doctorSays("1 messages have waited for their level and are stuck", append(slices.Clone(policy), "--management-url", r.Management()),
@@ -175,7 +175,7 @@ func TestDoctorOnRabbitMQFindsWhatIsStuck(t *testing.T) {
 }
 
 // provision creates the queues of a policy, without a reader.
-func (b *booth) provision(policy redeliver.Policy) {
+func (b *rabbitRights) provision(policy redeliver.Policy) {
 	b.t.Helper()
 	c, err := amqp.Open(b.t.Context(), amqp.Config{URLs: []string{b.r.URL()}, Policy: policy, Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
 	if err != nil {

@@ -49,16 +49,16 @@ func newGuarded(t *testing.T) *guarded {
 	return g
 }
 
-// stall is a topic of the guarded Kafka with its group, and the command's plan for them.
-type stall struct {
+// kafkaRights is a topic of the guarded Kafka with its group, and the command's plan for them.
+type kafkaRights struct {
 	*shop
 	g *guarded
 }
 
-// newStall creates a topic, and everything else that the plan says the group needs.
-func newStall(t *testing.T, g *guarded) *stall {
+// newKafkaRights creates a topic, and everything else that the plan says the group needs.
+func newKafkaRights(t *testing.T, g *guarded) *kafkaRights {
 	t.Helper()
-	s := &stall{&shop{t: t, url: "kafka://" + strings.Join(g.Addrs(), ","), topic: name(), group: "it's a group: $HOME `id` " + name()}, g}
+	s := &kafkaRights{&shop{t: t, url: "kafka://" + strings.Join(g.Addrs(), ","), topic: name(), group: "it's a group: $HOME `id` " + name()}, g}
 	kafkatest.MakeTopic(t, g.adm, 1, nil, s.topic)
 	s.there(s.topic)
 	s.send = func(body string, _ ...string) {
@@ -84,13 +84,13 @@ func newStall(t *testing.T, g *guarded) *stall {
 }
 
 // planned returns the output of the command in a format.
-func (s *stall) planned(format string, more ...string) string {
+func (s *kafkaRights) planned(format string, more ...string) string {
 	s.t.Helper()
 	return s.command(0, append([]string{"plan", "--topic", s.topic, "--group", s.group, "--retries", "1", "--backoff", "fixed:1s", "--levels", "1s", "--format", format}, more...)...)
 }
 
 // create does what kafka-topics.sh would.
-func (s *stall) create(call []string) {
+func (s *kafkaRights) create(call []string) {
 	s.t.Helper()
 	flags := flagsOf(s.t, call, "create", "if-not-exists")
 	n, err1 := strconv.Atoi(strings.Join(flags["partitions"], " "))
@@ -111,7 +111,7 @@ func (s *stall) create(call []string) {
 }
 
 // there waits until the broker knows a topic that its controller has created.
-func (s *stall) there(topic string) {
+func (s *kafkaRights) there(topic string) {
 	s.t.Helper()
 	if err := kafkatest.AwaitTopics(s.t.Context(), s.g.adm, topic); err != nil {
 		s.t.Fatal(err)
@@ -136,7 +136,7 @@ func (r right) acl() *kadm.ACLBuilder {
 }
 
 // rights returns the ACLs that kafka-acls.sh would create.
-func (s *stall) rights(user, whose string) (all []right) {
+func (s *kafkaRights) rights(user, whose string) (all []right) {
 	s.t.Helper()
 	for _, call := range calls(s.t, s.planned("kafka-acls", "--principal", "User:"+user, "--for", whose)) {
 		flags := flagsOf(s.t, call, "add")
@@ -158,7 +158,7 @@ func (s *stall) rights(user, whose string) (all []right) {
 }
 
 // grant grants all rights except one.
-func (s *stall) grant(all []right, without right) {
+func (s *kafkaRights) grant(all []right, without right) {
 	s.t.Helper()
 	all = slices.DeleteFunc(slices.Clone(all), func(r right) bool { return r == without })
 	for _, r := range all {
@@ -176,7 +176,7 @@ func (s *stall) grant(all []right, without right) {
 }
 
 // revoke removes rights.
-func (s *stall) revoke(all []right) {
+func (s *kafkaRights) revoke(all []right) {
 	s.t.Helper()
 	for _, r := range all {
 		if _, err := s.g.adm.DeleteACLs(s.t.Context(), r.acl()); err != nil {
@@ -187,7 +187,7 @@ func (s *stall) revoke(all []right) {
 }
 
 // until waits until the broker knows the latest change, and so all earlier ones.
-func (s *stall) until(r right, given bool) {
+func (s *kafkaRights) until(r right, given bool) {
 	s.t.Helper()
 	s.awaits(fmt.Sprintf("the broker does not say that %v is given: %v", r, given), func() bool {
 		results, err := s.g.adm.DescribeACLs(s.t.Context(), r.acl())
@@ -203,7 +203,7 @@ func (s *stall) until(r right, given bool) {
 }
 
 // awaits waits until so returns true.
-func (s *stall) awaits(not string, so func() bool) {
+func (s *kafkaRights) awaits(not string, so func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -228,14 +228,14 @@ func login(user string) *sarama.Config {
 	return cfg
 }
 
-func (s *stall) config(sink redeliver.SinkFunc) kafka.Config {
+func (s *kafkaRights) config(sink redeliver.SinkFunc) kafka.Config {
 	return kafka.Config{
 		Group: s.group, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second}},
 		NoProvisioning: true, Sink: sink,
 	}
 }
 
-func (s *stall) open(ctx context.Context, addrs []string, user string, sink redeliver.SinkFunc) *kafka.Client {
+func (s *kafkaRights) open(ctx context.Context, addrs []string, user string, sink redeliver.SinkFunc) *kafka.Client {
 	s.t.Helper()
 	cfg := s.config(sink)
 	cfg.Brokers, cfg.Sarama = addrs, login(user)
@@ -278,7 +278,7 @@ func endings(done chan<- string, failed chan<- error) redeliver.SinkFunc {
 // run makes the group's member do everything that it supports, and returns the first failure. It returns nil when one
 // message has been retried and dead-lettered, one has come back soon, and the settled records on both topics have been
 // deleted. ask finds failures that no event reports.
-func (s *stall) run(t *testing.T, ask func() error) error {
+func (s *kafkaRights) run(t *testing.T, ask func() error) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*maxWait)
 	defer cancel()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
@@ -339,7 +339,7 @@ func (s *stall) run(t *testing.T, ask func() error) error {
 
 // doctor returns a function that calls the doctor. A member's client does not report that it may not read a topic on
 // which messages wait.
-func (s *stall) doctor(t *testing.T) func() error {
+func (s *kafkaRights) doctor(t *testing.T) func() error {
 	t.Helper()
 	c := s.open(t.Context(), s.g.Addrs(), "", func(redeliver.Event) {})
 	return func() error {
@@ -357,7 +357,7 @@ func (s *stall) doctor(t *testing.T) func() error {
 }
 
 // swept reports whether both topics on which messages waited are empty.
-func (s *stall) swept(t *testing.T) bool {
+func (s *kafkaRights) swept(t *testing.T) bool {
 	t.Helper()
 	for _, r := range s.waiting() {
 		starts, err1 := s.g.adm.ListStartOffsets(t.Context(), r)
@@ -378,7 +378,7 @@ func (s *stall) swept(t *testing.T) bool {
 }
 
 // waiting returns the topics on which messages wait.
-func (s *stall) waiting() []string {
+func (s *kafkaRights) waiting() []string {
 	back := strings.TrimSuffix(s.dlq, ".dlq") + ".retry"
 	return []string{back, back + ".1s"}
 }
@@ -389,11 +389,11 @@ func (s *stall) waiting() []string {
 func TestOnKafkaWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
-	first := newStall(t, g)
+	first := newKafkaRights(t, g)
 	all := first.rights(consumer, "consumer")
 	t.Run("all", func(t *testing.T) {
 		t.Parallel()
-		s := newStall(t, g)
+		s := newKafkaRights(t, g)
 		s.grant(s.rights(consumer, "consumer"), right{})
 		if err := s.run(t, func() error { return nil }); err != nil {
 			t.Fatal(err)
@@ -412,7 +412,7 @@ func TestOnKafkaWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("without %s on %s", r.operation, strings.ReplaceAll(r.name, first.topic, "T")), func(t *testing.T) {
 			t.Parallel()
-			s := newStall(t, g)
+			s := newKafkaRights(t, g)
 			mine := s.rights(consumer, "consumer")
 			s.grant(mine, mine[i])
 			err := s.run(t, s.doctor(t))
@@ -425,7 +425,7 @@ func TestOnKafkaWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 }
 
 // operate does an operator's work, with an operator's rights, and checks that some of the rights are necessary.
-func (s *stall) operate(t *testing.T) {
+func (s *kafkaRights) operate(t *testing.T) {
 	t.Helper()
 	rights := s.rights(operator, "operator")
 	ops := *s.shop

@@ -21,8 +21,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// booth is a queue with the command's plan for it, and its own users.
-type booth struct {
+// rabbitRights is a queue with the command's plan for it, and its own users.
+type rabbitRights struct {
 	*shop
 	r *brokers.Rabbit
 }
@@ -41,15 +41,15 @@ type definitions struct {
 	} `json:"queues"`
 }
 
-func newBooth(t *testing.T, r *brokers.Rabbit) *booth {
+func newRabbitRights(t *testing.T, r *brokers.Rabbit) *rabbitRights {
 	t.Helper()
-	b := &booth{&shop{t: t, url: r.URL(), topic: name() + ".a+b"}, r}
+	b := &rabbitRights{&shop{t: t, url: r.URL(), topic: name() + ".a+b"}, r}
 	b.dlq, b.whose = b.topic+".dlq", []string{"--topic", b.topic}
 	return b
 }
 
 // manage sends a request to the management API.
-func (b *booth) manage(method string, body any, path ...string) {
+func (b *rabbitRights) manage(method string, body any, path ...string) {
 	b.t.Helper()
 	text, ok := body.(string)
 	if !ok {
@@ -80,7 +80,7 @@ func (b *booth) manage(method string, body any, path ...string) {
 }
 
 // user creates a user without rights.
-func (b *booth) user(whose string) string {
+func (b *rabbitRights) user(whose string) string {
 	b.t.Helper()
 	user := whose + "-" + b.topic
 	b.manage(http.MethodPut, map[string]any{"password": password, "tags": ""}, "users", user)
@@ -88,7 +88,7 @@ func (b *booth) user(whose string) string {
 }
 
 // planned returns the plan of the command for a user.
-func (b *booth) planned(user, whose string) (text string, read definitions) {
+func (b *rabbitRights) planned(user, whose string) (text string, read definitions) {
 	b.t.Helper()
 	text = b.command(0, "plan", "--topic", b.topic, "--retries", "1", "--backoff", "fixed:1s", "--levels", "1s,2m", "--format", "rabbitmq-definitions", "--principal", user, "--for", whose)
 	if err := json.Unmarshal([]byte(text), &read); err != nil {
@@ -101,12 +101,12 @@ func (b *booth) planned(user, whose string) (text string, read definitions) {
 }
 
 // permit sets a user's rights.
-func (b *booth) permit(user, configure, write, read string) {
+func (b *rabbitRights) permit(user, configure, write, read string) {
 	b.t.Helper()
 	b.manage(http.MethodPut, map[string]any{"configure": configure, "write": write, "read": read}, "permissions", "/", user)
 }
 
-func (b *booth) as(user string) string {
+func (b *rabbitRights) as(user string) string {
 	b.t.Helper()
 	u, err := url.Parse(b.r.URL())
 	if err != nil {
@@ -116,7 +116,7 @@ func (b *booth) as(user string) string {
 	return u.String()
 }
 
-func (b *booth) config(user string, sink redeliver.SinkFunc) amqp.Config {
+func (b *rabbitRights) config(user string, sink redeliver.SinkFunc) amqp.Config {
 	return amqp.Config{
 		URLs: []string{b.as(user)}, NoProvisioning: true, Topology: amqp.ExistingQueue(), Sink: sink,
 		Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second, 2 * time.Minute}},
@@ -124,7 +124,7 @@ func (b *booth) config(user string, sink redeliver.SinkFunc) amqp.Config {
 }
 
 // sends publishes a message as a user who may do so.
-func (b *booth) sends() {
+func (b *rabbitRights) sends() {
 	b.t.Helper()
 	conn, err := amqp091.Dial(b.r.URL())
 	if err != nil {
@@ -145,7 +145,7 @@ func (b *booth) sends() {
 }
 
 // run makes a subscriber do everything that it supports, and returns the first failure.
-func (b *booth) run(user string) error {
+func (b *rabbitRights) run(user string) error {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 3*maxWait)
 	defer cancel()
 	failed, done := make(chan error, 1000), make(chan string, 1000)
@@ -193,7 +193,7 @@ func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			b := newBooth(t, r)
+			b := newRabbitRights(t, r)
 			member, ops := b.user("member"), b.user("ops")
 			text, defined := b.planned(member, "consumer")
 			b.manage(http.MethodPost, text, "definitions")
@@ -211,7 +211,7 @@ func TestOnRabbitMQWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 }
 
 // asDeclared fails the test if redeliver would have declared anything differently.
-func (b *booth) asDeclared(defined definitions) {
+func (b *rabbitRights) asDeclared(defined definitions) {
 	b.t.Helper()
 	c, err := amqp.Open(b.t.Context(), amqp.Config{
 		URLs: []string{b.r.URL()}, ManagementURL: b.r.Management(), Policy: b.config("", nil).Policy, Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
@@ -246,7 +246,7 @@ func (b *booth) asDeclared(defined definitions) {
 }
 
 // withoutAny removes one name after another from the patterns.
-func (b *booth) withoutAny(user string, defined definitions) {
+func (b *rabbitRights) withoutAny(user string, defined definitions) {
 	b.t.Helper()
 	all := defined.Permissions[0]
 	if all.Configure != "^$" {
@@ -275,7 +275,7 @@ func (b *booth) withoutAny(user string, defined definitions) {
 }
 
 // refuses fails the test unless a plan of the user's reports exactly the missing right.
-func (b *booth) refuses(user, want string) {
+func (b *rabbitRights) refuses(user, want string) {
 	b.t.Helper()
 	c, err := amqp.Open(b.t.Context(), b.config(user, func(redeliver.Event) {}))
 	if err != nil {
@@ -293,7 +293,7 @@ func (b *booth) refuses(user, want string) {
 }
 
 // operate does an operator's work, and checks that the rights for it are necessary.
-func (b *booth) operate(user string) {
+func (b *rabbitRights) operate(user string) {
 	b.t.Helper()
 	text, defined := b.planned(user, "operator")
 	b.manage(http.MethodPost, text, "definitions")

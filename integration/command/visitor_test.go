@@ -48,7 +48,7 @@ func (v *visitor) cure(s *shop, each int) {
 		form = v.get(address + "&look=yes")
 	}
 	order := fields(form, "replay")
-	order.Set("why", "it is mended")
+	order.Set("why", "it is fixed")
 	order.Set("canary", "1")
 	order.Set("watch", "1")
 	task := v.post("replay", order)

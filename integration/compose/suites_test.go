@@ -40,7 +40,7 @@ func load(t *testing.T, suite string) *types.Project {
 	return p
 }
 
-// Those that have no health to ask for: they begin anew until they work, or are done once, or only build an image.
+// Those that have no health to ask for: they start again until they work, or are done once, or only build an image.
 func noHealth(service string) bool {
 	return service == "certificate" || service == "examples" || strings.HasSuffix(service, "-orders") || strings.HasSuffix(service, "-refunds") || strings.HasSuffix(service, "-worker")
 }

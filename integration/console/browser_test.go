@@ -171,13 +171,13 @@ func (b *tab) visit(url string) {
 	}))
 }
 
-// reload loads the page anew.
+// reload loads the page again.
 func (b *tab) reload() {
 	b.t.Helper()
 	b.leave(page.Reload())
 }
 
-// leave does what leads to a page, another one or the same anew.
+// leave does what leads to a page, another one or the same.
 func (b *tab) leave(action chromedp.Action) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate("window.left = true", nil), action)

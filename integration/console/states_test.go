@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// An open page brings itself up to date, says when it did, and stops when it is told to; the focus and what is being
+// An open page brings itself up to date, says when it did, and stops on request; the focus and what is being
 // typed stay.
 func TestAPageIsKeptUpToDate(t *testing.T) {
 	t.Parallel()

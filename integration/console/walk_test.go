@@ -23,9 +23,9 @@ import (
 
 // service is the group whose handler has failed, and is fixed.
 type service struct {
-	mended atomic.Bool
-	mu     sync.Mutex
-	got    map[string]int // by the id of what was handled
+	fixed atomic.Bool
+	mu    sync.Mutex
+	got   map[string]int // by the id of what was handled
 }
 
 // serve runs the service until the test ends.
@@ -38,7 +38,7 @@ func (s *shop) serve() *service {
 	}
 	router.AddMiddleware(middleware.Retry())
 	router.AddConsumerHandler("charge", s.topic, s.client.Subscriber(), func(msg *message.Message) error {
-		if !v.mended.Load() {
+		if !v.fixed.Load() {
 			return errors.New("the bank is closed")
 		}
 		v.mu.Lock()
@@ -110,7 +110,7 @@ func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	b.press("1", ",", "3") // what was there is chosen, and so overwritten
 	b.reach("e.name === 'watch'")
 	b.press("1")
-	v.mended.Store(true)
+	v.fixed.Store(true)
 	b.follow(fmt.Sprintf("e.innerText === 'Replay %d messages'", n), "Replay")
 	b.has("The task was started", "INC-1207", "1, 3, each watched for 1 s", "local (console)")
 	b.do(chromedp.Evaluate("window.same = true", nil))

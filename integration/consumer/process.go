@@ -1,6 +1,6 @@
 // Package consumer is what the suites share whose consumers are processes of their own: the test binary, started again,
 // so that they can be killed. The parent starts, orders and ends them; in the child a consumer finds out what it is to do,
-// waits for its broker, and handles messages until it is told to end.
+// waits for its broker, and handles messages until a request to end.
 package consumer
 
 import (

@@ -12,7 +12,7 @@ import (
 )
 
 // The console shows what the shop's services fail, starts a replay on Kafka that
-// stops when its canary comes back, and ends in order when it is told to.
+// stops when its canary comes back, and ends in order on request.
 func TestTheConsoleExample(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, "console", "--address", "127.0.0.1:0")

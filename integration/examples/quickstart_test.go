@@ -171,7 +171,7 @@ func TestQuickstartCarriesOnAfterAKill(t *testing.T) {
 			ends += n
 		}
 	}
-	if _, told := got["lost"]; !told || got["lost"] != 0 || got["still waiting"] != 0 || got["charged twice"] != 0 || ends != got["orders placed"] {
+	if _, counted := got["lost"]; !counted || got["lost"] != 0 || got["still waiting"] != 0 || got["charged twice"] != 0 || ends != got["orders placed"] {
 		t.Errorf("summary %v: want every order to have one end, none waiting, none lost", got)
 	}
 	show(t, lines)
@@ -212,7 +212,7 @@ func TestQuickstartOnARealKafka(t *testing.T) {
 	} else {
 		checkSummary(t, got, oneRun)
 	}
-	if _, told := got["lost"]; !told || got["lost"] != 0 || got["still waiting"] != 0 {
+	if _, counted := got["lost"]; !counted || got["lost"] != 0 || got["still waiting"] != 0 {
 		t.Errorf("summary %v: want none waiting, none lost", got)
 	}
 	show(t, lines)

@@ -16,14 +16,14 @@ func everywhere(t *testing.T) []*origin {
 	return []*origin{newKafkaTopic(t, name).origin, newQueue(t, name).origin, newSQSQueue(t, name).origin}
 }
 
-// told is a message, by its headers, and what the worker is to say of it.
-type told struct {
+// ruledMessage is a message, by its headers, and what the worker is to say of it.
+type ruledMessage struct {
 	headers map[string]string
 	steps   []step
 }
 
 // ends tells that the worker's process ends with the message.
-func (m told) ends() bool { return m.steps[len(m.steps)-1].event == "attempt" }
+func (m ruledMessage) ends() bool { return m.steps[len(m.steps)-1].event == "attempt" }
 
 // exits is what is said of a message that ends the process.
 var exits = []step{{"attempt", 1, ""}}
@@ -32,17 +32,17 @@ var exits = []step{{"attempt", 1, ""}}
 // from ids, times and keys.
 func TestWorkerSaysTheSame(t *testing.T) {
 	t.Parallel()
-	cases := map[string][]told{"exit": {{nil, exits}}}
-	byHeader := []told{{nil, rules["never"]}}
+	cases := map[string][]ruledMessage{"exit": {{nil, exits}}}
+	byHeader := []ruledMessage{{nil, rules["never"]}}
 	for _, rule := range slices.Sorted(maps.Keys(rules)) {
-		cases[rule] = []told{{nil, rules[rule]}}
-		byHeader = append(byHeader, told{map[string]string{"fail": rule, "other": "always"}, rules[rule]})
+		cases[rule] = []ruledMessage{{nil, rules[rule]}}
+		byHeader = append(byHeader, ruledMessage{map[string]string{"fail": rule, "other": "always"}, rules[rule]})
 	}
 	// One worker, and every message brings its own rule.
 	cases["header:fail"] = append(byHeader,
-		told{map[string]string{"fail": "no such rule"}, rules["permanent"]},
-		told{map[string]string{"fail": "header:other", "other": "always"}, rules["permanent"]}, // does not lead on
-		told{map[string]string{"fail": "exit"}, exits},
+		ruledMessage{map[string]string{"fail": "no such rule"}, rules["permanent"]},
+		ruledMessage{map[string]string{"fail": "header:other", "other": "always"}, rules["permanent"]}, // does not lead on
+		ruledMessage{map[string]string{"fail": "exit"}, exits},
 	)
 	for rule, messages := range cases {
 		t.Run(rule, func(t *testing.T) {

@@ -69,9 +69,9 @@ func (s step) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %d %s", s.event, s.attempt, s.reason))
 }
 
-// told is the line of a step. A worker that stood still from the broker's write of a retry
+// stepLine is the line of a step. A worker that stood still from the broker's write of a retry
 // until that was due may tell of it behind the attempt that came of it: that line comes next.
-func (p *program) told(want step) event {
+func (p *program) stepLine(want step) event {
 	p.t.Helper()
 	if e := p.ahead; e != nil {
 		p.ahead = nil
@@ -97,7 +97,7 @@ func (p *program) expect(o *origin, id string, key *string, wait time.Duration, 
 	p.t.Helper()
 	due := ""
 	for _, want := range steps {
-		e := p.told(want)
+		e := p.stepLine(want)
 		if got := (step{e.Event, e.Attempt, e.Reason}); got != want {
 			p.t.Fatalf("line %q, want %q", got, want)
 		}

@@ -90,7 +90,7 @@ func TestWorkerPolicy(t *testing.T) {
 	}
 }
 
-// Keys are text, and what is none is told apart from what is.
+// Keys are text, and binary keys are distinguished from text.
 func TestWorkerKeys(t *testing.T) {
 	t.Parallel()
 	f := newKafkaTopic(t, newName())

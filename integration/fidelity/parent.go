@@ -72,7 +72,7 @@ func startParent(python string) (p parent) {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		p.err = fmt.Errorf("%s has ended, and told stderr why", python)
+		p.err = fmt.Errorf("%s has ended; stderr says why", python)
 	case err != nil:
 		p.err = err
 	case hello.Error != "":

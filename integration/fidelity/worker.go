@@ -52,7 +52,7 @@ func Consume(t *testing.T, topic string, sub message.Subscriber, closeClient fun
 	return stop
 }
 
-// Events are what a worker told. They are a [redeliver.Sink].
+// Events are those that a worker reported. They are a [redeliver.Sink].
 type Events struct {
 	mu  sync.Mutex
 	all []redeliver.Event

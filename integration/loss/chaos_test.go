@@ -319,7 +319,7 @@ func (c *chaos) refresh() {
 				c.done[l.id] = true
 			case killed:
 				c.dying[l.process] = true
-			case told:
+			case changed:
 				if l.text == takenBack {
 					c.returned[l.process]++
 				}

@@ -60,7 +60,7 @@ func check(ev evidence) *verdict {
 	last := make(map[int]time.Time)
 	for _, l := range lines {
 		last[l.process] = l.at
-		if l.kind == joined || l.kind == parted || l.kind == refused || l.kind == told {
+		if l.kind == joined || l.kind == parted || l.kind == refused || l.kind == changed {
 			continue
 		}
 		if l.kind == ignored {
@@ -110,7 +110,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 	commits := 0
 	for i, l := range m.lines {
 		switch l.kind {
-		case joined, parted, ignored, refused, told: // not recorded with a message
+		case joined, parted, ignored, refused, changed: // not recorded with a message
 		case entered:
 			if before, ok := runner[l.attempt]; ok && last[before].After(l.at) {
 				v.alive++

@@ -24,9 +24,9 @@ const envConsumer = "REDELIVER_LOSS_CONSUMER"
 func TestMain(m *testing.M) {
 	consumer.Main(envConsumer, consume)
 	flag.Parse()
-	told := false
-	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
-	if !told {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
 		// Each test mostly waits for sessions to end and brokers to start. Two tests at a time leave half of two cores
 		// idle.
 		_ = flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)) // it accepts any int

@@ -132,7 +132,7 @@ func (c *chaos) shut(since time.Time, dies bool) int {
 	closed := make(map[int]bool)
 	for _, l := range c.lines {
 		switch {
-		case l.kind != told:
+		case l.kind != changed:
 		case l.text == intakePaused && l.at.After(since), dies && l.text == disconnected && l.at.After(since):
 			closed[l.process] = true
 		case l.text == intakeResumed && !dies:

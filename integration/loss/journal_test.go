@@ -33,7 +33,7 @@ const (
 	parted    kind = "P" // it lost its connection and keeps running
 	ignored   kind = "H" // the adapter found headers implausible, although none are forged
 	refused   kind = "R" // a write of its next hop was not confirmed, and is tried again
-	told      kind = "T" // the subscription reported a change; text is its name
+	changed   kind = "T" // the subscription reported a change; text is its name
 )
 
 // line is one line of a journal.

@@ -68,7 +68,7 @@ func slowBroker(t *testing.T, o overloaded, sys system) {
 			case line.at.Before(at.Add(2 * delay)):
 			case line.kind == succeeded && line.attempt > 1:
 				retried++
-			case line.kind == told && line.text == intakeResumed:
+			case line.kind == changed && line.text == intakeResumed:
 				resumed++
 			}
 		}
@@ -89,10 +89,10 @@ func slowBroker(t *testing.T, o overloaded, sys system) {
 	begun := begunWhile(runs, closed)
 	t.Logf("report: slow broker: %s: %s each way for %.1f s: %d messages, %d lost, %d runs again; %d tries to write were too slow, the intake paused %d times, %d handlers began meanwhile; retries late p50 %s max %s; %.1f s",
 		o.name, delay, slow.Seconds(), len(p.items), len(v.lost), v.rerun, tries, len(closed[w.number]), begun, quantile(v.late, 0.5), quantile(v.late, 1), out.took.Seconds())
-	if n := count(out.journal, told, abandoned); n > 0 {
+	if n := count(out.journal, changed, abandoned); n > 0 {
 		t.Errorf("%d messages were given up", n)
 	}
-	if paused, resumed := count(out.journal, told, intakePaused), count(out.journal, told, intakeResumed); paused != resumed || (paused == 0) == o.awaits {
+	if paused, resumed := count(out.journal, changed, intakePaused), count(out.journal, changed, intakeResumed); paused != resumed || (paused == 0) == o.awaits {
 		t.Errorf("the intake paused %d times and resumed %d times", paused, resumed)
 	}
 	// One for each queue or partition may have been under way.

@@ -97,7 +97,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 		case succeeded, failed:
 			count(r, began[r], l.at)
 			delete(began, r)
-		case joined, parted, ignored, killed, refused, told: // no runs
+		case joined, parted, ignored, killed, refused, changed: // no runs
 		}
 	}
 	for r, from := range began { // interrupted

@@ -91,7 +91,7 @@ func (s *spy) arm(o order) {
 	defer s.mu.Unlock()
 	s.order, s.left = o, o.nth
 	if o.nth == 0 {
-		s.journal.write(line{kind: told, at: time.Now(), text: takenBack})
+		s.journal.write(line{kind: changed, at: time.Now(), text: takenBack})
 	}
 }
 
@@ -311,7 +311,7 @@ func (s *spy) Event(e redeliver.Event) {
 		s.confirmed(e.State)
 		e.State.Attempts++
 		s.confirmed(e.State)
-		s.journal.write(line{kind: told, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: abandoned})
+		s.journal.write(line{kind: changed, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: abandoned})
 		consumer.Sayf("abandoned %s after %d attempts: %v", s.names[e.State.ID], e.State.Attempts, e.Err)
 	case redeliver.HeadersIgnored:
 		s.journal.write(line{kind: ignored, id: e.ID, at: time.Now(), text: fmt.Sprint(e.Topic, e.Findings)})
@@ -319,7 +319,7 @@ func (s *spy) Event(e redeliver.Event) {
 		s.journal.write(line{kind: refused, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: fmt.Sprint(e.Where, " ", e.Err)})
 		consumer.Sayf("publish to %s failed, try %d: %v", e.Where, e.Try, e.Err)
 	case redeliver.SubscriptionChanged:
-		s.journal.write(line{kind: told, at: time.Now(), text: string(e.Change)})
+		s.journal.write(line{kind: changed, at: time.Now(), text: string(e.Change)})
 		consumer.Sayf("%s: %s %v", e.Change, e.Detail, e.Err)
 		if e.Change == disconnected {
 			s.journal.write(line{kind: parted, at: time.Now(), text: e.Detail})

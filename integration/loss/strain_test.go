@@ -55,7 +55,7 @@ func runsOf(journal []line) []ran {
 				all[i].to = l.at
 				delete(open, at)
 			}
-		case joined, parted, ignored, killed, refused, told: // no runs
+		case joined, parted, ignored, killed, refused, changed: // no runs
 		}
 	}
 	return all
@@ -125,9 +125,9 @@ func closedTimes(journal []line) map[int][]outage {
 	since := make(map[int]time.Time)
 	for _, l := range lines {
 		switch {
-		case l.kind == told && l.text == intakePaused:
+		case l.kind == changed && l.text == intakePaused:
 			since[l.process] = l.at
-		case l.kind == told && l.text == intakeResumed && !since[l.process].IsZero():
+		case l.kind == changed && l.text == intakeResumed && !since[l.process].IsZero():
 			closed[l.process] = append(closed[l.process], outage{since[l.process], l.at})
 			since[l.process] = time.Time{}
 		}

@@ -49,7 +49,7 @@ type service struct {
 	events []redeliver.Event
 	more   chan struct{} // has one when there are more
 	free   chan struct{} // closed when a handler that hangs may return
-	mended bool          // "fails" is handled
+	fixed  bool          // "fails" is handled
 
 	entered chan struct{} // closed when the handler that does not end runs
 	enter   func()
@@ -157,7 +157,7 @@ func (s *service) handle(ctx context.Context, rec *sarama.ConsumerMessage) error
 func (s *service) well() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mended
+	return s.fixed
 }
 
 func (s *service) hear(e redeliver.Event) {
@@ -337,11 +337,11 @@ func (s *service) deadLetters() deadletter.Queue {
 func (s *service) replay() {
 	s.t.Helper()
 	s.mu.Lock()
-	s.mended = true
+	s.fixed = true
 	s.mu.Unlock()
 	q := s.deadLetters()
 	for _, id := range []string{"fails", "stays"} {
-		task, err := deadletter.Replay(s.t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "mended", Filter: deadletter.Filter{IDs: []string{id}}})
+		task, err := deadletter.Replay(s.t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "fixed", Filter: deadletter.Filter{IDs: []string{id}}})
 		if err != nil || task.Counts.Replayed != 1 {
 			s.t.Fatalf("replaying %s: %v, %+v", id, err, task.Counts)
 		}

@@ -75,7 +75,7 @@ func trial(ctx context.Context, t *testing.T, all []service, scale float64) *res
 	return r
 }
 
-// The figures of a run that is made up: one message of each fate.
+// The figures of a run that is made up: one message with each outcome.
 func TestFigures(t *testing.T) {
 	tl := newTimeline(1, 0.05) // 6 s
 	tl.began = time.Now().Add(-tl.load)

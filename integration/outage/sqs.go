@@ -49,7 +49,7 @@ func dialSQS(ctx context.Context) (broker, error) {
 	return s, nil
 }
 
-// version is not told by SQS, nor by the server that stands for it.
+// version is fixed: neither SQS nor the other server reports one.
 func (s *onSQS) version() string { return "ElasticMQ" }
 
 func (s *onSQS) prepare(ctx context.Context, queue string) error {

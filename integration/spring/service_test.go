@@ -80,7 +80,7 @@ func (s *service) mend(t *testing.T) {
 	if _, err := fmt.Fprintln(s.in, "mend"); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, "mended", 1)
+	s.await(t, "fixed", 1)
 }
 
 // await waits for n lines that begin so, and returns their other fields.

@@ -85,8 +85,8 @@ func (w *world) put(t *testing.T, topic string, ids ...string) {
 	}
 }
 
-// lie waits until n records lie in a topic.
-func (w *world) lie(t *testing.T, topic string, n int) {
+// awaitRecords waits until n records awaitRecords in a topic.
+func (w *world) awaitRecords(t *testing.T, topic string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
@@ -175,7 +175,7 @@ func TestAServiceOfSpringKafkaSharesTopicsAndDLQs(t *testing.T) {
 	t.Run("a replay to the origin that fails comes back as the same", func(t *testing.T) {
 		w.comesBack(t, "plain-dlt", "plain", "plain")
 	})
-	w.lie(t, "moving-retry", 1)
+	w.awaitRecords(t, "moving-retry", 1)
 	s.mend(t)
 	t.Run("a replay to the retry topic arrives", func(t *testing.T) {
 		w.arrives(t, s, "retryable-dlt", "retryable", "retryable-retry", []string{"a", "b"})
@@ -223,7 +223,7 @@ func (w *world) isReadBySpring(t *testing.T, s *service, group, dlq string) {
 
 // isUnderstood sees that the command shows a DLT of Spring's as one of its own.
 func (w *world) isUnderstood(t *testing.T, dlq, topic string, attempts int, ids []string) {
-	w.lie(t, dlq, len(ids))
+	w.awaitRecords(t, dlq, len(ids))
 	got := w.rows(t, w.about("show", dlq, topic)...)
 	if len(got) != len(ids) {
 		t.Fatalf("the DLT has %+v", got)
@@ -251,7 +251,7 @@ func (w *world) isUnderstood(t *testing.T, dlq, topic string, attempts int, ids 
 func (w *world) comesBack(t *testing.T, dlq, topic, back string) {
 	id := w.topic(topic) + "/1/0"
 	w.command(t, w.about("replay", dlq, topic, "--replay-to", w.topic(back), "--id", id, "--note", "too early", "--yes")...)
-	w.lie(t, dlq, 3)
+	w.awaitRecords(t, dlq, 3)
 	got := w.rows(t, w.about("show", dlq, topic, "--id", id)...)
 	if len(got) != 1 || got[0].Replays != 1 || got[0].Mismatch != "" || got[0].Source.Offset != 0 || fmt.Sprint(got[0].Headers) != "[{tenant}]" {
 		t.Errorf("it is %+v", got)
@@ -263,7 +263,7 @@ func (w *world) comesBack(t *testing.T, dlq, topic, back string) {
 
 // arrives sees that the service gets what is replayed.
 func (w *world) arrives(t *testing.T, s *service, dlq, topic, back string, ids []string) {
-	w.command(t, w.about("replay", dlq, topic, "--replay-to", w.topic(back), "--canary", "1", "--watch", "1ms", "--note", "it is mended", "--yes")...)
+	w.command(t, w.about("replay", dlq, topic, "--replay-to", w.topic(back), "--canary", "1", "--watch", "1ms", "--note", "it is fixed", "--yes")...)
 	handled := make(map[string]bool)
 	for _, got := range s.await(t, "handled", len(ids)) {
 		if got[0] != w.topic(back) || !strings.Contains(" "+got[3]+" ", " tenant ") || strings.Contains(got[3], "exception") {

@@ -10,9 +10,9 @@ import (
 func TestMain(m *testing.M) {
 	// These tests mostly wait, and go test runs only as many in parallel as there are processors.
 	flag.Parse()
-	told := false
-	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
-	if !told {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
 		if err := flag.Set("test.parallel", "8"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

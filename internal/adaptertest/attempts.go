@@ -82,9 +82,9 @@ func saysWhy(b *fixture) {
 	if st.FirstFailed.After(as[1].Began) {
 		b.Errorf("the first failure is said to have been at %s, after the second attempt, %s", st.FirstFailed, as[1].Began)
 	}
-	told := eventsOf[redeliver.DeadLettered](b.journal)
-	if len(told) != 1 || told[0].Where == "" || told[0].State.Reason != st.Reason || told[0].State.Attempts != st.Attempts {
-		b.Errorf("the sink got %+v, the headers say %+v", told, st)
+	reported := eventsOf[redeliver.DeadLettered](b.journal)
+	if len(reported) != 1 || reported[0].Where == "" || reported[0].State.Reason != st.Reason || reported[0].State.Attempts != st.Attempts {
+		b.Errorf("the sink got %+v, the headers say %+v", reported, st)
 	}
 }
 
@@ -167,8 +167,8 @@ func immediate(b *fixture) {
 	b.handled("a")
 	b.wantRuns("a", 4)
 	b.checkDeadLetter(redeliver.ReasonExhausted, 4)
-	if told := eventsOf[redeliver.RetryScheduled](b.journal); len(told) != 1 || told[0].State.Attempts != 3 {
-		b.Errorf("scheduled %+v, want one wait, after attempt 3", told)
+	if reported := eventsOf[redeliver.RetryScheduled](b.journal); len(reported) != 1 || reported[0].State.Attempts != 3 {
+		b.Errorf("scheduled %+v, want one wait, after attempt 3", reported)
 	}
 	b.checkNotEarly(func(retry int) time.Duration {
 		if retry < 2 {

@@ -21,7 +21,7 @@ func aged(d *dlqFixture) {
 		d.Errorf("what drops a message: %v", err)
 	}
 	const clocks = time.Second // a broker may truncate times to seconds
-	told := func(after time.Time) time.Time {
+	oldest := func(after time.Time) time.Time {
 		d.Helper()
 		at, ok, err := q.Oldest(ctx)
 		if err != nil || ok && (at.Before(after.Add(-clocks)) || at.After(time.Now().Add(clocks))) {
@@ -29,7 +29,7 @@ func aged(d *dlqFixture) {
 		}
 		return at
 	}
-	first := told(began)
+	first := oldest(began)
 	remove := func(ids ...string) {
 		d.Helper()
 		if _, err := deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "aged", Filter: deadletter.Filter{IDs: ids}}); err != nil {
@@ -37,7 +37,7 @@ func aged(d *dlqFixture) {
 		}
 	}
 	remove(ids[0])
-	told(first) // of the remaining messages
+	oldest(first) // of the remaining messages
 	remove(ids[1:]...)
 	if at, ok, err := q.Oldest(ctx); err != nil || ok {
 		d.Errorf("the oldest of an empty DLQ came at %s: %v", at, err)

@@ -26,16 +26,16 @@ func outagePolicy() redeliver.Policy {
 }
 
 // outageChanges returns the changes of the subscription that report outages.
-func (b *fixture) outageChanges() (told []redeliver.Change) {
+func (b *fixture) outageChanges() (changes []redeliver.Change) {
 	for _, e := range eventsOf[redeliver.SubscriptionChanged](b.journal) {
 		if e.Change == redeliver.ChangeOutage || e.Change == redeliver.ChangeProbing || e.Change == redeliver.ChangeOutageOver {
-			told = append(told, e.Change)
+			changes = append(changes, e.Change)
 			if e.Origin != b.origin || e.Group != b.group || e.Detail == "" || (e.Err != nil) != (e.Change == redeliver.ChangeOutage) {
 				b.Errorf("reported %+v", e)
 			}
 		}
 	}
-	return told
+	return changes
 }
 
 // failDuringOutage fails as if a dependency were unavailable. A message that comes again before the outage is
@@ -97,8 +97,8 @@ func outage(b *fixture) {
 	}
 	b.checkOneFailure()
 	b.await("the sink gets its end", func() bool {
-		told := b.outageChanges()
-		return told[len(told)-1] == redeliver.ChangeOutageOver
+		changes := b.outageChanges()
+		return changes[len(changes)-1] == redeliver.ChangeOutageOver
 	})
 }
 

@@ -70,13 +70,13 @@ func reportsOtherPolicy(b *fixture) {
 	b.start(Config{Policy: quickPolicy(2)}, succeed)
 	b.h.PutRetries(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)
 	b.awaitEnds("a", "b", "c")
-	told := b.changesOf(redeliver.ChangePolicyDiffers)
-	for _, c := range told {
+	reported := b.changesOf(redeliver.ChangePolicyDiffers)
+	for _, c := range reported {
 		if c.Err == nil || c.Detail == "" || c.Origin != b.origin || c.Group != b.group {
 			b.Errorf("reported %+v", c)
 		}
 	}
-	if n := len(told); n != 1 {
+	if n := len(reported); n != 1 {
 		b.Errorf("another policy was reported %d times, want once", n)
 	}
 }

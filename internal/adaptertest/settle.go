@@ -39,9 +39,9 @@ func successIsCommitted(b *fixture) {
 func exactlyOnePlace(b *fixture) {
 	const n = 60
 	_, ids := numberedMessages(n)
-	fate := func(id string) int { return slices.Index(ids, id) % 3 }
+	kind := func(id string) int { return slices.Index(ids, id) % 3 }
 	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error {
-		if fate(a.State.ID) > a.State.Attempts || fate(a.State.ID) == 2 {
+		if kind(a.State.ID) > a.State.Attempts || kind(a.State.ID) == 2 {
 			return errHandler
 		}
 		return nil
@@ -49,13 +49,13 @@ func exactlyOnePlace(b *fixture) {
 	b.handled(ids...)
 	committed, dead := b.ended()
 	for _, id := range ids {
-		want := fate(id) + 1
-		if fate(id) == 2 {
+		want := kind(id) + 1
+		if kind(id) == 2 {
 			want = 3 // all attempts
 		}
 		b.wantRuns(id, want)
-		if fate(id) == 2 && (committed[id] != 0 || dead[id] != 1) || fate(id) < 2 && (committed[id] != 1 || dead[id] != 0) {
-			b.Errorf("%s was committed %d times and dead-lettered %d times, its kind was %d", id, committed[id], dead[id], fate(id))
+		if kind(id) == 2 && (committed[id] != 0 || dead[id] != 1) || kind(id) < 2 && (committed[id] != 1 || dead[id] != 0) {
+			b.Errorf("%s was committed %d times and dead-lettered %d times, its kind was %d", id, committed[id], dead[id], kind(id))
 		}
 	}
 	resting := make(map[string]int)
@@ -63,7 +63,7 @@ func exactlyOnePlace(b *fixture) {
 		resting[string(m.Body)]++
 	}
 	for _, id := range ids {
-		if fate(id) == 2 && resting[id] != 1 {
+		if kind(id) == 2 && resting[id] != 1 {
 			b.Errorf("%s is in the DLQ %d times", id, resting[id])
 		}
 	}

@@ -62,9 +62,9 @@ func shrinks(b *fixture) {
 	})
 	b.put(msgs...)
 	b.await("the sink gets the change", func() bool { return len(b.changesOf(redeliver.ChangeThrottled)) > 0 })
-	told := b.changesOf(redeliver.ChangeThrottled)
-	if len(told) != 1 || told[0].Origin != b.origin || told[0].Group != b.group || told[0].Detail == "" {
-		b.Errorf("reported %+v", told)
+	reported := b.changesOf(redeliver.ChangeThrottled)
+	if len(reported) != 1 || reported[0].Origin != b.origin || reported[0].Group != b.group || reported[0].Detail == "" {
+		b.Errorf("reported %+v", reported)
 	}
 	low := 0 // attempts in a row with no more than minInFlight in flight
 	seen := len(b.all())

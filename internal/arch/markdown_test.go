@@ -414,13 +414,13 @@ func TestNumbersSayHowTheyWereMeasured(t *testing.T) {
 	numbers := 0
 	for page, text := range pages(t) {
 		for section := range strings.SplitSeq(text, "\n## ") {
-			told := page != "README.md" && measuredBy.MatchString(section)
+			isMeasured := page != "README.md" && measuredBy.MatchString(section)
 			for line := range strings.Lines(section) {
 				if !measured.MatchString(line) {
 					continue
 				}
 				numbers++
-				if !told && !measuredBy.MatchString(line) {
+				if !isMeasured && !measuredBy.MatchString(line) {
 					t.Errorf("%s has a number, and not how it was measured: %.120s", page, line)
 				}
 			}

@@ -11,18 +11,18 @@ func TestDrain(t *testing.T) {
 	if d.Draining() {
 		t.Error("the zero Drain is draining")
 	}
-	told := 0
+	reports := 0
 	d.Notify(func() {
 		if !d.Draining() {
 			t.Error("the listener was called before Draining returned true")
 		}
-		told++
+		reports++
 	})
 	d.Begin()
 	d.Begin() // two partitions
 	d.End()
-	if !d.Draining() || told != 2 {
-		t.Errorf("draining %t, reported %d times", d.Draining(), told)
+	if !d.Draining() || reports != 2 {
+		t.Errorf("draining %t, reported %d times", d.Draining(), reports)
 	}
 	d.End()
 	if d.Draining() {

@@ -61,13 +61,13 @@ func TestMaxTimeoutBoundsAnExtension(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJournal(extending())
 			j.sub.Blocking = blocking
-			var told error
+			var extendErr error
 			var after, took time.Duration
 			j.start(t, handle(func(ctx context.Context, _ *record) error {
 				if took > 0 {
 					return nil
 				}
-				told = redeliver.Extend(ctx, time.Hour)
+				extendErr = redeliver.Extend(ctx, time.Hour)
 				began := time.Now()
 				<-ctx.Done()
 				took = time.Since(began)
@@ -82,8 +82,8 @@ func TestMaxTimeoutBoundsAnExtension(t *testing.T) {
 			j.publish("a")
 			<-time.After(10 * time.Minute)
 			synctest.Wait()
-			if !errors.Is(told, redeliver.ErrNotExtended) || !strings.Contains(told.Error(), "leaves 5m0s") || took != 5*time.Minute || after != took {
-				t.Errorf("%s: it ended after %s, as %s, and the report is %v", name, took, after, told)
+			if !errors.Is(extendErr, redeliver.ErrNotExtended) || !strings.Contains(extendErr.Error(), "leaves 5m0s") || took != 5*time.Minute || after != took {
+				t.Errorf("%s: it ended after %s, as %s, and the report is %v", name, took, after, extendErr)
 			}
 			if a := events[redeliver.Attempted](j); len(a) < 1 || !errors.Is(a[0].Err, redeliver.ErrTimeout) {
 				t.Errorf("%s: attempts %+v", name, a)

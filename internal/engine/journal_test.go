@@ -24,11 +24,11 @@ type journal struct {
 	// truncates reports whether the store can leave out a body.
 	truncates bool
 
-	lock  sync.Mutex
-	log   []string
-	tries []time.Time
-	wrote []redeliver.State
-	told  []redeliver.Event
+	lock   sync.Mutex
+	log    []string
+	tries  []time.Time
+	wrote  []redeliver.State
+	events []redeliver.Event
 }
 
 func newJournal(p redeliver.Policy) *journal {
@@ -91,7 +91,7 @@ func (j *journal) Event(e redeliver.Event) {
 	}
 	j.lock.Lock()
 	defer j.lock.Unlock()
-	j.told = append(j.told, e)
+	j.events = append(j.events, e)
 	j.log = append(j.log, name)
 }
 
@@ -127,7 +127,7 @@ func (j *journal) want(t *testing.T, name string, want ...string) {
 func events[E redeliver.Event](j *journal) (found []E) {
 	j.lock.Lock()
 	defer j.lock.Unlock()
-	for _, e := range j.told {
+	for _, e := range j.events {
 		if e, ok := e.(E); ok {
 			found = append(found, e)
 		}

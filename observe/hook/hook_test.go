@@ -25,9 +25,9 @@ func letter(id string) redeliver.DeadLettered {
 // The function is called for the dead letters of a real subscription, with their reasons, and for no other events.
 func TestDeadLettersAreReported(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		var told []redeliver.DeadLettered
+		var reported []redeliver.DeadLettered
 		h := hook.OnDeadLetter(func(_ context.Context, d redeliver.DeadLettered) error {
-			told = append(told, d) // read after Close
+			reported = append(reported, d) // read after Close
 			return nil
 		}, hook.Config{})
 		c := b.Open(redelivertest.Config{Group: "billing", Sink: h, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)}})
@@ -46,10 +46,10 @@ func TestDeadLettersAreReported(t *testing.T) {
 		if err := h.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(told) != 2 {
-			t.Fatalf("%d were reported, want 2", len(told))
+		if len(reported) != 2 {
+			t.Fatalf("%d were reported, want 2", len(reported))
 		}
-		for _, d := range told {
+		for _, d := range reported {
 			if s := d.State; s.Reason != redeliver.ReasonExhausted || s.Attempts != 2 || s.Error != "card declined" || d.Where == "" {
 				t.Errorf("%s: reason %s, %d attempts, error %q, where %q", s.ID, s.Reason, s.Attempts, s.Error, d.Where)
 			}
@@ -105,9 +105,9 @@ func TestAFunctionThatHangsDelaysNoMessage(t *testing.T) {
 
 // A function that fails or panics is called for the next dead letter.
 func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
-	var told []string
+	var reported []string
 	h := hook.OnDeadLetter(func(_ context.Context, d redeliver.DeadLettered) error {
-		told = append(told, d.State.ID)
+		reported = append(reported, d.State.ID)
 		switch d.State.ID {
 		case "fails":
 			return errDeclined
@@ -122,8 +122,8 @@ func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 	if err := h.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"fails", "panics", "works"}; !slices.Equal(told, want) {
-		t.Errorf("reported %v, want %v", told, want)
+	if want := []string{"fails", "panics", "works"}; !slices.Equal(reported, want) {
+		t.Errorf("reported %v, want %v", reported, want)
 	}
 	if n, want := h.Counts(), (hook.Counts{Delivered: 1, Failed: 2}); n != want {
 		t.Errorf("%+v, want %+v", n, want)

@@ -272,7 +272,7 @@ func TestHeadersWithOurNamesBelongToTheUser(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		m := wire{Key: b.queue, Body: []byte("liar"), Props: props{"delivery_mode": 2}, Headers: headers{"mine": text("x")}}
-		lies := headers{
+		forged := headers{
 			redeliver.HeaderAttempt: text("99"), redeliver.HeaderGroup: text(b.queue), redeliver.HeaderOrigin: text(b.queue),
 			redeliver.HeaderDue: text("2999-01-01T00:00:00.000Z"), redeliver.HeaderID: text("theirs"), redeliver.HeaderReason: text("exhausted"),
 			amqp.HeaderExchange: text("elsewhere"), amqp.HeaderRoutingKey: text("other"), amqp.HeaderCC: array(text("other")), amqp.HeaderBCC: array(text("other")),
@@ -280,16 +280,16 @@ func TestHeadersWithOurNamesBelongToTheUser(t *testing.T) {
 			amqp.HeaderForeign: table(map[string]value{redeliver.HeaderAttempt: text("77"), "mine": text("stolen")}),
 			"redeliver-":       raw("x", 0xff),
 		}
-		maps.Copy(m.Headers, lies)
+		maps.Copy(m.Headers, forged)
 		b.peer.put(t, m)
 		b.unchanged([]wire{m})
 		found := b.events.Ignored()
-		for name := range lies {
+		for name := range forged {
 			if found[name] != 1 {
 				t.Errorf("%s was reported %d times, want once", name, found[name])
 			}
 		}
-		if len(found) != len(lies) {
+		if len(found) != len(forged) {
 			t.Errorf("reported: %v", found)
 		}
 		b.checkNoFaults()

@@ -163,7 +163,7 @@ func chain(t *testing.T, system string, open func(*testing.T, string, tracing.Tr
 		previous = linked(t, spans.next(t), attempt, previous)
 	}
 	if buried := spans.next(t); buried.Parent().SpanID().String() != previous || buried.Status().Code != codes.Error || !strings.HasPrefix(buried.Name(), "dead_letter "+topic) {
-		t.Errorf("the burial %q is a child of %s, its status %s; want %s and Error", buried.Name(), buried.Parent().SpanID(), buried.Status().Code, previous)
+		t.Errorf("the dead-letter span %q is a child of %s, its status %s; want %s and Error", buried.Name(), buried.Parent().SpanID(), buried.Status().Code, previous)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()

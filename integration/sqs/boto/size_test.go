@@ -51,7 +51,7 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 				msgs = b.peer.put(t, b.queue, msgs...)
 				dead := b.deadLetters(len(msgs))
 				sights := b.observations()
-				bare, told := 0, 0 // the largest room without a state, the smallest with a reason
+				bare, withReason := 0, 0 // the largest room without a state, the smallest with a reason
 				for _, m := range msgs {
 					name := fmt.Sprintf("%d bytes with %d attributes", len(m.Body), len(m.Attributes))
 					all := sights[m.Body]
@@ -69,15 +69,15 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 						continue
 					}
 					if reason := ours[redeliver.HeaderReason]; reason == "exhausted" {
-						told = max(told, len(m.Body))
+						withReason = max(withReason, len(m.Body))
 					} else if reason == "" {
 						bare = max(bare, room)
 					} else {
 						t.Errorf("%s is in the DLQ with %v", name, ours)
 					}
 				}
-				t.Logf("report: %s, limit of %d bytes: dead letters of up to %d bytes say why, %d bytes of room are not enough", b.server.name, limit, told, bare)
-				if told < limit-1000 {
+				t.Logf("report: %s, limit of %d bytes: dead letters of up to %d bytes say why, %d bytes of room are not enough", b.server.name, limit, withReason, bare)
+				if withReason < limit-1000 {
 					t.Errorf("a message with 1,000 bytes of room does not say why it is in the DLQ")
 				}
 			}, elasticMQ(t), moto(t))

@@ -31,13 +31,13 @@ func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
 		}
 
 		b.start(b.config(policy))
-		lies := map[string]attribute{
+		forged := map[string]attribute{
 			"of another queue": actual, "garbage": str("%zz{\"\x7f"), "blank": str(" "), "a number": number("99"), "binary": binary(every()...),
 			"json": str(`{"attempt":"99","origin":"x"}`), "long": str(strings.Repeat("redeliver-attempt=9&", 500)), "custom": str(actual.Value).as("custom"),
 		}
 		var msgs []wire
-		for name, lie := range lies {
-			msgs = append(msgs, wire{Body: name, Attributes: attributes{stateAttribute: lie, "mine": str("x")}})
+		for name, value := range forged {
+			msgs = append(msgs, wire{Body: name, Attributes: attributes{stateAttribute: value, "mine": str("x")}})
 		}
 		full := ten()
 		delete(full, "zz-last")

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // call is one run of the command in this process.
 type call struct {

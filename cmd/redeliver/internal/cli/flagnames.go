@@ -56,9 +56,9 @@ func inFlags(err error) string {
 func (c *connection) at(err error) error {
 	op, dial := errors.AsType[*net.OpError](err)
 	_, name := errors.AsType[*net.DNSError](err)
-	_, told := errors.AsType[*unreached](err)
+	_, reported := errors.AsType[*unreached](err)
 	elsewhere := dial && op.Op == "listen" || err != nil && strings.Contains(err.Error(), "Config.ManagementURL")
-	if c.from == "" || told || elsewhere || !(dial || name || errors.Is(err, sarama.ErrOutOfBrokers)) {
+	if c.from == "" || reported || elsewhere || !(dial || name || errors.Is(err, sarama.ErrOutOfBrokers)) {
 		return err
 	}
 	return &unreached{c.from, err}

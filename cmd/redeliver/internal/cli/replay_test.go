@@ -162,7 +162,7 @@ func TestPartlyDone(t *testing.T) {
 	if left := s.run("dlq", "show", dlq).want(t, 0).out; !strings.Contains(left, "quarantined") || !strings.Contains(left, "refused") {
 		t.Errorf("not marked:\n%s", left)
 	}
-	s.run("dlq", "replay", dlq, "--id", "order-0001", "--quarantined", "--note", "it is mended", "--yes").want(t, 0)
+	s.run("dlq", "replay", dlq, "--id", "order-0001", "--quarantined", "--note", "it is fixed", "--yes").want(t, 0)
 }
 
 // A canary whose message comes back ends partly done, and can be resumed.
@@ -235,7 +235,7 @@ func TestPurgeEditImport(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	body := filepath.Join(t.TempDir(), "body")
-	if err := os.WriteFile(body, []byte("mended"), 0o600); err != nil {
+	if err := os.WriteFile(body, []byte("fixed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	edit := []string{"dlq", "edit", dlq, "--position", "0/2", "--body-file", body, "--set", "currency=EUR", "--note", "test", "--yes"}
@@ -246,7 +246,7 @@ func TestPurgeEditImport(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	rec := s.records(back, 1)[0]
-	if string(rec.Value) != "mended" || !slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == "currency" && string(h.Value) == "EUR" }) {
+	if string(rec.Value) != "fixed" || !slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == "currency" && string(h.Value) == "EUR" }) {
 		t.Errorf("sent was %q with %v", rec.Value, rec.Headers)
 	}
 	if dry := s.run("dlq", "import", dlq, "--file", file, "--dry-run", "-o", "json").want(t, 0).object(t); dry["import"] != 5.0 {

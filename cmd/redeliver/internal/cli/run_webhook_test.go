@@ -16,11 +16,11 @@ func TestRunReportsDeadLetters(t *testing.T) {
 	p := newProgram(t, func(w http.ResponseWriter, _ asked) {
 		http.Error(w, "no such card", http.StatusUnprocessableEntity)
 	})
-	told := make(chan asked, 1)
-	hook := newProgram(t, func(_ http.ResponseWriter, a asked) { told <- a })
+	posted := make(chan asked, 1)
+	hook := newProgram(t, func(_ http.ResponseWriter, a asked) { posted <- a })
 	h := s.handleIn(map[string]string{"REDELIVER_ON_DEAD_LETTER": hook.URL + "/services/s3cret", "REDELIVER_ON_DEAD_LETTER_AUTHORIZATION": "Bearer k3y\n"}, "--http", p.URL)
 	s.put(payments("a")...)
-	got := <-told
+	got := <-posted
 	var letter map[string]any
 	if err := json.Unmarshal([]byte(got.body), &letter); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var writes atomic.Int32
-	var told time.Time // read when the command has ended
+	var stopped time.Time // read when the command has ended
 	var slow atomic.Bool
 	slow.Store(true)
 	s.onWrite(func(topic string) {
@@ -36,7 +36,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 			return
 		}
 		if writes.Add(1) == 8 {
-			told = time.Now()
+			stopped = time.Now()
 			interrupt()
 		}
 		if slow.Load() { // the replay must not finish before it notices the pause
@@ -46,7 +46,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	s.with(call{ctx: ctx}, "dlq", "replay", dlq, "--note", "test", "--window", strconv.Itoa(window), "--results", results, "--yes").
 		want(t, 130, "pausing task", "is paused; continue with: redeliver dlq resume "+dlq)
-	took := time.Since(told)
+	took := time.Since(stopped)
 	if done := lines(t, results); done == 0 || done >= n {
 		t.Fatalf("%d of %d were replayed before the interrupt", done, n)
 	}

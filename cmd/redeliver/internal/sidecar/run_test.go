@@ -166,8 +166,8 @@ func TestHealthOfOneQueue(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	h := NewHealth(brokerurl.SQS, []string{"orders", "https://sqs.eu-west-1.amazonaws.com/1/refunds"})
-	var told int
-	sink := h.sink(redeliver.SinkFunc(func(redeliver.Event) { told++ }))
+	var events int
+	sink := h.sink(redeliver.SinkFunc(func(redeliver.Event) { events++ }))
 	ask := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		h.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -202,8 +202,8 @@ func TestHealth(t *testing.T) {
 			t.Errorf("step %d: /healthz says %d %q", i, code, text)
 		}
 	}
-	if told != 7 {
-		t.Errorf("%d events were passed on", told)
+	if events != 7 {
+		t.Errorf("%d events were passed on", events)
 	}
 	if code, _ := ask("/"); code != http.StatusNotFound {
 		t.Errorf("/ is %d", code)

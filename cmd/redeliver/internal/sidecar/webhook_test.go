@@ -131,7 +131,7 @@ func TestWebhookAnswers(t *testing.T) {
 		if n := w.Counts(); tries != c.tries || elsewhere || n.Delivered != c.posted || n.Delivered+n.Failed != 2 {
 			t.Errorf("%d: %d tries, redirected %v, %+v", c.code, tries, elsewhere, n)
 		}
-		if told := strings.Contains(log, "dead letter not reported") && strings.Contains(log, "id=first"); told != (c.posted == 1) {
+		if reported := strings.Contains(log, "dead letter not reported") && strings.Contains(log, "id=first"); reported != (c.posted == 1) {
 			t.Errorf("%d: the log has %q", c.code, log)
 		}
 	}

@@ -42,15 +42,15 @@ import org.springframework.util.backoff.FixedBackOff;
 @EnableKafkaRetryTopic
 public class Service {
 
-	private static volatile boolean mended;
+	private static volatile boolean fixed;
 
 	public static void main(String[] args) throws Exception {
 		try (var service = new AnnotationConfigApplicationContext(Service.class);
 				var in = new BufferedReader(new InputStreamReader(System.in))) {
 			for (String line = in.readLine(); line != null; line = in.readLine()) {
 				if (line.equals("mend")) {
-					mended = true;
-					say("mended");
+					fixed = true;
+					say("fixed");
 				}
 			}
 		}
@@ -92,7 +92,7 @@ public class Service {
 	}
 
 	private static void handle(ConsumerRecord<String, String> rec) {
-		if (!mended) {
+		if (!fixed) {
 			throw new IllegalStateException("declined: " + rec.value());
 		}
 		String headers = Stream.of(rec.headers().toArray()).map(h -> h.key()).sorted().collect(Collectors.joining(" "));
