@@ -2,6 +2,7 @@ package wait_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,10 +18,10 @@ func TestFor(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := wait.For(ctx, time.Minute); err != context.DeadlineExceeded || time.Since(begin) != time.Minute+time.Second {
+		if err := wait.For(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Minute+time.Second {
 			t.Errorf("it returned %v after %s, and not %v after a second", err, time.Since(begin)-time.Minute, context.DeadlineExceeded)
 		}
-		if err := wait.For(ctx, -1); err != context.DeadlineExceeded {
+		if err := wait.For(ctx, -1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without a wait, the error of an ended context is %v", err)
 		}
 	})
