@@ -155,7 +155,9 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 		case "dlq":
 			s.books.dlq = t.Name
 		case "delay":
-			delays = append(delays, strings.TrimPrefix(t.Name, topic+"."+group+".retry."))
+			if !t.OnDemand && !t.Old { // levels for longer waits are created when they are needed
+				delays = append(delays, strings.TrimPrefix(t.Name, topic+"."+group+".retry."))
+			}
 			fallthrough
 		default:
 			s.books.waitings = append(s.books.waitings, t.Name)
