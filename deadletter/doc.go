@@ -21,7 +21,7 @@
 //     messages that were in the DLQ when it was created, and records the outcome of
 //     each.
 //
-// All functions are safe for concurrent use with different queues, and with the
-// same one as far as the claim allows. Bodies and headers that they hand out are
-// the broker's bytes and must not be changed.
+// All functions are safe for concurrent use. Two tasks of one queue need its claim,
+// so the second one fails with a [HeldError]. Bodies and headers of messages are the
+// broker's bytes and must not be changed.
 package deadletter

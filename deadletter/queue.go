@@ -80,7 +80,7 @@ type Scan interface {
 	// the last io.EOF was returned. After that Next may be called again, for messages that have
 	// arrived since. The error is [ErrBlocked] if earlier messages must be settled first.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
-	// Close hands back messages that were only read.
+	// Close returns messages that were only read to the DLQ.
 	Close() error
 }
 
