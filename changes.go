@@ -50,10 +50,10 @@ const (
 	ChangeCommandIgnored        Change = "command ignored"                      // Kafka: a command is refused or cannot be read
 	ChangeCommandsNotRead       Change = "commands are not read"                // Kafka: the control topic cannot be read; all: whether the group is paused
 	ChangeCommandsRead          Change = "commands are read"                    // they can be read again
-	ChangeCrashesUncounted      Change = "crashes are not counted"              // Kafka: the notes beside the offset cannot be written
+	ChangeCrashesUncounted      Change = "crashes are not counted"              // Kafka: the metadata of commits cannot be written
 	ChangeSuspectUnmarked       Change = "suspect not marked"                   // RabbitMQ: a suspect's marker cannot be written
-	ChangeRecordsNotDeleted     Change = "settled records are not deleted"      // Kafka: the right Delete is missing on delay topics
-	ChangeDeadLettersNotDeleted Change = "settled dead letters are not deleted" // Kafka: the right Delete is missing on a DLQ
+	ChangeRecordsNotDeleted     Change = "settled records are not deleted"      // Kafka: the Delete right is missing on delay topics
+	ChangeDeadLettersNotDeleted Change = "settled dead letters are not deleted" // Kafka: the Delete right is missing on a DLQ
 	ChangeDLQStateUnknown       Change = "unknown records in the DLQ state"     // Kafka: records in .state that are not redeliver's
 	ChangeLastDelivery          Change = "last delivery"                        // Kafka share groups: the broker drops a message if this process loses it
 	ChangeLastDeliveryOver      Change = "last delivery over"                   // no such message is in hand any more

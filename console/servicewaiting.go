@@ -19,7 +19,7 @@ func commandAction(kind deadletter.CommandKind) (Action, error) {
 	case deadletter.CancelWaiting:
 		return CancelWaiting, nil
 	default:
-		return "", invalidInput("what waits can be released or cancelled, and not %q", truncate(string(kind), 40))
+		return "", invalidInput("waiting messages can be released or cancelled, and not %q", truncate(string(kind), 40))
 	}
 }
 

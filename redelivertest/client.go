@@ -42,7 +42,7 @@ type Config struct {
 	// NackDelay is how long a message waits that was nacked without an error. Default: the policy's
 	// delay for an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers may finish when the subscriber
+	// DrainTimeout bounds how long handlers have to finish when the subscriber
 	// closes. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
@@ -167,11 +167,11 @@ func (c *Client) checkOpenLocked() error {
 
 // recorder returns the sink of a subscription. It records each event and passes it on.
 func (c *Client) recorder(q *queue) redeliver.Sink {
-	notes := redeliver.SinkFunc(func(e redeliver.Event) {
+	recorder := redeliver.SinkFunc(func(e redeliver.Event) {
 		c.b.mu.Lock()
 		dead := c.killed
 		if !dead {
-			q.notes = append(q.notes, note{time.Now(), e})
+			q.events = append(q.events, timedEvent{time.Now(), e})
 		}
 		c.b.mu.Unlock()
 		if !dead && c.cfg.Sink != nil {
@@ -179,9 +179,9 @@ func (c *Client) recorder(q *queue) redeliver.Sink {
 		}
 	})
 	if w, ok := c.cfg.Sink.(redeliver.LoadSink); ok {
-		return &watching{notes, w}
+		return &watching{recorder, w}
 	}
-	return notes
+	return recorder
 }
 
 // watching is a sink with a watcher of its load.

@@ -97,10 +97,10 @@ func (d *deadQueue) Load(context.Context) (s driver.State, err error) {
 
 // Append implements [driver.DLQ].
 func (d *deadQueue) Append(_ context.Context, entries ...driver.Entry) error {
-	return d.do(func(q *queue) { q.dlqState.note(entries) })
+	return d.do(func(q *queue) { q.dlqState.addEntries(entries) })
 }
 
-func (g *dlqState) note(entries []driver.Entry) {
+func (g *dlqState) addEntries(entries []driver.Entry) {
 	if g.state == nil {
 		g.state = make(driver.State)
 	}

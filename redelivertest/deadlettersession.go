@@ -95,7 +95,7 @@ func (q *queue) add(m *deadletter.Message) error {
 // Remove implements [driver.Session].
 func (s *deadSession) Remove(_ context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	return s.do(func(q *queue) {
-		q.dlqState.note(entries)
+		q.dlqState.addEntries(entries)
 		gone := make(map[any]bool, len(msgs))
 		for _, m := range msgs {
 			gone[m.Native] = true

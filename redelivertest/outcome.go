@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// note is an event and its time.
-type note struct {
+// timedEvent is an event and its time.
+type timedEvent struct {
 	at    time.Time
 	event redeliver.Event
 }
@@ -54,7 +55,7 @@ func (s *Subscription) Events() []redeliver.Event {
 	s.q.b.tb.Helper()
 	s.q.b.Wait()
 	var all []redeliver.Event
-	for _, n := range s.notes() {
+	for _, n := range s.events() {
 		all = append(all, n.event)
 	}
 	return all
@@ -82,7 +83,7 @@ func (s *Subscription) Outcomes() []Outcome {
 	s.q.b.Wait()
 	var all []Outcome
 	at := make(map[string]int)
-	for _, n := range s.notes() {
+	for _, n := range s.events() {
 		st, ok := stateOf(n.event)
 		if !ok {
 			continue
@@ -97,19 +98,19 @@ func (s *Subscription) Outcomes() []Outcome {
 			}
 			all = append(all, o)
 		}
-		all[i].note(n, st)
+		all[i].addEvent(n, st)
 	}
 	return all
 }
 
-func (s *Subscription) notes() []note {
+func (s *Subscription) events() []timedEvent {
 	s.q.b.mu.Lock()
 	defer s.q.b.mu.Unlock()
-	return slices.Clone(s.q.notes)
+	return slices.Clone(s.q.events)
 }
 
-// note adds an event.
-func (o *Outcome) note(n note, st redeliver.State) {
+// addEvent adds an event.
+func (o *Outcome) addEvent(n timedEvent, st redeliver.State) {
 	was := o.Took
 	o.Took = n.at.Sub(o.began)
 	switch e := n.event.(type) {
@@ -126,10 +127,10 @@ func (o *Outcome) note(n note, st redeliver.State) {
 		o.linef("committed")
 	case redeliver.RetryScheduled:
 		o.Waits = append(o.Waits, Wait{State: st, Delay: e.Delay, Where: e.Where})
-		o.linef("waits %s on %s", e.Delay, e.Where)
+		o.linef("waits %s on %s", limits.ShortDuration(e.Delay), e.Where)
 	case redeliver.MessagePostponed:
 		o.Waits = append(o.Waits, Wait{State: st, Delay: e.Delay, Where: e.Where, Postponed: true})
-		o.linef("postponed for %s on %s: %v", e.Delay, e.Where, e.Err)
+		o.linef("postponed for %s on %s: %v", limits.ShortDuration(e.Delay), e.Where, e.Err)
 	case redeliver.DeadLettered:
 		o.linef("dead in %s: %s", e.Where, st.Reason)
 	case redeliver.Discarded:
@@ -155,7 +156,7 @@ func (o *Outcome) note(n note, st redeliver.State) {
 }
 
 func (o *Outcome) linef(format string, args ...any) {
-	o.lines = append(o.lines, fmt.Sprintf("\n%10s  ", "+"+o.Took.String())+fmt.Sprintf(format, args...))
+	o.lines = append(o.lines, fmt.Sprintf("\n%10s  ", "+"+limits.ShortDuration(o.Took))+fmt.Sprintf(format, args...))
 }
 
 // stateOf returns the state in an event, if the event is about one message.

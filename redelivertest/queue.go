@@ -24,7 +24,7 @@ type queue struct {
 	keys         map[lock]*item   // the running items by key
 	lowest       map[string]int64 // see waitsForKey; nil if it must be computed again
 	refused      map[Place]int
-	notes        []note // the events
+	events       []timedEvent
 	paused       *redeliver.PauseMark
 }
 

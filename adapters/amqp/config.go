@@ -97,7 +97,7 @@ type Config struct {
 	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers may finish when the subscriber closes. After that their
+	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that their
 	// contexts are cancelled, and their messages stay unacked. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.

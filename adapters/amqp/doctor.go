@@ -113,11 +113,11 @@ func (d *examination) reportSettings() {
 
 func (d *examination) reportOldLevels() {
 	for _, q := range d.oldLevels() {
-		text := "is left of an older policy or number of shards; how many messages wait on it is not known yet"
+		text := "belongs to an older policy or number of shards; how many messages wait on it is not known yet"
 		if n := d.queues[q.name].Messages; n != nil && *n == 0 {
-			text = "is left of an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune does that"
+			text = "belongs to an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune does that"
 		} else if n != nil {
-			text = fmt.Sprintf("is left of an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
+			text = fmt.Sprintf("belongs to an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
 		}
 		d.Add(doctor.SymptomOrphan, q.name, text)
 	}

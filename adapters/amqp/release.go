@@ -51,7 +51,7 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.Names.delay(queue, level, 0))
 		}
 	}
-	r := &release{client: c, to: c.cfg.Names.retry(queue), link: &link{cfg: &c.cfg, name: "redeliver, releasing what waits", reads: true}}
+	r := &release{client: c, to: c.cfg.Names.retry(queue), link: &link{cfg: &c.cfg, name: "redeliver, releasing waiting messages", reads: true}}
 	defer r.link.close()
 	for _, l := range levels {
 		if l.Level == 0 || len(cfg.Levels) > 0 && !slices.Contains(cfg.Levels, l.Level) {

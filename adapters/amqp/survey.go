@@ -250,7 +250,7 @@ func (s *survey) noteOldLevels() {
 				waiting = "it is empty"
 			}
 		}
-		s.notes = append(s.notes, fmt.Sprintf("%s is left of an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.name, waiting))
+		s.notes = append(s.notes, fmt.Sprintf("%s belongs to an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.name, waiting))
 	}
 }
 

@@ -216,11 +216,11 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		"messages that wait but are not stuck": {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 50})}}},
 		"left over": {
 			api:   fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.30s", with(level, "x-message-ttl", 30_000), fields{"messages": 7, "messages_ready": 7})}},
-			noted: "orders.retry.30s is left of an older policy or number of shards; 7 messages wait on it and come back by themselves; delete it when it is empty",
+			noted: "orders.retry.30s belongs to an older policy or number of shards; 7 messages wait on it and come back by themselves; delete it when it is empty",
 		},
 		"left over shard": {
 			api:   fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s.1", level, nil)}},
-			noted: "orders.retry.10s.1 is left of an older policy or number of shards; it is empty",
+			noted: "orders.retry.10s.1 belongs to an older policy or number of shards; it is empty",
 		},
 		"somebody else's queue": {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s.backup", fields{}, nil), queueAnswer("orders.retry.eu", fields{}, nil)}}},
 		"down":                  {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"state": "down"})}}, noted: "orders.retry.10s is down"},

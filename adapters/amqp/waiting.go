@@ -19,7 +19,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	if err != nil {
 		return nil, err
 	}
-	asking := &link{cfg: &c.cfg, name: "redeliver, counting what waits", reads: true}
+	asking := &link{cfg: &c.cfg, name: "redeliver, counting waiting messages", reads: true}
 	defer asking.close()
 	count := func(queue string) (n int, there bool, err error) {
 		ch, err := asking.channel(ctx) // a missing queue ends it

@@ -55,7 +55,7 @@ type Config struct {
 	// the publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay
 	// for an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers may finish when partitions move or the subscriber
+	// DrainTimeout bounds how long handlers have to finish when partitions move or the subscriber
 	// closes. After that their contexts are cancelled, and their messages stay unacked. It must be
 	// shorter than the rebalance timeout (sarama's default 60 s). Default 10 s.
 	DrainTimeout time.Duration

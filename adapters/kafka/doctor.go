@@ -149,7 +149,7 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 		return err
 	}
 	if lags == nil { // lags has found no permission
-		d.NotChecked = append(d.NotChecked, "what waits, and what is late (that needs the offsets of the group)")
+		d.NotChecked = append(d.NotChecked, "waiting messages, and whether they are late (that needs the offsets of the group)")
 		return nil
 	}
 	backlog := lags[d.layout.origin].total()
@@ -172,7 +172,7 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 			return err
 		}
 	}
-	d.Checked = append(d.Checked, "what waits, and whether it is late")
+	d.Checked = append(d.Checked, "waiting messages, and whether they are late")
 	if !d.options.AnyPolicy {
 		d.Checked = append(d.Checked, "levels of older policies")
 	}

@@ -15,12 +15,12 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// A session begins without knowing what waits on the levels. So before the first record of a partition runs, the reader
+// A session begins without knowing which messages wait on the levels. So before the first record of a partition runs, the reader
 // loads the keys and origin offsets of all unsettled records there, beside the lanes.
 
 const loadRetryPause = time.Second
 
-// loadQueues loads what waits in a partition, and closes ready. It tries again until ctx ends, whose error it returns.
+// loadQueues loads the waiting messages of a partition, and closes ready. It tries again until ctx ends, whose error it returns.
 func (r *reader) loadQueues(ctx context.Context, queues *keyQueues, partition int32) error {
 	for reported := false; ; reported = true {
 		err := r.tryLoadQueues(ctx, queues, partition)

@@ -45,7 +45,7 @@ func (s *stage) summary(a *account, placed int, interrupted bool) {
 	case len(a.lost) > 0:
 		s.screen.Sayf("\nThis must not happen: please report it.")
 	case interrupted && len(a.waiting) > 0:
-		s.screen.Sayf("\nInterrupted. Start it again: what waits comes first.")
+		s.screen.Sayf("\nInterrupted. Start it again: waiting messages come first.")
 	case len(a.waiting) == 0:
 		s.screen.Sayf("\nEvery order was charged or is in the DLQ. The service is examples/quickstart/main.go.")
 		s.screen.Sayf("Try it with Ctrl-C or kill -9 in the middle, and start it again.")

@@ -58,7 +58,7 @@ func (s *shop) describe(ctx context.Context, hosts []string) (string, error) {
 			levels = append(levels, strings.TrimPrefix(q.Name, queue+".retry."))
 		}
 	}
-	return fmt.Sprintf("%s is at %s. Exchange %s is bound to queue %s;\nwhat waits is on %s.retry.{%s}, what has failed for good on %s.dlq.",
+	return fmt.Sprintf("%s is at %s. Exchange %s is bound to queue %s;\nwaiting messages are on %s.retry.{%s}, dead letters on %s.dlq.",
 		plan.Server, strings.Join(hosts, ","), exchange, queue, queue, strings.Join(levels, ","), queue), nil
 }
 

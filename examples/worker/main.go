@@ -54,7 +54,7 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 
-	// drainTimeout bounds how long handlers may finish at the end.
+	// drainTimeout bounds how long handlers have to finish at the end.
 	drainTimeout = 5 * time.Second
 )
 

@@ -282,7 +282,7 @@ func (d *Delivery) takeOverLocked() bool {
 	return true
 }
 
-// expire settles a message whose timeout is over, in a goroutine of its own.
+// expire settles a message whose timeout is over, in its own goroutine.
 func (d *Delivery) expire(timeout time.Duration) {
 	err := d.task.Expired(&redeliver.TimeoutError{After: timeout})
 	d.Expire(&redeliver.TimeoutError{After: timeout})

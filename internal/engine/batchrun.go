@@ -13,7 +13,7 @@ import (
 // errBatchGoexit is the failure of a batch function that ended its goroutine by runtime.Goexit.
 var errBatchGoexit = errors.New("the batch function called runtime.Goexit")
 
-// run runs one batch, in a goroutine of its own: a message's goroutine ends with the message's answer.
+// run runs one batch, in its own goroutine: a message's goroutine ends with the message's answer.
 func (q *Batches) run() {
 	q.mu.Lock()
 	now := time.Since(epoch)

@@ -24,7 +24,7 @@ func NewReaders(refusal error) *Readers {
 	return r
 }
 
-// Begin calls open, and then runs the reader that open returns in a goroutine of its own. The context of both has the values of
+// Begin calls open, and then runs the reader that open returns in its own goroutine. The context of both has the values of
 // ctx. It ends with ctx, or with Close, whose cause is the refusal. Close waits for open, which must respect its context. The error is
 // open's, or the refusal after Close.
 func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run func(context.Context), err error)) error {

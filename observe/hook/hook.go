@@ -57,7 +57,7 @@ type Hook struct {
 }
 
 // OnDeadLetter returns a sink that calls deliver for each message in the DLQ, one after another in
-// their order, in a goroutine of its own. deliver may be slow, because no message waits for it. The
+// their order, in its own goroutine. deliver may be slow, because no message waits for it. The
 // message is in the DLQ by then, and stays there whatever deliver returns. Calls that are outstanding
 // when the process dies are lost; the DLQ has all messages.
 //

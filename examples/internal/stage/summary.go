@@ -77,7 +77,7 @@ func (r *run) summary(placed int, title string, letters []Letter, interrupted bo
 	}
 	switch {
 	case interrupted && len(r.ends.open) > 0:
-		r.screen.Sayf("\nInterrupted. Start it again: what waits comes back.")
+		r.screen.Sayf("\nInterrupted. Start it again: waiting messages come back.")
 	case len(r.ends.open) == 0:
 		r.screen.Sayf("\nEvery order was charged or is in the DLQ. The shop is examples/%s/main.go.", r.Program)
 		r.screen.Sayf("Look at the queues: %s", r.Look)

@@ -25,7 +25,7 @@ var abilityTable = []ability{
 	{"prune", "yes", withManagement, "no: SQS has no levels, messages wait in the queue itself. There is nothing to remove"},
 	{"console", "yes", withManagement, "yes"},
 	{"exporter", "yes", "yes: lists DLQs with `--management-url`", "yes"},
-	{"top", "yes", withManagement, "yes: with an estimate of what waits"},
+	{"top", "yes", withManagement, "yes: with an estimate of waiting messages"},
 	{"dlq list", "yes", withManagement, "yes: with the right `sqs:ListQueues`"},
 	{"dlq check", "yes", "yes: of all DLQs with `--management-url`", "yes: of all DLQs with the right `sqs:ListQueues`"},
 	{"waiting list", "yes", "yes: levels of the policy flags; all with `--management-url`", "yes: an estimate"},

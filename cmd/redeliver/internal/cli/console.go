@@ -113,7 +113,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		a.sayf("%s", note)
 	}
 	for _, why := range s.silent {
-		a.sayf("what waits for a retry is not known of %s", redeliver.Redact(why))
+		a.sayf("waiting messages are not known for %s", redeliver.Redact(why))
 	}
 	c, err := console.New(console.Config{
 		Queues: s.queues, Notes: notes, Hosts: f.hosts, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title, TraceURL: f.traceURL, Decode: decode,
