@@ -13,7 +13,12 @@ type PauseMark struct {
 	By     string    // user@host; empty if a person wrote the mark by hand
 	At     time.Time // by the clock of that host; zero likewise
 	Reason string
+	// NewOnly lets retries that fall due continue: only first attempts wait.
+	NewOnly bool
 }
+
+// newOnlyText begins the reason in the text of a mark whose NewOnly is set.
+const newOnlyText = "new-only: "
 
 // Bounds of a mark, in bytes. Together they fit into a tag of an SQS queue.
 const (
@@ -28,16 +33,31 @@ func (m PauseMark) String() string {
 	if by == "" {
 		by = "unknown"
 	}
-	return m.At.UTC().Format(time.RFC3339) + " " + by + " " + limits.Cut(printable(m.Reason), maxPauseReason)
+	return m.At.UTC().Format(time.RFC3339) + " " + by + " " + m.reasonText()
+}
+
+func (m PauseMark) reasonText() string {
+	reason := limits.Cut(printable(m.Reason), maxPauseReason)
+	if m.NewOnly {
+		reason = newOnlyText + reason
+	}
+	return reason
 }
 
 // ParsePauseMark parses a mark. Every text is valid: a text that String did not write is a reason.
 func ParsePauseMark(text string) PauseMark {
 	parts := strings.SplitN(text, " ", 3)
 	if at, ok := limits.ParseTime(parts[0]); ok && len(parts) == 3 {
-		return PauseMark{By: limits.Cut(printable(parts[1]), maxPauseBy), At: at, Reason: limits.Cut(printable(parts[2]), maxPauseReason)}
+		m := parseReason(parts[2])
+		m.By, m.At = limits.Cut(printable(parts[1]), maxPauseBy), at
+		return m
 	}
-	return PauseMark{Reason: limits.Cut(printable(text), maxPauseReason)}
+	return parseReason(text)
+}
+
+func parseReason(text string) PauseMark {
+	reason, newOnly := strings.CutPrefix(text, newOnlyText)
+	return PauseMark{Reason: limits.Cut(printable(reason), maxPauseReason), NewOnly: newOnly}
 }
 
 // printable replaces characters that are not printable by spaces.

@@ -15,6 +15,7 @@ func TestPauseMarkText(t *testing.T) {
 	for _, c := range []struct{ mark, want redeliver.PauseMark }{
 		{redeliver.PauseMark{By: "ann@host", At: at, Reason: "the bank is closed"}, redeliver.PauseMark{By: "ann@host", At: at, Reason: "the bank is closed"}},
 		{redeliver.PauseMark{By: "ann b@host", At: at, Reason: "two\nlines\x1b[31m"}, redeliver.PauseMark{By: "ann_b@host", At: at, Reason: "two lines [31m"}},
+		{redeliver.PauseMark{By: "ann@host", At: at, Reason: "the bank is closed", NewOnly: true}, redeliver.PauseMark{By: "ann@host", At: at, Reason: "the bank is closed", NewOnly: true}},
 		{redeliver.PauseMark{At: at}, redeliver.PauseMark{By: "unknown", At: at}},
 		{redeliver.PauseMark{By: strings.Repeat("ä", 100), At: at, Reason: strings.Repeat("ö", 200)}, redeliver.PauseMark{By: strings.Repeat("ä", 32), At: at, Reason: strings.Repeat("ö", 80)}},
 	} {
@@ -30,6 +31,8 @@ func TestPauseMarkText(t *testing.T) {
 func FuzzParsePauseMark(f *testing.F) {
 	f.Add("2026-03-04T05:06:07Z ann@host the bank is closed")
 	f.Add("2026-03-04T05:06:07Z ann@host")
+	f.Add("2026-03-04T05:06:07Z ann@host new-only: the bank is closed")
+	f.Add("new-only: ")
 	f.Add("\x00\xff ")
 	f.Fuzz(func(t *testing.T, text string) {
 		m := redeliver.ParsePauseMark(text)
@@ -40,7 +43,7 @@ func FuzzParsePauseMark(f *testing.F) {
 		if m.At.IsZero() {
 			return // made by hand
 		}
-		if back := redeliver.ParsePauseMark(again); !back.At.Equal(m.At.Truncate(time.Second)) || back.Reason != m.Reason {
+		if back := redeliver.ParsePauseMark(again); !back.At.Equal(m.At.Truncate(time.Second)) || back.Reason != m.Reason || back.NewOnly != m.NewOnly {
 			t.Errorf("%+v is read as %+v", m, back)
 		}
 	})

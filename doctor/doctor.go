@@ -71,13 +71,17 @@ type Diagnosis struct {
 // AddPause adds the symptom of a paused group. It adds none if m is nil.
 func (d *Diagnosis) AddPause(m *redeliver.PauseMark) {
 	d.Checked = append(d.Checked, "whether the group is paused")
-	switch {
-	case m == nil:
-	case m.At.IsZero():
-		d.Add(SymptomPaused, d.Origin, "it was paused by hand: "+m.Reason+". To end the pause: redeliver resume")
-	default:
-		d.Add(SymptomPaused, d.Origin, fmt.Sprintf("%s paused it %s ago: %s. To end the pause: redeliver resume", m.By, time.Since(m.At).Round(time.Second), m.Reason))
+	if m == nil {
+		return
 	}
+	text := "it was paused by hand"
+	if !m.At.IsZero() {
+		text = fmt.Sprintf("%s paused it %s ago", m.By, time.Since(m.At).Round(time.Second))
+	}
+	if m.NewOnly {
+		text += ", new messages only"
+	}
+	d.Add(SymptomPaused, d.Origin, text+": "+m.Reason+". To end the pause: redeliver resume")
 }
 
 // Add adds a symptom.

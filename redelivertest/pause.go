@@ -10,7 +10,13 @@ import (
 // Pause pauses a topic for all clients of the group, until [Client.Resume]: nothing new begins. It takes effect at
 // once. [Broker.Wait] cannot return while messages wait for the end of a pause.
 func (c *Client) Pause(_ context.Context, topic, reason string) error {
-	mark := engine.NewPauseMark(reason)
+	mark := engine.NewPauseMark(reason, false)
+	return c.setPaused(topic, &mark)
+}
+
+// PauseNew is [Client.Pause], but retries that fall due continue.
+func (c *Client) PauseNew(_ context.Context, topic, reason string) error {
+	mark := engine.NewPauseMark(reason, true)
 	return c.setPaused(topic, &mark)
 }
 

@@ -107,7 +107,7 @@ func (c *crashCharge) add(n int) int {
 // may begin, it ends the turn so that others need not wait.
 func (p *inPlaceTurn) turnCame() {
 	s, m := p.s, p.d.m
-	if s.stopped || s.ending || p.d.ackState != ackOpen || s.r.sub.Gate.Closed() {
+	if s.stopped || s.ending || p.d.ackState != ackOpen || s.r.isShut(s.kind) {
 		p.end(false)
 		return
 	}

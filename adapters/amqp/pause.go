@@ -108,6 +108,16 @@ func getPause(ch *amqp091.Channel, queue string) (*redeliver.PauseMark, error) {
 // messages in hand some seconds later. A process that starts later consumes nothing. The reason is shown to others. A
 // second Pause replaces it. Pause creates the marker queue if it is missing, unless Config.NoProvisioning is set.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
+	return c.pause(ctx, topic, engine.NewPauseMark(reason, false))
+}
+
+// PauseNew is [Client.Pause], but retries that fall due continue. With [redeliver.Blocking] and [redeliver.PerKey],
+// retries wait, too.
+func (c *Client) PauseNew(ctx context.Context, topic, reason string) error {
+	return c.pause(ctx, topic, engine.NewPauseMark(reason, true))
+}
+
+func (c *Client) pause(ctx context.Context, topic string, mark redeliver.PauseMark) error {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return err
@@ -119,7 +129,7 @@ func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 		return fmt.Errorf("amqp: queue %s cannot be paused: it has x-expires, and the broker would delete it with its messages, because nobody consumes in a pause", topic)
 	}
 	_, err = c.forwarded.send(ctx, "", l.paused(), amqp091.Publishing{
-		ContentType: "text/plain", DeliveryMode: amqp091.Persistent, Body: []byte(engine.NewPauseMark(reason).String()),
+		ContentType: "text/plain", DeliveryMode: amqp091.Persistent, Body: []byte(mark.String()),
 	})
 	if err != nil {
 		return fmt.Errorf("amqp: publishing to queue %s: %w", l.paused(), err)

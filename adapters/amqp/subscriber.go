@@ -152,11 +152,8 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 	}()
 	for ctx.Err() == nil {
 		if cfg.first == nil && r.mustWait(cfg) {
-			select {
-			case <-r.sub.Gate.Opened():
-			case <-ctx.Done():
-				return
-			}
+			r.awaitOpen(ctx, cfg.kind)
+			continue
 		}
 		began := time.Now()
 		err := r.readUntilEnd(ctx, e, cfg)
@@ -167,10 +164,7 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 		case errors.Is(err, errHeldTooLong):
 			continue
 		case errors.Is(err, errPaused):
-			select {
-			case <-r.sub.Gate.Opened():
-			case <-ctx.Done():
-			}
+			r.awaitOpen(ctx, cfg.kind)
 			continue
 		case time.Since(began) > 10*time.Second:
 			pause.Reset()
@@ -185,10 +179,34 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 	}
 }
 
-// mustWait reports whether the queue must not be read, because the group is paused. A queue that expires without a
-// consumer is read.
+// mustWait reports whether the queue must not be read, because it is paused. A queue that expires without a consumer is
+// read.
 func (r *reader) mustWait(cfg queueConfig) bool {
-	return r.sub.Paused() && !(cfg.kind == mainQueue && r.layout.expires)
+	return r.isPaused(cfg.kind) && !(cfg.kind == mainQueue && r.layout.expires)
+}
+
+// isPaused reports whether an operator has paused the queues of a kind.
+func (r *reader) isPaused(kind kind) bool {
+	return r.sub.Paused() && (kind == mainQueue || !r.sub.NewGate.Closed())
+}
+
+// isShut reports whether no message of a queue may begin.
+func (r *reader) isShut(kind kind) bool {
+	return r.sub.Gate.Closed() || kind == mainQueue && r.sub.NewGate.Closed()
+}
+
+// awaitOpen returns when messages of a queue may begin, or ctx ends.
+func (r *reader) awaitOpen(ctx context.Context, kind kind) {
+	gates := []*engine.Gate{&r.sub.Gate, &r.sub.NewGate}
+	if kind != mainQueue {
+		gates = gates[:1]
+	}
+	for _, g := range gates {
+		select {
+		case <-g.Opened():
+		case <-ctx.Done():
+		}
+	}
 }
 
 // readUntilEnd reads a queue on its own channel until the source ends.

@@ -174,7 +174,7 @@ const pauseAfter = 10 * time.Second
 // is counted.
 func (s *source) returnAfter() time.Duration {
 	keep := pauseAfter
-	if s.r.sub.Paused() {
+	if s.r.isPaused(s.kind) {
 		keep = engine.PauseLook + 5*time.Second
 	}
 	return min(keep, s.r.client.cfg.ConsumerTimeout/4)
@@ -203,7 +203,7 @@ func (s *source) checkHeld() {
 		s.checkHeldOrdered(now)
 		return
 	}
-	shut, probes := s.r.sub.Gate.Closed(), s.r.sub.Held()
+	shut, probes := s.r.isShut(s.kind), s.r.sub.Held()
 	switch {
 	case !shut && !probes:
 		s.haltedSince = time.Time{}
@@ -213,7 +213,7 @@ func (s *source) checkHeld() {
 		}
 	case s.haltedSince.IsZero():
 		s.haltedSince = now
-		if s.r.sub.Paused() {
+		if s.r.isPaused(s.kind) {
 			s.paused, s.keeps = true, true
 			s.consume(s.pausedWindow(shut))
 		}
@@ -246,7 +246,7 @@ func (s *source) pausedWindow(shut bool) int {
 // checkHeldOrdered is checkHeld for ordered queues, see order.go. It ends the channel when no handler runs, and the
 // next source resumes the state.
 func (s *source) checkHeldOrdered(now time.Time) {
-	if !s.r.sub.Gate.Closed() {
+	if !s.r.isShut(s.kind) {
 		s.haltedSince = time.Time{}
 	} else if s.haltedSince.IsZero() {
 		s.haltedSince = now
@@ -254,7 +254,7 @@ func (s *source) checkHeldOrdered(now time.Time) {
 	limit := s.r.client.cfg.ConsumerTimeout / 2
 	switch {
 	case s.ending:
-	case !s.haltedSince.IsZero() && !s.r.layout.expires && (now.Sub(s.haltedSince) >= s.returnAfter() || s.r.sub.Paused() && s.acks.open() == 0):
+	case !s.haltedSince.IsZero() && !s.r.layout.expires && (now.Sub(s.haltedSince) >= s.returnAfter() || s.r.isPaused(s.kind) && s.acks.open() == 0):
 		s.endWhenIdle(errPaused) // in a pause first the channels without messages, so that none of them gets those of another
 	default:
 		for d := range s.acks.unsent {

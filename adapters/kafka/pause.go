@@ -15,28 +15,38 @@ const pauseKey = "pause"
 // that starts later, too. The reason is shown to others. A second Pause replaces it. The group must have subscribed to
 // the topic before. The first command to a group creates its control topic.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
-	w, err := c.Waiting(ctx, WaitingConfig{Topic: topic})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	return w.Pause(ctx, reason)
+	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Pause(ctx, reason) })
+}
+
+// PauseNew is [Client.Pause], but retries that fall due continue.
+func (c *Client) PauseNew(ctx context.Context, topic, reason string) error {
+	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.PauseNew(ctx, reason) })
 }
 
 // Resume ends a pause. It does nothing if there is none.
 func (c *Client) Resume(ctx context.Context, topic string) error {
+	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Resume(ctx) })
+}
+
+func (c *Client) withWaiting(ctx context.Context, topic string, do func(*Waiting) error) error {
 	w, err := c.Waiting(ctx, WaitingConfig{Topic: topic})
 	if err != nil {
 		return err
 	}
 	defer w.Close()
-	return w.Resume(ctx)
+	return do(w)
 }
 
 // Pause is [Client.Pause] for the group of w.
-func (w *Waiting) Pause(ctx context.Context, reason string) error {
-	mark := engine.NewPauseMark(reason)
-	return w.writePause(ctx, stateEntry{pauseKey, []byte(mark.String())})
+func (w *Waiting) Pause(ctx context.Context, reason string) error { return w.pause(ctx, reason, false) }
+
+// PauseNew is [Client.PauseNew] for the group of w.
+func (w *Waiting) PauseNew(ctx context.Context, reason string) error {
+	return w.pause(ctx, reason, true)
+}
+
+func (w *Waiting) pause(ctx context.Context, reason string, newOnly bool) error {
+	return w.writePause(ctx, stateEntry{pauseKey, []byte(engine.NewPauseMark(reason, newOnly).String())})
 }
 
 // Resume is [Client.Resume] for the group of w.

@@ -26,7 +26,7 @@ func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 	if err != nil {
 		return err
 	}
-	mark := strings.Map(tagRune, engine.NewPauseMark(reason).String())
+	mark := strings.Map(tagRune, engine.NewPauseMark(reason, false).String())
 	if _, err := c.api.TagQueue(ctx, &sqs.TagQueueInput{QueueUrl: &q.url, Tags: map[string]string{PauseTag: mark}}); err != nil {
 		return errorOf("tagging queue", q.name, err)
 	}
@@ -81,6 +81,9 @@ func (c *Client) pauseMark(ctx context.Context, q *queue) (*redeliver.PauseMark,
 // none: AWS lets only the owner read tags.
 func (r *reader) readPause(ctx context.Context) (*redeliver.PauseMark, error) {
 	mark, err := r.client.pauseMark(ctx, r.layout.main)
+	if mark != nil {
+		mark.NewOnly = false // retries wait in the queue itself
+	}
 	if parseTopic(r.layout.topic).account != "" && strings.HasPrefix(errorCode(err), "AccessDenied") {
 		return nil, nil //nolint:nilnil // there is none
 	}

@@ -165,4 +165,5 @@ type Features struct {
 	MessageTimes         bool // a message has the time at which it was put
 	NoHeadOfLineBlocking bool // a message that runs for long blocks no other
 	GroupPause           bool // an operator can pause a group; a Service is a Pauser
+	NewPause             bool // an operator can pause new messages only; a Service is a NewPauser
 }

@@ -15,10 +15,16 @@ type Pauser interface {
 	Resume(ctx context.Context, topic string) error
 }
 
+// NewPauser is a [Pauser] whose new messages can be paused alone, where Features.NewPause is true.
+type NewPauser interface {
+	PauseNew(ctx context.Context, topic, reason string) error
+}
+
 // pauses: an operator pauses a group.
 func pauses() []test {
 	return []test{
 		{name: "AGroupIsPausedAndResumed", needs: "GroupPause", body: groupPauses},
+		{name: "RetriesContinueWhileNewMessagesArePaused", needs: "NewPause", body: newPauses},
 		{name: "ABlockingPolicyKeepsItsOrderThroughAPause", needs: "GroupPause Blocking", body: inPlace.pauses},
 		{name: "AKeyKeepsItsOrderThroughAPause", needs: "GroupPause PerKey", body: ofOneKey.pauses},
 	}
@@ -97,6 +103,40 @@ func groupPauses(b *fixture) {
 	if b.h.Features.KeepsAttempts {
 		b.wantRuns(ids[0], 2)
 	}
+	b.dead(0)
+}
+
+// newPauses: one process pauses new messages for all. The retries of a message that had begun run, until it is done. New
+// messages wait for the end of the pause.
+func newPauses(b *fixture) {
+	msgs, ids := numberedMessages(50)
+	goOn := make(chan struct{})
+	failing := b.failsLate(ids[0], goOn)
+	cfg := Config{Policy: quickPolicy(5)}
+	p := b.start(cfg, func(a *attempt) error {
+		if a.State.ID == ids[0] && a.State.Attempts == 1 {
+			return errHandler
+		}
+		return failing(a)
+	})
+	b.put(msgs[0])
+	b.await("the first message runs", func() bool { return len(b.all()) == 1 })
+	pauser, ok := p.svc.(NewPauser)
+	if !ok {
+		b.Fatalf("a %T is no NewPauser, and Features.NewPause is true", p.svc)
+	}
+	if err := pauser.PauseNew(b.Context(), b.origin, pauseReason); err != nil {
+		b.Fatal(err)
+	}
+	b.awaitChanges(redeliver.ChangeGroupPaused, 1)
+	b.put(msgs[1:]...)
+	close(goOn)
+	b.awaitEnds(ids[0])
+	b.staysQuiet(3)
+	p.resume()
+	b.awaitEnds(ids...)
+	b.wantEach(1, ids[1:]...)
+	b.wantRuns(ids[0], 3)
 	b.dead(0)
 }
 

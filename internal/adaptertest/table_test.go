@@ -21,12 +21,13 @@ const sample = "Words before.\n\n" +
 	"| `Blocking` | yes | yes |\n" +
 	"| `PerKey` | yes | yes |\n" +
 	"| `GroupPause` | yes | yes |\n" +
+	"| `NewPause` | yes | yes |\n" +
 	"| `ManyGroups` | yes | yes |\n" +
 	"\n| `NoRow` | is of another table | |\n"
 
 func TestCheckTable(t *testing.T) {
-	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true}
-	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true}
+	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true, NewPause: true}
+	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true, NewPause: true}
 	without := func(f Features, change func(*Features)) Features { change(&f); return f }
 	for name, c := range map[string]struct {
 		text, column string

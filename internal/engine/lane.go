@@ -127,6 +127,7 @@ func (l *lane[R]) run(ctx context.Context) {
 	defer l.timer.Stop()
 	defer l.e.sub.Carry(l.load)()
 	defer l.e.sub.Gate.opens.add(l.wake)()
+	defer l.e.sub.NewGate.opens.add(l.wake)()
 	if l.e.sub.Turn != nil {
 		defer l.e.sub.Turn.changes.add(l.wake)()
 	}
@@ -394,7 +395,8 @@ func (l *lane[R]) begin(now time.Time) {
 		}
 	}
 	sub := l.e.sub
-	blocked := [3]bool{}
+	newPaused := sub.NewGate.Closed()
+	blocked := [3]bool{firstDelivery: newPaused}
 	for l.opt.Exclusive || !sub.Gate.Closed() { // an exclusive message has the Turn since the gate was open, and others wait for its end
 		class, e := l.choose(blocked)
 		if e == nil {
@@ -421,6 +423,7 @@ func (l *lane[R]) begin(now time.Time) {
 			l.passTurn(e)
 		}
 	}
+	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // a paused message waits for no slot
 	for class := range l.waiters {
 		if l.ready[class].Empty() || !blocked[class] {
 			l.yield(class)

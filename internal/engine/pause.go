@@ -13,7 +13,7 @@ import (
 // An operator pauses a subscription for its whole group with a mark on the broker. Each process looks for the mark
 // before it reads the first message, so that a pause survives restarts, and then at least every PauseLook. While there
 // is a mark, the gate is closed, as it is while a message cannot be written. So everything that waits for the gate
-// (lanes, suspects, an adapter's intake) also waits for the end of the pause.
+// (lanes, suspects, an adapter's intake) also waits for the end of the pause. A mark with NewOnly closes NewGate instead.
 
 // PauseLook is how often a process looks whether its group is paused.
 const PauseLook = 10 * time.Second
@@ -22,7 +22,7 @@ const PauseLook = 10 * time.Second
 const pauseLookTimeout = 5 * time.Second
 
 // NewPauseMark returns a mark of this user and host.
-func NewPauseMark(reason string) redeliver.PauseMark {
+func NewPauseMark(reason string, newOnly bool) redeliver.PauseMark {
 	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -30,7 +30,7 @@ func NewPauseMark(reason string) redeliver.PauseMark {
 	if h, err := os.Hostname(); err == nil {
 		host = h
 	}
-	return redeliver.PauseMark{By: name + "@" + host, At: time.Now(), Reason: reason}
+	return redeliver.PauseMark{By: name + "@" + host, At: time.Now(), Reason: reason, NewOnly: newOnly}
 }
 
 // Paused reports whether an operator has paused the group.
@@ -41,21 +41,43 @@ func (s *Subscription) SetPaused(mark *redeliver.PauseMark) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	previous := s.paused.Swap(mark)
-	switch {
-	case mark != nil && previous == nil:
-		s.Gate.Close()
+	before, after := s.gateOf(previous), s.gateOf(mark)
+	if before == after {
+		return
+	}
+	if after != nil {
+		after.Close()
 		s.EmitChange(redeliver.ChangeGroupPaused, pauseText(mark), nil)
-	case mark == nil && previous != nil:
-		s.Gate.Open()
+	}
+	if before != nil {
+		before.Open()
+	}
+	if after == nil {
 		s.EmitChange(redeliver.ChangeGroupResumed, "it was paused "+pauseText(previous), nil)
 	}
 }
 
-func pauseText(m *redeliver.PauseMark) string {
-	if m.At.IsZero() {
-		return "by hand: " + m.Reason
+// gateOf returns the gate that a mark closes, or nil for none.
+func (s *Subscription) gateOf(m *redeliver.PauseMark) *Gate {
+	switch {
+	case m == nil:
+		return nil
+	case m.NewOnly:
+		return &s.NewGate
+	default:
+		return &s.Gate
 	}
-	return fmt.Sprintf("by %s at %s: %s", m.By, m.At.UTC().Format(time.RFC3339), m.Reason)
+}
+
+func pauseText(m *redeliver.PauseMark) string {
+	text := fmt.Sprintf("by %s at %s: %s", m.By, m.At.UTC().Format(time.RFC3339), m.Reason)
+	if m.At.IsZero() {
+		text = "by hand: " + m.Reason
+	}
+	if m.NewOnly {
+		text += " (retries continue)"
+	}
+	return text
 }
 
 // PauseLooker looks for the mark of a subscription's group.

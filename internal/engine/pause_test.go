@@ -63,6 +63,44 @@ func TestNothingBeginsWhileTheGroupIsPaused(t *testing.T) {
 	})
 }
 
+// When an operator pauses new messages only, retries that fall due run, also if new messages waited for the only slot. New
+// messages run after the pause.
+func TestRetriesContinueWhileNewMessagesArePaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Minute)})
+		b.sub.MaxInFlight, b.sub.MaxRetriesInFlight = 1, 1
+		var runs []string
+		b.run(t, handle(func(_ context.Context, r *record) error {
+			runs = append(runs, r.id)
+			<-time.After(10 * time.Second)
+			if len(runs) <= 2 {
+				return errors.New("no")
+			}
+			return nil
+		}), engine.LaneOptions[*record]{})
+		b.publish("a")
+		<-time.After(time.Second)
+		b.publish("b") // waits for the slot
+		<-time.After(time.Second)
+		newOnly := *paused
+		newOnly.NewOnly = true
+		b.sub.SetPaused(&newOnly)
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if want := []string{"a", "a", "a"}; !slices.Equal(runs, want) {
+			t.Errorf("runs in the pause: %v, want %v", runs, want)
+		}
+		b.sub.SetPaused(paused)
+		b.sub.SetPaused(&newOnly)
+		b.sub.SetPaused(nil)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if want := []string{"a", "a", "a", "b"}; !slices.Equal(runs, want) {
+			t.Errorf("runs after the pause: %v, want %v", runs, want)
+		}
+	})
+}
+
 // A pause that begins while a message cannot be written, and ends after the write, does not hide the end of the
 // failures.
 func TestAPauseDoesNotHideTheEndOfFailingWrites(t *testing.T) {

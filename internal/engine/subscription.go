@@ -54,6 +54,8 @@ type Subscription struct {
 	Drain Drain
 	// Gate is closed while a required write fails, or while the group is paused: nothing new begins.
 	Gate Gate
+	// NewGate is closed while new messages are paused: no first delivery begins.
+	NewGate Gate
 
 	slots         slots
 	paused        atomic.Pointer[redeliver.PauseMark] // nil while the group is not paused

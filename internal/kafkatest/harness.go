@@ -29,7 +29,7 @@ import (
 // Features are the optional features that Kafka supports.
 var Features = adaptertest.Features{
 	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true,
+	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true, NewPause: true,
 }
 
 // A small number, because a run of the kit has hundreds of topics.

@@ -17,6 +17,11 @@ type pauser interface {
 	Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error)
 }
 
+// newPauser is a pauser that can pause new messages only.
+type newPauser interface {
+	PauseNew(ctx context.Context, topic, reason string) error
+}
+
 // queuePauser pauses the only reader of a queue. It implements console.Pauser.
 type queuePauser struct {
 	pauser
@@ -33,17 +38,19 @@ func (p queuePauser) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
 
 // pauseRow is a subscription that was paused or resumed.
 type pauseRow struct {
-	Broker string    `json:"broker"`
-	Origin string    `json:"origin"`          // the topic or queue
-	Group  string    `json:"group,omitempty"` // Kafka only
-	Paused bool      `json:"paused"`
-	By     string    `json:"by,omitempty"`
-	At     time.Time `json:"at,omitzero"`
-	Reason string    `json:"reason,omitempty"`
+	Broker  string    `json:"broker"`
+	Origin  string    `json:"origin"`          // the topic or queue
+	Group   string    `json:"group,omitempty"` // Kafka only
+	Paused  bool      `json:"paused"`
+	NewOnly bool      `json:"new_only,omitempty"`
+	By      string    `json:"by,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+	Reason  string    `json:"reason,omitempty"`
 }
 
 func pauseGroupCommand(a *app) *cobra.Command {
 	var topic, group, reason string
+	var newOnly bool
 	cmd := &cobra.Command{
 		Use: "pause --topic TOPIC [--group GROUP] --reason TEXT", Short: "Let a group begin no messages, until resume", Args: exactly(),
 		Long: `Pause a subscription in all processes of its group, also in those that start later. Within
@@ -56,11 +63,21 @@ and metrics show it.`,
 			if reason == "" {
 				return missing("--reason", "why you do this, which others see")
 			}
-			return a.onSubscription(cmd, topic, group, func(ctx context.Context, p pauser) error { return p.Pause(ctx, topic, reason) })
+			return a.onSubscription(cmd, topic, group, func(ctx context.Context, p pauser) error {
+				if !newOnly {
+					return p.Pause(ctx, topic, reason)
+				}
+				n, ok := p.(newPauser)
+				if !ok {
+					return usagef("SQS cannot pause new messages only, because retries wait in the same queue: leave out --new-only")
+				}
+				return n.PauseNew(ctx, topic, reason)
+			})
 		},
 	}
 	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &topic, &group) })
 	cmd.Flags().StringVar(&reason, "reason", "", "Why you do this: a `text` that doctor and events show (required)")
+	cmd.Flags().BoolVar(&newOnly, "new-only", false, "Pause new messages only: retries that fall due continue (Kafka and RabbitMQ)")
 	return cmd
 }
 
@@ -96,7 +113,7 @@ func (a *app) onSubscription(cmd *cobra.Command, topic, group string, do func(co
 		}
 		row := pauseRow{Broker: string(b.kind), Origin: topic, Group: group, Paused: mark != nil}
 		if mark != nil {
-			row.By, row.At, row.Reason = mark.By, mark.At, mark.Reason
+			row.By, row.At, row.Reason, row.NewOnly = mark.By, mark.At, mark.Reason, mark.NewOnly
 		}
 		return a.one(row, row.draw)
 	})
@@ -110,6 +127,9 @@ func (r *pauseRow) draw(c *card) {
 		return
 	}
 	c.line("paused by", r.By)
+	if r.NewOnly {
+		c.line("retries", "continue")
+	}
 	c.line("at", r.At)
 	c.line("reason", r.Reason)
 }

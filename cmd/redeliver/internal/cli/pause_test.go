@@ -28,6 +28,12 @@ func TestPauseAndResume(t *testing.T) {
 	if text := pausedFinding(); !strings.Contains(text, "the bank is closed") || !strings.Contains(text, got["by"].(string)) {
 		t.Errorf("doctor says %q", text)
 	}
+	if got = s.run(append([]string{"pause", "--new-only", "--reason", "closing soon"}, of...)...).want(t, 0).object(t); got["new_only"] != true || got["reason"] != "closing soon" {
+		t.Errorf("paused for new messages: %v", got)
+	}
+	if text := pausedFinding(); !strings.Contains(text, "new messages only: closing soon") {
+		t.Errorf("doctor says %q in a pause of new messages", text)
+	}
 	table := s.run("pause", "--reason", "still closed", "--topic", "orders", "--group", "billing").want(t, 0)
 	if !strings.Contains(table.out, "still closed") {
 		t.Errorf("the table lacks the reason:\n%s", table.out)
