@@ -56,39 +56,46 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 		if err != nil {
 			return err
 		}
-		next := found.offset
-		log := logReader{client: r.client.admin.client, topic: topic}
-		start, end, err := log.bounds(ctx, partition)
-		if err != nil {
+		if err := r.loadLevel(ctx, queues, topic, partition, found); err != nil {
 			return err
 		}
-		if next < start || next > end { // as the lane does
-			next = start
-		}
-		for next < end {
-			p, err := log.read(ctx, partition, next)
-			if err != nil {
-				return err
-			}
-			settled := r.settledBefore(topic, found, next)
-			for _, rec := range p.records {
-				if containsOffset(settled, rec.offset) {
-					continue
-				}
-				queues.addLoaded(r.loadedCopy(r.levels[topic], partition, rec))
-			}
-			if p.end && p.next <= next {
-				break // a transaction is open
-			}
-			next = p.next
-		}
-		queues.loadedEnds[topic] = next
 	}
 	found, err := committed.meta(r.layout.origin, partition)
 	if err != nil {
 		return err
 	}
 	return r.loadOrigin(ctx, queues, partition, r.settledBefore(r.layout.origin, found, queues.from))
+}
+
+// loadLevel loads the unsettled records of a waiting topic. found is what the group has committed.
+func (r *reader) loadLevel(ctx context.Context, queues *keyQueues, topic string, partition int32, found claimMeta) error {
+	next := found.offset
+	log := logReader{client: r.client.admin.client, topic: topic}
+	start, end, err := log.bounds(ctx, partition)
+	if err != nil {
+		return err
+	}
+	if next < start || next > end { // as the lane does
+		next = start
+	}
+	settled := r.settledBefore(topic, found, next)
+	for next < end {
+		p, err := log.read(ctx, partition, next)
+		if err != nil {
+			return err
+		}
+		for _, rec := range p.records {
+			if !containsOffset(settled, rec.offset) {
+				queues.addLoaded(r.loadedCopy(r.levels[topic], partition, rec))
+			}
+		}
+		if p.end && p.next <= next {
+			break // a transaction is open
+		}
+		next = p.next
+	}
+	queues.loadedEnds[topic] = next
+	return nil
 }
 
 // loadOrigin loads the unsettled records of the origin before the last one that waits on a level, because that one must

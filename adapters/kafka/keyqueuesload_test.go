@@ -13,6 +13,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
 )
 
 // The load used to stop after MaxWaiting records and the end of a fetch, so later records of the origin were overtaken.
@@ -63,6 +65,62 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 	}
 	if queue := queues.queues[waits.key]; len(queue.records) != records/10+1 {
 		t.Errorf("the queue of the waiting key has %d records, want %d", len(queue.records), records/10+1)
+	}
+}
+
+// The load used to take settled records for waiting ones, except in the first fetch. So new messages of their keys were
+// parked again and again, and did not run before the next rebalance.
+func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
+	const level, records = "orders.billing.retry.1s", 60 // of 100 KB: several fetches
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, level))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	body := make([]byte, 100<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(body) // never fails
+	for i := range records {
+		st := redeliver.State{ID: fmt.Sprint(i), Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now().Add(time.Hour)}
+		st.Source = redeliver.Source{Known: true, Offset: int64(i), Timestamp: time.Now()}
+		var m sarama.ProducerMessage
+		fillRecord(&sarama.ConsumerMessage{}, &m, level, &st)
+		rec := &kgo.Record{Topic: level, Key: fmt.Append(nil, i), Value: body}
+		for _, h := range m.Headers {
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
+		}
+		if err := producer.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, err := sarama.NewClient(cluster.ListenAddrs(), sarama.NewConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	r := &reader{
+		client: &Client{cfg: Config{MaxWaiting: records}, admin: admin{client: client}},
+		layout: &layout{origin: "orders", group: "billing"}, levels: map[string]waitLevel{level: {time.Second}},
+	}
+	queues := newKeyQueues(new(atomic.Int64))
+	queues.startAt(0)
+	found := claimMeta{meta: commitMeta{state: stateRun, settled: []offsetRun{{1, records - 1}}}}
+	if err := r.loadLevel(t.Context(), queues, level, 0, found); err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for _, q := range queues.queues {
+		for _, rec := range q.records {
+			got = append(got, rec.offset)
+		}
+	}
+	slices.Sort(got)
+	if want := []int64{0, records - 1}; !slices.Equal(got, want) {
+		t.Errorf("the records at %v wait, want %v", got, want)
 	}
 }
 
