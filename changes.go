@@ -11,7 +11,7 @@ const (
 	ChangeTopicMissing     Change = "a topic is missing"          // Kafka: a topic of redeliver's was deleted; the others are read
 	ChangeTopicUnfit       Change = "a topic is unfit"            // Kafka: a setting of a topic of redeliver's may lose messages
 	ChangeNotRead          Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
-	ChangeReadFromStart    Change = "levels are read from start"  // Kafka: the group has no offsets, so all messages on its levels run
+	ChangeReadFromStart    Change = "read from the start"         // Kafka: the group has no offsets for its levels, or one behind the end of a log
 	ChangeReadingWaiting   Change = "reading waiting messages"    // Kafka, PerKey: a new owner reads the waiting messages before any runs
 	ChangeSuspectsRunAlone Change = "suspects run alone"          // Kafka: the last owner died; messages that may have crashed it run alone
 	ChangeNotChecked       Change = "not checked"                 // RabbitMQ: the management API did not answer at the start

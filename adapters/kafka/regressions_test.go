@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,30 @@ func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	fresh, ids := orders("orders", 20)
 	write(t, addrs, fresh...)
 	ev.awaitEnds(t, ids...)
+}
+
+// A group whose offset is behind the end of a partition, because the partition was truncated or mirrored, used to read
+// it from its start without a word.
+func TestAnOffsetBehindTheEndIsReported(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	recs, ids := orders("orders", 8)
+	write(t, addrs, recs...)
+	ahead := make(kadm.Offsets)
+	for p := range int32(4) {
+		ahead.AddOffset("orders", p, 1000, -1)
+	}
+	if err := kadm.NewClient(independent(t, addrs)).CommitAllOffsets(t.Context(), "billing", ahead); err != nil {
+		t.Fatal(err)
+	}
+	cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	route(t, cl, "orders", failFirst(0))
+	ev.awaitEnds(t, ids...)
+	ev.await(t, 1, func(e redeliver.Event) bool {
+		c, ok := e.(redeliver.SubscriptionChanged)
+		return ok && c.Change == redeliver.ChangeReadFromStart && strings.Contains(c.Detail, "1000")
+	})
 }
 
 // A member with another policy used to put the rest of a wait on a level of its own ladder, under the first policy's

@@ -10,9 +10,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// minRestoreInterval is the time before a topic is created again a second time. An operator who deletes it
-// twice may mean it.
-const minRestoreInterval = time.Hour
+// minRestoreInterval is the time before a topic is created again a second time. A program that deletes
+// it in a loop is reported.
+const minRestoreInterval = time.Minute
 
 // restoredTopics has the times at which deleted topics of ours were created again.
 type restoredTopics struct {
@@ -34,7 +34,7 @@ func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 		own, err := r.restoreLocked(t)
 		if err != nil {
 			missing = append(missing, t.name)
-			r.reportOften(t.name, redeliver.ChangeTopicMissing, t.name+": the others are read, and messages for it wait", err)
+			r.reportOften(t.name, redeliver.ChangeTopicMissing, t.name+": the others are read until a message must be written to it", err)
 			continue
 		}
 		created = append(created, t.name)

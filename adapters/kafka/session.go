@@ -143,6 +143,10 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	if r.topicIDs.differs(claim.Topic(), meta.meta) {
 		return nil // A cooperative rebalance brought it. The next session reads it from its beginning, see Setup.
 	}
+	if claim.InitialOffset() == sarama.OffsetOldest && meta.offset > from {
+		r.report(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; what is left of it runs again from offset %d",
+			claim.Topic(), claim.Partition(), meta.offset, from), nil)
+	}
 	r.extra.recheck.Store(true) // members may come and go in a cooperative session
 	src := newSource(r, sess, claim, s.commits, from)
 	if src.level != nil {
