@@ -59,7 +59,7 @@ func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 		}
 		defer c.Close()
 		<-time.After(time.Second)
-		get(t, c, page("dlq", q), "Role", "operator").has(t, "1h 2 none Release… Cancel…")
+		get(t, c, page("dlq", q), "Role", "operator").has(t, "1h 2 none Release… Move to the DLQ…")
 		if strings.Contains(get(t, c, page("dlq", q), "Role", "reader").text(), "Release…") {
 			t.Error("it is offered to a reader")
 		}

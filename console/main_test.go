@@ -191,15 +191,23 @@ func (a *answer) has(t *testing.T, texts ...string) {
 // form returns the fields of the form with an action, as a browser would send them.
 func (a *answer) form(t *testing.T, action string) url.Values {
 	t.Helper()
-	var found *html.Node
-	a.each(func(n *html.Node) {
-		if n.Data == "form" && attr(n, "action") == action && attr(n, "method") == "post" {
-			found = n
-		}
-	})
-	if found == nil {
+	all := a.forms(action)
+	if len(all) == 0 {
 		t.Fatalf("there is no form %s on:\n%s", action, a.text())
 	}
+	return fieldsOf(all[0])
+}
+
+func (a *answer) forms(action string) (all []*html.Node) {
+	a.each(func(n *html.Node) {
+		if n.Data == "form" && attr(n, "action") == action && attr(n, "method") == "post" {
+			all = append(all, n)
+		}
+	})
+	return all
+}
+
+func fieldsOf(found *html.Node) url.Values {
 	v := url.Values{}
 	for n := range found.Descendants() {
 		name := attr(n, "name")

@@ -12,12 +12,14 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 //go:embed templates/*.html assets/*
@@ -64,6 +66,8 @@ var functions = template.FuncMap{
 	"lookAt": func(at deadletter.Position) *deadletter.Filter {
 		return &deadletter.Filter{Positions: []deadletter.Position{at}}
 	},
+	"pattern": errortext.Normalise,
+	"exactly": regexp.QuoteMeta,
 	"shorten": func(s string) string { return truncate(s, 4<<10) },
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 // homePage is the page of all DLQs.
@@ -33,6 +34,11 @@ type queueView struct {
 	DropsIn time.Duration // until the broker drops the oldest message; 0 for never
 	Bars    []hourBar
 	MaxBar  int64
+}
+
+// trouble is higher for a DLQ whose numbers cannot be relied on.
+func (v *queueView) trouble() int {
+	return max(slices.Index([]string{"stale", "error"}, v.State), -1)
 }
 
 // minOverdue is how long a waiting message must be overdue before the page reports it. Until then it is being
@@ -93,6 +99,8 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	p.Order = r.URL.Query().Get("order")
 	if by := homeOrders[p.Order]; by != nil {
 		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(by(&y), by(&x)) })
+	} else { // first those that need attention
+		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(y.trouble(), x.trouble()) })
 	}
 	c.show(w, r, http.StatusOK, "home", layout{Title: "All queues", Nav: "home", Live: true, Page: p})
 	return nil
@@ -119,6 +127,7 @@ type groupView struct {
 	Share   float64
 	Width   int // of the bar, 0 to 100
 	Average int64
+	Pattern string // the error without the numbers, ids and quotations in which the messages differ
 }
 
 func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
@@ -136,7 +145,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	p.ReplayDenied = c.denialOf(who, o.Key, Replay)
 	groups := o.Summary.Groups
 	for i := from; i < min(from+maxGroups, len(groups)); i++ {
-		g := groupView{Group: groups[i]}
+		g := groupView{Group: groups[i], Pattern: errortext.Normalise(groups[i].Error)}
 		if o.Summary.Matched > 0 {
 			g.Share = float64(g.Count) / float64(o.Summary.Matched)
 			g.Width = max(1, int(g.Share*100))

@@ -41,7 +41,7 @@ func TestPagesShowAgeAndRetention(t *testing.T) {
 			failingMessage("o-3", "bank is closed", "\x00\x01\xff"))
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Title: "The shop"})
 
-		get(t, c, "/").has(t, "The shop", "3 dead letters", "orders.billing.dlq", "orders → billing", "2 × card 471", "3 in the last hour", "The broker does not report waiting messages")
+		get(t, c, "/").has(t, "The shop", "3 dead letters", "orders.billing.dlq", "orders → billing", "2 × card <n>", "3 from the last hour", "The broker does not report waiting messages")
 		get(t, c, page("dlq", s.queue)).has(t, "Dead letters 3", "Causes 2", "bank is closed", "67 %", "o-1", "o-2", "o-3", "View as table")
 
 		some := get(t, c, page("messages", s.queue, "text", "CLOSED"))

@@ -42,6 +42,9 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := waitingPage{overview: o, Kind: q.Get("kind"), Level: q.Get("level"), Form: newForm(o.Key, true, listQuery{})}
+	if p.Kind != string(deadletter.ReleaseWaiting) && p.Kind != string(deadletter.CancelWaiting) {
+		p.Kind = ""
+	}
 	p.Form.Reasons = nil // waiting messages have no reason yet
 	for _, one := range slices.Backward(all) {
 		v := commandView{Command: one, Key: o.Key, Active: time.Now().Before(one.Expires)}

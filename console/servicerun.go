@@ -58,7 +58,8 @@ func (j *taskRuns) get(id string) *taskRun {
 	for _, job := range slices.Backward(j.list) {
 		if job.Task.ID == id {
 			seen := *job
-			seen.Results = append([]deadletter.Result(nil), job.Results...)
+			seen.Results = slices.Clone(job.Results)
+			slices.Reverse(seen.Results) // the latest first
 			return &seen
 		}
 	}

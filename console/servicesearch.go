@@ -71,6 +71,7 @@ func (svc *service) searchQueues(ctx context.Context, who Actor, text string) (f
 			break
 		}
 	}
+	slices.SortStableFunc(found.Hits, func(x, y searchHit) int { return y.Failed.Compare(x.Failed) })
 	return found, nil
 }
 

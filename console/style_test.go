@@ -82,6 +82,7 @@ func TestTextCanBeRead(t *testing.T) {
 		}
 		check("on-accent", "accent", 4.5)
 		check("bar", "card", 3)
-		check("faint", "card", 3) // the borders of fields
+		check("field", "card", 3) // the borders of fields
+		check("field", "ground", 3)
 	}
 }

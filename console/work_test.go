@@ -263,7 +263,20 @@ func TestAMessageIsEdited(t *testing.T) {
 			t.Fatal("the preview has sent it")
 		}
 		again := seen.form(t, "edit")
-		again.Set(headers["region"]+"-remove", "yes") // a checkbox, which form omits
+		for _, f := range seen.forms("edit") { // only what was previewed can be sent
+			visible, sends := 0, false
+			for n := range f.Descendants() {
+				switch {
+				case n.Data == "textarea", n.Data == "input" && attr(n, "type") != "hidden":
+					visible++
+				case n.Data == "button" && attr(n, "value") == "send":
+					sends = true
+				}
+			}
+			if sends && visible > 0 {
+				t.Errorf("a form with %d fields that can be changed sends the message", visible)
+			}
+		}
 		again.Set("step", "send")
 		mu <- struct{}{}
 		broken = false

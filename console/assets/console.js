@@ -96,9 +96,10 @@
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
       if (!answer.ok) throw new Error("status " + answer.status);
-      exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      const held = exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      document.getElementById("note")?.remove(); // it was about what the page showed before
       found();
-      say("Updated " + clock(), true);
+      say(held ? "Held while you select" : "Updated " + clock(), true);
     } catch {
       lose();
     }
@@ -107,16 +108,20 @@
     if (again) { again = false; schedule(); }
   }
 
+  // exchange reports whether a part was left as it is for the user.
   function exchange(page) {
+    let held = false;
     for (const now of document.querySelectorAll("[data-live]")) {
       const next = page.getElementById(now.id);
       if (!next || now.innerHTML === next.innerHTML) continue;
       const active = now.contains(document.activeElement) ? document.activeElement : null;
       // What somebody is filling in, has chosen or marked is not taken away from under them.
-      if (active && active.matches("input, textarea, select")) continue;
-      if (now.querySelector("input:checked")) continue;
       const marked = getSelection();
-      if (marked && !marked.isCollapsed && now.contains(marked.anchorNode)) continue;
+      if (active && active.matches("input, textarea, select") || now.querySelector("input:checked") ||
+        marked && !marked.isCollapsed && now.contains(marked.anchorNode)) {
+        held = true;
+        continue;
+      }
       for (const was of now.querySelectorAll("details[id]")) {
         const then = next.querySelector("#" + CSS.escape(was.id));
         if (then) then.open = was.open;
@@ -128,6 +133,7 @@
       const back = name && now.querySelector(name);
       if (back) back.focus({ preventScroll: true });
     }
+    return held;
   }
 
   function lose() {
@@ -139,7 +145,7 @@
   }
 
   function found() {
-    if (lost && !paused) say("Live", true);
+    if (lost && !paused) say("Updates on", true);
     bar.classList.remove("lost");
     lost = null;
     offline.hidden = true;
@@ -171,7 +177,7 @@
   function show() {
     toggle.setAttribute("aria-pressed", String(paused));
     toggle.textContent = paused ? "Resume updates" : "Pause updates";
-    say(paused ? "Updates are paused." : "Live");
+    say(paused ? "Updates are paused." : "Updates on");
   }
 
   toggle.addEventListener("click", () => {

@@ -91,17 +91,17 @@ func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	b.until("document.activeElement.id === 'main'")
 
 	b.follow(fmt.Sprintf("e.innerText === %q", s.dlq), s.dlq)
-	b.until(says("card 47")) // read, and not only counted
+	b.until(says("card <n>")) // read, and not only counted
 	b.has("Causes", "88 %", "*bank.Error", "exhausted")
-	b.follow("e.closest('tbody th')?.innerText.includes('card 47')", "Messages")
+	b.follow("e.closest('tbody th')?.innerText.includes('card <n>')", "Messages")
 	b.has("o-0", "customer-0")
 	if eval[bool](b, says("o-last")) {
 		t.Error("the other cause is among them")
 	}
 	b.follow("e.innerText === 'o-3'", "o-3")
 	b.has("card 4714 declined", "12345678901234567890", "customer-0", "Last failure, attempt 4")
-	b.follow("e.innerText === 'Same cause'", "Messages")
-	b.follow("e.innerText.startsWith('Replay these')", "Replay from "+s.dlq)
+	b.follow("e.innerText === 'All with this cause'", "Messages")
+	b.follow("e.innerText.startsWith('Replay all')", "Replay from "+s.dlq)
 	b.has("Would be sent", fmt.Sprintf("Replay %d messages", n))
 
 	b.reach("e.name === 'why'")
@@ -151,7 +151,7 @@ func TestACauseIsReplayedWithoutJavaScript(t *testing.T) {
 		t.Error("a script has run")
 	}
 	b.click(fmt.Sprintf("a[href$=%q]", s.dlq), s.dlq)
-	again("card 47")
+	again("card <n>")
 	b.click(`tbody a.button[href^="replay?"]`, "Replay from "+s.dlq)
 	// An order without a reason goes nowhere.
 	b.do(chromedp.Click("form.order button.main", chromedp.ByQuery))
@@ -165,10 +165,9 @@ func TestACauseIsReplayedWithoutJavaScript(t *testing.T) {
 
 	// And a purge, which is typed out.
 	b.click(".crumbs a:nth-of-type(2)", s.dlq)
-	b.click(`a[href^="purge?"]`, "Purge "+s.dlq)
+	b.click(`a[href^="purge?"]`, "Purge 1 message from "+s.dlq)
 	b.do(chromedp.SendKeys("input[name=why]", "a test", chromedp.ByQuery), chromedp.SendKeys("input[name=confirm]", "orders", chromedp.ByQuery))
-	b.click("form.order button.danger", "Invalid input")
-	b.has("not the name of the DLQ")
+	b.until("document.querySelector('input[name=confirm]').validity.patternMismatch") // the browser does not send the form
 	b.visit(s.page("purge", ""))
 	b.do(chromedp.SendKeys("input[name=why]", "a test", chromedp.ByQuery), chromedp.SendKeys("input[name=confirm]", s.dlq, chromedp.ByQuery))
 	b.click("form.order button.danger", "Purge")
