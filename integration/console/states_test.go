@@ -56,7 +56,7 @@ func TestAPageIsKeptUpToDate(t *testing.T) {
 	// An update keeps what is being typed or chosen.
 	b.visit(s.page("dlq", ""))
 	b.until(says("Dead letters") + " && document.querySelector('#rows input[type=checkbox]')")
-	b.do(chromedp.SendKeys("input[name=text]", "half a word", chromedp.ByQuery), chromedp.Focus("#rows input[type=checkbox]", chromedp.ByQuery))
+	b.do(chromedp.Click("#filter-rows > summary", chromedp.ByQuery), chromedp.SendKeys("input[name=text]", "half a word", chromedp.ByQuery), chromedp.Focus("#rows input[type=checkbox]", chromedp.ByQuery))
 	b.do(chromedp.Evaluate("window.box = document.activeElement", nil))
 	tile := func(text string) string {
 		return fmt.Sprintf("[...document.querySelectorAll('.facts dd')].some((e) => e.innerText === %q)", text)
