@@ -44,8 +44,9 @@ type delivery struct {
 	deletion deletion
 
 	// For a message that goes to the DLQ in parts. Only one write at a time uses these.
-	partSize     int // of the parts that the DLQ accepts
-	partsWritten int // parts that the DLQ has
+	partSize     int  // of the parts that the DLQ accepts
+	bare         bool // the parts have none of the message's attributes
+	partsWritten int  // parts that the DLQ has
 
 	// The source's lock guards the fields below.
 	m         *driver.Message[*delivery] // the lane's message; nil before Parse

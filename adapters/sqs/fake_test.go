@@ -34,6 +34,7 @@ type fake struct {
 	seq      int
 	tick     time.Duration
 	requests map[string]int
+	refuses  string // name of an attribute with which no message is accepted
 	// fault is called before each request. The request fails with the failure that it returns, and is only carried
 	// out if after is set.
 	fault              func(action, queue string, in map[string]any) *failure
@@ -278,7 +279,7 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	switch {
 	case body == "" || !isValidText(body):
 		return nil, "InvalidMessageContents"
-	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == "") || q.tooLarge(body, attributes):
+	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == "") || q.tooLarge(body, attributes) || attributes[f.refuses] != nil:
 		return nil, "InvalidParameterValue"
 	}
 	if fifo { // a duplicate within five minutes is accepted and dropped

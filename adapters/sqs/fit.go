@@ -153,13 +153,13 @@ func (r *record) deadCopy(st *redeliver.State, limit int) outgoing {
 }
 
 // deadParts splits the message into copies of at most size bytes. Each has a part of the body, and all attributes
-// unless they leave no room for a body.
-func (r *record) deadParts(st *redeliver.State, size int) (all []outgoing) {
+// unless they leave no room for a body, or bare is set.
+func (r *record) deadParts(st *redeliver.State, size int, bare bool) (all []outgoing) {
 	rest := aws.ToString(r.native.Body)
 	part := *r
 	part.native.Body, part.part = aws.String(""), "1000/1000"
 	o, ok := part.copyWithState(st, size*3/4, dispensableInDLQ)
-	if !ok {
+	if !ok || bare {
 		own := r.attributes()
 		part.copied, part.MessageAttributes = nil, make(map[string]types.MessageAttributeValue)
 		for _, name := range []string{UUIDAttribute, EncodedAttribute} {

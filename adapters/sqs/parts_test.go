@@ -60,6 +60,37 @@ func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	}
 }
 
+// A message with an attribute that SQS refuses in every copy used to close the gate of its subscription for ever.
+func TestAMessageWhoseAttributeIsRefusedBlocksNoOther(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		c := b.start("one", "orders", Config{Policy: steps(1, 2*time.Second)}, func(st redeliver.State, _ *message.Message) error {
+			if st.ID == "refused" {
+				b.fake.mu.Lock()
+				defer b.fake.mu.Unlock()
+				b.fake.refuses = "mine" // the server that the message came from accepted it
+				return errHandler
+			}
+			return nil
+		})
+		b.put("orders", "refused", "body", "", map[string]any{"mine": map[string]any{"DataType": "Number", "StringValue": "abc"}})
+		b.advance(time.Minute)
+		b.put("orders", "neighbour", "v", "", nil)
+		b.advance(time.Minute)
+		if len(b.ran("neighbour")) != 1 || len(b.messagesIn("orders")) != 0 {
+			t.Errorf("ran %v, %d messages remain", b.ran(""), len(b.messagesIn("orders")))
+		}
+		b.close(c)
+		dead := b.messagesIn("orders-dlq")
+		if len(dead) != 1 || dead[0].body != "body" || dead[0].attributes["mine"] != nil {
+			t.Fatalf("in the DLQ: %v", dead)
+		}
+		if st := dead[0].state(t, "orders"); st.ID != "refused" || st.Truncated == "" || st.Reason != redeliver.ReasonUnschedulable {
+			t.Errorf("its state is %+v", st)
+		}
+	})
+}
+
 // Parts of any message fit into the DLQ, and their bodies join to the message's body.
 func TestPartsFitAndJoinToTheBody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -80,7 +111,7 @@ func TestPartsFitAndJoinToTheBody(t *testing.T) {
 		want := string(r.publishedBody())
 		size := rapid.SampledFrom([]int{minMessageSize, 2048, 4096}).Draw(t, "size")
 		joined := ""
-		for _, o := range r.deadParts(&st, size) {
+		for _, o := range r.deadParts(&st, size, false) {
 			if o.size() > size || o.body == "" || !isValidText(o.body) {
 				t.Fatalf("a part has %d bytes, body %q, at most %d are allowed", o.size(), o.body, size)
 			}

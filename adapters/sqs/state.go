@@ -129,11 +129,12 @@ func writeString(b *strings.Builder, s string) {
 	b.WriteByte('"')
 }
 
-// isAttribute reports whether SQS accepts an attribute of this name and type.
+// isAttribute reports whether SQS accepts an attribute of this name, type and value.
 func isAttribute(d displaced) bool {
 	kind, _, _ := strings.Cut(d.Type, ".")
 	name := strings.ToLower(d.Name)
 	return len(d.Name) > 0 && len(d.Name) <= 256 && len(d.Type) <= 256 && (kind == "String" || kind == "Number" || kind == "Binary") &&
+		len(d.Value) > 0 && (kind == "Binary" || isValidText(string(d.Value))) &&
 		!strings.HasPrefix(name, "aws.") && !strings.HasPrefix(name, "amazon.") && !strings.HasPrefix(name, ".") &&
 		!strings.HasSuffix(name, ".") && !strings.Contains(name, "..") &&
 		!strings.ContainsFunc(name, func(r rune) bool {

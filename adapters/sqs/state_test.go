@@ -156,6 +156,8 @@ func TestForeignStateIsNotTrusted(t *testing.T) {
 		`{"attempt":"50","group":"orders","origin":"orders"`,
 		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"AWS.bad name","type":"Bogus"}]}`,
 		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"two..dots","type":"String"}]}`,
+		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"x","type":"String"}]}`,
+		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"x","type":"String","value":"AA=="}]}`,
 	} {
 		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: textAttribute(value), "a": textAttribute("b")}}
 		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)

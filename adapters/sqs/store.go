@@ -75,22 +75,26 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 func (t *store) Truncates() bool { return true }
 
 // writeInParts writes a message in parts that the DLQ refused as a whole. SQS keeps no original, so a stub would lose
-// it. After each refusal it halves the parts, because the DLQ's limit has changed since the start.
+// it. After each refusal it halves the parts, because the DLQ's limit has changed since the start. If the DLQ refuses
+// the smallest parts, too, it writes them without the message's attributes: one of them may be what SQS refuses.
 func (t *store) writeInParts(ctx context.Context, d *delivery, st *redeliver.State) error {
 	if d.partSize == 0 {
 		d.partSize = max(minMessageSize, t.layout.dlq.limit/2)
 	}
 	for {
 		err := t.writeParts(ctx, d, st)
-		if !errors.Is(err, driver.ErrRefused) || d.partSize == minMessageSize {
+		switch {
+		case !errors.Is(err, driver.ErrRefused), d.bare:
 			return err
+		case d.partSize == minMessageSize:
+			d.bare = true
 		}
 		d.partSize, d.partsWritten = max(minMessageSize, d.partSize/2), 0
 	}
 }
 
 func (t *store) writeParts(ctx context.Context, d *delivery, st *redeliver.State) error {
-	all := d.deadParts(st, d.partSize)
+	all := d.deadParts(st, d.partSize, d.bare)
 	for ; d.partsWritten < len(all); d.partsWritten++ {
 		o := all[d.partsWritten]
 		o.moved = true
