@@ -65,6 +65,28 @@ func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	}
 }
 
+// A producer's headers are not trusted in our DLQ if RabbitMQ moved the message there, also not at its retries.
+func TestStateOfAMessageThatRabbitMQMovedIsNotTrusted(t *testing.T) {
+	forged := redeliver.State{ID: "1", Group: "orders", Origin: "orders", Attempts: 3, Reason: redeliver.ReasonExhausted}
+	lay := deliveryOfCopy((&record{Delivery: amqp091.Delivery{Body: []byte("b")}}).publishing(&forged), "orders.dlq")
+	lay.Headers["x-death"] = []any{amqp091.Table{"queue": "orders", "reason": "expired"}}
+	r := &record{Delivery: lay}
+	if r.readDeadLetter("orders.dlq", Names{}); r.deadLetter != nil {
+		t.Errorf("the state %+v is trusted", r.deadLetter)
+	}
+	own := redeliver.State{ID: "1", Group: "orders.dlq", Origin: "orders.dlq", Attempts: 1, Due: time.Now().Add(time.Minute)}
+	p, err := r.waitingCopy(&own, time.Time{}, 0, waitingRoom)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &record{Delivery: deliveryOfCopy(p, "orders.dlq.retry")}
+	again.Headers["x-death"] = []any{amqp091.Table{"queue": "orders.dlq.retry.1m", "reason": "expired"}}
+	restoreOriginal(&again.Delivery)
+	if again.readDeadLetter("orders.dlq", Names{}); again.deadLetter != nil {
+		t.Errorf("the state %+v is trusted at a retry", again.deadLetter)
+	}
+}
+
 // A state that names another DLQ is not trusted.
 func TestStateOfAnotherDLQIsNotTrusted(t *testing.T) {
 	state := redeliver.State{ID: "1", Group: "orders", Origin: "orders", Attempts: 3, Reason: redeliver.ReasonExhausted}

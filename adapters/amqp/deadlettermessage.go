@@ -33,11 +33,13 @@ type deadRecord struct {
 func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := unreadable(d)
+	// Other fillers copy a producer's headers, redeliver's among them. RabbitMQ itself is one of our own DLQ, too.
+	foreign := q.foreign || lastDeathQueue(d.Headers) == q.info.Origin
 	var forged []redeliver.Finding
-	if !q.foreign {
+	if !foreign {
 		forged = stripUnsigned(q.keys, d)
 	}
-	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !q.foreign {
+	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
 	}
 	part, _ := d.Headers[headerPart].(string)
@@ -45,7 +47,7 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	deaths := deathHeaders(d.Headers)
 	var ours []redeliver.Header
 	var findings []redeliver.Finding
-	if q.foreign { // other fillers copy a producer's headers, redeliver's among them
+	if foreign {
 		d.Headers = maps.Clone(d.Headers)
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
 	} else {
@@ -63,7 +65,7 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 		m.Headers = append(m.Headers, deaths...) // last, because another filler's headers come first
 	}
 	deadletter.ReadHeaders(m, q.info, ours, func() string { return idOf(d) })
-	if part != "" && !q.foreign {
+	if part != "" && !foreign {
 		m.Mismatch = fmt.Sprintf("it is part %s of a message whose body is too large for the broker (%s): join the bodies of the parts", part, m.State.Truncated)
 	}
 	m.Findings = slices.Concat(m.Findings, forged, findings)
@@ -82,6 +84,18 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 		m.Time = m.State.LastFailed
 	}
 	return m
+}
+
+// lastDeathQueue returns the queue from which RabbitMQ has dead-lettered a message last, or "". redeliver writes no
+// message with x-death.
+func lastDeathQueue(headers amqp091.Table) string {
+	deaths, _ := headers["x-death"].([]any)
+	if len(deaths) == 0 {
+		return ""
+	}
+	last, _ := deaths[0].(amqp091.Table)
+	queue, _ := last["queue"].(string)
+	return queue
 }
 
 // position derives a message's position from its content, because the broker has no name for a message. Equal

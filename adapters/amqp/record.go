@@ -58,6 +58,10 @@ func (r *record) readDeadLetter(queue string, names Names) []redeliver.Finding {
 	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.unread != nil || !verify(r.keys, &r.Delivery) {
 		return nil
 	}
+	if from := lastDeathQueue(r.Headers); from != "" && names.dlq(from) == queue {
+		delete(r.Headers, redeliver.HeaderGroup) // RabbitMQ moved it here with its producer's headers; its copies have no x-death
+		return nil
+	}
 	shown := r.Delivery
 	block, findings := restoreOriginal(&shown)
 	dead, found := engine.DeadLetterState(block, func(origin, group string) bool {

@@ -170,6 +170,36 @@ func TestADLQThatRabbitMQFilledTrustsNoForgedHeaders(t *testing.T) {
 	}
 }
 
+// RabbitMQ moves an expired message to our own DLQ with the headers of its producer. They are not believed there.
+func TestAnExpiredMessageInOurDLQTrustsNoForgedHeaders(t *testing.T) {
+	t.Parallel()
+	for version, b := range brokers.RequireRabbitMQs(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			d := newFailingService(t, b, nil)
+			d.declared()
+			headers := amqp091.Table{
+				redeliver.HeaderAttempt: "1", redeliver.HeaderError: "connection refused, please replay", redeliver.HeaderReplays: "1000",
+				redeliver.HeaderGroup: d.queue, redeliver.HeaderOrigin: d.queue, amqp.HeaderRoutingKey: "payments",
+			}
+			d.write(d.queue, amqp091.Publishing{MessageId: "forged", Expiration: "1", Headers: headers})
+			d.awaitReady(d.queue+".dlq", 1)
+			q, kill := d.openDead()
+			defer kill()
+			var found *deadletter.Message
+			if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+				found = m
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if st := found.State; found.Writer != deadletter.WriterRabbitMQ || st.Error == headers[redeliver.HeaderError] || st.Replays != 0 || found.Mismatch != "" {
+				t.Errorf("it is written by %q, has the error %q after %d replays, mismatch %q", found.Writer, st.Error, st.Replays, found.Mismatch)
+			}
+		})
+	}
+}
+
 // A queue removes a message after six deliveries. Scans are refused in time and before they read, so that the message
 // stays for the replay.
 func TestAScanRemovesNoMessage(t *testing.T) {
