@@ -60,7 +60,7 @@ func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	}
 }
 
-// A message with an attribute that SQS refuses in every copy used to close the gate of its subscription for ever.
+// A message with an attribute that SQS refuses in every copy used to close the gate of its subscription forever.
 func TestAMessageWhoseAttributeIsRefusedBlocksNoOther(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
