@@ -100,8 +100,9 @@ type Config struct {
 	// MaxMessageSize is how many bytes body and attributes of a message may have. Default: the
 	// queue's MaximumMessageSize, or else 256 KiB.
 	MaxMessageSize int
-	// GroupID returns the MessageGroupId of a message that is published to a FIFO queue. Default:
-	// the queue's name, one group for all messages, which keeps their order.
+	// GroupID returns the MessageGroupId of a message that is published. On a standard queue it names
+	// the tenant of a fair queue, and an id that SQS does not accept is left out. Default: on a FIFO
+	// queue its name, one group for all messages, which keeps their order; on a standard queue none.
 	GroupID func(topic string, msg *message.Message) string
 	// DeduplicationID returns the MessageDeduplicationId of a message that is published to a FIFO
 	// queue. Default: the message's UUID.

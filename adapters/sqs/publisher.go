@@ -80,11 +80,13 @@ func (p *Publisher) composeMessage(topic string, q *queue, msg *message.Message)
 	}
 	if q.fifo {
 		o.group, o.dedup = q.name, msg.UUID
-		if cfg.GroupID != nil {
-			o.group = cfg.GroupID(topic, msg)
-		}
 		if cfg.DeduplicationID != nil {
 			o.dedup = cfg.DeduplicationID(topic, msg)
+		}
+	}
+	if cfg.GroupID != nil {
+		if id := cfg.GroupID(topic, msg); q.fifo || isGroupID(id) {
+			o.group = id
 		}
 	}
 	now := time.Now().UTC()

@@ -147,7 +147,7 @@ type Header struct {
 	Value []byte
 }
 
-// Features are the abilities of a broker. A false one needs a row in the guarantee table of the README, with the
+// Features are the abilities of a broker. A false one needs a row in the table of docs/reference/guarantees.md, with the
 // broker's own documentation; CheckTable compares.
 type Features struct {
 	KeyOrder             bool // messages of one key run one after another, in order

@@ -15,6 +15,7 @@ func outages() []test {
 		{name: "AnOutageDoesNotDelayClose", needs: "KeepsAttempts", body: outageAndClose},
 		{name: "AFailureOfTheMessageIsNoSignOfAnOutage", body: messagesAtFault},
 		{name: "AHandlerPausesItsSubscription", body: handlerPauses},
+		{name: "AFloodOfDeadLettersPauses", body: flood},
 	}
 }
 
@@ -136,6 +137,29 @@ func messagesAtFault(b *fixture) {
 	}
 	for _, m := range b.dead(len(ids)) {
 		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 2)
+	}
+}
+
+// flood: after some dead letters nothing begins for a time. Then single messages run, and all go on when they succeed.
+func flood(b *fixture) {
+	msgs, ids := numberedMessages(40)
+	var well atomic.Bool
+	p := quickPolicy(1)
+	p.DeadLetterRate = redeliver.DeadLetterRate{Max: 3, Window: time.Minute, Pause: time.Second, Probes: 2}
+	b.start(Config{Policy: p, MaxInFlight: 2}, func(*attempt) error {
+		if well.Load() {
+			return nil
+		}
+		return redeliver.Permanent(errHandler)
+	})
+	changed := func(change redeliver.Change) bool { return len(b.changesOf(change)) > 0 }
+	b.put(msgs...)
+	b.await("the flood", func() bool { return changed(redeliver.ChangeFlood) })
+	well.Store(true)
+	b.awaitEnds(ids...)
+	b.await("its end", func() bool { return changed(redeliver.ChangeFloodOver) })
+	if _, dead := b.ended(); len(dead) < 4 || len(dead) > 20 {
+		b.Errorf("dead-lettered %d of %d", len(dead), len(ids))
 	}
 }
 

@@ -83,12 +83,18 @@ func receivedAgain(b *fixture) {
 	if err := second.ChangeInvisible(0); err != nil {
 		b.Error(err)
 	}
-	_, third := b.receiveOne(r, Timeout)
+	_, third := b.receiveOne(r, invisible)
 	if st := stateOf(third); st.Attempt() != 3 {
 		b.Errorf("came back as attempt %d, want 3", st.Attempt())
 	}
-	if err := third.Ack(); err != nil {
+	if err := third.ChangeInvisible(Timeout); err != nil {
 		b.Error(err)
+	}
+	timer := time.NewTimer(2 * invisible)
+	defer timer.Stop()
+	<-timer.C
+	if err := third.Ack(); err != nil {
+		b.Errorf("after %s, of %s: %v", 2*invisible, Timeout, err)
 	}
 	b.awaitEnds("slow")
 	b.dead(0)

@@ -123,8 +123,8 @@ func panics(b *fixture) {
 	b.awaitEnds("a", "neighbour")
 	b.wantRuns("a", 2)
 	b.wantRuns("neighbour", 1)
-	if st := b.checkDeadLetter(redeliver.ReasonPanic, 2); !strings.Contains(st.Error, "index out of range") {
-		b.Errorf("the dead letter says %q, want what was panicked with", st.Error)
+	if st := b.checkDeadLetter(redeliver.ReasonPanic, 2); !strings.Contains(st.Error, "index out of range") || !strings.Contains(st.Error, "verdicts.go:") {
+		b.Errorf("the dead letter says %q, want what was panicked with, and where", st.Error)
 	}
 }
 
