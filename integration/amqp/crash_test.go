@@ -178,7 +178,7 @@ func restartsInOrder(t *testing.T, cfg childConfig) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t.Logf("report: 5 restarts in order: %d suspected, %d runs of 600 messages; after the last, %d took %.1f s", len(w.suspects), w.ran, left, took.Seconds())
+	t.Logf("report: 5 graceful restarts: %d suspected, %d runs of 600 messages; after the last, %d took %.1f s", len(w.suspects), w.ran, left, took.Seconds())
 	if len(w.dlq) > 0 || len(w.suspects) > 0 {
 		t.Errorf("dead letters: %v, suspects: %v", w.dlq, w.suspects)
 	}

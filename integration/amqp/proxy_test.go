@@ -99,7 +99,7 @@ func (p *proxy) freeze() {
 	p.frozen = make(chan struct{})
 }
 
-// The broker disappears without a sign while the client publishes more than a socket buffers. The client notices it and
+// The broker disappears silently while the client publishes more than a socket buffers. The client notices it and
 // continues on a new connection, and the lost writes do no harm.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()

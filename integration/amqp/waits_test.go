@@ -245,7 +245,7 @@ func TestClosingReturnsMessagesAtOnce(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.done) != 2 || l.duplicates() > 0 {
-		t.Errorf("committed are %v, and %d ran twice", l.done, l.duplicates())
+		t.Errorf("%v were committed, and %d ran twice", l.done, l.duplicates())
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Messages on a level are read and held before they are due: a few large ones, or as many small ones as RetryPrefetch
 // allows. Their number once did not depend on their size.
-func TestHeldMessagesAreBoundInBytes(t *testing.T) {
+func TestHeldMessagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		size, least, most int

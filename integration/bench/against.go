@@ -8,13 +8,13 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// entrant is a side in Java, or ours, at the broker where it runs.
+// entrant is a side in Java, or ours, with the broker on which it runs.
 type entrant struct {
 	contender
 	at *experiment
 }
 
-// against has our side and sides in Java do the same, each alone.
+// against runs our side and the sides in Java on the same task, in turn.
 type against struct {
 	java     *brokers.JavaProject
 	entrants []entrant
@@ -23,7 +23,7 @@ type against struct {
 	spec     func(*spec)
 }
 
-// round runs each side once; with each round another one is first. A side that is not verified is missing in the
+// round runs each side once; each round begins with another side. An unverified side is missing from the
 // result.
 func (a against) round(ctx context.Context, run int) (map[side]*outcome, error) {
 	first := run % len(a.entrants)
@@ -73,7 +73,7 @@ func preloaded(ctx context.Context) func(entrant) single {
 	}
 }
 
-// failAll has all sides give up all messages, and compares ours with the better of the others.
+// failAll makes every side fail every message for good, and compares ours with the best of the others.
 func (a against) failAll(ctx context.Context, e *experiment, ratio string, bound *target) error {
 	a.single, a.inFlight, a.spec = preloaded(ctx), manyInFlight, func(s *spec) { s.Failing = failing{1, always} }
 	return a.eachRound(ctx, e, ratio, bound)
@@ -92,7 +92,7 @@ func (a against) eachRound(ctx context.Context, e *experiment, ratio string, bou
 	return nil
 }
 
-// addRates notes what the sides of a round reached, and the ratio of ours to the best of the others if all did.
+// addRates records the rates of a round's sides, and if none is missing the ratio of ours to the best of the others.
 func (e *experiment) addRates(all []contender, outs map[side]*outcome, ratio string, bound *target) {
 	rate := make(map[side]float64)
 	best := 0.0
@@ -117,8 +117,8 @@ func (e *experiment) addRates(all []contender, outs map[side]*outcome, ratio str
 	}
 }
 
-// lateness has all sides fail what comes at a steady rate; p99 is a target for ours. The first fifth does not count: the
-// sides in Java are compiled in it.
+// lateness makes all sides fail a steady flow of messages. Our p99 has a target. The first fifth does not count: the
+// JVM compiles its code meanwhile.
 func (a against) lateness(ctx context.Context, e *experiment, rate int) error {
 	d := e.lasting(25 * time.Second)
 	for i := range a.entrants {

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Sides that read one topic must not take each other's messages, and what deletes a run finds groups by the topic's name.
+// Sides that read one topic must not take each other's messages, and the cleanup of a run finds groups by the topic's name.
 func TestEverySideInJavaHasAGroupOfItsOwn(t *testing.T) {
 	n := names{topic: "t", ours: "t-ours", peer: "t-peer"}
 	var groups []string

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// failSomeReference is what no row here runs, as measured on a machine like this one.
+// failSomeReference has results of sides that no row runs, from a machine like this one.
 const failSomeReference = "reference, not run here: Spring Kafka tuned 12,700 msg/s, default 1,250"
 
-// single runs our side once and verifies what it did.
+// single describes one run of one side, to be verified.
 type single struct {
 	load   func(names) (written, error) // before it starts; nil if drive feeds it
 	drive  func(names) (written, error) // once it consumes
@@ -155,7 +155,7 @@ func jitterRow(ctx context.Context, e *experiment) error {
 	return e.lateEachRun(ctx, kafkaPace(2000, jitter))
 }
 
-// pace is a steady rate of messages that always fail, and the target of its retries' lateness.
+// pace is a steady rate of messages that always fail, and the target for the lateness of their retries.
 type pace struct {
 	rate     int
 	p99      float64 // ms

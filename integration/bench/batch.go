@@ -16,7 +16,7 @@ import (
 type batchSpec struct {
 	Size    int           `json:"size"` // 0 for none
 	Timeout time.Duration `json:"timeout"`
-	Timed   bool          `json:"timed"` // whether it is measured how long a full batch waits
+	Timed   bool          `json:"timed"` // whether to measure how long a full batch waits
 }
 
 // inFlightBatches is what docs/reference/batching.md advises, (Concurrency + 1) x Size, for both sides.
@@ -40,7 +40,7 @@ func batchRow(ctx context.Context, e *experiment) error {
 	})
 }
 
-// batchLatencyRow measures how soon a batch runs that its tenth message has filled. The Timeout is longer than any of
+// batchLatencyRow measures how soon a batch runs after its tenth message fills it. The Timeout is longer than any of
 // the waits that are measured: batches that are not full do not count.
 func batchLatencyRow(ctx context.Context, e *experiment) error {
 	const rate, size = 2000, 10
@@ -75,11 +75,11 @@ func batchLatencyRow(ctx context.Context, e *experiment) error {
 	return nil
 }
 
-// fills measures how long a batch waits when it is full.
+// fills measures how long full batches wait.
 type fills struct {
-	came   []atomic.Int64 // when a message came to its batch, by id, unix nanoseconds
-	after  *samples       // from the last of a full batch to the function
-	behind *samples       // from its write to the function
+	came   []atomic.Int64 // when a message joined its batch, by id, unix nanoseconds
+	after  *samples       // from a full batch's last message to the function
+	behind *samples       // from the latest write to the function
 }
 
 func newFills(messages int) (*fills, error) {

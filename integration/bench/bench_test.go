@@ -30,7 +30,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestChecksumTellsLossAndCopiesApart(t *testing.T) {
+func TestChecksumDetectsALossHiddenByACopy(t *testing.T) {
 	w := newWriter()
 	var values [][]byte
 	for id := range uint64(100) {
@@ -50,7 +50,7 @@ func TestChecksumTellsLossAndCopiesApart(t *testing.T) {
 	}
 }
 
-func TestWhatFailingMessagesLeave(t *testing.T) {
+func TestExpectedCountsOfFailingMessages(t *testing.T) {
 	w := newWriter()
 	var values [][]byte
 	for id := range uint64(100) {
@@ -119,16 +119,16 @@ func TestLatenessOfASample(t *testing.T) {
 	}
 }
 
-// A topic that no group commits is not behind: the control topic is read outside of the group.
-func TestOnlyWhatTheGroupReadsCanBeUnsettled(t *testing.T) {
+// A topic that no group commits has no lag: the control topic is read outside of the group.
+func TestOnlyTopicsThatTheGroupReadsCount(t *testing.T) {
 	s := spec{Topic: "t", Group: "g"}
-	got := readBy(s, []string{"t", "t.g.retry", "t.g.retry.1s", "t.g.dlq", "t.g.dlq.state", "t.g.control", "t.other.retry"})
+	got := topicsReadBy(s, []string{"t", "t.g.retry", "t.g.retry.1s", "t.g.dlq", "t.g.dlq.state", "t.g.control", "t.other.retry"})
 	if want := []string{"t", "t.g.retry", "t.g.retry.1s"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// A value of another size, and another number of partitions, are what the row asked for; the rest is unchanged.
+// A row may change the size of values and the number of partitions; the rest is unchanged.
 func TestShapeOfMessages(t *testing.T) {
 	w := newShaped(shape{size: 100, partitions: 16})
 	used := make(map[int32]int)
@@ -147,7 +147,7 @@ func TestShapeOfMessages(t *testing.T) {
 	}
 }
 
-func TestWhatTheGroupsTakeTogether(t *testing.T) {
+func TestCostsOfGroupsAreCombined(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	c := together([]*outcome{
 		{Finished: at.Add(10 * time.Second), Seconds: 4, Busy: 1, PeakRSS: 10, Late: &lateness{P50: 1, P99: 20, Max: 30}},

@@ -26,7 +26,7 @@ type cluster struct {
 	shape  shape // of what is written
 }
 
-// maxBuffered is how many bytes of large messages the writer has under way. Ten thousand records of 1 KiB, which are
+// maxBuffered bounds the bytes of large messages that a writer has in flight. Ten thousand records of 1 KiB, which are
 // the client's own bound, stay below it.
 const maxBuffered = 64 << 20
 
@@ -66,7 +66,7 @@ func (c *cluster) version(ctx context.Context) string {
 	return "Kafka " + version
 }
 
-// fresh returns names that nobody has used yet: of a topic, which is created, and of a group for each side.
+// fresh creates a topic with an unused name, and returns that name and one for the group of each side.
 func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 	c.serial++
 	base := fmt.Sprintf("%s-%s-%d", c.prefix, row, c.serial)
@@ -98,7 +98,7 @@ func (c *cluster) fresh(ctx context.Context, row string) (names, error) {
 
 type names struct{ topic, ours, peer string }
 
-// group is that of a side. Sides in Java have one each: several of them may read one topic.
+// group returns a side's group. Each side in Java has its own, because several may read one topic.
 func (n names) group(s side) string {
 	switch {
 	case s.java():
@@ -199,7 +199,7 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 	return behind, nil
 }
 
-// unsettled is what the group has not committed. The DLQ is read by nobody, and other groups' topics are not its own.
+// unsettled counts the group's uncommitted records. Nobody reads the DLQ, and other groups' topics do not count.
 func (c *cluster) unsettled(ctx context.Context, s spec) (int64, error) {
 	if s.Side.spring() {
 		return c.unsettledOfSpring(ctx, s)
@@ -210,14 +210,14 @@ func (c *cluster) unsettled(ctx context.Context, s spec) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		topics = readBy(s, all)
+		topics = topicsReadBy(s, all)
 	}
 	return c.lag(ctx, s.Group, topics...)
 }
 
-// readBy are the topics that a group of ours commits: its origin, what comes back, and the levels. The DLQ, what became of
-// its letters, and the commands to the group are read by nobody's offsets.
-func readBy(s spec, all []string) []string {
+// topicsReadBy returns the topics whose offsets our group commits: origin, retry topic and levels. No group commits offsets
+// of the DLQ, its state topic or the control topic.
+func topicsReadBy(s spec, all []string) []string {
 	return slices.DeleteFunc(all, func(t string) bool { return t != s.Topic && !strings.HasPrefix(t, s.Topic+"."+s.Group+".retry") })
 }
 
@@ -252,7 +252,7 @@ func (c *cluster) drop(ctx context.Context, n names) error {
 		if !strings.HasPrefix(group, n.topic+"-") {
 			continue
 		}
-		// One with a static member that was killed is not empty yet.
+		// A group whose static member was killed is not empty yet.
 		_, bad := c.admin.DeleteGroup(ctx, group)
 		if bad != nil && !errors.Is(bad, kerr.GroupIDNotFound) && !errors.Is(bad, kerr.NonEmptyGroup) {
 			err = errors.Join(err, bad)

@@ -21,7 +21,7 @@ import (
 // childCommand is the hidden subcommand under which this program runs one side of one run.
 const childCommand = "side-of-a-run"
 
-// spec is what a child is to do. It comes as JSON on its standard input; the end of that input is the sign to stop.
+// spec describes a child's work. It comes as JSON on standard input; the end of that input is a request to stop.
 type spec struct {
 	Job      job           `json:"job"`
 	Side     side          `json:"side"`
@@ -31,7 +31,7 @@ type spec struct {
 	Group    string        `json:"group"`
 	Instance string        `json:"instance,omitempty"` // static membership
 	InFlight int           `json:"in_flight"`          // MaxInFlight of our side
-	Messages int           `json:"messages"`           // the run is over when so many are settled; 0: at a request to stop
+	Messages int           `json:"messages"`           // the run ends when this many are settled; 0: when asked to stop
 	Router   bool          `json:"router"`             // through Watermill's Router, else a plain loop
 	Wait     time.Duration `json:"wait"`
 	Failing  failing       `json:"failing"`
@@ -40,16 +40,16 @@ type spec struct {
 	Observed bool          `json:"observed,omitempty"` // with metrics and a tracer
 	Shards   int           `json:"shards,omitempty"`   // of our side's levels on RabbitMQ
 	Warm     int           `json:"warm,omitempty"`     // the lateness of messages with a lower id does not count
-	Backlog  int           `json:"backlog,omitempty"`  // the handler waits, and lateness counts, until only so many are left
+	Backlog  int           `json:"backlog,omitempty"`  // the handler waits, and lateness counts, until only this many are left
 	Native   nativeName    `json:"native,omitempty"`   // without Watermill
 	Batch    batchSpec     `json:"batch"`
 	Filtered bool          `json:"filtered,omitempty"` // of a replay: only those with the rare error
-	Sample   time.Duration `json:"sample"`             // how long a child that only waits is looked at
-	Listen   string        `json:"listen,omitempty"`   // where a handler on HTTP listens
+	Sample   time.Duration `json:"sample"`             // how long the memory of an idle child is sampled
+	Listen   string        `json:"listen,omitempty"`   // where an HTTP server listens
 	Topics   []string      `json:"topics,omitempty"`   // of a console
 	Entries  string        `json:"entries"`            // a file that outlives a SIGKILL, for what the handler saw
 	Profile  string        `json:"profile"`            // the beginning of the profiles' file names
-	Program  []string      `json:"-"`                  // in the place of this one, for a side in another language
+	Program  []string      `json:"-"`                  // instead of this program, for a side in another language
 }
 
 type (
@@ -62,7 +62,7 @@ const (
 	consume   job = "consume"   // handle messages until all are settled
 	provision job = "provision" // only make the topics
 	idle      job = "idle"      // consume, but nothing is due: measure memory
-	posted    job = "posted"    // be the handler on HTTP of a command that consumes
+	posted    job = "posted"    // be the HTTP handler of a command that consumes
 
 	ours      side = "ours"
 	oneShard  side = "ours-one-shard"
@@ -90,7 +90,7 @@ const (
 	retries = 3 // of every policy
 )
 
-// expected is what handlers and DLQ have seen when w has gone its way.
+// expected is what handlers and DLQ have seen when all of w has ended.
 func (f failing) expected(w written) (entries, dead int, sum, deadSum uint64) {
 	n, part := w.part(f.Every)
 	again := min(f.Attempts, retries)
@@ -122,7 +122,7 @@ type outcome struct {
 	SteadyRSS int64 `json:"steady_rss,omitempty"` // median of the last third of an idle run
 }
 
-// line is what a child says on its standard output, one JSON value a line.
+// line is a line of a child's standard output, a JSON value.
 type line struct {
 	Ready   bool     `json:"ready,omitempty"`
 	Outcome *outcome `json:"outcome,omitempty"`
@@ -138,7 +138,7 @@ func childMain(stdin io.Reader, stdout, stderr io.Writer) int {
 		err = json.Unmarshal(text, &s)
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "reading what to do:", err)
+		fmt.Fprintln(stderr, "reading the spec:", err)
 		return exitUsage
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -152,7 +152,7 @@ func childMain(stdin io.Reader, stdout, stderr io.Writer) int {
 		mu.Lock()
 		defer mu.Unlock()
 		if err := json.NewEncoder(stdout).Encode(l); err != nil {
-			fmt.Fprintln(stderr, "saying what was measured:", err)
+			fmt.Fprintln(stderr, "writing the outcome:", err)
 		}
 	}
 	out, err := perform(ctx, s, func() { say(line{Ready: true}) })
@@ -210,7 +210,7 @@ type process struct {
 	stdin   io.Closer
 	ready   chan struct{}
 	started time.Time
-	done    chan struct{} // closed when outcome and err stand
+	done    chan struct{} // closed when outcome and err are set
 	outcome *outcome
 	err     error
 }
@@ -266,7 +266,7 @@ func spawn(s spec) (*process, error) {
 	return p, nil
 }
 
-var errNoOutcome = errors.New("it measured nothing")
+var errNoOutcome = errors.New("it reported no outcome")
 
 // stop asks the child to end.
 func (p *process) stop() { _ = p.stdin.Close() }
@@ -277,7 +277,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// await returns what the child measured. The child is killed when the time is over, or when ctx ends and it does not
+// await returns what the child measured. It kills the child when the time is over or ctx ends, without asking it to
 // stop.
 func (p *process) await(ctx context.Context, within time.Duration) (*outcome, error) {
 	defer p.stop()

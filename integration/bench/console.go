@@ -22,10 +22,10 @@ const consoleJob job = "console"
 // consoleQueues is how many DLQs the console of consoleRow shows.
 const consoleQueues = 10
 
-// consoleGroup has failed all that is there.
+// consoleGroup has failed all the dead letters.
 const consoleGroup = "billing"
 
-// consoleRow asks the console of ten DLQs for its home page: at once, all the while that it reads them in the background,
+// consoleRow requests the home page of a console with ten DLQs: at once, while it reads them in the background,
 // and when it has read them.
 func consoleRow(ctx context.Context, e *experiment) (err error) {
 	n := e.scaled(100_000)
@@ -64,7 +64,7 @@ func consoleRow(ctx context.Context, e *experiment) (err error) {
 	return nil
 }
 
-// browse is somebody before the console.
+// browse acts as a user of the console.
 func (e *experiment) browse(ctx context.Context, run int, topics []string, n int) error {
 	sp := e.spec(ours, names{topic: topics[0], ours: consoleGroup}, run, defaultInFlight)
 	sp.Job, sp.Backoff, sp.Topics = consoleJob, second, topics
@@ -82,14 +82,14 @@ func (e *experiment) browse(ctx context.Context, run int, topics []string, n int
 	}
 	v := newVisitor("http://" + sp.Listen + "/")
 	defer v.tick.Stop()
-	if err := v.look(ctx); err != nil { // the page that somebody sees who is there at once
+	if err := v.look(ctx); err != nil { // the page as the first visitor sees it
 		return err
 	}
 	first, began := v.waits[0], time.Now()
 	want := fmt.Sprintf("%s dead letters", count(n*consoleQueues))
 	for !strings.Contains(v.page, want) || strings.Contains(v.page, "not read") {
 		if time.Since(began) > 10*time.Minute {
-			return fmt.Errorf("the console has not read all within 10 min:\n%s", v.page)
+			return fmt.Errorf("the console did not read all DLQs within 10 min:\n%s", v.page)
 		}
 		if err := v.look(ctx); err != nil {
 			return err
@@ -136,7 +136,7 @@ type visitor struct {
 }
 
 func newVisitor(url string) *visitor {
-	// A connection of its own for each, as somebody has who comes back after a while.
+	// A new connection for each request, like that of a user who comes back after a while.
 	return &visitor{url: url, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, tick: time.NewTicker(100 * time.Millisecond)}
 }
 
@@ -170,12 +170,12 @@ func (v *visitor) look(ctx context.Context) error {
 
 var assets = regexp.MustCompile(`(?:src|href)="(assets/[^"]+)"`)
 
-// whole is the size of the page with all that it asks for.
+// whole is the size of the page and the files that it loads.
 func (v *visitor) whole(ctx context.Context) (size int, err error) {
 	size = len(v.page)
 	found := assets.FindAllStringSubmatch(v.page, -1)
 	if len(found) < 3 {
-		return 0, fmt.Errorf("the page asks for %d files: style, script and icon are three", len(found))
+		return 0, fmt.Errorf("the page loads %d files, want at least style, script and icon", len(found))
 	}
 	for _, m := range found {
 		text, _, err := v.get(ctx, m[1])

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/bench/floor"
 )
 
-// nativeName is how a side consumes that knows nothing of Watermill.
+// nativeName is how a side without Watermill consumes.
 type nativeName string
 
 const (
@@ -23,7 +23,7 @@ const (
 	pooled   nativeName = "pool"     // a raw consumer with as many workers as ours has in flight
 	called   nativeName = "called"   // a raw consumer that calls the handler itself
 	multiple nativeName = "multiple" // the same on RabbitMQ, which acks a hundred at a time
-	minimal  nativeName = "floor"    // the least that retries need, see package floor
+	minimal  nativeName = "floor"    // the minimum that retries need, see package floor
 )
 
 // prefetched is the prefetch of both sides of rabbit-consume.
@@ -33,7 +33,7 @@ const prefetched = 1000
 func consumeRow(raw nativeName, ratio float64) func(context.Context, *experiment) error {
 	return func(ctx context.Context, e *experiment) error {
 		n := e.scaled(500_000)
-		e.notef("the raw consumer marks each record when its handler has returned, whatever is below it: with workers it may lose some in a crash, and keeps no order of keys")
+		e.notef("the raw consumer marks each record when its handler has returned, even if earlier ones still run: with workers it may lose some in a crash, and keeps no order of keys")
 		return e.compare(ctx, native(n, raw, ratio, "sarama, "+string(raw), defaultInFlight))
 	}
 }
@@ -42,7 +42,7 @@ func rabbitConsumeRow(ctx context.Context, e *experiment) error {
 	return e.compare(ctx, native(e.scaled(100_000), multiple, 0.9, "amqp091-go", prefetched))
 }
 
-// native is a drop-in against what it stands in for.
+// native compares a drop-in with what it replaces.
 func native(n int, raw nativeName, ratio float64, name string, inFlight int) comparison {
 	return comparison{
 		ours: []contender{{side: ours, name: "redeliver", messages: n, ratio: ratio}}, peer: contender{side: peer, name: name, messages: n},
@@ -66,7 +66,7 @@ func (s spec) openNative() (*consumer, error) {
 		stop()
 		running.Wait()
 	}}
-	// run has what consumes until ctx ends end within close.
+	// run starts consume, which ends with ctx; close waits for it.
 	run := func(failed func(error), consume func() error) {
 		running.Go(func() {
 			if err := consume(); err != nil && ctx.Err() == nil {
@@ -102,7 +102,7 @@ func (s spec) openNative() (*consumer, error) {
 				return err
 			}
 			cfg := s.config(h.sink())
-			cfg.Brokers = nil // the client says where they are
+			cfg.Brokers = nil // the client knows them
 			run(failed, func() error {
 				return errors.Join(kafka.Consume(ctx, client, cfg, []string{s.Topic}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 					return h.handleNative(ctx, rec.Value)
@@ -216,7 +216,7 @@ func (r *rawGroup) handle(j rawJob) {
 	}
 }
 
-// openRawRabbit acks a hundred at a time, and after 10 ms what there is.
+// openRawRabbit acks a hundred messages at a time, or fewer after 10 ms.
 func (s spec) openRawRabbit(ctx context.Context, c *consumer, run func(func(error), func() error)) (*consumer, error) {
 	conn, err := amqp091.Dial(s.Brokers[0])
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 type contents struct {
 	records  int
 	distinct map[uint64]int // how often each id is there
-	sum      uint64         // over the first of each id
+	sum      uint64         // over the first copy of each id
 	last     time.Time      // of the records' timestamps; zero on RabbitMQ, which has none
 }
 
@@ -33,7 +33,7 @@ func (f *contents) take(r *kgo.Record) {
 	}
 }
 
-// read reads all that is in a topic now.
+// read reads all records now in a topic.
 func (c *cluster) read(ctx context.Context, topic string) (*contents, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

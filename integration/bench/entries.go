@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// entryLog is a file in memory that outlives a SIGKILL of its writer: what the kernel has mapped it keeps. The first
+// entryLog is a memory-mapped file that survives a SIGKILL of its writer, because the kernel keeps its pages. The first
 // word is the number of entries, each entry two words: id, attempt and kind, and the time in nanoseconds.
 type entryLog struct {
 	bytes []byte
@@ -25,7 +25,7 @@ const (
 	entrySize = 16
 )
 
-// openEntryLog returns nil for no file, and for one that cannot be made: then nothing is found in it afterwards.
+// openEntryLog returns nil for an empty path, or if the file cannot be created: then there are no entries to read.
 func openEntryLog(path string) *entryLog {
 	if path == "" {
 		return nil
@@ -77,14 +77,14 @@ func readEntries(path string) ([]entry, error) {
 	}
 	n := binary.NativeEndian.Uint64(b)
 	if n > entryRoom {
-		return nil, fmt.Errorf("%s: %d entries, room was for %d", path, n, entryRoom)
+		return nil, fmt.Errorf("%s: %d entries, the maximum is %d", path, n, entryRoom)
 	}
 	entries := make([]entry, 0, n)
 	for b = b[8:]; n > 0; n-- {
 		x, at := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint64(b[8:])
 		b = b[entrySize:]
 		if x == 0 {
-			continue // the writer was killed between taking the place and filling it
+			continue // the writer was killed between reserving the slot and filling it
 		}
 		entries = append(entries, entry{kind: int(x & 0xff), attempt: int(x >> 8 & 0xff), id: x >> 16, at: time.Unix(0, int64(at))})
 	}

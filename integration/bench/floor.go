@@ -7,11 +7,11 @@ import (
 	"github.com/redeliver/redeliver/integration/bench/floor"
 )
 
-// floorWorkers is how many handlers of first deliveries the floor runs at once, and of retries beside them. Its handlers do not
+// floorWorkers is how many first deliveries the floor handles at once, and as many retries besides. Its handlers do not
 // wait, so more would only cost.
 const floorWorkers = 64
 
-// floorFailAllRow is fail-all, through kafka.Consume and through the Router, against what its writes cost at least.
+// floorFailAllRow is fail-all, through kafka.Consume and through the Router, against the minimum cost of its writes.
 func floorFailAllRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(100_000)
 	e.notef(floorNote)
@@ -52,7 +52,7 @@ func besideFloor(n, inFlight int, change func(*spec), targets [2]contender) comp
 	}
 }
 
-// floor is what the floor does in a run.
+// floor returns the floor's configuration.
 func (s spec) floor(h *handling) floor.Config {
 	return floor.Config{
 		Brokers: s.Brokers, Topic: s.Topic, Group: s.Group, Level: time.Second, Retries: retries, Workers: floorWorkers,

@@ -11,7 +11,7 @@ const franz nativeName = "franz-go"
 
 // consumeFranzRow compares kafka.Consume with the other client in Go.
 func consumeFranzRow(ctx context.Context, e *experiment) error {
-	e.notef("franz-go is not what redeliver is built on: the row tells what the client alone makes of it")
+	e.notef("redeliver is not built on franz-go: the row shows how much is due to the client alone")
 	return e.compare(ctx, native(e.scaled(500_000), franz, 0.5, "franz-go", defaultInFlight))
 }
 

@@ -22,12 +22,12 @@ const (
 // drawn are the quantities of the charts, in the order of their legends.
 var drawn = []string{throughput, lateP50, lateP99, lateMax, cpuPerMillion, peakMemory, bytesPerRetry}
 
-// curve is a row that measures the same at growing points: how much of something there is.
+// curve is a row that repeats a measurement at growing points, such as numbers of messages.
 type curve struct {
 	axis   string // what grows: "bytes of a value"
 	points []int
 	label  func(int) string // of a point
-	// once measures one point; nil is a run that was not verified.
+	// once measures one point; nil means that the run was not verified.
 	once func(ctx context.Context, run, at int) (*cost, error)
 }
 
@@ -38,16 +38,16 @@ type cost struct {
 	busy    float64 // CPU seconds of all consumers, from the first message on
 	peak    int64   // bytes of resident memory, of all consumers
 	late    *lateness
-	flood   *lateness // where late is that of another, paced run
+	flood   *lateness // set if late comes from a separate, paced run
 	disk    *weight   // nil where the broker was not asked
 	commits *int64    // bytes of what the groups committed; nil where it was not asked
 }
 
-// trace runs every point, once in each run. Before, the middle one is run and thrown away, so that the first is not slow
-// because the broker is young.
+// trace runs every point, once in each run. Before that, the middle one is run and discarded, so that the first is not slow
+// because the broker has just started.
 func (e *experiment) trace(ctx context.Context, c curve) error {
 	e.result.Axis = c.axis
-	points := slices.Compact(slices.Clone(c.points)) // a small scale may make two of them one
+	points := slices.Compact(slices.Clone(c.points)) // at a small scale two may be equal
 	for run := range e.options.runs + 1 {
 		for i, at := range points {
 			if run == 0 && i != len(points)/2 {
@@ -90,7 +90,7 @@ func (e *experiment) plot(at int, label string, c *cost) {
 	add(cpuPerMillion, "s", c.busy/float64(c.retries)*1e6)
 	add(peakMemory, "MiB", mib(c.peak))
 	if c.disk != nil {
-		add(bytesPerRetry, "B", c.disk.perRecord())
+		add(bytesPerRetry, "B", c.disk.bytesPerRecord())
 	}
 	if c.commits != nil {
 		add(commitBytes, "B", float64(*c.commits)/float64(c.retries))

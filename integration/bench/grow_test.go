@@ -12,7 +12,7 @@ import (
 	chart "github.com/wcharczuk/go-chart/v2"
 )
 
-// grownRow has been measured twice at three points, one figure of them at two.
+// grownRow is a row measured twice at three points, one of its figures only at two.
 func grownRow() *rowResult {
 	r := &rowResult{Name: "grow-waiting", What: "something grows", Axis: "messages that wait", Notes: []string{"so it is"}}
 	e := &experiment{row: &row{name: r.Name}, result: r}
@@ -29,7 +29,7 @@ func grownRow() *rowResult {
 	return r
 }
 
-func TestARowThatGrowsIsDrawn(t *testing.T) {
+func TestAGrowRowHasAChart(t *testing.T) {
 	dir := t.TempDir()
 	rep := report{Rows: []*rowResult{grownRow(), {Name: "fail-all"}}}
 	if err := rep.saveCharts(dir); err != nil {
@@ -37,7 +37,7 @@ func TestARowThatGrowsIsDrawn(t *testing.T) {
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(files) != 1 || filepath.Base(files[0]) != "grow-waiting.svg" {
-		t.Fatalf("drawn are %q, %v; a row that does not grow has no chart", files, err)
+		t.Fatalf("the charts are %q, %v; a row that does not grow has no chart", files, err)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// weight is what is on the delay and retry topics of an origin, of all its groups, in one replica.
+// weight is the size of the delay and retry topics of an origin, for all its groups, in one replica.
 type weight struct {
 	records, bytes int64
 }
 
-func (w weight) perRecord() float64 { return float64(w.bytes) / float64(w.records) }
+func (w weight) bytesPerRecord() float64 { return float64(w.bytes) / float64(w.records) }
 
 // waitsOn reports whether messages of an origin wait on a topic, in whatever group.
 func waitsOn(topic, origin string) bool {
@@ -23,7 +23,7 @@ func waitsOn(topic, origin string) bool {
 }
 
 // weigh asks how large the files of the delay and retry topics of an origin are. It returns nil when nothing was written
-// to them, and when something was deleted there, of which the broker does not tell how much.
+// to them, and when something was deleted there, because the broker does not report how much.
 func (c *cluster) weigh(ctx context.Context, origin string) (*weight, error) {
 	all, err := c.admin.ListTopics(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *cluster) weigh(ctx context.Context, origin string) (*weight, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Where records are being written, the files are as large as they are for a number in between.
+	// While records are being written, the size of the files belongs to a number in between.
 	records := (offsetsOf(before) + offsetsOf(after)) / 2
 	if offsetsOf(starts) > 0 || records == 0 {
 		return nil, nil
@@ -67,7 +67,7 @@ func offsetsOf(all kadm.ListedOffsets) (sum int64) {
 	return sum
 }
 
-// size is how many bytes the files of some topics have, on all brokers together: on a cluster of one, in one replica.
+// size returns the total size of some topics' files on all brokers: on a cluster of one, that is one replica.
 func (c *cluster) size(ctx context.Context, of func(topic string) bool) (bytes int64, err error) {
 	dirs, err := c.admin.DescribeAllLogDirs(ctx, nil)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *cluster) size(ctx context.Context, of func(topic string) bool) (bytes i
 	return bytes, nil
 }
 
-// scales weighs beside a run, because after half a minute a group begins to delete what is settled.
+// scales measures sizes during a run, because after half a minute a group begins to delete settled records.
 type scales struct {
 	cluster *cluster
 	last    *weight
@@ -92,19 +92,19 @@ type scales struct {
 }
 
 const (
-	weighEvery   = 3 * time.Second
+	measureEvery   = 3 * time.Second
 	commitsTopic = "__consumer_offsets" // where Kafka keeps what groups commit
 )
 
 func isCommits(topic string) bool { return topic == commitsTopic }
 
-// watch weighs until ctx ends, and then once more. The caller waits for its end before it looks at what was found.
+// watch measures until ctx ends, and then once more. The caller waits for its end before it reads the result.
 func (s *scales) watch(ctx context.Context, origin string) {
 	began, err := s.cluster.size(ctx, isCommits)
 	if s.err = err; err != nil {
 		return
 	}
-	again := time.NewTicker(weighEvery)
+	again := time.NewTicker(measureEvery)
 	defer again.Stop()
 	for open := true; open; {
 		select {

@@ -17,14 +17,14 @@ const (
 	chartWidth  = 960
 	chartHeight = 460
 
-	// The legend draws a line behind each name, where a font narrower than the browser's would end: that is how much more.
+	// The legend puts a line after each name, at the width of a font narrower than the browser's: this is the difference.
 	legendGap = "        "
 )
 
-// colors are those of drawn, in its order; the library has five.
+// colors are the colors of drawn, in order; the library has only five.
 var colors = []string{"1f77b4", "98df8a", "2ca02c", "145214", "ff7f0e", "9467bd", "8c564b"}
 
-// points are where a row was measured, ascending, with their names.
+// points returns a row's points, ascending, with their labels.
 func (r *rowResult) points() (at []float64, labels map[float64]string) {
 	labels = make(map[float64]string)
 	for _, f := range r.Figures {
@@ -58,7 +58,7 @@ func (r *rowResult) at(quantity string, at float64) *figure {
 }
 
 // draw is the chart of a row: a line for each quantity, both axes logarithmic. The library's own logarithmic axis begins
-// at 1 and knows no fractions, so the logarithms are drawn, and the axes' names are the numbers.
+// at 1 and has no fractions, so the logarithms are drawn, and the axes are labelled with the numbers.
 func (r *rowResult) draw() ([]byte, error) {
 	at, labels := r.points()
 	if len(at) < 2 {
@@ -94,7 +94,7 @@ func (r *rowResult) draw() ([]byte, error) {
 	return append(b.Bytes(), '\n'), nil
 }
 
-// lines are those of a chart, in logarithms, and between what they lie.
+// lines returns a chart's lines, in logarithms, and their range of values.
 func (r *rowResult) lines(at []float64) (lines []chart.Series, low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for i, quantity := range drawn {
@@ -124,7 +124,7 @@ func decade(v float64) string {
 	return fmt.Sprintf("%g", v)
 }
 
-// marks are where an axis has its numbers.
+// marks returns the labelled ticks of an axis.
 func marks(at []float64, text func(float64) string) []chart.Tick {
 	ticks := make([]chart.Tick, 0, len(at))
 	for _, v := range at {
@@ -153,7 +153,7 @@ func (r *report) saveCharts(dir string) error {
 	return nil
 }
 
-// section is a row that grows as docs/evidence/benchmarks.md shows it: its chart, and a line for each point.
+// section formats a row that grows for docs/evidence/benchmarks.md: its chart, and a line for each point.
 func (r *rowResult) section() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n### `%s`\n\n%s.\n\n", r.Name, r.What)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// growSizeRow and growPartitionsRow have every message fail: a flood, which says how much goes through and what it
-// costs, and a steady rate behind it, which says how late retries are when nothing is in their way.
+// growSizeRow and growPartitionsRow make every message fail: first a flood, which shows the throughput and the
+// costs, and then a steady rate, which shows how late retries are when nothing delays them.
 
 func growSizeRow(ctx context.Context, e *experiment) error {
 	const paced = 200 // failing messages a second: of the largest, 100 MB/s to and from the broker
@@ -68,7 +68,7 @@ func (e *experiment) floodAndPace(ctx context.Context, run, n, rate int) (*cost,
 	return c, nil
 }
 
-// flood has n preloaded messages fail until they are dead.
+// flood fails n preloaded messages until they are in the DLQ.
 func (e *experiment) flood(ctx context.Context, run, n int) (*cost, error) {
 	s := scales{cluster: e.cluster}
 	out, err := e.alone(ctx, run, single{

@@ -9,7 +9,7 @@ import (
 )
 
 // growGroupsRow shares the same number of failures among more and more groups of one topic. Each group is a process of
-// its own, because that is what a user has: a group is a service.
+// its own, as in production, where a group is a service.
 func growGroupsRow(ctx context.Context, e *experiment) error {
 	total := e.scaled(64_000)
 	e.notef("every group is a process; all read the same topic and fail every message of it, %s in all groups together, written when all have joined", count(total))
@@ -26,7 +26,7 @@ func growGroupsRow(ctx context.Context, e *experiment) error {
 // joinAtOnce is how many processes are started together: each makes its topics and joins its group.
 const joinAtOnce = 8
 
-// manyGroups has n messages fail in each group.
+// manyGroups makes n messages fail in each group.
 func (e *experiment) manyGroups(ctx context.Context, run, groups, n int) (c *cost, err error) {
 	t, err := e.cluster.fresh(ctx, e.row.name)
 	if err != nil {
@@ -95,7 +95,7 @@ func (e *experiment) manyGroups(ctx context.Context, run, groups, n int) (c *cos
 	return c, weighed.err
 }
 
-// together is what several processes took that ran at the same time.
+// together combines the costs of several processes that ran at the same time.
 func together(outs []*outcome) *cost {
 	c := &cost{late: &lateness{}}
 	first, last := outs[0].began(), outs[0].Finished
@@ -118,7 +118,7 @@ func together(outs []*outcome) *cost {
 	return c
 }
 
-// began is when the handler ran first.
+// began is when the handler first ran.
 func (o *outcome) began() time.Time {
 	return o.Finished.Add(-time.Duration(o.Seconds * float64(time.Second)))
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// filler writes messages that failed once and wait on a level until due, as they would be there.
+// filler writes messages that failed once and wait on a level until due, as redeliver would write them.
 type filler func(ctx context.Context, s spec, n int, level time.Duration, due time.Time) (written, error)
 
 func growWaitingRow(ctx context.Context, e *experiment) error {
@@ -21,7 +21,7 @@ func rabbitGrowWaitingRow(ctx context.Context, e *experiment) error {
 	return e.drains(ctx, []int{1_000, 10_000, 100_000}, rabbitInFlight, r.fillLevel)
 }
 
-// drains measures how long it takes until all that waits has been handled when it falls due at one time. Every handler
+// drains measures how long it takes to handle all waiting messages if they fall due at the same time. Every handler
 // succeeds then.
 func (e *experiment) drains(ctx context.Context, points []int, inFlight int, fill filler) error {
 	e.notef("throughput counts from the moment at which all fall due, so the lateness of the last is the time that all take")

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// doIdle consumes a subscription whose messages all wait, and looks at the memory of the process meanwhile.
+// doIdle consumes a subscription whose messages all wait, and samples the memory of the process.
 func doIdle(ctx context.Context, s spec, ready func()) (*outcome, error) {
 	assigned := make(chan struct{}, 1)
 	h, err := newHandling(s, ready)

@@ -17,7 +17,7 @@ import (
 //go:embed java
 var javaSources embed.FS
 
-// The sides in Java. They speak as this program does as a child.
+// The sides in Java. They use the protocol of this program's children.
 const (
 	springDefault side = "spring"
 	springTuned   side = "spring-tuned"
@@ -26,7 +26,7 @@ const (
 	rocketTuned   side = "rocketmq-tuned"
 )
 
-// How Spring calls what follows a topic where all delays are the same, and the group that reads the first.
+// Spring's suffixes for the retry topic (if all delays are equal) and its group, and for the dead-letter topic.
 const (
 	springRetry = "-retry"
 	springDLT   = "-dlt"
@@ -47,7 +47,7 @@ func (e *experiment) buildJava(ctx context.Context) (*brokers.JavaProject, error
 	return brokers.Java(ctx, "bench", sources, e.sayf)
 }
 
-// javaCommand is a run of a side in Java. Its heap is what a JVM takes by default.
+// javaCommand returns the command of a side in Java. Its heap has the JVM's default size.
 func javaCommand(built *brokers.JavaProject, s spec) []string {
 	common := []string{
 		built.Java, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-Dbrokers=" + strings.Join(s.Brokers, ","),
@@ -68,7 +68,7 @@ func javaCommand(built *brokers.JavaProject, s spec) []string {
 	})
 }
 
-// rocketLogs is where RocketMQ's client makes its log, though it is told to write nothing into it. Its default is the
+// rocketLogs is where RocketMQ's client creates its log file, although logging is off. The default is the
 // user's home.
 func rocketLogs() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("redeliver-bench-rocketmq-%d", os.Getpid()))
@@ -82,7 +82,7 @@ func (s spec) program(self string) *exec.Cmd {
 	return exec.Command(self, childCommand) //nolint:noctx // It ends when its input ends, so that it can close in order.
 }
 
-// unsettledOfSpring is what neither of Spring's two groups has committed.
+// unsettledOfSpring counts what Spring's two groups have not committed.
 func (c *cluster) unsettledOfSpring(ctx context.Context, s spec) (int64, error) {
 	first, err := c.lag(ctx, s.Group, s.Topic)
 	if err != nil {

@@ -91,7 +91,7 @@ func (e *experiment) kill(ctx context.Context, run int) (err error) {
 	return e.assess(run, killing{before: before.Entries, after: after.Entries, restart: r.p.started, dead: dead, w: w})
 }
 
-// drained waits until every message is in the DLQ and all copies have gone their way.
+// drained waits until every message is in the DLQ and all copies are settled.
 func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*contents, error) {
 	topics, err := e.cluster.topicsOf(ctx, t)
 	if err != nil {
@@ -112,7 +112,7 @@ func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for err == nil {
-		if behind, failed := e.cluster.lag(maxWait, s.Group, readBy(s, topics)...); failed == nil && behind == 0 {
+		if behind, failed := e.cluster.lag(maxWait, s.Group, topicsReadBy(s, topics)...); failed == nil && behind == 0 {
 			break
 		}
 		select {
@@ -128,12 +128,12 @@ func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*
 		return found, ctx.Err()
 	}
 	if err != nil {
-		e.problemf("a minute after the last message %d of %d are in the DLQ, or not all is committed: %v", len(found.distinct), w.count, err)
+		e.problemf("a minute after the last message %d of %d are in the DLQ, or some are not committed: %v", len(found.distinct), w.count, err)
 	}
 	return found, nil
 }
 
-// killing is what is known after a kill.
+// killing is the evidence after a kill.
 type killing struct {
 	before, after string // files of entries
 	restart       time.Time
@@ -208,10 +208,10 @@ func (e *experiment) assess(run int, k killing) error {
 	}
 	lost := k.w.count - len(k.dead.distinct)
 	if lost == 0 && k.dead.sum != k.w.sum {
-		e.problemf("run %d: the checksum of the DLQ is not that of what was written", run)
+		e.problemf("run %d: the checksum of the DLQ is not that of the written messages", run)
 	}
 	back := firstEntry.Sub(k.restart)
-	e.sayf("run %d: %d lost, %d ran twice (%d allowed, the oldest %d ms before the kill), %d more as copies climbed, %d extra in the DLQ, at work after %d ms",
+	e.sayf("run %d: %d lost, %d ran twice (%d allowed, the oldest %d ms before the kill), %d more runs of copies, %d extra in the DLQ, at work after %d ms",
 		run, lost, twice, allowed, oldest.Milliseconds(), followUps, k.dead.records-len(k.dead.distinct), back.Milliseconds())
 	e.add("lost", "", atMost(0), float64(lost))
 	e.add("restart to first handler entry", "s", atMost(1), back.Seconds())

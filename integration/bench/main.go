@@ -5,8 +5,8 @@
 //	make bench ARGS='--only subscribe,router --runs 7 --json bench.json'
 //	bin/withbrokers --rabbitmq -- bin/bench --only rabbit-subscribe,rabbit-fail-all --scale 0.05 --runs 1
 //
-// The brokers are those that REDELIVER_TEST_KAFKA, REDELIVER_TEST_RABBITMQ and REDELIVER_TEST_SQS name; only what the rows need. A row
-// beside RocketMQ starts one for itself, or takes that of REDELIVER_TEST_ROCKETMQ. Every side of every run is a process of its own: this program
+// The brokers are those that REDELIVER_TEST_KAFKA, REDELIVER_TEST_RABBITMQ and REDELIVER_TEST_SQS name, if a row needs them. A row
+// against RocketMQ starts one for itself, or uses that of REDELIVER_TEST_ROCKETMQ. Every side of every run is a process of its own: this program
 // starts itself again (see child.go), so that CPU time and memory are those of one side and heaps do not mix. The
 // messages are written and, where they end in a DLQ, read back by this process with franz-go, bare amqp091-go or the bare AWS SDK; the code under test only
 // sits in between. docs/evidence/benchmarks.md says what each row does.
@@ -76,7 +76,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 		return nil
 	})
-	flags.IntVar(&o.runs, "runs", 5, "runs of each side; one more before them is thrown away")
+	flags.IntVar(&o.runs, "runs", 5, "runs of each side; an additional first one is discarded")
 	flags.Float64Var(&o.scale, "scale", 1, "factor for message counts and durations, for quick trials")
 	flags.StringVar(&o.json, "json", "", "also write everything that was measured to `FILE`")
 	flags.StringVar(&o.markdown, "markdown", "", "also write the table for docs/evidence/benchmarks.md to `FILE`")
@@ -152,7 +152,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		e.result.finish()
 		report.Rows = append(report.Rows, e.result)
 		e.result.print(stdout)
-		// Also after each row: a run of twenty minutes that is cut short has measured something.
+		// After each row, so that a long run keeps its results if it is cut short.
 		if err := report.save(o); err != nil {
 			return err
 		}

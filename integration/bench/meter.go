@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// meter counts what a side settles and takes the time and the CPU when the first and the last of the wanted messages
-// are there. It is safe for concurrent use.
+// meter counts the messages that a side settles, and reads clock and CPU time at the first and at the last wanted
+// message. It is safe for concurrent use.
 type meter struct {
 	want    int64
 	settled atomic.Int64

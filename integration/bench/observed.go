@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
-// observedRow is what metrics and traces that are not sampled cost on the way of a message that succeeds.
+// observedRow measures what metrics and unsampled traces cost for a message that succeeds.
 func observedRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(500_000)
 	return e.compare(ctx, comparison{
@@ -26,7 +26,7 @@ func observedRow(ctx context.Context, e *experiment) error {
 	})
 }
 
-// observe gives a client Prometheus metrics beside its default sink, and a tracer of which no span is sampled.
+// observe gives a client Prometheus metrics beside its default sink, and a tracer that samples no span.
 func observe(cfg *kafka.Config) error {
 	metrics, err := prom.New(prom.Config{System: "kafka", Registerer: prometheus.NewRegistry()})
 	if err != nil {

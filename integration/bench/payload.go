@@ -35,8 +35,8 @@ func (s shape) withDefaults() shape {
 	return shape{size: cmp.Or(s.size, valueSize), keys: cmp.Or(s.keys, keyCount), partitions: cmp.Or(s.partitions, partitions)}
 }
 
-// writer makes records. A value is the id, the time of writing in nanoseconds, and bytes that do not compress. Keys go
-// round the partitions, so that all partitions have the same number of messages. It belongs to one goroutine.
+// writer makes records. A value is the id, the time of writing in nanoseconds, and bytes that do not compress. Keys are
+// spread over the partitions, so that all partitions have the same number of messages. It belongs to one goroutine.
 type writer struct {
 	shape
 	rng  *rand.ChaCha8
@@ -66,7 +66,7 @@ func (w *writer) written() written { return written{len(w.sums), total(w.sums, 1
 func (w *writer) record(topic string, id uint64) *kgo.Record {
 	value := w.value(id)
 	key := id % w.keys
-	if w.keys > keyCount { // more than there are messages, perhaps: some have one, some more
+	if w.keys > keyCount { // perhaps more keys than messages: some have one message, some more
 		key = id * 0x9e3779b97f4a7c15 >> 32 % w.keys
 	}
 	return &kgo.Record{
@@ -75,7 +75,7 @@ func (w *writer) record(topic string, id uint64) *kgo.Record {
 	}
 }
 
-// stated puts the headers of a state behind a record's own, as redeliver does.
+// stated appends the headers of a state to a record's own, as redeliver does.
 func stated(r *kgo.Record, st *redeliver.State) *kgo.Record {
 	for _, h := range st.AppendHeaders(nil) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})

@@ -38,7 +38,7 @@ func (r *rabbit) version(context.Context) string {
 	return fmt.Sprintf("%v %v", r.conn.Properties["product"], r.conn.Properties["version"])
 }
 
-// fresh returns a name alone: the side that reads the queue declares it.
+// fresh only returns a name: the side that reads the queue declares it.
 func (r *rabbit) fresh(_ context.Context, row string) (names, error) {
 	r.serial++
 	queue := fmt.Sprintf("%s-%s-%d", r.prefix, row, r.serial)
@@ -52,7 +52,7 @@ const unconfirmed = 2000
 type publisher struct {
 	channel  *amqp091.Channel
 	queue    string
-	state    *redeliver.State // of what waits already; nil for new messages
+	state    *redeliver.State // of messages that already wait; nil for new ones
 	writer   *writer
 	waiting  [unconfirmed]*amqp091.DeferredConfirmation
 	confirms int // how many of them were waited for
@@ -157,7 +157,7 @@ func (r *rabbit) steady(ctx context.Context, queue string, rate int, d time.Dura
 	return p.finish(ctx)
 }
 
-// queuesOf are all queues that either side may have made for a queue, but for the DLQ, with the queue itself.
+// queuesOf returns a queue and all queues that either side may have made for it, except the DLQ.
 func queuesOf(queue string) []string {
 	all := []string{queue, queue + ".retry", queue + ".retry.suspects", grmqRetryQueue(queue)}
 	for _, level := range []string{"1s", "5s", "15s", "1m", "1m1s", "10m", "1h"} {
@@ -177,7 +177,7 @@ func dlqOf(s spec) string {
 	return s.Topic + ".dlq"
 }
 
-// unsettled counts the messages that lie in the queues, once what the side held unacked is back.
+// unsettled counts the messages in the queues, after the side's unacked messages have come back.
 func (r *rabbit) unsettled(ctx context.Context, s spec) (int64, error) {
 	before := int64(-1)
 	again := time.NewTicker(200 * time.Millisecond)
@@ -203,7 +203,7 @@ func (r *rabbit) unsettled(ctx context.Context, s spec) (int64, error) {
 	}
 }
 
-// depth is how many messages are ready in a queue; one that is not there has none.
+// depth is how many messages are ready in a queue; a missing queue has none.
 func (r *rabbit) depth(queue string) (int, error) {
 	channel, err := r.conn.Channel()
 	if err != nil {

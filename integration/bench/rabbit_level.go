@@ -16,7 +16,7 @@ const (
 	// brokersLevel is the shortest round level that the broker itself hands on: up to a
 	// minute the subscriber reads it.
 	brokersLevel = 61 * time.Second
-	// perQueue is what amqp.Plan says of one queue.
+	// perQueue is the rate that amqp.Plan gives for a queue.
 	perQueue = 2500
 )
 
@@ -30,7 +30,7 @@ func rabbitLevelRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(40_000)
 	e.notef("Shards 1; %s messages on a level of %s; from the first that comes back until the last has; the reader is bare amqp091-go", count(n), brokersLevel)
 	for run := range e.options.runs {
-		rate, filled, err := r.handOn(ctx, e.row.name, n)
+		rate, filled, err := r.measureForwarding(ctx, e.row.name, n)
 		if err != nil {
 			return err
 		}
@@ -44,8 +44,8 @@ func rabbitLevelRow(ctx context.Context, e *experiment) error {
 	return nil
 }
 
-// handOn returns how many messages came back in a second, and at what rate they had been written.
-func (r *rabbit) handOn(ctx context.Context, row string, n int) (rate, filled float64, err error) {
+// measureForwarding returns how many messages came back in a second, and at what rate they had been written.
+func (r *rabbit) measureForwarding(ctx context.Context, row string, n int) (rate, filled float64, err error) {
 	t, err := r.fresh(ctx, row)
 	if err != nil {
 		return 0, 0, err
@@ -69,18 +69,18 @@ func (r *rabbit) handOn(ctx context.Context, row string, n int) (rate, filled fl
 	filled = float64(n) / time.Since(begun).Seconds()
 	ctx, cancel := context.WithTimeout(ctx, brokersLevel+5*time.Minute)
 	defer cancel()
-	back, took, err := r.comeBack(ctx, t.topic+".retry", n)
+	back, took, err := r.readReturned(ctx, t.topic+".retry", n)
 	if err != nil {
 		return 0, 0, err
 	}
 	if back.records != n || back.sum != w.sum {
-		return 0, 0, fmt.Errorf("%d messages of %d came back from the level, or others", back.records, n)
+		return 0, 0, fmt.Errorf("%d of %d messages came back from the level, or other ones", back.records, n)
 	}
 	return float64(n-1) / took.Seconds(), filled, nil
 }
 
-// comeBack reads n messages of a queue, and says how long it was from the first to the last.
-func (r *rabbit) comeBack(ctx context.Context, queue string, n int) (*contents, time.Duration, error) {
+// readReturned reads n messages of a queue, and returns the time from the first to the last.
+func (r *rabbit) readReturned(ctx context.Context, queue string, n int) (*contents, time.Duration, error) {
 	channel, err := r.conn.Channel()
 	if err != nil {
 		return nil, 0, err

@@ -23,7 +23,7 @@ func rabbitSubscribeRow(ctx context.Context, e *experiment) error {
 
 func rabbitFailAllRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(20_000)
-	e.notef("grmq's end is when it has nacked the last message: nobody tells it when the DLQ has it; dead-lettering of its queues is at most once, its own default")
+	e.notef("grmq's time ends when it has nacked the last message: nothing reports when the DLQ has it; dead-lettering of its queues is at most once, its own default")
 	return e.compare(ctx, comparison{
 		ours: []contender{
 			{side: ours, name: "redeliver, 4 shards", label: ", 4 shards", messages: n, ratio: 1.7},

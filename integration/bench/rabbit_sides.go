@@ -28,7 +28,7 @@ func (s spec) openRabbit(ctx context.Context, sink redeliver.Sink) (*consumer, e
 	}
 }
 
-// openAMQP is our side: the defaults, but for what a row is about.
+// openAMQP opens our side: the defaults, except for what a row tests.
 func (s spec) openAMQP(ctx context.Context, sink redeliver.Sink) (*consumer, error) {
 	client, err := amqp.Open(ctx, amqp.Config{
 		URLs: s.Brokers, Policy: s.policy(), MaxInFlight: s.InFlight, Shards: s.Shards, Sink: sink,
@@ -39,7 +39,7 @@ func (s spec) openAMQP(ctx context.Context, sink redeliver.Sink) (*consumer, err
 	return s.ours(client.Subscriber(), client.Close, fmt.Sprintf("defaults, MaxInFlight (and so prefetch) %d, Shards %d", s.InFlight, max(1, s.Shards))), nil
 }
 
-// openWatermillAMQP is watermill-amqp's durable queue, but a quorum queue, and with a prefetch count: its own is 1.
+// openWatermillAMQP uses watermill-amqp's durable queue as a quorum queue, with a prefetch count: its own is 1.
 // Confirms are an option of its publisher, which has nothing to do here.
 func (s spec) openWatermillAMQP() (*consumer, error) {
 	cfg := wamqp.NewDurableQueueConfig(s.Brokers[0])
@@ -65,7 +65,7 @@ func grmqDLQ(queue string) string { return queue + "." + topology.DLQSuffix }
 
 const grmqRetryCount = "grmq-retry-count"
 
-// openGRMQ is grmq as its documentation has it, with as many workers as unacked messages, and with the topology that
+// openGRMQ sets up grmq as documented, with as many workers as unacked messages, and with the topology that
 // it would build, but of quorum queues: it has no option for its own queues.
 func (s spec) openGRMQ() *consumer {
 	policy := retry.NewPolicy(true, retry.WithDelay(time.Second, retries))
@@ -106,7 +106,7 @@ func (s spec) openGRMQ() *consumer {
 	}
 }
 
-// handleGRMQ fails a message. The last time, grmq nacks it and the broker moves it to the DLQ; nothing tells when it is
+// handleGRMQ fails a message. The last time, grmq nacks it and the broker moves it to the DLQ; nothing shows when it is
 // there, so the message counts as settled here.
 func (h *handling) handleGRMQ(d *grmqconsumer.Delivery, failed func(error)) {
 	h.meter.enter(d.Source().Body)

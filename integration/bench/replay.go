@@ -15,10 +15,10 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// replayJob replays a DLQ, or the part of it that spec.Filter takes.
+// replayJob replays a DLQ, or the part that spec.Filtered selects.
 const replayJob job = "replay"
 
-// oneIn says how many of the dead letters have another error than the rest.
+// oneIn: one in so many dead letters has a different error from the rest.
 const oneIn = 100
 
 var errRare = errors.New("no such card")
@@ -96,7 +96,7 @@ func (e *experiment) fillDLQ(ctx context.Context, s spec, n int) error {
 	})
 }
 
-// replayed checks that what was to be replayed is on the way back, and nothing else.
+// replayed checks that exactly the messages to be replayed are on the retry topic.
 func (e *experiment) replayed(ctx context.Context, run int, s spec, out *outcome, n int) error {
 	want := n
 	if s.Filtered {
@@ -110,7 +110,7 @@ func (e *experiment) replayed(ctx context.Context, run int, s spec, out *outcome
 	var there int64
 	ends.Each(func(o kadm.ListedOffset) { there += o.Offset })
 	if there != int64(want) || out.Count != there || out.Entries != int64(n) {
-		e.problemf("run %d: %s", run, fmt.Sprintf("%d stand on %s, %d are counted as replayed and %d as looked at; want %d of %d", there, back, out.Count, out.Entries, want, n))
+		e.problemf("run %d: %s", run, fmt.Sprintf("%d are on %s, %d are counted as replayed and %d as looked at; want %d of %d", there, back, out.Count, out.Entries, want, n))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type rowResult struct {
 	Name     string     `json:"name"`
 	What     string     `json:"what"`
 	Target   string     `json:"target"`
-	Axis     string     `json:"axis,omitempty"` // what grows, in a row of which something does
+	Axis     string     `json:"axis,omitempty"` // what grows; empty if nothing does
 	Settings []string   `json:"settings"`
 	Figures  []*figure  `json:"figures"`
 	Notes    []string   `json:"notes"`
@@ -57,7 +57,7 @@ func (r *rowResult) figure(name, unit string, t *target) *figure {
 	return f
 }
 
-// setting notes under which settings a side ran, once.
+// setting records the settings of a side, once.
 func (r *rowResult) setting(s side, text string) {
 	text = string(s) + ": " + text
 	if !slices.Contains(r.Settings, text) {
@@ -72,7 +72,7 @@ func (r *rowResult) finish() {
 }
 
 func (r *report) head(w io.Writer) {
-	fmt.Fprintf(w, "redeliver bench, %s: %d runs a side after one that is thrown away, scale %g\n", r.Began.Format(time.RFC3339), r.Runs, r.Scale)
+	fmt.Fprintf(w, "redeliver bench, %s: %d runs a side after one that is discarded, scale %g\n", r.Began.Format(time.RFC3339), r.Runs, r.Scale)
 	for _, l := range r.Machine.lines() {
 		fmt.Fprintf(w, "  %s\n", l)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/integration/rocketmq"
 )
 
-// rocket is a RocketMQ, seen through none of its clients.
+// rocket is a RocketMQ, seen through a client that is not its own.
 type rocket struct {
 	server *brokers.Broker
 	client *rocketmq.Client
@@ -23,10 +23,10 @@ type rocket struct {
 	group  string // the last that was made
 }
 
-// rocketQueues is how many queues a topic has: as many as one of Kafka's has partitions.
+// rocketQueues is how many queues a topic has: as many as a Kafka topic has partitions.
 const rocketQueues = partitions
 
-// retryQueues is how many queues the topic has by which the retries of a group come back.
+// retryQueues returns how many queues the retry topic of a group has.
 func (s spec) retryQueues() int {
 	if s.Side == rocketTuned {
 		return rocketQueues
@@ -34,7 +34,7 @@ func (s spec) retryQueues() int {
 	return 1
 }
 
-// openRocket starts a RocketMQ for one row, or takes the one that the environment gives. It is not there for the other
+// openRocket starts a RocketMQ for one row, or uses the one in the environment. It does not run during the other
 // rows: it is busy even when nobody uses it.
 func openRocket(ctx context.Context, e *experiment) (*rocket, error) {
 	server, err := brokers.RocketMQ(ctx, brokers.RocketMQOptions{Logf: e.sayf})
@@ -57,7 +57,7 @@ func (r *rocket) stop() error {
 	return errors.Join(r.server.Stop(), os.RemoveAll(rocketLogs()))
 }
 
-// checkDelays refuses a broker whose retries would wait otherwise than ours do.
+// checkDelays refuses a broker whose retries would wait differently from ours.
 func (r *rocket) checkDelays(ctx context.Context) error {
 	settings, err := r.client.Settings(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *rocket) checkDelays(ctx context.Context) error {
 	for level := first; level < first+retries; level++ {
 		if level > len(delays) || delays[level-1] != time.Second {
 			return fmt.Errorf("the broker's messageDelayLevel is %q, and retries take the levels %d to %d: for this row all of them must be 1s, "+
-				"as withbrokers --rocketmq has it", settings["messageDelayLevel"], first, first+retries-1)
+				"as withbrokers --rocketmq sets it", settings["messageDelayLevel"], first, first+retries-1)
 		}
 	}
 	return nil
@@ -100,7 +100,7 @@ func (r *rocket) fresh(ctx context.Context, row string) (names, error) {
 	return n, r.client.CreateTopic(ctx, n.topic, rocketQueues)
 }
 
-// prepare makes the group of a side, and the topic of its retries: a client that finds that missing looks for it again
+// prepare makes the group of a side, and the topic of its retries: a client that does not find that looks for it again
 // only after half a minute.
 func (r *rocket) prepare(ctx context.Context, s spec) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -109,7 +109,7 @@ func (r *rocket) prepare(ctx context.Context, s spec) error {
 	return r.client.CreateGroup(ctx, s.Group, s.retryQueues())
 }
 
-// producing collects what became of writes that are under way.
+// producing collects the results of pending writes.
 type producing struct {
 	rocket *rocket
 	topic  string
@@ -123,7 +123,7 @@ func (r *rocket) producing(topic string) *producing {
 	return &producing{rocket: r, topic: topic, writer: newWriter()}
 }
 
-// write writes the message of an id. Ids go round the queues, as keys go round the partitions of Kafka.
+// write writes the message of an id. Ids are spread over the queues, as keys are over Kafka's partitions.
 func (p *producing) write(ctx context.Context, id int) {
 	p.all.Add(1)
 	value := p.writer.value(uint64(id))
@@ -163,7 +163,7 @@ func (r *rocket) steady(ctx context.Context, topic string, rate int, d time.Dura
 	return w, errors.Join(err, bad)
 }
 
-// unsettled is what the group has not committed, of the topic and of its retries.
+// unsettled counts what the group has not committed on its topic and its retry topic.
 func (r *rocket) unsettled(ctx context.Context, s spec) (int64, error) {
 	var left int64
 	for topic, queues := range map[string]int{s.Topic: rocketQueues, rocketmq.RetryTopic(s.Group): s.retryQueues()} {

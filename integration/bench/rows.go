@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// row is one line of the table.
+// row is one row of the benchmarks' table.
 type row struct {
 	name, what, target string
 	system             system
@@ -24,7 +24,7 @@ const (
 	manyInFlight    = 500 // for handlers that wait, and for failures, which are in flight until their next hop is confirmed
 )
 
-// noTarget is that of a row that shows how something grows.
+// noTarget is the target of a row that shows how something grows.
 const noTarget = "none, a curve"
 
 // rows are set in init, because find refers to them.
@@ -124,7 +124,7 @@ func (e *experiment) lasting(d time.Duration) time.Duration {
 	return max(4*time.Second, time.Duration(float64(d)*e.options.scale))
 }
 
-// spec is our side's work in a run, with what all rows have in common.
+// spec returns a side's spec for a run, with what all rows have in common.
 func (e *experiment) spec(s side, n names, run, inFlight int) spec {
 	if e.options.inFlight > 0 {
 		inFlight = e.options.inFlight
@@ -152,13 +152,13 @@ func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 type contender struct {
 	side     side
 	name     string
-	label    string // what tells its ratio from those of others of ours
+	label    string // distinguishes its ratio from those of our other sides
 	messages int
 	ratio    float64 // the target, against the peer; 0 for none
 	cpu      *target // of the ratio of the CPU, where it is not the comparison's
 }
 
-// comparison is a row that runs our side, or several of ours, and a peer in turns.
+// comparison is a row that runs our side, or several of ours, and a peer in turn.
 type comparison struct {
 	ours     []contender
 	peer     contender
@@ -216,15 +216,15 @@ func (e *experiment) compare(ctx context.Context, c comparison) error {
 
 func (e *experiment) add(name, unit string, t *target, v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		e.problemf("%s: %g is no figure", name, v)
+		e.problemf("%s: %g is not a number", name, v)
 		return
 	}
 	f := e.result.figure(name, unit, t)
 	f.Runs = append(f.Runs, v)
 }
 
-// round runs each side once. On Kafka, sides that handle the same number of messages read the same topic; what was read
-// from a queue is gone, so there each has its own. A side that is not verified is missing in the result.
+// round runs each side once. On Kafka, sides that handle the same number of messages read the same topic. Messages read
+// from a queue are gone, so elsewhere each has its own. An unverified side is missing from the result.
 func (e *experiment) round(ctx context.Context, c comparison, order []contender, run int) (map[side]*outcome, error) {
 	type source struct {
 		side     side
@@ -301,7 +301,7 @@ func (e *experiment) verify(ctx context.Context, s spec, out *outcome, w written
 		errs = append(errs, fmt.Errorf("the handler ran %d times, not %d: messages were lost or came twice", out.Entries, entries))
 	}
 	if out.Sum != sum {
-		errs = append(errs, errors.New("the checksum of what the handler saw is not that of what was written"))
+		errs = append(errs, errors.New("the checksum of the handled messages differs from that of the written ones"))
 	}
 	left, err := e.broker.unsettled(ctx, s)
 	if err != nil {
@@ -329,7 +329,7 @@ func (e *experiment) verify(ctx context.Context, s spec, out *outcome, w written
 	return errors.Join(errs...)
 }
 
-// versus is our side against watermill-kafka's.
+// versus compares our side with watermill-kafka's.
 func versus(mine, theirs int, ratio float64) comparison {
 	return comparison{
 		ours: []contender{{side: ours, name: "redeliver", messages: mine, ratio: ratio}}, peer: contender{side: peer, name: "watermill-kafka", messages: theirs},

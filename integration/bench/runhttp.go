@@ -89,7 +89,7 @@ func (e *experiment) runHTTP(ctx context.Context, command string, n, run int) (e
 	return nil
 }
 
-// freeAddress is one that nobody listens on.
+// freeAddress returns an address that nobody uses.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,12 +111,12 @@ type spent struct {
 }
 
 func startRun(command string, s spec) (*running, error) {
-	c := &running{cmd: exec.Command(command, "run", "--broker", "kafka://"+strings.Join(s.Brokers, ","), "--topic", s.Topic, "--group", s.Group, "--concurrency", strconv.Itoa(s.InFlight), "--http", "http://"+s.Listen+"/")} //nolint:noctx // It ends in order, see end.
+	c := &running{cmd: exec.Command(command, "run", "--broker", "kafka://"+strings.Join(s.Brokers, ","), "--topic", s.Topic, "--group", s.Group, "--concurrency", strconv.Itoa(s.InFlight), "--http", "http://"+s.Listen+"/")} //nolint:noctx // It ends gracefully, see end.
 	c.cmd.Stderr = &c.stderr
 	return c, c.cmd.Start()
 }
 
-// end has the command commit what is settled and end.
+// end makes the command commit settled messages and exit.
 func (c *running) end() (spent, error) {
 	s := spent{peak: peakOf(c.cmd.Process.Pid)}
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// broker is what the rows need of a broker beside the code under test. It belongs to one goroutine.
+// broker is what the rows need from a broker, besides the code under test. It belongs to one goroutine.
 type broker interface {
-	// version is what it is: "Kafka 4.3".
+	// version is its name and version: "Kafka 4.3".
 	version(ctx context.Context) string
 	// addresses are what a side connects to.
 	addresses() []string
@@ -37,10 +37,10 @@ const (
 	onKafka  system = "kafka"
 	onRabbit system = "rabbitmq"
 	onSQS    system = "sqs"
-	onRocket system = "rocketmq" // where a side of a row runs whose other side is on Kafka
+	onRocket system = "rocketmq" // for one side of a row whose other side is on Kafka
 )
 
-// The variables with which withbrokers tells where the brokers are.
+// The variables in which withbrokers passes the brokers' addresses.
 var environment = map[system]string{onKafka: "REDELIVER_TEST_KAFKA", onRabbit: "REDELIVER_TEST_RABBITMQ", onSQS: "REDELIVER_TEST_SQS"}
 
 // connect opens the brokers that the selected rows run on.
@@ -60,7 +60,7 @@ func connect(ctx context.Context, o options) (opened map[system]broker, err erro
 		name := environment[r.system]
 		address := os.Getenv(name)
 		if address == "" {
-			return opened, fmt.Errorf("%w: row %s wants %s: run it as bin/withbrokers --kafka --rabbitmq --sqs -- bin/bench, or make bench", errUsage, r.name, name)
+			return opened, fmt.Errorf("%w: row %s needs %s: run it as bin/withbrokers --kafka --rabbitmq --sqs -- bin/bench, or make bench", errUsage, r.name, name)
 		}
 		switch r.system {
 		case onRabbit:
@@ -86,7 +86,7 @@ func connect(ctx context.Context, o options) (opened map[system]broker, err erro
 	return opened, nil
 }
 
-// prepare lets a side make its own queues, before messages are written to them. On Kafka topics are there already.
+// prepare lets a side make its own queues, before messages are written to them. On Kafka the topics already exist.
 func (e *experiment) prepare(ctx context.Context, s spec) error {
 	if s.System == onKafka {
 		return nil

@@ -25,7 +25,7 @@ type consumer struct {
 	middlewares []message.HandlerMiddleware
 	settings    string
 	provision   func() error                                // makes the topics or queues
-	begin       func(h *handling, failed func(error)) error // consumes, for a side that is no Watermill subscriber
+	begin       func(h *handling, failed func(error)) error // consumes, for a side that is not a Watermill subscriber
 	requests    func() int64                                // so far, where a row counts them
 	close       func()
 }
@@ -39,7 +39,7 @@ func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) 
 		return s.openRabbit(ctx, sink)
 	case onSQS:
 		return s.openSQS(ctx, sink)
-	case onNone, onKafka, onRocket: // of the last it is a side in Java that consumes
+	case onNone, onKafka, onRocket: // on RocketMQ only a side in Java consumes
 	}
 	if s.Side == peer {
 		return s.openPeer()
@@ -76,7 +76,7 @@ func (s spec) ours(sub interface {
 	}
 }
 
-// config is our side: the defaults, but for what a row is about. A nil sink is the default one, which logs.
+// config is our side: the defaults, except for what a row tests. A nil sink is the default one, which logs.
 func (s spec) config(sink redeliver.Sink) kafka.Config {
 	cfg := kafka.Config{
 		Brokers: s.Brokers, Group: s.Group, MaxInFlight: s.InFlight, InstanceID: s.Instance, Sink: sink, Policy: s.policy(),
@@ -235,7 +235,7 @@ type handling struct {
 	lag     *samples
 	entries *entryLog
 	full    *fills       // nil where batches are not timed
-	enough  atomic.Int64 // what falls due later is not measured, unix nanoseconds; 0 for no end
+	enough  atomic.Int64 // retries due later are not measured, unix nanoseconds; 0 for no end
 	firsts  atomic.Int64 // messages that succeeded in their first attempt
 	firstAt atomic.Int64 // when the last of those did, unix nanoseconds
 }
@@ -279,7 +279,7 @@ func (h *handling) handle(msg *message.Message) error {
 }
 
 // drains reports whether only the backlog is left, which is handled at full speed. Messages that fall due shortly
-// before are not measured: they might come in the drain.
+// before that are not measured: they might run in the drain.
 func (h *handling) drains(now time.Time) bool {
 	if h.spec.Backlog == 0 {
 		return false
@@ -291,16 +291,16 @@ func (h *handling) drains(now time.Time) bool {
 	return ran > slow
 }
 
-// fail notes when an attempt came, and fails it if its turn is to fail.
+// fail records when an attempt came, and fails it if the spec says so.
 func (h *handling) fail(ctx context.Context, value []byte, now time.Time) error {
 	st, ok := redeliver.FromContext(ctx)
 	if !ok {
-		return errors.New("the message has no state of redeliver's")
+		return errors.New("the message has no redeliver state")
 	}
 	return h.attempt(value, now, st.Attempts, st.Due)
 }
 
-// attempt is one run of the handler for a message that failed so often before, and was due then.
+// attempt is one run of the handler for a message with that many earlier failures and that due time.
 func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.Time) error {
 	id := idOf(value)
 	switch enough := h.enough.Load(); {
@@ -308,7 +308,7 @@ func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.T
 	case attempts == 0:
 		h.lag.add(now.Sub(writtenAt(value)))
 	case enough == 0, due.UnixNano() < enough:
-		// Messages that were due before count, however late they come.
+		// Messages that were due before that count, however late they come.
 		h.late.add(now.Sub(due))
 	}
 	h.entries.add(entryStarted, id, attempts+1, now)
@@ -326,7 +326,7 @@ func (s spec) firstPass() int64 {
 	return int64(s.Messages - (s.Messages+s.Failing.Every-1)/s.Failing.Every)
 }
 
-// sink is nil, so that the default one is used, where nothing fails.
+// sink returns nil, for the default sink, if nothing fails.
 func (h *handling) sink() redeliver.Sink {
 	if h.spec.Failing.Every == 0 && !h.spec.Batch.Timed {
 		return nil

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// springFailAllRow has the same messages fail on our side and on Spring's. Three retries of a second are three seconds in
-// which nobody works, of each side: they are as many as leave these a small part of the time.
+// springFailAllRow fails the same messages on our side and on Spring's. Three retries of a second mean three seconds in
+// which neither side works: there are enough messages to make these a small part of the time.
 func springFailAllRow(ctx context.Context, e *experiment) error {
 	return e.springFailAll(ctx, e.scaled(60_000), contender{side: springTuned, name: "Spring Kafka, tuned"},
 		contender{side: springThreads, name: "Spring Kafka, tuned, 4 threads"})
 }
 
-// springDefaultsRow has fewer: Spring's defaults take a minute for 100, which is why no scale makes them less.
+// springDefaultsRow has fewer: Spring's defaults take a minute for 100, so the scale does not reduce them.
 func springDefaultsRow(ctx context.Context, e *experiment) error {
 	return e.springFailAll(ctx, 100, contender{side: springDefault, name: "Spring Kafka, defaults"})
 }
@@ -31,7 +31,7 @@ func (e *experiment) springFailAll(ctx context.Context, messages int, spring ...
 	return a.failAll(ctx, e, "ratio to Spring's best", atLeast(10))
 }
 
-// springLatenessRow has a rate that Spring, tuned, about holds.
+// springLatenessRow has a rate that a tuned Spring can barely sustain.
 func springLatenessRow(ctx context.Context, e *experiment) error {
 	built, err := e.buildJava(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/awshttp"
 )
 
-// A body of SQS is text: base64 of a value of 768 bytes, which is 1 KiB.
+// A body of SQS is text: the base64 of 768 bytes, which is 1 KiB.
 const sqsValueSize = 768
 
 // queues is the SQS server that all of its rows share, seen through the bare SDK.
@@ -30,7 +30,7 @@ type queues struct {
 }
 
 // sqsAWS is a client's configuration for a server that takes any credentials. requests counts its requests. No side loses an
-// answer: that hid ten messages for the visibility timeout, and a run of 4 s took 34.
+// answer: a lost one hid ten messages for the visibility timeout, and a run of 4 s took 34.
 func sqsAWS(requests *atomic.Int64) aws.Config {
 	return aws.Config{
 		Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", ""),
@@ -88,7 +88,7 @@ func (q *queues) url(ctx context.Context, queue string) (string, error) {
 	return *out.QueueUrl, nil
 }
 
-// batch makes the entries of so many messages, the first of which has this id.
+// batch makes the entries of n messages, with ids from first on.
 func batch(w *writer, first, n int) []types.SendMessageBatchRequestEntry {
 	entries := make([]types.SendMessageBatchRequestEntry, n)
 	for i := range entries {
@@ -129,7 +129,7 @@ func (q *queues) preload(ctx context.Context, queue string, n int) (written, err
 	for range cap(errs) {
 		senders.Go(func() {
 			var failed error
-			for b := range batches { // also after an error, so that nobody waits for this one
+			for b := range batches { // even after an error, so that the writer does not block
 				if failed == nil {
 					failed = q.send(ctx, url, b)
 				}
@@ -232,7 +232,7 @@ func (q *queues) drop(ctx context.Context, n names) error {
 	return nil
 }
 
-// decode is the value in a body; of no value it is no message's.
+// decode returns the value in a body, or nil if it has none.
 func decode(body []byte) []byte {
 	value := make([]byte, base64.StdEncoding.DecodedLen(len(body)))
 	n, err := base64.StdEncoding.Decode(value, body)

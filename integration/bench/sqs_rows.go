@@ -7,7 +7,7 @@ import (
 
 const sqsInFlight = 100 // sqs.DefaultMaxInFlight
 
-// sqsSubscribeRow has three peers, and a table of its own for each: their numbers of messages differ as their speeds do.
+// sqsSubscribeRow has three peers, each with its own row: their numbers of messages differ as their speeds do.
 func sqsSubscribeRow(theirs contender, mine int, ratio float64) func(context.Context, *experiment) error {
 	return func(ctx context.Context, e *experiment) error {
 		theirs := theirs

@@ -45,7 +45,7 @@ func (s spec) openSQS(ctx context.Context, sink redeliver.Sink) (*consumer, erro
 	return c, nil
 }
 
-// openOurSQS is our side: the defaults, but for what a row is about.
+// openOurSQS opens our side: the defaults, except for what a row tests.
 func (s spec) openOurSQS(ctx context.Context, cfg aws.Config, sink redeliver.Sink) (*consumer, error) {
 	client, err := rsqs.Open(ctx, rsqs.Config{
 		AWS: &cfg, Endpoint: s.Brokers[0], Policy: s.policy(), MaxInFlight: s.InFlight, Sink: sink,
@@ -56,7 +56,7 @@ func (s spec) openOurSQS(ctx context.Context, cfg aws.Config, sink redeliver.Sin
 	return s.ours(client.Subscriber(), client.Close, fmt.Sprintf("defaults, MaxInFlight %d, %d pollers", s.InFlight, rsqs.DefaultPollers)), nil
 }
 
-// openWatermillAWS is watermill-aws with its defaults, one message a request, and with so many workers; 0 is its own
+// openWatermillAWS is watermill-aws with its defaults, one message a request, and that many workers; 0 means its own
 // number, one.
 func (s spec) openWatermillAWS(cfg aws.Config, workers int) (*consumer, error) {
 	sub, err := wsqs.NewSubscriber(wsqs.SubscriberConfig{

@@ -141,5 +141,5 @@ func count(n int) string {
 	return s
 }
 
-// cell makes text fit for a table of Markdown.
+// cell escapes text for a Markdown table.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

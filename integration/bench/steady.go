@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// steadily has rate messages a second written for a duration, a few every 5 ms: write gets the range of ids, from
-// first on and below end. All of them count from 0.
+// steadily calls write every 5 ms for a duration, for rate messages a second in total. write gets a range of ids, from
+// first to before end. Ids count from 0.
 func steadily(ctx context.Context, rate int, d time.Duration, write func(first, end int) error) error {
 	n := int(float64(rate) * d.Seconds())
 	ticker := time.NewTicker(5 * time.Millisecond)

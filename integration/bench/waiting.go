@@ -83,7 +83,7 @@ func (e *experiment) fillLevel(ctx context.Context, s spec, n int, level time.Du
 	return w.written(), err
 }
 
-// failedOnce is the state of a message whose first attempt failed just now, without what is its own.
+// failedOnce is the state of a message whose first attempt failed just now, without the fields of one message.
 func (s spec) failedOnce(due time.Time) redeliver.State {
 	now := time.Now().UTC()
 	return redeliver.State{

@@ -18,7 +18,7 @@ var (
 	clockStep atomic.Int64 // seconds
 )
 
-// replaceClock must be called before anything reads the time. The replacement is a function and no closure, because
+// replaceClock must be called before anything reads the time. The replacement is a function, not a closure, because
 // gomonkey writes its address into machine code, where the garbage collector does not see it.
 func replaceClock() { gomonkey.ApplyFunc(time.Now, steppedNow) }
 

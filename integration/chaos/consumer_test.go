@@ -186,7 +186,7 @@ func (h *handler) execute(order string) error {
 	text, ok := strings.CutPrefix(order, "clock ")
 	step, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || !ok {
-		return fmt.Errorf("no order: %q", order)
+		return fmt.Errorf("not an order: %q", order)
 	}
 	line := history.Line{At: realNow().UnixNano(), Kind: history.Clock, Offset: step * int64(time.Second)}
 	if step < clockStep.Load() {

@@ -61,9 +61,9 @@ func TestTheBinaryIsSmallEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("report: the command has %.1f MiB", float64(info.Size())/(1<<20))
+	t.Logf("report: the command is %.1f MiB", float64(info.Size())/(1<<20))
 	if info.Size() > maxBinary {
-		t.Errorf("the command has %d bytes, more than %d", info.Size(), maxBinary)
+		t.Errorf("the command is %d bytes, more than %d", info.Size(), maxBinary)
 	}
 }
 

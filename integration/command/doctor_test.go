@@ -161,7 +161,7 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 }
 
 // A due message that its target queue refuses is stuck on its level.
-func TestDoctorOnRabbitMQFindsWhatIsStuck(t *testing.T) {
+func TestDoctorOnRabbitMQFindsStuckMessages(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
 	b := newRabbitRights(t, r)

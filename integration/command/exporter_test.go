@@ -87,7 +87,7 @@ func (s *shop) scrape(url, label string) map[string]float64 {
 }
 
 // The exporter reports on each broker what is in the DLQ, and what the origin has that nobody reads. It reports how old
-// the DLQ is but on RabbitMQ, whose dead letters it does not read.
+// the DLQ is, except on RabbitMQ, whose dead letters it does not read.
 func TestExporter(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {

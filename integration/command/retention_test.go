@@ -20,7 +20,7 @@ func TestTheRetentionOfADLQ(t *testing.T) {
 	onEachBroker(t, func(t *testing.T, s *shop) {
 		if strings.HasPrefix(s.url, "sqs") {
 			if !brokers.Proving {
-				t.Skip("ElasticMQ has no MessageRetentionPeriod; make prove runs this on moto, which has")
+				t.Skip("ElasticMQ has no MessageRetentionPeriod; make prove runs this on moto, which has it")
 			}
 			s = sqsShopAt(t, brokers.RequireMoto(t))
 		}
@@ -79,7 +79,7 @@ func (s *shop) handles(flags ...string) {
 	for began := time.Now(); look() < want; {
 		if time.Since(began) > maxWait {
 			_ = cmd.Process.Kill()
-			s.t.Fatalf("%s has not %d messages within %s: %s", s.dlq, want, maxWait, errs.String())
+			s.t.Fatalf("%s did not have %d messages within %s: %s", s.dlq, want, maxWait, errs.String())
 		}
 		<-time.After(betweenLooks)
 	}

@@ -332,7 +332,7 @@ func (s *kafkaRights) run(t *testing.T, ask func() error) error {
 				return err
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("nothing is reported, and %v has no end", want)
+			return fmt.Errorf("nothing is reported, and %v has not ended", want)
 		}
 	}
 }
@@ -448,7 +448,7 @@ func (s *kafkaRights) operate(t *testing.T) {
 		t.Fatalf("%v", shown)
 	}
 	if out := ops.command(0, append([]string{"doctor", "--retries", "1", "--backoff", "fixed:1s", "--levels", "1s"}, s.whose...)...); strings.Contains(out, "not checked") {
-		t.Errorf("the operator's doctor could not look at all: %s", out)
+		t.Errorf("the operator's doctor could not check all: %s", out)
 	}
 	ops.command(0, append([]string{"waiting", "release", "--all", "--note", "test", "--yes"}, s.whose...)...)
 	exported := t.TempDir() + "/dead.jsonl"
@@ -464,6 +464,6 @@ func (s *kafkaRights) operate(t *testing.T) {
 	start, _ := starts.Lookup(s.dlq, 0)
 	end, _ := ends.Lookup(s.dlq, 0)
 	if start.Offset != 2 || end.Offset != 2 {
-		t.Errorf("the DLQ has the offsets %d to %d, want neither of the 2", start.Offset, end.Offset)
+		t.Errorf("the DLQ has the offsets %d to %d, want 2 to 2 (empty)", start.Offset, end.Offset)
 	}
 }

@@ -178,7 +178,7 @@ func (b *rabbitRights) run(user string) error {
 			stop()
 			return err
 		case <-ctx.Done():
-			err = fmt.Errorf("nothing is reported, and %v has no end", want)
+			err = fmt.Errorf("nothing is reported, and %v has not ended", want)
 		}
 	}
 	stop()

@@ -59,7 +59,7 @@ func (p *policyDocument) without(action, queue string) *policyDocument {
 	return &rest
 }
 
-// gate is a proxy for an SQS server. It enforces a policy as AWS does, which neither ElasticMQ nor moto do.
+// gate is a proxy for an SQS server. It enforces a policy as AWS does, which neither ElasticMQ nor moto does.
 type gate struct {
 	url    string
 	policy atomic.Pointer[policyDocument]
@@ -307,7 +307,7 @@ func (c *counter) run() error {
 				err = errors.New("a call was denied")
 			}
 		case <-ctx.Done():
-			err = fmt.Errorf("nothing is reported, and %v has no end", want)
+			err = fmt.Errorf("nothing is reported, and %v has not ended", want)
 		}
 	}
 	stop()

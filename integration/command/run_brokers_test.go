@@ -124,7 +124,7 @@ func awaitEvery(t *testing.T, pause time.Duration, what func() string, ok func()
 func (s *shop) rested(n int) map[string]string {
 	s.t.Helper()
 	var dead map[string]string
-	awaitEvery(s.t, betweenLooks, func() string { return fmt.Sprintf("in the DLQ are %v, want %d", dead, n) }, func() bool {
+	awaitEvery(s.t, betweenLooks, func() string { return fmt.Sprintf("the DLQ has %v, want %d", dead, n) }, func() bool {
 		dead = make(map[string]string)
 		for _, row := range s.rows(0, append([]string{"dlq", "show", "--limit", "0"}, s.whose...)...) {
 			dead[row["body_text"].(string)] = fmt.Sprint(row["reason"], ": ", row["error"])

@@ -29,6 +29,6 @@ func TestSidecarsShareTheirDedup(t *testing.T) {
 	await(t, func() string { return fmt.Sprintf("the others are handled: %v", h.seen()) }, func() bool { return len(h.seen()) == others+1 })
 	second.end()
 	if got := h.seen(); got["order"] != "1" {
-		t.Errorf("posted are %v", got)
+		t.Errorf("the handler got %v", got)
 	}
 }

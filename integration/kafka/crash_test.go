@@ -205,7 +205,7 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 		"on its second attempt":  {KillsAt: 2},
 		"where keys are ordered": {Order: redeliver.PerKey},
 		"where all are ordered":  {Order: redeliver.Blocking},
-		"of a wandering member":  {DynamicMember: true},
+		"of a dynamic member":    {DynamicMember: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

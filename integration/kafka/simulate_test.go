@@ -336,7 +336,7 @@ func TestARealRunMatchesItsSimulation(t *testing.T) {
 	var levels []string
 	for _, l := range res.Levels {
 		if exactly == all && passed[l.Name] != l.Passed {
-			t.Errorf("%d messages waited on %s, simulated are %d", passed[l.Name], l.Name, l.Passed)
+			t.Errorf("%d messages waited on %s, in the simulation %d", passed[l.Name], l.Name, l.Passed)
 		}
 		levels = append(levels, fmt.Sprintf("%s %d (%d)", l.Name, l.Passed, passed[l.Name]))
 	}
@@ -367,7 +367,7 @@ func TestARealOutageMatchesItsSimulation(t *testing.T) {
 	late := lateness(ways, want)
 	// On a machine that stopped during the outage no message met it, so there is nothing to compare.
 	for again := 0; late > 500*time.Millisecond && again < 4; again++ {
-		t.Logf("rehearsed again, with a lateness of %s", late)
+		t.Logf("run again, after a lateness of %s", late)
 		ways = runReal(t, s)
 		late = lateness(ways, want)
 	}

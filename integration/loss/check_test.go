@@ -33,7 +33,7 @@ type verdict struct {
 	lost       []string // ids without an end, with their last line
 	early      []string // runs before their time
 	wrong      []string // any other violation
-	unwitness  []string // kills whose witness did not run again, so that they were not in their state
+	unwitnessed  []string // kills whose witness did not run again, so that they were not in their state
 	kills      map[state]int
 	alive      int // those of rerun whose previous consumer was alive: the cause was a rebalance or an outage
 	rerun      int // runs beyond those that the rules ask for
@@ -64,7 +64,7 @@ func check(ev evidence) *verdict {
 			continue
 		}
 		if l.kind == ignored {
-			v.wrong = append(v.wrong, fmt.Sprintf("process %d disbelieved headers of %s: %s", l.process, l.id, l.text))
+			v.wrong = append(v.wrong, fmt.Sprintf("process %d ignored headers of %s: %s", l.process, l.id, l.text))
 			continue
 		}
 		m := lives[l.id]
@@ -132,7 +132,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 			st := state(strings.Fields(l.text)[0])
 			v.kills[st]++
 			if !slices.ContainsFunc(m.lines[i+1:], func(n line) bool { return n.kind == entered && n.attempt >= l.attempt && n.process != l.process }) {
-				v.unwitness = append(v.unwitness, fmt.Sprintf("%s attempt %d, process %d, %s", l.id, l.attempt, l.process, l.text))
+				v.unwitnessed = append(v.unwitnessed, fmt.Sprintf("%s attempt %d, process %d, %s", l.id, l.attempt, l.process, l.text))
 			}
 		}
 	}

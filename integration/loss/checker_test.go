@@ -16,16 +16,16 @@ func TestChecker(t *testing.T) {
 		fault func(*evidence)
 		want  func(*verdict) bool
 	}{
-		{"no fault", func(*evidence) {}, func(v *verdict) bool { return v.ok() && v.rerun == 0 && v.deadAgain == 0 && len(v.unwitness) == 0 }},
+		{"no fault", func(*evidence) {}, func(v *verdict) bool { return v.ok() && v.rerun == 0 && v.deadAgain == 0 && len(v.unwitnessed) == 0 }},
 		{"a commit is missing", func(ev *evidence) { dropLines(ev, succeeded, "m000003") }, func(v *verdict) bool { return len(v.lost) == 1 }},
 		{"a dead letter is missing", func(ev *evidence) { ev.dead = nil }, func(v *verdict) bool { return len(v.lost) == 1 }},
-		{"a run before its due", func(ev *evidence) { shift(ev, entered, "m000001", 2, -time.Millisecond) }, func(v *verdict) bool { return len(v.early) >= 1 }},
-		{"a first run with a due", func(ev *evidence) { shiftDue(ev, "m000003", 0) }, func(v *verdict) bool { return len(v.early) == 1 }},
-		{"a suspect's first run with a due", func(ev *evidence) {
+		{"a run before its due time", func(ev *evidence) { shift(ev, entered, "m000001", 2, -time.Millisecond) }, func(v *verdict) bool { return len(v.early) >= 1 }},
+		{"a first run with a due time", func(ev *evidence) { shiftDue(ev, "m000003", 0) }, func(v *verdict) bool { return len(v.early) == 1 }},
+		{"a suspect's first run with a due time", func(ev *evidence) {
 			ev.suspects = true
 			shiftDue(ev, "m000003", 0)
 		}, func(v *verdict) bool { return v.ok() && v.suspects == 1 }},
-		{"a suspect's first run before its due", func(ev *evidence) {
+		{"a suspect's first run before its due time", func(ev *evidence) {
 			ev.suspects = true
 			shiftDue(ev, "m000003", time.Millisecond)
 		}, func(v *verdict) bool { return len(v.early) == 1 }},
@@ -33,10 +33,10 @@ func TestChecker(t *testing.T) {
 			l := find(ev, entered, "m000001", 2)
 			l.at, l.due = l.at.Add(-50*time.Millisecond), l.due.Add(-60*time.Millisecond)
 		}, func(v *verdict) bool { return len(v.early) == 1 }},
-		{"a retry of what never failed", func(ev *evidence) {
+		{"a retry of a message that never failed", func(ev *evidence) {
 			ev.journal = append(ev.journal, line{kind: entered, id: "m000003", attempt: 2, at: start.Add(time.Hour), due: start, text: "m000003"})
 		}, func(v *verdict) bool { return !v.ok() }},
-		{"a dead letter of what committed", func(ev *evidence) {
+		{"a dead letter of a committed message", func(ev *evidence) {
 			l := ev.dead[0]
 			l.id = "m000003"
 			ev.dead = append(ev.dead, l)
@@ -52,18 +52,18 @@ func TestChecker(t *testing.T) {
 			}
 		}, func(v *verdict) bool { return len(v.wrong) == 1 }},
 		{"another key", func(ev *evidence) { ev.dead[0].key = nil }, func(v *verdict) bool { return len(v.wrong) == 1 }},
-		{"disbelieved headers", func(ev *evidence) { ev.journal = append(ev.journal, line{kind: ignored, id: "x"}) }, func(v *verdict) bool { return len(v.wrong) == 1 }},
+		{"ignored headers", func(ev *evidence) { ev.journal = append(ev.journal, line{kind: ignored, id: "x"}) }, func(v *verdict) bool { return len(v.wrong) == 1 }},
 		{"a run twice", func(ev *evidence) { ev.journal = append(ev.journal, *find(ev, entered, "m000003", 1)) }, func(v *verdict) bool { return v.ok() && v.rerun == 1 && v.duplicated == 1 }},
 		{"a dead letter twice", func(ev *evidence) { ev.dead = append(ev.dead, ev.dead[0]) }, func(v *verdict) bool { return v.ok() && v.deadAgain == 1 }},
 		{"a kill whose message nobody ran again", func(ev *evidence) {
 			ev.journal = append(ev.journal, line{kind: killed, id: "m000003", attempt: 1, at: start.Add(time.Hour), text: "committing with 1 acked"})
-		}, func(v *verdict) bool { return len(v.unwitness) == 1 && v.kills[committing] == 1 }},
+		}, func(v *verdict) bool { return len(v.unwitnessed) == 1 && v.kills[committing] == 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ev := faultless(start)
 			c.fault(&ev)
 			if v := check(ev); !c.want(v) {
-				t.Errorf("lost %q, early %q, wrong %q, unwitnessed %q, %d runs and %d letters again", v.lost, v.early, v.wrong, v.unwitness, v.rerun, v.deadAgain)
+				t.Errorf("lost %q, early %q, wrong %q, unwitnessed %q, %d runs and %d letters again", v.lost, v.early, v.wrong, v.unwitnessed, v.rerun, v.deadAgain)
 			}
 		})
 	}

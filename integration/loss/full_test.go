@@ -48,7 +48,7 @@ func (k *kafkaSystem) fill(ctx context.Context) error {
 	}
 	for k.broker.Ended() == nil {
 		if !consumer.Pause(ctx, 20*time.Millisecond) {
-			return fmt.Errorf("kafka lives on a disk that is full: %w", context.Cause(ctx))
+			return fmt.Errorf("kafka still runs although its disk is full: %w", context.Cause(ctx))
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 		t.Fatal(err)
 	}
 	if !c.until(ctx, func() bool { return c.shut(from, o.name == "kafka") == p.consumers }) {
-		t.Errorf("not every consumer has said that it takes nothing in: %v", context.Cause(ctx))
+		t.Errorf("not every consumer has reported a paused intake: %v", context.Cause(ctx))
 	}
 	victim := workers[0]
 	victim.kill()

@@ -69,14 +69,14 @@ func (it *item) wait(attempt int) time.Duration {
 	return steps[min(attempt, len(steps))-1]
 }
 
-// makeItems draws n messages. Of a thousand, onces fail once and alwayses always. There are about ten messages for each
+// makeItems draws n messages. Of a thousand, onces fail once and failAlways always. There are about ten messages for each
 // key.
-func makeItems(rng *rand.Rand, n, onces, alwayses int) []*item {
-	return moreItems(rng, 0, n, onces, alwayses)
+func makeItems(rng *rand.Rand, n, onces, failAlways int) []*item {
+	return moreItems(rng, 0, n, onces, failAlways)
 }
 
 // moreItems draws n additional messages after the existing ones.
-func moreItems(rng *rand.Rand, there, n, onces, alwayses int) []*item {
+func moreItems(rng *rand.Rand, there, n, onces, failAlways int) []*item {
 	items := make([]*item, n)
 	for at := range items {
 		i := there + at
@@ -84,7 +84,7 @@ func moreItems(rng *rand.Rand, there, n, onces, alwayses int) []*item {
 		switch nth := i % 1000; {
 		case nth < onces:
 			it.rule = once
-		case nth < onces+alwayses:
+		case nth < onces+failAlways:
 			it.rule = always
 		}
 		it.key = fmt.Appendf(nil, "k\x00%d", rng.IntN(n/10+1))

@@ -159,8 +159,8 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 	if out.fewest < p.consumers-parallelKills {
 		t.Errorf("there were only %d consumers at a time, want %d", out.fewest, p.consumers-parallelKills)
 	}
-	if len(v.unwitness) > 0 {
-		t.Errorf("%d kills were not at their place: their message did not run again:%s", len(v.unwitness), few(v.unwitness))
+	if len(v.unwitnessed) > 0 {
+		t.Errorf("%d kills were not at their place: their message did not run again:%s", len(v.unwitnessed), few(v.unwitnessed))
 	}
 }
 
@@ -217,7 +217,7 @@ func sum(kills map[state]int) int {
 	return n
 }
 
-func teethPlan(t *testing.T) plan {
+func planWithEarlyAck(t *testing.T) plan {
 	t.Helper()
 	seed := seedOf(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -231,8 +231,8 @@ func teethPlan(t *testing.T) plan {
 	return p
 }
 
-// wantTeeth runs a plan without "confirm before ack" and requires losses.
-func wantTeeth(t *testing.T, name string, sys system, p plan) {
+// wantLosses runs a plan without "confirm before ack" and requires losses.
+func wantLosses(t *testing.T, name string, sys system, p plan) {
 	t.Helper()
 	out := runChaos(t, sys, p)
 	v := check(out.evidence)
@@ -246,6 +246,6 @@ func wantTeeth(t *testing.T, name string, sys system, p plan) {
 	}
 	others := slices.DeleteFunc(v.lost, func(life string) bool { return strings.Contains(life, " F") })
 	if len(others) > 0 {
-		t.Errorf("%d are lost that never failed, which is another matter:%s", len(others), few(others))
+		t.Errorf("%d lost messages had never failed, which is a different fault:%s", len(others), few(others))
 	}
 }

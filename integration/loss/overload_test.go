@@ -85,7 +85,7 @@ func TestOverload(t *testing.T) {
 }
 
 // overload returns a plan with n messages and without kills. It is longer with REDELIVER_SOAK.
-func overload(t *testing.T, o overloaded, n, onces, alwayses int, s strain) plan {
+func overload(t *testing.T, o overloaded, n, onces, failAlways int, s strain) plan {
 	t.Helper()
 	seed := seedOf(t)
 	p := plan{seed: seed, consumers: 1, steps: steps, strain: s, deadline: toSettle} // a busy machine takes a minute to start a broker again
@@ -93,7 +93,7 @@ func overload(t *testing.T, o overloaded, n, onces, alwayses int, s strain) plan
 	if os.Getenv("REDELIVER_SOAK") != "" {
 		n, p.deadline = 20*n, 30*time.Minute
 	}
-	p.items = makeItems(rand.New(rand.NewPCG(seed, 6)), n, onces, alwayses)
+	p.items = makeItems(rand.New(rand.NewPCG(seed, 6)), n, onces, failAlways)
 	return p
 }
 
@@ -110,7 +110,7 @@ func address(t *testing.T, sys system) string {
 	case *redisSystem:
 		return sys.broker.Addrs()[0]
 	default:
-		t.Fatalf("where does a %T listen?", sys)
+		t.Fatalf("the address of a %T is unknown", sys)
 		return ""
 	}
 }
@@ -143,7 +143,7 @@ func wantMemory(t *testing.T, w *worker, bound int64) {
 	switch {
 	case underRace: // it multiplies memory
 	case w.peak == 0:
-		t.Log("report: this system does not say how much memory a process has had")
+		t.Log("report: this system does not report the peak memory of a process")
 	case w.peak > bound:
 		t.Errorf("the consumer had %.0f MiB resident, want at most %.0f MiB", mib(w.peak), mib(bound))
 	}

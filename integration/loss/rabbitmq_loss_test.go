@@ -30,7 +30,7 @@ func TestLossRabbitMQ(t *testing.T) {
 			sys := newRabbitMQ(t, own, "loss")
 			wantNoLoss(t, "loss: RabbitMQ "+string(c.version), sys, p, func(p plan, out outcome) int { return inHand(p, out, sys.rewritten) })
 			if c.version == brokers.RabbitMQ4 { // which has less to do
-				t.Run("has teeth", func(t *testing.T) { teethOnRabbitMQ(t, newRabbitMQ(t, own, "teeth")) })
+				t.Run("has teeth", func(t *testing.T) { lossesOnRabbitMQ(t, newRabbitMQ(t, own, "teeth")) })
 			}
 		})
 	}
@@ -115,9 +115,9 @@ func inHand(p plan, out outcome, rewritten int) int {
 	return n
 }
 
-// teethOnRabbitMQ is TestLossSuiteFindsLosses on the node of an earlier run. Starting another one costs eight CPU seconds.
-func teethOnRabbitMQ(t *testing.T, sys system) {
-	p := teethPlan(t)
+// lossesOnRabbitMQ is TestLossSuiteFindsLosses on the node of an earlier run. Starting another one costs eight CPU seconds.
+func lossesOnRabbitMQ(t *testing.T, sys system) {
+	p := planWithEarlyAck(t)
 	p.suspects = true
-	wantTeeth(t, "teeth: RabbitMQ", sys, p)
+	wantLosses(t, "teeth: RabbitMQ", sys, p)
 }

@@ -14,16 +14,16 @@ import (
 // failed, before its retry is written. The suite must then find losses, and name messages that had failed.
 func TestLossSuiteFindsLosses(t *testing.T) {
 	t.Parallel()
-	p := teethPlan(t)
+	p := planWithEarlyAck(t)
 	p.variant = eager
 	sys := newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("teeth-%d", time.Now().UnixNano()), 6)
-	wantTeeth(t, "teeth", sys, p)
+	wantLosses(t, "teeth", sys, p)
 }
 
 // TestLossSuiteFindsLossesOnSQS is TestLossSuiteFindsLosses on SQS.
 func TestLossSuiteFindsLossesOnSQS(t *testing.T) {
 	t.Parallel()
-	p := teethPlan(t)
+	p := planWithEarlyAck(t)
 	p.suspects = true
-	wantTeeth(t, "teeth: SQS", newSQS(t, brokers.RequireSQS(t), "teeth", p.seed), p)
+	wantLosses(t, "teeth: SQS", newSQS(t, brokers.RequireSQS(t), "teeth", p.seed), p)
 }

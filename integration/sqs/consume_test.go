@@ -113,7 +113,7 @@ func TestConsume(t *testing.T) {
 				t.Errorf("group 1 ran in the order %v", order)
 			}
 			if dead := h.dead(t, "", queue, 1); len(dead) != 1 || string(dead[0].Body) != "2-7" {
-				t.Errorf("in the DLQ is %v", dead)
+				t.Errorf("the DLQ has %v", dead)
 			}
 			out, err := h.api.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"All"}})
 			if err != nil {

@@ -24,7 +24,7 @@ func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc sqs.Batc
 	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
-	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver does the repeating
+	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats requests itself
 	return func(ctx context.Context) error {
 		return sqs.ConsumeBatch(ctx, sqs.Config{
 			AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
@@ -134,7 +134,7 @@ func TestConsumeBatch(t *testing.T) {
 				dead = append(dead, string(m.Body))
 			}
 			if slices.Sort(dead); !slices.Equal(dead, []string{"2-7", "3-1"}) {
-				t.Errorf("in the DLQ is %q", dead)
+				t.Errorf("the DLQ has %q", dead)
 			}
 		})
 	}

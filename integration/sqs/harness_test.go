@@ -359,7 +359,7 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
-	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver does the repeating
+	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats requests itself
 	c, err := sqs.Open(context.Background(), sqs.Config{
 		AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, Marshaler: marshaler{},

@@ -12,7 +12,7 @@ import (
 func attempts() []test {
 	return []test{
 		{name: "TheHandlerSeesAttemptsOneToMaxRetriesPlusOne", body: countsAttempts},
-		{name: "TheDeadLetterHasReasonErrorAndTimes", body: saysWhy},
+		{name: "TheDeadLetterHasReasonErrorAndTimes", body: deadLetterSaysWhy},
 		{name: "NoRetriesMeansOneAttempt", body: noRetries},
 		{name: "ARetryThatSucceedsIsCommitted", body: retrySucceeds},
 		{name: "TheIDStaysTheSameThroughAllAttemptsAndTheDLQ", body: sameID},
@@ -40,21 +40,21 @@ func countsAttempts(b *fixture) {
 		switch i {
 		case 0:
 			if st.Error != "" || !st.FirstFailed.IsZero() || !st.LastFailed.IsZero() || !st.Due.IsZero() {
-				b.Errorf("the first attempt has a past: %+v", st)
+				b.Errorf("the first attempt has a retry's state: %+v", st)
 			}
 		case 1:
 			first = st.FirstFailed
 			fallthrough
 		default:
 			if st.Error != errHandler.Error() || st.FirstFailed.IsZero() || !st.FirstFailed.Equal(first) || st.LastFailed.Before(first) || st.Due.IsZero() {
-				b.Errorf("attempt %d has the past %+v", i+1, st)
+				b.Errorf("attempt %d has the state %+v", i+1, st)
 			}
 		}
 	}
 	b.checkDeadLetter(redeliver.ReasonExhausted, 4)
 }
 
-func saysWhy(b *fixture) {
+func deadLetterSaysWhy(b *fixture) {
 	begin := time.Now().Truncate(time.Millisecond)
 	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error { return fmt.Errorf("try %d: %w", a.State.Attempt(), errHandler) })
 	b.handled("a")

@@ -127,7 +127,7 @@ func suspectsAlone(b *fixture) {
 	ids := []string{"killer", "n1", "n2", "n3"}
 	b.put(namedMessages(ids...)...)
 	var proc *batchProcess
-	b.killUntilBuried(4, ids, func() *process {
+	b.killUntilDeadLettered(4, ids, func() *process {
 		proc = b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
 			func(_ context.Context, mb *Batch) error {
 				if mb.Messages[0].State().ID == "killer" { // they are sorted

@@ -13,7 +13,7 @@ import (
 func blocking() []test {
 	return []test{
 		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "Blocking", body: inPlace.waits},
-		{name: "ABlockingPolicyContinuesAfterADeadLetter", needs: "Blocking", body: inPlace.goesOn},
+		{name: "ABlockingPolicyContinuesAfterADeadLetter", needs: "Blocking", body: inPlace.continuesAfterDeadLetter},
 		{name: "MessagesOfAKilledBlockingProcessComeBackInOrder", needs: "Blocking", body: inPlace.afterKill},
 	}
 }
@@ -62,7 +62,7 @@ func (o ordered) waits(b *fixture) {
 	b.dead(0)
 }
 
-func (o ordered) goesOn(b *fixture) {
+func (o ordered) continuesAfterDeadLetter(b *fixture) {
 	b.start(Config{Policy: o.policy(1)}, declineOnly("poison"))
 	b.put(o.messages(b, "poison", "behind")...)
 	b.awaitEnds("poison", "behind")
@@ -84,7 +84,7 @@ func (o ordered) afterKill(b *fixture) {
 	for _, a := range b.all()[before:] {
 		ran = append(ran, a.State.ID)
 	}
-	// It may be there twice, where it was just written to where it waits.
+	// It may exist twice if it had just been written to the place where it waits.
 	if got := fmt.Sprint(slices.Compact(ran)); got != "[failing behind last]" {
 		b.Errorf("ran in the order %s", got)
 	}

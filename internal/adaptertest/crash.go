@@ -102,7 +102,7 @@ func killerAmongNeighbours(b *fixture) {
 	p.MaxCrashes = crashes
 	b.put(namedMessages(ids...)...)
 	// A kill may leave a copy.
-	died := b.killUntilBuried(2*crashes+3, ids, func() *process {
+	died := b.killUntilDeadLettered(2*crashes+3, ids, func() *process {
 		return b.start(Config{Policy: p}, func(a *attempt) error {
 			if a.State.ID == "killer" {
 				<-b.Context().Done()
@@ -116,10 +116,10 @@ func killerAmongNeighbours(b *fixture) {
 	b.Logf("report: one message killed %d processes, MaxCrashes is %d", died, crashes)
 }
 
-// killUntilBuried starts one process after another, and kills each when the killer runs in it, until all messages have
+// killUntilDeadLettered starts one process after another, and kills each when the killer runs in it, until all messages have
 // ended. So many may die, besides those in which it may run beside others. before is called before each kill, nil for
 // nothing, and returns further messages that must end. The killer must be in the DLQ then, and nothing else charged.
-func (b *fixture) killUntilBuried(atMost int, ids []string, start func() *process, before func(died int) (more []string)) (died int) {
+func (b *fixture) killUntilDeadLettered(atMost int, ids []string, start func() *process, before func(died int) (more []string)) (died int) {
 	b.Helper()
 	for {
 		runs := len(b.ran("killer"))
@@ -159,7 +159,7 @@ func othersWait(b *fixture) {
 	ids := []string{"n1", "n2", "n3", "n4", "n5", "killer"}
 	b.put(namedMessages(ids...)...)
 	var killed time.Time // when the last process was killed
-	b.killUntilBuried(4, ids, func() *process {
+	b.killUntilDeadLettered(4, ids, func() *process {
 		ran := make(chan struct{}) // the killer runs
 		return b.start(Config{Policy: p}, func(a *attempt) error {
 			if a.State.ID == "killer" {
@@ -191,7 +191,7 @@ func othersWait(b *fixture) {
 		beside := a.Process == last.Process && a.State.ID != "killer" && !a.Began.After(killed) &&
 			(a.Ended.IsZero() || a.Ended.After(last.Began))
 		if beside {
-			b.Errorf("%s ran at the same time as the killer, which the crash was counted for", a.State.ID)
+			b.Errorf("%s ran at the same time as the killer when the crash was counted", a.State.ID)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func aged(d *dlqFixture) {
 		d.Errorf("a message is kept for %s: %v", keeps, err)
 	}
 	if _, err := q.DropLimit(ctx); err != nil && !errors.Is(err, deadletter.ErrNotReported) {
-		d.Errorf("what drops a message: %v", err)
+		d.Errorf("the drop limit: %v", err)
 	}
 	const clocks = time.Second // a broker may truncate times to seconds
 	oldest := func(after time.Time) time.Time {

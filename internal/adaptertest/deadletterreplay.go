@@ -20,7 +20,7 @@ func replaying() []deadTest {
 		{name: "AReplaySendsOnlyWhatItsFilterMatches", body: replaySome},
 		{name: "AMessageThatComesBackTooOftenIsQuarantined", body: quarantined},
 		{name: "AFailedCanaryStopsTheReplay", body: canaryStops},
-		{name: "ACanaryThatSucceedsIsFollowedByTheRest", body: canaryGoesOn},
+		{name: "ACanaryThatSucceedsIsFollowedByTheRest", body: canaryIsFollowed},
 		{name: "ADryRunCountsAndSendsNothing", body: dryRun},
 		{name: "AMessageOfAnotherGroupIsRefused", body: refusesMismatch},
 		{name: "APausedReplayResumesWhereItStopped", body: pausedReplay},
@@ -56,7 +56,7 @@ func replayAll(d *dlqFixture) {
 			d.Errorf("%s ran again as attempt %d after %d replays, first failed %s", id, again.State.Attempt(), again.State.Replays, again.State.FirstFailed)
 		}
 	}
-	d.wantBelieved()
+	d.wantHeadersTrusted()
 	history, err := deadletter.History(d.Context(), q)
 	if err != nil || len(history) != 1 || history[0].Status != deadletter.StatusDone || history[0].Counts.Replayed != 25 {
 		d.Errorf("the history is %+v, %v", history, err)
@@ -146,7 +146,7 @@ func canaryStops(d *dlqFixture) {
 	}
 }
 
-func canaryGoesOn(d *dlqFixture) {
+func canaryIsFollowed(d *dlqFixture) {
 	msgs, ids := numberedMessages(30)
 	d.makeDeadLetters(failAlways, msgs...)
 	d.fixHandler()

@@ -86,7 +86,7 @@ func editDies(d *dlqFixture, dying killableDriver) {
 		d.Fatal("the edit survived")
 	}
 	next := d.queue()
-	d.retryWhileHeld("the original is seen, which the dead may still hide", func(context.Context) error {
+	d.retryWhileHeld("the original is visible; a killed runner may still hide it", func(context.Context) error {
 		if got := d.idsInDLQ(next); !slices.Equal(got, []string{"a"}) {
 			return fmt.Errorf("the DLQ has %q: %w", got, deadletter.ErrHeld)
 		}

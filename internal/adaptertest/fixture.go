@@ -147,7 +147,7 @@ func (b *fixture) dead(n int) []Message {
 func (b *fixture) deadLetterState(m Message) redeliver.State {
 	b.Helper()
 	if len(m.OwnHeaders) == 0 {
-		b.Errorf("dead letter %q has no headers of redeliver's", m.Body)
+		b.Errorf("dead letter %q has no redeliver headers", m.Body)
 	}
 	st, findings := redeliver.ParseHeaders(b.group, m.OwnHeaders)
 	for _, f := range findings {
@@ -188,8 +188,8 @@ func (b *fixture) wantEach(n int, ids ...string) {
 	}
 }
 
-// wantBelieved checks that no header of redeliver was ignored.
-func (b *fixture) wantBelieved() {
+// wantHeadersTrusted checks that no header of redeliver was ignored.
+func (b *fixture) wantHeadersTrusted() {
 	b.Helper()
 	if found := eventsOf[redeliver.HeadersIgnored](b.journal); len(found) > 0 {
 		b.Errorf("headers are not trusted: %+v", found[0])

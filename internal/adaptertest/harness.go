@@ -1,5 +1,5 @@
-// Package adaptertest is the contract of a redeliver adapter as tests. An adapter
-// is one when Run passes on it: on each promise that a program can check there is
+// Package adaptertest is the contract of a redeliver adapter, as tests. An adapter
+// fulfils it if Run passes: for each promise that a program can check there is
 // one test, named after it.
 //
 //	func TestConformance(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// levels: a deploy with another policy strands nothing.
+// olderPolicies: a deploy with another policy strands nothing.
 func olderPolicies() []test {
 	return []test{
 		{name: "MessagesOfAnOlderPolicyComeBack", needs: "KeepsAttempts", body: olderPolicy},
@@ -42,6 +42,6 @@ func redeploy(b *fixture, delay time.Duration, was, is []time.Duration) {
 	b.wantEach(2, ids...)
 	b.checkNotEarly(constantDelay(delay), ids...)
 	b.checkDueTimes(ids...)
-	b.wantBelieved()
+	b.wantHeadersTrusted()
 	b.dead(0)
 }

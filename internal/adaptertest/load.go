@@ -61,7 +61,7 @@ func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
 		select {
 		case <-look.C:
 		case <-deadline.C:
-			p.b.Fatalf("%s: %+v is in hand", what, p.load())
+			p.b.Fatalf("%s: the load is %+v", what, p.load())
 		}
 	}
 }
@@ -81,7 +81,7 @@ func inFlightIsKnown(b *fixture) {
 	})
 	b.await("the subscription is watched", func() bool { of, _ := p.watchedSubscriptions(); return len(of) > 0 })
 	if of, _ := p.watchedSubscriptions(); len(of) != 1 || of[0].origin != b.origin || of[0].group != b.group {
-		b.Errorf("watched are %+v", of)
+		b.Errorf("the process watches %+v", of)
 	}
 	msgs, ids := numberedMessages(n)
 	b.put(msgs...)

@@ -13,7 +13,7 @@ func outages() []test {
 	return []test{
 		{name: "AnOutageDeadLettersNothing", body: outage},
 		{name: "AnOutageDoesNotDelayClose", needs: "KeepsAttempts", body: outageAndClose},
-		{name: "AFailureOfTheMessageIsNoSignOfAnOutage", body: messagesAtFault},
+		{name: "MessagesAtFaultReportNoOutage", body: messagesAtFault},
 		{name: "AHandlerPausesItsSubscription", body: handlerPauses},
 		{name: "AFloodOfDeadLettersPauses", body: flood},
 	}

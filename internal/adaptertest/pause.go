@@ -32,7 +32,7 @@ func pauses() []test {
 
 const pauseReason = "the bank is closed"
 
-// pause pauses the group, and returns when n processes know.
+// pause pauses the group, and returns when n processes report it.
 func (p *process) pause(n int) {
 	p.b.Helper()
 	if err := p.pauser().Pause(p.b.Context(), p.b.origin, pauseReason); err != nil {
@@ -53,7 +53,7 @@ func (p *process) pauser() Pauser {
 	p.b.Helper()
 	s, ok := p.svc.(Pauser)
 	if !ok {
-		p.b.Fatalf("a %T is no Pauser, and Features.GroupPause is true", p.svc)
+		p.b.Fatalf("a %T is not a Pauser, but Features.GroupPause is true", p.svc)
 	}
 	return s
 }
@@ -123,7 +123,7 @@ func newPauses(b *fixture) {
 	b.await("the first message runs", func() bool { return len(b.all()) == 1 })
 	pauser, ok := p.svc.(NewPauser)
 	if !ok {
-		b.Fatalf("a %T is no NewPauser, and Features.NewPause is true", p.svc)
+		b.Fatalf("a %T is not a NewPauser, but Features.NewPause is true", p.svc)
 	}
 	if err := pauser.PauseNew(b.Context(), b.origin, pauseReason); err != nil {
 		b.Fatal(err)

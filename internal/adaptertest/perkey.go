@@ -12,7 +12,7 @@ func perKey() []test {
 	return []test{
 		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: ofOneKey.waits},
 		{name: "AFailingKeyBlocksNoOtherKey", needs: "PerKey", body: othersFlow},
-		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: ofOneKey.goesOn},
+		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: ofOneKey.continuesAfterDeadLetter},
 		{name: "AKeyContinuesInOrderAfterAKill", needs: "PerKey", body: ofOneKey.afterKill},
 		{name: "KeysKeepTheirOrderWhateverFails", needs: "PerKey", body: keysInOrder},
 	}

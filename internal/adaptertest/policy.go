@@ -24,7 +24,7 @@ func badPolicy(b *fixture) {
 	svc, err := b.h.Open(b.T, Config{Origin: b.origin, Group: b.group, Policy: bad})
 	if err == nil {
 		svc.Kill()
-		b.Fatal("a policy that cannot be kept was accepted")
+		b.Fatal("an invalid policy was accepted")
 	}
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || !errors.Is(err, redeliver.ErrConfig) {
@@ -36,7 +36,7 @@ func badPolicy(b *fixture) {
 			found = found || strings.HasSuffix(p.Field, "."+field) && p.Rule != ""
 		}
 		if !found {
-			b.Errorf("no word of %s: %v", field, err)
+			b.Errorf("%s is not mentioned: %v", field, err)
 		}
 	}
 }

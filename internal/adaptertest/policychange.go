@@ -37,7 +37,7 @@ func finishesByItsRule(b *fixture) {
 	for _, m := range b.dead(n) {
 		b.checkReason(b.deadLetterState(m), redeliver.ReasonExhausted, 3)
 	}
-	b.wantBelieved()
+	b.wantHeadersTrusted()
 }
 
 // messagesOfPolicy returns messages that come back after one attempt under another policy, with its rule.

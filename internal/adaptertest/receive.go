@@ -15,7 +15,7 @@ func receives() []test {
 		{name: "AReceivedAndAckedMessageIsCommitted", body: receivedAndAcked},
 		{name: "AReceivedMessageWithoutAnAckComesAgain", needs: "KeepsAttempts", body: receivedAgain},
 		{name: "AReceivedMessageThatIsNeverAckedGoesToTheDLQ", needs: "KeepsAttempts", body: neverAcked},
-		{name: "ReceivedMessagesOfAKilledProcessComeBack", needs: "KeepsAttempts", body: receivedByTheDying},
+		{name: "ReceivedMessagesOfAKilledProcessComeBack", needs: "KeepsAttempts", body: receivedBeforeAKill},
 	}
 }
 
@@ -78,7 +78,7 @@ func receivedAgain(b *fixture) {
 		b.Errorf("came back after %s as attempt %d, want 2 after %s", time.Since(begun), st.Attempt(), invisible)
 	}
 	if err := first.Ack(); err == nil {
-		b.Error("an Ack after the invisible time was taken")
+		b.Error("an Ack after the invisible time was accepted")
 	}
 	if err := second.ChangeInvisible(0); err != nil {
 		b.Error(err)
@@ -110,7 +110,7 @@ func neverAcked(b *fixture) {
 	b.checkDeadLetter(redeliver.ReasonTimeout, 2)
 }
 
-func receivedByTheDying(b *fixture) {
+func receivedBeforeAKill(b *fixture) {
 	r, p := b.newReceiver(Config{Policy: quickPolicy(3)})
 	b.put(namedMessages("held")...)
 	b.receiveOne(r, Timeout)

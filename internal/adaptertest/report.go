@@ -50,7 +50,7 @@ func (j *journal) unended(ids ...string) (lines []string) {
 		ids = slices.Sorted(maps.Keys(known))
 	}
 	missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return ended[id] })
-	lines = append(lines, fmt.Sprintf("%d of %d messages have no end", len(missing), len(ids)))
+	lines = append(lines, fmt.Sprintf("%d of %d messages have not ended", len(missing), len(ids)))
 	lines = append(lines, j.lastLocked(missing)...)
 	lines = append(lines, fmt.Sprintf("the last of %d events:", len(j.events)))
 	for _, e := range j.events[max(0, len(j.events)-maxEvents):] {

@@ -36,11 +36,11 @@ func TestFailureReportBeginsWithMissingMessages(t *testing.T) {
 	}{
 		"a wait for all": {
 			lines: j.unended(append(ids, "never")...), last: "03:04:06.006 DeadLettered m-199",
-			want: []string{"21 of 201 messages have no end", "m-000 ran 0 times; the last event: 03:04:06.006 RetryScheduled m-000 Attempts=1 Due=03:04:05.006"},
+			want: []string{"21 of 201 messages have not ended", "m-000 ran 0 times; the last event: 03:04:06.006 RetryScheduled m-000 Attempts=1 Due=03:04:05.006"},
 		},
 		"a wait for one": {
 			lines: j.unended("never"), last: "03:04:06.006 DeadLettered m-199",
-			want: []string{"1 of 1 messages have no end", "never ran 0 times; there is no event"},
+			want: []string{"1 of 1 messages have not ended", "never ran 0 times; there is no event"},
 		},
 		"the DLQ": {
 			lines: j.missedIn(append(dlq, dlq[3])), last: "m-021 ran 0 times; the last event: 03:04:06.006 DeadLettered m-021",

@@ -88,7 +88,7 @@ func whileRefused(b *fixture, place Place) {
 	}
 	for _, a := range b.all() {
 		if a.State.ID != "refused" || a.State.Attempt() != 1 {
-			b.Errorf("attempt %d of %s ran while the broker took nothing", a.State.Attempt(), a.State.ID)
+			b.Errorf("attempt %d of %s ran while the broker refused writes", a.State.Attempt(), a.State.ID)
 		}
 	}
 	b.wantRuns("refused", 1)

@@ -20,7 +20,7 @@ func shutdowns() []test {
 		{name: "WaitingMessagesComeBackOnceAfterAClose", needs: "KeepsAttempts", body: closedWhileWaiting},
 		{name: "ARetryDueWhileNothingRunsComesBackOnce", needs: "KeepsAttempts", body: dueWhileAway},
 		{name: "AProcessThatLeavesItsGroupLosesNothing", needs: "KeepsAttempts", body: leaves},
-		{name: "ClosingASubscriberOrPublisherKeepsTheServiceOpen", body: closesNotTheService},
+		{name: "ClosingASubscriberOrPublisherKeepsTheServiceOpen", body: keepsServiceOpen},
 	}
 }
 
@@ -129,7 +129,7 @@ func closeIsBounded(b *fixture) {
 	select {
 	case _, open := <-out:
 		if open {
-			b.Errorf("a message after the close")
+			b.Errorf("a message came after the close")
 		}
 	default:
 		b.Errorf("the subscription continues after the close")
@@ -237,8 +237,8 @@ func (b *fixture) checkCameBackOnce(ids []string, delay time.Duration) {
 	b.dead(0)
 }
 
-// closesNotTheService: a Router closes its publisher and subscriber while its handlers run.
-func closesNotTheService(b *fixture) {
+// keepsServiceOpen: a Router closes its publisher and subscriber while its handlers run.
+func keepsServiceOpen(b *fixture) {
 	p := b.start(Config{Policy: quickPolicy(1)}, failHandler)
 	pub := p.svc.Publisher()
 	for range 2 {
@@ -247,7 +247,7 @@ func closesNotTheService(b *fixture) {
 		}
 	}
 	if err := pub.Publish(b.origin, message.NewMessage("published", []byte("v"))); err != nil {
-		b.Errorf("what a handler produces at the end is lost: %v", err)
+		b.Errorf("a message published at the end is lost: %v", err)
 	}
 	b.put(namedMessages("a")...)
 	b.awaitEnds("a", "published")

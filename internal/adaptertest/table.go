@@ -43,7 +43,7 @@ func tableProblems(text, column string, f Features) (problems []string) {
 	head, rest, _ := strings.Cut(table, "\n")
 	at := slices.Index(cellsOf(head), column)
 	if at < 0 {
-		say("no table of which the first column is %q and another %q", firstColumn, column)
+		say("no table with the first column %q and another column %q", firstColumn, column)
 		return problems
 	}
 	_, rest, _ = strings.Cut(rest, "\n") // the line below the headings
@@ -58,7 +58,7 @@ func tableProblems(text, column string, f Features) (problems []string) {
 		}
 		name, _, _ := strings.Cut(strings.TrimPrefix(first, "`"), "`")
 		if isMissing, known := missing[name]; !isMissing {
-			say("the row %q has the name of no field of Features, or has two rows: %t", first, known)
+			say("the row %q names no field of Features, or there are two rows: %t", first, known)
 			continue
 		}
 		missing[name] = false

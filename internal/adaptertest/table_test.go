@@ -68,7 +68,7 @@ func TestPromisesNameFeatures(t *testing.T) {
 			_ = Features{}.has(name) // panics for an unknown feature
 		}
 		if seen[c.name] || c.body == nil {
-			t.Errorf("%s is there twice, or has no body", c.name)
+			t.Errorf("%s occurs twice, or has no body", c.name)
 		}
 		seen[c.name] = true
 	}

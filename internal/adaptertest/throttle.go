@@ -43,7 +43,7 @@ func rateLimited(b *fixture) {
 	}
 }
 
-// shrinks: growing back takes long, and is tested with redelivertest's clock.
+// shrinks: growing back takes too long here, and is tested with redelivertest's clock.
 func shrinks(b *fixture) {
 	const minInFlight, most, n = 2, 16, 60
 	msgs, ids := numberedMessages(n)
@@ -68,7 +68,7 @@ func shrinks(b *fixture) {
 	}
 	low := 0 // attempts in a row with no more than minInFlight in flight
 	seen := len(b.all())
-	b.await("no more than the least is in flight", func() bool {
+	b.await("at most minInFlight are in flight", func() bool {
 		if all := len(b.all()); all > seen {
 			seen = all
 			if running.Load() <= minInFlight {

@@ -34,5 +34,5 @@ func traceTravels(b *fixture) {
 	if st := b.checkDeadLetter(redeliver.ReasonExhausted, 3); st.Trace != run {
 		b.Errorf("the dead letter comes after %q, want %q", st.Trace, run)
 	}
-	b.wantBelieved()
+	b.wantHeadersTrusted()
 }

@@ -124,7 +124,7 @@ func panics(b *fixture) {
 	b.wantRuns("a", 2)
 	b.wantRuns("neighbour", 1)
 	if st := b.checkDeadLetter(redeliver.ReasonPanic, 2); !strings.Contains(st.Error, "index out of range") || !strings.Contains(st.Error, "verdicts.go:") {
-		b.Errorf("the dead letter says %q, want what was panicked with, and where", st.Error)
+		b.Errorf("the dead letter says %q, want the panic's value, and where", st.Error)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// waits: promise 4. Every test of the kit checks that no attempt begins before State.Due. These tests check State.Due
+// dueTimes: promise 4. Each test of the kit checks that no attempt begins before State.Due. These tests check State.Due
 // itself, and how soon after it a retry begins.
 func dueTimes() []test {
 	return []test{
@@ -18,7 +18,7 @@ func dueTimes() []test {
 		{name: "AWaitLongerThanAllLevelsTogetherIsNeverEarly", body: farHops},
 		{name: "AWaitBelowTheSmallestLevelIsHeld", body: held},
 		{name: "ARetryBeginsSoonAfterItIsDue", body: startsSoon},
-		{name: "JitterIsTheMessagesOwn", body: jitter},
+		{name: "AMessageKeepsItsOwnJitter", body: jitter},
 		{name: "GroupsDoNotSeeEachOthersRetries", needs: "ManyGroups", groups: 2, body: groups},
 	}
 }
@@ -65,7 +65,7 @@ func (b *fixture) checkDueTimes(ids ...string) {
 	for _, id := range ids {
 		for _, a := range b.ran(id) {
 			if due := decided[nth{id, a.State.Attempts}]; a.State.Attempts > 0 && (a.State.Due.Before(due) || a.State.Due.Sub(due) > time.Millisecond) {
-				b.Errorf("attempt %d of %s was to be at %s and carries %s", a.State.Attempt(), id, due, a.State.Due)
+				b.Errorf("attempt %d of %s was due at %s, but its state says %s", a.State.Attempt(), id, due, a.State.Due)
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func wait(b *fixture, delay time.Duration, on ...time.Duration) {
 			b.Errorf("hopped: %+v", h)
 		}
 	}
-	b.wantBelieved()
+	b.wantHeadersTrusted()
 	b.dead(0)
 }
 
