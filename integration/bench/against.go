@@ -14,8 +14,8 @@ type entrant struct {
 	at *experiment
 }
 
-// against runs our side and the sides in Java on the same task, in turn.
-type against struct {
+// javaComparison runs our side and the sides in Java on the same task, in turn.
+type javaComparison struct {
 	java     *brokers.JavaProject
 	entrants []entrant
 	single   func(entrant) single
@@ -25,7 +25,7 @@ type against struct {
 
 // round runs each side once; each round begins with another side. An unverified side is missing from the
 // result.
-func (a against) round(ctx context.Context, run int) (map[side]*outcome, error) {
+func (a javaComparison) round(ctx context.Context, run int) (map[side]*outcome, error) {
 	first := run % len(a.entrants)
 	outs := make(map[side]*outcome)
 	for _, k := range slices.Concat(a.entrants[first:], a.entrants[:first]) {
@@ -47,7 +47,7 @@ func (a against) round(ctx context.Context, run int) (map[side]*outcome, error) 
 	return outs, nil
 }
 
-func (a against) contenders() []contender {
+func (a javaComparison) contenders() []contender {
 	var all []contender
 	for _, k := range a.entrants {
 		all = append(all, k.contender)
@@ -74,12 +74,12 @@ func preloaded(ctx context.Context) func(entrant) single {
 }
 
 // failAll makes every side fail every message for good, and compares ours with the best of the others.
-func (a against) failAll(ctx context.Context, e *experiment, ratio string, bound *target) error {
+func (a javaComparison) failAll(ctx context.Context, e *experiment, ratio string, bound *target) error {
 	a.single, a.inFlight, a.spec = preloaded(ctx), manyInFlight, func(s *spec) { s.Failing = failing{1, always} }
 	return a.eachRound(ctx, e, ratio, bound)
 }
 
-func (a against) eachRound(ctx context.Context, e *experiment, ratio string, bound *target) error {
+func (a javaComparison) eachRound(ctx context.Context, e *experiment, ratio string, bound *target) error {
 	for run := range e.options.runs + 1 {
 		outs, err := a.round(ctx, run)
 		if err != nil {
@@ -119,7 +119,7 @@ func (e *experiment) addRates(all []contender, outs map[side]*outcome, ratio str
 
 // lateness makes all sides fail a steady flow of messages. Our p99 has a target. The first fifth does not count: the
 // JVM compiles its code meanwhile.
-func (a against) lateness(ctx context.Context, e *experiment, rate int) error {
+func (a javaComparison) lateness(ctx context.Context, e *experiment, rate int) error {
 	d := e.lasting(25 * time.Second)
 	for i := range a.entrants {
 		a.entrants[i].messages = int(float64(rate) * d.Seconds())

@@ -75,17 +75,17 @@ func batchLatencyRow(ctx context.Context, e *experiment) error {
 	return nil
 }
 
-// fills measures how long full batches wait.
-type fills struct {
-	came   []atomic.Int64 // when a message joined its batch, by id, unix nanoseconds
+// fullBatchTimer measures how long full batches wait.
+type fullBatchTimer struct {
+	joined   []atomic.Int64 // when a message joined its batch, by id, unix nanoseconds
 	after  *samples       // from a full batch's last message to the function
-	behind *samples       // from the latest write to the function
+	sinceWrite *samples       // from the latest write to the function
 }
 
-func newFills(messages int) (*fills, error) {
+func newFills(messages int) (*fullBatchTimer, error) {
 	after, err := newSamples(messages)
 	behind, berr := newSamples(messages)
-	return &fills{came: make([]atomic.Int64, messages), after: after, behind: behind}, errors.Join(err, berr)
+	return &fullBatchTimer{joined: make([]atomic.Int64, messages), after: after, sinceWrite: behind}, errors.Join(err, berr)
 }
 
 // handler is what the Router calls.
@@ -100,10 +100,10 @@ func (h *handling) handler() (message.NoPublishHandlerFunc, error) {
 	}
 	return func(msg *message.Message) error {
 		id := idOf(h.spec.value(msg.Payload))
-		if id >= uint64(len(h.full.came)) {
-			return fmt.Errorf("message %d of %d", id, len(h.full.came))
+		if id >= uint64(len(h.full.joined)) {
+			return fmt.Errorf("message %d of %d", id, len(h.full.joined))
 		}
-		h.full.came[id].Store(time.Now().UnixNano())
+		h.full.joined[id].Store(time.Now().UnixNano())
 		return batch(msg)
 	}, nil
 }
@@ -120,12 +120,12 @@ func (h *handling) handleBatch(_ context.Context, b *middleware.MessageBatch) er
 	return nil
 }
 
-func (f *fills) note(s spec, full []*middleware.BatchMessage) {
+func (f *fullBatchTimer) note(s spec, full []*middleware.BatchMessage) {
 	now := time.Now()
 	var last, written time.Time
 	for _, m := range full {
 		value := s.value(m.Payload)
-		if at := time.Unix(0, f.came[idOf(value)].Load()); at.After(last) {
+		if at := time.Unix(0, f.joined[idOf(value)].Load()); at.After(last) {
 			last = at
 		}
 		if at := writtenAt(value); at.After(written) {
@@ -133,5 +133,5 @@ func (f *fills) note(s spec, full []*middleware.BatchMessage) {
 		}
 	}
 	f.after.add(now.Sub(last))
-	f.behind.add(now.Sub(written))
+	f.sinceWrite.add(now.Sub(written))
 }

@@ -149,7 +149,7 @@ func TestShapeOfMessages(t *testing.T) {
 
 func TestCostsOfGroupsAreCombined(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
-	c := together([]*outcome{
+	c := combine([]*outcome{
 		{Finished: at.Add(10 * time.Second), Seconds: 4, Busy: 1, PeakRSS: 10, Late: &lateness{P50: 1, P99: 20, Max: 30}},
 		{Finished: at.Add(8 * time.Second), Seconds: 6, Busy: 2, PeakRSS: 20, Late: &lateness{P50: 3, P99: 10, Max: 90}},
 		{Finished: at.Add(9 * time.Second), Seconds: 1, Busy: 3, PeakRSS: 30, Late: &lateness{P50: 2, P99: 15, Max: 40}},

@@ -92,7 +92,7 @@ const (
 
 // expected is what handlers and DLQ have seen when all of w has ended.
 func (f failing) expected(w written) (entries, dead int, sum, deadSum uint64) {
-	n, part := w.part(f.Every)
+	n, part := w.divisibleBy(f.Every)
 	again := min(f.Attempts, retries)
 	if f.Attempts > retries {
 		dead, deadSum = n, part

@@ -19,8 +19,8 @@ const (
 	commitBytes   = "commit bytes per retry"
 )
 
-// drawn are the quantities of the charts, in the order of their legends.
-var drawn = []string{throughput, lateP50, lateP99, lateMax, cpuPerMillion, peakMemory, bytesPerRetry}
+// chartQuantities are the quantities of the charts, in the order of their legends.
+var chartQuantities = []string{throughput, lateP50, lateP99, lateMax, cpuPerMillion, peakMemory, bytesPerRetry}
 
 // curve is a row that repeats a measurement at growing points, such as numbers of messages.
 type curve struct {
@@ -39,7 +39,7 @@ type cost struct {
 	peak    int64   // bytes of resident memory, of all consumers
 	late    *lateness
 	flood   *lateness // set if late comes from a separate, paced run
-	disk    *weight   // nil where the broker was not asked
+	disk    *topicSize   // nil where the broker was not asked
 	commits *int64    // bytes of what the groups committed; nil where it was not asked
 }
 

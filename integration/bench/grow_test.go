@@ -20,7 +20,7 @@ func grownRow() *rowResult {
 		for i, at := range []int{1_000, 10_000, 100_000} {
 			c := &cost{retries: at, seconds: rate * float64(i+1), busy: 0.1, peak: 40 << 20, late: &lateness{P50: 0.2, P99: 3, Max: 40}}
 			if i > 0 {
-				c.disk = &weight{records: 10, bytes: 15_000}
+				c.disk = &topicSize{records: 10, bytes: 15_000}
 			}
 			e.plot(at, count(at), c)
 		}
@@ -85,7 +85,7 @@ func TestBothAxesAreLogarithmic(t *testing.T) {
 	r := grownRow()
 	at, _ := r.points()
 	lines, low, high := r.lines(at)
-	if len(lines) != len(drawn) || low != 0.2 || high < 27_000 {
+	if len(lines) != len(chartQuantities) || low != 0.2 || high < 27_000 {
 		t.Fatalf("%d lines from %g to %g", len(lines), low, high)
 	}
 	line, ok := lines[0].(chart.ContinuousSeries)

@@ -9,12 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// weight is the size of the delay and retry topics of an origin, for all its groups, in one replica.
-type weight struct {
+// topicSize is the size of the delay and retry topics of an origin, for all its groups, in one replica.
+type topicSize struct {
 	records, bytes int64
 }
 
-func (w weight) bytesPerRecord() float64 { return float64(w.bytes) / float64(w.records) }
+func (w topicSize) bytesPerRecord() float64 { return float64(w.bytes) / float64(w.records) }
 
 // waitsOn reports whether messages of an origin wait on a topic, in whatever group.
 func waitsOn(topic, origin string) bool {
@@ -22,9 +22,9 @@ func waitsOn(topic, origin string) bool {
 	return ours && (strings.HasSuffix(rest, ".retry") || strings.Contains(rest, ".retry."))
 }
 
-// weigh asks how large the files of the delay and retry topics of an origin are. It returns nil when nothing was written
+// measureSize asks how large the files of the delay and retry topics of an origin are. It returns nil when nothing was written
 // to them, and when something was deleted there, because the broker does not report how much.
-func (c *cluster) weigh(ctx context.Context, origin string) (*weight, error) {
+func (c *cluster) measureSize(ctx context.Context, origin string) (*topicSize, error) {
 	all, err := c.admin.ListTopics(ctx)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *cluster) weigh(ctx context.Context, origin string) (*weight, error) {
 	if offsetsOf(starts) > 0 || records == 0 {
 		return nil, nil
 	}
-	return &weight{records: records, bytes: bytes}, nil
+	return &topicSize{records: records, bytes: bytes}, nil
 }
 
 func offsetsOf(all kadm.ListedOffsets) (sum int64) {
@@ -83,10 +83,10 @@ func (c *cluster) size(ctx context.Context, of func(topic string) bool) (bytes i
 	return bytes, nil
 }
 
-// scales measures sizes during a run, because after half a minute a group begins to delete settled records.
-type scales struct {
+// sizeWatcher measures sizes during a run, because after half a minute a group begins to delete settled records.
+type sizeWatcher struct {
 	cluster *cluster
-	last    *weight
+	last    *topicSize
 	commits int64 // of all groups, since the beginning
 	err     error
 }
@@ -99,7 +99,7 @@ const (
 func isCommits(topic string) bool { return topic == commitsTopic }
 
 // watch measures until ctx ends, and then once more. The caller waits for its end before it reads the result.
-func (s *scales) watch(ctx context.Context, origin string) {
+func (s *sizeWatcher) watch(ctx context.Context, origin string) {
 	began, err := s.cluster.size(ctx, isCommits)
 	if s.err = err; err != nil {
 		return
@@ -112,7 +112,7 @@ func (s *scales) watch(ctx context.Context, origin string) {
 		case <-ctx.Done():
 			open = false
 		}
-		w, err := s.cluster.weigh(context.WithoutCancel(ctx), origin)
+		w, err := s.cluster.measureSize(context.WithoutCancel(ctx), origin)
 		if err != nil {
 			s.err = err
 			return

@@ -97,7 +97,7 @@ func (r *rowResult) draw() ([]byte, error) {
 // lines returns a chart's lines, in logarithms, and their range of values.
 func (r *rowResult) lines(at []float64) (lines []chart.Series, low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
-	for i, quantity := range drawn {
+	for i, quantity := range chartQuantities {
 		var xs, ys []float64
 		unit := ""
 		for _, x := range at {

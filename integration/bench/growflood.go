@@ -70,7 +70,7 @@ func (e *experiment) floodAndPace(ctx context.Context, run, n, rate int) (*cost,
 
 // flood fails n preloaded messages until they are in the DLQ.
 func (e *experiment) flood(ctx context.Context, run, n int) (*cost, error) {
-	s := scales{cluster: e.cluster}
+	s := sizeWatcher{cluster: e.cluster}
 	out, err := e.alone(ctx, run, single{
 		load:   func(t names) (written, error) { return e.broker.preload(ctx, t.topic, n) },
 		watch:  func(ctx context.Context, sp spec) { s.watch(ctx, sp.Topic) },

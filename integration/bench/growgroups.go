@@ -64,7 +64,7 @@ func (e *experiment) manyGroups(ctx context.Context, run, groups, n int) (c *cos
 			}
 		}
 	}
-	weighed := scales{cluster: e.cluster}
+	weighed := sizeWatcher{cluster: e.cluster}
 	stopWatch := watching(ctx, specs[0], func(ctx context.Context, s spec) { weighed.watch(ctx, s.Topic) })
 	defer stopWatch()
 	w, err := e.cluster.preload(ctx, t.topic, n)
@@ -90,13 +90,13 @@ func (e *experiment) manyGroups(ctx context.Context, run, groups, n int) (c *cos
 			return nil, nil
 		}
 	}
-	c = together(outs)
+	c = combine(outs)
 	c.retries, c.disk, c.commits = retries*n*groups, weighed.last, &weighed.commits
 	return c, weighed.err
 }
 
-// together combines the costs of several processes that ran at the same time.
-func together(outs []*outcome) *cost {
+// combine combines the costs of several processes that ran at the same time.
+func combine(outs []*outcome) *cost {
 	c := &cost{late: &lateness{}}
 	first, last := outs[0].began(), outs[0].Finished
 	p50s := make([]float64, 0, len(outs))

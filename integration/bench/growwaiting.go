@@ -10,7 +10,7 @@ import (
 type filler func(ctx context.Context, s spec, n int, level time.Duration, due time.Time) (written, error)
 
 func growWaitingRow(ctx context.Context, e *experiment) error {
-	return e.drains(ctx, []int{1_000, 10_000, 100_000, 1_000_000}, manyInFlight, e.fillLevel)
+	return e.measureDrains(ctx, []int{1_000, 10_000, 100_000, 1_000_000}, manyInFlight, e.fillLevel)
 }
 
 func rabbitGrowWaitingRow(ctx context.Context, e *experiment) error {
@@ -18,12 +18,12 @@ func rabbitGrowWaitingRow(ctx context.Context, e *experiment) error {
 	if !ok {
 		return errors.New("this row is for RabbitMQ")
 	}
-	return e.drains(ctx, []int{1_000, 10_000, 100_000}, rabbitInFlight, r.fillLevel)
+	return e.measureDrains(ctx, []int{1_000, 10_000, 100_000}, rabbitInFlight, r.fillLevel)
 }
 
-// drains measures how long it takes to handle all waiting messages if they fall due at the same time. Every handler
+// measureDrains measures how long it takes to handle all waiting messages if they fall due at the same time. Every handler
 // succeeds then.
-func (e *experiment) drains(ctx context.Context, points []int, inFlight int, fill filler) error {
+func (e *experiment) measureDrains(ctx context.Context, points []int, inFlight int, fill filler) error {
 	e.notef("throughput counts from the moment at which all fall due, so the lateness of the last is the time that all take")
 	for i := range points {
 		points[i] = e.scaled(points[i])
@@ -64,7 +64,7 @@ func (e *experiment) drain(ctx context.Context, run, n, inFlight int, fill fille
 	}
 	c = &cost{retries: n}
 	if e.cluster != nil {
-		if c.disk, err = e.cluster.weigh(ctx, t.topic); err != nil {
+		if c.disk, err = e.cluster.measureSize(ctx, t.topic); err != nil {
 			return nil, err
 		}
 	}

@@ -78,7 +78,7 @@ func (e *experiment) kill(ctx context.Context, run int) (err error) {
 		return r.err
 	}
 	defer r.p.kill()
-	dead, err := e.drained(ctx, t, sp, w)
+	dead, err := e.awaitDrained(ctx, t, sp, w)
 	if err != nil {
 		return err
 	}
@@ -88,11 +88,11 @@ func (e *experiment) kill(ctx context.Context, run int) (err error) {
 		return err
 	}
 	e.record(ours, run, out)
-	return e.assess(run, killing{before: before.Entries, after: after.Entries, restart: r.p.started, dead: dead, w: w})
+	return e.assess(run, killEvidence{before: before.Entries, after: after.Entries, restart: r.p.started, dead: dead, w: w})
 }
 
-// drained waits until every message is in the DLQ and all copies are settled.
-func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*contents, error) {
+// awaitDrained waits until every message is in the DLQ and all copies are settled.
+func (e *experiment) awaitDrained(ctx context.Context, t names, s spec, w written) (*contents, error) {
 	topics, err := e.cluster.topicsOf(ctx, t)
 	if err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (e *experiment) drained(ctx context.Context, t names, s spec, w written) (*
 	return found, nil
 }
 
-// killing is the evidence after a kill.
-type killing struct {
+// killEvidence is the evidence after a kill.
+type killEvidence struct {
 	before, after string // files of entries
 	restart       time.Time
 	dead          *contents
@@ -142,7 +142,7 @@ type killing struct {
 }
 
 // assess counts what was lost, what ran twice, and how long the restart took.
-func (e *experiment) assess(run int, k killing) error {
+func (e *experiment) assess(run int, k killEvidence) error {
 	before, err := readEntries(k.before)
 	if err != nil {
 		return err

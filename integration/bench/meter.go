@@ -98,12 +98,12 @@ type samples struct {
 	room []time.Duration
 }
 
-func newSamples(most int) (*samples, error) {
-	b, err := syscall.Mmap(-1, 0, most*8, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+func newSamples(capacity int) (*samples, error) {
+	b, err := syscall.Mmap(-1, 0, capacity*8, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
-		return nil, fmt.Errorf("memory for %d samples: %w", most, err)
+		return nil, fmt.Errorf("memory for %d samples: %w", capacity, err)
 	}
-	return &samples{room: unsafe.Slice((*time.Duration)(unsafe.Pointer(&b[0])), most)}, nil //nolint:gosec // The mapping is page-aligned and stays.
+	return &samples{room: unsafe.Slice((*time.Duration)(unsafe.Pointer(&b[0])), capacity)}, nil //nolint:gosec // The mapping is page-aligned and stays.
 }
 
 func (s *samples) add(d time.Duration) {

@@ -75,8 +75,8 @@ func (w *writer) record(topic string, id uint64) *kgo.Record {
 	}
 }
 
-// stated appends the headers of a state to a record's own, as redeliver does.
-func stated(r *kgo.Record, st *redeliver.State) *kgo.Record {
+// withState appends the headers of a state to a record's own, as redeliver does.
+func withState(r *kgo.Record, st *redeliver.State) *kgo.Record {
 	for _, h := range st.AppendHeaders(nil) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
@@ -90,8 +90,8 @@ type written struct {
 	sums  []uint64 // of each id
 }
 
-// part is the messages whose ids are divisible by every; 0: none.
-func (w written) part(every int) (count int, sum uint64) {
+// divisibleBy is the messages whose ids are divisible by every; 0: none.
+func (w written) divisibleBy(every int) (count int, sum uint64) {
 	if every == 0 {
 		return 0, 0
 	}

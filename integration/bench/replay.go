@@ -18,8 +18,8 @@ import (
 // replayJob replays a DLQ, or the part that spec.Filtered selects.
 const replayJob job = "replay"
 
-// oneIn: one in so many dead letters has a different error from the rest.
-const oneIn = 100
+// rareEvery: one in so many dead letters has a different error from the rest.
+const rareEvery = 100
 
 var errRare = errors.New("no such card")
 
@@ -84,7 +84,7 @@ func (e *experiment) fillDLQ(ctx context.Context, s spec, n int) error {
 	return e.cluster.produce(ctx, n, func(id uint64) *kgo.Record {
 		r := w.record(topic, id)
 		failed := errDeclined
-		if id%oneIn == 0 {
+		if id%rareEvery == 0 {
 			failed = errRare
 		}
 		st := redeliver.State{
@@ -92,7 +92,7 @@ func (e *experiment) fillDLQ(ctx context.Context, s spec, n int) error {
 			FirstFailed: now, LastFailed: now, Error: failed.Error(), ErrorType: "*errors.errorString", Policy: policy,
 			Source: redeliver.Source{Known: true, Partition: r.Partition, Offset: int64(id / partitions), Timestamp: now},
 		}
-		return stated(r, &st)
+		return withState(r, &st)
 	})
 }
 
@@ -100,7 +100,7 @@ func (e *experiment) fillDLQ(ctx context.Context, s spec, n int) error {
 func (e *experiment) replayed(ctx context.Context, run int, s spec, out *outcome, n int) error {
 	want := n
 	if s.Filtered {
-		want = (n + oneIn - 1) / oneIn
+		want = (n + rareEvery - 1) / rareEvery
 	}
 	back := s.Topic + "." + s.Group + ".retry"
 	ends, err := e.cluster.admin.ListEndOffsets(ctx, back)

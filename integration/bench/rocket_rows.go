@@ -6,7 +6,7 @@ import (
 )
 
 // besideRocket runs a row in which RocketMQ does the same as our side does on Kafka.
-func besideRocket(row func(context.Context, *experiment, against) error, messages int) func(context.Context, *experiment) error {
+func besideRocket(row func(context.Context, *experiment, javaComparison) error, messages int) func(context.Context, *experiment) error {
 	return func(ctx context.Context, e *experiment) (err error) {
 		built, err := e.buildJava(ctx)
 		if err != nil {
@@ -21,7 +21,7 @@ func besideRocket(row func(context.Context, *experiment, against) error, message
 		there := *e
 		there.system, there.broker, there.cluster = onRocket, r, nil
 		n := e.scaled(messages)
-		return row(ctx, e, against{java: built, entrants: []entrant{
+		return row(ctx, e, javaComparison{java: built, entrants: []entrant{
 			{contender{side: ours, name: "redeliver on Kafka", messages: n}, e},
 			{contender{side: rocketTuned, name: "RocketMQ, tuned", messages: n}, &there},
 			{contender{side: rocketDefault, name: "RocketMQ, defaults", messages: n}, &there},
@@ -31,16 +31,16 @@ func besideRocket(row func(context.Context, *experiment, against) error, message
 
 const rocketRatio = "ratio to RocketMQ's best"
 
-func rocketFailAll(ctx context.Context, e *experiment, a against) error {
+func rocketFailAll(ctx context.Context, e *experiment, a javaComparison) error {
 	e.notef("MaxInFlight %d of our side", manyInFlight)
 	return a.failAll(ctx, e, rocketRatio, atLeast(1))
 }
 
-func rocketLateness(ctx context.Context, e *experiment, a against) error {
+func rocketLateness(ctx context.Context, e *experiment, a javaComparison) error {
 	return a.lateness(ctx, e, 2000)
 }
 
-func rocketConsume(ctx context.Context, e *experiment, a against) error {
+func rocketConsume(ctx context.Context, e *experiment, a javaComparison) error {
 	a.single, a.inFlight, a.spec = preloaded(ctx), defaultInFlight, func(*spec) {}
 	return a.eachRound(ctx, e, rocketRatio, atLeast(1))
 }

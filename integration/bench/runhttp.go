@@ -104,8 +104,8 @@ type running struct {
 	stderr tail
 }
 
-// spent is what the command has used, its start included.
-type spent struct {
+// usage is what the command has used, its start included.
+type usage struct {
 	cpu  float64 // seconds
 	peak int64   // bytes of resident memory
 }
@@ -117,8 +117,8 @@ func startRun(command string, s spec) (*running, error) {
 }
 
 // end makes the command commit settled messages and exit.
-func (c *running) end() (spent, error) {
-	s := spent{peak: peakOf(c.cmd.Process.Pid)}
+func (c *running) end() (usage, error) {
+	s := usage{peak: peakOf(c.cmd.Process.Pid)}
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return s, err
 	}

@@ -234,8 +234,8 @@ type handling struct {
 	late    *samples
 	lag     *samples
 	entries *entryLog
-	full    *fills       // nil where batches are not timed
-	enough  atomic.Int64 // retries due later are not measured, unix nanoseconds; 0 for no end
+	full    *fullBatchTimer       // nil where batches are not timed
+	measureUntil  atomic.Int64 // retries due later are not measured, unix nanoseconds; 0 for no end
 	firsts  atomic.Int64 // messages that succeeded in their first attempt
 	firstAt atomic.Int64 // when the last of those did, unix nanoseconds
 }
@@ -286,7 +286,7 @@ func (h *handling) drains(now time.Time) bool {
 	}
 	slow, ran := int64(h.spec.Messages-h.spec.Backlog), h.meter.entries.count.Load()
 	if ran > slow*19/20 {
-		h.enough.CompareAndSwap(0, now.UnixNano())
+		h.measureUntil.CompareAndSwap(0, now.UnixNano())
 	}
 	return ran > slow
 }
@@ -303,7 +303,7 @@ func (h *handling) fail(ctx context.Context, value []byte, now time.Time) error 
 // attempt is one run of the handler for a message with that many earlier failures and that due time.
 func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.Time) error {
 	id := idOf(value)
-	switch enough := h.enough.Load(); {
+	switch enough := h.measureUntil.Load(); {
 	case id < uint64(h.spec.Warm):
 	case attempts == 0:
 		h.lag.add(now.Sub(writtenAt(value)))
@@ -366,7 +366,7 @@ func (h *handling) outcome() *outcome {
 		}
 	}
 	if h.full != nil {
-		out.Full, out.Lag = h.full.after.summary(), h.full.behind.summary()
+		out.Full, out.Lag = h.full.after.summary(), h.full.sinceWrite.summary()
 	}
 	return out
 }

@@ -23,7 +23,7 @@ func (e *experiment) springFailAll(ctx context.Context, messages int, spring ...
 		return err
 	}
 	e.notef("MaxInFlight %d of our side; a thread of Spring's listener handles one message at a time, by design", manyInFlight)
-	a := against{java: built}
+	a := javaComparison{java: built}
 	for _, c := range append([]contender{{side: ours, name: "redeliver"}}, spring...) {
 		c.messages = messages
 		a.entrants = append(a.entrants, entrant{c, e})
@@ -37,7 +37,7 @@ func springLatenessRow(ctx context.Context, e *experiment) error {
 	if err != nil {
 		return err
 	}
-	return against{java: built, entrants: []entrant{
+	return javaComparison{java: built, entrants: []entrant{
 		{contender{side: ours, name: "redeliver"}, e},
 		{contender{side: springTuned, name: "Spring Kafka, tuned"}, e},
 	}}.lateness(ctx, e, 500)

@@ -78,7 +78,7 @@ func (e *experiment) fillLevel(ctx context.Context, s spec, n int, level time.Du
 		st := failed
 		st.ID = string(r.Headers[0].Value)
 		st.Source.Partition, st.Source.Offset = r.Partition, int64(id/partitions)
-		return stated(r, &st)
+		return withState(r, &st)
 	})
 	return w.written(), err
 }

@@ -96,7 +96,7 @@ func TestConsole(t *testing.T) {
 	}
 	for _, s := range shops {
 		late.Reset(maxWait) // each has a process that handles replayed messages
-		(&visitor{t: t, base: row.URL}).cure(s, eachKind)
+		(&visitor{t: t, base: row.URL}).replayOneCause(s, eachKind)
 	}
 	late.Reset(maxWait)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {

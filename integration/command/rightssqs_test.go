@@ -109,8 +109,8 @@ func newGate(t *testing.T, endpoint string) *gate {
 	return g
 }
 
-// counter is a queue on an SQS server, with the command's plan for it.
-type counter struct {
+// sqsQueue is a queue on an SQS server, with the command's plan for it.
+type sqsQueue struct {
 	*shop
 	api  *awssqs.Client
 	gate *gate
@@ -118,9 +118,9 @@ type counter struct {
 	sent atomic.Int64
 }
 
-func newCounter(t *testing.T, endpoint, fifo string) *counter {
+func newCounter(t *testing.T, endpoint, fifo string) *sqsQueue {
 	t.Helper()
-	c := &counter{shop: &shop{t: t, url: "sqs+" + endpoint, topic: name() + fifo}, gate: newGate(t, endpoint), fifo: fifo}
+	c := &sqsQueue{shop: &shop{t: t, url: "sqs+" + endpoint, topic: name() + fifo}, gate: newGate(t, endpoint), fifo: fifo}
 	c.dlq, c.whose = c.beside(c.topic, "-dlq"), []string{"--topic", c.topic}
 	c.api = awssqs.NewFromConfig(keys(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(endpoint) })
 	c.send = func(body string, _ ...string) {
@@ -140,11 +140,11 @@ func keys() aws.Config {
 	return aws.Config{Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
 }
 
-func (c *counter) beside(queue, suffix string) string {
+func (c *sqsQueue) beside(queue, suffix string) string {
 	return strings.TrimSuffix(queue, c.fifo) + suffix + c.fifo
 }
 
-func (c *counter) address(queue string) string {
+func (c *sqsQueue) address(queue string) string {
 	c.t.Helper()
 	out, err := c.api.GetQueueUrl(c.t.Context(), &awssqs.GetQueueUrlInput{QueueName: &queue})
 	if err != nil {
@@ -154,14 +154,14 @@ func (c *counter) address(queue string) string {
 }
 
 // planned returns the output of the command in a format.
-func (c *counter) planned(format string, more ...string) []byte {
+func (c *sqsQueue) planned(format string, more ...string) []byte {
 	c.t.Helper()
 	return []byte(c.command(0, append([]string{"plan", "--topic", c.topic, "--retries", "1", "--backoff", "fixed:2s", "--format", format}, more...)...))
 }
 
 // deploy creates the queues of a template, as CloudFormation would. It sets attributes from properties of the same
 // name.
-func (c *counter) deploy(template []byte) (made []string) {
+func (c *sqsQueue) deploy(template []byte) (made []string) {
 	c.t.Helper()
 	var read struct {
 		Version   string `json:"AWSTemplateFormatVersion"`
@@ -194,7 +194,7 @@ func (c *counter) deploy(template []byte) (made []string) {
 }
 
 // make creates a queue from its properties. ok is false if they refer to a queue that does not exist yet.
-func (c *counter) make(properties map[string]any, arns map[string]string) (queue string, ok bool) {
+func (c *sqsQueue) make(properties map[string]any, arns map[string]string) (queue string, ok bool) {
 	c.t.Helper()
 	in := &awssqs.CreateQueueInput{Attributes: map[string]string{}}
 	for property, value := range properties {
@@ -233,7 +233,7 @@ func (c *counter) make(properties map[string]any, arns map[string]string) (queue
 	return *in.QueueName, true
 }
 
-func (c *counter) attributes(queue string) map[string]string {
+func (c *sqsQueue) attributes(queue string) map[string]string {
 	c.t.Helper()
 	out, err := c.api.GetQueueAttributes(c.t.Context(), &awssqs.GetQueueAttributesInput{
 		QueueUrl: aws.String(c.address(queue)), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
@@ -244,7 +244,7 @@ func (c *counter) attributes(queue string) map[string]string {
 	return out.Attributes
 }
 
-func (c *counter) set(queue, name, value string) {
+func (c *sqsQueue) set(queue, name, value string) {
 	c.t.Helper()
 	if _, err := c.api.SetQueueAttributes(c.t.Context(), &awssqs.SetQueueAttributesInput{
 		QueueUrl: aws.String(c.address(queue)), Attributes: map[string]string{name: value},
@@ -253,9 +253,9 @@ func (c *counter) set(queue, name, value string) {
 	}
 }
 
-func (c *counter) arn(queue string) string { return c.attributes(queue)["QueueArn"] }
+func (c *sqsQueue) arn(queue string) string { return c.attributes(queue)["QueueArn"] }
 
-func (c *counter) config(endpoint string, sink redeliver.SinkFunc) sqs.Config {
+func (c *sqsQueue) config(endpoint string, sink redeliver.SinkFunc) sqs.Config {
 	cfg := keys()
 	cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
 	return sqs.Config{
@@ -265,7 +265,7 @@ func (c *counter) config(endpoint string, sink redeliver.SinkFunc) sqs.Config {
 }
 
 // run makes a subscriber do everything that it supports, through the gate, and returns the first failure.
-func (c *counter) run() error {
+func (c *sqsQueue) run() error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*maxWait)
 	defer cancel()
 	denied, hidden := c.gate.denied.Load(), c.gate.hidden.Load()
@@ -315,7 +315,7 @@ func (c *counter) run() error {
 }
 
 // provisioned returns the attributes of the queues that redeliver creates itself, by the names of these queues.
-func (c *counter) provisioned() map[string]map[string]string {
+func (c *sqsQueue) provisioned() map[string]map[string]string {
 	c.t.Helper()
 	twin := name() + c.fifo
 	config := c.config(strings.TrimPrefix(c.url, "sqs+"), func(redeliver.Event) {})
@@ -377,7 +377,7 @@ func TestOnSQSWithTheRightsOfThePlanAndNoOther(t *testing.T) {
 }
 
 // compare fails the test if redeliver would have created a queue differently.
-func (c *counter) compare() {
+func (c *sqsQueue) compare() {
 	c.t.Helper()
 	passing := []string{"CreatedTimestamp", "LastModifiedTimestamp"}
 	for queue, want := range c.provisioned() {
@@ -399,7 +399,7 @@ func sameJSON(x, y string) bool {
 }
 
 // withoutAny removes one right after another.
-func (c *counter) withoutAny(policy *policyDocument) {
+func (c *sqsQueue) withoutAny(policy *policyDocument) {
 	c.t.Helper()
 	for _, s := range policy.Statement {
 		queue := s.Resource[strings.LastIndexByte(s.Resource, ':')+1:]
@@ -418,7 +418,7 @@ func (c *counter) withoutAny(policy *policyDocument) {
 }
 
 // operate does an operator's work, and checks that some of the rights are necessary.
-func (c *counter) operate(policy *policyDocument) {
+func (c *sqsQueue) operate(policy *policyDocument) {
 	c.t.Helper()
 	ops := *c.shop
 	ops.url = "sqs+" + c.gate.url

@@ -120,8 +120,8 @@ func awaitEvery(t *testing.T, pause time.Duration, what func() string, ok func()
 	}
 }
 
-// rested waits until there are n messages in the DLQ, and returns the reason of each.
-func (s *shop) rested(n int) map[string]string {
+// awaitDeadLetters waits until there are n messages in the DLQ, and returns the reason of each.
+func (s *shop) awaitDeadLetters(n int) map[string]string {
 	s.t.Helper()
 	var dead map[string]string
 	awaitEvery(s.t, betweenLooks, func() string { return fmt.Sprintf("the DLQ has %v, want %d", dead, n) }, func() bool {
@@ -158,7 +158,7 @@ func TestRunPosts(t *testing.T) {
 		}
 		want := map[string]string{"good": "1", "bad": "1", "down": "123", "recovers": "12", "busy": "12", "moved": "12"}
 		await(t, func() string { return fmt.Sprint(h.seen()) }, func() bool { return maps.Equal(h.seen(), want) })
-		dead := s.rested(2)
+		dead := s.awaitDeadLetters(2)
 		run.end()
 		if dead["bad"] != "permanent: the handler answered 422 Unprocessable Entity: no such card" || dead["down"] != "exhausted: the handler answered 502 Bad Gateway: the bank is closed" {
 			t.Errorf("in the DLQ are %v", dead)
@@ -220,7 +220,7 @@ func TestRunPostsBatches(t *testing.T) {
 			return maps.Clone(attempts)
 		}
 		await(t, func() string { return fmt.Sprint(seen()) }, func() bool { return maps.Equal(seen(), want) })
-		dead := s.rested(1)
+		dead := s.awaitDeadLetters(1)
 		run.end()
 		if !strings.HasSuffix(dead["bad"], "rejected: no such card") {
 			t.Errorf("in the DLQ are %v", dead)
@@ -244,7 +244,7 @@ case "$body" in bad) echo "no such card" >&2; exit 65;; down) echo "closed" >&2;
 			_, err := os.Stat(filepath.Join(dir, "good"))
 			return err == nil
 		})
-		dead := s.rested(3)
+		dead := s.awaitDeadLetters(3)
 		run.end()
 		for body, want := range map[string]string{"bad": "permanent: exit status 65: no such card", "down": "exhausted: exit status 75: closed", "hangs": "timeout: handler still running after its timeout of 8s"} {
 			if dead[body] != want {
@@ -307,7 +307,7 @@ func TestAKilledSidecarLosesNothing(t *testing.T) {
 			}
 			return len(missing) == 0
 		})
-		dead := s.rested(n / 10)
+		dead := s.awaitDeadLetters(n / 10)
 		run.end()
 		for _, body := range slices.Sorted(maps.Keys(dead)) {
 			if !strings.HasSuffix(body, "0") {

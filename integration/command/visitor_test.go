@@ -17,9 +17,9 @@ type visitor struct {
 	base string
 }
 
-// cure finds one of three causes, replays its messages with a canary, and checks that the canary is handled and the
+// replayOneCause finds one of three causes, replays its messages with a canary, and checks that the canary is handled and the
 // rest follow. Messages with other causes stay.
-func (v *visitor) cure(s *shop, each int) {
+func (v *visitor) replayOneCause(s *shop, each int) {
 	v.t.Helper()
 	home := regexp.MustCompile(`href="(dlq\?[^"]*)"[^>]*>` + regexp.QuoteMeta(s.dlq) + `<`).FindStringSubmatch(v.get(""))
 	if home == nil {

@@ -47,7 +47,7 @@ func BatchRows(tb testing.TB) (rows []BatchRow) {
 // late is closed.
 func (r BatchRow) Run(ctx context.Context, tb testing.TB, b *Batch, late <-chan struct{}) error {
 	tb.Helper()
-	r.say(tb, b)
+	r.makeCalls(tb, b)
 	switch r.Returns {
 	case "nil":
 		return nil
@@ -74,8 +74,8 @@ func (r BatchRow) Run(ctx context.Context, tb testing.TB, b *Batch, late <-chan 
 
 var call = regexp.MustCompile("`(m1\\.)?([A-Z][A-Za-z]+)(?:\\((\\w+)\\))?`")
 
-// say makes the calls.
-func (r BatchRow) say(tb testing.TB, b *Batch) {
+// makeCalls makes the calls.
+func (r BatchRow) makeCalls(tb testing.TB, b *Batch) {
 	tb.Helper()
 	calls := call.FindAllStringSubmatch(r.Calls, -1)
 	if len(calls) == 0 && r.Calls != "nothing" {

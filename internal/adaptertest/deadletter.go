@@ -102,8 +102,8 @@ func (d *dlqFixture) idsInDLQ(q deadletter.Queue) (ids []string) {
 	return ids
 }
 
-// empty checks that the DLQ is empty.
-func (d *dlqFixture) empty(q deadletter.Queue) {
+// wantEmpty checks that the DLQ is wantEmpty.
+func (d *dlqFixture) wantEmpty(q deadletter.Queue) {
 	d.Helper()
 	if got := d.idsInDLQ(q); len(got) > 0 {
 		d.Errorf("%q are still in the DLQ", got)
@@ -115,7 +115,7 @@ func (d *dlqFixture) empty(q deadletter.Queue) {
 func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
 	d.Helper()
 	d.awaitCommits(ids...)
-	d.empty(q)
+	d.wantEmpty(q)
 	if again := d.runsAbove(2, ids); again > twice {
 		d.Errorf("%d messages were replayed twice, want at most %d", again, twice)
 	}

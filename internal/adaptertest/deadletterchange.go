@@ -117,7 +117,7 @@ func edited(d *dlqFixture) {
 	d.awaitCommits("a")
 	as := d.ran("a")
 	d.checkSame("the edited message", as[len(as)-1].Seen, Message{ID: "a", Body: []byte("{\"amount\": 1}"), Headers: []Header{{"tenant", []byte("bolt")}}})
-	d.empty(q)
+	d.wantEmpty(q)
 	history, err := deadletter.History(d.Context(), q)
 	if err != nil || len(history) != 1 || history[0].Diff == nil || history[0].Diff.ID != "a" {
 		d.Errorf("the history is %+v: %v", history, err)

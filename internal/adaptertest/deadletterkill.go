@@ -62,7 +62,7 @@ func killsAll(d *dlqFixture, kind deadletter.Kind) {
 func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids []string) (survived bool) {
 	d.Helper()
 	where := fmt.Sprintf("killed at call %d (behind it: %t)", call, behind)
-	m := &killableDriver{left: call, behind: behind}
+	m := &killableDriver{left: call, after: behind}
 	q := d.killableQueue(m)
 	ctx := d.withTimeout()
 	task := func(q deadletter.Queue) (deadletter.Task, error) {
@@ -96,7 +96,7 @@ func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids [
 	if n := t.Counts.Replayed + t.Counts.Purged; t.Status != deadletter.StatusDone || n != int64(len(ids)) {
 		d.Errorf("%s in %s: the task is %s (%s) and counts %d, want %d", where, m.at, t.Status, t.Note, n, len(ids))
 	}
-	d.empty(next)
+	d.wantEmpty(next)
 	runs := 1
 	if kind == deadletter.KindReplay {
 		d.awaitCommits(ids...)
@@ -151,7 +151,7 @@ func (m *killableDriver) over(q deadletter.Queue) deadletter.Queue {
 type killableDriver struct {
 	only   string
 	left   int
-	behind bool
+	after bool
 	kill   func()
 	lives  bool // it continues after kill
 	dead   bool
@@ -167,13 +167,13 @@ func (m *killableDriver) call(name string, do func() error) error {
 		return do()
 	}
 	m.left--
-	if m.left == 0 && !m.behind {
+	if m.left == 0 && !m.after {
 		if err := m.die(name); err != nil {
 			return err
 		}
 	}
 	err := do()
-	if m.left == 0 && m.behind {
+	if m.left == 0 && m.after {
 		return m.die(name)
 	}
 	return err

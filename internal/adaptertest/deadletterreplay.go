@@ -41,7 +41,7 @@ func replayAll(d *dlqFixture) {
 	d.fixHandler()
 	t := d.runReplay(q, newReplay())
 	d.awaitCommits(ids...)
-	d.empty(q)
+	d.wantEmpty(q)
 	if t.Counts.Replayed != 25 || t.Who != "ann@ops" || t.Why == "" || t.Ended.IsZero() {
 		d.Errorf("the task says %+v", t)
 	}
@@ -99,7 +99,7 @@ func replaySome(d *dlqFixture) {
 	}
 	d.runReplay(q, newReplay()) // messages behind settled ones are still found
 	d.awaitCommits(ids...)
-	d.empty(q)
+	d.wantEmpty(q)
 }
 
 func quarantined(d *dlqFixture) {

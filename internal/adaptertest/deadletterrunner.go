@@ -16,14 +16,14 @@ func killedRunners() []deadTest {
 		// In the third window. Each window removes its messages in two calls.
 		{name: "ARunnerThatDiesBeforeItSendsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callWrite, left: 3}, 0) }},
 		{name: "ARunnerThatDiesBeforeItSettlesLosesNothing", body: func(d *dlqFixture) {
-			killReplay(d, killableDriver{only: callWrite, left: 3, behind: true}, newReplay().Window)
+			killReplay(d, killableDriver{only: callWrite, left: 3, after: true}, newReplay().Window)
 		}},
 		{name: "ARunnerThatDiesWhileItSettlesLosesNothing", body: func(d *dlqFixture) {
-			killReplay(d, killableDriver{only: callRemove, left: 5, behind: true}, newReplay().Window)
+			killReplay(d, killableDriver{only: callRemove, left: 5, after: true}, newReplay().Window)
 		}},
-		{name: "ARunnerThatDiesBetweenWindowsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callRemove, left: 6, behind: true}, 0) }},
+		{name: "ARunnerThatDiesBetweenWindowsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callRemove, left: 6, after: true}, 0) }},
 		{name: "AnEditThatDiesBeforeItSendsKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1}) }},
-		{name: "AnEditThatDiesBeforeItSettlesKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1, behind: true}) }},
+		{name: "AnEditThatDiesBeforeItSettlesKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1, after: true}) }},
 	}
 }
 

@@ -58,13 +58,13 @@ func exactlyOnePlace(b *fixture) {
 			b.Errorf("%s was committed %d times and dead-lettered %d times, its kind was %d", id, committed[id], dead[id], kind(id))
 		}
 	}
-	resting := make(map[string]int)
+	inDLQ := make(map[string]int)
 	for _, m := range b.dead(n / 3) {
-		resting[string(m.Body)]++
+		inDLQ[string(m.Body)]++
 	}
 	for _, id := range ids {
-		if kind(id) == 2 && resting[id] != 1 {
-			b.Errorf("%s is in the DLQ %d times", id, resting[id])
+		if kind(id) == 2 && inDLQ[id] != 1 {
+			b.Errorf("%s is in the DLQ %d times", id, inDLQ[id])
 		}
 	}
 }
