@@ -36,6 +36,8 @@ type Harness struct {
 	// for the DLQ is also too large for Waits. The kit calls it when a service of the group has subscribed to the
 	// origin. A place without a function accepts everything that the origin accepts.
 	Oversized map[Place]func(t testing.TB, origin, group string) Message
+	// Compresses means that Put compresses a large message, and that the DLQ refuses one that unpacks to 105 MB.
+	Compresses bool
 	// SplitsDeadLetters means that the message of Oversized[DLQ] goes to the DLQ in two parts, each with all headers.
 	// Otherwise it goes there without its body and its headers.
 	SplitsDeadLetters bool

@@ -18,6 +18,8 @@ type hostileMessage struct {
 	make func(b *fixture) Message
 	// oversized is the last place for which the message is too large, or empty.
 	oversized Place
+	// unpacks means that the message is small only while it is compressed.
+	unpacks bool
 }
 
 var hostileMessages = []hostileMessage{
@@ -25,12 +27,16 @@ var hostileMessages = []hostileMessage{
 	{name: "AMessageWithForgedStateBlocksNoOther", make: withForgedState},
 	{name: "AMessageTooLargeToWaitBlocksNoOther", make: oversized(Levels), oversized: Levels},
 	{name: "AMessageTooLargeForTheDLQBlocksNoOther", make: oversized(DLQ), oversized: DLQ},
+	{name: "AMessageThatUnpacksTo105MBBlocksNoOther", make: unpacking, oversized: DLQ, unpacks: true},
 }
 
 // hostile: promise 3. A hostile message goes to the DLQ and delays no other.
 func hostile() (all []test) {
 	for _, m := range hostileMessages {
 		all = append(all, test{name: m.name, body: m.play, possible: func(h *Harness) bool {
+			if m.unpacks {
+				return h.Compresses
+			}
 			return m.oversized == "" || h.Oversized[m.oversized] != nil
 		}})
 	}
@@ -130,6 +136,9 @@ func (h *hostileMessage) checkDeadLetter(b *fixture, bad Message) {
 func oversized(what Place) func(*fixture) Message {
 	return func(b *fixture) Message { return b.h.Oversized[what](b.T, b.origin, b.group) }
 }
+
+// unpacking makes a message that compresses to some kilobytes.
+func unpacking(*fixture) Message { return Message{Body: make([]byte, 105_000_000)} }
 
 // fullOfHeaders makes a message with as many headers with redeliver's prefix as the broker accepts, at most 60,000.
 func fullOfHeaders(b *fixture) Message {

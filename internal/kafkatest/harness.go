@@ -57,7 +57,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	k.client = k.connect(tb, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	k.admin = kadm.NewClient(k.client)
 	return adaptertest.Harness{
-		Name: "Kafka", Features: Features, ReadsAhead: true,
+		Name: "Kafka", Features: Features, ReadsAhead: true, Compresses: true,
 		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutRetries: k.putBack, DeadLetters: k.dead, Received: seen,
 		DLQTopic: func(origin, group string) (topic, reader string) {
 			return origin + "." + group + wirename.DLQSuffix, group + "-audit"
@@ -219,7 +219,12 @@ func (k *harness) write(tb testing.TB, topic string, msgs []adaptertest.Message)
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), adaptertest.Timeout)
 	defer cancel()
-	if err := k.client.ProduceSync(ctx, recs...).FirstErr(); err != nil {
+	client := k.client
+	if slices.ContainsFunc(msgs, func(m adaptertest.Message) bool { return len(m.Body) > 50<<20 }) { // it is small on the wire
+		client = k.connect(tb, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()),
+			kgo.ProducerBatchMaxBytes(400<<20), kgo.BrokerMaxWriteBytes(500<<20), kgo.MaxBufferedBytes(500<<20))
+	}
+	if err := client.ProduceSync(ctx, recs...).FirstErr(); err != nil {
 		tb.Fatalf("writing to %s: %v", topic, err)
 	}
 }
