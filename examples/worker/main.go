@@ -21,10 +21,9 @@
 // of an SQS FIFO queue. A key that is not UTF-8, or begins with "base64:", is written as "base64:" and its base64. A
 // null key is omitted. RabbitMQ and other queues of SQS have none.
 //
-// A message that ends its process (--fail exit) writes its attempt and nothing more. RabbitMQ and SQS count such
-// crashes: after some processes the next one writes the dead_letter of the message, with the reason crashed and without
-// a new attempt. The number of attempts does not include the crashed ones. On Kafka the message comes back until it is
-// fixed.
+// A message that ends its process (--fail exit) writes its attempt and nothing more. redeliver counts such crashes:
+// after some processes the next one writes the dead_letter of the message, with the reason crashed and without a new
+// attempt. The number of attempts does not include the crashed ones.
 //
 // With --plan the program describes how the retries would wait and what would be created, and ends.
 //

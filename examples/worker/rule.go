@@ -16,16 +16,16 @@ import (
 // rule returns the result of an attempt of a message.
 type rule func(msg *message.Message, attempt int) error
 
-var errTold = errors.New("failed as told")
+var errByRule = errors.New("failed as told")
 
 // rules are the rules without a parameter.
 var rules = map[string]rule{
 	"never":     func(*message.Message, int) error { return nil },
-	"always":    func(*message.Message, int) error { return errTold },
-	"permanent": func(*message.Message, int) error { return redeliver.Permanent(errTold) },
+	"always":    func(*message.Message, int) error { return errByRule },
+	"permanent": func(*message.Message, int) error { return redeliver.Permanent(errByRule) },
 	// It ignores its context, as some real handlers do, and so exceeds its timeout.
 	"hang":  func(*message.Message, int) error { select {} },
-	"panic": func(*message.Message, int) error { panic("panicked as told") },
+	"panic": func(*message.Message, int) error { panic("panicked by the rule") },
 	// End the process without a commit, flush or close.
 	"exit": func(*message.Message, int) error {
 		os.Exit(exitFailed)
@@ -53,7 +53,7 @@ func parsePlain(text string) (rule, error) {
 		}
 		return func(_ *message.Message, attempt int) error {
 			if attempt < n {
-				return fmt.Errorf("%w: attempt %d of %d that fail", errTold, attempt, n-1)
+				return fmt.Errorf("%w: attempt %d of %d that fail", errByRule, attempt, n-1)
 			}
 			return nil
 		}, nil
