@@ -247,6 +247,15 @@ func (a admin) tryCreate(t ownTopic, settings map[string]string) error {
 	return retryTimeouts(func() error { return a.sarama.CreateTopic(t.name, detail, false) })
 }
 
+// addPartitions gives a topic more partitions. It is no error that another member has done so.
+func (a admin) addPartitions(topic string, n int) error {
+	err := retryTimeouts(func() error { return a.sarama.CreatePartitions(topic, int32(n), nil, false) })
+	if err != nil && !errors.Is(err, sarama.ErrInvalidPartitions) {
+		return fmt.Errorf("kafka: adding partitions to topic %s: %w; the user needs Alter on it", topic, err)
+	}
+	return nil
+}
+
 // deleteTopic deletes a topic. A missing topic is no error.
 func (a admin) deleteTopic(topic string) error {
 	err := retryTimeouts(func() error { return a.sarama.DeleteTopic(topic) })

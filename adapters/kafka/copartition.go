@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/IBM/sarama"
 
@@ -100,7 +101,8 @@ func (c Config) checkPerKey(ps *redeliver.Problems) {
 func (r *reader) perKey() bool { return r.layout.policy.Order == redeliver.PerKey }
 
 // checkCopartitioned checks at the beginning of a session whether the order of keys can be kept. All topics on which
-// messages wait must have as many partitions as the origin, and this member must own the same ones of all of them.
+// messages wait must have as many partitions as the origin, and this member must own the same ones of all of them. If
+// the origin has got more partitions, it gives the topics as many, and the next session reads them.
 func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 	existing, err := r.checkTopics()
 	if err != nil || sess.Context().Err() != nil { // the session is about to end
@@ -108,10 +110,18 @@ func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 	}
 	claims := sess.Claims()
 	origin := slices.Sorted(slices.Values(claims[r.layout.origin]))
+	var grown []string
 	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
 		n, want := 0, len(existing[r.layout.origin].Partitions)
 		if t := existing[topic]; t != nil {
 			n = len(t.Partitions)
+		}
+		if 0 < n && n < want && r.mayGrow(want) {
+			if err := r.client.admin.addPartitions(topic, want); err != nil {
+				return fmt.Errorf("%w (%w)", unequalPartitions(topic, n, r.layout.origin, want), err)
+			}
+			grown = append(grown, topic)
+			continue
 		}
 		if n != want {
 			return unequalPartitions(topic, n, r.layout.origin, want)
@@ -121,7 +131,19 @@ func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 				r.layout.group, origin, r.layout.origin, own, topic)
 		}
 	}
-	return nil
+	if len(grown) == 0 {
+		return nil
+	}
+	if err := r.client.admin.awaitLeaders(grown...); err != nil {
+		return err
+	}
+	return fmt.Errorf("kafka: topic %s has more partitions than before, so %s got as many; the next session reads them", r.layout.origin, strings.Join(grown, ", "))
+}
+
+// mayGrow reports whether the topics on which messages wait may get that many partitions.
+func (r *reader) mayGrow(partitions int) bool {
+	cfg := &r.client.cfg
+	return !cfg.NoProvisioning && (len(r.levels)*partitions <= cfg.MaxPartitions)
 }
 
 func unequalPartitions(topic string, n int, origin string, want int) error {

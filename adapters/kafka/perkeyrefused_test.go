@@ -100,20 +100,38 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	}
 }
 
-// An origin with more partitions than its levels is not read: a message could not wait where its partition's owner
-// reads. When the numbers are equal, the group goes on.
+// If the origin gets more partitions, its levels get as many, and all partitions are read on.
+func TestPerKeyLevelsGetTheOriginsNewPartitions(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	cfg := withLongTimeouts(nil)
+	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond), Sarama: cfg})
+	route(t, c, p.topic, failFirst(1))
+	ev.awaitJoined(t, 1)
+	addPartitions(t, p, 6)
+	ids := putOnPartitions(t, p, "a-", 6)
+	ev.awaitEnds(t, ids...)
+}
+
+// With NoProvisioning an origin with more partitions than its levels is not read: a message could not wait where its
+// partition's owner reads. When the numbers are equal, the group goes on.
 func TestPerKeyPausesWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond)})
+	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond)})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}
+	sc := withLongTimeouts(nil)
+	sc.Metadata.RefreshFrequency = 100 * time.Millisecond
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond), NoProvisioning: true, Sarama: sc})
+	route(t, c, "orders", failFirst(1))
+	ev.awaitJoined(t, 1)
 	adm := kadm.NewClient(independent(t, addrs))
 	if _, err := adm.UpdatePartitions(t.Context(), 6, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	route(t, c, "orders", failFirst(1))
 	refused := ev.await(t, 1, func(e redeliver.Event) bool {
 		c, ok := e.(redeliver.SubscriptionChanged)
 		return ok && c.Change == redeliver.ChangeDisconnected

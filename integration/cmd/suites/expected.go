@@ -19,7 +19,6 @@ type expectedFailure struct {
 // them passes, or when a test fails that is not listed.
 var expectedFailures = []expectedFailure{
 	{"./adapters/kafka", "TestExpectedFailureEachTopicOfAProcessIsAMember", "Kafka: each topic of a process is a member of the group, so a deploy rebalances all topics once for each."},
-	{"./adapters/kafka", "TestExpectedFailurePerKeyANewPartitionStopsAllPartitions", "Kafka: with PerKey, one more partition of the origin stops all its partitions."},
 }
 
 // packagesOf returns the packages of the list, each once.
