@@ -77,7 +77,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		sub: &engine.Subscription{
 			Origin: l.main.name, Group: l.main.name, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
-			UntrustedProducers: len(cfg.StateKeys) == 0, Turn: c.turn, Discards: cfg.DLQ.Discard,
+			UntrustedProducers: len(cfg.StateKeys) == 0, Turn: c.turn, Discards: cfg.DLQ.Discard, WaitsInSource: l.main.fifo,
 		},
 	}
 	r.pause = engine.PauseLooker{Sub: r.sub, Mark: r.readPause}

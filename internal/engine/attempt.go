@@ -175,11 +175,12 @@ func (d *Delivery) abandoned(cause error) {
 }
 
 // settleFailure asks the policy and carries out its decision. The caller has claimed the message. running says that the handler
-// may still run, so that the next attempt must not begin in place: a Blocking message loses its place then.
+// may still run, so that the next attempt must not begin in place: a Blocking message loses its place then. A subscription
+// that ends begins no immediate retry: the attempt counts, and another process makes the next one.
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
 	dec := d.decide(err, now)
-	if dec.Action == redeliver.RetryNow && running {
+	if dec.Action == redeliver.RetryNow && (running || d.c.isDraining()) {
 		dec.Action, dec.State.Due = redeliver.RetryLater, limits.CeilMilli(now.UTC())
 	}
 	switch {
@@ -214,11 +215,11 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	}
 	d.decided(dec, cause)
 	d.sub.written(dec, d.sub.Origin, cause)
-	d.stayUntilDue(dec)
+	d.stayUntilDue(dec, cause)
 }
 
-func (d *Delivery) stayUntilDue(dec *redeliver.Decision) {
-	d.signal = signalFailure
+func (d *Delivery) stayUntilDue(dec *redeliver.Decision, cause error) {
+	d.signal = signalOf(dec, cause)
 	d.c.stay(&dec.State)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -273,6 +274,63 @@ func TestAnAttemptThatHasAnsweredDoesNotExpire(t *testing.T) {
 		}
 		if n := len(j.logged()); n != 5+4+2 || !slices.Equal(late, []string{"2"}) {
 			t.Errorf("%v failed, want the one that took 90 s; %q", late, j.logged())
+		}
+	})
+}
+
+// A failure that Classify blames on the message does not throttle the subscription, also while it waits in place.
+func TestMessagesAtFaultInBlockingOrderDoNotThrottle(t *testing.T) {
+	for _, atFault := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJournal(redeliver.Policy{
+				MaxRetries: 100, Backoff: redeliver.Fixed(time.Second), Order: redeliver.Blocking,
+				Classify: func(error) redeliver.Class { return redeliver.Class{MessageAtFault: atFault} },
+			})
+			j.sub.Blocking, j.sub.MinInFlight, j.sub.MaxInFlight, j.sub.MaxRetriesInFlight = true, 1, 50, 50
+			throttled := false
+			j.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+				if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeThrottled {
+					throttled = true
+				}
+			})
+			j.start(t, handle(func(context.Context, *record) error { return errOurs }))
+			for i := range 40 {
+				j.publish(strconv.Itoa(i))
+			}
+			<-time.After(20 * time.Second)
+			synctest.Wait()
+			if throttled == atFault {
+				t.Errorf("messages at fault: %v; throttled: %v", atFault, throttled)
+			}
+		})
+	}
+}
+
+// A message that fails while its subscription ends keeps the attempt, also if an immediate retry is left.
+func TestAnImmediateRetryIsWrittenWhenTheSubscriptionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(redeliver.Policy{Immediate: 3, MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
+		runs := 0
+		var waits []redeliver.State
+		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+			if r, ok := e.(redeliver.RetryScheduled); ok {
+				waits = append(waits, r.State)
+			}
+		})
+		stop := b.run(t, handle(func(context.Context, *record) error {
+			runs++
+			<-time.After(5 * time.Second)
+			return errOurs
+		}), engine.LaneOptions[*record]{})
+		b.publish("a")
+		<-time.After(time.Second)
+		stop()
+		settled, dead := b.all()
+		if runs != 1 || !slices.Equal(settled, []string{"a"}) || len(dead) > 0 {
+			t.Errorf("%d runs, settled %v, dead %v", runs, settled, dead)
+		}
+		if len(waits) != 1 || waits[0].Attempts != 1 {
+			t.Errorf("waiting: %+v, want one message with one attempt", waits)
 		}
 	})
 }

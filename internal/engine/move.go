@@ -89,8 +89,12 @@ func (m *move) Confirmed(where string, err error) {
 		m.finish(where)
 	case errors.Is(err, driver.ErrStay):
 		m.release()
+		if m.hops { // no handler ran
+			m.d.c.stay(&m.dec.State)
+			return
+		}
 		m.d.sub.written(m.dec, where, m.cause)
-		m.d.stayUntilDue(m.dec)
+		m.d.stayUntilDue(m.dec, m.cause)
 	default:
 		m.fail(where, err)
 	}

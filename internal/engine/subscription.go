@@ -41,6 +41,9 @@ type Subscription struct {
 	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. 0: waits are clamped to
 	// limits.MinBlock and MaxBlock.
 	MaxInPlace time.Duration
+	// WaitsInSource means that failed messages wait in their source although the order is not Blocking: the next attempt
+	// must not begin beside a handler that is about to return after its timeout.
+	WaitsInSource bool
 	// UntrustedProducers reports whether producers can write to the queues of retries, so that the rule of a message
 	// may be forged. Such a rule gives the message no more retries and no more time than Policy.
 	UntrustedProducers bool

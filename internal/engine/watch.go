@@ -97,11 +97,11 @@ func (w *watch) tick() {
 	w.armed = false
 }
 
-// endLocked ends an attempt whose time is over. In Blocking order it settles the message only when the handler is stuck: until then
-// the next attempt must not run beside this one.
+// endLocked ends an attempt whose time is over. If the message waits in its source, it settles it only when the handler is stuck:
+// until then the next attempt must not run beside this one.
 func (w *watch) endLocked(d *Delivery) {
 	timeout := d.timeoutLocked()
-	if !d.sub.Blocking {
+	if !d.sub.Blocking && !d.sub.WaitsInSource {
 		if d.takeOverLocked() {
 			go d.expire(timeout)
 		}
