@@ -15,7 +15,7 @@ import (
 const (
 	// maxTaskStart is how long the start of a task waits for the task's id.
 	maxTaskStart = 20 * time.Second
-	// maxRuns is the number of tasks of this process that are kept, keptResults the number of results kept per task.
+	// maxRuns bounds the tasks of this process that are kept, maxResults the results that are kept of each.
 	maxRuns    = 50
 	maxResults = 100
 )
@@ -23,7 +23,7 @@ const (
 // taskRun is a task that this process runs or ran.
 type taskRun struct {
 	Task    deadletter.Task
-	Expect  int64 // number of messages that was announced
+	Expect  int64 // messages, as announced to the user
 	Running bool
 	Err     string
 	Began   time.Time
@@ -219,7 +219,7 @@ func (svc *service) startTask(ctx context.Context, who Actor, key string, rec Re
 	}
 }
 
-// controlTask asks the runner of a task, in any process, to pause or to cancel it.
+// controlTask asks the runner of a task, in any process, to pause or cancel the task.
 func (svc *service) controlTask(ctx context.Context, who Actor, key, id string, a Action) error {
 	rec := Record{Action: a, Task: id}
 	q, err := svc.openFor(&who, key, rec)
@@ -284,7 +284,7 @@ func (svc *service) editMessage(ctx context.Context, who Actor, key string, c de
 	}
 }
 
-// checkEditable refuses to overwrite a body that the user could not see.
+// checkEditable refuses to overwrite a body or header that is not fully shown.
 func (svc *service) checkEditable(ctx context.Context, q *openQueue, c *deadletter.EditOptions) error {
 	if svc.cfg.Redact == nil {
 		return nil
@@ -299,7 +299,7 @@ func (svc *service) checkEditable(ctx context.Context, q *openQueue, c *deadlett
 		return &unchangedError{err}
 	}
 	if _, whole := svc.redact(Part{Kind: PartBody, Value: m.Body, DLQ: q.info, Headers: m.Headers}); c.Body != nil && !whole {
-		return errors.New("the body is hidden in part, and what is hidden cannot be edited here")
+		return errors.New("the body is hidden, at least in part, and cannot be edited here")
 	}
 	for _, h := range svc.redactHeaders(q, m, m.Headers) {
 		if h.Whole {

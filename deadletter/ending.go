@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// maxFinish bounds the work for a task after its context has ended: the calls under way finish, their outcome is
-// recorded, and the claim is released.
+// maxFinish bounds the work for a task after its context has ended: the runner finishes the calls under way,
+// records their outcome, and releases the claim.
 const maxFinish = 10 * time.Second
 
-// finishContext returns a context that ends maxFinish after ctx. Messages are sent with it, so that a message on its
-// way when its runner is stopped is confirmed and recorded, and the next runner does not send it again.
+// finishContext returns a context that ends maxFinish after ctx. Messages are sent with it: if the runner stops, a
+// message on its way is still confirmed and recorded, and the next runner does not send it again.
 func finishContext(ctx context.Context) (long context.Context, end context.CancelFunc) {
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -47,7 +47,7 @@ func conclude(ctx context.Context, claim Claim, t *Task, report Report, err erro
 	case errors.Is(err, ErrClaimLost):
 		t.Status, t.Note = StatusInterrupted, err.Error()
 	case ctx.Err() != nil && t.Kind.fixed() == "":
-		t.Status, t.Note = StatusPaused, fmt.Sprintf("its runner had to end: %v", context.Cause(ctx))
+		t.Status, t.Note = StatusPaused, fmt.Sprintf("its runner was stopped: %v", context.Cause(ctx))
 	default:
 		t.Status, t.Note = StatusFailed, err.Error()
 	}

@@ -123,7 +123,7 @@ type Status string
 // The states of a task.
 const (
 	StatusRunning     Status = "running"
-	StatusPaused      Status = "paused"      // a user requested it, or its runner had to end
+	StatusPaused      Status = "paused"      // a user requested it, or its runner was stopped
 	StatusCancelled   Status = "cancelled"   // for good
 	StatusStopped     Status = "stopped"     // by its canary: replayed messages came back
 	StatusFailed      Status = "failed"      // Note says why, for example the broker did not answer, or the import is unreadable

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// maxStreams bounds the streams that are kept. Above it, streams without waiting messages are dropped, and start again
-// when they come again.
+// maxStreams bounds the streams that are kept. Each further one replaces one without messages, which starts afresh
+// with its next message.
 const maxStreams = 100_000
 
 // sequences has the streams of one Resequence.
@@ -76,18 +76,18 @@ func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*
 				delete(s.waiters, number)
 			}
 			q.watchLocked(s)
-			return nil, fmt.Errorf("resequence: number %d of %q waited for those before it: %w", number, name, context.Cause(ctx))
+			return nil, fmt.Errorf("resequence: number %d of %q waited for lower numbers: %w", number, name, context.Cause(ctx))
 		}
 	}
 	return s, nil // its turn came before the end of ctx
 }
 
-// leave ends a run of a number. over reports whether the number does not run again.
+// leave records that a message with a number has run. over: the number will not run again.
 func (q *sequences[M]) leave(s *stream, number uint64, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if number != s.next {
-		return // it ran late, or was skipped while it ran
+		return // it ran late, or the stream skipped it
 	}
 	s.running = max(0, s.running-1)
 	if over {

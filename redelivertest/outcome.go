@@ -30,7 +30,7 @@ type Outcome struct {
 	Attempts []redeliver.Attempted
 	// Waits are its waits on delay topics.
 	Waits []Wait
-	// Took is the time from its publishing to its end, or to its latest event. In a bubble that is
+	// Took is the time from its publishing to its end, or to its latest event. In a synctest bubble it is
 	// exactly the sum of its delays and the time that its handler slept.
 	Took time.Duration
 
@@ -73,7 +73,7 @@ func (s *Subscription) Outcome(id string) Outcome {
 		}
 		ids[i] = o.ID
 	}
-	s.q.b.tb.Fatalf("redelivertest: %s has seen no message %q of %s, but %q", s.q.group, id, s.q.topic, ids)
+	s.q.b.tb.Fatalf("redelivertest: %s got no message %q of %s; it got %q", s.q.group, id, s.q.topic, ids)
 	return Outcome{}
 }
 
@@ -140,13 +140,13 @@ func (o *Outcome) addEvent(n timedEvent, st redeliver.State) {
 	case redeliver.Published:
 		o.linef("published to %s", e.Topic)
 	case redeliver.PublishFailed:
-		o.linef("refused by %s, again in %s: %v", e.Where, e.Retry, e.Err)
+		o.linef("refused by %s, retried in %s: %v", e.Where, e.Retry, e.Err)
 	case redeliver.HandlerStuck:
 		o.linef("its handler still runs")
 		o.Took = was
 		return
 	case redeliver.LateAnswer:
-		o.linef("its handler has returned late")
+		o.linef("its handler returned late")
 		o.Took = was
 		return
 	case redeliver.Abandoned:

@@ -11,12 +11,12 @@ import (
 	"github.com/redeliver/redeliver/internal/driver"
 )
 
-// When a process dies, all its prefetched messages come back. The broker's delivery count rises for all of them,
+// When a process dies, all its prefetched messages come back. The broker raises the delivery count of all of them,
 // after lost connections and shutdowns too. So a high count is no proof. A message that comes back often is rewritten
 // to the retry queue, which resets its count before the broker's limit drops it. After several rewrites it is a
 // suspect and moves to its own queue. From there the client fetches one at a time, while nothing else of that client
-// runs, and starts nothing else until it is settled and the broker has its ack. A suspect that comes back without an
-// answer, although this process has not seen its channel end, was alone when its process died.
+// runs, and starts nothing else until it is settled and the broker has its ack. If a suspect comes back without an
+// answer, and this process has not seen its channel end, it was alone when the process that had it died.
 
 // suspectPause is the time between two looks at the queue of suspects.
 const suspectPause = time.Second
@@ -78,7 +78,7 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	d := room.delivery(&got)
 	d.over = &turnEnd{ended: make(chan struct{})}
 	select {
-	case s.in <- d: // even when ctx has ended, see requeueSuspects
+	case s.in <- d: // even after the end of ctx: requeueSuspects rewrites it
 	case <-s.over:
 		s.r.client.outlived.add(d.id())
 		return false, nil
@@ -87,10 +87,10 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	if !d.proven || ctx.Err() != nil {
 		return false, nil
 	}
-	// Until the broker has the ack, nothing else may run: if that killed the process, the suspect would come back,
-	// charged with a crash. The broker answers on a channel in order.
+	// Nothing runs until the broker has the ack: if another message killed the process, the suspect would come back,
+	// charged with a crash. Once the broker answers this, it has the ack.
 	q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
-	if err != nil { // it may come back for this reason, which is no crash
+	if err != nil { // it may come back when the channel ends: no crash
 		s.r.client.outlived.add(d.id())
 		return false, err
 	}
@@ -114,7 +114,7 @@ func (s *source) endTurn(d *delivery, settled bool) {
 	}
 }
 
-// chargeCrashes decides about a suspect that came back from its queue.
+// chargeCrashes sends a suspect to the DLQ if it has crashed too many processes.
 func (s *source) chargeCrashes(d *delivery, m *driver.Message[*delivery], count int) {
 	times := max(0, count-s.r.client.outlived.of(d.id()))
 	if times >= s.r.layout.policy.MaxCrashes {
@@ -122,8 +122,8 @@ func (s *source) chargeCrashes(d *delivery, m *driver.Message[*delivery], count 
 	}
 }
 
-// requeueSuspects rewrites suspects that did not begin or did not answer in the drain timeout to their queue. Closing the
-// channel would count as a crash. Their handlers and writes may still run.
+// requeueSuspects writes suspects that did not begin or answer in the drain timeout to their queue again. Closing the
+// channel instead would count as a crash. Their handlers and writes may still run.
 func (s *source) requeueSuspects(ctx context.Context) {
 	for d := range s.acks.unsent {
 		if d.ackState != ackOpen {

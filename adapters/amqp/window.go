@@ -13,8 +13,8 @@ import (
 
 // The broker's prefetch bounds the number of messages, not their size. A source of retries may hold thousands that
 // are not due. So it starts with a small window, and enlarges it while the messages so far leave room in
-// Config.RetryBytes; larger messages shrink it. The first window assumes large messages, but has a minimum, because
-// each change takes the broker some milliseconds, in which messages are late.
+// Config.RetryBytes; larger messages shrink it. The first window assumes large messages, but has a minimum:
+// the broker takes some milliseconds for each change, and messages are late meanwhile.
 const (
 	assumedBody    = 256 << 10 // bytes of a body
 	minFirstWindow = 16
@@ -35,7 +35,7 @@ func fitWindow(window, maxWindow, n, bytes, limit int) int {
 		return window
 	case bytes > limit: // to three quarters, so that the window does not oscillate
 		return min(window, max(1, int(int64(n)*int64(limit)*3/4/int64(bytes))))
-	case n >= window && 3*window*(bytes/n) <= limit: // unsettled messages stay beside the new ones
+	case n >= window && 3*window*(bytes/n) <= limit: // n old messages stay, and up to 2*window new ones come
 		return min(maxWindow, 2*window)
 	default:
 		return window
@@ -89,7 +89,7 @@ func (s *source) cancel(c *consumer) error {
 // consumer has another tag: with the same one each ack of an old message would bring a new message, and RabbitMQ 3.10
 // would close the connection at the second change.
 //
-// The broker is asked in the background, because a queue without a majority does not answer. Changes that are made
+// A goroutine waits for the broker, because a queue without a majority does not answer. Changes that are made
 // meanwhile follow as one.
 func (s *source) consume(window int) {
 	s.window = window
@@ -135,22 +135,22 @@ func (s *source) replaceConsumer(old, next *consumer, n, window int) (err error)
 	return nil
 }
 
-// consumerReplaced continues when the broker has answered a change to window.
+// consumerReplaced continues after the broker has answered the change to this window.
 func (s *source) consumerReplaced(window int, err error) {
 	s.changing = false
 	switch {
 	case err != nil || s.stopped:
 	case s.window != window:
 		s.consume(s.window)
-	case s.returnsUnrun && s.paused: // only now, or the old consumer would get them again
+	case s.returnsUnrun && s.paused: // not before: the old consumer would get them again
 		s.returnsUnrun = false
 		s.lane.ReturnUnrun(nil)
 	}
 }
 
 // Accept implements [driver.Source]. The broker's prefetch is the bound, so n is 0 only if nothing may begin: behind
-// a closed gate, see checkHeld, or beside a suspect. Beside a suspect the prefetched messages stay, because returns
-// are counted and the next suspect may follow at once.
+// a closed gate, see checkHeld, or beside a suspect. Beside a suspect the prefetched messages stay: the broker counts
+// returns, and the next suspect may follow at once.
 func (s *source) Accept(n int) {
 	if n == 0 && s.r.client.turn.Closed() {
 		s.flush(true) // see Commit
@@ -169,9 +169,9 @@ func (s *source) Accept(n int) {
 // pauseAfter bounds how long a source keeps messages that may not begin.
 const pauseAfter = 10 * time.Second
 
-// returnAfter returns how long a source keeps messages that may not begin. In a pause of the group all its processes
-// have cancelled their consumers when one returns its messages: otherwise each of them would get and return them, which
-// is counted.
+// returnAfter returns how long a source keeps messages that may not begin. In a pause of the group no process
+// returns messages until all have cancelled their consumers: otherwise each would get and return them, and the broker
+// counts that.
 func (s *source) returnAfter() time.Duration {
 	keep := pauseAfter
 	if s.r.isPaused(s.kind) {
@@ -255,7 +255,7 @@ func (s *source) checkHeldOrdered(now time.Time) {
 	switch {
 	case s.ending:
 	case !s.haltedSince.IsZero() && !s.r.layout.expires && (now.Sub(s.haltedSince) >= s.returnAfter() || s.r.isPaused(s.kind) && s.acks.open() == 0):
-		s.endWhenIdle(errPaused) // in a pause first the channels without messages, so that none of them gets those of another
+		s.endWhenIdle(errPaused) // in a pause, channels without messages end first, so that they do not get those of others
 	default:
 		for d := range s.acks.unsent {
 			if now.Sub(d.arrived) < limit {

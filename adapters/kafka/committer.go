@@ -16,8 +16,8 @@ const changeRunAgain = "settled messages run again"
 const lastCommitTimeout = 3 * time.Second
 
 // committer commits what the lanes of a session have settled. It commits all changes in one request, at the configured
-// interval, and at once if a lane waits for its metadata. One request runs at a time, so a later commit is never
-// undone.
+// interval, and at once if a lane waits for its metadata. One request runs at a time, so an earlier one never undoes
+// a later one.
 //
 // In a service's own group (see Wrap) sarama commits: a lane marks its settled offsets there, and the committer sends
 // only metadata that a lane waits for. Until that is committed the lane marks nothing, so that an older commit of
@@ -115,7 +115,7 @@ func (c *committer) run() {
 	}
 }
 
-// flush commits urgent changes or, if regular, all changes. left reports whether an urgent commit failed.
+// flush commits urgent changes or, if regular, all changes. failed reports whether to try again soon.
 func (c *committer) flush(regular bool) (failed bool) {
 	c.mu.Lock()
 	sources := make([]*source, 0, len(c.sources))
@@ -155,7 +155,7 @@ type snapshot struct {
 	offset      int64
 	text        string
 	metaVersion uint64 // crashGate.version
-	settled     int64  // messages since the source began
+	settled     int64  // messages settled since the source began
 	last        bool
 	isIdle      bool // no gate waits for this commit
 }
@@ -171,7 +171,7 @@ func (s *source) snapshot(regular bool) *snapshot {
 	text, whole := s.crashes.text(snap.offset, s.track.above())
 	snap.text = text
 	if s.setOverflows && whole {
-		s.lane.Post(func() {}) // ask again for the messages that the full set held back
+		s.lane.Post(func() {}) // the lane asks again for messages that the set held back
 	}
 	s.setOverflows = !whole
 	s.dirty, s.inFlight = false, true
@@ -230,7 +230,7 @@ func (s *source) stopWaitingLocked() {
 	}
 }
 
-// commitLast commits the final state of the source. If that fails, it reports which messages run again, because the
+// commitLast commits the final state of the source. If that fails, it reports how many may run again, because the
 // next owner of the partition does not know that they are settled.
 func (s *source) commitLast(ctx context.Context) {
 	s.mu.Lock()

@@ -14,7 +14,7 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= sureSpan && s.setOverflows {
-		s.spanFull = true // Settle makes it ask again
+		s.spanFull = true // Settle makes the lane ask again
 		return engine.NotYet
 	}
 	if s.keys != nil {
@@ -22,7 +22,7 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 			return word
 		}
 	}
-	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // a message that hops has not asked its queue
+	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // for one that hops, keys.ask has not asked the queue
 		now := time.Now()
 		if cmd := s.r.control.current.Load().canceling(m, s.track.record(m.Seq).waiting.written, s.level.level, now); cmd != nil {
 			m.Step, m.Err = driver.Bury, cmd.Cancelled()

@@ -15,8 +15,8 @@ import (
 )
 
 // copyAt is the delivery at which a record is copied to the retry topic, before any handler runs. The broker counts
-// deliveries and drops a record at its limit; on the retry topic nothing counts them. The rest of the deliveries up to
-// the limit is for writing that copy.
+// deliveries and drops a record at its limit; on the retry topic nothing counts them. The remaining deliveries up to
+// the limit are for writing that copy.
 const copyAt = 3
 
 // member is one member of the share group. It implements driver.Source.
@@ -30,7 +30,7 @@ type member struct {
 	lane driver.Lane[*kgo.Record]
 
 	out     chan *kgo.Record
-	changed chan struct{}      // one value when a poll may have become possible or pointless
+	changed chan struct{}      // holds a value when read must check again
 	stop    context.CancelFunc // ends reading
 	stopped chan struct{}      // closed when reading has ended
 	over    chan struct{}      // closed by Flush
@@ -58,11 +58,11 @@ func (r *reader) join() (*member, error) {
 	var err error
 	m.cl, err = r.client.newClient(
 		kgo.ShareGroup(cfg.Group), kgo.ConsumeTopics(r.layout.origin),
-		kgo.ShareMaxRecords(int32(cfg.batch())), kgo.ShareMaxRecordsStrict(), // strict: nothing is fetched ahead, so nothing is counted
+		kgo.ShareMaxRecords(int32(cfg.batch())), kgo.ShareMaxRecordsStrict(), // strict: a record fetched ahead would count as delivered
 		kgo.ConnIdleTimeout(idleTimeout),
 		kgo.ShareAckCallback(func(_ *kgo.Client, rs kgo.ShareAckResults) {
 			if err := rs.Error(); err != nil {
-				m.fail(fmt.Errorf("an ack was refused: %w", err))
+				m.fail(fmt.Errorf("the broker refused an ack: %w", err))
 			}
 		}))
 	return m, err
@@ -108,7 +108,7 @@ func (m *member) poll(ctx context.Context) {
 		case ok:
 			m.fail(group)
 		default:
-			m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: the client gives back what it cannot read, and the broker drops that after %d deliveries", topic, partition, m.r.client.group.limit), err)
+			m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: the client gives back records that it cannot read; the broker drops them after %d deliveries", topic, partition, m.r.client.group.limit), err)
 			_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
 		}
 	})
@@ -144,8 +144,8 @@ func (m *member) change() {
 	}
 }
 
-// renew renews the locks of all records in hand, at a third of their time. Acks wait meanwhile: the client would send
-// one twice that comes while a renewal of its record is on its way, and the broker refuses the second.
+// renew renews the locks of all records in hand, every third of their time. Acks wait meanwhile: the client would send
+// an ack twice if it comes during a renewal of its record, and the broker refuses the second.
 func (m *member) renew() {
 	third := min(m.r.client.group.lock/3, idleTimeout/3)
 	tick := time.NewTicker(third)
@@ -168,7 +168,7 @@ func (m *member) renew() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), third)
 		if err := m.cl.FlushAcks(ctx); err != nil {
-			m.fail(fmt.Errorf("locks were not renewed within %s: %w", third, err))
+			m.fail(fmt.Errorf("the broker did not renew locks in %s: %w", third, err))
 		}
 		cancel()
 		m.mu.Lock()
@@ -206,7 +206,7 @@ func (m *member) ackLocked(rec *kgo.Record, status kgo.AckStatus) {
 // Messages implements [driver.Source].
 func (m *member) Messages() <-chan *kgo.Record { return m.out }
 
-// Lost implements [driver.Source]: the broker refuses late acks.
+// Lost implements [driver.Source]; nil, as the broker refuses late acks.
 func (m *member) Lost() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
@@ -279,12 +279,12 @@ func (m *member) Commit() {}
 func (m *member) Flush(ctx context.Context) {
 	close(m.over)
 	m.mu.Lock()
-	for rec, status := range m.late { // a renewal is on its way; its answer may be refused for these
+	for rec, status := range m.late { // a renewal is on its way; the broker may refuse these
 		m.ackLocked(rec, status)
 	}
 	clear(m.late)
 	m.mu.Unlock()
-	_ = m.cl.FlushAcks(ctx) // what the broker has not got by then, it delivers again
+	_ = m.cl.FlushAcks(ctx) // the broker delivers records again whose acks it did not get
 }
 
 // close leaves the group.

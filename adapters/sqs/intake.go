@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// partialBatchPause is the pause after a receive that was not full, so that later messages share the next
+	// partialBatchPause is the pause after a receive that was partly full, so that later messages share the next
 	// request.
 	partialBatchPause = 20 * time.Millisecond
 	// Default bounds of the messages that a lane holds, waiting ones included. The count is higher if more may be in
@@ -20,7 +20,7 @@ const (
 	defaultMaxHeldBytes    = 128 << 20
 )
 
-// heldLimit bounds what a lane holds. A receive begins only if ten messages of the queue's maximum size fit.
+// heldLimit bounds what a lane holds. A receive begins only if a full request of the largest messages fits.
 type heldLimit struct{ messages, bytes int }
 
 // heldLimit returns a limit with room for all messages that may be in flight.
@@ -37,7 +37,7 @@ func (b heldLimit) room(messages, bytes, largest int) int {
 type intake struct {
 	mu       sync.Mutex
 	more     sync.Cond
-	size     int // of a request
+	size     int // messages in a request
 	accept   int // how many more the lane accepts
 	reserved int // messages that are requested, or wait for the lane
 	// heldRoom returns how many messages are settled and not yet deleted, and how many more may be held. It is called
@@ -93,7 +93,7 @@ func (in *intake) reserve(ctx context.Context, n int) (int, bool) {
 	return 0, false
 }
 
-// release returns the part of a reservation for which no messages came.
+// release gives back the part of a reservation for which no messages came.
 func (in *intake) release(n int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -101,7 +101,7 @@ func (in *intake) release(n int) {
 	in.more.Broadcast()
 }
 
-// adaptPollers adjusts the number of active pollers to how full a receive was.
+// adaptPollers adds an active poller after a full receive, and removes one otherwise.
 func (in *intake) adaptPollers(n, want int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -113,7 +113,7 @@ func (in *intake) adaptPollers(n, want int) {
 	}
 }
 
-// poll receives until ctx ends. After failures it pauses with backoff.
+// poll receives until ctx ends, as poller n. After failures it backs off.
 func (s *source) poll(ctx context.Context, n int) {
 	pause := newPause()
 	defer s.intake.wakeAtEnd(ctx)()

@@ -149,13 +149,13 @@ func (m *killableDriver) over(q deadletter.Queue) deadletter.Queue {
 
 // killableDriver counts the calls of a driver, or only those with one name, and kills its process at one of them.
 type killableDriver struct {
-	only   string
-	left   int
+	only  string
+	left  int
 	after bool
-	kill   func()
-	lives  bool // it continues after kill
-	dead   bool
-	at     string // the name of that call
+	kill  func()
+	lives bool // it continues after kill
+	dead  bool
+	at    string // the name of that call
 }
 
 // call makes one call of the driver if its process is alive.

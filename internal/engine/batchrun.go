@@ -13,7 +13,7 @@ import (
 // errBatchGoexit is the failure of a batch function that ended its goroutine by runtime.Goexit.
 var errBatchGoexit = errors.New("the batch function called runtime.Goexit")
 
-// run runs one batch, in its own goroutine: a message's goroutine ends with the message's answer.
+// run runs one batch. It needs a goroutine of its own: a message's goroutine ends with its answer.
 func (q *Batches) run() {
 	q.mu.Lock()
 	now := time.Since(epoch)
@@ -24,7 +24,7 @@ func (q *Batches) run() {
 		q.mu.Unlock()
 		return
 	}
-	if !q.startLocked(now) { // there may be more than one
+	if !q.startLocked(now) { // there may be another batch
 		q.armLocked(now)
 	}
 	q.mu.Unlock()
@@ -115,7 +115,7 @@ func (b *Batch) isOver(since time.Duration) (after time.Duration, over bool) {
 
 // expire ends the context of a function that has settled all its messages. Otherwise the watch ends the context after
 // it has settled the messages. The watch does not know the messages of a batch that was extended, and in Blocking order
-// it waits until the function is stuck: expire ends these attempts directly.
+// it waits until the function is stuck: in these cases expire ends the attempts.
 func (b *Batch) expire() {
 	timeout, over := b.isOver(0)
 	if !over {
@@ -185,7 +185,7 @@ func distinct(all []*Batched) []context.Context {
 	return sessions
 }
 
-// values is a context that does not end, with the values of Subscribe's context. It has no values of a message's
+// values returns a context that never ends, with the values of Subscribe's context. It has no values of a message's
 // context, because a batch has many messages.
 func values(m *Batched) context.Context {
 	switch {

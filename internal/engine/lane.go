@@ -15,7 +15,7 @@ import (
 
 var noDeadline time.Time
 
-// maxRound is the number of messages that a lane reads before it does anything else.
+// maxRound bounds the messages that a lane reads before it does anything else.
 const maxRound = 256
 
 // slabSize is the number of entries that are allocated at once.
@@ -46,7 +46,7 @@ type lane[R any] struct {
 	bytes       int
 	held        int                  // entries that wait for their time, or behind another message of their key
 	waits       *Hold[*entry[R]]     // also has entries that were abandoned meanwhile
-	keys        map[uint64]*entry[R] // the last message of each key that has begun or is ready
+	keys        map[uint64]*entry[R] // the last entry in the chain of each key
 	ready       [3]FIFO[*entry[R]]   // by entry.queue
 	refused     []*entry[R]          // by a gater, until the next Post
 	running     int
@@ -57,7 +57,7 @@ type lane[R any] struct {
 	settled     bool // since the last Commit
 	timer       *time.Timer
 
-	wakeups  chan struct{} // something is to be done
+	wakeups  chan struct{} // a value: there is work to do
 	runCount atomic.Int64  // running, for other goroutines
 	allCount atomic.Int64  // inHand, likewise
 	drainEnd atomic.Int64  // the end of the drain timeout, counted from epoch; 0 while the lane does not drain
@@ -269,7 +269,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	}
 	e := &l.slab[0]
 	e.Record = rec
-	l.accepted = -1 // calls Accept again, also after an error of Parse
+	l.accepted = -1 // so that accept calls Accept again, even if Parse fails
 	if err := l.src.Parse(&e.Message); err != nil {
 		*e = entry[R]{}
 		return nil
@@ -343,7 +343,7 @@ func (l *lane[R]) pushReady(e *entry[R]) {
 	l.ready[e.queue()].Push(e)
 }
 
-// takeTurn reports whether an entry got the turn of its key. Otherwise the entry waits behind the last one of the key.
+// takeTurn takes the turn of an entry's key and returns true, or puts the entry behind the last one of the key.
 func (l *lane[R]) takeTurn(e *entry[R]) bool {
 	if e.Key == 0 || e.keyed {
 		return true
@@ -397,7 +397,7 @@ func (l *lane[R]) begin(now time.Time) {
 	sub := l.e.sub
 	newPaused := sub.NewGate.Closed()
 	blocked := [3]bool{firstDelivery: newPaused}
-	for l.opt.Exclusive || !sub.Gate.Closed() { // an exclusive message has the Turn since the gate was open, and others wait for its end
+	for l.opt.Exclusive || !sub.Gate.Closed() { // an exclusive message took the Turn while the gate was open; others wait for its end
 		class, e := l.choose(blocked)
 		if e == nil {
 			break
@@ -423,7 +423,7 @@ func (l *lane[R]) begin(now time.Time) {
 			l.passTurn(e)
 		}
 	}
-	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // a paused message waits for no slot
+	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // paused new messages wait for no slot
 	for class := range l.waiters {
 		if l.ready[class].Empty() || !blocked[class] {
 			l.yield(class)
@@ -455,7 +455,7 @@ func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin requests everything that a message needs to begin: a slot, the gaters' consent, and a Turn in which no
+// mayBegin requests everything that a message needs to begin: a slot, the gaters' consent, and the Turn, so that no
 // suspect runs. A message that runs alone needs neither slot nor Turn: the messages that hold them wait for it. A
 // message that is only written elsewhere needs neither, because it may have to leave its source while others run.
 func (l *lane[R]) mayBegin(e *entry[R]) Admission {
@@ -573,7 +573,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.passTurn(e)
 }
 
-// release releases what a message that has ended holds: its slot, its Turn and its gates.
+// release gives back the slot of a message that has ended, and counts its outcome.
 func (l *lane[R]) release(e *entry[R]) {
 	d := e.current.Load()
 	said := signalNone
@@ -639,7 +639,7 @@ func (l *lane[R]) commit() {
 func (l *lane[R]) accept() {
 	sub := l.e.sub
 	n := min(l.opt.MaxAhead-(l.inHand-l.held), l.opt.MaxHeld-l.held)
-	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // another process can begin the messages
+	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // so that other processes get the messages
 		n = 0
 	}
 	if l.opt.MaxBytes > 0 && l.bytes >= l.opt.MaxBytes {
@@ -725,8 +725,8 @@ func (l *lane[R]) closeReports() {
 	}
 }
 
-// finishRunning waits until no message is in flight and the source has stopped. It returns the cause with which the
-// remaining contexts end.
+// finishRunning waits until no message is in flight and the source has stopped. It returns the cause of the end of the
+// remaining contexts.
 func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline <-chan time.Time) error {
 	for l.running > 0 || stopped != nil {
 		select {

@@ -8,14 +8,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// How the limit of slots follows failures.
+// How failures change the limit of slots.
 const (
-	slotsWindow = time.Second // over which outcomes are counted before the limit changes
+	slotsWindow = time.Second // how long outcomes are counted before the limit changes
 	minFailures = 10          // in a window, before the limit begins to shrink: a few failures do not show that a dependency fails
-	growSteps   = 16          // windows in which the limit grows from zero to the maximum
+	growSteps   = 16          // windows that the limit takes from zero to the maximum
 )
 
-// Classes of messages, each with its own slots, so that neither starves the other.
+// Classes of messages. Two have their own slots, so that neither starves the other.
 const (
 	firstDelivery = 0
 	retry         = 1
@@ -44,14 +44,14 @@ type slots struct {
 	rate     *rateLimiter // nil for none
 
 	minLimit, maxLimit int           // of both classes together; minLimit 0: they do not shrink
-	limit              int           // now; 0: they have not shrunk
+	limit              int           // now; 0: it has not shrunk
 	peak               int           // of inFlight in this window
 	since              time.Duration // the start of the window; negative before the first
 	good, bad          int           // in this window
 
 	queues [2]FIFO[*slotWaiter] // by class
 	last   int                  // the class that was woken last
-	born   time.Time            // time counts from here
+	born   time.Time            // all times are counted from here
 	armed  time.Duration        // what the alarm is set for; 0 for none
 	alarm  *time.Timer
 
@@ -150,7 +150,7 @@ func (s *slots) yield(class int, w *slotWaiter) {
 	}
 }
 
-// wakeLocked wakes the lane that has waited for longest, of each class that has a slot. If the classes share the room,
+// wakeLocked wakes, in each class with a free slot, the lane that has waited longest. If the classes share the room,
 // it wakes one of them in turn, and the lane that takes or yields the slot wakes the next. It sets the alarm for when
 // there may be room without any other event.
 func (s *slots) wakeLocked(now time.Duration) {
@@ -206,7 +206,7 @@ func (s *slots) countLocked(probe bool, sig signal) (change *redeliver.Subscript
 	return change, len(s.guard.events) > 0
 }
 
-// report passes to the sink what countLocked has returned.
+// report passes the events of countLocked to the sink.
 func (s *slots) report(change *redeliver.SubscriptionChanged, announces bool) {
 	if change != nil {
 		s.sub.Emit(*change)
@@ -317,7 +317,7 @@ func (s *slots) inOutage() bool {
 	return s.guard.inOutage()
 }
 
-// armLocked sets the alarm for when there may be room without any other event. Its caller has looked for room at the same time,
+// armLocked sets the alarm for when there may be room without other events. The caller has looked for room, at time
 // now.
 func (s *slots) armLocked(now time.Duration) {
 	at := s.nextLocked(now)

@@ -60,7 +60,7 @@ func topCommand(a *app) *cobra.Command {
 change per minute, when the next waiting message is due, and which task is running.
 
 On a terminal top draws a screen: m, c, w and n sort it, l shows the levels, space pauses it,
-and q ends it. Without a terminal, or with --count or another --output than table, top prints
+and q ends it. Without a terminal, or with --count or an --output other than table, top prints
 the list once, or --count times. On RabbitMQ it needs --management-url.`,
 		Example: `  redeliver top --broker kafka://localhost:9092
   redeliver top --count 1 --levels
@@ -94,7 +94,7 @@ the list once, or --count times. On RabbitMQ it needs --management-url.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&every, "every", 2*time.Second, "Wait for this `duration` before the DLQs are read again")
+	flags.DurationVar(&every, "every", 2*time.Second, "Wait for this `duration` before reading the DLQs again")
 	flags.IntVar(&count, "count", 0, "Print the list this `number` of times instead of drawing a screen")
 	flags.BoolVar(&levels, "levels", false, "List the levels of each DLQ, too, with the messages that wait there")
 	flags.StringVar(&order, "sort", order, "Sort by this `column`: messages, change, waiting or name")
@@ -202,7 +202,7 @@ func shortName(name string, most int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(most-head-1):])
 }
 
-// watch samples all DLQs of a broker periodically and keeps them open.
+// watch samples all DLQs of a broker, and keeps them open between samples.
 type watch struct {
 	b       *broker
 	queues  map[string]*watched
@@ -218,7 +218,7 @@ type watched struct {
 	past    []depth          // samples of the last minute
 }
 
-// depth is the number of messages at a time, -1 if unknown.
+// depth has the numbers of messages at one time, -1 if unknown.
 type depth struct {
 	at            time.Time
 	dead, waiting int64
@@ -342,7 +342,7 @@ func (one *watched) read(ctx context.Context) topRow {
 	return row
 }
 
-// change returns the change of a number per minute, or nil if it is unknown.
+// change returns by how much a number changes per minute, or nil if unknown.
 func change(past []depth, of func(depth) int64) *float64 {
 	first := slices.IndexFunc(past, func(d depth) bool { return of(d) >= 0 })
 	last := past[len(past)-1]
@@ -438,7 +438,7 @@ func perMinute(change *float64) string {
 	}
 }
 
-// span formats a duration in its largest unit.
+// span formats a duration in one unit.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:
