@@ -79,7 +79,7 @@ func (j *taskRuns) running() (n int) {
 }
 
 // forecast counts the messages that an action would affect.
-func (svc *service) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.ReplayOptions) (f deadletter.Forecast, cut bool, err error) {
+func (svc *service) forecast(ctx context.Context, who Actor, key string, a Action, r deadletter.ReplayOptions) (f deadletter.Forecast, timedOut bool, err error) {
 	if err := svc.requireRight(who, key, a); err != nil {
 		return f, false, err
 	}

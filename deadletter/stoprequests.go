@@ -31,9 +31,9 @@ func (o *stopRequests) check(ctx context.Context, t *Task) error {
 	o.asked = time.Now()
 	switch {
 	case w == CancelRequest:
-		return &ending{StatusCancelled, "as asked"}
+		return &earlyEnd{StatusCancelled, "as asked"}
 	case w == PauseRequest && t.Kind.fixed() == "":
-		return &ending{StatusPaused, "as asked"}
+		return &earlyEnd{StatusPaused, "as asked"}
 	default:
 		return nil
 	}

@@ -78,7 +78,8 @@ func (c ResequenceConfigOf[M]) withDefaults() ResequenceConfigOf[M] {
 //	router.AddMiddleware(middleware.Retry(), resequence)
 //
 // Put it inside Retry: a message that fails keeps its place, and those behind it wait until it has succeeded or goes to
-// the DLQ, at most for Wait. Outside Retry it puts only first attempts in order.
+// the DLQ, at most for Wait after its handler has returned. A handler that ignores the end of its context holds them up
+// for longer. Outside Retry it puts only first attempts in order.
 //
 // It has limits. It sees only the messages of this process: a stream must come to one process, or have one consumer. A
 // waiting message has a slot of MaxInFlight, so the messages of a stream must not be further out of order than that,

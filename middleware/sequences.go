@@ -23,12 +23,12 @@ type sequences[M any] struct {
 
 // stream is one sequence of numbers.
 type stream struct {
-	name       string
-	begun      bool   // next is set
-	next       uint64 // the number that may run; lower ones may, too
-	running    int    // messages with the number next that run
-	waiters    map[uint64][]chan struct{}
-	standstill *time.Timer // runs while messages wait for next
+	name      string
+	begun     bool   // next is set
+	next      uint64 // the number that may run; lower ones may, too
+	running   int    // messages with the number next that run
+	waiters   map[uint64][]chan struct{}
+	waitTimer *time.Timer // runs while messages wait for next
 }
 
 func newSequences[M any](c ResequenceConfigOf[M]) (*sequences[M], error) {
@@ -129,9 +129,9 @@ func (q *sequences[M]) advanceLocked(s *stream, next uint64) {
 		}
 		delete(s.waiters, number)
 	}
-	if s.standstill != nil { // it moves
-		s.standstill.Stop()
-		s.standstill = nil
+	if s.waitTimer != nil { // it moves
+		s.waitTimer.Stop()
+		s.waitTimer = nil
 	}
 	q.watchLocked(s)
 }
@@ -139,10 +139,10 @@ func (q *sequences[M]) advanceLocked(s *stream, next uint64) {
 // watchLocked starts or stops the timer that bounds how long the messages of a stream wait.
 func (q *sequences[M]) watchLocked(s *stream) {
 	switch {
-	case len(s.waiters) == 0 && s.standstill != nil:
-		s.standstill.Stop()
-		s.standstill = nil
-	case len(s.waiters) > 0 && s.standstill == nil:
+	case len(s.waiters) == 0 && s.waitTimer != nil:
+		s.waitTimer.Stop()
+		s.waitTimer = nil
+	case len(s.waiters) > 0 && s.waitTimer == nil:
 		wait := q.config.Wait
 		if !s.begun {
 			wait = min(wait, q.config.Settle)
@@ -151,17 +151,17 @@ func (q *sequences[M]) watchLocked(s *stream) {
 		timer = time.AfterFunc(wait, func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			if s.standstill != timer {
+			if s.waitTimer != timer {
 				return // the stream has moved meanwhile
 			}
-			s.standstill = nil
+			s.waitTimer = nil
 			if s.running > 0 { // a running handler is not skipped
 				q.watchLocked(s)
 				return
 			}
 			q.skipLocked(s, math.MaxUint64)
 		})
-		s.standstill = timer
+		s.waitTimer = timer
 	}
 }
 

@@ -165,7 +165,7 @@ func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *del
 	switch {
 	case s.kind == suspectQueue:
 		if d.redelivered {
-			s.chargeCrashes(d, m, count)
+			s.buryAtMaxCrashes(d, m, count)
 		}
 		return
 	case stay.Publish:

@@ -34,7 +34,7 @@ type Client struct {
 
 	turn     *engine.Turn
 	places   engine.States[placeKey]
-	outlived outlived
+	outlived channelEnds
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems of the configuration

@@ -135,9 +135,9 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 			s.suspectsRunning.Go(func() { s.runSuspects(feeding) })
 			return
 		}
-		s.checkTimer = time.AfterFunc(s.checkInterval(), s.scheduleCheck)
+		s.checkTimer = time.AfterFunc(s.checkInterval(), s.postCheck)
 		s.consumer = s.nextConsumer()
-		go s.pass(s.consumer, in)
+		go s.passOn(s.consumer, in)
 	})
 	s.end()
 	if why := s.why.Load(); why != nil {

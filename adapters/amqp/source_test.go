@@ -487,8 +487,8 @@ func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 			s.lane = postOnly{}
 			s.suspectCtx, s.cancelSuspects = context.WithCancel(t.Context())
 			s.consumer = s.nextConsumer()
-			go s.pass(s.consumer, in)
-			s.consume(0)
+			go s.passOn(s.consumer, in)
+			s.changeWindow(0)
 			stopped := s.Stop()
 			synctest.Wait()
 			if n := f.server.cancels.Load(); n != 1 {

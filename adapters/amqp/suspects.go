@@ -38,12 +38,12 @@ func (s *source) runSuspects(ctx context.Context) {
 	for {
 		q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 		if err != nil {
-			s.stopSuspects(err)
+			s.endAfterError(err)
 			return
 		}
 		for more := q.Messages > 0; more; {
 			if more, err = s.runSuspect(ctx); err != nil {
-				s.stopSuspects(err)
+				s.endAfterError(err)
 				return
 			}
 		}
@@ -55,8 +55,8 @@ func (s *source) runSuspects(ctx context.Context) {
 	}
 }
 
-// stopSuspects ends the source after an error. If the channel has ended, its own error is the reason.
-func (s *source) stopSuspects(err error) {
+// endAfterError ends the source after an error. If the channel has ended, its own error is the reason.
+func (s *source) endAfterError(err error) {
 	if !s.ch.IsClosed() {
 		s.fail(err)
 	}
@@ -114,8 +114,8 @@ func (s *source) endTurn(d *delivery, settled bool) {
 	}
 }
 
-// chargeCrashes sends a suspect to the DLQ if it has crashed too many processes.
-func (s *source) chargeCrashes(d *delivery, m *driver.Message[*delivery], count int) {
+// buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
+func (s *source) buryAtMaxCrashes(d *delivery, m *driver.Message[*delivery], count int) {
 	times := max(0, count-s.r.client.outlived.of(d.id()))
 	if times >= s.r.layout.policy.MaxCrashes {
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
@@ -153,9 +153,9 @@ func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	return p
 }
 
-// outlived counts for each suspect, by id, how often this process has seen its channel end, because the broker counts
+// channelEnds counts for each suspect, by id, how often this process has seen its channel end, because the broker counts
 // that like a crash. It forgets settled suspects. It is safe for concurrent use.
-type outlived struct {
+type channelEnds struct {
 	mu     sync.Mutex
 	counts map[string]int
 }
@@ -163,7 +163,7 @@ type outlived struct {
 // maxOutlived bounds the number of remembered suspects, of which there are few.
 const maxOutlived = 10_000
 
-func (o *outlived) add(id string) {
+func (o *channelEnds) add(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.counts == nil {
@@ -174,13 +174,13 @@ func (o *outlived) add(id string) {
 	}
 }
 
-func (o *outlived) of(id string) int {
+func (o *channelEnds) of(id string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.counts[id]
 }
 
-func (o *outlived) settled(id string) {
+func (o *channelEnds) settled(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.counts, id)

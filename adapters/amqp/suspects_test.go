@@ -7,7 +7,7 @@ import (
 
 // An entry counts until its message is settled. The latest entries are kept, for any number of suspects.
 func TestOutlivedCountsUntilSettled(t *testing.T) {
-	var o outlived
+	var o channelEnds
 	o.add("a")
 	o.add("a")
 	for i := range 2 * maxOutlived {

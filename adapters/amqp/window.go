@@ -58,9 +58,9 @@ func (s *source) nextConsumer() *consumer {
 	return c
 }
 
-// pass passes on the messages of a consumer after all of the previous one. An ack of several deliveries covers every
+// passOn passes on the messages of a consumer after all of the previous one. An ack of several deliveries covers every
 // lower tag, so those must have been read first.
-func (s *source) pass(c *consumer, from <-chan amqp091.Delivery) {
+func (s *source) passOn(c *consumer, from <-chan amqp091.Delivery) {
 	defer close(c.ended)
 	if c.before != nil {
 		<-c.before
@@ -85,13 +85,13 @@ func (s *source) cancel(c *consumer) error {
 	return s.ch.Cancel(c.tag, false)
 }
 
-// consume changes the window by starting a new consumer, or none. The messages of the old one stay unsettled. The new
+// changeWindow changes the window by starting a new consumer, or none. The messages of the old one stay unsettled. The new
 // consumer has another tag: with the same one each ack of an old message would bring a new message, and RabbitMQ 3.10
 // would close the connection at the second change.
 //
 // A goroutine waits for the broker, because a queue without a majority does not answer. Changes that are made
 // meanwhile follow as one.
-func (s *source) consume(window int) {
+func (s *source) changeWindow(window int) {
 	s.window = window
 	if s.changing {
 		return
@@ -131,7 +131,7 @@ func (s *source) replaceConsumer(old, next *consumer, n, window int) (err error)
 		close(next.ended)
 		return err
 	}
-	go s.pass(next, in)
+	go s.passOn(next, in)
 	return nil
 }
 
@@ -141,7 +141,7 @@ func (s *source) consumerReplaced(window int, err error) {
 	switch {
 	case err != nil || s.stopped:
 	case s.window != window:
-		s.consume(s.window)
+		s.changeWindow(s.window)
 	case s.returnsUnrun && s.paused: // not before: the old consumer would get them again
 		s.returnsUnrun = false
 		s.lane.ReturnUnrun(nil)
@@ -161,7 +161,7 @@ func (s *source) Accept(n int) {
 		s.checkHeld()
 	case !s.paused && s.kind != mainQueue:
 		if w := fitWindow(s.window, s.prefetch, s.acks.len, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.window {
-			s.consume(w)
+			s.changeWindow(w)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (s *source) checkInterval() time.Duration {
 	return min(time.Second, s.r.client.cfg.ConsumerTimeout/20)
 }
 
-func (s *source) scheduleCheck() {
+func (s *source) postCheck() {
 	s.lane.Post(func() {
 		s.checkHeld()
 		s.checkTimer.Reset(s.checkInterval())
@@ -209,24 +209,24 @@ func (s *source) checkHeld() {
 		s.haltedSince = time.Time{}
 		if s.paused {
 			s.paused, s.keeps, s.returnsUnrun = false, false, false
-			s.consume(s.firstWindow(s.r.client.cfg.RetryBytes))
+			s.changeWindow(s.firstWindow(s.r.client.cfg.RetryBytes))
 		}
 	case s.haltedSince.IsZero():
 		s.haltedSince = now
 		if s.r.isPaused(s.kind) {
 			s.paused, s.keeps = true, true
-			s.consume(s.pausedWindow(shut))
+			s.changeWindow(s.pausedWindow(shut))
 		}
 	case !s.paused && now.Sub(s.haltedSince) >= s.returnAfter():
 		s.paused, s.returnsUnrun = true, true
-		s.consume(s.pausedWindow(shut))
+		s.changeWindow(s.pausedWindow(shut))
 	case s.keeps && now.Sub(s.haltedSince) >= s.returnAfter():
 		s.keeps = false
 		if s.returnsUnrun = s.changing; !s.changing {
 			s.lane.ReturnUnrun(nil)
 		}
 	case s.paused && s.window != s.pausedWindow(shut):
-		s.consume(s.pausedWindow(shut))
+		s.changeWindow(s.pausedWindow(shut))
 	}
 	if limit := s.r.client.cfg.ConsumerTimeout / 2; now.Sub(s.lastSweep) >= limit/10 {
 		s.lastSweep = now

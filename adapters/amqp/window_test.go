@@ -64,7 +64,7 @@ func TestConsumersPassOnInOrder(t *testing.T) {
 		close(from)
 		c := s.nextConsumer()
 		c.cancelled.Store(true)
-		go s.pass(c, from)
+		go s.passOn(c, from)
 	}
 	for want := range uint64(3 * each) {
 		if d := <-s.in; d.tag != want+1 {

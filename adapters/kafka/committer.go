@@ -116,7 +116,7 @@ func (c *committer) run() {
 }
 
 // flush commits urgent changes or, if regular, all changes. failed reports whether to try again soon.
-func (c *committer) flush(regular bool) (failed bool) {
+func (c *committer) flush(regular bool) (again bool) {
 	c.mu.Lock()
 	sources := make([]*source, 0, len(c.sources))
 	for s := range c.sources {
@@ -132,28 +132,28 @@ func (c *committer) flush(regular bool) (failed bool) {
 		case snap == nil:
 		case c.saramaCommits && snap.isIdle:
 			// In this order: MarkOffset ignores the metadata if the offset is marked already.
-			s.session.MarkOffset(s.topic, s.partition, snap.offset, snap.text)
-			s.session.ResetOffset(s.topic, s.partition, snap.offset, snap.text)
-			s.committedAs(snap, nil)
+			s.session.MarkOffset(s.topic, s.partition, snap.offset, snap.metadata)
+			s.session.ResetOffset(s.topic, s.partition, snap.offset, snap.metadata)
+			s.applyCommitResult(snap, nil)
 		default:
 			sess = s.session
-			all, reqs = append(all, snap), append(reqs, offsetCommit{s.topic, s.partition, snap.offset, snap.text})
+			all, reqs = append(all, snap), append(reqs, offsetCommit{s.topic, s.partition, snap.offset, snap.metadata})
 		}
 	}
 	if len(all) == 0 {
 		return false
 	}
 	for i, err := range c.admin.commit(c.group, sess, reqs) {
-		failed = all[i].s.committedAs(all[i], err) || failed
+		again = all[i].s.applyCommitResult(all[i], err) || again
 	}
-	return failed
+	return again
 }
 
 // snapshot is a source's state at one moment.
 type snapshot struct {
 	s           *source
 	offset      int64
-	text        string
+	metadata    string
 	metaVersion uint64 // crashGate.version
 	settled     int64  // messages settled since the source began
 	last        bool
@@ -169,7 +169,7 @@ func (s *source) snapshot(regular bool) *snapshot {
 	}
 	snap := &snapshot{s: s, offset: s.commitMark(), metaVersion: s.crashes.version, settled: s.settled, last: s.ending, isIdle: s.crashes.isIdle()}
 	text, whole := s.crashes.text(snap.offset, s.track.above())
-	snap.text = text
+	snap.metadata = text
 	if s.setOverflows && whole {
 		s.lane.Post(func() {}) // the lane asks again for messages that the set held back
 	}
@@ -178,8 +178,8 @@ func (s *source) snapshot(regular bool) *snapshot {
 	return snap
 }
 
-// committedAs applies the result of committing a snapshot. It reports whether to try again soon.
-func (s *source) committedAs(snap *snapshot, err error) (again bool) {
+// applyCommitResult applies the result of committing a snapshot. It reports whether to try again soon.
+func (s *source) applyCommitResult(snap *snapshot, err error) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight, s.commitErr = false, err
@@ -239,15 +239,15 @@ func (s *source) commitLast(ctx context.Context) {
 		s.mu.Unlock()
 		return
 	}
-	standing := make(chan struct{})
-	s.lastCommit, s.dirty, s.urgent = standing, true, true
+	lastDone := make(chan struct{})
+	s.lastCommit, s.dirty, s.urgent = lastDone, true, true
 	s.mu.Unlock()
 	s.commits.commitNow()
 	ctx, cancel := context.WithTimeout(ctx, lastCommitTimeout)
 	defer cancel()
 	late := false
 	select {
-	case <-standing:
+	case <-lastDone:
 	case <-ctx.Done():
 		late = true
 	}

@@ -18,8 +18,8 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 		return engine.NotYet
 	}
 	if s.keys != nil {
-		if word := s.keys.ask(m); word != engine.Begins {
-			return word
+		if admission := s.keys.ask(m); admission != engine.Begins {
+			return admission
 		}
 	}
 	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // for one that hops, keys.ask has not asked the queue

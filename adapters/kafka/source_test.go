@@ -126,10 +126,10 @@ func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 	t.Parallel()
 	s := &source{crashes: &crashGate{}, dirty: true, urgent: true, ending: true}
-	if s.committedAs(&snapshot{s: s}, nil); !s.urgent {
+	if s.applyCommitResult(&snapshot{s: s}, nil); !s.urgent {
 		t.Error("the previous commit made the last one less urgent")
 	}
-	if s.committedAs(&snapshot{s: s, last: true}, nil); s.urgent {
+	if s.applyCommitResult(&snapshot{s: s, last: true}, nil); s.urgent {
 		t.Error("the last commit succeeded and is still urgent")
 	}
 }

@@ -35,12 +35,12 @@ type member struct {
 	stopped chan struct{}      // closed when reading has ended
 	over    chan struct{}      // closed by Flush
 
-	mu       sync.Mutex
-	room     bool                     // the lane accepts messages
-	hand     map[*kgo.Record]struct{} // unsettled
-	renewing bool
-	late     map[*kgo.Record]kgo.AckStatus // acks that came while locks were renewed
-	broken   error
+	mu        sync.Mutex
+	room      bool                     // the lane accepts messages
+	unsettled map[*kgo.Record]struct{} // unsettled
+	renewing  bool
+	late      map[*kgo.Record]kgo.AckStatus // acks that came while locks were renewed
+	broken    error
 }
 
 var _ driver.Source[*kgo.Record] = (*member)(nil)
@@ -52,7 +52,7 @@ const idleTimeout = 15 * time.Minute
 func (r *reader) join() (*member, error) {
 	m := &member{
 		r: r, out: make(chan *kgo.Record), changed: make(chan struct{}, 1), stopped: make(chan struct{}), over: make(chan struct{}),
-		hand: make(map[*kgo.Record]struct{}), late: make(map[*kgo.Record]kgo.AckStatus),
+		unsettled: make(map[*kgo.Record]struct{}), late: make(map[*kgo.Record]kgo.AckStatus),
 	}
 	cfg := &r.client.cfg
 	var err error
@@ -83,7 +83,7 @@ func (m *member) read(ctx context.Context) {
 	defer close(m.out)
 	for {
 		m.mu.Lock()
-		ready, broken := m.room && len(m.hand) == 0, len(m.hand) == 0 && m.broken != nil
+		ready, broken := m.room && len(m.unsettled) == 0, len(m.unsettled) == 0 && m.broken != nil
 		m.mu.Unlock()
 		switch {
 		case broken || ctx.Err() != nil:
@@ -115,7 +115,7 @@ func (m *member) poll(ctx context.Context) {
 	records := fetched.Records()
 	m.mu.Lock()
 	for _, rec := range records {
-		m.hand[rec] = struct{}{}
+		m.unsettled[rec] = struct{}{}
 	}
 	m.mu.Unlock()
 	for _, rec := range records {
@@ -134,10 +134,10 @@ func (m *member) fail(err error) {
 	if m.broken == nil {
 		m.broken = err
 	}
-	m.change()
+	m.wakeReader()
 }
 
-func (m *member) change() {
+func (m *member) wakeReader() {
 	select {
 	case m.changed <- struct{}{}:
 	default:
@@ -157,8 +157,8 @@ func (m *member) renew() {
 			return
 		}
 		m.mu.Lock()
-		m.renewing = len(m.hand) > 0
-		for rec := range m.hand {
+		m.renewing = len(m.unsettled) > 0
+		for rec := range m.unsettled {
 			rec.Ack(kgo.AckRenew)
 		}
 		renewing := m.renewing
@@ -194,12 +194,12 @@ func (m *member) ack(rec *kgo.Record, status kgo.AckStatus) {
 
 func (m *member) ackLocked(rec *kgo.Record, status kgo.AckStatus) {
 	rec.Ack(status)
-	delete(m.hand, rec)
+	delete(m.unsettled, rec)
 	if m.isLast(rec) {
 		m.r.countLast(-1, "")
 	}
-	if len(m.hand) == 0 {
-		m.change()
+	if len(m.unsettled) == 0 {
+		m.wakeReader()
 	}
 }
 
@@ -214,7 +214,7 @@ func (m *member) Accept(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.room = n > 0
-	m.change()
+	m.wakeReader()
 }
 
 // Stop implements [driver.Source].

@@ -36,7 +36,7 @@ func (b heldLimit) room(messages, bytes, largest int) int {
 // intake decides how many messages may be received now. Pollers reserve room; the lane sets how much there is.
 type intake struct {
 	mu       sync.Mutex
-	more     sync.Cond
+	changed  sync.Cond
 	size     int // messages in a request
 	accept   int // how many more the lane accepts
 	reserved int // messages that are requested, or wait for the lane
@@ -49,7 +49,7 @@ type intake struct {
 
 func newIntake(maxAhead, pollers int, heldRoom func() (settled, more int)) *intake {
 	in := &intake{size: min(maxBatch, maxAhead), heldRoom: heldRoom, activePollers: 1, maxPollers: pollers}
-	in.more.L = &in.mu
+	in.changed.L = &in.mu
 	return in
 }
 
@@ -59,14 +59,14 @@ func (in *intake) setRoom(accept, got int) {
 	defer in.mu.Unlock()
 	in.accept = accept
 	in.reserved -= got
-	in.more.Broadcast()
+	in.changed.Broadcast()
 }
 
 // wake makes pollers check again whether there is room.
 func (in *intake) wake() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.more.Broadcast()
+	in.changed.Broadcast()
 }
 
 // wakeAtEnd makes reserve notice the end of ctx. The caller must call it once before reserve, and done afterwards.
@@ -74,21 +74,21 @@ func (in *intake) wakeAtEnd(ctx context.Context) (done func() bool) {
 	return context.AfterFunc(ctx, func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.more.Broadcast()
+		in.changed.Broadcast()
 	})
 }
 
 // reserve waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended;
 // see wakeAtEnd.
-func (in *intake) reserve(ctx context.Context, n int) (int, bool) {
+func (in *intake) reserve(ctx context.Context, poller int) (int, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for ctx.Err() == nil {
-		if settled, more := in.heldRoom(); n < in.activePollers && min(in.accept-settled, more)-in.reserved >= in.size {
+		if settled, more := in.heldRoom(); poller < in.activePollers && min(in.accept-settled, more)-in.reserved >= in.size {
 			in.reserved += in.size
 			return in.size, true
 		}
-		in.more.Wait()
+		in.changed.Wait()
 	}
 	return 0, false
 }
@@ -98,24 +98,24 @@ func (in *intake) release(n int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.reserved -= n
-	in.more.Broadcast()
+	in.changed.Broadcast()
 }
 
 // adaptPollers adds an active poller after a full receive, and removes one otherwise.
-func (in *intake) adaptPollers(n, want int) {
+func (in *intake) adaptPollers(found, want int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if n < want {
+	if found < want {
 		in.activePollers = max(in.activePollers-1, 1)
 	} else if in.activePollers < in.maxPollers {
 		in.activePollers++
-		in.more.Broadcast()
+		in.changed.Broadcast()
 	}
 }
 
 // poll receives until ctx ends, as poller n. After failures it backs off.
 func (s *source) poll(ctx context.Context, n int) {
-	pause := newPause()
+	pause := newReceiveBackoff()
 	defer s.intake.wakeAtEnd(ctx)()
 	receiveWait := time.Second // a short first receive soon shows that the queue can be read
 	var p pauseLength
@@ -164,8 +164,8 @@ func (s *source) fetchMessages(want int, wait time.Duration) (found int, err err
 	return len(msgs), err
 }
 
-// newPause returns the backoff between receives that fail.
-func newPause() *backoff.ExponentialBackOff {
+// newReceiveBackoff returns the backoff between receives that fail.
+func newReceiveBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(minRetryPause/5),
 		backoff.WithMaxInterval(maxRetryPause/2), backoff.WithMaxElapsedTime(0))
 }

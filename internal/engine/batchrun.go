@@ -38,7 +38,7 @@ func (q *Batches) run() {
 	}
 	b.slot.Store(true)
 	defer b.leave()
-	b.do(all)
+	b.callAndSettle(all)
 }
 
 // leave removes the batch from queue.running, once.
@@ -56,8 +56,8 @@ func (b *Batch) leave() {
 	}
 }
 
-// do calls the function and settles the messages that the function did not settle.
-func (b *Batch) do(all []*Batched) {
+// callAndSettle calls the function and settles the messages that the function did not settle.
+func (b *Batch) callAndSettle(all []*Batched) {
 	timeout := time.Duration(0)
 	if d := all[0].d; d != nil {
 		timeout = d.Timeout()
@@ -68,7 +68,7 @@ func (b *Batch) do(all []*Batched) {
 	stop := b.watchSessions(all)
 	beginGathered(now, all)
 	if timeout > 0 {
-		b.watch(now.Sub(epoch), timeout, all)
+		b.startTimers(now.Sub(epoch), timeout, all)
 		defer b.expiry.Stop()
 		defer b.stuck.Stop()
 	}
@@ -91,12 +91,12 @@ func (b *Batch) do(all []*Batched) {
 	returned = true
 }
 
-// watch sets the timers of a batch that has a Timeout.
-func (b *Batch) watch(began, timeout time.Duration, all []*Batched) {
+// startTimers sets the timers of a batch that has a Timeout.
+func (b *Batch) startTimers(began, timeout time.Duration, all []*Batched) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.messages, b.began, b.until = all, began, began+timeout
-	b.expiry = time.AfterFunc(timeout, b.expire)
+	b.expiry = time.AfterFunc(timeout, b.onTimeout)
 	b.stuck = time.AfterFunc(timeout+StuckAfter, func() {
 		if after, over := b.isOver(StuckAfter); over {
 			b.leave()
@@ -107,16 +107,16 @@ func (b *Batch) watch(began, timeout time.Duration, all []*Batched) {
 
 // isOver reports whether the Timeout ended at least since ago: a timer may fire while the batch is extended. after is
 // the whole Timeout.
-func (b *Batch) isOver(since time.Duration) (after time.Duration, over bool) {
+func (b *Batch) isOver(grace time.Duration) (after time.Duration, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.until - b.began, time.Since(epoch) >= b.until+since
+	return b.until - b.began, time.Since(epoch) >= b.until+grace
 }
 
-// expire ends the context of a function that has settled all its messages. Otherwise the watch ends the context after
+// onTimeout ends the context of a function that has settled all its messages. Otherwise the watch ends the context after
 // it has settled the messages. The watch does not know the messages of a batch that was extended, and in Blocking order
-// it waits until the function is stuck: in these cases expire ends the attempts.
-func (b *Batch) expire() {
+// it waits until the function is stuck: in these cases onTimeout ends the attempts.
+func (b *Batch) onTimeout() {
 	timeout, over := b.isOver(0)
 	if !over {
 		return
@@ -139,7 +139,7 @@ func (b *Batch) expire() {
 
 // watchSessions ends the context when every message is lost to this process.
 func (b *Batch) watchSessions(all []*Batched) (stop func()) {
-	sessions := distinct(all)
+	sessions := distinctSessions(all)
 	for _, s := range sessions {
 		if s.Done() == nil { // it cannot end
 			return func() {}
@@ -162,8 +162,8 @@ func (b *Batch) watchSessions(all []*Batched) (stop func()) {
 	}
 }
 
-// distinct returns the sessions of messages. The session of a message of another subscriber is its own context.
-func distinct(all []*Batched) []context.Context {
+// distinctSessions returns the sessions of messages. The session of a message of another subscriber is its own context.
+func distinctSessions(all []*Batched) []context.Context {
 	var sessions []context.Context
 	known := make(map[context.Context]struct{}) // there may be as many sessions as messages
 	for _, m := range all {

@@ -71,7 +71,7 @@ func (e *entry[R]) class() int {
 // they never wait behind one that needs a slot. A suspect is among them: the messages before it may wait for its end.
 func (e *entry[R]) queue() int {
 	if e.Alone || e.Step != driver.Handle {
-		return passing
+		return noSlot
 	}
 	return e.class()
 }

@@ -50,8 +50,8 @@ type lane[R any] struct {
 	ready       [3]FIFO[*entry[R]]   // by entry.queue
 	refused     []*entry[R]          // by a gater, until the next Post
 	running     int
-	waiters     [2]slotWaiter
-	waiting     [2]bool // the waiter is in the queue for slots, or has a turn
+	slotWaiters [2]slotWaiter
+	awaitsSlot  [2]bool // the waiter is in the queue for slots, or has a turn
 	lastClass   int
 	accepted    int
 	settled     bool // since the last Commit
@@ -75,8 +75,8 @@ func newLane[R any](values context.Context, e *Engine[R], src driver.Source[R], 
 		keys: make(map[uint64]*entry[R]), wakeups: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,
 	}
 	l.ctx, l.cancel = context.WithCancelCause(values)
-	for i := range l.waiters {
-		l.waiters[i].wake = l.wake
+	for i := range l.slotWaiters {
+		l.slotWaiters[i].wake = l.wake
 	}
 	return l
 }
@@ -243,7 +243,7 @@ func (l *lane[R]) admit(rec R) {
 	}
 	if !e.Until.IsZero() && e.Until.After(time.Now()) {
 		if e.InPlace && !l.takeTurn(e) {
-			l.chain(e) // passTurn checks Until
+			l.waitBehind(e) // passTurn checks Until
 			return
 		}
 		l.wait(e)
@@ -252,8 +252,8 @@ func (l *lane[R]) admit(rec R) {
 	l.enqueue(e)
 }
 
-// chain marks an entry as waiting behind another one of its key.
-func (l *lane[R]) chain(e *entry[R]) {
+// waitBehind marks an entry as waiting behind another one of its key.
+func (l *lane[R]) waitBehind(e *entry[R]) {
 	e.phase = entryChained
 	l.held++
 }
@@ -333,7 +333,7 @@ func (l *lane[R]) enqueue(e *entry[R]) {
 	if l.takeTurn(e) {
 		l.pushReady(e)
 	} else {
-		l.chain(e)
+		l.waitBehind(e)
 	}
 }
 
@@ -424,18 +424,18 @@ func (l *lane[R]) begin(now time.Time) {
 		}
 	}
 	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // paused new messages wait for no slot
-	for class := range l.waiters {
+	for class := range l.slotWaiters {
 		if l.ready[class].Empty() || !blocked[class] {
-			l.yield(class)
+			l.leaveSlotQueue(class)
 		}
 	}
 }
 
-// yield gives up the lane's place in the queue for slots.
-func (l *lane[R]) yield(class int) {
-	if l.waiting[class] {
-		l.waiting[class] = false
-		l.e.sub.slots.yield(class, &l.waiters[class])
+// leaveSlotQueue gives up the lane's place in the queue for slots.
+func (l *lane[R]) leaveSlotQueue(class int) {
+	if l.awaitsSlot[class] {
+		l.awaitsSlot[class] = false
+		l.e.sub.slots.yield(class, &l.slotWaiters[class])
 	}
 }
 
@@ -467,8 +467,8 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 		}
 	}
 	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
-		slotted, probe = sub.slots.take(class, &l.waiters[class])
-		if l.waiting[class] = !slotted; !slotted {
+		slotted, probe = sub.slots.take(class, &l.slotWaiters[class])
+		if l.awaitsSlot[class] = !slotted; !slotted {
 			return NothingYet
 		}
 	}
@@ -576,15 +576,15 @@ func (l *lane[R]) finish(e *entry[R]) {
 // release gives back the slot of a message that has ended, and counts its outcome.
 func (l *lane[R]) release(e *entry[R]) {
 	d := e.current.Load()
-	said := signalNone
+	sig := signalNone
 	if e.result != resultAbandoned {
-		said = d.signal
+		sig = d.signal
 	}
 	switch {
 	case e.slotted:
-		l.e.sub.slots.give(e.class(), d.probe, said)
+		l.e.sub.slots.give(e.class(), d.probe, sig)
 	case !l.opt.Exclusive:
-		l.e.sub.slots.count(said)
+		l.e.sub.slots.countWithoutSlot(sig)
 	}
 }
 
@@ -679,8 +679,8 @@ func (l *lane[R]) drain(messages <-chan R) {
 	sub.Drain.Begin()
 	defer sub.Drain.End()
 	close(l.draining)
-	for class := range l.waiters {
-		l.yield(class)
+	for class := range l.slotWaiters {
+		l.leaveSlotQueue(class)
 	}
 	l.src.Accept(0)
 	stopped := l.src.Stop()

@@ -19,7 +19,7 @@ const (
 const (
 	firstDelivery = 0
 	retry         = 1
-	passing       = 2 // needs no slot: no handler sees the message, or it runs alone
+	noSlot        = 2 // needs no slot: no handler sees the message, or it runs alone
 )
 
 // slots bounds what a subscription has in flight, over all its lanes: first deliveries and retries each by their own limit.
@@ -49,11 +49,11 @@ type slots struct {
 	since              time.Duration // the start of the window; negative before the first
 	good, bad          int           // in this window
 
-	queues [2]FIFO[*slotWaiter] // by class
-	last   int                  // the class that was woken last
-	born   time.Time            // all times are counted from here
-	armed  time.Duration        // what the alarm is set for; 0 for none
-	alarm  *time.Timer
+	queues  [2]FIFO[*slotWaiter] // by class
+	last    int                  // the class that was woken last
+	start   time.Time            // all times are counted from here
+	alarmAt time.Duration        // what the alarm is set for; 0 for none
+	alarm   *time.Timer
 
 	eventMu sync.Mutex // keeps the guard's events in order
 }
@@ -70,7 +70,7 @@ func (s *slots) init(sub *Subscription) {
 	s.limits = [2]int{sub.MaxInFlight, sub.MaxRetriesInFlight}
 	s.minLimit, s.maxLimit = sub.MinInFlight, sub.MaxInFlight+sub.MaxRetriesInFlight
 	s.guard, s.rate = newGuard(&sub.Policy), newRateLimiter(sub.Policy.Rate)
-	s.born, s.since = time.Now(), -1
+	s.start, s.since = time.Now(), -1
 }
 
 // take takes a slot of a class. If there is none, the waiter is queued, and woken when it is its turn.
@@ -106,7 +106,7 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 		probe = true
 	}
 	if s.rate != nil {
-		s.rate.take(s.born.Add(now))
+		s.rate.take(s.start.Add(now))
 	}
 	s.used[class]++
 	s.inFlight++
@@ -119,7 +119,7 @@ func (s *slots) nowLocked() time.Duration {
 	if !s.guard.detects && !s.guard.held() && s.rate == nil && s.minLimit == 0 {
 		return 0
 	}
-	return time.Since(s.born)
+	return time.Since(s.start)
 }
 
 // hasRoomLocked reports whether takeLocked would give a slot of a class.
@@ -127,7 +127,7 @@ func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	switch {
 	case s.limits[class] > 0 && s.used[class] >= s.limits[class]:
 		return false
-	case s.rate != nil && s.rate.wait(s.born.Add(now)) > 0:
+	case s.rate != nil && s.rate.wait(s.start.Add(now)) > 0:
 		return false
 	case s.guard.held():
 		return s.guard.mayProbe(now)
@@ -184,8 +184,8 @@ func (s *slots) give(class int, probe bool, sig signal) {
 	s.report(change, announces)
 }
 
-// count counts the outcome of a message that ran alone, without a slot.
-func (s *slots) count(sig signal) {
+// countWithoutSlot counts the outcome of a message that ran alone, without a slot.
+func (s *slots) countWithoutSlot(sig signal) {
 	s.mu.Lock()
 	change, announces := s.countLocked(true, sig)
 	s.mu.Unlock()
@@ -212,7 +212,7 @@ func (s *slots) report(change *redeliver.SubscriptionChanged, announces bool) {
 		s.sub.Emit(*change)
 	}
 	if announces {
-		s.announce()
+		s.emitGuardEvents()
 	}
 }
 
@@ -280,18 +280,18 @@ func (s *slots) judge(f *failure) bool {
 	postpone := s.guard.judge(f, now)
 	s.wakeLocked(now)
 	s.mu.Unlock()
-	s.announce()
+	s.emitGuardEvents()
 	return postpone
 }
 
 // pause lets nothing begin for d, because a handler asks for it.
 func (s *slots) pause(d time.Duration, err error) {
 	s.mu.Lock()
-	now := time.Since(s.born)
+	now := time.Since(s.start)
 	s.guard.pause(d, err, now)
 	s.armLocked(now)
 	s.mu.Unlock()
-	s.announce()
+	s.emitGuardEvents()
 }
 
 // deadLettered counts a dead letter.
@@ -304,7 +304,7 @@ func (s *slots) deadLettered(d *Delivery) {
 	s.guard.deadLettered(d.isProbe(), now)
 	s.wakeLocked(now)
 	s.mu.Unlock()
-	s.announce()
+	s.emitGuardEvents()
 }
 
 // inOutage reports whether there is an outage.
@@ -321,10 +321,10 @@ func (s *slots) inOutage() bool {
 // now.
 func (s *slots) armLocked(now time.Duration) {
 	at := s.nextLocked(now)
-	if at <= now || s.armed > now && s.armed <= at { // never, or an earlier alarm is set, which sets the next one
+	if at <= now || s.alarmAt > now && s.alarmAt <= at { // never, or an earlier alarm is set, which sets the next one
 		return
 	}
-	s.armed = at
+	s.alarmAt = at
 	if s.alarm == nil {
 		s.alarm = time.AfterFunc(at-now, s.onAlarm)
 		return
@@ -336,21 +336,21 @@ func (s *slots) armLocked(now time.Duration) {
 func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
 	at = s.guard.nextChange()
 	if s.rate != nil && !(s.queues[firstDelivery].Empty() && s.queues[retry].Empty()) {
-		at = max(at, now+s.rate.wait(s.born.Add(now)))
+		at = max(at, now+s.rate.wait(s.start.Add(now)))
 	}
 	return at
 }
 
 func (s *slots) onAlarm() {
 	s.mu.Lock()
-	s.armed = 0
+	s.alarmAt = 0
 	s.wakeLocked(s.nowLocked())
 	s.mu.Unlock()
-	s.announce()
+	s.emitGuardEvents()
 }
 
-// announce passes the guard's events to the sink, in order.
-func (s *slots) announce() {
+// emitGuardEvents passes the guard's events to the sink, in order.
+func (s *slots) emitGuardEvents() {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	s.mu.Lock()

@@ -29,7 +29,7 @@ func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 	s.onAlarm()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.armed != 0 {
+	if s.alarmAt != 0 {
 		t.Error("a timer is set although only a handler can make room")
 		s.alarm.Stop()
 	}

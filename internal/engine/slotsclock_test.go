@@ -51,10 +51,10 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 		for _, before := range []time.Duration{time.Minute, time.Second, time.Microsecond, 1} { // the pause ends
 			now := time.Hour - before
 			s.mu.Lock()
-			s.armed = 0
+			s.alarmAt = 0
 			s.wakeLocked(now)
-			if w.turn || s.armed <= now {
-				t.Errorf("%s: %s before the end the lane has a turn: %t, and the alarm is set for %s", name, before, w.turn, s.armed)
+			if w.turn || s.alarmAt <= now {
+				t.Errorf("%s: %s before the end the lane has a turn: %t, and the alarm is set for %s", name, before, w.turn, s.alarmAt)
 			}
 			s.mu.Unlock()
 		}

@@ -25,7 +25,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 		errs = append(errs, err)
 	}
 	c.Policy, err = f.policy.policy(cmd.Flags())
-	c.Policy.MaxTimeout = f.maxTimeout
+	c.Policy.MaxTimeout, c.Policy.Classify = f.maxTimeout, sidecar.Classify
 	if f.guards.read(&c.Policy); err != nil {
 		errs = append(errs, err)
 	} else if err = c.Policy.Validate("Policy"); err != nil {

@@ -19,19 +19,19 @@ import (
 
 // topRow is one DLQ with the waiting messages of its group. Fields that the broker does not report are absent.
 type topRow struct {
-	Broker    string     `json:"broker"`
-	DLQ       string     `json:"dlq"`
-	Origin    string     `json:"origin,omitempty"`
-	Group     string     `json:"group,omitempty"`
-	Messages  *int64     `json:"messages,omitempty"`
-	PerMinute *float64   `json:"per_minute,omitempty"` // change of messages, over the last minute; absent at first
-	Oldest    time.Time  `json:"oldest,omitzero"`      // when the oldest message arrived
-	Waiting   *int64     `json:"waiting,omitempty"`    // number of messages that wait for a retry
-	WaitingBy *float64   `json:"waiting_per_minute,omitempty"`
-	Due       time.Time  `json:"due,omitzero"`     // when the first waiting message is due
-	Levels    []topLevel `json:"levels,omitempty"` // the places where messages wait, without empty ones
-	Running   *holderRow `json:"running,omitempty"`
-	Problem   string     `json:"problem,omitempty"` // why a field is unknown
+	Broker           string     `json:"broker"`
+	DLQ              string     `json:"dlq"`
+	Origin           string     `json:"origin,omitempty"`
+	Group            string     `json:"group,omitempty"`
+	Messages         *int64     `json:"messages,omitempty"`
+	PerMinute        *float64   `json:"per_minute,omitempty"` // change of messages, over the last minute; absent at first
+	Oldest           time.Time  `json:"oldest,omitzero"`      // when the oldest message arrived
+	Waiting          *int64     `json:"waiting,omitempty"`    // number of messages that wait for a retry
+	WaitingPerMinute *float64   `json:"waiting_per_minute,omitempty"`
+	Due              time.Time  `json:"due,omitzero"`     // when the first waiting message is due
+	Levels           []topLevel `json:"levels,omitempty"` // the places where messages wait, without empty ones
+	Running          *holderRow `json:"running,omitempty"`
+	Problem          string     `json:"problem,omitempty"` // why a field is unknown
 }
 
 // topLevel is a delay topic or queue of a topRow, or the topic or queue of the retries.
@@ -43,9 +43,9 @@ type topLevel struct {
 }
 
 const (
-	rateWindow     = time.Minute // period over which changes are computed
-	discoverFrames = 10          // samples between two searches for new DLQs
-	topReaders     = 8           // number of DLQs that are read concurrently
+	rateWindow          = time.Minute // period over which changes are computed
+	samplesPerDiscovery = 10          // samples between two searches for new DLQs
+	topReaders          = 8           // number of DLQs that are read concurrently
 )
 
 func topCommand(a *app) *cobra.Command {
@@ -226,7 +226,7 @@ type depth struct {
 
 // sample reads every DLQ once.
 func (w *watch) sample(ctx context.Context) ([]topRow, error) {
-	if w.samples%discoverFrames == 0 {
+	if w.samples%samplesPerDiscovery == 0 {
 		if err := w.discover(ctx); err != nil {
 			return nil, err
 		}
@@ -338,7 +338,7 @@ func (one *watched) read(ctx context.Context) topRow {
 		one.past = one.past[1:]
 	}
 	row.PerMinute = change(one.past, func(d depth) int64 { return d.dead })
-	row.WaitingBy = change(one.past, func(d depth) int64 { return d.waiting })
+	row.WaitingPerMinute = change(one.past, func(d depth) int64 { return d.waiting })
 	return row
 }
 
@@ -398,7 +398,7 @@ func (r *topRow) cells(now time.Time) []any {
 	if !r.Oldest.IsZero() {
 		oldest = span(now.Sub(r.Oldest))
 	}
-	return []any{r.DLQ, number(r.Messages), perMinute(r.PerMinute), oldest, number(r.Waiting), perMinute(r.WaitingBy), due(r.Due, now)}
+	return []any{r.DLQ, number(r.Messages), perMinute(r.PerMinute), oldest, number(r.Waiting), perMinute(r.WaitingPerMinute), due(r.Due, now)}
 }
 
 // number formats a number of messages.

@@ -162,7 +162,7 @@ func (s *topScreen) lines(colour bool, width, height int) []string {
 	for i := range s.rows {
 		r := &s.rows[i]
 		dead, waiting = dead+value(r.Messages), waiting+value(r.Waiting)
-		deadBy, waitingBy = deadBy+value(r.PerMinute), waitingBy+value(r.WaitingBy)
+		deadBy, waitingBy = deadBy+value(r.PerMinute), waitingBy+value(r.WaitingPerMinute)
 	}
 	now := at(s.at) + ", every " + s.every.String()
 	if s.paused {

@@ -14,7 +14,7 @@ func TestTopNeedsEightyColumns(t *testing.T) {
 	n, change, waits := int64(1234567), -1234.0, int64(4321)
 	row := func(dlq string) topRow {
 		return topRow{
-			DLQ: dlq, Messages: &n, PerMinute: &change, Oldest: now.Add(-47 * time.Hour), Waiting: &waits, WaitingBy: &change, Due: now.Add(-3 * time.Minute),
+			DLQ: dlq, Messages: &n, PerMinute: &change, Oldest: now.Add(-47 * time.Hour), Waiting: &waits, WaitingPerMinute: &change, Due: now.Add(-3 * time.Minute),
 			Levels: []topLevel{{Level: "1h", Place: "x", Messages: &waits, Due: now.Add(time.Hour)}, {Place: "payments.retry\x1b[2J", Messages: &waits}},
 		}
 	}

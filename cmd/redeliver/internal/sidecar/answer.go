@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -69,6 +70,12 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 	default:
 		return err
 	}
+}
+
+// Classify is the [redeliver.Policy.Classify] of a sidecar. A conflict is the message's own: it is no sign of an outage.
+func Classify(err error) redeliver.Class {
+	s, ok := errors.AsType[*StatusError](err)
+	return redeliver.Class{MessageAtFault: ok && s.Code == http.StatusConflict}
 }
 
 // misplaced reports whether an answer may be about the request's destination rather than the message: a wrong path,

@@ -88,3 +88,16 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// A conflict is retried, and is no sign of an outage.
+func TestAConflictIsTheMessagesOwn(t *testing.T) {
+	for code, want := range map[int]bool{http.StatusConflict: true, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false} {
+		dec := (&redeliver.Policy{MaxRetries: 3, Classify: Classify}).Decide(redeliver.State{}, verdict(code, nil, "", time.Now()), time.Now())
+		if dec.Action != redeliver.RetryLater || dec.MessageAtFault != want {
+			t.Errorf("%d: %v, the message is at fault: %v", code, dec.Action, dec.MessageAtFault)
+		}
+	}
+	if Classify(errors.New("other")).MessageAtFault {
+		t.Error("another error is the message's")
+	}
+}
