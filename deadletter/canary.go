@@ -162,5 +162,5 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 }
 
 func (w *watch) stop() error {
-	return &earlyEnd{StatusStopped, fmt.Sprintf("%d of %d replayed messages came back to %s; see why, and resume or cancel", w.back, w.all, w.r.task.DLQ)}
+	return &ending{StatusStopped, fmt.Sprintf("%d of %d replayed messages came back to %s; see why, and resume or cancel", w.back, w.all, w.r.task.DLQ)}
 }

@@ -28,17 +28,17 @@ func finishContext(ctx context.Context) (long context.Context, end context.Cance
 	}
 }
 
-// earlyEnd is the reason why a task ends before its last message.
-type earlyEnd struct {
+// ending is the reason why a task ends before its last message.
+type ending struct {
 	status Status
 	note   string
 }
 
-func (e *earlyEnd) Error() string { return string(e.status) + ": " + e.note }
+func (e *ending) Error() string { return string(e.status) + ": " + e.note }
 
 // conclude records how a task has ended, even after ctx has ended, and releases the claim.
 func conclude(ctx context.Context, claim Claim, t *Task, report Report, err error) error {
-	var e *earlyEnd
+	var e *ending
 	switch {
 	case err == nil:
 		t.Status, t.Settling = StatusDone, nil

@@ -216,7 +216,7 @@ func (r *runner) behind(err error, marks int) error {
 	case marks > 0:
 		return nil // mark them first
 	default:
-		return &earlyEnd{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
+		return &ending{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
 	}
 }
 

@@ -31,9 +31,9 @@ func (o *stopRequests) check(ctx context.Context, t *Task) error {
 	o.asked = time.Now()
 	switch {
 	case w == CancelRequest:
-		return &earlyEnd{StatusCancelled, "as asked"}
+		return &ending{StatusCancelled, "as asked"}
 	case w == PauseRequest && t.Kind.fixed() == "":
-		return &earlyEnd{StatusPaused, "as asked"}
+		return &ending{StatusPaused, "as asked"}
 	default:
 		return nil
 	}

@@ -47,7 +47,10 @@ func (j *journal) until(event string, n int) {
 func (j *journal) readOne() {
 	j.p.t.Helper()
 	line, ok := j.p.next()
-	var l struct{ Event, ID string }
+	var l struct {
+		Event string `json:"event"`
+		ID    string `json:"id"`
+	}
 	if err := json.Unmarshal([]byte(line), &l); !ok || err != nil {
 		j.p.t.Fatalf("the worker wrote %q after %v: %v", line, j.counts, err)
 	}
