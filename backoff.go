@@ -32,7 +32,7 @@ type retryCounter interface{ retries() int }
 // Defaults of [ExponentialBackoff].
 const (
 	defaultExponentialBase = time.Second
-	defaultExponentialMax  = time.Minute
+	defaultMaxExponential  = time.Minute
 )
 
 // ExponentialBackoff waits min(Max, Base * 2^n) plus a jitter from [0, Base), drawn for each message and attempt; n is 0 for the
@@ -53,7 +53,7 @@ func (b ExponentialBackoff) bounds() (base, maxDelay time.Duration) {
 		base = defaultExponentialBase
 	}
 	if maxDelay == 0 {
-		maxDelay = max(defaultExponentialMax, base)
+		maxDelay = max(defaultMaxExponential, base)
 	}
 	return base, maxDelay
 }

@@ -182,7 +182,7 @@ func (c Class) delay(s *State, n int) (d time.Duration, ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.notePanic("Backoff", r)
-			d, ok = defaultExponentialMax, true
+			d, ok = defaultMaxExponential, true
 		}
 	}()
 	return c.Backoff.Delay(n, draw(s.ID, s.Attempts))

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Outage configures the detection of outages: nearly all attempts fail, and messages of many keys fail with one error, so the
+// Outage configures the detection of outages: nearly all attempts fail, for many keys and with one error, so the
 // messages are not the cause. In an outage nothing new begins, no attempt is counted, and no message goes to the DLQ because of it.
 // One message at a time runs as a probe. When enough probes have succeeded, the outage ends.
 //
-// The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field that is set; the other fields have their defaults
-// then. Each process detects outages on its own.
+// The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field set; unset fields then have their
+// defaults. Each process detects outages on its own.
 //
-// Permanent and Reject mean that the message is the cause, also in an outage. MaxAge and a bound of 24 h on
+// Permanent and Reject mean that the message is the cause, even in an outage. MaxAge and a bound of 24 h on
 // postponements still limit how long a message waits.
 type Outage struct {
 	// MinKeys is how many different keys (or ids, if messages have no key) must fail with one error: of the same type
-	// and with the same text except for numbers, ids and quotations. An origin with fewer keys has no outage. From 2 to
+	// and with the same text except for numbers, ids and quotations. With fewer keys there is no outage. From 2 to
 	// 1000. Default 20, or 3 if the Order is Blocking: only the first message of each partition fails there.
 	MinKeys int
-	// Share is the share of all attempts since the first failure of those keys that must have failed. From 0.1 to 1. Default
+	// Share is the share of attempts that must have failed since those keys first failed. From 0.1 to 1. Default
 	// 0.8.
 	Share float64
 	// Window is the time within which the keys must have failed. From 1 s to 1 h. Default 1 min.
 	Window time.Duration
-	// Probe is the pause before the first probe. It doubles after each probe that fails as the others did, up to MaxPause.
+	// Probe is the pause before the first probe. It doubles after each probe that fails with the outage's error.
 	// From 10 ms to MaxPause. Default 1 s.
 	Probe time.Duration
 	// MaxPause is the longest pause between two probes. A subscription may notice the end of an outage that much later. Up to
@@ -60,7 +60,7 @@ func (o Outage) withDefaults(order Order) Outage {
 }
 
 // DeadLetterRate bounds the rate of dead letters. Above it the messages are probably not the only cause: for example, a
-// deploy may break every one of them. When more than Max messages have gone to the DLQ within Window, nothing new
+// deploy may make all of them fail. When more than Max messages have gone to the DLQ within Window, nothing new
 // begins for Pause. Then one message at a time begins, and another Pause follows each that is dead-lettered. When
 // Probes messages in a row have succeeded, all run again. Messages that were already on their way to the DLQ still go
 // there. The zero DeadLetterRate is off; a field that is set turns it on.
@@ -71,7 +71,7 @@ type DeadLetterRate struct {
 	Window time.Duration
 	// Pause is how long nothing begins. From 10 ms to 24 h. Default 1 min.
 	Pause time.Duration
-	// Probes is how many messages in a row must succeed, one after another. From 1. Default 10.
+	// Probes is how many messages in a row must succeed, one at a time. From 1. Default 10.
 	Probes int
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 // The names of the filter's parameters in addresses and forms.
@@ -180,6 +181,27 @@ func address(page, key string, f *deadletter.Filter, more ...string) string {
 	return page + "?" + v.Encode()
 }
 
+// describe is describeFilter with the errors of the causes instead of their fingerprints.
+func (o *overview) describe(f *deadletter.Filter) (parts []string) {
+	for _, fingerprint := range f.Fingerprints {
+		i := slices.IndexFunc(o.Summary.Groups, func(g deadletter.Group) bool { return g.Fingerprint == fingerprint })
+		switch {
+		case i < 0:
+			parts = append(parts, "cause "+fingerprint+" (not in the DLQ when it was last read)")
+		case o.Summary.Groups[i].Error == "":
+			parts = append(parts, "no error was recorded")
+		default:
+			parts = append(parts, "cause: "+truncate(errortext.Normalise(o.Summary.Groups[i].Error), maxCauseText))
+		}
+	}
+	others := *f
+	others.Fingerprints = nil
+	return append(parts, describeFilter(&others)...)
+}
+
+// maxCauseText bounds the bytes of an error in the description of a filter.
+const maxCauseText = 120
+
 // describeFilter describes a filter in words, with one string per condition.
 func describeFilter(f *deadletter.Filter) (parts []string) {
 	list := func(what string, values []string) {
@@ -223,14 +245,14 @@ func describeFilter(f *deadletter.Filter) (parts []string) {
 }
 
 // readNumber parses a bounded number from an address or a form.
-func readNumber(v url.Values, name string, byDefault, least, most int) (int, error) {
+func readNumber(v url.Values, name string, byDefault, minValue, maxValue int) (int, error) {
 	s := v.Get(name)
 	if s == "" {
 		return byDefault, nil
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < least || n > most {
-		return 0, invalidInput("%s is %q, and must be a number from %d to %d", name, s, least, most)
+	if err != nil || n < minValue || n > maxValue {
+		return 0, invalidInput("%s is %q, and must be a number from %d to %d", name, s, minValue, maxValue)
 	}
 	return n, nil
 }

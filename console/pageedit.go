@@ -73,7 +73,7 @@ func checkHeaderCount(l *messageView) error {
 
 func newEditPage(l *messageView) editPage {
 	p := editPage{messageView: l, Text: string(l.Body), New: make([]editHeader, newHeaderFields)}
-	p.BodyLocked = bodyLocked(l)
+	p.BodyLocked = whyBodyReadOnly(l)
 	names := make(map[string]int)
 	for _, h := range l.Headers {
 		names[h.Name]++
@@ -98,9 +98,9 @@ func newEditPage(l *messageView) editPage {
 	return p
 }
 
-// bodyLocked returns why a body cannot be edited in a form. A form changes line ends: if all of them are "\n" they can
+// whyBodyReadOnly returns why a body cannot be edited in a form. A form changes line ends: if all of them are "\n" they can
 // be restored, otherwise they cannot.
-func bodyLocked(l *messageView) string {
+func whyBodyReadOnly(l *messageView) string {
 	switch {
 	case !l.Whole:
 		return "parts of it are hidden"

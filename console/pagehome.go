@@ -36,9 +36,18 @@ type queueView struct {
 	MaxBar  int64
 }
 
-// trouble is higher for a DLQ whose numbers cannot be relied on.
-func (v *queueView) trouble() int {
-	return max(slices.Index([]string{"stale", "error"}, v.State), -1)
+// trouble is higher for a DLQ that needs attention more, and negative for an empty one.
+func (v *queueView) trouble() (worst int) {
+	if v.State == "empty" {
+		return -1
+	}
+	late := slices.ContainsFunc(v.Waiting, func(l Level) bool { return l.Late > 0 || l.Overdue >= minOverdue })
+	for i, needs := range []bool{v.Paused != nil, late, v.Arrivals.Recent > 0, v.DropsIn > 0 && v.DropsIn < 24*time.Hour, v.State == "stale", v.State == "error"} {
+		if needs {
+			worst = i + 1
+		}
+	}
+	return worst
 }
 
 // minOverdue is how long a waiting message must be overdue before the page reports it. Until then it is being

@@ -120,18 +120,18 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 	if ask.Size, err = readNumber(q, "size", pageRows, 1, maxRows); err != nil {
 		return err
 	}
-	most := maxSkip
+	maxSkipped := maxSkip
 	if ask.Newest {
-		most = maxNewer
+		maxSkipped = maxNewer
 	}
-	if ask.Skip, err = readNumber(q, "skip", 0, 0, most); err != nil {
+	if ask.Skip, err = readNumber(q, "skip", 0, 0, maxSkipped); err != nil {
 		return err
 	}
 	o, err := c.svc.openOverview(who, q.Get("dlq"))
 	if err != nil {
 		return err
 	}
-	p := messagesPage{queueView: c.newQueueView(o), Form: newForm(o.Key, c.denialOf(who, o.Key, Search) == "", ask), Filter: &f, Words: describeFilter(&f)}
+	p := messagesPage{queueView: c.newQueueView(o), Form: newForm(o.Key, c.denialOf(who, o.Key, Search) == "", ask), Filter: &f, Words: o.describe(&f)}
 	p.ReplayDenied = c.denialOf(who, o.Key, Replay)
 	if p.List, err = c.newListView(r, o, ask); err != nil {
 		return err

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Limits of the form's values.
 const (
 	maxRate      = 1_000_000
-	maxWatch     = time.Hour
+	maxWatch     = 24 * time.Hour
 	maxStages    = 10
 	maxWhy       = 500
 	defaultWatch = deadletter.DefaultWatch
@@ -30,6 +31,8 @@ type taskFormPage struct {
 	Hidden   []hiddenField // the filter, as hidden fields
 	// The text of the form's fields.
 	Reason, Rate, Canary, Watch string
+	// Waits is how long the levels with waiting messages make a message wait altogether, if that is longer than Watch.
+	Waits time.Duration
 	// ReadCost is set if counting changes something and the user has not agreed to it.
 	ReadCost, ReadURL string
 	With              string // the address that includes quarantined messages
@@ -67,8 +70,8 @@ func (c *Console) taskFormHandler(a Action, title string) func(http.ResponseWrit
 			return err
 		}
 		p := taskFormPage{
-			overview: o, Filter: &f, Words: describeFilter(&f), Hidden: hiddenFields(o.Key, &f),
-			Reason: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: strconv.Itoa(int(defaultWatch.Seconds())),
+			overview: o, Filter: &f, Words: o.describe(&f), Hidden: hiddenFields(o.Key, &f),
+			Reason: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: limits.ShortDuration(defaultWatch), Waits: o.waits(),
 		}
 		if q.Has("canary") {
 			p.Canary = q.Get("canary")
@@ -119,11 +122,10 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	watch, err := readNumber(o.values, "watch", int(defaultWatch.Seconds()), 1, int(maxWatch.Seconds()))
-	if err != nil {
+	replay.Rate = float64(rate)
+	if replay.Watch, err = readWatch(o.values.Get("watch")); err != nil {
 		return err
 	}
-	replay.Rate, replay.Watch = float64(rate), time.Duration(watch)*time.Second
 	if replay.Canary, err = readCanary(o.values.Get("canary")); err != nil {
 		return err
 	}
@@ -194,6 +196,35 @@ func readWhy(v url.Values) (string, error) {
 		return "", invalidInput("say why, in at most %d bytes: the history keeps it", maxWhy)
 	}
 	return why, nil
+}
+
+// readWatch parses how long a replay watches the DLQ: a duration, or a number of seconds.
+func readWatch(s string) (time.Duration, error) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return defaultWatch, nil
+	}
+	d, err := time.ParseDuration(s)
+	if n, bad := strconv.Atoi(s); bad == nil {
+		d, err = time.Duration(min(n, int(2*maxWatch/time.Second)))*time.Second, nil
+	}
+	if err != nil || d < time.Second || d > maxWatch {
+		return 0, invalidInput("watch is %q, and must be a duration from 1s to 24h, such as 30s or 2h15m", s)
+	}
+	return d, nil
+}
+
+// waits returns the sum of the levels on which messages of the group wait, or 0 if it is at most defaultWatch.
+func (o *overview) waits() (sum time.Duration) {
+	for _, l := range o.Waiting {
+		if d, err := time.ParseDuration(l.Name); err == nil {
+			sum += d
+		}
+	}
+	if sum <= defaultWatch {
+		return 0
+	}
+	return sum
 }
 
 // readCanary parses a list such as "1, 10, 100". An empty list means no canary.

@@ -106,9 +106,43 @@ func TestAMessageHasItsTrace(t *testing.T) {
 	})
 }
 
+// A scan reads one partition after another. The newest messages are those that were written last, of all partitions.
+func TestNewestFirstIsByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20
+		q := newStub("parted", n)
+		old := q.make
+		q.make = func(i int64) *deadletter.Message { // two partitions, written in turns
+			m := old(i)
+			m.Time = time.Now().Add(time.Duration(i%(n/2)*2+i/(n/2)-n) * time.Minute)
+			return m
+		}
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var got []string
+		get(t, c, page("messages", q, "order", "newest", "size", "4")).each(func(n *node) {
+			if n.Data == "code" && strings.HasPrefix(n.FirstChild.Data, "id-") {
+				got = append(got, n.FirstChild.Data)
+			}
+		})
+		if want := []string{"id-19", "id-9", "id-18", "id-8"}; !slices.Equal(got, want) {
+			t.Errorf("the newest are %q, want %q", got, want)
+		}
+	})
+}
+
 func TestAListHasPagesInBothOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("big", 120)
+		old := q.make
+		q.make = func(i int64) *deadletter.Message {
+			m := old(i)
+			m.Time = time.Now().Add(time.Duration(i-1000) * time.Second)
+			return m
+		}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}})
 		if err != nil {
 			t.Fatal(err)

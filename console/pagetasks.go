@@ -73,7 +73,11 @@ func (c *Console) task(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c.show(w, r, http.StatusOK, "task", layout{Title: "Task " + tableText(t.ID), Nav: "tasks", Live: true, Page: c.newTaskView(who, t)})
+	v := c.newTaskView(who, t)
+	if o, err := c.svc.openOverview(who, t.Key); err == nil {
+		v.Words = o.describe(&t.Filter)
+	}
+	c.show(w, r, http.StatusOK, "task", layout{Title: "Task " + tableText(t.ID), Nav: "tasks", Live: true, Page: v})
 	return nil
 }
 

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxPollTime is the timeout of one read of a DLQ.
+	// maxPollTime is the timeout of one refresh of a DLQ.
 	maxPollTime = 5 * time.Minute
 	// pollShare bounds the time spent on reading a DLQ to one part in pollShare.
 	pollShare = 10
 	// pollsPerFullRead is the number of refreshes after which an unchanged DLQ is read again. It is also the interval of
-	// requests for waiting messages, which may need a new connection.
+	// requests for waiting messages, the pause mark and the retention.
 	pollsPerFullRead = 6
 )
 
@@ -64,7 +64,7 @@ func (q *openQueue) wake() {
 	}
 }
 
-// pollQueue reads a DLQ periodically until ctx ends. Only the goroutine that holds the slot reads, so one DLQ is read
+// pollQueue refreshes a DLQ regularly until ctx ends. Only the goroutine that holds the slot reads, so one DLQ is read
 // at a time.
 func (svc *service) pollQueue(q *openQueue, slot chan struct{}) {
 	timer := time.NewTimer(0)
@@ -98,7 +98,7 @@ type pollState struct {
 	history        countHistory
 }
 
-// refreshQueue reads a DLQ once.
+// refreshQueue updates a DLQ's snapshot.
 func (svc *service) refreshQueue(q *openQueue, slot chan struct{}, r *pollState) {
 	ctx, cancel := context.WithTimeout(svc.ctx, maxPollTime)
 	defer cancel()
@@ -149,7 +149,7 @@ func (svc *service) storeSnapshot(q *openQueue, s *snapshot, err error) {
 	}
 }
 
-// countMessages requests the values that cost nothing.
+// countMessages requests the count and holder: both are free.
 func (svc *service) countMessages(ctx context.Context, q *openQueue, s *snapshot) error {
 	n, exact, err := q.q.Count(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func (svc *service) countWaiting(ctx context.Context, q *openQueue, s *snapshot,
 	if !ok || time.Since(r.waitingCounted) < pollsPerFullRead*svc.cfg.Refresh {
 		return
 	}
-	if !r.waitingCounted.IsZero() { // at the first time, waiting messages would be shown as unavailable
+	if !r.waitingCounted.IsZero() { // the first time, waiting messages would be shown as unavailable
 		svc.storeSnapshot(q, s, nil) // show the state first, because the count may take a while
 	}
 	r.waitingCounted = time.Now()

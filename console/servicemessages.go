@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,17 +92,14 @@ func (svc *service) listMessages(ctx context.Context, who Actor, key string, w l
 	}
 	defer release()
 	var out messageList
-	var last []messageRow // the newest so far; at least Size+Skip+1 are kept
+	counted := observedQueue{q.q, func(*deadletter.Message) { out.Scanned++ }}
+	if w.Newest {
+		err := svc.listNewest(ctx, who, q, counted, w, &out)
+		return out, err
+	}
 	n := 0
-	err = deadletter.Browse(ctx, observedQueue{q.q, func(*deadletter.Message) { out.Scanned++ }}, w.Filter, 0, func(m *deadletter.Message) bool {
+	err = deadletter.Browse(ctx, counted, w.Filter, 0, func(m *deadletter.Message) bool {
 		n++
-		if w.Newest {
-			last = append(last, svc.newListRow(who, q, m))
-			if keep := w.Size + w.Skip + 1; len(last) >= 2*keep {
-				last = append(last[:0], last[len(last)-keep:]...)
-			}
-			return true
-		}
 		if n > w.Skip {
 			if len(out.Rows) == w.Size {
 				out.More = true
@@ -111,15 +109,50 @@ func (svc *service) listMessages(ctx context.Context, who Actor, key string, w l
 		}
 		return true
 	})
-	if w.Newest {
-		slices.Reverse(last)
-		last = last[min(w.Skip, len(last)):]
-		out.Rows, out.More = last[:min(w.Size, len(last))], len(last) > w.Size
-	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		out.TimedOut, err = true, nil
 	}
 	return out, err
+}
+
+// datedRow is a row with the time at which its message was written, and its number in the order of the scan.
+type datedRow struct {
+	messageRow
+	written time.Time
+	number  int
+}
+
+// listNewest lists the newest messages first. It reads the tail of the DLQ, and the whole DLQ only if too few of the
+// tail match.
+func (svc *service) listNewest(ctx context.Context, who Actor, q *openQueue, counted deadletter.Queue, w listQuery, out *messageList) error {
+	var rows []datedRow
+	keep := w.Size + w.Skip + 1
+	keepNewest := func() { // a scan reads one partition after another
+		slices.SortFunc(rows, func(x, y datedRow) int { return cmp.Or(y.written.Compare(x.written), cmp.Compare(y.number, x.number)) })
+		rows = rows[:min(keep, len(rows))]
+	}
+	n := 0
+	add := func(m *deadletter.Message) bool {
+		n++
+		if rows = append(rows, datedRow{svc.newListRow(who, q, m), m.Time, n}); len(rows) >= 2*keep {
+			keepNewest()
+		}
+		return true
+	}
+	err := deadletter.BrowseTail(ctx, counted, w.Filter, add)
+	if err == nil && n < keep && !q.readCosts && out.Scanned < q.lastCount() {
+		rows, n, out.Scanned = nil, 0, 0
+		err = deadletter.Browse(ctx, counted, w.Filter, 0, add)
+	}
+	keepNewest()
+	for i := w.Skip; i < min(w.Skip+w.Size, len(rows)); i++ {
+		out.Rows = append(out.Rows, rows[i].messageRow)
+	}
+	out.More = len(rows) > w.Skip+w.Size
+	if errors.Is(err, context.DeadlineExceeded) {
+		out.TimedOut, err = true, nil
+	}
+	return err
 }
 
 // searchesContent reports whether a filter matches by the content of messages. A user who may not see the content must

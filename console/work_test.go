@@ -301,11 +301,11 @@ func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 		"plain": false, "two\nlines": false, "\n": false, "tab\t": false, "äöü": false,
 		"dos\r\n": true, "\x00": true, "\xff": true, "a\u202eb": true, strings.Repeat("x", maxEditBytes+1): true,
 	} {
-		if got := bodyLocked(&messageView{Body: []byte(body), Whole: true}) != ""; got != locked {
+		if got := whyBodyReadOnly(&messageView{Body: []byte(body), Whole: true}) != ""; got != locked {
 			t.Errorf("%.20q is locked: %v", body, got)
 		}
 	}
-	if bodyLocked(&messageView{Body: nil, Whole: true}) == "" || bodyLocked(&messageView{Body: []byte("x")}) == "" {
+	if whyBodyReadOnly(&messageView{Body: nil, Whole: true}) == "" || whyBodyReadOnly(&messageView{Body: []byte("x")}) == "" {
 		t.Error("a null or hidden value can be edited")
 	}
 }

@@ -11,10 +11,19 @@ import (
 // false, it has found limit messages (0: no limit), it reaches the end that the DLQ had at the
 // call, or ctx ends. [Info.ReadEffect] describes the cost of reading.
 func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Message) bool) error {
+	return browseFrom(ctx, q, Start, f, limit, yield)
+}
+
+// BrowseTail is [Browse] for the latest messages only: it begins at [Tail].
+func BrowseTail(ctx context.Context, q Queue, f Filter, yield func(*Message) bool) error {
+	return browseFrom(ctx, q, Tail, f, 0, yield)
+}
+
+func browseFrom(ctx context.Context, q Queue, from From, f Filter, limit int, yield func(*Message) bool) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	scan, err := q.Scan(ctx, Start)
+	scan, err := q.Scan(ctx, from)
 	if err != nil {
 		return err
 	}

@@ -66,6 +66,8 @@ type (
 const (
 	Start = driver.Start
 	End   = driver.End
+	// Tail is some thousand messages before the end on Kafka, and Start on other brokers.
+	Tail = driver.Tail
 )
 
 // NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.

@@ -30,8 +30,8 @@ type ReplayOptions struct {
 	Filter Filter
 	// Rate bounds the messages that are sent in a second. Default 0, no bound.
 	Rate float64
-	// Canary has the sizes of the first steps: 1, 10, 100. After each step the replay watches the
-	// DLQ, and stops if one of its messages has come back. After the last step it continues with
+	// Canary has the sizes of the first steps, such as 1, 10, 100. After each step the replay watches the
+	// DLQ, and stops if a replayed message has come back. After the last step it continues with
 	// the rest, and stops when more than one in ten comes back. Default: none.
 	Canary []int
 	// Watch is how long the replay watches the DLQ after each step of the canary. It misses
@@ -63,7 +63,7 @@ func (r ReplayOptions) validate() error {
 	return errors.Join(ps.Err(), r.Filter.check())
 }
 
-// check reports the problems of everything but the filter and the signature, which a dry run does not need.
+// check reports the problems of everything but Filter, Who and Why. A dry run needs neither Who nor Why.
 func (r ReplayOptions) check(ps *redeliver.Problems) {
 	if r.Rate < 0 || math.IsNaN(r.Rate) || math.IsInf(r.Rate, 0) {
 		ps.Add("Rate", r.Rate, "must be a positive number, or 0 for no bound")
@@ -95,9 +95,9 @@ func signed(ps *redeliver.Problems, who, why string) {
 }
 
 // Replay replays the messages that are in the DLQ now and match the filter. It returns when the task
-// is done, paused, cancelled, stopped by its canary, or failed. The task has that status, and is
+// is done, paused, cancelled, stopped, failed or interrupted. The task has that status, and is
 // recorded before the first message is sent. Replay returns an error, too, if the task was
-// interrupted: ctx ended, the broker did not answer, or the claim was lost. Resume continues such a
+// cut short: ctx ended, the broker did not answer, or the claim was lost. Resume continues such a
 // task. When ctx ends, Replay first confirms and records the messages that were sent, for up to 10 s.
 func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	r = r.withDefaults()
@@ -116,7 +116,7 @@ func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 // Resume continues a replay, a purge or a quarantine that was paused, was interrupted, failed or
 // stopped; see [Task.Resumable]. It only touches messages that were in the DLQ when the task was
 // created, and begins with the canary again. It is refused while another runner has the DLQ, and if
-// the DLQ was opened with another Back or ReadBy than the task's.
+// the DLQ was opened with another ReplayTo or ReadBy than the task's.
 func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, error) {
 	if who == "" {
 		return Task{}, errors.New("resuming a task: who is required")
@@ -147,7 +147,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	return (&runner{q: q, claim: claim, task: t, report: report, resumed: true}).run(ctx)
 }
 
-// endPause ends a requested pause. A task that was cancelled while it had no runner, but another task had the DLQ,
+// endPause ends a requested pause. A task that was cancelled while another task had the DLQ,
 // stays cancelled.
 func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
 	w, err := claim.Requested(ctx, t.ID)
@@ -167,7 +167,7 @@ type Forecast struct {
 	// ReplayTo is the destination of the messages.
 	ReplayTo string
 	// Scanned is the number of messages that were read, Matched the number of those that match the
-	// filter. Of these, Replay would be sent, Quarantine would be marked because they were replayed
+	// filter. Of these, Replay would be sent, Quarantine are, or would be, marked as replayed
 	// too often, and Refuse name another group or origin.
 	Scanned, Matched, Replay, Quarantine, Refuse int64
 	// Refusals are the reasons of the first few refusals.

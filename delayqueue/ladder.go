@@ -69,10 +69,10 @@ func Fingerprint(p redeliver.Policy) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// thin removes levels, one at a time, until at most most are left. It always removes the level whose loss costs the
+// thin removes levels, one at a time, until at most maxLevels are left. It always removes the level whose loss costs the
 // planned delays the fewest additional hops and, among equals, the fewest for an hour. Then it exchanges levels for
 // removed ones for as long as that saves hops. The smallest level stays, because it bounds the hold.
-func thin(all Ladder, delays []time.Duration, most int) Ladder {
+func thin(all Ladder, delays []time.Duration, maxLevels int) Ladder {
 	// Many retries may share a few delays (RocketMQHTTP has 288 equal ones).
 	weight := make(map[time.Duration]int)
 	for _, d := range delays {
@@ -86,7 +86,7 @@ func thin(all Ladder, delays []time.Duration, most int) Ladder {
 		return c
 	}
 	rungs := slices.Clone(all)
-	for len(rungs) > max(1, most) {
+	for len(rungs) > max(1, maxLevels) {
 		var best Ladder
 		for i := 1; i < len(rungs); i++ {
 			if l := slices.Delete(slices.Clone(rungs), i, i+1); best == nil || cost(l) < cost(best) {

@@ -74,11 +74,11 @@ func (b *Broker) Publish(topic string, msgs ...*message.Message) {
 func (b *Broker) append(topic string, rec record, after *delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.put(topic, rec, after)
+	b.putLocked(topic, rec, after)
 }
 
-// put is append for a caller that holds mu.
-func (b *Broker) put(topic string, rec record, after *delivery) {
+// putLocked is append for a caller that holds mu.
+func (b *Broker) putLocked(topic string, rec record, after *delivery) {
 	b.topics[topic] = append(b.topics[topic], storedRecord{rec, time.Now(), after})
 	for _, q := range b.queues {
 		if q.topic == topic {

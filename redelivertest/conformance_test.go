@@ -96,7 +96,7 @@ func (h *harness) putBack(_ testing.TB, origin, group string, msgs ...adaptertes
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range msgs {
-		b.queueLocked(origin, group).wait(0, written(m), nil, -1)
+		b.queueLocked(origin, group).waitLocked(0, written(m), nil, -1)
 	}
 }
 

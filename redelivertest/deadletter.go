@@ -31,7 +31,7 @@ type dlqState struct {
 func (q *queue) deadLetterLocked(rec record, after *delivery) {
 	q.dead = append(q.dead, deadRecord{record: rec, n: q.dlqState.written, at: time.Now()})
 	q.dlqState.written++
-	q.b.put(q.dlq(), rec, after)
+	q.b.putLocked(q.dlq(), rec, after)
 }
 
 // DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. It behaves like the connection

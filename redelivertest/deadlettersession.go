@@ -67,10 +67,10 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 		}
 		if err := s.do(func(q *queue) {
 			if to == driver.ToDLQ {
-				errs[i] = q.add(m)
-			} else if errs[i] = q.refuses(Levels); errs[i] == nil {
+				errs[i] = q.addLocked(m)
+			} else if errs[i] = q.refusesLocked(Levels); errs[i] == nil {
 				st := deadletter.ReplayState(m, s.d.Info())
-				q.wait(0, recordFrom(m, m.Headers).with(&st), nil, -1)
+				q.waitLocked(0, recordFrom(m, m.Headers).with(&st), nil, -1)
 			}
 		}); err != nil {
 			errs[i] = err
@@ -79,9 +79,9 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 	return errs
 }
 
-// add writes a dead letter into the DLQ with the headers that it has.
-func (q *queue) add(m *deadletter.Message) error {
-	if err := q.refuses(DLQ); err != nil {
+// addLocked writes a dead letter into the DLQ with the headers that it has.
+func (q *queue) addLocked(m *deadletter.Message) error {
+	if err := q.refusesLocked(DLQ); err != nil {
 		return err
 	}
 	rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))

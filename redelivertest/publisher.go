@@ -55,10 +55,10 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	q := c.b.queueLocked(topic, c.cfg.Group)
-	if err := q.refuses(Levels); err != nil {
+	if err := q.refusesLocked(Levels); err != nil {
 		return err
 	}
-	q.wait(level, rec.with(&st), nil, -1)
+	q.waitLocked(level, rec.with(&st), nil, -1)
 	return nil
 }
 

@@ -91,8 +91,8 @@ func (q *queue) dlq() string   { return dlqOf(q.topic, q.group) }
 
 func dlqOf(topic, group string) string { return topic + "." + group + wirename.DLQSuffix }
 
-// wait puts a record on a level or, with level 0, on the way back. first is its offset in the topic, or -1.
-func (q *queue) wait(level time.Duration, rec record, after *delivery, first int64) {
+// waitLocked puts a record on a level or, with level 0, on the way back. first is its offset in the topic, or -1.
+func (q *queue) waitLocked(level time.Duration, rec record, after *delivery, first int64) {
 	q.items = append(q.items, &item{record: rec, where: q.place(level), waits: true, level: level, offset: q.written, at: time.Now(), after: after, first: first})
 	q.written++
 	q.lowest = nil
@@ -109,8 +109,8 @@ func (q *queue) place(level time.Duration) string {
 // errRefused is the error of a write that the test made the broker refuse.
 var errRefused = errors.New("the test made the broker refuse this write")
 
-// refuses returns the broker's answer to a write.
-func (q *queue) refuses(what Place) error {
+// refusesLocked returns the broker's answer to a write.
+func (q *queue) refusesLocked(what Place) error {
 	if q.refused[what] == 0 {
 		return nil
 	}

@@ -294,16 +294,16 @@ func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (wher
 		return where, err
 	}
 	if to == driver.Topic {
-		s.q.b.put(s.q.topic, rec.copied, rec.it.run)
+		s.q.b.putLocked(s.q.topic, rec.copied, rec.it.run)
 		return where, nil
 	}
-	if err := s.q.refuses(place); err != nil {
+	if err := s.q.refusesLocked(place); err != nil {
 		return where, fmt.Errorf("writing to %s: %w", where, err)
 	}
 	if to == driver.DLQ {
 		s.q.deadLetterLocked(rec.copied.with(st), rec.it.run)
 	} else {
-		s.q.wait(level, rec.copied.with(st), rec.it.run, firstOf(st))
+		s.q.waitLocked(level, rec.copied.with(st), rec.it.run, firstOf(st))
 	}
 	return where, nil
 }

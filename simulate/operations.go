@@ -21,9 +21,9 @@ type Operations struct {
 }
 
 const (
-	sqsLongest = 15 * time.Minute // the maximum of DelaySeconds
-	sqsBatch   = 10               // the maximum of messages in a request
-	sqsPrice   = 0.40 / 1e6
+	maxSQSDelay = 15 * time.Minute // the maximum of DelaySeconds
+	sqsBatch    = 10               // the maximum of messages in a request
+	sqsPrice    = 0.40 / 1e6
 )
 
 // spent counts the parts of all waits.
@@ -34,7 +34,7 @@ type spent struct {
 }
 
 func (s *spent) wait(d time.Duration) {
-	s.sqsSends += max(1, int((d+sqsLongest-1)/sqsLongest))
+	s.sqsSends += max(1, int((d+maxSQSDelay-1)/maxSQSDelay))
 }
 
 // operations computes the operations of each broker. Each message is read where it arrives. A wait is a write for each

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Result is the result of a scenario. Times count from the first message.
+// Result is the result of a scenario. Times are since the first message arrived.
 type Result struct {
 	Messages     int `json:"messages"`
 	Succeeded    int `json:"succeeded"`
@@ -24,13 +24,13 @@ type Result struct {
 	// Failures is the number of failed attempts by their error.
 	Failures map[string]int `json:"failures,omitempty"`
 
-	// Done is when the last message succeeded or went to the DLQ.
+	// Done is when the last attempt ended.
 	Done Seconds `json:"done"`
 	// ToSuccess is the time from arrival to success of all messages that succeeded. Recovered is that of messages that
 	// had failed before.
 	ToSuccess Quantiles `json:"to_success"`
 	Recovered Quantiles `json:"recovered"`
-	// PeakLoad is the largest number of attempts that began within one second.
+	// PeakLoad is the largest number of attempts that began in the same second.
 	PeakLoad int `json:"peak_load"`
 
 	Levels []Level `json:"levels"`
@@ -73,7 +73,7 @@ type Level struct {
 	Level  Seconds `json:"level"`
 	Name   string  `json:"name"`
 	Passed int     `json:"passed"` // messages that were written to it
-	Peak   float64 `json:"peak"`   // the highest mean of a bar
+	Peak   float64 `json:"peak"`   // the highest Waiting of a bar
 }
 
 // Bar is one interval of the series.
@@ -82,7 +82,7 @@ type Bar struct {
 	To       Seconds   `json:"to"`
 	Arrived  int       `json:"arrived"`
 	Attempts int       `json:"attempts"` // attempts that began
-	Failed   int       `json:"failed"`   // attempts that failed, by their end
+	Failed   int       `json:"failed"`   // attempts that ended in it and failed
 	Dead     int       `json:"dead"`     // written to the DLQ
 	Waiting  []float64 `json:"waiting"`  // mean number of waiting messages for each of Levels
 }
@@ -100,7 +100,7 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 	return r
 }
 
-// at returns the bar of a time. The time after the last arrival has bars of the same length. If there are too many, all
+// at returns the bar that contains a time, and adds the bars up to it. All have one length. If there are too many, all
 // become longer.
 func (r *Result) at(t time.Duration) *Bar {
 	for int(t/r.bar) >= maxBars {
@@ -192,7 +192,7 @@ func (r *Result) bury(at time.Duration, why redeliver.Reason) {
 // slack is that of the adapters: a wait may use a level that is longer than the wait by at most slack.
 const slack = 100 * time.Millisecond
 
-// wait records the levels of a wait, as delayqueue.Arrive chooses them. Until finish, Bar.Waiting is a sum of seconds.
+// wait records the levels of a wait, as delayqueue.Arrive chooses them. Until finish, Bar.Waiting has message-seconds.
 func (r *Result) wait(from, until time.Duration) {
 	r.spent.wait(until - from)
 	level, ok := r.ladder.Next(until-from, slack)

@@ -20,8 +20,8 @@ const (
 	countRoom   = 64      // for any quorum queue: delivery counts
 )
 
-// Redeliver's headers that a message can do without, first where it waits, then in the DLQ. The DLQ always keeps
-// reason, attempts and id.
+// Redeliver's headers that a message can do without, while it waits and in the DLQ. Neither list has the
+// reason, attempts or id.
 var (
 	dispensable      = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
 	dispensableInDLQ = append(slices.Clone(dispensable),
@@ -29,7 +29,7 @@ var (
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
 
-// waitingCopy returns the message for a queue from which it comes back. If until is set, it leaves that queue then,
+// waitingCopy returns the message for a queue from which it comes back. If until is set, it leaves at that time,
 // before it is due. A message whose own headers leave no room in a frame is refused.
 func (r *record) waitingCopy(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
 	p := r.publishing(st)
@@ -62,7 +62,7 @@ func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	if p = r.publishing(nil); fit(&p, frame, 0, nil) {
 		return p
 	}
-	// If nothing else fits: no header may grow. Headers that would take effect get a name in another case.
+	// Last resort: no header may grow, so headers that would take effect get their name in another case.
 	d := r.own()
 	p = plainCopy(d)
 	p.Expiration, p.UserId = "", ""
@@ -82,7 +82,7 @@ func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	return p
 }
 
-// fit shortens redeliver's headers until all fit into a frame with room to spare and a client can read them. It
+// fit cuts or drops redeliver's headers until all fit into a frame with room to spare and a client can read them. It
 // reports whether they fit.
 func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool) {
 	maxHeaderSize := frame - frameOverhead - room
@@ -111,7 +111,7 @@ const (
 	maxAddedHeaders = 16   // headers that the broker may add
 )
 
-// isReadable reports whether the client can read headers with redeliver's additions and, if there is room, the
+// isReadable reports whether the client can read headers with redeliver's additions and, if room is set, the
 // broker's.
 func isReadable(headers amqp091.Table, room int) bool {
 	n := len(headers)
@@ -219,7 +219,7 @@ func checkWritable(p *amqp091.Publishing, exchange, key string, frame int) error
 	texts := shortTexts(p)
 	for _, s := range append(texts[:], shortText{"exchange", exchange}, shortText{"routing key", key}) {
 		if len(s.value) > maxShort {
-			return fmt.Errorf("its %s of %d bytes is too long, AMQP has %d", s.name, len(s.value), maxShort)
+			return fmt.Errorf("its %s of %d bytes is too long: AMQP allows %d", s.name, len(s.value), maxShort)
 		}
 	}
 	if err := checkKeys(p.Headers); err != nil {
@@ -248,7 +248,7 @@ func checkKeys(v any) error {
 	case amqp091.Table:
 		for name, item := range v {
 			if len(name) > maxShort {
-				return fmt.Errorf("its header %q... has a name of %d bytes, AMQP has %d", limits.Cut(name, 40), len(name), maxShort)
+				return fmt.Errorf("its header %q... has a name of %d bytes: AMQP allows %d", limits.Cut(name, 40), len(name), maxShort)
 			}
 			if err := checkKeys(item); err != nil {
 				return err

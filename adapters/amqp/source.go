@@ -127,7 +127,7 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 	}
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
 		s.lane = l
-		s.ackTimer = time.AfterFunc(time.Hour, func() { l.Post(func() { s.flush(false) }) })
+		s.ackTimer = time.AfterFunc(time.Hour, func() { l.Post(func() { s.flushAcks(false) }) })
 		if s.kind == suspectQueue {
 			feeding := context.WithoutCancel(ctx)
 			feeding, stop := context.WithCancel(feeding)
@@ -139,15 +139,15 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 		s.consumer = s.nextConsumer()
 		go s.passOn(s.consumer, in)
 	})
-	s.end()
+	s.endChannel()
 	if why := s.why.Load(); why != nil {
 		return *why
 	}
 	return errLost
 }
 
-// end closes the channel.
-func (s *source) end() {
+// endChannel closes the channel.
+func (s *source) endChannel() {
 	s.stopped = true
 	s.cancelSuspects()
 	close(s.over)
@@ -238,8 +238,8 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	d := m.Record
 	s.acks.settle(d)
 	s.leaveLine(m)
-	if d.over != nil || d.inTurn != nil { // see proven
-		d.proven = s.acks.flush(1, true, s.ack) == nil
+	if d.over != nil || d.inTurn != nil { // see ackWritten
+		d.ackWritten = s.acks.flush(1, true, s.ack) == nil
 	}
 	s.endTurn(d, true)
 }
@@ -260,11 +260,11 @@ const (
 )
 
 // Commit implements [driver.Source]. Acks do not wait for others beside a suspect, because it may kill the process.
-func (s *source) Commit() { s.flush(s.r.client.turn.Closed()) }
+func (s *source) Commit() { s.flushAcks(s.r.client.turn.Closed()) }
 
-// flush sends acks if there are enough of them or they have waited long enough, because a quorum queue writes every
+// flushAcks sends acks if there are enough of them or they have waited long enough, because a quorum queue writes every
 // ack to its log.
-func (s *source) flush(force bool) {
+func (s *source) flushAcks(force bool) {
 	n := s.acks.pending()
 	if n == 0 {
 		return

@@ -84,7 +84,7 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	<-d.over.ended
-	if !d.proven || ctx.Err() != nil {
+	if !d.ackWritten || ctx.Err() != nil {
 		return false, nil
 	}
 	// Nothing runs until the broker has the ack: if another message killed the process, the suspect would come back,

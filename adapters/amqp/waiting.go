@@ -22,7 +22,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	asking := &link{cfg: &c.cfg, name: "redeliver, counting waiting messages", reads: true}
 	defer asking.close()
 	count := func(queue string) (n int, there bool, err error) {
-		ch, err := asking.channel(ctx) // a missing queue ends it
+		ch, err := asking.channel(ctx) // a missing queue closes it
 		if err != nil {
 			return 0, false, err
 		}

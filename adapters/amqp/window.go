@@ -153,7 +153,7 @@ func (s *source) consumerReplaced(window int, err error) {
 // returns, and the next suspect may follow at once.
 func (s *source) Accept(n int) {
 	if n == 0 && s.r.client.turn.Closed() {
-		s.flush(true) // see Commit
+		s.flushAcks(true) // see Commit
 	}
 	switch {
 	case s.stopped || s.kind == suspectQueue:

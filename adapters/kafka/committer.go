@@ -167,7 +167,7 @@ func (s *source) snapshot(regular bool) *snapshot {
 	if !s.dirty || !regular && !s.urgent {
 		return nil
 	}
-	snap := &snapshot{s: s, offset: s.commitMark(), metaVersion: s.crashes.version, settled: s.settled, last: s.ending, isIdle: s.crashes.isIdle()}
+	snap := &snapshot{s: s, offset: s.commitMarkLocked(), metaVersion: s.crashes.version, settled: s.settled, last: s.ending, isIdle: s.crashes.isIdle()}
 	text, whole := s.crashes.text(snap.offset, s.track.above())
 	snap.metadata = text
 	if s.setOverflows && whole {
@@ -252,7 +252,7 @@ func (s *source) commitLast(ctx context.Context) {
 		late = true
 	}
 	s.mu.Lock()
-	n, mark, err := s.settled-s.settledAtCommit, s.commitMark(), s.commitErr
+	n, mark, err := s.settled-s.settledAtCommit, s.commitMarkLocked(), s.commitErr
 	s.lastCommit, s.dirty = nil, false
 	s.mu.Unlock()
 	if n == 0 {

@@ -246,7 +246,7 @@ func (c *crashGate) requestWindow() {
 		}
 		next.window[offset(m)] = true
 	}
-	if !next.fits(c.source.commitMark()) { // the offsets are too far apart
+	if !next.fits(c.source.commitMarkLocked()) { // the offsets are too far apart
 		if c.running > 0 {
 			return
 		}
@@ -299,7 +299,7 @@ func (c *crashGate) committed(number uint64) {
 	}
 	c.meta, c.unrestricted, c.unwritable = c.pending, c.pending.state == stateRun, false
 	c.writing, c.pending = false, commitMeta{}
-	mark := c.source.commitMark()
+	mark := c.source.commitMarkLocked()
 	maps.DeleteFunc(c.meta.suspects, func(o int64, _ int) bool { return o < mark })
 	if c.isIdle() && c.source.commits.saramaCommits { // sarama's next commit is of marked offsets only
 		c.source.dirty = true
@@ -405,7 +405,7 @@ func (c *crashGate) post(call func()) bool {
 func (c *crashGate) finish() {
 	c.ended, c.writing = true, false
 	c.cancel()
-	if c.source.hasCommitted || c.source.commitMark() != c.source.from || c.cleared && !c.unwritable { // otherwise the last owner's metadata stays
+	if c.source.hasCommitted || c.source.commitMarkLocked() != c.source.from || c.cleared && !c.unwritable { // otherwise the last owner's metadata stays
 		c.version++
 		c.source.dirty = true
 	}

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // filledDLQ makes a DLQ of four partitions with records on each.
@@ -33,6 +35,27 @@ func filledDLQ(t *testing.T, p fixture, each int) (deadletter.Queue, *events) {
 	}
 	t.Cleanup(func() { _ = q.Close() })
 	return q, ev
+}
+
+// A scan of the tail reads the end of each partition, and not what is before it.
+func TestAScanOfTheTail(t *testing.T) {
+	t.Parallel()
+	const each = driver.TailSize + 100
+	q, _ := filledDLQ(t, fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
+	read, first := 0, make(map[string]string)
+	if err := deadletter.BrowseTail(t.Context(), q, deadletter.Filter{}, func(m *deadletter.Message) bool {
+		read++
+		partition, offset, _ := strings.Cut(string(m.Position), "/")
+		if first[partition] == "" {
+			first[partition] = offset
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if read != 4*driver.TailSize || len(first) != 4 || first["0"] != "100" {
+		t.Errorf("read %d messages, the first of each partition: %v", read, first)
+	}
 }
 
 // The cluster's topics, of which there may be many, used to be listed three times. A claim needs only three topics.

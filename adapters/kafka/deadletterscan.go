@@ -57,8 +57,12 @@ func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Re
 		if s.session != nil {
 			c.startPartition(p, start)
 		}
-		if from == deadletter.End {
+		switch from {
+		case deadletter.Start:
+		case deadletter.End:
 			start = end
+		case deadletter.Tail:
+			start = max(start, end-driver.TailSize)
 		}
 		s.parts = append(s.parts, deadPart{partition: p, seen: start, next: start, end: end})
 	}

@@ -182,16 +182,16 @@ func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata
 func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 	// The origin's limit applies to batches as its producers compressed them, so a record may be larger here. batch is
 	// the bound of our producer's batches.
-	largest := min(math.MaxInt32, max(l.maxRecordBytes+headerRoom, 2*l.maxRecordBytes, batch+headerRoom))
+	maxBatchBytes := min(math.MaxInt32, max(l.maxRecordBytes+headerRoom, 2*l.maxRecordBytes, batch+headerRoom))
 	s := map[string]string{
 		"cleanup.policy": "delete",
 		// A due time is compared with the time of the write by the same clock.
 		"message.timestamp.type": "CreateTime",
 		"retention.ms":           "-1", "retention.bytes": "-1",
 		// The active segment is never deleted, so keep it small. A batch must fit into it.
-		"segment.bytes":                  strconv.Itoa(max(minSegmentBytes, largest)),
+		"segment.bytes":                  strconv.Itoa(max(minSegmentBytes, maxBatchBytes)),
 		"unclean.leader.election.enable": "false",
-		"max.message.bytes":              strconv.Itoa(largest),
+		"max.message.bytes":              strconv.Itoa(maxBatchBytes),
 	}
 	if minInSync != "" {
 		s["min.insync.replicas"] = minInSync

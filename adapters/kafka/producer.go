@@ -21,8 +21,8 @@ type producer struct {
 	closed  bool
 
 	// An origin accepts large records if its producer compresses them enough, and our topics must accept them, too.
-	// When the first record above maxRecordBytes is written, newOversize makes a second, compressing producer. It is
-	// nil in that second producer.
+	// For the first record above maxRecordBytes, or refused, newOversize makes a second, compressing producer, whose
+	// own newOversize is nil.
 	maxRecordBytes int
 	newOversize    func() (*producer, error)
 	oversizeMu     sync.Mutex
@@ -39,7 +39,7 @@ type pendingWrite struct {
 
 	// Set by post, which does not use done.
 	then driver.Done
-	ctx  context.Context // bounds how long the producer may take to accept the record
+	ctx  context.Context // bounds the handover; when it ends, then.Unanswered follows
 
 	unwatch  func() bool // stops watchDeadline
 	mu       sync.Mutex
@@ -167,7 +167,7 @@ func (c *pendingWrite) handleFailure(err error) {
 }
 
 // post hands over a record and returns at once. It calls then with the result when that is known, because sarama cannot
-// take a record back. ctx bounds how long the producer may take to accept the record.
+// take a record back. ctx bounds the handover; if it ends first, then.Unanswered is called.
 func (p *producer) post(ctx context.Context, c *pendingWrite, partition int32, then driver.Done) {
 	c.then, c.ctx = then, ctx
 	c.watchDeadline()
@@ -254,7 +254,7 @@ func (c *pendingWrite) wait(ctx context.Context) error {
 
 // unansweredError returns the error of a write that has no answer when ctx has ended.
 func unansweredError(ctx context.Context, topic string) error {
-	return fmt.Errorf("kafka: %w to a write to %s, it may or may not be there: %w", errUnanswered, topic, ctx.Err())
+	return fmt.Errorf("kafka: %w to a write to %s, the record may be there: %w", errUnanswered, topic, ctx.Err())
 }
 
 // retryAlone writes a refused record again, alone and compressed, because a refusal applies to a whole batch. It
@@ -294,7 +294,7 @@ func classify(err error) error {
 	if slices.ContainsFunc(refusals, is) {
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
-	if _, tooLarge := errors.AsType[sarama.ConfigurationError](err); tooLarge { // the uncompressed record, for this client
+	if _, tooLarge := errors.AsType[sarama.ConfigurationError](err); tooLarge { // uncompressed, too large for this client
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	_, answered := errors.AsType[sarama.KError](err)
@@ -325,7 +325,7 @@ func (p *producer) close() {
 	}
 }
 
-// oversizeProducer returns the producer for records above maxRecordBytes.
+// oversizeProducer returns the producer for large or refused records.
 func (p *producer) oversizeProducer() (*producer, error) {
 	p.oversizeMu.Lock()
 	defer p.oversizeMu.Unlock()

@@ -17,9 +17,9 @@ import (
 // Wrapped is the sarama.ConsumerGroupHandler that [Wrap] returns. sarama calls its methods, except
 // Topics and Close.
 type Wrapped struct {
-	client  *Client
-	readers []*reader
-	close   func(context.Context) error
+	client   *Client
+	readers  []*reader
+	closeAll func(context.Context) error
 
 	mu         sync.Mutex
 	lastTopics []topicList // by reader: the last result of Topics
@@ -106,7 +106,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		stops = append(stops, r.startJanitor(), r.sub.Watched())
 	}
 	var once sync.Once
-	w.close = func(ctx context.Context) (err error) {
+	w.closeAll = func(ctx context.Context) (err error) {
 		once.Do(func() {
 			for _, stop := range stops {
 				stop()
@@ -138,7 +138,7 @@ func (w *Wrapped) Topics() (topics []string) {
 
 // Close disconnects. Call it after the last group.Consume has returned. The group and the client
 // stay open. For ctx, see [Client.Close]. A second Close does nothing.
-func (w *Wrapped) Close(ctx context.Context) error { return w.close(ctx) }
+func (w *Wrapped) Close(ctx context.Context) error { return w.closeAll(ctx) }
 
 // Setup implements [sarama.ConsumerGroupHandler].
 func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {

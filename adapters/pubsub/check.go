@@ -16,23 +16,23 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// checkTimeout is how long Check waits for a message if ctx has no deadline.
+// checkTimeout is how long Check may take if ctx has no deadline.
 const checkTimeout = time.Minute
 
-// Check tries on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns all
-// problems in one redeliver.ConfigError. A Pub/Sub that it refuses loses messages, or multiplies them. It checks these
+// Check tests on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns any
+// problems in one redeliver.ConfigError. A Pub/Sub that it refuses loses messages, or duplicates them. It checks these
 // points:
 //
 //   - Messages that are published before the first subscription must be delivered,
 //     so that a service that starts finds waiting messages. The default of
 //     watermill-kafka fails here.
-//   - UUID, payload and metadata must arrive unchanged, with an entry as long as
-//     redeliver's. Bytes that are no text may be refused, but not changed.
+//   - UUID, payload and metadata must arrive unchanged, with a metadata entry as long as
+//     redeliver's. Bytes that are not text may be refused, but not changed.
 //   - Two messages with one UUID must arrive as two, because a retry keeps its UUID.
 //   - A nacked message must come again.
-//   - Of two Subscribes one must get a message, because they are a group.
+//   - Only one of two Subscribes may get a message: they are one group.
 //
-// It cannot check Config.Confirms and Config.MaxUnacked. It waits for each message until ctx ends, or for a minute if
+// It cannot check Config.Confirms or Config.MaxUnacked. All its waits end when ctx ends, or after a minute if
 // ctx has no deadline. A broker that returns a nacked message after a delay of its own needs that time. The topic,
 // "redeliver-check-" and a random suffix, stays; nothing reads it again. Call Check in a test, or when you deploy a
 // configuration.
@@ -90,7 +90,7 @@ func (c *checkRun) run(ctx context.Context) error {
 	defer cancel()
 	receivedMsg, err := c.receive(ctx, in)
 	if err != nil {
-		c.ps.Add("Subscriber", "a message that was published before it subscribed", "must be delivered: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel Persistent")
+		c.ps.Add("Subscriber", "losing what was published before it subscribed", "must deliver it: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel set Persistent")
 		return c.ps.Err()
 	}
 	c.compareMessages(receivedMsg.Message, first, second)
@@ -110,9 +110,9 @@ func (c *checkRun) run(ctx context.Context) error {
 		switch {
 		case again[which] > 0:
 		case which == nacked:
-			c.ps.Add("Subscriber", "a message that was nacked", "must come again")
+			c.ps.Add("Subscriber", "losing a nacked message", "must deliver it again")
 		default:
-			c.ps.Add("Publisher", "the second of two messages with one UUID", "must be delivered, too: a retry keeps its UUID. Turn deduplication by message id off")
+			c.ps.Add("Publisher", "dropping one of two messages with one UUID", "must deliver both: a retry keeps its UUID. Turn deduplication by message id off")
 		}
 	}
 	if len(c.ps) > 0 {
@@ -140,7 +140,7 @@ func (c *checkRun) checkBinaryPayload(ctx context.Context, in <-chan received) {
 	for {
 		receivedMsg, err := c.receive(ctx, in)
 		if err != nil {
-			c.ps.Add("Subscriber", "a payload of bytes that are not text", "must be delivered, or refused by the Publisher")
+			c.ps.Add("Subscriber", "losing a payload that is not text", "must deliver it, unless the Publisher refuses it")
 			return
 		}
 		receivedMsg.Ack()
@@ -191,9 +191,9 @@ func (c *checkRun) checkGroup(ctx context.Context, in <-chan received) error {
 	}
 	switch {
 	case len(by) < n:
-		c.ps.Add("Subscriber", fmt.Sprintf("%d of %d messages", len(by), n), "must all be delivered to one of two Subscribes")
+		c.ps.Add("Subscriber", fmt.Sprintf("delivering %d of %d messages", len(by), n), "must deliver each to one of two Subscribes")
 	case twice > n/2: // a rebalance may duplicate some
-		c.ps.Add("Subscriber", fmt.Sprintf("%d of %d messages for both of two Subscribes", twice, n), "must be for one: give it a consumer group, a queue of its own; each process would run every retry")
+		c.ps.Add("Subscriber", fmt.Sprintf("delivering %d of %d messages to both of two Subscribes", twice, n), "must share a consumer group or a queue: otherwise each process runs every retry")
 	}
 	return nil
 }
@@ -253,11 +253,11 @@ func (c *checkRun) compareMessages(came, first, second *message.Message) {
 	}
 	switch {
 	case came.UUID != want.UUID:
-		c.ps.Add("Publisher and Subscriber", fmt.Sprintf("the UUID %q for %q", came.UUID, want.UUID), "must keep it: it is the id of a message")
+		c.ps.Add("Publisher or Subscriber", fmt.Sprintf("changing the UUID %q to %q", want.UUID, came.UUID), "must keep it: it is the id of a message")
 	case !bytes.Equal(came.Payload, want.Payload):
-		c.ps.Add("Publisher and Subscriber", fmt.Sprintf("a payload of %d bytes for %d", len(came.Payload), len(want.Payload)), "must be as it was published")
+		c.ps.Add("Publisher or Subscriber", fmt.Sprintf("changing a payload of %d bytes, now %d", len(want.Payload), len(came.Payload)), "must not change it")
 	}
 	if !maps.Equal(came.Metadata, want.Metadata) {
-		c.ps.Add("Publisher and Subscriber", fmt.Sprintf("metadata %.80q", came.Metadata), fmt.Sprintf("must be as it was published: %.80q", want.Metadata))
+		c.ps.Add("Publisher or Subscriber", fmt.Sprintf("changing metadata to %.80q", came.Metadata), fmt.Sprintf("must be as published: %.80q", want.Metadata))
 	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxHold is the longest wait that this process holds in memory. SQS counts delays in whole seconds, so only the
-	// rest of one is left.
+	// maxHold is the longest rest of a wait for which this process holds a message of a standard queue. SQS counts
+	// delays in whole seconds.
 	maxHold = time.Second
 
 	// SQS counts receives, after shutdowns, lost answers and outages as after crashes. So the count alone is no

@@ -21,6 +21,7 @@ import (
 //	codec.go                     shows it to the handler and the policy
 //	store.go, fit.go, sender.go  write its copy
 //	deleter.go                   deletes it
+//	batch.go                     gathers the entries of one request
 //	suspects.go                  runs it alone
 type delivery struct {
 	record

@@ -58,7 +58,7 @@ func attributeSize(name string, v types.MessageAttributeValue) int {
 // plainCopy returns the message as its publisher made it.
 func (r *record) plainCopy() outgoing {
 	return outgoing{
-		body: aws.ToString(r.Body), attributes: r.attributes(),
+		body: aws.ToString(r.Body), attributes: r.copiedAttributes(),
 		trace: r.Attributes[traceHeader], group: r.Attributes[groupID],
 	}
 }
@@ -73,8 +73,8 @@ func (r *record) copyWithState(st *redeliver.State, limit int, dispensable []str
 	if o.group != "" { // the copy gets a deduplication id of redeliver
 		c.dedupID = r.Attributes[dedupID]
 	}
-	o.attributes = make(map[string]types.MessageAttributeValue, len(r.attributes())+1)
-	maps.Copy(o.attributes, r.attributes())
+	o.attributes = make(map[string]types.MessageAttributeValue, len(r.copiedAttributes())+1)
+	maps.Copy(o.attributes, r.copiedAttributes())
 	c.displaceAttributes(o.attributes)
 	free := limit - o.size() - len(StateAttribute) - len(stringType) - r.keys.size()
 	packed, ok := c.packWithin(free, dispensable)
@@ -160,7 +160,7 @@ func (r *record) deadParts(st *redeliver.State, size int, bare bool) (all []outg
 	part.native.Body, part.part = aws.String(""), "1000/1000"
 	o, ok := part.copyWithState(st, size*3/4, dispensableInDLQ)
 	if !ok || bare {
-		own := r.attributes()
+		own := r.copiedAttributes()
 		part.copied, part.MessageAttributes = nil, make(map[string]types.MessageAttributeValue)
 		for _, name := range []string{UUIDAttribute, EncodedAttribute} {
 			if v, has := own[name]; has && attributeSize(name, v) < size/4 {

@@ -60,8 +60,8 @@ func (g *groups) messagesArrived() {
 	}
 }
 
-// add counts a message that came.
-func (g *groups) add(group string) {
+// addLocked counts a message that came.
+func (g *groups) addLocked(group string) {
 	if g == nil {
 		return
 	}
@@ -71,8 +71,8 @@ func (g *groups) add(group string) {
 	}
 }
 
-// remove counts down a message that is deleted or no longer ours.
-func (g *groups) remove(group string) {
+// removeLocked counts down a message that is deleted or no longer ours.
+func (g *groups) removeLocked(group string) {
 	if g == nil {
 		return
 	}

@@ -12,8 +12,8 @@ var groupSeed = maphash.MakeSeed()
 
 func groupHash(group string) uint64 { return max(1, maphash.String(groupSeed, group)) }
 
-// runHeartbeats keeps all held messages hidden from others until the source ends. A message whose extension failed is
-// lost.
+// runHeartbeats keeps all held messages hidden from others until the source ends. A message is lost when its receipt is
+// stale, or when no extension has succeeded in time.
 func (s *source) runHeartbeats() {
 	timeout := s.client.cfg.VisibilityTimeout
 	tick := time.NewTicker(min(timeout, maxShortVisibility) / 10)

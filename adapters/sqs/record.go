@@ -114,8 +114,8 @@ func (r *record) stateID() string {
 	return idOf(&r.native)
 }
 
-// attributes returns the attributes that copies get.
-func (r *record) attributes() map[string]types.MessageAttributeValue {
+// copiedAttributes returns the attributes that copies get.
+func (r *record) copiedAttributes() map[string]types.MessageAttributeValue {
 	if r.copied != nil {
 		return r.copied
 	}

@@ -162,7 +162,7 @@ func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hi
 		d.group = m.Attributes[groupID]
 		first = len(s.lines[d.group]) == 0
 		s.lines[d.group] = append(s.lines[d.group], d)
-		s.groups.add(d.group)
+		s.groups.addLocked(d.group)
 	}
 	s.mu.Unlock()
 	s.readDelivery(d, m, at, first)
@@ -300,7 +300,7 @@ func (s *source) dropLocked(d *delivery) {
 		close(d.removed)
 	}
 	s.bytes -= d.bytes
-	s.groups.remove(d.group)
+	s.groups.removeLocked(d.group)
 }
 
 func (s *source) signalChanged() {

@@ -19,15 +19,15 @@ type visibility struct {
 	receipt    string
 	receivedAt time.Time     // SQS hides it for at most 12 h from then
 	expires    time.Time     // when SQS deletes it, settled or not; zero if unknown
-	until      time.Time     // by the local clock
+	until      time.Time     // hidden, by the local clock
 	hiddenFor  time.Duration // the last visibility timeout
 	due        time.Time     // it stays hidden beyond this time
 
-	changing bool              // a request is under way; of two concurrent requests either may take effect last
+	changing bool              // a request is under way; two at once could take effect in either order
 	next     *visibilityChange // follows that request
 }
 
-// receive stores the result of a receive with visibility timeout hidden. The message may have come before.
+// receive stores the receipt of a receive. hidden is its visibility timeout. The message may have come before.
 func (v *visibility) receive(m *types.Message, at time.Time, hidden time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,8 +62,8 @@ func (v *visibility) maxHiddenUntilLocked() time.Time {
 	return end
 }
 
-// check reports whether others may receive the message by now, and whether it needs a heartbeat. It needs one before
-// half of its timeout is over, or if the timeout ends before its wait.
+// check reports whether others may receive the message by now, and whether it needs a heartbeat. It needs one when
+// 40% of its timeout is over, or if the timeout ends before due.
 func (v *visibility) check(now time.Time, timeout time.Duration) (expired, extend bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,7 +71,7 @@ func (v *visibility) check(now time.Time, timeout time.Duration) (expired, exten
 	return !v.until.After(now), extend && v.until.Before(v.maxHiddenUntilLocked().Add(-time.Second))
 }
 
-// extension returns the receipt and the next visibility timeout: until timeout after now or after the due time.
+// extension returns the receipt and the next visibility timeout, which ends timeout after now or a later due.
 func (v *visibility) extension(now time.Time, timeout time.Duration) (receipt string, seconds int32) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -108,8 +108,8 @@ func newVisibilityChanger(api *sqs.Client, q *queue, visibilityTimeout, requestT
 	return h
 }
 
-// extend hides a message for longer, unless a change is under way. It calls done with the result from another
-// goroutine.
+// extend hides a message for longer, and calls done with the result from another goroutine. While a change is under way
+// it does nothing, and does not call done.
 func (h *visibilityChanger) extend(v *visibility, done func(error)) {
 	h.request(&visibilityChange{v: v, done: done}, false)
 }

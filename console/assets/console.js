@@ -23,6 +23,14 @@
     e.target.form.querySelectorAll("input[name=at]").forEach((box) => { box.checked = e.target.checked; });
   });
 
+  // Only what was previewed can be sent.
+  const send = document.getElementById("send");
+  document.querySelector("form.order")?.addEventListener("input", () => {
+    if (!send) return;
+    send.disabled = true;
+    send.textContent = "Changed since the preview";
+  });
+
   // Shortcuts of one key can be turned off, for users of speech input.
   const list = document.getElementById("keys");
   const off = document.getElementById("keys-toggle");
@@ -99,6 +107,7 @@
       const held = exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
       document.getElementById("note")?.remove(); // it was about what the page showed before
       found();
+      bar.classList.toggle("held", held);
       say(held ? "Held while you select" : "Updated " + clock(), true);
     } catch {
       lose();

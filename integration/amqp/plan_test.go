@@ -217,7 +217,7 @@ func planFindsOldLevels(t *testing.T, r *brokers.Rabbit) {
 			slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
 	})
 	for _, name := range []string{"changed.retry.10m.1", "changed.retry.1s.1"} {
-		if !has(plan.Notes, name+" is left of") {
+		if !has(plan.Notes, name+" belongs to") {
 			t.Errorf("there is no note of %s:\n%s", name, plan)
 		}
 	}

@@ -77,8 +77,8 @@ func batchLatencyRow(ctx context.Context, e *experiment) error {
 
 // fullBatchTimer measures how long full batches wait.
 type fullBatchTimer struct {
-	joined   []atomic.Int64 // when a message joined its batch, by id, unix nanoseconds
-	after  *samples       // from a full batch's last message to the function
+	joined     []atomic.Int64 // when a message joined its batch, by id, unix nanoseconds
+	after      *samples       // from a full batch's last message to the function
 	sinceWrite *samples       // from the latest write to the function
 }
 

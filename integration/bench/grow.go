@@ -38,9 +38,9 @@ type cost struct {
 	busy    float64 // CPU seconds of all consumers, from the first message on
 	peak    int64   // bytes of resident memory, of all consumers
 	late    *lateness
-	flood   *lateness // set if late comes from a separate, paced run
-	disk    *topicSize   // nil where the broker was not asked
-	commits *int64    // bytes of what the groups committed; nil where it was not asked
+	flood   *lateness  // set if late comes from a separate, paced run
+	disk    *topicSize // nil where the broker was not asked
+	commits *int64     // bytes of what the groups committed; nil where it was not asked
 }
 
 // trace runs every point, once in each run. Before that, the middle one is run and discarded, so that the first is not slow

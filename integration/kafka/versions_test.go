@@ -17,7 +17,9 @@ func TestConformanceOnOlderKafkas(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			b := brokers.OwnKafka(t, brokers.KafkaOptions{Version: version, Session: time.Minute})
 			begin := time.Now()
-			adaptertest.Run(t, kafkatest.New(t, b.Addrs(), nil))
+			h := kafkatest.New(t, b.Addrs(), nil)
+			h.Compresses = false // once, on the current version, is enough for a message of 105 MB
+			adaptertest.Run(t, h)
 			t.Logf("report: the conformance kit on Kafka %s: %.1f s", version, time.Since(begin).Seconds())
 		})
 	}

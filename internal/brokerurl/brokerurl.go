@@ -78,7 +78,7 @@ var schemes = []scheme{
 }
 
 var (
-	// schemeOf maps a port to the scheme that an address without one probably needs; the default is Kafka's.
+	// schemeOf maps a port to the probable scheme of an address that has none; the default is the first known.
 	schemeOf  = map[string]string{"5672": "amqp", "5671": "amqps", "9324": "sqs+http", "4566": "sqs+http"}
 	awsRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
 	// harmlessURL matches one host with or without a port, or several with ports.
@@ -194,7 +194,7 @@ func (u *URL) readHosts(s scheme, authority string) error {
 		case i > 0:
 			return fmt.Errorf("address %d must be host:port, as in %s", i+1, s.example)
 		default:
-			// Without "@host" the text is the user and the password, which begins after the first colon.
+			// Without "@host" the text may be user:password, and a password begins after the first colon.
 			name, _, _ := strings.Cut(text, ":")
 			return fmt.Errorf("the address that begins with %q must be host:port, as in %s", name, s.example)
 		}
@@ -225,7 +225,7 @@ func (u *URL) readUser(authority string) (hosts string, err error) {
 	return authority[at+1:], nil
 }
 
-// hostPort returns a host with its port, or with the given one if it has none.
+// hostPort adds the port to a host that has none, and reports whether they are valid.
 func hostPort(host, port string) (string, bool) {
 	if _, _, err := net.SplitHostPort(host); err != nil && port != "" {
 		host += ":" + port

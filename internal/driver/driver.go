@@ -35,7 +35,7 @@ type Step uint8
 // The steps.
 const (
 	Handle  Step = iota // its handler runs
-	Hop                 // it is not due: a copy waits on another level
+	Hop                 // a copy of it waits on another level: it is not due, or it is rewritten
 	Publish             // it is a delayed publish: it goes to its topic
 	Isolate             // it may have crashed its process: it goes to the place of suspects
 	Bury                // it goes to the DLQ, because of Message.Err

@@ -78,7 +78,7 @@ func (d *Delivery) begin(ctx context.Context) context.Context {
 		ctx = d.beginSpan(ctx)
 	}
 	if d.w = watchOf(d.sub); d.w != nil {
-		d.Expires()
+		d.AllowExpire()
 		d.w.add(d)
 	} else {
 		d.at = time.Since(epoch)
@@ -179,7 +179,7 @@ func (d *Delivery) abandoned(cause error) {
 // that ends begins no immediate retry: the attempt counts, and another process makes the next one.
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
-	dec := d.decide(err, now)
+	dec := d.decideAndCount(err, now)
 	if dec.Action == redeliver.RetryNow && (running || d.c.isDraining()) {
 		dec.Action, dec.State.Due = redeliver.RetryLater, limits.CeilMilli(now.UTC())
 	}
@@ -283,8 +283,8 @@ func (d *Delivery) takeOverLocked() bool {
 	return true
 }
 
-// expire settles a message whose timeout is over, in its own goroutine.
-func (d *Delivery) expire(timeout time.Duration) {
+// settleExpired settles a message whose timeout is over, in its own goroutine.
+func (d *Delivery) settleExpired(timeout time.Duration) {
 	err := d.task.Expired(&redeliver.TimeoutError{After: timeout})
 	d.Expire(&redeliver.TimeoutError{After: timeout})
 	if d.sub.Sink != nil {

@@ -34,7 +34,7 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	}
 	d.at = waiting
 	if d.w = watchOf(d.sub); d.w != nil {
-		d.Expires()
+		d.AllowExpire()
 	}
 	m.Init(e.lane.ctx, m, d, len(e.body()))
 	eng.batches.mu.Lock()

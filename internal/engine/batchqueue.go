@@ -113,7 +113,7 @@ func (q *Batches) shrunkLocked() bool {
 	if q.sub == nil {
 		return false
 	}
-	limit := q.sub.slots.Limit()
+	limit := q.sub.slots.currentLimit()
 	return limit > 0 && q.n >= limit
 }
 
@@ -128,7 +128,7 @@ func (q *Batches) takeLocked(now time.Duration) []*Batched {
 			q.dismissLocked(m)
 			continue
 		}
-		if err := m.expired(); err != nil {
+		if err := m.checkExpired(); err != nil {
 			q.unlinkLocked(m)
 			m.waiter.Verdict(err)
 			continue

@@ -118,12 +118,12 @@ func (m *Batched) Expired(timeout error) error {
 // the queue with the context of its lane, which does not end with the loss of one message.
 func (m *Batched) isLost() bool { return m.ctx.Err() != nil || m.d != nil && m.d.Lost() }
 
-// expired returns why a message that waited is too old now, or nil.
-func (m *Batched) expired() error {
+// checkExpired returns why a message that waited is too old now, or nil.
+func (m *Batched) checkExpired() error {
 	if m.d == nil {
 		return nil
 	}
-	return m.d.sub.expired(m.d.state, m.d.c)
+	return m.d.sub.checkExpired(m.d.state, m.d.c)
 }
 
 func (m *Batched) isAlone() bool { return m.d != nil && m.d.alone }

@@ -64,7 +64,7 @@ func (b *Batch) callAndSettle(all []*Batched) {
 	}
 	now := time.Now()
 	b.Init(b.beginSpan(values(all[0]), all), noDeadline)
-	b.Expires()
+	b.AllowExpire()
 	stop := b.watchSessions(all)
 	beginGathered(now, all)
 	if timeout > 0 {

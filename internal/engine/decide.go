@@ -8,13 +8,13 @@ import (
 	"github.com/redeliver/redeliver/internal/errortext"
 )
 
-// decide asks the policy and the guard about the failure of this delivery. The guard counts the failure, so decide must be called
+// decideAndCount asks the policy and the guard about the failure of this delivery. The guard counts the failure, so decide must be called
 // once for each, by the caller that carries out the decision.
-func (d *Delivery) decide(err error, now time.Time) *redeliver.Decision {
+func (d *Delivery) decideAndCount(err error, now time.Time) *redeliver.Decision {
 	dec := &redeliver.Decision{} // the one allocation: the state is read into it, and it is what is written
 	d.readState(&dec.State)
 	st := dec.State
-	*dec = d.sub.decide(st, err, now)
+	*dec = d.sub.applyRule(st, err, now)
 	if dec.Pause > 0 {
 		d.sub.slots.pause(dec.Pause, err)
 		return dec

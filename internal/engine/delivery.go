@@ -42,13 +42,13 @@ type carrier interface {
 	// stay is end for a message that waits in its source until st.Due.
 	stay(st *redeliver.State)
 	// handlerEnded is called when no handler of the message runs any more: a suspect need not wait for a message that
-	// is only written.
+	// is only being written.
 	handlerEnded()
 	// runAgain runs the message once more, at once, with the slot that it has.
 	runAgain(st *redeliver.State)
 	// isLost reports whether others may have the message by now.
 	isLost() bool
-	// isDraining reports whether the lane ends.
+	// isDraining reports whether the lane is draining.
 	isDraining() bool
 	// session is the context of the lane.
 	session() context.Context
@@ -64,14 +64,14 @@ type Delivery struct {
 	msg  *message.Message // nil with a handler of records
 	task Task             // nil before the attempt
 
-	// state is the message's state in this process; nil while the record has it.
+	// state is the message's state in this process; nil if only the record has it.
 	state *redeliver.State
 	// claimed is set once, when the message's end is decided: by its handler's answer, by its timeout, or by the worker that
 	// saw it settled.
 	claimed atomic.Bool
 
 	w          *watch        // over the timeout; nil for none
-	at         time.Duration // when the attempt began, counted from epoch, or waiting. Guarded by w's lock
+	at         time.Duration // its start, counted from epoch, or the constant waiting. Guarded by w's lock
 	prev, next *Delivery     // in w's list, guarded by its lock
 	over       *overrun      // the attempt was settled without its handler's answer. Guarded by w's lock
 	warned     bool          // its time is over, and its handler may still answer. Guarded by w's lock
@@ -82,8 +82,8 @@ type Delivery struct {
 	written *redeliver.State       // with which state
 	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
 	signal  signal                 // evidence about the dependencies of the handler
-	probe   bool                   // see guard
-	runs    bool                   // a handler may still have it. Only the goroutine that claims the message changes it
+	probe   bool                   // a guard's probe
+	runs    bool                   // a handler may still have it. Set by serve, cleared where the message is claimed
 	alone   bool                   // nothing else of the process runs meanwhile
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
@@ -191,12 +191,12 @@ func (d *Delivery) isFirst() bool {
 	return d.c.isFirst()
 }
 
-// isProbe reports whether the message counts as a probe in an outage or a flood.
+// isProbe reports whether the message counts as a probe of Outage or DeadLetterRate.
 func (d *Delivery) isProbe() bool { return d.alone || d.probe }
 
 // check returns why the message must not run: it is too old, or Policy.Invalid refuses it or panics.
 func (d *Delivery) check() (err error) {
-	if err := d.sub.expired(d.state, d.c); err != nil {
+	if err := d.sub.checkExpired(d.state, d.c); err != nil {
 		return err
 	}
 	if d.sub.Policy.Invalid == nil {
@@ -218,7 +218,7 @@ func (d *Delivery) check() (err error) {
 	return nil
 }
 
-// describe returns the message for policies and tracers.
+// describe returns headers and body for policies and tracers.
 func (d *Delivery) describe() (redeliver.Headers, []byte) {
 	switch {
 	case d.task != nil:

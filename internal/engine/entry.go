@@ -36,19 +36,19 @@ type entry[R any] struct {
 	phase      entryPhase
 	keyed      bool        // it has the turn of its key
 	slotted    bool        // it has a slot
-	noHandler  atomic.Bool // no handler of it runs: it does not count for the Turn
+	noHandler  atomic.Bool // handlerEnded has no more to report to Turn or gates
 	lost       atomic.Bool // others may have it
 
 	first   Delivery
 	current atomic.Pointer[Delivery]
 
 	result   result
-	newState *redeliver.State // with staying
+	newState *redeliver.State // with resultStaying
 }
 
 var _ carrier = (*entry[any])(nil)
 
-// begin creates the delivery of the next attempt. state is nil while the record has it.
+// begin creates the delivery of the next attempt. state is nil if only the record has it.
 func (e *entry[R]) begin(state *redeliver.State) {
 	d := &e.first
 	if e.current.Load() != nil {
@@ -68,7 +68,7 @@ func (e *entry[R]) class() int {
 }
 
 // queue is the index in lane.ready of an entry that is ready. Entries that need no slot have their own queue, so that
-// they never wait behind one that needs a slot. A suspect is among them: the messages before it may wait for its end.
+// they never wait behind one that needs a slot. A suspect needs no slot: the messages before it may wait for its end.
 func (e *entry[R]) queue() int {
 	if e.Alone || e.Step != driver.Handle {
 		return noSlot
@@ -197,7 +197,7 @@ func (t *recordTask[R]) Describe() (redeliver.Headers, []byte) {
 	return e.headers(), e.body()
 }
 
-// Answered implements [Task]: a handler of records cannot settle them.
+// Answered implements [Task]: what a handler of records returns is its answer.
 func (t *recordTask[R]) Answered() bool { return false }
 
 // Expired implements [Task].

@@ -6,9 +6,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// expired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is its state in this
+// checkExpired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is its state in this
 // process, or nil while its record has it.
-func (s *Subscription) expired(state *redeliver.State, c carrier) error {
+func (s *Subscription) checkExpired(state *redeliver.State, c carrier) error {
 	var first redeliver.State
 	if state == nil {
 		state, first.Source.Timestamp, first.Expires = c.age()

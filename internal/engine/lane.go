@@ -56,6 +56,7 @@ type lane[R any] struct {
 	accepted    int
 	settled     bool // since the last Commit
 	timer       *time.Timer
+	spare       []*entry[R] // memory of ended, reused
 
 	wakeups  chan struct{} // a value: there is work to do
 	runCount atomic.Int64  // running, for other goroutines
@@ -66,7 +67,6 @@ type lane[R any] struct {
 	ended  []*entry[R]
 	posted []func()
 	closed bool // the lane has ended and reads neither
-	spare  []*entry[R]
 }
 
 func newLane[R any](values context.Context, e *Engine[R], src driver.Source[R], opt LaneOptions[R]) *lane[R] {
@@ -462,7 +462,7 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	sub := l.e.sub
 	slotted, probe := false, false
 	if sub.slots.rate != nil && e.Step == driver.Handle { // an expired message must not use up the rate
-		if err := sub.expired(e.State, e); err != nil {
+		if err := sub.checkExpired(e.State, e); err != nil {
 			e.Step, e.Err = driver.Bury, err
 		}
 	}

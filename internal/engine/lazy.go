@@ -37,8 +37,8 @@ func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 	}
 }
 
-// Expires prepares for Expire, at some cost when Done is called. It must be called before Done. The owner may call End meanwhile.
-func (c *Lazy) Expires() {
+// AllowExpire prepares for Expire, at some cost when Done is called. It must be called before Done. The owner may call End meanwhile.
+func (c *Lazy) AllowExpire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expires = true
@@ -53,7 +53,7 @@ func (c *Lazy) End(cause error) {
 }
 
 // Expire ends the context like a deadline: its error, and that of the contexts below it, is context.DeadlineExceeded. Without
-// Expires it is End.
+// AllowExpire it is End.
 func (c *Lazy) Expire(cause error) { c.end(cause, c.expires) }
 
 func (c *Lazy) end(cause error, expired bool) {

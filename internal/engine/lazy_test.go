@@ -54,7 +54,7 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 		parent, endAll := context.WithCancelCause(values)
 		c := new(engine.Lazy)
 		c.Init(parent, time.Time{})
-		c.Expires()
+		c.AllowExpire()
 		return world{ctx: c, end: c.End, endAll: endAll, expire: func() { c.Expire(errLate) }}
 	}
 	std := func(t *testing.T) world {
@@ -190,7 +190,7 @@ func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
 		var delivery, attempt engine.Lazy
 		delivery.Init(session, time.Time{})
 		attempt.Init(context.WithValue(&delivery, key{}, "value"), time.Time{})
-		attempt.Expires()
+		attempt.AllowExpire()
 		before := runtime.NumGoroutine()
 		children := make([]context.Context, 0, 20)
 		for range 10 {
@@ -233,7 +233,7 @@ func TestLazyDoesNotGrowItsParent(t *testing.T) {
 			var l engine.Lazy
 			l.Init(session, time.Time{})
 			if i%2 == 0 {
-				l.Expires()
+				l.AllowExpire()
 			}
 			l.Done()
 			l.End(nil)
@@ -254,7 +254,7 @@ func TestLazyIsSafeForConcurrentUse(t *testing.T) {
 		session, endSession := context.WithCancelCause(t.Context())
 		var l engine.Lazy
 		l.Init(session, time.Time{})
-		l.Expires()
+		l.AllowExpire()
 		var wg sync.WaitGroup
 		for _, f := range []func(){
 			func() { <-l.Done() },

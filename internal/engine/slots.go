@@ -37,7 +37,7 @@ type slots struct {
 	sub *Subscription
 
 	mu       sync.Mutex
-	limits   [2]int // 0: no limit
+	maxUsed  [2]int // 0: no limit
 	used     [2]int
 	inFlight int // of both
 	guard    guard
@@ -67,7 +67,7 @@ type slotWaiter struct {
 
 func (s *slots) init(sub *Subscription) {
 	s.sub = sub
-	s.limits = [2]int{sub.MaxInFlight, sub.MaxRetriesInFlight}
+	s.maxUsed = [2]int{sub.MaxInFlight, sub.MaxRetriesInFlight}
 	s.minLimit, s.maxLimit = sub.MinInFlight, sub.MaxInFlight+sub.MaxRetriesInFlight
 	s.guard, s.rate = newGuard(&sub.Policy), newRateLimiter(sub.Policy.Rate)
 	s.start, s.since = time.Now(), -1
@@ -125,7 +125,7 @@ func (s *slots) nowLocked() time.Duration {
 // hasRoomLocked reports whether takeLocked would give a slot of a class.
 func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	switch {
-	case s.limits[class] > 0 && s.used[class] >= s.limits[class]:
+	case s.maxUsed[class] > 0 && s.used[class] >= s.maxUsed[class]:
 		return false
 	case s.rate != nil && s.rate.wait(s.start.Add(now)) > 0:
 		return false
@@ -184,7 +184,7 @@ func (s *slots) give(class int, probe bool, sig signal) {
 	s.report(change, announces)
 }
 
-// countWithoutSlot counts the outcome of a message that ran alone, without a slot.
+// countWithoutSlot counts the outcome of a message that had no slot.
 func (s *slots) countWithoutSlot(sig signal) {
 	s.mu.Lock()
 	change, announces := s.countLocked(true, sig)
@@ -263,8 +263,8 @@ func (s *slots) changed(change redeliver.Change, detail string) *redeliver.Subsc
 	return &redeliver.SubscriptionChanged{Origin: s.sub.Origin, Group: s.sub.Group, Change: change, Detail: detail}
 }
 
-// Limit returns how many messages of both classes may be in flight now; 0 means the configured limits.
-func (s *slots) Limit() int {
+// currentLimit returns how many messages of both classes may be in flight now; 0 means the configured limits.
+func (s *slots) currentLimit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.guard.held() {

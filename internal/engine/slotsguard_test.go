@@ -63,7 +63,7 @@ func TestSlotsShrinkToHalfOfThePeak(t *testing.T) {
 		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that continues"; len(details) != 1 || details[0] != want {
 			t.Errorf("reported %q, want %q", details, want)
 		}
-		if limit := sub.slots.Limit(); limit != 6 {
+		if limit := sub.slots.currentLimit(); limit != 6 {
 			t.Errorf("the limit is %d, want 6", limit)
 		}
 	})
@@ -90,7 +90,7 @@ func TestAMessageStillInFlightCountsInTheNextWindow(t *testing.T) {
 		}
 		<-time.After(time.Second)
 		sub.slots.countWithoutSlot(signalFailure)
-		if limit := sub.slots.Limit(); limit < 2 {
+		if limit := sub.slots.currentLimit(); limit < 2 {
 			t.Errorf("the limit is %d, of about 10 in flight", limit)
 		}
 	})

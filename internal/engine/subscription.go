@@ -143,14 +143,14 @@ func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
 
 // Decide asks the policy about a failure under st, without counting it.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
-	dec := s.decide(st, err, now)
+	dec := s.applyRule(st, err, now)
 	if isSparable(&dec) && s.slots.inOutage() {
 		dec = s.postpone(st, err, now)
 	}
 	return &dec
 }
 
-func (s *Subscription) decide(st redeliver.State, err error, now time.Time) redeliver.Decision {
+func (s *Subscription) applyRule(st redeliver.State, err error, now time.Time) redeliver.Decision {
 	rule := s.rule(&st)
 	dec := rule.Decide(st, err, now)
 	dec.State.Policy = s.Fingerprint()

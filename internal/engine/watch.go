@@ -103,7 +103,7 @@ func (w *watch) endLocked(d *Delivery) {
 	timeout := d.timeoutLocked()
 	if !d.sub.Blocking && !d.sub.WaitsInSource {
 		if d.takeOverLocked() {
-			go d.expire(timeout)
+			go d.settleExpired(timeout)
 		}
 		return
 	}
@@ -113,7 +113,7 @@ func (w *watch) endLocked(d *Delivery) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !d.answered && d.takeOverLocked() {
-			go d.expire(timeout)
+			go d.settleExpired(timeout)
 		}
 	})
 }

@@ -35,6 +35,6 @@ func AppendSpring(to []driver.Header, st *redeliver.State) []driver.Header {
 		text(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error, limits.MaxErrorText))
 }
 
-func text(name, value string, most int) driver.Header {
-	return driver.Header{Name: name, Value: []byte(limits.Cut(value, most))}
+func text(name, value string, maxBytes int) driver.Header {
+	return driver.Header{Name: name, Value: []byte(limits.Cut(value, maxBytes))}
 }

@@ -157,7 +157,11 @@ type From uint8
 const (
 	Start From = iota // at the oldest message
 	End               // after the present last message: only later ones are seen
+	Tail              // at least TailSize messages before the end of each partition, where that is cheap; otherwise Start
 )
+
+// TailSize is how many of the latest records of a partition a reader from Tail reads at least.
+const TailSize = 4096
 
 // Destination is where Write writes messages.
 type Destination uint8

@@ -28,9 +28,9 @@ type findingRow struct {
 
 // checks are the limits of dlq check.
 type checks struct {
-	most   int64
-	oldest time.Duration
-	now    time.Time
+	maxMessages int64
+	maxAge      time.Duration
+	now         time.Time
 }
 
 func checkCommand(a *app) *cobra.Command {
@@ -43,14 +43,14 @@ is a problem: more messages than --max, a message that is in the DLQ for longer 
 --max-age, or a task that has not ended and that no process runs.`,
 		Example: "  redeliver dlq check --broker kafka://localhost:9092 --max-age 24h --output json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.most < 0 || c.oldest < 0 {
+			if c.maxMessages < 0 || c.maxAge < 0 {
 				return usagef("--max and --max-age must be 0 or more")
 			}
 			c.now = time.Now()
 			out := a.list(append(slices.Clone(queueColumns), "PROBLEMS")...)
 			found, queues := 0, 0
 			one := func(ctx context.Context, info deadletter.Info, q deadletter.Queue) error {
-				if c.oldest > 0 && q != nil {
+				if c.maxAge > 0 && q != nil {
 					a.looking(q)
 				}
 				row, err := c.of(ctx, a, info, q)
@@ -90,8 +90,8 @@ is a problem: more messages than --max, a message that is in the DLQ for longer 
 		},
 	}
 	s.flags(cmd.Flags())
-	cmd.Flags().Int64Var(&c.most, "max", 0, "Report a DLQ with more than this `number` of messages")
-	cmd.Flags().DurationVar(&c.oldest, "max-age", 0, "Report messages that have been in the DLQ for longer than this `duration`; it reads every message (default off)")
+	cmd.Flags().Int64Var(&c.maxMessages, "max", 0, "Report a DLQ with more than this `number` of messages")
+	cmd.Flags().DurationVar(&c.maxAge, "max-age", 0, "Report messages that have been in the DLQ for longer than this `duration`; it reads every message (default off)")
 	return cmd
 }
 
@@ -109,16 +109,16 @@ func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadlet
 		find("unknown", "its name contains no topic and group: check it with --topic and --group")
 		return row, nil
 	}
-	if n := *row.Messages; n > c.most {
-		find("messages", "%d messages, more than the %d allowed", n, c.most)
+	if n := *row.Messages; n > c.maxMessages {
+		find("messages", "%d messages, more than the %d allowed", n, c.maxMessages)
 	}
-	if c.oldest > 0 {
+	if c.maxAge > 0 {
 		n, oldest, err := c.old(ctx, q)
 		if err != nil {
 			return row, err
 		}
 		if n > 0 {
-			find("old", "%d messages are older than %s; the oldest arrived at %s", n, c.oldest, at(oldest))
+			find("old", "%d messages are older than %s; the oldest arrived at %s", n, c.maxAge, at(oldest))
 		}
 	}
 	tasks, err := deadletter.History(ctx, q)
@@ -135,7 +135,7 @@ func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadlet
 
 func (c *checks) old(ctx context.Context, q deadletter.Queue) (n int64, oldest time.Time, err error) {
 	err = deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
-		if c.now.Sub(m.Time) > c.oldest {
+		if c.now.Sub(m.Time) > c.maxAge {
 			n++
 			if oldest.IsZero() || m.Time.Before(oldest) {
 				oldest = m.Time

@@ -58,10 +58,10 @@ func visibleLines(text string) string {
 }
 
 // short truncates a text for a column.
-func short(text string, most int) string {
-	if utf8.RuneCountInString(text) <= most {
+func short(text string, maxRunes int) string {
+	if utf8.RuneCountInString(text) <= maxRunes {
 		return text
 	}
 	runes := []rune(text)
-	return string(runes[:most-1]) + "…"
+	return string(runes[:maxRunes-1]) + "…"
 }

@@ -27,7 +27,7 @@ const (
 	exporterAddress = "127.0.0.1:8082"
 	pollEvery       = 30 * time.Second
 	pollTimeout     = 15 * time.Second
-	pollMax         = 100
+	maxPolled       = 100
 )
 
 type exporterFlags struct {
@@ -57,7 +57,7 @@ hides them from others for a moment.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", exporterAddress, "Listen on this `address`")
 	flags.StringArrayVar(&f.dlqs, "dlq", nil, "Look at this DLQ, `DLQ[,topic=T[,group=G]]`, and only at the named ones (default all DLQs that the broker lists). Repeatable")
-	flags.IntVar(&f.max, "max-dlqs", pollMax, "Look at this `number` of DLQs at most")
+	flags.IntVar(&f.max, "max-dlqs", maxPolled, "Look at this `number` of DLQs at most")
 	flags.DurationVar(&f.every, "every", pollEvery, "Ask the broker again after this `duration`")
 	flags.DurationVar(&f.timeout, "timeout", pollTimeout, "Wait for an answer about one DLQ for this `duration`")
 	flags.BoolVar(&f.ages, "read-ages", true, "Read messages where the broker does not report their age")
@@ -156,7 +156,7 @@ func (a *app) watchOwn(ctx context.Context, c *setup, topics []string, log *slog
 		only[i] = subject{topic: topic, group: c.group}
 	}
 	// Several sidecars share the queues, so none reads messages.
-	p := newPoller(b, pollFlags{every: pollEvery, timeout: pollTimeout, max: max(pollMax, len(topics))}, only, func(format string, args ...any) {
+	p := newPoller(b, pollFlags{every: pollEvery, timeout: pollTimeout, max: max(maxPolled, len(topics))}, only, func(format string, args ...any) {
 		log.Warn("metrics are missing", "error", fmt.Sprintf(format, args...))
 	})
 	p.knowsPolicy = true

@@ -111,11 +111,11 @@ func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.F
 	p.looking(q)
 	n, more := 0, false
 	var failed error
-	most := 0
+	maxShown := 0
 	if limit > 0 {
-		most = limit + 1 // one more, to detect whether there are more
+		maxShown = limit + 1 // one more, to detect whether there are more
 	}
-	err := deadletter.Browse(ctx, q, f, most, func(m *deadletter.Message) bool {
+	err := deadletter.Browse(ctx, q, f, maxShown, func(m *deadletter.Message) bool {
 		if n++; limit > 0 && n > limit {
 			more = true
 			return false

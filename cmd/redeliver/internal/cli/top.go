@@ -193,13 +193,13 @@ func topTable(all []topRow, now time.Time, colour, levels bool, width int) (bloc
 }
 
 // shortName omits the middle of a name. It keeps more of the end, because topics of one company often begin alike.
-func shortName(name string, most int) string {
+func shortName(name string, maxRunes int) string {
 	runes := []rune(name)
-	if len(runes) <= most {
+	if len(runes) <= maxRunes {
 		return name
 	}
-	head := most / 3
-	return string(runes[:head]) + "…" + string(runes[len(runes)-(most-head-1):])
+	head := maxRunes / 3
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(maxRunes-head-1):])
 }
 
 // watch samples all DLQs of a broker, and keeps them open between samples.

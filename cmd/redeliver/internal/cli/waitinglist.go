@@ -140,13 +140,13 @@ func (p *printer) listLevels(ctx context.Context, b *broker, w *waiting, of subj
 
 func (p *printer) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
 	out := p.list("LEVEL", "ID", "DUE", "ATTEMPTS", "KEY", "FINGERPRINT", "ERROR")
-	most := 0
+	maxListed := 0
 	if limit > 0 {
-		most = limit + 1 // one more, to detect whether there are more
+		maxListed = limit + 1 // one more, to detect whether there are more
 	}
 	n, more := 0, false
 	var wrong error
-	err := w.Browse(ctx, f, most, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
+	err := w.Browse(ctx, f, maxListed, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
 		if n++; limit > 0 && n > limit {
 			more = true
 			return false

@@ -79,15 +79,15 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 	}
 	h.well.Store(true)
 	defer func() { _ = res.Body.Close() }()
-	most := maxAnswer(len(all))
-	text, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	maxBytes := maxAnswer(len(all))
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxBytes+1))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
 		return misunderstood("it ends too early: %v", err)
-	case int64(len(text)) > most:
-		return misunderstood("it is longer than %d bytes", most)
+	case int64(len(text)) > maxBytes:
+		return misunderstood("it is longer than %d bytes", maxBytes)
 	}
 	return decodeAnswers(text, len(all), answer)
 }

@@ -56,13 +56,13 @@ func (s *stream) Write(p []byte) (int, error) {
 			s.line = append(s.line, pass[:i]...)
 			pass = pass[i+1:]
 		}
-		s.flush()
+		s.flushLocked()
 	}
 	return n, nil
 }
 
-// flush passes on the line. The caller must hold the output's lock.
-func (s *stream) flush() {
+// flushLocked passes on the line. The caller must hold the output's lock.
+func (s *stream) flushLocked() {
 	s.o.say(string(s.line))
 	s.line = s.line[:0]
 }
@@ -73,7 +73,7 @@ func (o *output) end(all ...*stream) {
 	defer o.mu.Unlock()
 	for _, s := range all {
 		if len(s.line) > 0 {
-			s.flush()
+			s.flushLocked()
 		}
 	}
 	if o.dropped > 0 {
