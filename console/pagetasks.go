@@ -26,8 +26,11 @@ type taskView struct {
 	Words []string
 	// Done is the number of settled messages, Of the number that was announced, 0 if unknown.
 	Done, Of int64
-	// Remaining is the remaining time at the current speed, 0 if unknown.
+	// Remaining is the remaining time at the current speed, 0 if unknown. It is unknown for a canary, which waits between
+	// its steps, and for a task that was resumed.
 	Remaining time.Duration
+	// Watching reports whether a step of the canary may be watched now.
+	Watching bool
 	// ControlDenied explains why the user may not pause, cancel or resume the task. It is empty if they may.
 	ControlDenied string
 }
@@ -41,7 +44,13 @@ func (c *Console) newTaskView(who Actor, w queueTask) *taskView {
 		if w.Run.Expect == 0 {
 			v.Of = 0
 		}
-		if took := time.Since(w.Run.Began); w.Run.Running && v.Done > 0 && v.Of > v.Done {
+		canary := 0
+		for _, n := range w.Canary {
+			canary += n
+		}
+		v.Watching = w.Run.Running && v.Done <= int64(canary)
+		isFirstRun := w.Run.Began.Sub(w.Created) < time.Minute
+		if took := time.Since(w.Run.Began); w.Run.Running && canary == 0 && isFirstRun && v.Done > 0 && v.Of > v.Done {
 			v.Remaining = time.Duration(float64(took) / float64(v.Done) * float64(v.Of-v.Done))
 		}
 	}

@@ -88,9 +88,10 @@ func (svc *service) pollQueue(q *openQueue, slot chan struct{}) {
 
 // pollState holds when a DLQ is to be read again.
 type pollState struct {
-	due   time.Time // earliest time of the next read
-	count int64     // at the last read
-	read  time.Time
+	readErr error     // of the last read of the messages, until one succeeds
+	due     time.Time // earliest time of the next read
+	count   int64     // at the last read
+	read    time.Time
 
 	waitingCounted time.Time // last request for waiting messages
 	pausedRead     time.Time // last request for the mark of a paused group
@@ -113,7 +114,7 @@ func (svc *service) refreshQueue(q *openQueue, slot chan struct{}, r *pollState)
 		svc.readPaused(ctx, q, &s, r)
 	}
 	if err == nil && (q.causesRequested.Load() && !time.Now().Before(r.due) || !q.readCosts && r.isDue(s.Count, svc.cfg.Refresh)) {
-		svc.storeSnapshot(q, &s, nil) // show the counts first, because the read may take a while
+		svc.publishSnapshot(q, &s) // show the counts first, because the read may take a while
 		timer := time.NewTimer(svc.cfg.Refresh)
 		defer timer.Stop()
 		select {
@@ -121,9 +122,15 @@ func (svc *service) refreshQueue(q *openQueue, slot chan struct{}, r *pollState)
 			q.causesRequested.Store(false) // only once: it may cost something, and a failure is shown
 			err = svc.readMessages(ctx, q, &s, r)
 			<-slot
+			if r.readErr = err; q.readCosts {
+				r.readErr = nil // it is not tried again without a request
+			}
 		case <-timer.C: // try at the next refresh, after a new count
 		case <-ctx.Done():
 		}
+	}
+	if err == nil {
+		err = r.readErr
 	}
 	if svc.ctx.Err() == nil {
 		svc.storeSnapshot(q, &s, err)
@@ -140,6 +147,10 @@ func (svc *service) storeSnapshot(q *openQueue, s *snapshot, err error) {
 	if was == "" {
 		s.Since = time.Now()
 	}
+	svc.publishSnapshot(q, s)
+}
+
+func (svc *service) publishSnapshot(q *openQueue, s *snapshot) {
 	q.mu.Lock()
 	changed := q.last.Count != s.Count || q.last.ReadError != s.ReadError || q.last.WaitingError != s.WaitingError || (q.last.Paused == nil) != (s.Paused == nil) || !q.last.Read.Equal(s.Read)
 	q.last = *s
@@ -174,7 +185,7 @@ func (svc *service) countWaiting(ctx context.Context, q *openQueue, s *snapshot,
 		return
 	}
 	if !r.waitingCounted.IsZero() { // the first time, waiting messages would be shown as unavailable
-		svc.storeSnapshot(q, s, nil) // show the state first, because the count may take a while
+		svc.publishSnapshot(q, s) // show the state first, because the count may take a while
 	}
 	r.waitingCounted = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, maxReadTime)

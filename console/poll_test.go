@@ -62,3 +62,24 @@ func TestOldMessagesAreShownAsOld(t *testing.T) {
 		get(t, c, page("dlq", q)).has(t, "The broker does not answer")
 	})
 }
+
+// While a DLQ can be counted and not read, the time of the first failure stays.
+func TestFailingReadsKeepTheTimeOfTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("unread", 3)
+		q.scanErr = errSilent
+		c, err := New(Config{Queues: []Queue{{Queue: q}}, Refresh: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		<-time.After(time.Hour)
+		synctest.Wait()
+		failing := c.svc.allQueues()[0]
+		failing.mu.Lock()
+		defer failing.mu.Unlock()
+		if last := failing.last; last.ReadError == "" || time.Since(last.Since) < 55*time.Minute {
+			t.Errorf("after an hour it says %q since %s", last.ReadError, time.Since(last.Since))
+		}
+	})
+}

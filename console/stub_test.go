@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type stub struct {
 
 	mu      sync.Mutex
 	err     error
+	scanErr error
 	scans   int
 	tasks   []deadletter.Task
 	waiting []Level
@@ -94,7 +96,7 @@ func (s *stub) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scans++
-	return &stubScan{s: s}, s.err
+	return &stubScan{s: s}, cmp.Or(s.err, s.scanErr)
 }
 
 type stubScan struct {

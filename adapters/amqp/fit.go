@@ -50,12 +50,12 @@ func (r *record) waitingCopy(st *redeliver.State, until time.Time, frame, room i
 // redeliver's headers as fit, or none.
 func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	p := r.publishing(st)
-	spent := dispensableInDLQ
+	droppable := dispensableInDLQ
 	if r.raw != nil {
 		p.Headers[HeaderRaw] = r.raw
-		spent = append([]string{HeaderRaw}, spent...)
+		droppable = append([]string{HeaderRaw}, droppable...)
 	}
-	if fit(&p, frame, countRoom, spent) {
+	if fit(&p, frame, countRoom, droppable) {
 		sign(r.keys, &p)
 		return p
 	}

@@ -19,8 +19,13 @@
   }
 
   document.addEventListener("change", (e) => {
-    if (!e.target.matches("[data-all]")) return;
-    e.target.form.querySelectorAll("input[name=at]").forEach((box) => { box.checked = e.target.checked; });
+    if (!e.target.matches("[data-all], [name=at]")) return;
+    const form = e.target.form, boxes = [...form.querySelectorAll("input[name=at]")], all = form.querySelector("[data-all]");
+    if (e.target === all) boxes.forEach((box) => { box.checked = all.checked; });
+    const n = boxes.filter((box) => box.checked).length;
+    if (all) { all.checked = n === boxes.length; all.indeterminate = n > 0 && n < boxes.length; }
+    const count = form.querySelector(".selected");
+    if (count) count.textContent = n + " selected";
   });
 
   // Only what was previewed can be sent.

@@ -30,7 +30,7 @@ func (v *visitor) replayOneCause(s *shop, each int) {
 	if strings.Contains(page, `action="causes"`) { // looking hides messages there
 		v.post("causes", fields(page, "causes"))
 	}
-	page = v.until(dlq, "panicked as told")
+	page = v.until(dlq, "panicked by the rule")
 	for _, cause := range []string{"permanent", "panic", "exhausted"} {
 		if !strings.Contains(page, `<span class="tag">`+cause+`</span>`) {
 			v.t.Fatalf("%s shows no cause %s:\n%s", s.dlq, cause, page)

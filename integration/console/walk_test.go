@@ -101,7 +101,7 @@ func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	b.follow("e.innerText === 'o-3'", "o-3")
 	b.has("card 4714 declined", "12345678901234567890", "customer-0", "Last failure, attempt 4")
 	b.follow("e.innerText === 'All with this cause'", "Messages")
-	b.follow("e.innerText.startsWith('Replay all')", "Replay from "+s.dlq)
+	b.follow("e.innerText.startsWith('Replay all')", "Replay ")
 	b.has("Would be sent", fmt.Sprintf("Replay %d messages", n))
 
 	b.reach("e.name === 'why'")
@@ -152,7 +152,7 @@ func TestACauseIsReplayedWithoutJavaScript(t *testing.T) {
 	}
 	b.click(fmt.Sprintf("a[href$=%q]", s.dlq), s.dlq)
 	again("card <n>")
-	b.click(`tbody a.button[href^="replay?"]`, "Replay from "+s.dlq)
+	b.click(`tbody a.button[href^="replay?"]`, "Replay ")
 	// An order without a reason goes nowhere.
 	b.do(chromedp.Click("form.order button.main", chromedp.ByQuery))
 	b.until("document.querySelector('input[name=why]').matches(':invalid')")

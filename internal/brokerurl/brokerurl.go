@@ -235,7 +235,7 @@ func hostPort(host, port string) (string, bool) {
 	return host, err == nil && name != "" && perr == nil && n >= 1 && n <= 65535
 }
 
-func list(known []scheme, between string, text func(scheme) string) string {
+func list(known []scheme, lastSeparator string, text func(scheme) string) string {
 	all := make([]string, len(known))
 	for i, s := range known {
 		all[i] = text(s)
@@ -244,5 +244,5 @@ func list(known []scheme, between string, text func(scheme) string) string {
 	if last < 1 {
 		return strings.Join(all, "")
 	}
-	return strings.Join(all[:last], ", ") + between + all[last]
+	return strings.Join(all[:last], ", ") + lastSeparator + all[last]
 }

@@ -30,14 +30,14 @@ const (
 type entry[R any] struct {
 	driver.Message[R]
 
-	lane       *lane[R]
-	prev, next *entry[R] // of all entries of the lane, in the order of their arrival
-	behind     *entry[R] // the next of its key
-	phase      entryPhase
-	keyed      bool        // it has the turn of its key
-	slotted    bool        // it has a slot
-	noHandler  atomic.Bool // handlerEnded has no more to report to Turn or gates
-	lost       atomic.Bool // others may have it
+	lane        *lane[R]
+	prev, next  *entry[R] // of all entries of the lane, in the order of their arrival
+	behind      *entry[R] // the next of its key
+	phase       entryPhase
+	keyed       bool        // it has the turn of its key
+	slotted     bool        // it has a slot
+	endReported atomic.Bool // handlerEnded has no more to report to Turn or gates
+	lost        atomic.Bool // others may have it
 
 	first   Delivery
 	current atomic.Pointer[Delivery]
@@ -115,7 +115,7 @@ func (e *entry[R]) stay(st *redeliver.State) {
 
 // handlerEnded implements carrier.
 func (e *entry[R]) handlerEnded() {
-	if e.noHandler.Swap(true) {
+	if e.endReported.Swap(true) {
 		return
 	}
 	if !e.Alone {

@@ -279,7 +279,7 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 		l.slab = nil
 	}
 	e.lane, e.Owner = l, e
-	e.noHandler.Store(true)
+	e.endReported.Store(true)
 	e.prev = l.last
 	if l.last == nil {
 		l.first = e
@@ -489,7 +489,7 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 		sub.slots.began()
 	}
 	e.slotted = slotted
-	e.noHandler.Store(!takesTurn && !e.Alone)
+	e.endReported.Store(!takesTurn && !e.Alone)
 	e.begin(e.State)
 	e.current.Load().probe = probe
 	return Begins
