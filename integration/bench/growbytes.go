@@ -92,7 +92,7 @@ type sizeWatcher struct {
 }
 
 const (
-	measureEvery   = 3 * time.Second
+	measureEvery = 3 * time.Second
 	commitsTopic = "__consumer_offsets" // where Kafka keeps what groups commit
 )
 

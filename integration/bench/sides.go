@@ -227,17 +227,17 @@ func (c *consumer) start(s spec, h *handling) (<-chan error, error) {
 
 // handling is the handler of a run, and our side's sink.
 type handling struct {
-	spec    spec
-	meter   *meter
-	ready   func()
-	once    sync.Once
-	late    *samples
-	lag     *samples
-	entries *entryLog
-	full    *fullBatchTimer       // nil where batches are not timed
-	measureUntil  atomic.Int64 // retries due later are not measured, unix nanoseconds; 0 for no end
-	firsts  atomic.Int64 // messages that succeeded in their first attempt
-	firstAt atomic.Int64 // when the last of those did, unix nanoseconds
+	spec         spec
+	meter        *meter
+	ready        func()
+	once         sync.Once
+	late         *samples
+	lag          *samples
+	entries      *entryLog
+	full         *fullBatchTimer // nil where batches are not timed
+	measureUntil atomic.Int64    // retries due later are not measured, unix nanoseconds; 0 for no end
+	firsts       atomic.Int64    // messages that succeeded in their first attempt
+	firstAt      atomic.Int64    // when the last of those did, unix nanoseconds
 }
 
 func newHandling(s spec, ready func()) (*handling, error) {

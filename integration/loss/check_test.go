@@ -30,18 +30,18 @@ type evidence struct {
 
 // verdict is the result of the check.
 type verdict struct {
-	lost       []string // ids without an end, with their last line
-	early      []string // runs before their time
-	wrong      []string // any other violation
-	unwitnessed  []string // kills whose witness did not run again, so that they were not in their state
-	kills      map[state]int
-	alive      int // those of rerun whose previous consumer was alive: the cause was a rebalance or an outage
-	rerun      int // runs beyond those that the rules ask for
-	deadAgain  int // additional copies in the DLQ
-	runs       int
-	late       []time.Duration // lateness of every retry, ascending
-	duplicated int             // messages with any of these
-	suspects   int             // first attempts that were set aside before
+	lost        []string // ids without an end, with their last line
+	early       []string // runs before their time
+	wrong       []string // any other violation
+	unwitnessed []string // kills whose witness did not run again, so that they were not in their state
+	kills       map[state]int
+	alive       int // those of rerun whose previous consumer was alive: the cause was a rebalance or an outage
+	rerun       int // runs beyond those that the rules ask for
+	deadAgain   int // additional copies in the DLQ
+	runs        int
+	late        []time.Duration // lateness of every retry, ascending
+	duplicated  int             // messages with any of these
+	suspects    int             // first attempts that were set aside before
 }
 
 // ok reports whether the promises were kept.
