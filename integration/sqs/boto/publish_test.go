@@ -53,9 +53,8 @@ func TestWhatIsPublished(t *testing.T) {
 						t.Fatal(err)
 					}
 					got := b.peer.Take(t, b.queue, 1)[0]
-					want := wire{Body: body, Attributes: attributes{"a": str("b"), "c.d": str("é <&>\n"), sqs.UUIDAttribute: str(msg.UUID)}}
+					want := wire{Body: body, Attributes: attributes{"a": str("b"), "c.d": str("é <&>\n"), sqs.UUIDAttribute: str(msg.UUID)}, Group: "of-b"}
 					if kind == fifo {
-						want.Group = "of-b"
 						if got.Dedup != msg.UUID {
 							t.Errorf("the deduplication id is %q, want the UUID %q", got.Dedup, msg.UUID)
 						}
