@@ -50,16 +50,15 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 
 var functions = template.FuncMap{
 	"line": tableText, "visible": escapeInvisible, "num": formatNumber, "size": formatSize, "ago": formatAgo, "duration": formatDuration, "address": address,
-	"str":      func(v []byte) string { return string(v) },
-	"int64":    func(n int) int64 { return int64(n) },
-	"stamp":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"clock":    func(t time.Time) string { return t.UTC().Format("15:04") },
-	"percent":  formatShare,
-	"overdue":  func(l Level) bool { return l.Overdue >= minOverdue },
-	"describe": describeFilter,
-	"isLevel":  isLevel,
-	"scope":    describeRights,
+	"str":     func(v []byte) string { return string(v) },
+	"int64":   func(n int) int64 { return int64(n) },
+	"stamp":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
+	"percent": formatShare,
+	"overdue": func(l Level) bool { return l.Overdue >= minOverdue },
+	"isLevel": isLevel,
+	"scope":   describeRights,
 	"cause": func(fingerprint string) *deadletter.Filter {
 		return &deadletter.Filter{Fingerprints: []string{fingerprint}}
 	},

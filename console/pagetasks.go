@@ -23,7 +23,7 @@ type taskError struct{ Key, Text string }
 // taskView is a task as a page shows it.
 type taskView struct {
 	queueTask
-	Words []string
+	Words []string // on the page of one task
 	// Done is the number of settled messages, Of the number that was announced, 0 if unknown.
 	Done, Of int64
 	// Remaining is the remaining time at the current speed, 0 if unknown. It is unknown for a canary, which waits between
@@ -36,7 +36,7 @@ type taskView struct {
 }
 
 func (c *Console) newTaskView(who Actor, w queueTask) *taskView {
-	v := &taskView{queueTask: w, Words: describeFilter(&w.Filter), ControlDenied: c.denialOf(who, w.Key, Pause)}
+	v := &taskView{queueTask: w, ControlDenied: c.denialOf(who, w.Key, Pause)}
 	n := w.Counts
 	v.Done = n.Replayed + n.Edited + n.Purged + n.Imported + n.Quarantined + n.Refused
 	if w.Run != nil {
@@ -83,9 +83,11 @@ func (c *Console) task(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := c.newTaskView(who, t)
-	if o, err := c.svc.openOverview(who, t.Key); err == nil {
-		v.Words = o.describe(&t.Filter)
+	o, err := c.svc.openOverview(who, t.Key)
+	if err != nil {
+		return err
 	}
+	v.Words = o.describe(&t.Filter)
 	c.show(w, r, http.StatusOK, "task", layout{Title: "Task " + tableText(t.ID), Nav: "tasks", Live: true, Page: v})
 	return nil
 }

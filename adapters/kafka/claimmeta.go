@@ -148,7 +148,7 @@ func (s *source) useMeta(from int64, f claimMeta) {
 	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
 	s.crashes = newCrashGate(s, from, f.meta)
 	if n := &s.crashes.meta; f.meta.known() && f.meta.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
-		r.report(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; up to offset %d few messages run at a time, and %d messages run alone",
+		r.report(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; few messages run at a time up to offset %d, and %d messages run alone",
 			s.topic, s.partition, max(n.end, from), len(n.suspects)), nil)
 	}
 }
