@@ -17,20 +17,37 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The load used to stop after MaxWaiting records and the end of a fetch, so later records of the origin were overtaken.
-// It reads all records now. After MaxWaiting it keeps only those that may be overtaken.
-func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
-	const maxParked, records = 3, 60 // of 100 KB: six fetches
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+// onePartition makes a fake cluster with a topic of one partition. write writes a record to it.
+func onePartition(t *testing.T, topic string) (write func(*kgo.Record), client sarama.Client) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cluster.Close()
+	t.Cleanup(cluster.Close)
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer producer.Close()
+	t.Cleanup(producer.Close)
+	client, err = sarama.NewClient(cluster.ListenAddrs(), sarama.NewConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return func(rec *kgo.Record) {
+		t.Helper()
+		if err := producer.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}, client
+}
+
+// The load used to stop after MaxWaiting records and the end of a fetch, so later records of the origin were overtaken.
+// It reads all records now. After MaxWaiting it keeps only those that may be overtaken.
+func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
+	const maxParked, records = 3, 60 // of 100 KB: six fetches
+	write, client := onePartition(t, "orders")
 	want := []int64{0, 1, 2}
 	for i := range records {
 		rec := &kgo.Record{Topic: "orders", Key: fmt.Append(nil, "other ", i), Value: make([]byte, 100<<10)}
@@ -39,15 +56,8 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 			rec.Key = []byte("waits")
 			want = append(want, int64(i))
 		}
-		if err := producer.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		write(rec)
 	}
-	client, err := sarama.NewClient(cluster.ListenAddrs(), sarama.NewConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
 	r := &reader{client: &Client{cfg: Config{MaxWaiting: maxParked}, admin: admin{client: client}}, layout: &layout{origin: "orders"}}
 	queues := newKeyQueues(new(atomic.Int64))
 	queues.startAt(0)
@@ -72,16 +82,7 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 // parked again and again, and did not run before the next rebalance.
 func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 	const level, records = "orders.billing.retry.1s", 60 // of 100 KB: several fetches
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, level))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer producer.Close()
+	write, client := onePartition(t, level)
 	body := make([]byte, 100<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(body) // never fails
 	for i := range records {
@@ -93,15 +94,8 @@ func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 		for _, h := range m.Headers {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
 		}
-		if err := producer.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		write(rec)
 	}
-	client, err := sarama.NewClient(cluster.ListenAddrs(), sarama.NewConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
 	r := &reader{
 		client: &Client{cfg: Config{MaxWaiting: records}, admin: admin{client: client}},
 		layout: &layout{origin: "orders", group: "billing"}, levels: map[string]waitLevel{level: {time.Second}},

@@ -59,13 +59,22 @@ func (d *failingService) openDead() (q deadletter.Queue, kill func()) {
 // idsInDLQ returns the ids of the messages in the DLQ, in order.
 func idsInDLQ(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
-	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for _, m := range messagesInDLQ(t, q) {
 		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// messagesInDLQ returns the messages in the DLQ, in order.
+func messagesInDLQ(t *testing.T, q deadletter.Queue) (all []*deadletter.Message) {
+	t.Helper()
+	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+		all = append(all, m)
 		return true
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return ids
+	return all
 }
 
 // The runner of a replay of 1,000 dead letters (2,000 with REDELIVER_SOAK) is killed several times at random: its

@@ -67,16 +67,21 @@ func TestKafkaConsumeExampleIsAFewLines(t *testing.T) {
 	before := source(t, "kafka-consume/before")
 	for program, most := range map[string]int{"after": 3, "wrapped": 5} {
 		after := source(t, "kafka-consume/"+program)
-		var added []string
-		for _, line := range after {
-			if !slices.Contains(before, line) {
-				added = append(added, line)
-			}
-		}
+		added := addedLines(before, after)
 		if len(added) > most || len(after) >= 60 || len(before) >= 60 || len(after) > len(before) {
 			t.Errorf("%s has %d lines for %d, of which these are new:\n%s", program, len(after), len(before), strings.Join(added, "\n"))
 		}
 	}
+}
+
+// addedLines returns the lines that only the second program has.
+func addedLines(before, after []string) (added []string) {
+	for _, line := range after {
+		if !slices.Contains(before, line) {
+			added = append(added, line)
+		}
+	}
+	return added
 }
 
 // source is the lines of a program's main.go, without comments.

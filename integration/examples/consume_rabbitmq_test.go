@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +18,7 @@ import (
 // The example adds a few lines, and is shorter than the loop that it replaces.
 func TestRabbitMQConsumeExampleIsAFewLines(t *testing.T) {
 	before, after := source(t, "rabbitmq-consume/before"), source(t, "rabbitmq-consume/after")
-	var added []string
-	for _, line := range after {
-		if !slices.Contains(before, line) {
-			added = append(added, line)
-		}
-	}
+	added := addedLines(before, after)
 	if len(added) > 7 || len(before) >= 60 || len(after) >= len(before) {
 		t.Errorf("after has %d lines for %d, of which these are new:\n%s", len(after), len(before), strings.Join(added, "\n"))
 	}

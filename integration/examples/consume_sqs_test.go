@@ -64,12 +64,7 @@ func TestSQSConsumeExample(t *testing.T) {
 // The change to a service is a few lines.
 func TestSQSConsumeExampleIsAFewLines(t *testing.T) {
 	before, after := source(t, "sqs-consume/before"), source(t, "sqs-consume/after")
-	var added []string
-	for _, line := range after {
-		if !slices.Contains(before, line) {
-			added = append(added, line)
-		}
-	}
+	added := addedLines(before, after)
 	if len(added) > 2 || len(before) >= 60 || len(after) >= len(before) {
 		t.Errorf("after has %d lines for %d, of which these are new:\n%s", len(after), len(before), strings.Join(added, "\n"))
 	}
