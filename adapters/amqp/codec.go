@@ -6,7 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // codec reads the parts of a delivery. It implements driver.Codec.

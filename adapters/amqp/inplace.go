@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // inPlaceTurn is the turn of an ordered suspect. It cannot move to a queue of suspects, and the broker's count is no

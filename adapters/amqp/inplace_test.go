@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // A failed try to write a crash count may have succeeded, so the next try must not add another. Lost connections once

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // store writes messages of one subscription to where they wait, to the DLQ, and, for a delayed publish, to the origin.

@@ -11,7 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // A record has its own payload and shares the metadata, which never changes. Other receivers and handlers may change

@@ -27,35 +27,35 @@ var allowed = map[string][]string{
 	"internal/tracing":    {module},
 	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
-	"internal/driver": {module, "github.com/ThreeDotsLabs/watermill/message"},
-	"internal/engine": {module, module + "/internal/tracing", module + "/delayqueue", module + "/internal/driver", "github.com/ThreeDotsLabs/watermill/message",
+	"driver": {module, "github.com/ThreeDotsLabs/watermill/message"},
+	"internal/engine": {module, module + "/internal/tracing", module + "/delayqueue", module + "/driver", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
 	"internal/statekeys":         {module},
 	"internal/kafkaname":         {module},
 	"internal/awshttp":           {"github.com/aws/aws-sdk-go-v2/aws/transport/http"}, // for the adapter, and for clients of the tests
 	"doctor":                     {module},                                            // what the Doctor of a client finds
-	"internal/deadletter/driver": {module, module + "/internal/driver"},
+	"internal/deadletter/driver": {module, module + "/driver"},
 	"internal/foreign":           {module, module + "/internal/deadletter/driver"},
 	"deadletter":                 {module, module + "/delayqueue", module + "/internal/deadletter/driver", module + "/internal/foreign"},
 	"simulate":                   {module, module + "/delayqueue"},
 	"middleware":                 {module, module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup":      {module, module + "/middleware", "github.com/redis/go-redis/v9"},
 	"middleware/sqlinbox":        {module}, // database/sql; the driver is the user's
-	"adapters/kafka": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", module + "/internal/foreign",
+	"adapters/kafka": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", module + "/internal/foreign",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
-	"adapters/amqp": {module, module + "/delayqueue", module + "/doctor", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
+	"adapters/amqp": {module, module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
-	"adapters/sqs": {module, module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
+	"adapters/sqs": {module, module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/kafkashare": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing",
+	"adapters/kafkashare": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// Any Watermill Pub/Sub: it imports no broker client.
-	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message",
+	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
 	"internal/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
-	"redelivertest": {module, module + "/delayqueue", module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
+	"redelivertest": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"observe/hook": {module}, // a function for a sink, and the goroutine that calls it
 	"observe/prom": {module, module + "/delayqueue", module + "/doctor", module + "/deadletter", module + "/internal/observed", "github.com/prometheus/client_golang/prometheus"},
@@ -73,7 +73,7 @@ var allowed = map[string][]string{
 	"internal/kafkatest": {module, module + "/internal/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// A queue in memory, for tests of several packages.
-	"internal/engine/enginetest": {module, module + "/internal/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message"},
+	"internal/engine/enginetest": {module, module + "/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message"},
 }
 
 // lowest are below the root package: they import only the standard library, and every part may import them.

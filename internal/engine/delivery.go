@@ -9,8 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/contextkey"
-	"github.com/redeliver/redeliver/internal/driver"
 )
 
 // result is how a message ended in this process.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // doubts finds out whether a driver.ErrDoubtful concerns one message or all: it counts the writes of other messages to the same

@@ -11,7 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/driver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // Pauses between the tries to write one message.
