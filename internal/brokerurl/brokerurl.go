@@ -4,6 +4,7 @@
 //	kafka://host:9092[,host2:9092]
 //	kafka://user:password@host:9092?sasl=scram-sha-512
 //	kafka+tls://user:password@host:9093?sasl=plain
+//	kafka+share://host:9092, kafka+share+tls://host:9093
 //	amqp://user:password@host[:5672][,host2[:5672]][/vhost]
 //	amqps://user:password@host[:5671][/vhost][?cacertfile=ca.pem]
 //	sqs://region
@@ -32,10 +33,14 @@ type Broker string
 
 // The brokers that have URLs.
 const (
-	Kafka    Broker = "kafka"
-	RabbitMQ Broker = "rabbitmq"
-	SQS      Broker = "sqs"
+	Kafka      Broker = "kafka"
+	KafkaShare Broker = "kafka+share" // Kafka, whose groups are share groups
+	RabbitMQ   Broker = "rabbitmq"
+	SQS        Broker = "sqs"
 )
+
+// HasGroups reports whether topics are read by groups that have names.
+func (b Broker) HasGroups() bool { return b == Kafka || b == KafkaShare }
 
 // URL is the address of a broker.
 type URL struct {
@@ -71,6 +76,8 @@ func (s scheme) whose() string {
 var schemes = []scheme{
 	{"kafka", Kafka, false, "", "kafka://host:9092"},
 	{"kafka+tls", Kafka, true, "", "kafka+tls://host:9093"},
+	{"kafka+share", KafkaShare, false, "", "kafka+share://host:9092"},
+	{"kafka+share+tls", KafkaShare, true, "", "kafka+share+tls://host:9093"},
 	{"amqp", RabbitMQ, false, "5672", "amqp://host:5672/vhost"},
 	{"amqps", RabbitMQ, true, "5671", "amqps://host:5671/vhost"},
 	{"sqs", SQS, true, "", "sqs://eu-central-1"},

@@ -21,7 +21,7 @@ import (
 
 var both = []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ}
 
-var all = append(both, brokerurl.SQS)
+var all = append(both, brokerurl.KafkaShare, brokerurl.SQS)
 
 func TestParseKafka(t *testing.T) {
 	one := []string{"host:9092"}
@@ -41,7 +41,12 @@ func TestParseKafka(t *testing.T) {
 		"kafka://user:p:a@ss@host:9092": {Hosts: one, User: "user", Password: "p:a@ss", SASL: brokerurl.Plain},
 	} {
 		want.Broker = brokerurl.Kafka
-		if got, err := brokerurl.Parse(raw, both...); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := brokerurl.Parse(raw, all...); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %+v, %v; want %+v", raw, got, err, want)
+		}
+		// A URL of share groups has the same parts.
+		want.Broker, raw = brokerurl.KafkaShare, strings.Replace(raw, "kafka", "kafka+share", 1)
+		if got, err := brokerurl.Parse(raw, all...); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is %+v, %v; want %+v", raw, got, err, want)
 		}
 	}
@@ -125,7 +130,7 @@ func TestParseSQS(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for raw, say := range map[string]string{
-		"":                                     "add the scheme: kafka://host:9092, kafka+tls://host:9093, amqp://",
+		"":                                     "add the scheme: kafka://host:9092, kafka+tls://host:9093, kafka+share://host:9092, kafka+share+tls://host:9093, amqp://",
 		"host:9092":                            "add the scheme, for example kafka://host:9092",
 		"a:5672,[::1]:5672":                    "for example amqp://a:5672,[::1]:5672",
 		"eu-central-1":                         "for example sqs://eu-central-1",
@@ -161,6 +166,9 @@ func TestParseRefuses(t *testing.T) {
 		"kafka://u:secret@h:1?sasl=plain&%zz":  "malformed",
 		"kafka://u:secret@h:1?sasl=a&sasl=b":   `sasl is "a, b"`,
 		"kafka+tls://u:secret?x@h:1?sasl=none": "as %3F",
+		"kafka+share://host":                   "must be host:port, as in kafka+share://host:9092",
+		"kafka+share://u:secret@h:1?group=g":   `unknown parameter "group"`,
+		"kafka+tls+share://u:secret@h:1":       "unknown scheme kafka+tls+share://",
 
 		"amqp://":                              `"" must be host:port`,
 		"amqp:///orders":                       `"" must be host:port`,
@@ -223,6 +231,7 @@ func TestParseAcceptsOnlyNamedBrokers(t *testing.T) {
 		say    string
 	}{
 		{"amqp://host", brokerurl.Kafka, "unknown scheme amqp://: must be one of kafka://, kafka+tls://"},
+		{"kafka+share://host:9092", brokerurl.Kafka, "unknown scheme kafka+share://: must be one of kafka://, kafka+tls://"},
 		{"kafka://host:9092", brokerurl.RabbitMQ, "unknown scheme kafka://: must be one of amqp://, amqps://"},
 		{"", brokerurl.RabbitMQ, "add the scheme: amqp://host:5672/vhost or amqps://"},
 	} {
@@ -287,7 +296,7 @@ func TestShown(t *testing.T) {
 			t.Errorf("%q is shown as %q, want it shown: %v", raw, got, want)
 		}
 	}
-	for _, raw := range []string{"kafka://a:1,b:2", "kafka+tls://ann:secret@a:1", "amqp://ann:secret@h:5672/v", "amqps://h:5671", "sqs://eu-west-1", "sqs+http://k:secret@h:1"} {
+	for _, raw := range []string{"kafka://a:1,b:2", "kafka+tls://ann:secret@a:1", "kafka+share://a:1,b:2", "kafka+share+tls://ann:secret@a:1", "amqp://ann:secret@h:5672/v", "amqps://h:5671", "sqs://eu-west-1", "sqs+http://k:secret@h:1"} {
 		u, err := brokerurl.Parse(raw, all...)
 		scheme, rest, _ := strings.Cut(raw, "://")
 		rest, _, _ = strings.Cut(rest[strings.Index(rest, "@")+1:], "/")

@@ -18,7 +18,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(url, "XsecretX")
 	}
 	f.Fuzz(func(t *testing.T, url, password string) {
-		u, err := brokerurl.ParseWith(url, password, brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS)
+		u, err := brokerurl.ParseWith(url, password, brokerurl.Kafka, brokerurl.KafkaShare, brokerurl.RabbitMQ, brokerurl.SQS)
 		if err != nil {
 			// The text between :// and the first colon is a user or a host, never a password. A password may be
 			// anywhere after that if there is an @, and in all of it if nothing ends the hosts.

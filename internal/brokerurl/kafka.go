@@ -21,7 +21,7 @@ const (
 	ScramSHA512 = "scram-sha-512"
 )
 
-// readKafka parses what follows the hosts of kafka:// and kafka+tls://.
+// readKafka parses what follows the hosts of kafka:// and the other schemes of Kafka.
 func (u *URL) readKafka(path string, values url.Values) error {
 	if path != "" && path != "/" {
 		return errors.New("a kafka:// URL has no path: in a user or password write / as %2F")

@@ -9,7 +9,7 @@ import (
 // PlainPassword reports whether the connection sends a password in plain text to another machine. SCRAM and AWS
 // signatures do not send the password.
 func (u URL) PlainPassword() bool {
-	if u.TLS || u.Password == "" || u.Broker == SQS || u.Broker == Kafka && u.SASL != Plain {
+	if u.TLS || u.Password == "" || u.Broker == SQS || u.SASL != "" && u.SASL != Plain {
 		return false
 	}
 	return slices.ContainsFunc(u.Hosts, func(host string) bool { return !Loopback(host) })
