@@ -9,44 +9,61 @@ import (
 // ability says which brokers support a verb: "yes", "yes: with what", or "no: why, and what to do instead".
 // docs/reference/command.md has the table without the reasons; a test compares.
 type ability struct {
-	verb                 string
-	kafka, rabbitMQ, sqs string
+	verb                             string
+	kafka, kafkaShare, rabbitMQ, sqs string
 }
 
 const (
 	sqsHides       = "no: SQS shows a delayed message to nobody before it is due. "
+	shareDeaf      = "no: the consumers of a share group read no commands. "
+	sharePolicies  = "no: the members of a share group report no policy. "
 	useInvalid     = "Set `Policy.Invalid` in the consumers, which ask it before each attempt"
 	withManagement = "yes: with `--management-url`"
 )
 
 // abilityTable lists the verbs that differ between brokers. Any other verb is the same on each.
 var abilityTable = []ability{
-	{"doctor", "yes", "yes: mostly with `--management-url`", "yes: partly"},
-	{"prune", "yes", withManagement, "no: SQS has no levels, messages wait in the queue itself. There is nothing to remove"},
-	{"console", "yes", withManagement, "yes"},
-	{"exporter", "yes", "yes: lists DLQs with `--management-url`", "yes"},
-	{"top", "yes", withManagement, "yes: with an estimate of waiting messages"},
-	{"dlq list", "yes", withManagement, "yes: with the right `sqs:ListQueues`"},
-	{"dlq check", "yes", "yes: of all DLQs with `--management-url`", "yes: of all DLQs with the right `sqs:ListQueues`"},
-	{"waiting list", "yes", "yes: levels of the policy flags; all with `--management-url`", "yes: an estimate"},
+	{"plan", "yes", "no: a share group has no plan yet. Use `kafka://` with the group's name, which shows the same topics and waits, but other rights", "yes", "yes"},
+	{"doctor", "yes", sharePolicies + "Use `waiting list`, and kafka-share-groups.sh --describe", "yes: mostly with `--management-url`", "yes: partly"},
+	{"pause", "yes", shareDeaf + "Stop them: their messages stay in the topics", "yes", "yes"},
+	{"resume", "yes", shareDeaf + "Start them again", "yes", "yes"},
 	{
-		"waiting list --messages", "yes", "no: RabbitMQ shows only the head of a queue. Use `waiting list` without a filter, which counts the messages of each level",
+		"prune", "yes", sharePolicies + "Delete an empty level with kafka-topics.sh when no older version of the service runs", withManagement,
+		"no: SQS has no levels, messages wait in the queue itself. There is nothing to remove",
+	},
+	{"console", "yes", "yes", withManagement, "yes"},
+	{"exporter", "yes", "yes", "yes: lists DLQs with `--management-url`", "yes"},
+	{"top", "yes", "yes", withManagement, "yes: with an estimate of waiting messages"},
+	{"dlq list", "yes", "yes", withManagement, "yes: with the right `sqs:ListQueues`"},
+	{"dlq check", "yes", "yes", "yes: of all DLQs with `--management-url`", "yes: of all DLQs with the right `sqs:ListQueues`"},
+	{"waiting list", "yes", "yes", "yes: levels of the policy flags; all with `--management-url`", "yes: an estimate"},
+	{
+		"waiting list --messages", "yes", "no: of the messages that wait for a share group, only the number is known. Use `waiting list` without a filter",
+		"no: RabbitMQ shows only the head of a queue. Use `waiting list` without a filter, which counts the messages of each level",
 		sqsHides + "Use `waiting list` without a filter, which counts the messages",
 	},
 	{
-		"waiting list --commands", "yes", "no: RabbitMQ keeps no commands, a release is over when it returns. Keep its output",
+		"waiting list --commands", "yes", shareDeaf + useInvalid, "no: RabbitMQ keeps no commands, a release is over when it returns. Keep its output",
 		"no: SQS has no commands. " + useInvalid,
 	},
-	{"waiting release", "yes: the consumers carry it out", "yes: the command moves the levels; `--all` needs `--management-url`", sqsHides + "Publish the message again, or wait"},
-	{"waiting cancel", "yes", "no: RabbitMQ shows only the head of a queue, so a search would take messages out of their wait. " + useInvalid, sqsHides + useInvalid},
 	{
-		"waiting withdraw", "yes", "no: RabbitMQ keeps no commands, a release is over when it returns. There is nothing to withdraw",
+		"waiting release", "yes: the consumers carry it out", shareDeaf + "Publish the message again, or wait",
+		"yes: the command moves the levels; `--all` needs `--management-url`", sqsHides + "Publish the message again, or wait",
+	},
+	{
+		"waiting cancel", "yes", shareDeaf + useInvalid,
+		"no: RabbitMQ shows only the head of a queue, so a search would take messages out of their wait. " + useInvalid, sqsHides + useInvalid,
+	},
+	{
+		"waiting withdraw", "yes", shareDeaf + "There is nothing to withdraw", "no: RabbitMQ keeps no commands, a release is over when it returns. There is nothing to withdraw",
 		"no: SQS has no commands. There is nothing to withdraw",
 	},
 }
 
 func (a *ability) on(kind brokerurl.Broker) string {
 	switch kind {
+	case brokerurl.KafkaShare:
+		return a.kafkaShare
 	case brokerurl.RabbitMQ:
 		return a.rabbitMQ
 	case brokerurl.SQS:

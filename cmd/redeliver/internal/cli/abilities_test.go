@@ -16,11 +16,11 @@ func TestTheTableOfBrokersIsTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var table [][4]string
+	var table [][5]string
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.TrimSpace(line), " | ")
-		if len(cells) == 4 && strings.HasPrefix(cells[0], "| `") {
-			table = append(table, [4]string{strings.Trim(cells[0], "| `"), cells[1], cells[2], strings.TrimSuffix(cells[3], " |")})
+		if len(cells) == 5 && strings.HasPrefix(cells[0], "| `") {
+			table = append(table, [5]string{strings.Trim(cells[0], "| `"), cells[1], cells[2], cells[3], strings.TrimSuffix(cells[4], " |")})
 		}
 	}
 	abilities := cli.Abilities()
@@ -31,21 +31,24 @@ func TestTheTableOfBrokersIsTrue(t *testing.T) {
 			}
 		}
 		if !slices.Contains(table, a) {
-			t.Errorf("docs/reference/command.md has no row\n| `%s` | %s | %s | %s |", a[0], a[1], a[2], a[3])
+			t.Errorf("docs/reference/command.md has no row\n| `%s` | %s | %s | %s | %s |", a[0], a[1], a[2], a[3], a[4])
 		}
 	}
 	calls := map[string]string{
-		"prune": "prune --retries 3 --dry-run", "waiting list --messages": "waiting list --messages", "waiting list --commands": "waiting list --commands",
+		"plan": "plan", "doctor": "doctor", "pause": "pause --reason test", "resume": "resume", "prune": "prune --retries 3 --dry-run", "waiting list --messages": "waiting list --messages", "waiting list --commands": "waiting list --commands",
 		"waiting release": "waiting release --level 1h --note test --yes", "waiting cancel": "waiting cancel --id 7 --note test --yes",
 		"waiting withdraw": "waiting withdraw 7",
 	}
 	for _, a := range abilities {
-		for i, url := range []string{"kafka://127.0.0.1:1", "amqp://127.0.0.1:1", "sqs+http://127.0.0.1:1"} {
+		for i, url := range []string{"kafka://127.0.0.1:1", "kafka+share://127.0.0.1:1", "amqp://127.0.0.1:1", "sqs+http://127.0.0.1:1"} {
 			why, no := strings.CutPrefix(a[i+1], "no: ")
 			if !no {
 				continue
 			}
 			args := append(strings.Fields(calls[a[0]]), "--topic", "orders", "--broker", url)
+			if strings.HasPrefix(url, "kafka") {
+				args = append(args, "--group", "billing")
+			}
 			got := call{}.run(t, args...).want(t, 1, a[0]+" is not supported on", strings.ReplaceAll(why, "`", `"`))
 			if got.out != "" {
 				t.Errorf("%q: stdout has %q", args, got.out)

@@ -21,7 +21,7 @@ type broker struct {
 	dlq func(ctx context.Context, s subject) (deadletter.Queue, error)
 	// plan describes how a subscription of the topic would retry.
 	plan func(ctx context.Context, topic string) (*planned, error)
-	// doctor inspects a subscription from outside.
+	// doctor inspects a subscription from outside. It is nil on share groups.
 	doctor func(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error)
 	// pauser pauses subscriptions.
 	pauser pauser
@@ -76,6 +76,8 @@ func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 		b, err = openRabbitMQ(ctx, u, s)
 	case brokerurl.SQS:
 		b, err = openSQS(ctx, u, s)
+	case brokerurl.KafkaShare:
+		b, err = openKafkaShare(ctx, u, s)
 	default:
 		b, err = openKafka(ctx, u, s)
 	}
@@ -117,6 +119,8 @@ func called(kind brokerurl.Broker) string {
 		return "RabbitMQ"
 	case brokerurl.SQS:
 		return "SQS"
+	case brokerurl.KafkaShare:
+		return "share groups of Kafka"
 	default:
 		return "Kafka"
 	}

@@ -75,6 +75,7 @@ the consumer group that failed them, and runs any program as a handler with retr
 
 A broker is a URL: kafka://host:9092[,host2:9092], amqp://user@host:5672/vhost or
 sqs://REGION. With TLS it is kafka+tls://user@host:9093?sasl=scram-sha-512 or amqps://.
+For share groups of Kafka it is kafka+share:// or kafka+share+tls://.
 Give it as --broker or $REDELIVER_BROKER, or run "redeliver init" to write a profile.
 Keep the password out of the URL: use --password-file or $REDELIVER_PASSWORD.
 

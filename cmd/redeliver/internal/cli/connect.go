@@ -24,7 +24,7 @@ const (
 	envManagement = "REDELIVER_MANAGEMENT_URL"
 )
 
-var brokers = []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS}
+var brokers = []brokerurl.Broker{brokerurl.Kafka, brokerurl.KafkaShare, brokerurl.RabbitMQ, brokerurl.SQS}
 
 // connection configures how the broker is reached.
 type connection struct {

@@ -93,3 +93,22 @@ func TestRabbitMQReportsNoWaitingMessagesWithoutItsManagementAPI(t *testing.T) {
 		t.Errorf("with it, it reports %v: %v", tells, err)
 	}
 }
+
+// The consumers of a share group take no commands, and cannot be paused.
+func TestAConsoleOnlyCountsWhatWaitsForAShareGroup(t *testing.T) {
+	t.Parallel()
+	b := listing("orders").b
+	var refused error
+	b.waiting = func(context.Context, subject) (*waiting, error) {
+		return &waiting{levels: func(context.Context) ([]deadletter.WaitingLevel, error) { return nil, refused }}, nil
+	}
+	for _, refused = range []error{nil, errors.New("not authorised")} {
+		q, err := b.withGroup(t.Context(), named{})
+		_, counts := q.(console.Waiter)
+		_, pauses := q.(console.Pauser)
+		_, commands := q.(console.Commander)
+		if !errors.Is(err, refused) || counts != (refused == nil) || pauses || commands {
+			t.Errorf("%v: it counts %v, pauses %v, and commands %v: %v", refused, counts, pauses, commands, err)
+		}
+	}
+}

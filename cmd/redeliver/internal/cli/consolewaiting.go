@@ -12,15 +12,26 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// pausable is a DLQ whose group can be paused. It closes the group's waiting messages with itself.
-type pausable struct {
+// attached closes the waiting messages of its group with itself.
+type attached struct {
 	deadletter.Queue
-	console.Pauser
 	waits *waiting
 }
 
-// levelled also counts the waiting messages of the group.
-type levelled struct{ *pausable }
+// pausable is a DLQ whose group can be paused.
+type pausable struct {
+	*attached
+	console.Pauser
+}
+
+// counted counts the waiting messages of the group.
+type counted struct{ *attached }
+
+// levelled is both.
+type levelled struct {
+	*counted
+	console.Pauser
+}
 
 // commanded also sends commands about waiting messages to the group's consumers.
 type commanded struct {
@@ -37,23 +48,30 @@ func (b *broker) withGroup(ctx context.Context, q deadletter.Queue) (deadletter.
 	if err != nil {
 		return q, err
 	}
-	p := &pausable{q, w.pauser, w}
 	if b.kind == brokerurl.RabbitMQ && b.queues == nil { // only our default policy's levels would be counted
-		return p, errors.New("its delay queues cannot be listed without --management-url")
+		err = errors.New("its delay queues cannot be listed without --management-url")
+	} else {
+		_, err = w.levels(ctx) // report a missing right now, and not at each refresh
 	}
-	if _, err := w.levels(ctx); err != nil { // report a missing right now, and not at each refresh
-		return p, err
+	a := &attached{q, w}
+	c := &counted{a}
+	switch {
+	case err != nil && w.pauser == nil:
+		return a, err
+	case err != nil:
+		return &pausable{a, w.pauser}, err
+	case w.pauser == nil:
+		return c, nil
+	case w.commands == nil:
+		return &levelled{c, w.pauser}, nil
+	default:
+		return &commanded{&levelled{c, w.pauser}, w.commands}, nil
 	}
-	l := &levelled{p}
-	if w.commands != nil {
-		return &commanded{l, w.commands}, nil
-	}
-	return l, nil
 }
 
 // Waiting implements [console.Waiter].
-func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
-	all, err := l.waits.levels(ctx)
+func (c *counted) Waiting(ctx context.Context) ([]console.Level, error) {
+	all, err := c.waits.levels(ctx)
 	levels := make([]console.Level, 0, len(all))
 	for _, one := range all {
 		if one.Depth < 0 {
@@ -76,7 +94,7 @@ func (l *levelled) Waiting(ctx context.Context) ([]console.Level, error) {
 }
 
 // Close implements [deadletter.Queue].
-func (p *pausable) Close() error { return errors.Join(p.waits.end(), p.Queue.Close()) }
+func (a *attached) Close() error { return errors.Join(a.waits.end(), a.Queue.Close()) }
 
 // end closes the connections of w.
 func (w *waiting) end() error {

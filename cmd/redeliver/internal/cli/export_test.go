@@ -20,9 +20,9 @@ func Commands() (paths []string) {
 }
 
 // Abilities returns the rows of the table of verbs that differ by broker.
-func Abilities() (rows [][4]string) {
+func Abilities() (rows [][5]string) {
 	for _, a := range abilityTable {
-		rows = append(rows, [4]string{a.verb, a.kafka, a.rabbitMQ, a.sqs})
+		rows = append(rows, [5]string{a.verb, a.kafka, a.kafkaShare, a.rabbitMQ, a.sqs})
 	}
 	return rows
 }

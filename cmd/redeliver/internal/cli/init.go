@@ -46,6 +46,7 @@ const profileTemplate = `# Profiles of the command redeliver: one for each broke
   # The URL of the broker, without a password:
   #   kafka://host:9092[,host2:9092]                        Kafka
   #   kafka+tls://user@host:9093?sasl=scram-sha-512         Kafka with TLS and a login
+  #   kafka+share://host:9092, kafka+share+tls://host:9093  share groups of Kafka
   #   amqp://user@host:5672/vhost, amqps://user@host/vhost  RabbitMQ
   #   sqs://eu-central-1, sqs+http://localhost:9324         Amazon SQS, or a local server
   broker: {{broker}}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/IBM/sarama"
+
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/brokerurl"
@@ -13,11 +15,16 @@ import (
 // nobody is the group name of a client that joins no group.
 const nobody = "redeliver-command"
 
-func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
+// kafkaClient returns the configuration of the command's clients.
+func kafkaClient(u brokerurl.URL) *sarama.Config {
 	client := u.Sarama()
 	client.ClientID = "redeliver-command"
+	return client
+}
+
+func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	c, err := kafka.Open(ctx, kafka.Config{
-		Brokers: u.Hosts, Group: cmp.Or(s.group, nobody), Policy: s.policy, Sink: silence, Sarama: client,
+		Brokers: u.Hosts, Group: cmp.Or(s.group, nobody), Policy: s.policy, Sink: silence, Sarama: kafkaClient(u),
 	})
 	if err != nil {
 		return nil, err

@@ -98,8 +98,11 @@ Without a pause it does nothing.`,
 
 // onSubscription calls do, and prints whether the subscription is paused then.
 func (a *app) onSubscription(cmd *cobra.Command, topic, group string, do func(context.Context, pauser) error) error {
-	_, group, err := a.whose(topic, group)
+	kind, group, err := a.whose(topic, group)
 	if err != nil {
+		return err
+	}
+	if err := supported(kind, cmd.Name()); err != nil {
 		return err
 	}
 	ctx := cmd.Context()

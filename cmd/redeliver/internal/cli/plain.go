@@ -10,7 +10,9 @@ import (
 // management API if there is one.
 func plainPasswords(u brokerurl.URL, api string) (warnings []string) {
 	if u.PlainPassword() {
-		secure := map[brokerurl.Broker]string{brokerurl.RabbitMQ: "amqps://", brokerurl.Kafka: "kafka+tls://, or sasl=scram-sha-512"}
+		secure := map[brokerurl.Broker]string{
+			brokerurl.RabbitMQ: "amqps://", brokerurl.Kafka: "kafka+tls://, or sasl=scram-sha-512", brokerurl.KafkaShare: "kafka+share+tls://, or sasl=scram-sha-512",
+		}
 		warnings = append(warnings, "the password for "+u.String()+" is sent without TLS: use "+secure[u.Broker])
 	}
 	return append(warnings, plainHTTP(api)...)

@@ -251,9 +251,11 @@ func (p *poller) open(ctx context.Context, of subject) (*polled, error) {
 	}
 	sub := prom.Waiting{
 		Origin: info.Origin, Group: info.Group, Levels: p.levels(of),
-		Doctor: func(ctx context.Context) (*doctor.Diagnosis, error) {
+	}
+	if p.b.doctor != nil {
+		sub.Doctor = func(ctx context.Context) (*doctor.Diagnosis, error) {
 			return p.b.doctor(ctx, of.topic, doctor.Examination{AnyPolicy: true, Group: of.group})
-		},
+		}
 	}
 	waiting, bad := prom.NewWaiting(prom.WaitingConfig{System: system, Subscriptions: []prom.Waiting{sub}, Timeout: p.timeout, Interval: p.every})
 	if bad != nil {

@@ -48,11 +48,8 @@ programs first.`,
 			if !of.policy.given(cmd.Flags()) {
 				return usagef("no policy given: describe the policy that the service runs, for example with --retries and --backoff; every level that it does not use is old")
 			}
-			to, kind, err := a.subscription(cmd, &of)
+			to, _, err := a.subscription(cmd, &of)
 			if err != nil {
-				return err
-			}
-			if err := supported(kind, "prune"); err != nil {
 				return err
 			}
 			if err := a.unasked(cmd, dry || yes); err != nil {

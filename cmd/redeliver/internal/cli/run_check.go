@@ -70,13 +70,16 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 	}
 	switch c.Broker.Broker {
 	case "": // already reported
-	case brokerurl.Kafka:
+	case brokerurl.Kafka, brokerurl.KafkaShare:
 		if c.Group = cmp.Or(f.group, group); c.Group == "" {
-			bad("%w", missing("--group", "the consumer group"))
+			bad("%w", missing("--group", "the consumer group or share group"))
 		}
 		c.SpringHeaders = f.springHeaders
 		if f.keyHeader != "" {
 			bad("--key-header is %q: a Kafka record has a key; omit --key-header", f.keyHeader)
+		}
+		if c.Broker.Broker == brokerurl.KafkaShare {
+			f.checkShare(c.Policy.Order, bad)
 		}
 	default:
 		if f.group != "" {
@@ -94,6 +97,25 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		case f.keyHeader == "" && c.Broker.Broker == brokerurl.RabbitMQ && c.Policy.Order == redeliver.PerKey:
 			bad("--order PerKey needs --key-header, because RabbitMQ messages have no key")
 		}
+	}
+}
+
+// checkShare refuses what a share group cannot do.
+func (f *runFlags) checkShare(order redeliver.Order, bad func(string, ...any)) {
+	if order == redeliver.Blocking || order == redeliver.PerKey {
+		bad("--order is %s: a share group keeps no order; omit --order, or consume with kafka://", order)
+	}
+	if f.batch > 0 {
+		bad("--batch is %d: a share group has no batches; omit --batch, or consume with kafka://", f.batch)
+	}
+	if f.instance != "" {
+		bad("--instance-id is %q: a share group has no static members; omit --instance-id", f.instance)
+	}
+	if f.springHeaders {
+		bad("--spring-headers: only consumer groups support it; omit --spring-headers")
+	}
+	if f.retention > 0 {
+		bad("--retention is %s: set retention.ms of the DLQ's topic instead; omit --retention", f.retention)
 	}
 }
 

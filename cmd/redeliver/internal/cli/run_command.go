@@ -101,7 +101,7 @@ that do not finish are delivered again. See docs/reference/sidecar.md.`,
 	flags := cmd.Flags()
 	grouped(flags, groupSubscription, func(flags *pflag.FlagSet) {
 		flags.StringArrayVar(&f.topics, "topic", nil, "Consume this `topic`; on RabbitMQ and SQS this queue (required). Repeatable")
-		flags.StringVar(&f.group, "group", "", "Kafka: consume as this consumer `group` (required, unless the profile has one)")
+		flags.StringVar(&f.group, "group", "", "Kafka: consume as this consumer or share `group` (required, unless the profile has one)")
 		flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "Refuse to start when a topic or queue is missing, instead of creating it")
 		flags.DurationVar(&f.retention, "retention", 0, "Keep dead letters for this `duration`, at least 1m, on SQS at most 336h. A DLQ that exists must have the same retention (default forever, on SQS 336h, or as the DLQ that exists)")
 		flags.StringVar(&f.instance, "instance-id", "", "Kafka: join the group as a static member with this `id`, which no other process of the group may use")

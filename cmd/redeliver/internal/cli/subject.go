@@ -74,9 +74,9 @@ func (a *app) fits(flags *subjectFlags) error {
 		return err
 	case flags.lease != 0 && u.Broker == brokerurl.RabbitMQ:
 		return usagef("--lease is %s: RabbitMQ locks a DLQ for as long as the connection of its task lasts; omit --lease", flags.lease)
-	case flags.back != "" && u.Broker != brokerurl.Kafka:
+	case flags.back != "" && !u.Broker.HasGroups():
 		return usagef("--replay-to is %q: only a replay on Kafka can go to another topic; omit --replay-to", flags.back)
-	case flags.readBy != "" && u.Broker != brokerurl.Kafka:
+	case flags.readBy != "" && !u.Broker.HasGroups():
 		return usagef("--read-by is %q: %s has no consumer groups; omit --read-by", flags.readBy, called(u.Broker))
 	default:
 		return noGroup(u.Broker, flags.group)
@@ -85,7 +85,7 @@ func (a *app) fits(flags *subjectFlags) error {
 
 // noGroup refuses --group if the broker has no groups.
 func noGroup(kind brokerurl.Broker, group string) error {
-	if group == "" || kind == brokerurl.Kafka {
+	if group == "" || kind.HasGroups() {
 		return nil
 	}
 	return usagef("--group is %q: %s has no consumer groups; omit --group", group, called(kind))

@@ -31,7 +31,9 @@ func (a *app) subscription(cmd *cobra.Command, s *subscriptionFlags) (to setup, 
 	if to.policy, err = s.policy.policy(cmd.Flags()); err != nil {
 		return to, "", err
 	}
-	kind, to.group, err = a.whose(s.topic, s.group)
+	if kind, to.group, err = a.whose(s.topic, s.group); err == nil {
+		err = supported(kind, cmd.Name())
+	}
 	return to, kind, err
 }
 
@@ -44,11 +46,11 @@ func (a *app) whose(topic, group string) (kind brokerurl.Broker, filled string, 
 	if err != nil {
 		return "", "", err
 	}
-	if u.Broker != brokerurl.Kafka {
+	if !u.Broker.HasGroups() {
 		return u.Broker, "", noGroup(u.Broker, group)
 	}
 	if group = cmp.Or(group, a.conn.read.Group); group == "" {
-		return "", "", missing("--group", "the consumer group")
+		return "", "", missing("--group", "the consumer group or share group")
 	}
 	return u.Broker, group, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	amqp091 "github.com/rabbitmq/amqp091-go"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
 )
@@ -29,6 +30,20 @@ func TestMessages(t *testing.T) {
 		},
 		"Kafka without a value": {
 			fromKafka(state, &sarama.ConsumerMessage{Key: []byte("k")}),
+			&Message{State: state, Key: []byte("k"), Null: true, Properties: []Header{{"Partition", "0"}, {"Offset", "0"}}},
+		},
+		"a share group of Kafka": {
+			fromKafkaShare(state, &kgo.Record{
+				Topic: "orders", Partition: 3, Offset: 17, Timestamp: noon, Key: []byte{0, 255}, Value: []byte("body"),
+				Headers: []kgo.RecordHeader{{Key: "two", Value: []byte("1")}, {Key: "two", Value: []byte{0}}, {}},
+			}),
+			&Message{
+				State: state, Key: []byte{0, 255}, Body: []byte("body"), Timestamp: noon, Headers: []Header{{"two", "1"}, {"two", "\x00"}, {"", ""}},
+				Properties: []Header{{"Partition", "3"}, {"Offset", "17"}},
+			},
+		},
+		"a share group of Kafka, without a value": {
+			fromKafkaShare(state, &kgo.Record{Key: []byte("k")}),
 			&Message{State: state, Key: []byte("k"), Null: true, Properties: []Header{{"Partition", "0"}, {"Offset", "0"}}},
 		},
 		"RabbitMQ": {

@@ -44,8 +44,7 @@ func (r *runner) kafka(ctx context.Context) error {
 
 func fromKafka(state redeliver.State, rec *sarama.ConsumerMessage) *Message {
 	m := &Message{
-		State: state, Key: rec.Key, Body: rec.Value, Null: rec.Value == nil, Timestamp: rec.Timestamp,
-		Properties: []Header{{"Partition", strconv.Itoa(int(rec.Partition))}, {"Offset", strconv.FormatInt(rec.Offset, 10)}},
+		State: state, Key: rec.Key, Body: rec.Value, Null: rec.Value == nil, Timestamp: rec.Timestamp, Properties: coordinates(rec.Partition, rec.Offset),
 	}
 	if len(rec.Headers) > 0 {
 		m.Headers = make([]Header, 0, len(rec.Headers))
@@ -56,4 +55,9 @@ func fromKafka(state redeliver.State, rec *sarama.ConsumerMessage) *Message {
 		}
 	}
 	return m
+}
+
+// coordinates are the properties of a record of Kafka.
+func coordinates(partition int32, offset int64) []Header {
+	return []Header{{"Partition", strconv.Itoa(int(partition))}, {"Offset", strconv.FormatInt(offset, 10)}}
 }

@@ -22,7 +22,7 @@ type Config struct {
 	Broker brokerurl.URL
 	// Topics are the topics or queues.
 	Topics []string
-	// Group is the Kafka consumer group. It is empty on other brokers.
+	// Group is the consumer group or share group of Kafka. It is empty on other brokers.
 	Group string
 	// Instance is the name of a static member (Kafka). Empty for none.
 	Instance string
@@ -74,6 +74,8 @@ func Run(ctx context.Context, c Config) error {
 	defer stop()
 	defer r.awaitCalls()
 	switch c.Broker.Broker {
+	case brokerurl.KafkaShare:
+		return r.kafkaShare(ctx)
 	case brokerurl.RabbitMQ:
 		return r.rabbitmq(ctx)
 	case brokerurl.SQS:
