@@ -276,6 +276,9 @@ func exhaustedReason(err error) Reason {
 
 // retryDelay returns the wait that an error names, and whether it names one.
 func retryDelay(err error) (time.Duration, bool) {
+	if !is(err, ErrRetryAfter) { // as allocates
+		return 0, false
+	}
 	after, ok := as[*RetryAfterError](err)
 	if !ok || after == nil {
 		return 0, false

@@ -29,8 +29,9 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.track.record(m.Seq).waiting = w
 	users, ours := splitHeaders(rec.Headers)
 	rec.Headers = users
-	detachRecord(rec)
 	stay := s.r.readArrival(rec, ours, *s.level)
+	clear(ours) // they are behind users in one array
+	detachRecord(rec)
 	st := stay.State
 	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported at the first delivery
 	st.Expires = expiresOf(rec)

@@ -66,17 +66,19 @@ func (o *deadWriter) close() {
 // Write implements [driver.Session].
 func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	if to == driver.ToGroup {
-		return c.write(ctx, msgs, c.q.info.ReplayTo, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
+		return c.write(ctx, msgs, c.q.info.ReplayTo, func(m *deadletter.Message, w *pendingWrite) {
+			rec := &w.room
 			if c.q.foreignBack {
 				c.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, c.q.info))
 				return
 			}
 			c.writer.addHeaders(rec, m.Headers)
 			c.writer.state = deadletter.ReplayState(m, c.q.info)
-			appendState(rec, &c.writer.state)
+			w.values = appendWaiting(rec, &c.writer.state, w.values[:0])
 		})
 	}
-	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, rec *sarama.ProducerMessage) {
+	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, w *pendingWrite) {
+		rec := &w.room
 		c.writer.addHeaders(rec, m.Headers)
 		if m.Writer == deadletter.WriterRedeliver {
 			appendState(rec, &m.State)
@@ -91,7 +93,7 @@ func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 
 // write produces messages with the headers that head adds. The partition follows from the one in the origin, as in the
 // subscriber.
-func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *sarama.ProducerMessage)) []error {
+func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *pendingWrite)) []error {
 	if err := c.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
 	}
@@ -111,7 +113,7 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 		if m.Body != nil {
 			rec.Value = sarama.ByteEncoder(m.Body)
 		}
-		head(m, rec)
+		head(m, w)
 		partition := anyPartition
 		if m.State.Source.Known {
 			partition = m.State.Source.Partition

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -240,9 +241,18 @@ func splitBlock(hs []kgo.RecordHeader) (users []kgo.RecordHeader, ours map[strin
 			break
 		}
 	}
-	ours = make(map[string]string)
+	var block []redeliver.Header
 	for _, h := range hs[i:] {
-		ours[h.Key] = string(h.Value)
+		block = append(block, redeliver.Header{Name: h.Key, Value: string(h.Value)})
+		if group := string(h.Value); h.Key == redeliver.HeaderState && len(group) > 5 { // g, its length, its value
+			n, _ := strconv.Atoi(group[1:5])
+			st, _ := redeliver.ParseHeaders(group[5:5+n], block)
+			block = st.AppendHeaders(nil)
+		}
+	}
+	ours = make(map[string]string)
+	for _, h := range block {
+		ours[h.Name] = h.Value
 	}
 	return hs[:i], ours
 }

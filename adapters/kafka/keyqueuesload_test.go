@@ -89,7 +89,7 @@ func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 		st := redeliver.State{ID: fmt.Sprint(i), Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now().Add(time.Hour)}
 		st.Source = redeliver.Source{Known: true, Offset: int64(i), Timestamp: time.Now()}
 		var m sarama.ProducerMessage
-		fillRecord(&sarama.ConsumerMessage{}, &m, level, &st)
+		appendWaiting(&m, &st, nil)
 		rec := &kgo.Record{Topic: level, Key: fmt.Append(nil, i), Value: body}
 		for _, h := range m.Headers {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})

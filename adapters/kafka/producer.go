@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/IBM/sarama"
 
@@ -14,11 +15,14 @@ import (
 
 // producer writes records and reports when the broker has confirmed each.
 type producer struct {
-	client  sarama.Client
-	async   sarama.AsyncProducer
-	readers sync.WaitGroup
-	mu      sync.RWMutex // held for reading while a record is handed over
-	closed  bool
+	client    sarama.Client
+	async     sarama.AsyncProducer
+	readers   sync.WaitGroup
+	posted    chan *pendingWrite // for forward; closed by close
+	forwarder sync.WaitGroup
+	mu        sync.RWMutex // held for reading while a record is handed over
+	closed    bool
+	group     atomic.Pointer[writeGroup] // of the latest posted writes
 
 	// An origin accepts large records if its producer compresses them enough, and our topics must accept them, too.
 	// For the first record above maxRecordBytes, or refused, newOversize makes a second, compressing producer, whose
@@ -36,14 +40,19 @@ type pendingWrite struct {
 	partition int32 // the target, or anyPartition
 	done      chan error
 	room      sarama.ProducerMessage // the record, if it comes from the pool
+	key       encoder                // of that record
+	value     encoder
+	values    []byte // of its headers
 
 	// Set by post, which does not use done.
-	then driver.Done
-	ctx  context.Context // bounds the handover; when it ends, then.Unanswered follows
+	then   driver.Done
+	failed func(error)     // called with an error, before then; nil for none
+	ctx    context.Context // bounds the handover; when it ends, then.Unanswered follows
 
-	unwatch  func() bool // stops watchDeadline
-	mu       sync.Mutex
-	answered bool
+	group      *writeGroup
+	prev, next *pendingWrite // in the group
+	mu         sync.Mutex
+	answered   bool
 }
 
 // pendingWrites reuses answered writes, with room for a record and its headers. An unanswered one must not be put back.
@@ -56,25 +65,82 @@ func (c *pendingWrite) recycle() {
 	}
 	clear(c.room.Headers)
 	c.room = sarama.ProducerMessage{Headers: c.room.Headers[:0]}
-	c.producer, c.record, c.then, c.ctx, c.unwatch, c.answered = nil, nil, nil, nil, nil, false
+	c.producer, c.record, c.then, c.failed, c.ctx, c.group, c.answered = nil, nil, nil, nil, nil, nil, false
+	c.key, c.value = nil, nil
 	pendingWrites.Put(c)
 }
 
-// watchDeadline reports a record that has no answer when its time is over. sarama cannot take it back.
-func (c *pendingWrite) watchDeadline() {
-	then, topic, ctx := c.then, c.room.Topic, c.ctx
-	c.unwatch = context.AfterFunc(ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !c.answered {
-			then.Unanswered(topic, unansweredError(ctx, topic))
-		}
-	})
+// writeGroup has the unanswered posted writes of one context. The engine uses one context for all writes that begin
+// within a short time, and a callback for each write would cost more than its headers.
+type writeGroup struct {
+	ctx context.Context
+
+	mu   sync.Mutex
+	head *pendingWrite
 }
 
-// stopWatch stops watchDeadline. It reports whether c may be recycled, which it may not if the callback has begun.
+// watchDeadline adds a write to the group of its context. When the context ends, the group reports the writes without
+// an answer, which sarama cannot take back.
+func (p *producer) watchDeadline(c *pendingWrite) {
+	g := p.group.Load()
+	if g == nil || g.ctx != c.ctx {
+		g = &writeGroup{ctx: c.ctx}
+		context.AfterFunc(c.ctx, g.reportUnanswered)
+		p.group.Store(g)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.group, c.next = g, g.head
+	if c.next != nil {
+		c.next.prev = c
+	}
+	g.head = c
+	if c.ctx.Err() != nil { // the group has reported
+		go g.reportUnanswered()
+	}
+}
+
+// remove removes a write. It reports whether it was still there.
+func (g *writeGroup) remove(c *pendingWrite) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.head == c:
+		g.head = c.next
+	case c.prev != nil:
+		c.prev.next = c.next
+	default:
+		return false
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.prev, c.next = nil, nil
+	return true
+}
+
+// reportUnanswered removes and reports all writes of the group.
+func (g *writeGroup) reportUnanswered() {
+	g.mu.Lock()
+	var all []*pendingWrite
+	for g.head != nil {
+		c := g.head
+		all = append(all, c)
+		g.head, c.prev, c.next = c.next, nil, nil
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		c.mu.Lock()
+		if !c.answered {
+			c.then.Unanswered(c.room.Topic, unansweredError(g.ctx, c.room.Topic))
+		}
+		c.mu.Unlock()
+	}
+}
+
+// stopWatch stops watchDeadline. It reports whether c may be recycled, which it may not if the group may be reporting it.
 func (c *pendingWrite) stopWatch() (stopped bool) {
-	stopped = c.unwatch()
+	stopped = c.group.remove(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered = true
@@ -125,7 +191,8 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 		_ = client.Close() // sarama's constructor does not close it
 		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
 	}
-	p := &producer{client: client, async: async}
+	p := &producer{client: client, async: async, posted: make(chan *pendingWrite, maxPosted)}
+	p.forwarder.Go(p.forward)
 	p.readers.Go(func() {
 		for m := range async.Successes() {
 			deliverAnswer(m, nil)
@@ -162,44 +229,73 @@ func (c *pendingWrite) handleFailure(err error) {
 	if retried {
 		return
 	}
-	c.stopWatch()
-	c.then.Confirmed(c.record.Topic, err) // c is not recycled: sarama still reads a record after it has returned it with an error.
+	c.refuse(err) // c is not recycled: sarama still reads a record after it has returned it with an error.
 }
 
 // post hands over a record and returns at once. It calls then with the result when that is known, because sarama cannot
 // take a record back. ctx bounds the handover; if it ends first, then.Unanswered is called.
 func (p *producer) post(ctx context.Context, c *pendingWrite, partition int32, then driver.Done) {
 	c.then, c.ctx = then, ctx
-	c.watchDeadline()
-	if p.tryWrite(c, partition) {
+	p.watchDeadline(c)
+	if p.tryPost(c, partition) {
 		return
 	}
 	go func() {
 		if err := p.write(ctx, c, &c.room, partition); err != nil {
-			c.stopWatch()
-			then.Confirmed(c.room.Topic, err)
+			c.refuse(err)
 		}
 	}()
 }
 
-// tryWrite is write without blocking. It reports whether it handed over the record.
-func (p *producer) tryWrite(c *pendingWrite, partition int32) bool {
-	m := &c.room
-	if m.ByteSize(2) > p.maxRecordBytes {
-		return false // it may need the other producer
+// refuse reports the error of a posted record.
+func (c *pendingWrite) refuse(err error) {
+	c.stopWatch()
+	if c.failed != nil {
+		c.failed(err)
 	}
-	c.producer, c.record, c.partition = p, m, partition
-	m.Metadata = c
+	c.then.Confirmed(c.room.Topic, err)
+}
+
+// tryPost gives a record to forward. It reports whether it did: forward may have many, and the record may need the
+// other producer.
+func (p *producer) tryPost(c *pendingWrite, partition int32) bool {
+	if c.room.ByteSize(2) > p.maxRecordBytes {
+		return false
+	}
+	c.producer, c.record, c.partition = p, &c.room, partition
+	c.room.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
 		return false
 	}
 	select {
-	case p.async.Input() <- m:
+	case p.posted <- c:
 		return true
 	default:
 		return false
+	}
+}
+
+// maxPosted is how many posted records wait for sarama.
+const maxPosted = 1024
+
+// forward hands posted records to sarama, whose input has no buffer: it takes one only while it waits for one.
+func (p *producer) forward() {
+	for c := range p.posted {
+		if err := p.handOver(c.ctx, &c.room); err != nil {
+			go c.refuse(err) // it may write again
+		}
+	}
+}
+
+// handOver gives a record to sarama, unless ctx ends first.
+func (p *producer) handOver(ctx context.Context, m *sarama.ProducerMessage) error {
+	select {
+	case p.async.Input() <- m:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("kafka: the producer does not take a record for %s: %w", m.Topic, ctx.Err())
 	}
 }
 
@@ -225,12 +321,7 @@ func (p *producer) write(ctx context.Context, c *pendingWrite, m *sarama.Produce
 	if p.closed {
 		return errClosed
 	}
-	select {
-	case p.async.Input() <- m:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("kafka: the producer does not take a record for %s: %w", m.Topic, ctx.Err())
-	}
+	return p.handOver(ctx, m)
 }
 
 // wait returns when the record is confirmed or refused, or ctx ends. After ctx has ended the record may still be
@@ -310,7 +401,11 @@ func (p *producer) close() {
 	p.mu.Lock()
 	wasClosed := p.closed
 	p.closed = true
+	if !wasClosed {
+		close(p.posted)
+	}
 	p.mu.Unlock()
+	p.forwarder.Wait()
 	if !wasClosed {
 		p.async.AsyncClose()
 	}

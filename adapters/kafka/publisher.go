@@ -75,7 +75,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic, _ = l.topicFor(due, now)
-	appendState(m, &st)
+	appendWaiting(m, &st, nil)
 	return p.client.producer.start(ctx, m, anyPartition)
 }
 

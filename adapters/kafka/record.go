@@ -27,6 +27,8 @@ func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
 
 var (
 	attemptHeader = []byte(redeliver.HeaderAttempt)
+	dueHeader     = []byte(redeliver.HeaderDue)
+	stateHeader   = []byte(redeliver.HeaderState)
 	headerPrefix  = []byte(redeliver.HeaderPrefix)
 )
 
@@ -40,7 +42,7 @@ func splitHeaders(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordH
 	return headers, nil
 }
 
-// headerNames has redeliver's header names as bytes, because every retry needs a dozen.
+// headerNames has redeliver's header names as text and as bytes, so that no record needs copies of them.
 var headerNames = func() map[string]headerName {
 	m := make(map[string]headerName)
 	for _, n := range redeliver.HeaderNames() {
@@ -52,30 +54,6 @@ var headerNames = func() map[string]headerName {
 type headerName struct {
 	text  string
 	bytes []byte
-}
-
-// orderedNames are the names in the order of a block. The next name of a block is usually the next one here, which
-// saves a map look-up.
-var orderedNames = func() (all []headerName) {
-	for _, n := range redeliver.HeaderNames() {
-		all = append(all, headerNames[n])
-	}
-	return all
-}()
-
-// nameReader finds the names of one block.
-type nameReader struct{ at int }
-
-// find returns a name of redeliver's. known is false for any other name.
-func (r *nameReader) find(name []byte) (ready headerName, known bool) {
-	for i := r.at; i < len(orderedNames); i++ {
-		if string(name) == orderedNames[i].text {
-			r.at = i + 1
-			return orderedNames[i], true
-		}
-	}
-	ready, known = headerNames[string(name)]
-	return ready, known
 }
 
 // appendTexts appends redeliver's block to headers, as text.
@@ -94,12 +72,11 @@ func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 		}
 	}
 	rest := values.String()
-	var read nameReader
 	for _, h := range ours {
 		if h == nil {
 			continue
 		}
-		name, known := read.find(h.Key)
+		name, known := headerNames[string(h.Key)]
 		if !known {
 			name.text = string(h.Key)
 		}
@@ -121,48 +98,70 @@ func foreignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
 	return found
 }
 
-// fillRecord makes m the record to write to topic, and reuses the memory of m's headers. It copies key, value and
-// headers byte for byte, and appends redeliver's block if st is not nil. The record gets the time of the write. A stub
-// has redeliver's block only, and its key if that is short.
-func fillRecord(r *sarama.ConsumerMessage, m *sarama.ProducerMessage, topic string, st *redeliver.State) {
+// fillRecord makes c.room the record to write to topic, and reuses c's memory. It copies key, value and headers byte for
+// byte, and appends redeliver's block if st is not nil. The record gets the time of the write. A stub has redeliver's
+// block only, and its key if that is short.
+func (c *pendingWrite) fillRecord(r *sarama.ConsumerMessage, topic string, st *redeliver.State, waits bool) {
+	m := &c.room
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
-	if st != nil && st.Truncated != "" {
-		if r.Key != nil && len(r.Key) <= maxStubKey {
-			m.Key = sarama.ByteEncoder(r.Key)
+	isStub := st != nil && st.Truncated != ""
+	if r.Key != nil && (!isStub || len(r.Key) <= maxStubKey) {
+		c.key = r.Key
+		m.Key = &c.key
+	}
+	if r.Value != nil && !isStub {
+		c.value = r.Value
+		m.Value = &c.value
+	}
+	if !isStub {
+		for _, h := range r.Headers {
+			if h != nil {
+				m.Headers = append(m.Headers, *h)
+			}
 		}
-		appendState(m, st)
+	}
+	if st == nil {
 		return
 	}
-	if r.Key != nil {
-		m.Key = sarama.ByteEncoder(r.Key)
+	if st.DeadLetter != nil && !isStub { // the state with which it was in the DLQ
+		appendState(m, st.DeadLetter)
 	}
-	if r.Value != nil {
-		m.Value = sarama.ByteEncoder(r.Value)
-	}
-	m.Headers = slices.Grow(m.Headers, len(r.Headers)+len(headerNames))
-	for _, h := range r.Headers {
-		if h != nil {
-			m.Headers = append(m.Headers, *h)
-		}
-	}
-	if st != nil {
-		if st.DeadLetter != nil { // the state with which it was in the DLQ
-			appendState(m, st.DeadLetter)
-		}
+	if waits {
+		c.values = appendWaiting(m, st, c.values[:0])
+	} else {
 		appendState(m, st)
 	}
 }
 
+// encoder is a key or value in a pendingWrite. sarama.ByteEncoder would be an allocation.
+type encoder []byte
+
+// Encode implements [sarama.Encoder].
+func (e *encoder) Encode() ([]byte, error) { return *e, nil }
+
+// Length implements [sarama.Encoder].
+func (e *encoder) Length() int { return len(*e) }
+
 // maxStubKey is the longest key of a stub, in bytes.
 const maxStubKey = 4096
 
-// appendState appends redeliver's block to a record's headers.
+// appendState appends redeliver's block to the headers of a dead letter.
 func appendState(m *sarama.ProducerMessage, st *redeliver.State) {
-	var ready nameReader
 	for name, value := range st.Headers() {
-		n, _ := ready.find([]byte(name))
-		m.Headers = append(m.Headers, sarama.RecordHeader{Key: n.bytes, Value: value})
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: headerNames[name].bytes, Value: value})
 	}
+}
+
+// appendWaiting appends redeliver's block to the headers of a record that waits. Its values are in the buffer that
+// appendWaiting returns.
+func appendWaiting(m *sarama.ProducerMessage, st *redeliver.State, buf []byte) []byte {
+	attempt, due, state, buf := st.AppendWaiting(buf)
+	m.Headers = append(m.Headers, sarama.RecordHeader{Key: attemptHeader, Value: attempt})
+	if len(due) > 0 {
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: dueHeader, Value: due})
+	}
+	m.Headers = append(m.Headers, sarama.RecordHeader{Key: stateHeader, Value: state})
+	return buf
 }
 
 // byteArena holds copies of what a record points to. The bytes of a fetched record alias the whole response, which has
@@ -190,20 +189,15 @@ func (c *byteArena) copyBytes(b []byte) []byte {
 	return (*c)[n:len(*c):len(*c)]
 }
 
-// detachRecord copies what a record points to.
+// detachRecord copies what a record points to. Its headers belong to the record and are changed in place.
 func detachRecord(m *sarama.ConsumerMessage) {
 	room := newByteArena(m.Key, m.Value, m.Headers)
 	m.Key, m.Value = room.copyBytes(m.Key), room.copyBytes(m.Value)
-	structs := make([]sarama.RecordHeader, len(m.Headers))
-	pointers := make([]*sarama.RecordHeader, len(m.Headers))
-	for i, h := range m.Headers {
-		if h == nil {
-			continue
+	for _, h := range m.Headers {
+		if h != nil {
+			h.Key, h.Value = room.copyBytes(h.Key), room.copyBytes(h.Value)
 		}
-		structs[i] = sarama.RecordHeader{Key: room.copyBytes(h.Key), Value: room.copyBytes(h.Value)}
-		pointers[i] = &structs[i]
 	}
-	m.Headers = pointers
 }
 
 // recordID returns Watermill's UUID header of a record, or else its coordinates in the origin. It hashes an id that

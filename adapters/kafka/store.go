@@ -33,11 +33,11 @@ func (l *layout) topicFor(due, now time.Time) (topic string, isShort bool) {
 // store writes messages of one subscription to where they wait, to the DLQ, and, for a delayed publish, to the origin.
 // It implements driver.Store.
 type store struct {
-	producer      *producer
-	layout        *layout
-	spring        bool   // see Config.SpringHeaders
-	suspectTopics func() // called when an answer suggests that our topics have changed
-	wantRungs     func() // called when a message should wait on a rung that cannot be written to
+	producer  *producer
+	layout    *layout
+	spring    bool        // see Config.SpringHeaders
+	failed    func(error) // called with the error of each write
+	wantRungs func()      // called when a message should wait on a rung that cannot be written to
 }
 
 var (
@@ -51,7 +51,6 @@ func (s *store) Truncates() bool { return true }
 
 // Write implements [driver.Store]. The reader of the retry topic holds messages whose wait is too short for a level.
 func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*sarama.ConsumerMessage], st *redeliver.State, done driver.Done) {
-	done = checkedDone{done, s.suspectTopics}
 	switch to {
 	case driver.Level:
 		now := time.Now()
@@ -64,11 +63,11 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 		if isShort {
 			s.wantRungs()
 		}
-		s.write(ctx, topic, m.Record, st, nil, done)
+		s.write(ctx, topic, m.Record, st, true, nil, done)
 	case driver.DLQ:
 		s.writeDeadLetter(ctx, m.Record, st, done)
 	case driver.Topic:
-		s.write(ctx, s.layout.origin, m.Record, nil, nil, publishDone{done})
+		s.write(ctx, s.layout.origin, m.Record, nil, false, nil, publishDone{done})
 	case driver.Suspects:
 		done.Confirmed("", errors.New("kafka: suspects wait where they are"))
 	}
@@ -77,14 +76,15 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 // write sends a record to a topic. The partition follows from the one in the origin, so records that shared a partition
 // there share one here. Without a state, the record is written as its publisher made it, and its key chooses the
 // partition.
-func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, extra []deadletter.Header, done driver.Done) {
+func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, waits bool, extra []deadletter.Header, done driver.Done) {
 	c := pendingWrites.Get().(*pendingWrite) //nolint:forcetypeassert // nothing else is in there
-	fillRecord(rec, &c.room, topic, st)
+	c.fillRecord(rec, topic, st, waits)
 	appendHeaders(&c.room, extra)
 	partition := anyPartition
 	if st != nil && st.Source.Known {
 		partition = st.Source.Partition
 	}
+	c.failed = s.failed
 	s.producer.post(ctx, c, partition, done)
 }
 
@@ -93,26 +93,18 @@ func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMes
 // the message with Spring's headers, it is written without them.
 func (s *store) writeDeadLetter(ctx context.Context, rec *sarama.ConsumerMessage, st *redeliver.State, done driver.Done) {
 	topic := s.layout.topicOf(dlqTopic, 0).name
-	plain := func() { s.write(ctx, topic, rec, st, nil, done) }
+	plain := func() { s.write(ctx, topic, rec, st, false, nil, done) }
 	if !s.spring {
 		plain()
 		return
 	}
-	s.write(ctx, topic, rec, st, foreign.AppendSpring(nil, st), springDone{done, plain})
+	s.write(ctx, topic, rec, st, false, foreign.AppendSpring(nil, st), springDone{done, plain})
 }
 
-// checkedDone has our topics checked when one is missing or refuses a message.
-type checkedDone struct {
-	driver.Done
-	suspectTopics func()
-}
-
-// Confirmed implements [driver.Done].
-func (o checkedDone) Confirmed(where string, err error) {
-	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, driver.ErrRefused) {
-		o.suspectTopics() // the next sweep checks them
-	}
-	o.Done.Confirmed(where, err)
+// suggestsChange reports whether the error of a write suggests that our topics have changed: one is missing, or refuses
+// a message.
+func suggestsChange(err error) bool {
+	return errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, driver.ErrRefused)
 }
 
 // springDone writes a refused dead letter again, without Spring's headers.

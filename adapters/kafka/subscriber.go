@@ -133,7 +133,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 		},
 	}
 	r.rungs.requested = make(chan struct{}, 1)
-	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, suspectTopics: func() { r.extra.recheck.Store(true) }, wantRungs: r.rungs.request}
+	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, failed: r.writeFailed, wantRungs: r.rungs.request}
 	r.control = newControl(r)
 	_, r.jitter, _ = l.policy.Delays()
 	r.commitInterval = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval
@@ -230,4 +230,11 @@ func (r *reader) reportJoined(detail string) {
 
 func (r *reader) report(change redeliver.Change, detail string, err error) {
 	r.sub.Emit(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
+}
+
+// writeFailed makes the next sweep check our topics after an error that suggests a change.
+func (r *reader) writeFailed(err error) {
+	if suggestsChange(err) {
+		r.extra.recheck.Store(true)
+	}
 }

@@ -331,7 +331,23 @@ func (h *handling) sink() redeliver.Sink {
 	if h.spec.Failing.Every == 0 && !h.spec.Batch.Timed {
 		return nil
 	}
-	return redeliver.SinkFunc(h.event)
+	return eventSink{h}
+}
+
+// eventSink is the sink of a side. It wants the events that it uses, as the default sink does.
+type eventSink struct{ *handling }
+
+// Event implements [redeliver.Sink].
+func (s eventSink) Event(e redeliver.Event) { s.event(e) }
+
+// Wants implements [redeliver.FilteringSink].
+func (s eventSink) Wants(e redeliver.Event) bool {
+	switch e.(type) {
+	case redeliver.SubscriptionChanged, redeliver.DeadLettered, redeliver.RetryScheduled:
+		return true
+	default:
+		return false
+	}
 }
 
 func (h *handling) event(e redeliver.Event) {
