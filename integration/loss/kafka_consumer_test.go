@@ -56,7 +56,7 @@ func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Cli
 		sc.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
 	}
 	sc.Producer.Interceptors = []sarama.ProducerInterceptor{onSend{s, cfg.Topic}}
-	sc.Consumer.Interceptors = []sarama.ConsumerInterceptor{onConsume{s, cfg.Topic}}
+	sc.Consumer.Interceptors = []sarama.ConsumerInterceptor{onConsume{s, cfg.Topic, cfg.Group}}
 	sc.Net.Proxy.Enable = true
 	sc.Net.Proxy.Dialer = dialer{s, cfg.Strain}
 	kc := kafka.Config{
@@ -102,8 +102,8 @@ func (o onSend) OnSend(m *sarama.ProducerMessage) {
 
 // onConsume sees fetched records before the adapter does.
 type onConsume struct {
-	spy   *spy
-	topic string
+	spy          *spy
+	topic, group string
 }
 
 // OnConsume implements [sarama.ConsumerInterceptor].
@@ -112,23 +112,17 @@ func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
 		return
 	}
 	var r run
-	var redeliverID string
-	var due time.Time
+	var headers []redeliver.Header
 	for _, h := range m.Headers {
-		switch string(h.Key) {
-		case headerID:
+		if string(h.Key) == headerID {
 			r.id = string(h.Value)
-		case redeliver.HeaderID:
-			redeliverID = string(h.Value)
-		case redeliver.HeaderAttempt:
-			n, _ := strconv.Atoi(string(h.Value))
-			r.attempt = n + 1 // the next attempt
-		case redeliver.HeaderDue:
-			due, _ = time.Parse(time.RFC3339Nano, string(h.Value))
 		}
+		headers = append(headers, redeliver.Header{Name: string(h.Key), Value: string(h.Value)})
 	}
-	o.spy.name(redeliverID, r.id)
-	o.spy.hold(r, due)
+	st, _ := redeliver.ParseHeaders(o.group, headers)
+	r.attempt = st.Attempt() // the next one
+	o.spy.name(st.ID, r.id)
+	o.spy.hold(r, st.Due)
 }
 
 // dialer makes connections that report certain requests to the spy. sarama and franz-go write a request with one Write.
