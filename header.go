@@ -219,13 +219,10 @@ func (w *headerWriter) time(t time.Time) {
 func ParseHeaders(group string, headers []Header) (State, []Finding) {
 	p := parser{}
 	name := limits.Cut(group, limits.MaxName)
-	foreign := each(headers, func(h Header) bool { return h.Name == HeaderGroup && h.Value != name })
-	if foreign != (Header{}) {
-		p.find(foreign, "written for another group; none of the message's redeliver headers is believed")
-		return State{}, p.findings
-	}
-	each(headers, func(h Header) bool {
+	foreign := each(headers, func(h Header) (isForeign bool) {
 		switch {
+		case h.Name == HeaderGroup && h.Value != name:
+			return true
 		case h.Name == HeaderState:
 			p.find(h, "is no state of redeliver's; the rest of it is ignored")
 		case strings.HasPrefix(h.Name, HeaderPrefix) && p.first(h):
@@ -233,6 +230,11 @@ func ParseHeaders(group string, headers []Header) (State, []Finding) {
 		}
 		return false
 	})
+	if foreign != (Header{}) {
+		p = parser{}
+		p.find(foreign, "written for another group; none of the message's redeliver headers is believed")
+		return State{}, p.findings
+	}
 	p.settle(group)
 	return p.state, p.findings
 }

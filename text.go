@@ -78,6 +78,9 @@ func (p *Policy) errorText(err error) string {
 		return safeText(func() string { return p.ErrorText(err) })
 	}
 	text := safeText(err.Error)
+	if !is(err, ErrPanic) { // as allocates
+		return text
+	}
 	if p, ok := as[*PanicError](err); ok && p != nil {
 		if place := p.panicPlace(); place != "" {
 			place = " in " + place
