@@ -195,13 +195,19 @@ func (d *Delivery) isFirst() bool {
 func (d *Delivery) isProbe() bool { return d.alone || d.probe }
 
 // check returns why the message must not run: it is too old, or Policy.Invalid refuses it or panics.
-func (d *Delivery) check() (err error) {
+func (d *Delivery) check() error {
 	if err := d.sub.checkExpired(d.state, d.c); err != nil {
 		return err
 	}
 	if d.sub.Policy.Invalid == nil {
 		return nil
 	}
+	return d.askInvalid()
+}
+
+// askInvalid calls Policy.Invalid. It is not a part of check, because a Router runs each message in a new goroutine,
+// whose stack would have to grow for its large frame.
+func (d *Delivery) askInvalid() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &redeliver.InvalidError{Err: &redeliver.PanicError{Value: v, Stack: debug.Stack()}}

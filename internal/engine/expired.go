@@ -9,19 +9,24 @@ import (
 // checkExpired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is its state in this
 // process, or nil while its record has it.
 func (s *Subscription) checkExpired(state *redeliver.State, c carrier) error {
-	var first redeliver.State
 	if state == nil {
-		state, first.Source.Timestamp, first.Expires = c.age()
-	}
-	if state != nil {
-		rule := s.ruleOf(state.Schedule)
-		if rule.MaxAge <= 0 && state.Expires.IsZero() {
-			return nil
+		brought, created, expires := c.age()
+		if brought == nil {
+			return s.checkFirst(created, expires)
 		}
-		return rule.CheckExpired(state, time.Now())
+		state = brought
 	}
-	if s.Policy.MaxAge <= 0 && first.Expires.IsZero() {
+	rule := s.ruleOf(state.Schedule)
+	if rule.MaxAge <= 0 && state.Expires.IsZero() {
 		return nil
 	}
-	return s.Policy.CheckExpired(&first, time.Now())
+	return rule.CheckExpired(state, time.Now())
+}
+
+// checkFirst is checkExpired for a first delivery.
+func (s *Subscription) checkFirst(created, expires time.Time) error {
+	if s.Policy.MaxAge <= 0 && expires.IsZero() {
+		return nil
+	}
+	return s.Policy.CheckExpired(&redeliver.State{Expires: expires, Source: redeliver.Source{Timestamp: created}}, time.Now())
 }

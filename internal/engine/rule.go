@@ -43,9 +43,15 @@ func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 // ruleOf is rule for a message that came with this schedule; empty means none.
 func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 	if schedule != "" && schedule != s.Schedule() && !s.Policy.Supersede {
-		if old, ok := s.Policy.WithSchedule(schedule); ok && s.takes(&old) {
-			return &old
-		}
+		return s.olderRule(schedule)
+	}
+	return &s.Policy
+}
+
+// olderRule is ruleOf for the schedule of another policy.
+func (s *Subscription) olderRule(schedule string) *redeliver.Policy {
+	if old, ok := s.Policy.WithSchedule(schedule); ok && s.takes(&old) {
+		return &old
 	}
 	return &s.Policy
 }
