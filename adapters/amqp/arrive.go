@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
@@ -29,12 +27,12 @@ const rewriteWait = time.Second
 // next step.
 func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
 	d.raw, d.unread = unreadable(&d.Delivery)
-	d.marshaler, d.keys = s.r.client.cfg.Marshaler, s.r.client.cfg.StateKeys
+	d.keys = s.r.client.cfg.StateKeys
 	m.Retry, m.Displaced, m.Alone = s.kind != mainQueue, s.kind != mainQueue, s.kind == suspectQueue
 	count, counted := deliveryCount(d.Headers)
 	var found []redeliver.Finding
 	if s.kind == mainQueue {
-		found = d.readDeadLetter(s.r.layout.queue, s.r.client.cfg.Names)
+		found = d.readDeadLetter(s.r.layout.Queue, s.r.layout.Names.dlq)
 	}
 	switch {
 	case s.kind != mainQueue:
@@ -99,7 +97,7 @@ func (s *source) readOrdered(d *delivery, m *driver.Message[*delivery], cameOfte
 
 // readKey reads a message's key. If Key panics, the message is undecodable and has no key.
 func (s *source) readKey(d *delivery) {
-	if s.r.layout.policy.Order != redeliver.PerKey || d.unread != nil {
+	if s.r.layout.Policy.Order != redeliver.PerKey || d.unread != nil {
 		return
 	}
 	defer func() {
@@ -113,7 +111,7 @@ func (s *source) readKey(d *delivery) {
 // readKeyAgain reads the key of a message from one of redeliver's queues, for Policy.Invalid. The message waits for
 // no other. If Key panics now, it has no key.
 func (s *source) readKeyAgain(d *delivery) {
-	if p := &s.r.layout.policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.unread != nil {
+	if p := &s.r.layout.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.unread != nil {
 		return
 	}
 	defer func() { _ = recover() }()
@@ -127,10 +125,10 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 	leavesLevel := leavesAt(d.Headers, d.arrived.Add(s.level))
 	ours, findings := restoreOriginal(&d.Delivery)
 	layout := s.r.layout
-	d.readDeadLetter(layout.queue, s.r.client.cfg.Names) // its findings were reported at its first delivery
+	d.readDeadLetter(layout.Queue, layout.Names.dlq) // its findings were reported at its first delivery
 	s.readKeyAgain(d)
 	a := delayqueue.Arrival{
-		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
+		Group: layout.Queue, Origin: layout.Queue, Ladder: layout.ladder,
 		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.maxHold(), Now: d.arrived,
 	}
 	if d.rewritten > 0 {
@@ -196,64 +194,9 @@ func (s *source) maxHold() time.Duration {
 	return min(s.r.layout.jitter, s.r.client.cfg.ConsumerTimeout/4)
 }
 
-// deliveryCount returns how often a quorum queue delivered a message before. RabbitMQ 4.3 and later do not count
-// returned messages, but report how often it was acquired.
-func deliveryCount(headers amqp091.Table) (n int, counted bool) {
-	switch v := headers["x-delivery-count"].(type) {
-	case int64:
-		return int(v), true
-	case int32:
-		return int(v), true
-	default:
-		_, counted = headers["x-acquired-count"]
-		return 0, counted
-	}
-}
-
-func copiesOf(headers amqp091.Table) int {
-	n, _ := headers[headerCopies].(int32)
-	return max(0, int(n))
-}
-
-// leavesAt returns when a message leaves its level for a shorter one. Its writer says when, because a full prefetch
-// may delay its delivery.
-func leavesAt(headers amqp091.Table, latest time.Time) time.Time {
-	text, _ := headers[HeaderUntil].(string)
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.Before(latest) {
-		return at
-	}
-	return latest
-}
-
 // publishesTo reports whether a delayed publish may go to this destination: the exchange of the subscription's topic,
 // or on the default exchange its queue. If several topics share an exchange, the routing key distinguishes them.
 func (r *reader) publishesTo(exchange, key string) bool {
-	t, topic := r.client.cfg.Topology, r.layout.topic
+	t, topic := r.client.cfg.Topology, r.layout.Topic
 	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
-}
-
-// expiryOf returns when a message expires: the earlier of the times in its header and its expiration.
-func expiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
-	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
-	named, ok := limits.ParseTime(text)
-	if end := expirationEnd(d, seen); !ok || !end.IsZero() && end.Before(named) {
-		return end
-	}
-	return named
-}
-
-// expirationEnd returns when a message's own expiration ends. It counts from the publisher's timestamp, which has
-// whole seconds, or from when redeliver first saw the message.
-func expirationEnd(d *amqp091.Delivery, seen time.Time) time.Time {
-	life, ok := lifetime(d.Expiration)
-	switch {
-	case !ok:
-		return time.Time{}
-	case !d.Timestamp.IsZero():
-		return d.Timestamp.Add(time.Second + life)
-	case seen.IsZero():
-		return time.Time{}
-	default:
-		return seen.Add(life)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -47,8 +46,10 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, layouts: make(map[string]*layout), exchanges: make(map[string]bool), deleted: make(map[string]bool),
 		turn: engine.NewTurn(), places: placesOf()}
-	c.consuming = &link{cfg: &c.cfg, name: "redeliver, consuming", reads: true}
-	c.publishing = &link{cfg: &c.cfg, name: "redeliver, publishing", onBlock: c.reportBlocked}
+	c.consuming = newLink(cfg.link("redeliver, consuming", true))
+	publishing := cfg.link("redeliver, publishing", false)
+	publishing.OnBlock = c.reportBlocked
+	c.publishing = newLink(publishing)
 	c.forwarded, c.published = newSender(c.publishing), newSender(c.publishing)
 	for _, l := range []*link{c.publishing, c.consuming} {
 		if _, err := l.get(ctx); err != nil {
@@ -70,7 +71,7 @@ func (c *Client) reportBlocked(reason string, blocked bool) {
 	for _, l := range c.layouts {
 		sub := engine.Subscription{Sink: c.cfg.Sink}
 		sub.Emit(redeliver.SubscriptionChanged{
-			Origin: l.queue, Group: l.queue, Change: change, Detail: "the broker's alarm: " + reason,
+			Origin: l.Queue, Group: l.Queue, Change: change, Detail: "the broker's alarm: " + reason,
 		})
 	}
 }
@@ -170,9 +171,9 @@ func (c *Client) releaseChannels(n int) {
 
 // provision declares what a subscription needs.
 func (c *Client) provision(ctx context.Context, l *layout) error {
-	d := c.declarer(ctx)
+	d := c.broker().declarer(ctx)
 	defer d.close()
-	return c.declare(d, l)
+	return d.declare(l)
 }
 
 // deletionDelay is a generous bound for how long the broker takes to notify a queue's readers that it was deleted. If
@@ -192,9 +193,41 @@ func (c *Client) restore(ctx context.Context, l *layout) error {
 	}
 }
 
-func (c *Client) declarer(ctx context.Context) *declarer {
-	// Not the publishing connection, which does not answer while the broker is in alarm.
-	return &declarer{open: func() (*amqp091.Channel, error) { return c.consuming.channel(ctx) }}
+// broker returns how to check and declare queues.
+func (c *Client) broker() *queueBroker {
+	return &queueBroker{
+		Consuming: c.consuming, Publishing: c.publishing, Management: c.cfg.management(), DialTimeout: c.cfg.DialTimeout,
+		ConsumerTimeout: c.cfg.ConsumerTimeout, NoProvisioning: c.cfg.NoProvisioning,
+	}
+}
+
+// checkLayout returns what Plan would refuse, before anything is created. If the management API does not answer, it
+// reports that and relies on AMQP alone.
+func (c *Client) checkLayout(ctx context.Context, l *layout) error {
+	b := c.broker()
+	s, err := b.surveyOf(ctx, l)
+	if s == nil {
+		return err
+	}
+	if err != nil {
+		sub := engine.Subscription{Sink: c.cfg.Sink}
+		sub.Emit(redeliver.SubscriptionChanged{
+			Origin: l.Queue, Group: l.Queue, Change: redeliver.ChangeNotChecked,
+			Detail: "policies and limits on the queues: the management API does not answer", Err: err,
+		})
+	}
+	_, err = b.verify(ctx, s, false)
+	return err
+}
+
+// survey returns the layout of a topic, and what the broker reports about its queues.
+func (c *Client) survey(ctx context.Context, topic string) (*layout, *survey, error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.broker().surveyOf(ctx, l)
+	return l, s, err
 }
 
 // declareExchange makes sure that the exchange of a topic exists.
@@ -212,7 +245,7 @@ func (c *Client) declareExchange(ctx context.Context, topic string) error {
 	if done {
 		return nil
 	}
-	d := c.declarer(ctx)
+	d := c.broker().declarer(ctx)
 	defer d.close()
 	var ps redeliver.Problems
 	d.exchange(&ps, exchange, c.cfg.Topology.kind())

@@ -7,10 +7,16 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // codec reads the parts of a delivery. It implements driver.Codec.
-type codec struct{ layout *layout }
+type codec struct {
+	layout    *layout
+	marshaler Marshaler
+}
+
+func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} }
 
 var _ driver.Codec[*delivery] = codec{}
 
@@ -23,8 +29,11 @@ func (d *delivery) id() string {
 }
 
 // Message implements [driver.Codec].
-func (codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
-	return m.Record.message()
+func (c codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
+	if m.Record.unread != nil {
+		return nil, m.Record.unread
+	}
+	return engine.Unmarshal(c.marshaler, &m.Record.Delivery)
 }
 
 // Key implements [driver.Codec].
@@ -57,7 +66,7 @@ func (c codec) State(m *driver.Message[*delivery], st *redeliver.State) {
 		*st = *d.state
 		return
 	}
-	st.ID, st.Group, st.Origin, st.DeadLetter = d.stateID(), c.layout.queue, c.layout.queue, d.deadLetter
+	st.ID, st.Group, st.Origin, st.DeadLetter = d.stateID(), c.layout.Queue, c.layout.Queue, d.deadLetter
 	st.Source.Timestamp = d.Timestamp
 	if st.Expires = expiryOf(d.own(), d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
 		st.Source.Timestamp = d.arrived // the expiration counts from here

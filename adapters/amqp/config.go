@@ -162,6 +162,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// link returns the options of a connection. One that reads messages has another filter than one that publishes.
+func (c Config) link(name string, reads bool) linkOptions {
+	return linkOptions{URLs: c.URLs, AMQP: c.AMQP, DialTimeout: c.DialTimeout, Name: name, Reads: reads}
+}
+
+// management returns a reader of the management API, or nil if ManagementURL is not set.
+func (c Config) management() *management {
+	if c.ManagementURL == "" {
+		return nil
+	}
+	return newManagement(c.ManagementURL, c.URLs[0], c.AMQP)
+}
+
+func (c Config) names() queueNames { return queueNames(c.Names) }
+
 // policy returns the policy of a queue with its defaults.
 func (c Config) policy(queue string) redeliver.Policy {
 	if p, ok := c.Queues[queue]; ok {

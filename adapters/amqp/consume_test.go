@@ -29,7 +29,7 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 	handled := make(chan int, n)
 	r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, l)
 	o := opt(handled)
-	o.Sub, o.Codec, o.Store = r.sub, codec{l}, r.store
+	o.Sub, o.Codec, o.Store = r.sub, codec{layout: l}, r.store
 	e := engine.New(o)
 	t.Cleanup(e.Close)
 	msgs := make([]amqp091.Delivery, n)

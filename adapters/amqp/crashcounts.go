@@ -5,36 +5,42 @@ import (
 	"errors"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
-
-	"github.com/redeliver/redeliver"
 )
 
 // headerCrashes is how often a message has killed its process.
 const headerCrashes = "redeliver-amqp-crashes"
 
-// updateCrashCount changes the number of times that an ordered message has killed its process. Its queue has no
-// usable count. The count is a small message in a queue beside it, with the id as its body. It is raised before the
-// message runs, and lowered when the process has survived. A process that dies between a write and the ack of the old
-// count leaves both; the higher one counts.
-func (r *reader) updateCrashCount(ctx context.Context, id string, change func(n int) int) error {
-	err := r.rewriteCrashCount(ctx, id, change)
+// crashCounts are the numbers of times that ordered messages have killed their process. Their queue has no usable
+// counts. Each count is a small message in a queue beside it, with the id as its body.
+type crashCounts struct {
+	Queue    string
+	Blocking bool // messages run one by one, so the count of another message is of one that was settled
+	Link     *link
+	Sender   *sender
+	Declare  func(context.Context) error // declares the queue again
+}
+
+// update changes the count of a message. It is raised before the message runs, and lowered when the process has
+// survived. A process that dies between a write and the ack of the old count leaves both; the higher one counts.
+func (c *crashCounts) update(ctx context.Context, id string, change func(n int) int) error {
+	err := c.rewrite(ctx, id, change)
 	if isNotFound(err) { // the queue was deleted
-		if err = r.store.declare(ctx); err == nil {
-			err = r.rewriteCrashCount(ctx, id, change)
+		if err = c.Declare(ctx); err == nil {
+			err = c.rewrite(ctx, id, change)
 		}
 	}
 	return err
 }
 
-func (r *reader) rewriteCrashCount(ctx context.Context, id string, change func(n int) int) error {
-	ch, err := r.client.consuming.channel(ctx)
+func (c *crashCounts) rewrite(ctx context.Context, id string, change func(n int) int) error {
+	ch, err := c.Link.channel(ctx)
 	if err != nil {
 		return err
 	}
 	defer ch.Close() // this returns the counts of other messages
 	n, old := 0, []uint64(nil)
 	for {
-		counter, found, err := ch.Get(r.layout.place(), false)
+		counter, found, err := ch.Get(c.Queue, false)
 		if err != nil {
 			return err
 		}
@@ -45,12 +51,12 @@ func (r *reader) rewriteCrashCount(ctx context.Context, id string, change func(n
 		case string(counter.Body) == id:
 			n = max(n, int(crashes))
 			old = append(old, counter.DeliveryTag)
-		case r.layout.policy.Order == redeliver.Blocking: // messages run one by one, so the other one was settled
+		case c.Blocking:
 			old = append(old, counter.DeliveryTag)
 		}
 	}
 	if n = change(n); n > 0 {
-		if err := r.writeCrashCount(ctx, id, n); err != nil {
+		if err := c.write(ctx, id, n); err != nil {
 			return err
 		}
 	}
@@ -59,12 +65,12 @@ func (r *reader) rewriteCrashCount(ctx context.Context, id string, change func(n
 			return err
 		}
 	}
-	_, err = ch.QueueDeclarePassive(r.layout.place(), true, false, false, false, nil) // after the answer the broker has the acks
+	_, err = ch.QueueDeclarePassive(c.Queue, true, false, false, false, nil) // after the answer the broker has the acks
 	return err
 }
 
-func (r *reader) writeCrashCount(ctx context.Context, id string, crashes int) error {
-	_, err := r.store.sender.send(ctx, "", r.layout.place(), amqp091.Publishing{
+func (c *crashCounts) write(ctx context.Context, id string, crashes int) error {
+	_, err := c.Sender.send(ctx, "", c.Queue, amqp091.Publishing{
 		Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(crashes)},
 	})
 	if errors.Is(err, errNoQueue) { // same error as from a missing queue that is read
@@ -72,3 +78,22 @@ func (r *reader) writeCrashCount(ctx context.Context, id string, crashes int) er
 	}
 	return err
 }
+
+// crashCharge is one more crash of a message. A failed try to write it may have succeeded, so a repeated try must not
+// add another.
+type crashCharge struct {
+	crashesBefore int // the crashes that the first try found
+	known         bool
+}
+
+// add returns the crashes of a message that had n.
+func (c *crashCharge) add(n int) int {
+	if !c.known {
+		c.crashesBefore, c.known = n, true
+	}
+	return max(n, c.crashesBefore+1)
+}
+
+// remove returns the crashes of a message that had n with the charge. Another process may have charged it meanwhile, and
+// a failed try may have removed the charge.
+func (c *crashCharge) remove(n int) int { return min(n, max(c.crashesBefore, n-1)) }

@@ -2,10 +2,10 @@ package amqp
 
 import (
 	"errors"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -44,13 +44,11 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := Config{URLs: []string{"amqp://localhost/"}}
+			var opt dlqOptions
 			if test.api != nil {
-				server := httptest.NewServer(test.api)
-				defer server.Close()
-				cfg.ManagementURL = strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1)
+				opt.Management = newManagement(test.api.start(t), "amqp://localhost/", amqp091.Config{})
 			}
-			q := &deadLetters{client: &Client{cfg: cfg}, info: deadletter.Info{DLQ: dlq}}
+			q := &deadLetters{dlqOptions: opt, info: deadletter.Info{DLQ: dlq}}
 			keeps, err := q.Retention(t.Context())
 			if keeps != test.keeps || (err != nil) != test.notReported || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 				t.Errorf("a message is kept for %s, want %s: %v", keeps, test.keeps, err)

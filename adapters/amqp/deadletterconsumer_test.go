@@ -32,7 +32,7 @@ func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	}
 	lay := deliveryOfCopy((&record{Delivery: published}).publishing(&state), "orders.dlq")
 	r := &record{Delivery: lay}
-	if found := r.readDeadLetter("orders.dlq", Names{}); len(found) > 0 {
+	if found := r.readDeadLetter("orders.dlq", queueNames{}.dlq); len(found) > 0 {
 		t.Errorf("findings: %+v", found)
 	}
 	check := func(r *record) {
@@ -55,7 +55,7 @@ func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	if st, found := redeliver.ParseHeaders("orders.dlq", ours); len(found)+len(findings) > 0 || st.Origin != "orders.dlq" || st.Attempts != 1 {
 		t.Errorf("the retry has the state %+v: %+v, %+v", st, found, findings)
 	}
-	again.readDeadLetter("orders.dlq", Names{})
+	again.readDeadLetter("orders.dlq", queueNames{}.dlq)
 	check(again)
 	if !reflect.DeepEqual(again.copied.Headers, lay.Headers) {
 		t.Errorf("a copy has the headers %v, want those of the DLQ, %v", again.copied.Headers, lay.Headers)
@@ -71,7 +71,7 @@ func TestStateOfAMessageThatRabbitMQMovedIsNotTrusted(t *testing.T) {
 	lay := deliveryOfCopy((&record{Delivery: amqp091.Delivery{Body: []byte("b")}}).publishing(&forged), "orders.dlq")
 	lay.Headers["x-death"] = []any{amqp091.Table{"queue": "orders", "reason": "expired"}}
 	r := &record{Delivery: lay}
-	if r.readDeadLetter("orders.dlq", Names{}); r.deadLetter != nil {
+	if r.readDeadLetter("orders.dlq", queueNames{}.dlq); r.deadLetter != nil {
 		t.Errorf("the state %+v is trusted", r.deadLetter)
 	}
 	own := redeliver.State{ID: "1", Group: "orders.dlq", Origin: "orders.dlq", Attempts: 1, Due: time.Now().Add(time.Minute)}
@@ -82,7 +82,7 @@ func TestStateOfAMessageThatRabbitMQMovedIsNotTrusted(t *testing.T) {
 	again := &record{Delivery: deliveryOfCopy(p, "orders.dlq.retry")}
 	again.Headers["x-death"] = []any{amqp091.Table{"queue": "orders.dlq.retry.1m", "reason": "expired"}}
 	restoreOriginal(&again.Delivery)
-	if again.readDeadLetter("orders.dlq", Names{}); again.deadLetter != nil {
+	if again.readDeadLetter("orders.dlq", queueNames{}.dlq); again.deadLetter != nil {
 		t.Errorf("the state %+v is trusted at a retry", again.deadLetter)
 	}
 }
@@ -92,7 +92,7 @@ func TestStateOfAnotherDLQIsNotTrusted(t *testing.T) {
 	state := redeliver.State{ID: "1", Group: "orders", Origin: "orders", Attempts: 3, Reason: redeliver.ReasonExhausted}
 	lay := deliveryOfCopy((&record{Delivery: amqp091.Delivery{Body: []byte("b")}}).publishing(&state), "invoices.dlq")
 	r := &record{Delivery: lay}
-	r.readDeadLetter("invoices.dlq", Names{})
+	r.readDeadLetter("invoices.dlq", queueNames{}.dlq)
 	if r.deadLetter != nil || r.copied != nil || !reflect.DeepEqual(r.Delivery, lay) {
 		t.Errorf("a dead letter of %s is trusted in invoices.dlq: %+v", r.deadLetter.Origin, r.Delivery)
 	}

@@ -3,7 +3,6 @@ package amqp
 import (
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -17,12 +16,10 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 		f.queues = append(f.queues, fields{"name": name})
 	}
 	for _, queue := range []string{long, umlauts} {
-		f.queues = append(f.queues, fields{"name": Names{}.dlq(queue)}, fields{"name": Names{}.retry(queue)})
+		f.queues = append(f.queues, fields{"name": queueNames{}.dlq(queue)}, fields{"name": queueNames{}.retry(queue)})
 	}
-	server := httptest.NewServer(f)
-	defer server.Close()
 	c := &Client{cfg: Config{
-		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1),
+		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: f.start(t),
 	}.withDefaults()}
 	all, err := c.DeadLetterQueues(t.Context())
 	if err != nil {
@@ -34,7 +31,7 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	}
 	want := map[string]string{
 		"orders.dlq": "orders/orders/orders.retry", "shop.eu.orders.dlq": "shop.eu.orders/shop.eu.orders/shop.eu.orders.retry",
-		"payments.dlq": "//", ".dlq": "//", Names{}.dlq(long): "//", Names{}.dlq(umlauts): "//",
+		"payments.dlq": "//", ".dlq": "//", queueNames{}.dlq(long): "//", queueNames{}.dlq(umlauts): "//",
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("they are\n%v, want\n%v", got, want)

@@ -13,22 +13,21 @@ import (
 )
 
 // declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
-func (c *Client) declare(d *declarer, l *layout) error {
+func (d *declarer) declare(l *layout) error {
 	var ps redeliver.Problems
 	for _, q := range l.queues {
-		if create := !c.cfg.NoProvisioning; create || q.kind != pauseQueue { // it may be missing: nothing is paused then
+		if create := !d.noProvisioning; create || q.kind != pauseQueue { // it may be missing: nothing is paused then
 			d.queue(&ps, q, create)
 		}
 	}
-	t := c.cfg.Topology
 	// An existing queue belongs to the user, whatever its arguments.
-	if exists := d.exists(&ps, l.queue); !exists && t.Existing {
+	if exists := d.exists(&ps, l.Queue); !exists && l.Existing {
 		addMissingOrigin(&ps, d, l)
 	} else if !exists {
-		d.queue(&ps, l.originQueue(t), true)
+		d.queue(&ps, l.originQueue(), true)
 	}
-	if exchange := t.exchange(l.topic); exchange != "" && !t.Existing {
-		d.bind(&ps, t, l.topic)
+	if l.Binding.Exchange != "" && !l.Existing {
+		d.bind(&ps, l)
 	}
 	if d.err != nil {
 		return d.err
@@ -42,10 +41,11 @@ func (c *Client) declare(d *declarer, l *layout) error {
 
 // declarer declares queues. It opens a new channel after an error has closed one.
 type declarer struct {
-	open   func() (*amqp091.Channel, error)
-	ch     *amqp091.Channel
-	err    error // of the connection; ends all further work
-	rights missingRights
+	open           func() (*amqp091.Channel, error)
+	noProvisioning bool
+	ch             *amqp091.Channel
+	err            error // of the connection; ends all further work
+	rights         missingRights
 }
 
 func (d *declarer) channel() (ch *amqp091.Channel, ok bool) {
@@ -135,7 +135,7 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
 		return err
 	})
-	if existing, ok := q.withExistingTTL(refused); ok {
+	if existing, ok := withExistingTTL(q, refused); ok {
 		d.queue(ps, existing, true)
 		return
 	}
@@ -164,25 +164,25 @@ func addMissing(ps *redeliver.Problems, d *declarer, q ownQueue) {
 
 func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout) {
 	if d.err == nil {
-		ps.Add("queue "+l.queue, "missing", "must exist: the topology is of existing queues. Declare it, or use another Topology")
+		ps.Add("queue "+l.Queue, "missing", "must exist: the topology is of existing queues. Declare it, or use another Topology")
 	}
 }
 
 // inspectQueues reports the problems that declare would find, and which queues exist, without creating anything. It
 // skips refused queues. With rights it also checks rights that a subscriber would only miss when it declares and
 // reads.
-func (c *Client) inspectQueues(d *declarer, l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
+func (d *declarer) inspectQueues(l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
 	there = make(map[string]bool)
 	for _, q := range l.queues {
 		before := len(*ps)
 		there[q.name] = d.exists(ps, q.name)
-		creates := !there[q.name] && !c.cfg.NoProvisioning
+		creates := !there[q.name] && !d.noProvisioning
 		switch {
-		case !there[q.name] && q.kind == pauseQueue && c.cfg.NoProvisioning:
+		case !there[q.name] && q.kind == pauseQueue && d.noProvisioning:
 			continue
-		case !there[q.name] && c.cfg.NoProvisioning:
+		case !there[q.name] && d.noProvisioning:
 			addMissing(ps, d, q)
-		case there[q.name] && len(*ps) == before && !c.cfg.NoProvisioning && !refused[q.name]:
+		case there[q.name] && len(*ps) == before && !d.noProvisioning && !refused[q.name]:
 			d.queue(ps, q, true) // the queue exists: this compares its arguments
 		case creates && rights:
 			d.checkConfigure(q.name)
@@ -192,32 +192,32 @@ func (c *Client) inspectQueues(d *declarer, l *layout, ps *redeliver.Problems, r
 			d.checkRead(q.name)
 		}
 	}
-	there[l.queue] = d.exists(ps, l.queue)
+	there[l.Queue] = d.exists(ps, l.Queue)
 	switch {
-	case there[l.queue]:
-	case c.cfg.Topology.Existing:
+	case there[l.Queue]:
+	case l.Existing:
 		addMissingOrigin(ps, d, l)
 	case rights:
-		d.checkConfigure(l.queue)
+		d.checkConfigure(l.Queue)
 	}
 	if rights {
-		d.checkRead(l.queue)
+		d.checkRead(l.Queue)
 	}
 	return there
 }
 
-// bind declares the exchange of a topic and binds the topic's queue to it.
-func (d *declarer) bind(ps *redeliver.Problems, t Topology, topic string) {
-	exchange := t.exchange(topic)
-	if !d.exchange(ps, exchange, t.kind()) {
+// bind declares the exchange of a subscription and binds its queue to it.
+func (d *declarer) bind(ps *redeliver.Problems, l *layout) {
+	b := &l.Binding
+	if !d.exchange(ps, b.Exchange, b.Kind) {
 		return
 	}
-	for _, key := range t.bindingKeys(topic) {
+	for _, key := range b.Keys {
 		refused := d.run(func(ch *amqp091.Channel) error {
-			return ch.QueueBind(t.queue(topic), key, exchange, false, t.BindingArgs)
+			return ch.QueueBind(l.Queue, key, b.Exchange, false, b.Args)
 		})
 		if refused != nil {
-			ps.Add("binding of queue "+t.queue(topic), key, "the broker says: "+refused.Reason)
+			ps.Add("binding of queue "+l.Queue, key, "the broker says: "+refused.Reason)
 		}
 	}
 }

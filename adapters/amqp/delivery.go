@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // delivery is one message on one channel, from its arrival until it is acked or returned. The files in the
@@ -35,7 +37,10 @@ type delivery struct {
 
 	state   *redeliver.State // brought by the message or remembered by this process; nil for a first delivery
 	rewrite bool             // rewrite it, because it came back often
-	running bool             // has a handler
+	// rewritten is how often it was rewritten before it came.
+	rewritten int
+	key       string // if the Order is PerKey
+	running   bool   // has a handler
 
 	acker     acker                 // the Acknowledger of its first attempt here
 	lastAcker atomic.Pointer[acker] // that of its latest attempt; nil before the first
@@ -84,4 +89,16 @@ func (s *slab) delivery(d *amqp091.Delivery) *delivery {
 	// Only the source acks.
 	x.Acknowledger, x.DeliveryTag, x.ConsumerTag = nil, 0, ""
 	return x
+}
+
+// DeliveryFromContext returns the delivery behind the message whose handler got ctx, as it first
+// came from its queue: properties, headers of every type, exchange and routing key. It is nil for a
+// context of another message. It must be neither changed nor acked.
+func DeliveryFromContext(ctx context.Context) *amqp091.Delivery {
+	if d := engine.FromContext(ctx); d != nil {
+		if r, ok := d.Record().(*delivery); ok {
+			return &r.Delivery
+		}
+	}
+	return nil
 }

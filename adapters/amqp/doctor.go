@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
 )
 
@@ -16,28 +17,19 @@ type examination struct {
 	*doctor.Diagnosis
 	*survey
 
-	c   *Client
 	how doctor.Examination
 }
 
-// Doctor checks a queue and the queues on which its messages wait. It checks that they exist, keep
-// their messages, are read, and deliver what is due. It lists levels that an older policy left, and
-// reports whether all consumers run one policy. It consumes, writes and creates nothing. Most of
-// these checks need the management API: without Config.ManagementURL they are listed as not
-// checked. Doctor returns an error if the broker or that API does not answer.
-func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
-	l, s, err := c.survey(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	d := &examination{&doctor.Diagnosis{Origin: l.queue, Group: l.queue}, s, c, how}
+// examine checks a queue and the queues on which its messages wait. paused returns the mark of a pause.
+func (s *survey) examine(ctx context.Context, how doctor.Examination, paused func() (*redeliver.PauseMark, error)) (*doctor.Diagnosis, error) {
+	d := &examination{&doctor.Diagnosis{Origin: s.layout.Queue, Group: s.layout.Queue}, s, how}
 	if how.AnyPolicy {
 		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy is not given)")
 	}
 	if err := d.checkQueues(ctx); err != nil {
 		return nil, err
 	}
-	if mark, err := c.Paused(ctx, topic); err != nil {
+	if mark, err := paused(); err != nil {
 		d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether the queue is paused (%v)", err))
 	} else {
 		d.AddPause(mark)
@@ -59,12 +51,12 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 
 // checkQueues checks which queues exist, and whether anything reads them.
 func (d *examination) checkQueues(ctx context.Context) error {
-	ch, err := d.c.publishing.channel(ctx)
+	ch, err := d.broker.Publishing.channel(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = ch.Close() }()
-	for _, q := range append([]ownQueue{{name: d.layout.queue, kind: mainQueue}}, d.layout.queues...) {
+	for _, q := range append([]ownQueue{{name: d.layout.Queue, kind: mainQueue}}, d.layout.queues...) {
 		ready, consumers, err := stat(ch, q.name)
 		switch {
 		case err == nil:
@@ -72,13 +64,13 @@ func (d *examination) checkQueues(ctx context.Context) error {
 			return err
 		case isNotFound(err):
 			if q.kind != pauseQueue && (q.kind != delayQueue || !d.how.AnyPolicy) {
-				d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.queue))
+				d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.Queue))
 			}
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
 		}
 		if errorCode(err) != 0 { // the error has closed the channel
-			if ch, err = d.c.publishing.channel(ctx); err != nil {
+			if ch, err = d.broker.Publishing.channel(ctx); err != nil {
 				return err
 			}
 			continue
@@ -130,8 +122,6 @@ const countDelay = 6 * time.Second
 // findLate finds messages whose level is over and that do not move. Messages that were just released look the same,
 // so it looks twice.
 func (d *examination) findLate(ctx context.Context) error {
-	m := newManagement(&d.c.cfg)
-	defer m.close()
 	stuck := d.countStuck(d.queues)
 	if len(stuck) > 0 {
 		select {
@@ -139,7 +129,7 @@ func (d *examination) findLate(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		again, err := m.queues(ctx, d.layout.pattern())
+		again, err := d.broker.Management.queues(ctx, d.layout.pattern())
 		if err != nil {
 			return err
 		}
@@ -159,7 +149,7 @@ func (d *examination) findLate(ctx context.Context) error {
 func (d *examination) countStuck(queues map[string]queueInfo) map[string]int64 {
 	found := make(map[string]int64)
 	for name, q := range queues {
-		if _, level := d.layout.names.level(d.layout.queue, name); level && q.stuck() > 0 {
+		if _, level := d.layout.Names.level(d.layout.Queue, name); level && q.stuck() > 0 {
 			found[name] = q.stuck()
 		}
 	}
@@ -168,14 +158,12 @@ func (d *examination) countStuck(queues map[string]queueInfo) map[string]int64 {
 
 // comparePolicies checks whether all consumers of the queue run one policy.
 func (d *examination) comparePolicies(ctx context.Context) error {
-	m := newManagement(&d.c.cfg)
-	defer m.close()
-	runs, silent, err := m.consumers(ctx, d.layout.queue)
+	runs, silent, err := d.broker.Management.consumers(ctx, d.layout.Queue)
 	if err != nil {
 		return err
 	}
 	if silent > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not report one: an older version, or another program)", silent, d.layout.queue))
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not report one: an older version, or another program)", silent, d.layout.Queue))
 	}
 	if len(runs) > 0 {
 		d.Checked = append(d.Checked, "the policies of the consumers")
@@ -186,9 +174,9 @@ func (d *examination) comparePolicies(ctx context.Context) error {
 	}
 	switch {
 	case len(runs) > 1:
-		d.Add(doctor.SymptomPolicies, d.layout.queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: end a deployment that is under way")
+		d.Add(doctor.SymptomPolicies, d.layout.Queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: end a deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
-		d.Add(doctor.SymptomPolicies, d.layout.queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
+		d.Add(doctor.SymptomPolicies, d.layout.Queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
 	}
 	return nil
 }

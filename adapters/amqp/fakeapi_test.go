@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -9,11 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
-
-	"github.com/redeliver/redeliver"
 )
 
 type fields = map[string]any
@@ -56,37 +52,17 @@ func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// survey surveys the queue orders on a fake API, with a policy of one level.
-func (f fakeAPI) survey(t *testing.T, change func(*Config)) (*survey, error) {
+// start starts a server and returns its URL with credentials.
+func (f fakeAPI) start(t *testing.T) string {
 	t.Helper()
-	if f.version == "" {
-		f.version = "3.10.8"
-	}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	return surveyAt(t, strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1), f.version, change)
+	return strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1)
 }
 
-func surveyAt(t *testing.T, url, version string, change func(*Config)) (*survey, error) {
-	t.Helper()
-	cfg := Config{
-		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: url,
-		Policy: redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}},
-	}
-	if change != nil {
-		change(&cfg)
-	}
-	cfg = cfg.withDefaults()
-	l, err := newLayout(&cfg, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &survey{cfg: &cfg, layout: l, refused: make(map[string]bool)}
-	greeting := amqp091.Table{"product": "RabbitMQ", "version": version, "cluster_name": "rabbit@one"}
-	s.readServer(greeting)
-	m := newManagement(&cfg)
-	defer m.close()
-	return s, s.askManagement(context.Background(), m, greeting)
+// greeting returns the properties of a broker of that version.
+func greeting(version string) amqp091.Table {
+	return amqp091.Table{"product": "RabbitMQ", "version": version, "cluster_name": "rabbit@one"}
 }
 
 // queueAnswer returns the API's answer for an existing queue with statistics.

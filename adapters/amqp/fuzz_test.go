@@ -1,9 +1,7 @@
 package amqp
 
 import (
-	"encoding/json"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -111,62 +109,6 @@ func FuzzProperties(f *testing.F) {
 		}
 		if err := (amqp091.Table{"a": v}).Validate(); err != nil {
 			t.Errorf("%q of type %T cannot be sent: %v", name, v, err)
-		}
-	})
-}
-
-// RabbitMQ's refusals are text for people. Parsing one yields an argument or nothing.
-func FuzzLearn(f *testing.F) {
-	f.Add("PRECONDITION_FAILED - inequivalent arg 'x-single-active-consumer' for queue 'orders' in vhost '/': received none but current is the value 'true' of type 'bool'")
-	f.Add("PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'orders' in vhost '/': received the value '5' of type 'signedint' but current is the value '99999999999999999999' of type 'long'")
-	f.Add("inequivalent arg 'durable' for queue 'o'n' in vhost '/': received 'true' but current is 'false'")
-	f.Add("inequivalent arg 'x' for: received none but current is none")
-	f.Fuzz(func(t *testing.T, reason string) {
-		args := amqp091.Table{"x": "y"}
-		before := len(args)
-		if !applyDifference(args, reason) && (len(args) != before || args["x"] != "y") {
-			t.Errorf("%q has no argument and changed %v", reason, args)
-		}
-		if err := args.Validate(); err != nil {
-			t.Errorf("%q: %v", reason, err)
-		}
-	})
-}
-
-// The management API may answer an empty list for an empty object.
-func FuzzManagementAnswer(f *testing.F) {
-	f.Add([]byte(`[{"name":"orders","type":"quorum","durable":true,"arguments":{"x-message-ttl":60000},"policy":null,"effective_policy_definition":[],"delivery_limit":"unlimited","messages":3}]`))
-	f.Add([]byte(`[{"arguments":[ ],"effective_policy_definition":{},"delivery_limit":-1,"head_message_timestamp":""}]`))
-	f.Add([]byte(`[{"arguments":[1],"messages":1e400}]`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var all []queueInfo
-		if json.Unmarshal(text, &all) != nil {
-			return
-		}
-		for _, q := range all {
-			if q.Effective != nil && *q.Effective == nil && !strings.Contains(string(text), "null") {
-				t.Errorf("%s has a policy that is nil", text)
-			}
-			if _, err := json.Marshal(q); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
-// A queue of any name that counts as a shard of a delay queue has the name that redeliver would give it.
-func FuzzLevelOfQueue(f *testing.F) {
-	for _, name := range []string{"orders.retry.10s", "orders.retry.10s.2", "orders.retry.10s.02", "orders.retry.10s.+2", "orders.retry.90s", "orders.retry", "orders.retry.10s.9223372036854775808", "orders.retry.1m.x"} {
-		f.Add(name)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		l := &layout{queue: "orders"}
-		level, ok := l.names.level(l.queue, name)
-		if !ok {
-			return
-		}
-		if shard := l.shardOf(name, level); shard >= 0 && l.names.delay(l.queue, level, shard) != name {
-			t.Errorf("%q was read as shard %s of level %s", name, strconv.Itoa(shard), level)
 		}
 	})
 }

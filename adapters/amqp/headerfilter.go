@@ -14,6 +14,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // amqp091-go ends its connection over a content header that it cannot read, and the message comes back on the next
@@ -227,7 +228,7 @@ func (s *headerFilter) replace(frame []byte, why error) []byte {
 	if len(table) > 4 {
 		// up to the malformed field, if there is one
 		_ = walk(table[4:], 0, true, func(name string, kind byte, field []byte) {
-			ours := name == UUIDHeader || strings.HasPrefix(name, redeliver.HeaderPrefix)
+			ours := name == wirename.WatermillUUID || strings.HasPrefix(name, redeliver.HeaderPrefix)
 			if ours && kind == 'S' && len(kept)+len(field) <= maxKept {
 				kept = append(kept, field...)
 			}

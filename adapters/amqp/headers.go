@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -12,8 +11,6 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
-
-const headerID = redeliver.HeaderID
 
 // The headers that replace properties and headers which must not be republished. They would end the wait early, close
 // the channel, or send the message elsewhere too.
@@ -79,6 +76,15 @@ func plainCopy(d *amqp091.Delivery) amqp091.Publishing {
 		}
 	}
 	return p
+}
+
+// deliveryOf returns the delivery that a consumer would get of a publishing.
+func deliveryOf(p amqp091.Publishing, exchange, key string) amqp091.Delivery {
+	return amqp091.Delivery{
+		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,
+		Priority: p.Priority, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId,
+		Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId, Exchange: exchange, RoutingKey: key, Body: p.Body,
+	}
 }
 
 // publishing returns the message for one of redeliver's queues: the user's body, properties and headers, and
@@ -200,16 +206,4 @@ func foreignHeaders(headers amqp091.Table, problem string) []redeliver.Finding {
 		}
 	}
 	return found
-}
-
-// lifetime parses the expiration of a message.
-func lifetime(expiration string) (time.Duration, bool) {
-	if expiration == "" { // ParseInt would allocate an error
-		return 0, false
-	}
-	ms, err := strconv.ParseInt(expiration, 10, 64)
-	if err != nil || ms < 0 || ms > int64(redeliver.MaxWait/time.Millisecond) {
-		return 0, false
-	}
-	return time.Duration(ms) * time.Millisecond, true
 }

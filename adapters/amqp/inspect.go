@@ -11,11 +11,8 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Defaults of the broker.
-const (
-	rabbitMQ4Limit     = 20 // delivery limit of a quorum queue since RabbitMQ 4
-	deadLetterPrefetch = 32 // dead_letter_worker_consumer_prefetch
-)
+// deadLetterPrefetch is the broker's dead_letter_worker_consumer_prefetch.
+const deadLetterPrefetch = 32
 
 // checkMain checks the queue of the subscription: what its owner or a broker's policy does with messages before
 // redeliver does, and what would lose them. exists reports whether another queue exists.
@@ -38,7 +35,7 @@ func (s *survey) checkMain(exists func(string) (bool, error), r queueSettings) e
 	v, ok := r.preferred("single-active-consumer")
 	switch one := ok && fmt.Sprint(v.value) == "true"; {
 	case s.layout.ordered() && !one:
-		addNotSingleActive(&s.problems, r.Name, s.layout.policy)
+		addNotSingleActive(&s.problems, r.Name, s.layout.Policy)
 	case one && !s.layout.ordered():
 		s.notef("%s has a single active consumer: first deliveries go to one process, retries to all", r.Name)
 	}
@@ -163,8 +160,8 @@ func (s *survey) checkConsumerTimeout(r queueSettings) {
 	if !ok {
 		return
 	}
-	if d, ok := v.duration(); ok && d < s.cfg.ConsumerTimeout {
-		s.problems.Add("queue "+r.Name, v, fmt.Sprintf("must not be shorter than ConsumerTimeout, which is %s: set ConsumerTimeout to %s", s.cfg.ConsumerTimeout, d))
+	if d, ok := v.duration(); ok && d < s.broker.ConsumerTimeout {
+		s.problems.Add("queue "+r.Name, v, fmt.Sprintf("must not be shorter than ConsumerTimeout, which is %s: set ConsumerTimeout to %s", s.broker.ConsumerTimeout, d))
 	}
 }
 
@@ -272,12 +269,4 @@ func (s *survey) noteStuck(q ownQueue, there queueInfo) {
 
 func (s *survey) notef(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
-}
-
-// valueText formats the value of an argument, also an empty one.
-func valueText(v any) string {
-	if text, ok := v.(string); ok && text == "" {
-		return `""`
-	}
-	return fmt.Sprint(v)
 }

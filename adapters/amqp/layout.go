@@ -2,11 +2,16 @@ package amqp
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -31,20 +36,20 @@ const (
 	// noLimit is for the DLQ, where each scan is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
 	// does not know -1.
 	noLimit = 1<<31 - 1
+	// rabbitMQ4Limit is the default of a quorum queue since RabbitMQ 4.
+	rabbitMQ4Limit = 20
 )
 
 // layout is the set of queues of one subscription.
 type layout struct {
-	topic, queue string
-	policy       redeliver.Policy
-	fingerprint  string
-	ladder       delayqueue.Ladder
-	jitter       time.Duration // the most that the policy adds to a delay
-	names        Names
-	shards       int
-	queues       []ownQueue
-	expires      bool // the queue may be deleted while it has no consumer
-	discards     bool // there is no DLQ
+	layoutOptions
+
+	fingerprint string
+	ladder      delayqueue.Ladder
+	jitter      time.Duration // the most that the policy adds to a delay
+	queues      []ownQueue
+	expires     bool // the queue may be deleted while it has no consumer
+	discards    bool // there is no DLQ
 }
 
 // ownQueue is a queue that redeliver declares.
@@ -72,29 +77,39 @@ const (
 	deadQueue    kind = "dlq"
 )
 
-func newLayout(cfg *Config, topic string) (*layout, error) {
-	queue := cfg.Topology.queue(topic)
-	var ps redeliver.Problems
-	checkQueue(&ps, fmt.Sprintf("queue of topic %q", topic), queue)
-	cfg.Names.check(&ps, queue)
-	policy := cfg.policy(queue)
-	checkTimeout(&ps, cfg, queue, policy)
-	checkOrder(&ps, cfg, queue, policy)
-	if err := ps.Err(); err != nil {
-		return nil, fmt.Errorf("amqp: %w", err)
-	}
+// layoutOptions describe a subscription.
+type layoutOptions struct {
+	Topic, Queue string
+	Policy       redeliver.Policy // with its defaults
+	Names        queueNames
+	Shards       int
+	DLQ          deadletter.Config
+	Binding      binding
+	// QueueArgs are the arguments of the queue if it is created, or nil for redeliver's own.
+	QueueArgs amqp091.Table
+	// Existing says that the queue and its binding must exist.
+	Existing bool
+}
+
+// binding is how messages come to a queue.
+type binding struct {
+	Exchange string // "" is the default exchange, which needs no binding
+	Kind     string
+	Keys     []string
+	Args     amqp091.Table
+}
+
+func makeLayout(opt layoutOptions) *layout {
 	l := &layout{
-		topic: topic, queue: queue, policy: policy, fingerprint: delayqueue.Fingerprint(policy),
-		ladder: delayqueue.NewLadder(policy), names: cfg.Names, shards: cfg.Shards,
+		layoutOptions: opt, fingerprint: delayqueue.Fingerprint(opt.Policy), ladder: delayqueue.NewLadder(opt.Policy), discards: opt.DLQ.Discard,
 	}
-	_, l.jitter, _ = policy.Delays()
-	_, l.expires = cfg.Topology.QueueArgs["x-expires"]
-	l.discards = cfg.DLQ.Discard
+	_, l.jitter, _ = opt.Policy.Delays()
+	_, l.expires = opt.QueueArgs["x-expires"]
 	back := l.retry()
 	if !l.discards {
 		kept := unlimitedArgs()
-		if cfg.DLQ.Retention > 0 {
-			kept[amqp091.QueueMessageTTLArg] = cfg.DLQ.Retention.Milliseconds()
+		if opt.DLQ.Retention > 0 {
+			kept[amqp091.QueueMessageTTLArg] = opt.DLQ.Retention.Milliseconds()
 		}
 		l.add(l.dlq(), deadQueue, kept)
 	}
@@ -107,7 +122,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 		l.add(l.place(), placeQueue, unlimitedArgs())
 	}
 	for _, level := range l.ladder {
-		for shard := range l.shards {
+		for shard := range l.Shards {
 			args := deadLetterArgs(back)
 			delete(args, deliveryLimit)
 			ttl := level
@@ -115,15 +130,20 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 				ttl += readGrace
 			}
 			args[amqp091.QueueMessageTTLArg] = ttl.Milliseconds()
-			l.add(l.names.delay(queue, level, shard), delayQueue, args)
+			l.add(l.Names.delay(opt.Queue, level, shard), delayQueue, args)
 			l.queues[len(l.queues)-1].level = level
 		}
 	}
-	return l, nil
+	return l
+}
+
+// ordered reports whether a policy keeps the order of messages.
+func ordered(p redeliver.Policy) bool {
+	return p.Order == redeliver.Blocking || p.Order == redeliver.PerKey
 }
 
 // ordered reports whether the queue's policy is ordered.
-func (l *layout) ordered() bool { return ordered(l.policy) }
+func (l *layout) ordered() bool { return ordered(l.Policy) }
 
 // mustHop reports whether a message with this remaining time leaves a level for a shorter one when the level is over.
 // Otherwise the level's reader holds it. It holds a rest of jitter, because a hop would only bring that to another
@@ -131,27 +151,6 @@ func (l *layout) ordered() bool { return ordered(l.policy) }
 func (l *layout) mustHop(left, level time.Duration) bool {
 	rest := left - level
 	return rest > l.jitter && rest >= l.ladder[0]
-}
-
-// checkTimeout refuses handlers that may run longer than the broker leaves a message unacked. They would lose their
-// channel and begin again, uncounted, forever.
-func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
-	field := "Policy"
-	if _, ok := cfg.Queues[queue]; ok {
-		field = fmt.Sprintf("Queues[%q]", queue)
-	}
-	if n := cfg.prefetch(p) + maxUnrunPerSlot*cfg.MaxRetriesInFlight; p.Rate.PerSecond > 0 && float64(n)/p.Rate.PerSecond > cfg.ConsumerTimeout.Seconds() {
-		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(
-			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: the broker takes back messages that wait longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))
-	}
-	if p.Timeout <= cfg.ConsumerTimeout && p.MaxTimeout > cfg.ConsumerTimeout {
-		ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf("must be at most ConsumerTimeout, which is %s, as Timeout must", cfg.ConsumerTimeout))
-	}
-	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is negative; Plan notes it
-		return
-	}
-	ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf(
-		"must be at most ConsumerTimeout, which is %s: the broker takes the message back from a handler that runs longer. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or lower the Timeout", cfg.ConsumerTimeout))
 }
 
 const (
@@ -187,26 +186,55 @@ func (l *layout) deadLetteringArgs() amqp091.Table {
 }
 
 // originQueue returns the queue of the subscription as redeliver would create it.
-func (l *layout) originQueue(t Topology) ownQueue {
+func (l *layout) originQueue() ownQueue {
 	args := l.deadLetteringArgs()
 	if l.ordered() { // crashes are counted otherwise, and nothing is rewritten
 		args[deliveryLimit] = int32(noLimit)
 	}
-	if t.QueueArgs != nil {
-		args = t.QueueArgs
+	if l.QueueArgs != nil {
+		args = l.QueueArgs
 	}
 	if l.ordered() {
 		args = withSingleConsumer(args)
 	}
-	return ownQueue{name: l.queue, kind: mainQueue, args: args}
+	return ownQueue{name: l.Queue, kind: mainQueue, args: args}
 }
 
 func (l *layout) add(name string, k kind, args amqp091.Table) {
 	l.queues = append(l.queues, ownQueue{name: name, kind: k, args: args})
 }
 
-func (l *layout) retry() string    { return l.names.retry(l.queue) }
-func (l *layout) dlq() string      { return l.names.dlq(l.queue) }
-func (l *layout) suspects() string { return l.names.suspects(l.queue) }
-func (l *layout) place() string    { return l.names.place(l.queue) }
-func (l *layout) paused() string   { return l.names.paused(l.queue) }
+func (l *layout) retry() string    { return l.Names.retry(l.Queue) }
+func (l *layout) dlq() string      { return l.Names.dlq(l.Queue) }
+func (l *layout) suspects() string { return l.Names.suspects(l.Queue) }
+func (l *layout) place() string    { return l.Names.place(l.Queue) }
+func (l *layout) paused() string   { return l.Names.paused(l.Queue) }
+
+// pattern returns a pattern for the names of the queue, redeliver's queues, and leftovers of older policies.
+func (l *layout) pattern() string {
+	q := regexp.QuoteMeta
+	return fmt.Sprintf(`^(%s|%s|%s(\..*)?)$`, q(l.Queue), q(l.dlq()), q(l.retry()))
+}
+
+// shardOf parses the shard in the name of a delay queue, or returns -1.
+func (l *layout) shardOf(name string, level time.Duration) int {
+	rest, ok := strings.CutPrefix(name, l.Names.delay(l.Queue, level, 0))
+	if rest == "" && ok {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
+	if err != nil || n < 1 || l.Names.delay(l.Queue, level, n) != name {
+		return -1
+	}
+	return n
+}
+
+// withSingleConsumer adds the argument for a single active consumer.
+func withSingleConsumer(args amqp091.Table) amqp091.Table {
+	args = maps.Clone(args)
+	if args == nil {
+		args = amqp091.Table{}
+	}
+	args[amqp091.SingleActiveConsumerArg] = true
+	return args
+}

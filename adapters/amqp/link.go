@@ -24,22 +24,32 @@ import (
 
 var errClosed = errors.New("amqp: the client is closed")
 
+// linkOptions say where to connect, and what for.
+type linkOptions struct {
+	URLs        []string // tried in turn
+	AMQP        amqp091.Config
+	DialTimeout time.Duration // bounds one try
+	Name        string        // is shown by the broker
+	Reads       bool          // reads messages, see headerFilter
+	OnBlock     func(reason string, blocked bool)
+}
+
 // link is one connection to the broker. It reconnects when it is used after a loss. Reading and publishing have
 // separate ones, because a broker in alarm blocks connections that publish, and acks must still get through.
 type link struct {
-	cfg   *Config
-	name  string
-	reads bool // reads messages, see headerFilter
+	linkOptions
 
 	mu     sync.Mutex
 	conn   *amqp091.Connection
 	closed bool
-	next   int // index in cfg.URLs
+	next   int // index in URLs
 
 	// blocked is closed while the broker is in alarm and takes no messages.
 	blocked engine.Gate
-	onBlock func(reason string, blocked bool)
 }
+
+// newLink returns a link, which connects when it is first used.
+func newLink(opt linkOptions) *link { return &link{linkOptions: opt} }
 
 // get returns the open connection, or dials each URL once.
 func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
@@ -52,15 +62,15 @@ func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
 		return l.conn, nil
 	}
 	var errs []error
-	for range l.cfg.URLs {
-		url := l.cfg.URLs[l.next]
+	for range l.URLs {
+		url := l.URLs[l.next]
 		conn, err := l.dial(ctx, url)
 		if err == nil {
 			l.conn = conn
 			l.watchAlarms(conn)
 			return conn, nil
 		}
-		l.next = (l.next + 1) % len(l.cfg.URLs)
+		l.next = (l.next + 1) % len(l.URLs)
 		errs = append(errs, fmt.Errorf("amqp: connecting to %s: %w", redeliver.Redact(url), err))
 		if ctx.Err() != nil {
 			break
@@ -70,26 +80,26 @@ func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
 }
 
 func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error) {
-	cfg := l.cfg.AMQP
+	cfg := l.AMQP
 	if cfg.TLSClientConfig != nil {
 		cfg.TLSClientConfig = cfg.TLSClientConfig.Clone() // the client writes the host name into it
 	}
 	cfg.Properties = amqp091.Table{}
-	maps.Copy(cfg.Properties, l.cfg.AMQP.Properties)
+	maps.Copy(cfg.Properties, l.AMQP.Properties)
 	if _, ok := cfg.Properties["connection_name"]; !ok {
-		cfg.Properties.SetClientConnectionName(l.name)
+		cfg.Properties.SetClientConnectionName(l.Name)
 	}
 	cfg.Locale = cmp.Or(cfg.Locale, "en_US")
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 10*time.Second)
 	if cfg.Dial == nil {
 		cfg.Dial = func(network, addr string) (net.Conn, error) {
-			d := net.Dialer{Timeout: l.cfg.DialTimeout}
+			d := net.Dialer{Timeout: l.DialTimeout}
 			conn, err := d.DialContext(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}
 			// For the handshake too; the client removes the deadline after it.
-			return conn, conn.SetDeadline(time.Now().Add(l.cfg.DialTimeout))
+			return conn, conn.SetDeadline(time.Now().Add(l.DialTimeout))
 		}
 	}
 	url, secure, err := dialTarget(url, cfg.TLSClientConfig)
@@ -111,7 +121,7 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 			}
 			conn = safe
 		}
-		if l.reads {
+		if l.Reads {
 			in = newHeaderFilter(conn)
 			conn = in
 		}
@@ -192,8 +202,8 @@ func (l *link) setBlocked(on bool, reason string) {
 	} else {
 		l.blocked.Open()
 	}
-	if l.onBlock != nil {
-		l.onBlock(reason, on)
+	if l.OnBlock != nil {
+		l.OnBlock(reason, on)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
+var errNoManagement = errors.New("AMQP cannot list queues, and Config.ManagementURL is not set")
+
 // management reads the broker's management API, which reports what AMQP does not.
 type management struct {
 	base  string // without credentials, safe for errors
@@ -31,26 +34,24 @@ type management struct {
 	retryTime time.Duration
 }
 
-// newManagement returns nil if Config.ManagementURL is not set. c must be validated.
-func newManagement(c *Config) *management {
-	if c.ManagementURL == "" {
-		return nil
-	}
-	u, err := url.Parse(c.ManagementURL)
+// newManagement returns a reader of the API at an address, which must be valid. broker is a URL of the same broker for
+// AMQP, and cfg the configuration of its client: they have the virtual host and the TLS configuration.
+func newManagement(address, broker string, cfg amqp091.Config) *management {
+	u, err := url.Parse(address)
 	if err != nil {
 		return nil
 	}
-	m := &management{user: u.User, vhost: c.AMQP.Vhost, retryTime: 10 * time.Second}
+	m := &management{user: u.User, vhost: cfg.Vhost, retryTime: 10 * time.Second}
 	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/api")}
 	m.base = base.String()
 	if m.vhost == "" {
-		if uri, err := amqp091.ParseURI(c.URLs[0]); err == nil {
+		if uri, err := amqp091.ParseURI(broker); err == nil {
 			m.vhost = uri.Vhost
 		}
 	}
-	transport := &http.Transport{} // ignores proxies of the environment
-	if c.AMQP.TLSClientConfig != nil {
-		transport.TLSClientConfig = c.AMQP.TLSClientConfig.Clone()
+	transport := &http.Transport{DisableKeepAlives: true} // a few requests at a time; ignores proxies of the environment
+	if cfg.TLSClientConfig != nil {
+		transport.TLSClientConfig = cfg.TLSClientConfig.Clone()
 		transport.TLSClientConfig.ServerName = "" // it was for the AMQP listener
 	}
 	m.http = &http.Client{
@@ -60,8 +61,6 @@ func newManagement(c *Config) *management {
 	}
 	return m
 }
-
-func (m *management) close() { m.http.CloseIdleConnections() }
 
 // maxAnswer bounds an answer. Thousands of queues fit in.
 const maxAnswer = 32 << 20
@@ -256,4 +255,38 @@ func (m *management) disabled(ctx context.Context, names ...string) (missing []s
 		}
 	}
 	return missing, nil
+}
+
+// policyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
+const policyArg = "x-redeliver-policy"
+
+// consumers returns the connections that read a queue, by the policy that they report, and the number of consumers
+// without one. A missing queue has none.
+func (m *management) consumers(ctx context.Context, queue string) (runs map[string][]string, silent int, err error) {
+	var found struct {
+		Consumers []struct {
+			Arguments object `json:"arguments"`
+			Channel   object `json:"channel_details"` // empty while the broker does not know the channel
+		} `json:"consumer_details"`
+	}
+	err = m.get(ctx, &found, url.Values{"columns": {"consumer_details"}}, "queues", m.vhost, queue)
+	if answer, ok := errors.AsType[*answerError](err); ok && answer.code == http.StatusNotFound {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	runs = make(map[string][]string)
+	for _, c := range found.Consumers {
+		if policy, ok := c.Arguments[policyArg].(string); ok {
+			connection, _ := c.Channel["connection_name"].(string)
+			runs[policy] = append(runs[policy], connection)
+		} else {
+			silent++
+		}
+	}
+	for _, p := range runs {
+		slices.Sort(p)
+	}
+	return runs, silent, nil
 }

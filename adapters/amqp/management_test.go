@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -10,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/redeliver/redeliver"
 )
 
 func managementAt(url string) *management {
-	return newManagement(&Config{URLs: []string{"amqp://guest:guest@localhost/my%2Fhost"}, ManagementURL: url})
+	return newManagement(url, "amqp://guest:guest@localhost/my%2Fhost", amqp091.Config{})
 }
 
 func withPassword(url string) string {
@@ -45,7 +48,6 @@ func TestInvalidAnswersOfTheManagementAPI(t *testing.T) {
 			server := httptest.NewServer(row.answer)
 			t.Cleanup(server.Close)
 			m := managementAt(withPassword(server.URL))
-			defer m.close()
 			m.retryTime = 100 * time.Millisecond
 			_, err := m.overview(context.Background())
 			if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "s3cret") || len(err.Error()) > 500 {
@@ -78,7 +80,6 @@ func TestUnreachableManagementAPI(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	m := managementAt(withPassword(server.URL))
-	defer m.close()
 	_, err := m.overview(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "s3cret") {
 		t.Error(err)
@@ -91,7 +92,6 @@ func TestSilentManagementAPI(t *testing.T) {
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(over) })
 	m := managementAt(withPassword(server.URL))
-	defer m.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := m.overview(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -105,7 +105,6 @@ func TestCredentialsDoNotFollowARedirect(t *testing.T) {
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
 	t.Cleanup(server.Close)
 	m := managementAt(withPassword(server.URL))
-	defer m.close()
 	if _, err := m.overview(context.Background()); err == nil || !strings.Contains(err.Error(), "answers 302 Found") {
 		t.Error(err)
 	}
@@ -120,7 +119,6 @@ func TestManagementURLs(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	m := managementAt(withPassword(server.URL) + "/rabbit/api/")
-	defer m.close()
 	found, err := m.queues(context.Background(), "^orders")
 	if err != nil || len(found) != 2 || found["orders1"].Effective == nil || found["orders2"].Messages != nil {
 		t.Error(found, err)
@@ -139,9 +137,29 @@ func TestConsumerOfAnUnknownChannelCounts(t *testing.T) {
 		{"arguments":[],"channel_details":[]}]}`))
 	t.Cleanup(server.Close)
 	m := managementAt(withPassword(server.URL))
-	defer m.close()
 	runs, silent, err := m.consumers(context.Background(), "orders")
 	if want := []string{"", "here"}; err != nil || silent != 1 || len(runs) != 1 || !slices.Equal(runs["one"], want) {
 		t.Errorf("%q report a policy and %d do not (%v), want %q and 1", runs, silent, err, want)
 	}
+}
+
+// The management API may answer an empty list for an empty object.
+func FuzzManagementAnswer(f *testing.F) {
+	f.Add([]byte(`[{"name":"orders","type":"quorum","durable":true,"arguments":{"x-message-ttl":60000},"policy":null,"effective_policy_definition":[],"delivery_limit":"unlimited","messages":3}]`))
+	f.Add([]byte(`[{"arguments":[ ],"effective_policy_definition":{},"delivery_limit":-1,"head_message_timestamp":""}]`))
+	f.Add([]byte(`[{"arguments":[1],"messages":1e400}]`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var all []queueInfo
+		if json.Unmarshal(text, &all) != nil {
+			return
+		}
+		for _, q := range all {
+			if q.Effective != nil && *q.Effective == nil && !strings.Contains(string(text), "null") {
+				t.Errorf("%s has a policy that is nil", text)
+			}
+			if _, err := json.Marshal(q); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

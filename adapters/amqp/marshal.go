@@ -1,11 +1,7 @@
 package amqp
 
 import (
-	"fmt"
-	"math/big"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -60,25 +56,4 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp091.Publish
 	}
 	headers[UUIDHeader] = msg.UUID
 	return amqp091.Publishing{Headers: headers, DeliveryMode: amqp091.Persistent, Body: msg.Payload}, nil
-}
-
-// textOf returns a header's value as text. ok is false for tables, arrays and nil.
-func textOf(v any) (text string, ok bool) {
-	switch v := v.(type) {
-	case string:
-		return v, true
-	case []byte:
-		return string(v), true
-	case bool:
-		return strconv.FormatBool(v), true
-	case time.Time:
-		return v.UTC().Format(time.RFC3339), true
-	case byte, int8, int16, uint16, int32, uint32, int64, float32, float64, int:
-		return fmt.Sprint(v), true
-	case amqp091.Decimal:
-		unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(v.Scale)), nil)
-		return new(big.Rat).SetFrac(big.NewInt(int64(v.Value)), unit).FloatString(int(v.Scale)), true
-	default:
-		return "", false
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -21,25 +22,20 @@ const (
 	maxSuffix = 40
 )
 
-// Names configures the names of the queues beside a queue. A nil field means the default. The names
-// must differ for every queue, because two queues must never share their retries.
-type Names struct {
-	// Retry is the queue from which a message comes back. Default "<queue>.retry". The name of a
-	// delay queue is this name, a dot and its level: "<queue>.retry.10s". Further shards are
-	// "<queue>.retry.10s.1".
+// queueNames are the names of the queues beside a queue. Retry and DLQ are nil for the default names.
+type queueNames struct {
 	Retry func(queue string) string
-	// DLQ is the dead-letter queue. Default "<queue>.dlq".
-	DLQ func(queue string) string
+	DLQ   func(queue string) string
 }
 
-func (n Names) retry(queue string) string {
+func (n queueNames) retry(queue string) string {
 	if n.Retry != nil {
 		return n.Retry(queue)
 	}
 	return base(queue) + wirename.RetrySuffix
 }
 
-func (n Names) dlq(queue string) string {
+func (n queueNames) dlq(queue string) string {
 	if n.DLQ != nil {
 		return n.DLQ(queue)
 	}
@@ -47,15 +43,15 @@ func (n Names) dlq(queue string) string {
 }
 
 // suspects returns the queue of messages that may have killed their process.
-func (n Names) suspects(queue string) string { return n.retry(queue) + ".suspects" }
+func (n queueNames) suspects(queue string) string { return n.retry(queue) + ".suspects" }
 
 // place returns the queue of crash counts of ordered messages.
-func (n Names) place(queue string) string { return n.retry(queue) + ".place" }
+func (n queueNames) place(queue string) string { return n.retry(queue) + ".place" }
 
 // paused returns the queue whose message pauses the subscription.
-func (n Names) paused(queue string) string { return n.retry(queue) + ".paused" }
+func (n queueNames) paused(queue string) string { return n.retry(queue) + ".paused" }
 
-func (n Names) delay(queue string, level time.Duration, shard int) string {
+func (n queueNames) delay(queue string, level time.Duration, shard int) string {
 	name := n.retry(queue) + "." + delayqueue.LevelName(level)
 	if shard > 0 {
 		name += "." + strconv.Itoa(shard)
@@ -64,7 +60,7 @@ func (n Names) delay(queue string, level time.Duration, shard int) string {
 }
 
 // level parses the level in the name of a delay queue of queue.
-func (n Names) level(queue, name string) (time.Duration, bool) {
+func (n queueNames) level(queue, name string) (time.Duration, bool) {
 	suffix, ok := strings.CutPrefix(name, n.retry(queue)+".")
 	if !ok {
 		return 0, false
@@ -78,7 +74,7 @@ func (n Names) level(queue, name string) (time.Duration, bool) {
 }
 
 // check refuses names that collide, or that RabbitMQ would refuse.
-func (n Names) check(ps *redeliver.Problems, queue string) {
+func (n queueNames) check(ps *redeliver.Problems, queue string) {
 	if n.Retry != nil {
 		retry := n.retry(queue)
 		checkQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
@@ -120,4 +116,15 @@ func checkQueue(ps *redeliver.Problems, field, queue string) {
 	case strings.HasPrefix(queue, "amq."):
 		ps.Add(field, fmt.Sprintf("%q", queue), "must not begin with amq., which is the broker's own")
 	}
+}
+
+// hashed matches the end of a queue's name that was cut, see base.
+var hashed = regexp.MustCompile("-[0-9a-f]{16}$")
+
+// queueOf returns the queue that a DLQ's name belongs to.
+func queueOf(dlq string) (queue string, ok bool) {
+	queue = strings.TrimSuffix(dlq, wirename.DLQSuffix)
+	const room = 4 // for the rest of a character at the cut
+	cut := len(queue) > maxQueue-maxSuffix-room && hashed.MatchString(queue)
+	return queue, queue != "" && !cut && base(queue) == queue
 }

@@ -1,7 +1,7 @@
 package amqp
 
 import (
-	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +24,7 @@ func TestLevelOfQueueName(t *testing.T) {
 			level = max(level.Truncate(time.Second), time.Second)
 		}
 		shard := rapid.IntRange(0, maxShards-1).Draw(t, "shard")
-		var n Names
+		var n queueNames
 		name := n.delay(queue, level, shard)
 		if got, ok := n.level(queue, name); !ok || got != level {
 			t.Fatalf("%s is of level %v %v, want %v", name, got, ok, level)
@@ -36,7 +36,7 @@ func TestLevelOfQueueName(t *testing.T) {
 }
 
 func TestOtherQueuesHaveNoLevel(t *testing.T) {
-	var n Names
+	var n queueNames
 	for _, name := range []string{
 		"orders.retry", "orders.retry.", "orders.retry.suspects", "orders.retry.90s", "orders.retry.1.1", "orders.retry..1", "orders.retry.10s.1.1",
 		"orders.dlq", "orders", "other.retry.10s", "orders.retry.x.1", "orders.retry.0s",
@@ -54,7 +54,7 @@ func TestNamesFitAndDiffer(t *testing.T) {
 		if strings.HasPrefix(queue, "amq.") {
 			queue = "x"
 		}
-		var n Names
+		var n queueNames
 		seen := map[string]bool{queue: true}
 		for _, name := range []string{n.retry(queue), n.dlq(queue), n.suspects(queue), n.delay(queue, redeliver.MaxWait-time.Millisecond, maxShards-1), n.delay(queue, time.Second, 0)} {
 			if seen[name] || len(name) > maxQueue || !utf8.ValidString(name) {
@@ -68,7 +68,7 @@ func TestNamesFitAndDiffer(t *testing.T) {
 // Long names are cut, and remain distinct by their hash.
 func TestLongQueuesDoNotShareTheirRetries(t *testing.T) {
 	long := strings.Repeat("q", maxQueue-1)
-	var n Names
+	var n queueNames
 	if a, b := n.retry(long+"a"), n.retry(long+"b"); a == b || !strings.HasPrefix(a, "qqq") || !strings.HasSuffix(a, ".retry") {
 		t.Errorf("%s and %s", a, b)
 	}
@@ -80,32 +80,19 @@ func TestLongQueuesDoNotShareTheirRetries(t *testing.T) {
 	}
 }
 
-func TestCustomNamesAreChecked(t *testing.T) {
-	fixed := func(name string) func(string) string { return func(string) string { return name } }
-	for name, row := range map[string]struct {
-		names Names
-		field string // the field with a problem
-	}{
-		"defaults":        {Names{}, ""},
-		"good":            {Names{Retry: fixed("back"), DLQ: fixed("dead")}, ""},
-		"retry is queue":  {Names{Retry: fixed("orders")}, `Names.Retry("orders")`},
-		"retry empty":     {Names{Retry: fixed("")}, `Names.Retry("orders")`},
-		"retry too long":  {Names{Retry: fixed(strings.Repeat("r", 250))}, `Names.Retry("orders")`},
-		"retry reserved":  {Names{Retry: fixed("amq.retry")}, `Names.Retry("orders")`},
-		"dlq is queue":    {Names{DLQ: fixed("orders")}, `Names.DLQ("orders")`},
-		"dlq is retry":    {Names{DLQ: fixed("orders.retry")}, `Names.DLQ("orders")`},
-		"dlq is suspects": {Names{DLQ: fixed("orders.retry.suspects")}, `Names.DLQ("orders")`},
-		"dlq no text":     {Names{DLQ: fixed("\xff")}, `Names.DLQ("orders")`},
-		"dlq too long":    {Names{DLQ: fixed(strings.Repeat("d", 256))}, `Names.DLQ("orders")`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := Config{URLs: []string{"amqp://localhost"}, Names: row.names}.withDefaults()
-			_, err := newLayout(&cfg, "orders")
-			bad, _ := errors.AsType[*redeliver.ConfigError](err)
-			switch {
-			case row.field == "" && err != nil, row.field != "" && (bad == nil || len(bad.Problems) != 1 || bad.Problems[0].Field != row.field):
-				t.Errorf("%v, want a problem with %q", err, row.field)
-			}
-		})
+// A queue of any name that counts as a shard of a delay queue has the name that redeliver would give it.
+func FuzzLevelOfQueue(f *testing.F) {
+	for _, name := range []string{"orders.retry.10s", "orders.retry.10s.2", "orders.retry.10s.02", "orders.retry.10s.+2", "orders.retry.90s", "orders.retry", "orders.retry.10s.9223372036854775808", "orders.retry.1m.x"} {
+		f.Add(name)
 	}
+	f.Fuzz(func(t *testing.T, name string) {
+		l := &layout{layoutOptions: layoutOptions{Queue: "orders"}}
+		level, ok := l.Names.level(l.Queue, name)
+		if !ok {
+			return
+		}
+		if shard := l.shardOf(name, level); shard >= 0 && l.Names.delay(l.Queue, level, shard) != name {
+			t.Errorf("%q was read as shard %s of level %s", name, strconv.Itoa(shard), level)
+		}
+	})
 }

@@ -14,34 +14,23 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// OldLevels lists the delay queues that an older policy, or another number of shards, has left
-// beside the client's own. For each it reports why it must stay, if it must. It changes nothing.
-// Without Config.ManagementURL the error is ErrNoManagement.
-//
-// A level is drained when nothing waits on it, nothing reads it, and all consumers of the topic's
-// queue report the client's policy. A queue without consumers has none with another policy. A shard
-// of a level of the policy is never drained, because another instance may have more Shards.
-// RabbitMQ does not know programs that publish with a delay and do not consume: stop those that
-// have an older policy.
-func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
-	l, err := newLayout(&c.cfg, topic)
-	if err != nil {
-		return nil, err
-	}
-	m := newManagement(&c.cfg)
+// oldLevels lists the delay queues that an older policy, or another number of shards, has left. For each it reports why
+// it must stay, if it must.
+func (b *queueBroker) oldLevels(ctx context.Context, l *layout) ([]doctor.OldLevel, error) {
+	m := b.Management
 	if m == nil {
-		return nil, fmt.Errorf("amqp: listing old levels: %w", ErrNoManagement)
+		return nil, fmt.Errorf("amqp: listing old levels: %w", errNoManagement)
 	}
-	defer m.close()
-	s := &survey{cfg: &c.cfg, layout: l}
+	var err error
+	s := &survey{broker: b, layout: l}
 	if s.queues, err = m.queues(ctx, l.pattern()); err != nil {
 		return nil, err
 	}
-	runs, silent, err := m.consumers(ctx, l.queue)
+	runs, silent, err := m.consumers(ctx, l.Queue)
 	if err != nil {
 		return nil, err
 	}
-	everyone := l.keepReason(runs, silent)
+	everyone := keepReason(l, runs, silent)
 	var old []doctor.OldLevel
 	for _, q := range s.oldLevels() {
 		o := doctor.OldLevel{Place: q.name, Level: q.level, Messages: -1}
@@ -64,9 +53,9 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 }
 
 // keepReason returns why no level may be removed now: a consumer may still write there.
-func (l *layout) keepReason(runs map[string][]string, silent int) string {
+func keepReason(l *layout, runs map[string][]string, silent int) string {
 	if silent > 0 {
-		return fmt.Sprintf("%d consumers of %s do not report their policy: end them, or delete it by hand when none runs an older one", silent, l.queue)
+		return fmt.Sprintf("%d consumers of %s do not report their policy: end them, or delete it by hand when none runs an older one", silent, l.Queue)
 	}
 	for _, p := range slices.Sorted(maps.Keys(runs)) {
 		if p != l.fingerprint {
@@ -76,15 +65,9 @@ func (l *layout) keepReason(runs map[string][]string, silent int) string {
 	return ""
 }
 
-// RemoveOldLevels deletes those of the named delay queues that are drained, see [Client.OldLevels].
-// The broker's counts are seconds old. So it reads them twice, that far apart, and immediately
-// before the deletion it asks over AMQP, which is up to date, also for a message: a queue whose
-// leader does not answer counts as empty. RabbitMQ itself deletes no quorum queue on the condition
-// that it is empty. The others stay, and the result has the reason. If it also returns an error,
-// the result has the queues that were handled before. The user needs the right to configure the
-// queues.
-func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
-	before, err := c.findOldLevels(ctx, topic, places)
+// removeOldLevels deletes those of the named delay queues that are drained.
+func (b *queueBroker) removeOldLevels(ctx context.Context, l *layout, places ...string) (done []doctor.OldLevel, err error) {
+	before, err := b.findOldLevels(ctx, l, places)
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +78,11 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 			return nil, ctx.Err()
 		}
 	}
-	now, err := c.findOldLevels(ctx, topic, places)
+	now, err := b.findOldLevels(ctx, l, places)
 	if err != nil {
 		return nil, err
 	}
-	d := c.declarer(ctx)
+	d := b.declarer(ctx)
 	defer d.close()
 	for i, o := range now {
 		if o.KeepReason == "" {
@@ -119,8 +102,8 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 }
 
 // findOldLevels returns the old levels with these names.
-func (c *Client) findOldLevels(ctx context.Context, topic string, places []string) ([]doctor.OldLevel, error) {
-	old, err := c.OldLevels(ctx, topic)
+func (b *queueBroker) findOldLevels(ctx context.Context, l *layout, places []string) ([]doctor.OldLevel, error) {
+	old, err := b.oldLevels(ctx, l)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -21,11 +20,11 @@ type openChannel struct {
 // returns an error instead of retrying forever. Other errors are retried later. Messages that a refused start has
 // fetched come back with a raised count, so it fetches as few as possible.
 func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) error {
-	d := c.declarer(ctx)
+	d := c.broker().declarer(ctx)
 	defer d.close()
 	if len(readers) > 1 { // a single origin is refused before it is read
 		for _, r := range readers {
-			d.checkRead(r.layout.queue)
+			d.checkRead(r.layout.Queue)
 		}
 	}
 	for _, r := range readers {
@@ -83,9 +82,6 @@ func (r *reader) close() {
 	}
 }
 
-// consumerTag is the tag of a channel's first consumer.
-const consumerTag = "redeliver"
-
 func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
 	ch, err := r.client.consuming.channel(ctx)
 	if err != nil {
@@ -102,28 +98,4 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 		return nil, nil, err
 	}
 	return ch, in, nil
-}
-
-// policyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
-const policyArg = "x-redeliver-policy"
-
-// startConsumer starts the nth consumer of a channel.
-func startConsumer(ch *amqp091.Channel, queue string, n, prefetch int) (<-chan amqp091.Delivery, error) {
-	return startConsumerWith(ch, queue, n, prefetch, nil)
-}
-
-// startConsumerWith is read with consumer arguments.
-func startConsumerWith(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
-	if err := ch.Qos(prefetch, 0, false); err != nil {
-		return nil, err
-	}
-	return ch.Consume(queue, consumerTagOf(n), false, false, false, false, args)
-}
-
-// consumerTagOf returns the tag of a channel's nth consumer, from 0.
-func consumerTagOf(n int) string {
-	if n == 0 {
-		return consumerTag
-	}
-	return consumerTag + "-" + strconv.Itoa(n)
 }

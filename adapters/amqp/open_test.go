@@ -22,7 +22,8 @@ func TestRefusedStartReadsNothing(t *testing.T) {
 			w := newTestServer(t)
 			w.denied = denied
 			cfg := Config{}.withDefaults()
-			c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: &link{cfg: &cfg, conn: w.conn}}
+			cfg.URLs, cfg.AMQP.Dial = []string{"amqp://guest:guest@localhost/"}, w.dialer(t)
+			c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: newLink(cfg.link("test", true))}
 			var readers []*reader
 			for _, queue := range []string{"a", "b"} {
 				l, err := newLayout(&cfg, queue)

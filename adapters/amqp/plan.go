@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -91,21 +89,22 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	there, err := c.verify(ctx, s, s.major > 0)
+	there, err := c.broker().verify(ctx, s, s.major > 0)
 	if err != nil && (there == nil || !c.cfg.NoProvisioning) {
 		return nil, err
 	}
-	p := s.plan(there)
+	p := c.plan(s, there)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		p.Problems = refused.Problems
 	}
 	return p, err
 }
 
-func (s *survey) plan(there map[string]bool) *Plan {
+// plan makes the plan of a survey. there has the existing queues.
+func (c *Client) plan(s *survey, there map[string]bool) *Plan {
 	l := s.layout
 	p := &Plan{
-		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: queueRate * l.shards,
+		Topic: l.Topic, Queue: l.Queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.Shards, Rate: queueRate * l.Shards,
 		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
 	add := func(q ownQueue, old bool) {
@@ -128,7 +127,7 @@ func (s *survey) plan(there map[string]bool) *Plan {
 		}
 		p.Queues = append(p.Queues, planned)
 	}
-	add(l.originQueue(s.cfg.Topology), false)
+	add(l.originQueue(), false)
 	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, pauseQueue, placeQueue, deadQueue} {
 		for _, q := range l.queues {
 			if q.kind == k {
@@ -139,23 +138,22 @@ func (s *survey) plan(there map[string]bool) *Plan {
 	for _, q := range s.oldLevels() {
 		add(q, true)
 	}
-	p.Rights = l.rights()
+	p.Rights = rights(l)
 	if l.discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
 		p.State = PlannedQueue{Name: l.dlq() + wirename.StateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
-		p.OperatorRights = l.operatorRights()
+		p.OperatorRights = operatorRights(l)
 	}
-	s.planDelays(p)
-	s.noteTimeout(p)
+	p.planDelays(l, &c.cfg)
+	p.noteTimeout(l.Policy, c.cfg.ConsumerTimeout)
 	return p
 }
 
 // planDelays adds how each wait of the policy is spent.
-func (s *survey) planDelays(p *Plan) {
-	l := s.layout
+func (p *Plan) planDelays(l *layout, cfg *Config) {
 	var listed bool
-	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {
+	p.Delays, listed = delayqueue.PlanDelays(l.Policy, func(d time.Duration) ([]time.Duration, string) {
 		if l.ordered() {
 			return nil, "in its place, unacked"
 		}
@@ -164,38 +162,36 @@ func (s *survey) planDelays(p *Plan) {
 	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
-	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
+	p.Notes = append(p.Notes, engine.Notes(l.Policy)...)
 	if l.ordered() {
-		s.noteOrdered(p)
+		p.noteOrdered(l, cfg)
 		return
 	}
-	_, jitter, _ := l.policy.Delays()
+	_, jitter, _ := l.Policy.Delays()
 	if jitter <= 0 {
 		return
 	}
-	if maxHeld := s.cfg.ConsumerTimeout / 4; jitter >= maxHeld {
+	if maxHeld := cfg.ConsumerTimeout / 4; jitter >= maxHeld {
 		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the longest time that a message is held", maxHeld))
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), s.cfg.retryPrefetch(l.policy)/2))
+	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), cfg.retryPrefetch(l.Policy)/2))
 }
 
 // noteOrdered adds notes about ordered queues.
-func (s *survey) noteOrdered(p *Plan) {
-	l := s.layout
+func (p *Plan) noteOrdered(l *layout, cfg *Config) {
 	who := "a message"
 	p.LongestWait = limits.MaxBlock
-	if l.policy.Order == redeliver.PerKey {
-		who, p.LongestWait = "a key", s.cfg.ConsumerTimeout/2
+	if l.Policy.Order == redeliver.PerKey {
+		who, p.LongestWait = "a key", cfg.ConsumerTimeout/2
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf(
 		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are counted in memory, and begin again in another process. "+
 			"Every process needs the same Prefetch: if a smaller one takes over from a larger one and ends too, a quorum queue puts its messages behind the others that came back",
-		who, s.cfg.prefetch(l.policy)))
+		who, cfg.prefetch(l.Policy)))
 }
 
 // noteTimeout notes handlers that may exceed the broker's timeout.
-func (s *survey) noteTimeout(p *Plan) {
-	policy, limit := s.layout.policy, s.cfg.ConsumerTimeout
+func (p *Plan) noteTimeout(policy redeliver.Policy, limit time.Duration) {
 	busy := policy.Timeout * time.Duration(1+policy.Immediate)
 	switch {
 	case policy.Timeout == redeliver.NoTimeout:
@@ -239,10 +235,32 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-func argsText(args amqp091.Table) string {
-	parts := make([]string, 0, len(args))
-	for _, k := range slices.Sorted(maps.Keys(args)) {
-		parts = append(parts, k+"="+valueText(args[k]))
+// Rights are what RabbitMQ must allow a user: names of queues and exchanges, for the
+// three patterns of rabbitmqctl set_permissions.
+type Rights struct{ Configure, Write, Read []string }
+
+// defaultExchange is the name of the default exchange in permissions.
+const defaultExchange = "amq.default"
+
+// rights returns the rights of a subscriber. It reads the queue, the retry queue, the suspects and the short levels,
+// and writes through the default exchange.
+func rights(l *layout) Rights {
+	r := Rights{Write: []string{defaultExchange}, Read: []string{l.Queue}}
+	for _, q := range l.queues {
+		if q.isRead() {
+			r.Read = append(r.Read, q.name)
+		}
 	}
-	return strings.Join(parts, ", ")
+	return r
+}
+
+// operatorRights returns the rights of a person who works on the DLQ and pauses the subscription. Apart from the DLQ
+// and its state, these include the locks, which are declared for each session.
+func operatorRights(l *layout) Rights {
+	state := l.dlq() + wirename.StateSuffix
+	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state, l.paused()}}
+	for _, fence := range []string{driver.ClaimLock, driver.ReadLock, turnLock} {
+		r.Configure = append(r.Configure, state+"."+fence)
+	}
+	return r
 }

@@ -108,7 +108,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		return out, err
 	}
 	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key), keys: c.cfg.StateKeys}
-	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
+	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Queue, Origin: l.Queue, Due: due, Policy: l.fingerprint}
 	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""
@@ -118,15 +118,6 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	}
 	out.UserId = rec.UserId // so that the broker refuses another user's id now, not when it is due
 	return out, nil
-}
-
-// deliveryOf returns the delivery that a consumer would get of a publishing.
-func deliveryOf(p amqp091.Publishing, exchange, key string) amqp091.Delivery {
-	return amqp091.Delivery{
-		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,
-		Priority: p.Priority, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId,
-		Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId, Exchange: exchange, RoutingKey: key, Body: p.Body,
-	}
 }
 
 // Close implements message.Publisher and does nothing, because a Router calls it while handlers

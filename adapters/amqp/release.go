@@ -48,10 +48,10 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 	queue := c.cfg.Topology.queue(cfg.Topic)
 	for _, level := range cfg.Levels {
 		if !slices.ContainsFunc(levels, func(l deadletter.WaitingLevel) bool { return l.Level == level }) {
-			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.Names.delay(queue, level, 0))
+			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.names().delay(queue, level, 0))
 		}
 	}
-	r := &release{client: c, to: c.cfg.Names.retry(queue), link: &link{cfg: &c.cfg, name: "redeliver, releasing waiting messages", reads: true}}
+	r := &release{client: c, to: c.cfg.names().retry(queue), link: newLink(c.cfg.link("redeliver, releasing waiting messages", true))}
 	defer r.link.close()
 	for _, l := range levels {
 		if l.Level == 0 || len(cfg.Levels) > 0 && !slices.Contains(cfg.Levels, l.Level) {
@@ -136,7 +136,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 	defer cancel()
 	now, out := time.Now(), r.client.forwarded
 	written := make([]*pending, len(window))
-	acks := make(map[*scanChannel][]uint64)
+	var acks []scanMark
 	var failed error // the first error
 	settle := func(upTo int) {
 		for i, p := range written[:upTo] {
@@ -149,7 +149,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 			}
 			switch {
 			case err == nil:
-				acks[window[i].channel] = append(acks[window[i].channel], window[i].DeliveryTag)
+				acks = append(acks, window[i].scanMark)
 			case errors.Is(err, driver.ErrRefused):
 				r.refused++
 				r.refusal = cmp.Or(r.refusal, err)
@@ -178,13 +178,8 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 		written[i] = p
 	}
 	settle(len(window))
-	for by, tags := range acks {
-		if err := h.ack(by, tags); err != nil {
-			return moved, errors.Join(failed, err)
-		}
-		moved += len(tags)
-	}
-	return moved, failed
+	moved, err = h.ack(acks)
+	return moved, errors.Join(failed, err)
 }
 
 // released returns the copy of a waiting message that is due now. Everything else stays as it is on the level.

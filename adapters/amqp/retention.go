@@ -13,7 +13,7 @@ var isValue = regexp.MustCompile(`current is the value '(\d+)'`)
 
 // withExistingTTL returns the DLQ with its existing retention if the broker refused the declaration only for that. A
 // configuration without DLQ.Retention accepts it; all other arguments must match.
-func (q ownQueue) withExistingTTL(refused *amqp091.Error) (ownQueue, bool) {
+func withExistingTTL(q ownQueue, refused *amqp091.Error) (ownQueue, bool) {
 	if _, asked := q.args[amqp091.QueueMessageTTLArg]; q.kind != deadQueue || asked || !isInequivalent(refused, amqp091.QueueMessageTTLArg) {
 		return q, false
 	}

@@ -12,19 +12,19 @@ func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 	refused := &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: said}
 	args := amqp091.Table{deliveryLimit: int32(noLimit)}
 	dlq := ownQueue{name: "orders.dlq", kind: deadQueue, args: args}
-	if q, ok := dlq.withExistingTTL(refused); !ok || q.args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.args[deliveryLimit] != int32(noLimit) || len(args) != 1 {
+	if q, ok := withExistingTTL(dlq, refused); !ok || q.args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.args[deliveryLimit] != int32(noLimit) || len(args) != 1 {
 		t.Errorf("it is declared with %v, and redeliver's arguments are %v", q.args, args)
 	}
 	asked := amqp091.Table{amqp091.QueueMessageTTLArg: int64(1000)}
 	for name, q := range map[string]ownQueue{
 		"another retention": {kind: deadQueue, args: asked}, "a queue of waiting messages": {kind: retryQueue, args: args},
 	} {
-		if _, ok := q.withExistingTTL(refused); ok {
+		if _, ok := withExistingTTL(q, refused); ok {
 			t.Errorf("%s is accepted unchanged", name)
 		}
 	}
 	for _, other := range []*amqp091.Error{nil, {Code: amqp091.PreconditionFailed, Reason: "inequivalent arg 'x-expires'"}, {Code: amqp091.AccessRefused, Reason: said}} {
-		if _, ok := dlq.withExistingTTL(other); ok {
+		if _, ok := withExistingTTL(dlq, other); ok {
 			t.Errorf("%v counts as another retention", other)
 		}
 	}

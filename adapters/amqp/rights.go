@@ -136,14 +136,14 @@ var (
 
 // checkWrite checks whether the user may write to queues by name. It uses the publishing connection, because a broker
 // in alarm blocks a connection that has tried to publish, and acks must still get through.
-func (c *Client) checkWrite(ctx context.Context, s *survey, r *missingRights) error {
+func (b *queueBroker) checkWrite(ctx context.Context, s *survey, r *missingRights) error {
 	switch {
 	case s.major == 0:
 		return errNoRabbit
-	case c.publishing.blocked.Closed():
+	case b.Publishing.blocked.Closed():
 		return errAlarm
 	}
-	ch, err := c.publishing.channel(ctx)
+	ch, err := b.Publishing.channel(ctx)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (c *Client) checkWrite(ctx context.Context, s *survey, r *missingRights) er
 	if err := ch.PublishWithContext(ctx, "", rand.Text(), true, false, amqp091.Publishing{Expiration: "never"}); err != nil {
 		return err
 	}
-	timer, look := time.NewTimer(c.cfg.DialTimeout), time.NewTicker(50*time.Millisecond)
+	timer, look := time.NewTimer(b.DialTimeout), time.NewTicker(50*time.Millisecond)
 	defer timer.Stop()
 	defer look.Stop()
 	for err == nil {
@@ -163,7 +163,7 @@ func (c *Client) checkWrite(ctx context.Context, s *survey, r *missingRights) er
 			}
 			return nil
 		case <-look.C:
-			if c.publishing.blocked.Closed() { // the broker notifies connections that try to publish
+			if b.Publishing.blocked.Closed() { // the broker notifies connections that try to publish
 				err = errAlarm
 			}
 		case <-timer.C:

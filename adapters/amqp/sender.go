@@ -11,7 +11,9 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // maxUnconfirmed is the number of unconfirmed publishes of one sender. More of them, or more channels, were slower.
@@ -45,7 +47,7 @@ type identity struct{ exchange, key, id string }
 
 func identityOf(exchange, key string, headers amqp091.Table, messageID string) identity {
 	i := identity{exchange: exchange, key: key, id: messageID}
-	for _, name := range []string{headerID, UUIDHeader} {
+	for _, name := range []string{redeliver.HeaderID, wirename.WatermillUUID} {
 		if id, ok := headers[name].(string); ok {
 			i.id = id
 			break
@@ -60,6 +62,9 @@ func newSender(l *link) *sender {
 		isolated: &sender{link: l, slots: make(chan struct{}, 1), writeLock: make(chan struct{}, 1)},
 	}
 }
+
+// frameMax returns the negotiated frame size of the connection, or 0 for no limit.
+func (s *sender) frameMax() int { return s.link.frameMax() }
 
 // pending is a publish that waits for its confirm.
 type pending struct {

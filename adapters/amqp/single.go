@@ -16,16 +16,6 @@ import (
 // RabbitMQ compares a declaration with the existing queue argument by argument, and answers with the first that
 // differs and its value. It does not compare policies.
 
-// withSingleConsumer adds the argument for a single active consumer.
-func withSingleConsumer(args amqp091.Table) amqp091.Table {
-	args = maps.Clone(args)
-	if args == nil {
-		args = amqp091.Table{}
-	}
-	args[amqp091.SingleActiveConsumerArg] = true
-	return args
-}
-
 // maxCompared is about how many arguments RabbitMQ compares.
 const maxCompared = 30
 

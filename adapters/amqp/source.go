@@ -224,7 +224,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 // lineOf returns the key by which messages run one after another, or 0.
 func (s *source) lineOf(d *delivery) uint64 {
 	switch {
-	case s.r.layout.policy.Order == redeliver.Blocking:
+	case s.r.layout.Policy.Order == redeliver.Blocking:
 		return 1
 	case d.key == "":
 		return 0
@@ -431,7 +431,7 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 		return
 	}
 	var st redeliver.State
-	codec{s.r.layout}.State(m, &st)
+	s.r.codec().State(m, &st)
 	st.Policy = s.r.sub.Fingerprint()
 	written := make(driver.Result, 1)
 	s.r.store.Write(ctx, to, m, &st, written)

@@ -58,10 +58,11 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 		t.Fatal(err)
 	}
 	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
-	c.consuming = &link{cfg: &c.cfg, closed: true}
+	c.consuming = newLink(linkOptions{})
+	c.consuming.close()
 	f.r = newReader(context.Background(), c, l)
 	f.e = engine.New(engine.Options[*delivery]{
-		Sub: f.r.sub, Codec: codec{l}, Store: f.r.store,
+		Sub: f.r.sub, Codec: codec{layout: l}, Store: f.r.store,
 		Handle: handle(0, func(ctx context.Context, d amqp091.Delivery) error { return handler(f, ctx, d) }),
 	})
 	t.Cleanup(f.e.Close)

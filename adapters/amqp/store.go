@@ -45,7 +45,7 @@ func (t *store) place(due, now time.Time) (queue string, until time.Time) {
 	if level <= maxReadLevel && l.mustHop(left, level) {
 		until = now.Add(level)
 	}
-	return l.names.delay(l.queue, level, int(t.next.Add(1))%l.shards), until
+	return l.Names.delay(l.Queue, level, int(t.next.Add(1))%l.Shards), until
 }
 
 // write is one try to write a message.
@@ -68,7 +68,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
 		return w.layout.dlq(), w.deadInParts(st)
 	case to == driver.DLQ:
-		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.deadCopy(st, w.sender.link.frameMax()))
+		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.deadCopy(st, w.sender.frameMax()))
 	case to == driver.Suspects:
 		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, countRoom)
 	case to == driver.Topic:
@@ -88,7 +88,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 
 // waiting writes to a queue from which the message comes back. A message whose own headers leave no room is refused.
 func (w *write) waiting(rec *record, queue string, st *redeliver.State, until time.Time, room int) (string, error) {
-	p, err := rec.waitingCopy(st, until, w.sender.link.frameMax(), room)
+	p, err := rec.waitingCopy(st, until, w.sender.frameMax(), room)
 	if err != nil {
 		return queue, err
 	}
@@ -104,7 +104,7 @@ func (w *write) deadInParts(st *redeliver.State) error {
 		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
 		part.copied = &lay
 		part.part = fmt.Sprintf("%d/%d", d.parts+1, n)
-		if err := w.sendDeclaring(w.layout.dlq(), part.deadCopy(st, w.sender.link.frameMax())); err != nil {
+		if err := w.sendDeclaring(w.layout.dlq(), part.deadCopy(st, w.sender.frameMax())); err != nil {
 			return err
 		}
 	}

@@ -58,7 +58,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	r := newReader(context.WithoutCancel(ctx), c, l)
 	r.queues = r.queueConfigs()
 	r.pause.Look(ctx)
-	return r, c.claimChannels(l.queue, len(r.queues))
+	return r, c.claimChannels(l.Queue, len(r.queues))
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It waits for messages in
@@ -72,13 +72,14 @@ func (s *Subscriber) Close() error {
 // reader is one Subscribe, or one queue of Consume. It reads the queue, the short levels, the retry queue and the
 // queue of suspects, each with one source after another.
 type reader struct {
-	client *Client
-	layout *layout
-	sub    *engine.Subscription
-	store  *store
-	values context.Context // the values of Subscribe's context, without its end
-	queues []queueConfig
-	pause  engine.PauseLooker
+	client  *Client
+	layout  *layout
+	sub     *engine.Subscription
+	store   *store
+	crashes *crashCounts
+	values  context.Context // the values of Subscribe's context, without its end
+	queues  []queueConfig
+	pause   engine.PauseLooker
 
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue
@@ -91,24 +92,27 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
 		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }},
 		sub: &engine.Subscription{
-			Origin: l.queue, Group: l.queue, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
+			Origin: l.Queue, Group: l.Queue, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.ordered(), Turn: c.turn, Discards: l.discards,
 		},
 	}
-	if l.policy.Order == redeliver.PerKey {
+	r.crashes = &crashCounts{
+		Queue: l.place(), Blocking: l.Policy.Order == redeliver.Blocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
+	}
+	if l.Policy.Order == redeliver.PerKey {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
-	r.pause = engine.PauseLooker{Sub: r.sub, Mark: (&pauseReader{client: c, layout: l}).look}
+	r.pause = engine.PauseLooker{Sub: r.sub, Mark: (&pauseReader{Marker: c.marker(l)}).look}
 	return r
 }
 
 // queueConfigs returns the queues to read, with their settings.
 func (r *reader) queueConfigs() []queueConfig {
 	cfg := r.client.cfg
-	back := cfg.retryPrefetch(r.layout.policy)
-	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // messages are spread evenly over shards
+	back := cfg.retryPrefetch(r.layout.Policy)
+	shard := max(back/r.layout.Shards, min(back, cfg.MaxRetriesInFlight)) // messages are spread evenly over shards
 	all := []queueConfig{
-		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy)},
+		{kind: mainQueue, queue: r.layout.Queue, prefetch: cfg.prefetch(r.layout.Policy)},
 		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
 		{kind: suspectQueue, queue: r.layout.suspects(), prefetch: 1},
 	}
@@ -122,7 +126,7 @@ func (r *reader) queueConfigs() []queueConfig {
 
 // run reads until ctx ends. opt has the handler.
 func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
-	opt.Sub, opt.Codec, opt.Store = r.sub, codec{r.layout}, r.store
+	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.store
 	e := engine.New(opt)
 	defer e.Close()
 	defer r.sub.Watched()()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +13,26 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/engine"
 )
+
+// queueBroker is how the checks reach a broker.
+type queueBroker struct {
+	Consuming, Publishing *link
+	Management            *management // nil if there is none
+	DialTimeout           time.Duration
+	ConsumerTimeout       time.Duration
+	NoProvisioning        bool
+}
+
+// declarer returns a declarer, which must be closed.
+func (b *queueBroker) declarer(ctx context.Context) *declarer {
+	// Not the publishing connection, which does not answer while the broker is in alarm.
+	return &declarer{open: func() (*amqp091.Channel, error) { return b.Consuming.channel(ctx) }, noProvisioning: b.NoProvisioning}
+}
 
 // survey is the broker's information about a subscription's queues before they are declared.
 type survey struct {
-	cfg    *Config
+	broker *queueBroker
 	layout *layout
 	server string
 	major  int
@@ -35,41 +48,23 @@ type survey struct {
 	unchecked []string
 }
 
-// checkLayout is for Subscribe: it returns what Plan would refuse, before anything is created. If the management API
-// does not answer, it reports that and relies on AMQP alone.
-func (c *Client) checkLayout(ctx context.Context, l *layout) error {
-	s, err := c.surveyOf(ctx, l)
-	if s == nil {
-		return err
-	}
-	if err != nil {
-		sub := engine.Subscription{Sink: c.cfg.Sink}
-		sub.Emit(redeliver.SubscriptionChanged{
-			Origin: l.queue, Group: l.queue, Change: redeliver.ChangeNotChecked,
-			Detail: "policies and limits on the queues: the management API does not answer", Err: err,
-		})
-	}
-	_, err = c.verify(ctx, s, false)
-	return err
-}
-
 // verify adds what AMQP reports, and returns all problems in one error. there is set even then; it is nil if AMQP did
 // not answer.
-func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[string]bool, err error) {
-	d := c.declarer(ctx)
+func (b *queueBroker) verify(ctx context.Context, s *survey, rights bool) (there map[string]bool, err error) {
+	d := b.declarer(ctx)
 	defer d.close()
-	there = c.inspectQueues(d, s.layout, &s.problems, s.refused, rights)
+	there = d.inspectQueues(s.layout, &s.problems, s.refused, rights)
 	switch {
-	case s.originKnown || !there[s.layout.queue]:
+	case s.originKnown || !there[s.layout.Queue]:
 	case s.major == 0:
-		s.unchecked = append(s.unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.queue, errNoRabbit))
+		s.unchecked = append(s.unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.Queue, errNoRabbit))
 	default:
 		before := len(s.problems)
-		s.unchecked = append(s.unchecked, d.checkKind(s.layout.queue, &s.problems)...)
+		s.unchecked = append(s.unchecked, d.checkKind(s.layout.Queue, &s.problems)...)
 		if len(s.problems) > before {
 			break
 		}
-		q, why := d.readArguments(s.layout.originQueue(s.cfg.Topology))
+		q, why := d.readArguments(s.layout.originQueue())
 		if why != "" {
 			s.unchecked = append(s.unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
 		} else if d.err == nil {
@@ -82,7 +77,7 @@ func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[
 	if d.err != nil {
 		return nil, d.err
 	}
-	if err := c.checkWrite(ctx, s, &d.rights); err != nil {
+	if err := b.checkWrite(ctx, s, &d.rights); err != nil {
 		s.unchecked = append(s.unchecked, fmt.Sprintf("the right to write to the default exchange (%v)", err))
 	}
 	d.rights.problems(&s.problems)
@@ -92,26 +87,21 @@ func (c *Client) verify(ctx context.Context, s *survey, rights bool) (there map[
 	return there, nil
 }
 
-// survey is surveyOf for a topic. It also returns the topic's layout.
-func (c *Client) survey(ctx context.Context, topic string) (*layout, *survey, error) {
-	l, err := newLayout(&c.cfg, topic)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := c.surveyOf(ctx, l)
-	return l, s, err
-}
-
 // surveyOf asks the management API, if it is configured. The survey has the broker's problems. The error means that
 // the API does not answer or, if the survey is nil, that AMQP does not.
-func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
-	s := &survey{cfg: &c.cfg, layout: l, refused: make(map[string]bool)}
-	conn, err := c.publishing.get(ctx)
+func (b *queueBroker) surveyOf(ctx context.Context, l *layout) (*survey, error) {
+	conn, err := b.Publishing.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.readServer(conn.Properties)
-	m := newManagement(&c.cfg)
+	return b.surveyAs(ctx, l, conn.Properties)
+}
+
+// surveyAs is surveyOf for a server with these properties.
+func (b *queueBroker) surveyAs(ctx context.Context, l *layout, properties amqp091.Table) (*survey, error) {
+	s := &survey{broker: b, layout: l, refused: make(map[string]bool)}
+	s.readServer(properties)
+	m := b.Management
 	if m == nil {
 		for _, what := range []string{
 			"policies and operator policies on all queues: limits, TTL, expiry, dead-letter exchange",
@@ -122,10 +112,9 @@ func (c *Client) surveyOf(ctx context.Context, l *layout) (*survey, error) {
 		}
 		return s, nil
 	}
-	defer m.close()
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.DialTimeout)
 	defer cancel()
-	return s, s.askManagement(ctx, m, conn.Properties)
+	return s, s.askManagement(ctx, m, properties)
 }
 
 // readServer reads the server's properties of the AMQP connection.
@@ -194,7 +183,7 @@ func (s *survey) askManagement(ctx context.Context, m *management, properties am
 		}
 		return r
 	}
-	origin := s.layout.originQueue(s.cfg.Topology)
+	origin := s.layout.originQueue()
 	exists := func(name string) (bool, error) { return m.exists(ctx, name) }
 	if err := s.checkMain(exists, rule(s.infoOf(origin))); err != nil {
 		return err
@@ -215,12 +204,6 @@ func (s *survey) infoOf(q ownQueue) queueInfo {
 	}
 	kind, _ := q.args[amqp091.QueueTypeArg].(string)
 	return queueInfo{Name: q.name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: object(q.args)}
-}
-
-// pattern returns a pattern for the names of the queue, redeliver's queues, and leftovers of older policies.
-func (l *layout) pattern() string {
-	q := regexp.QuoteMeta
-	return fmt.Sprintf(`^(%s|%s|%s(\..*)?)$`, q(l.queue), q(l.dlq()), q(l.retry()))
 }
 
 func (s *survey) flags(ctx context.Context, m *management) error {
@@ -257,23 +240,10 @@ func (s *survey) noteOldLevels() {
 // oldLevels returns the existing delay queues that are no longer written to.
 func (s *survey) oldLevels() (found []ownQueue) {
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
-		level, ok := s.layout.names.level(s.layout.queue, name)
+		level, ok := s.layout.Names.level(s.layout.Queue, name)
 		if ok && s.layout.shardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.queues, func(q ownQueue) bool { return q.name == name }) {
 			found = append(found, ownQueue{name: name, kind: delayQueue, level: level, args: amqp091.Table(s.queues[name].Arguments)})
 		}
 	}
 	return found
-}
-
-// shardOf parses the shard in the name of a delay queue, or returns -1.
-func (l *layout) shardOf(name string, level time.Duration) int {
-	rest, ok := strings.CutPrefix(name, l.names.delay(l.queue, level, 0))
-	if rest == "" && ok {
-		return 0
-	}
-	n, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
-	if err != nil || n < 1 || l.names.delay(l.queue, level, n) != name {
-		return -1
-	}
-	return n
 }

@@ -1,7 +1,7 @@
 package amqp
 
 import (
-	"errors"
+	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -20,7 +20,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 	fine := queueAnswer("orders", with(with(with(quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
 	for name, row := range map[string]struct {
 		api     fakeAPI
-		change  func(*Config)
+		change  func(*layoutOptions)
 		refused string // the only problem, or ""
 		noted   string // the only note, or ""
 		also    string // another note that always appears
@@ -45,12 +45,12 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange, where messages keep their places": {
 			api:     fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
-			change:  func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change:  func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
 		},
 		"a high limit without a dead-letter exchange, where messages keep their places": {
 			api:    fakeAPI{queues: []fields{queueAnswer("orders", with(with(quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
-			change: func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change: func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			noted:  "orders has delivery-limit=1000 by argument and drops messages that come back more often, also after lost connections",
 		},
 		"no limit on RabbitMQ 4 by -1": {
@@ -62,7 +62,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"a queue that will be created with a limit of RabbitMQ 4": {
 			api:    fakeAPI{version: "4.0.5"},
-			change: func(c *Config) { c.Topology.QueueArgs = amqp091.Table{"x-queue-type": "quorum"} },
+			change: func(c *layoutOptions) { c.QueueArgs = amqp091.Table{"x-queue-type": "quorum"} },
 			noted:  "orders has delivery-limit=20 by RabbitMQ 4's default and drops",
 		},
 		"limit with a dead-letter exchange": {
@@ -133,25 +133,25 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"several consumers with Blocking": {
 			api:     fakeAPI{queues: []fields{fine}},
-			change:  func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change:  func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is Blocking",
 		},
 		"several consumers with PerKey": {
 			api: fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", false), nil)}},
-			change: func(c *Config) {
-				c.Policy, c.Key = redeliver.Policy{Order: redeliver.PerKey}, KeyHeader("customer")
+			change: func(c *layoutOptions) {
+				c.Policy = redeliver.Policy{Order: redeliver.PerKey}
 			},
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is PerKey",
 		},
 		"a single active consumer with Blocking": {
 			api:    fakeAPI{queues: []fields{queueAnswer("orders", fields{"x-single-active-consumer": true}, nil)}},
-			change: func(c *Config) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change: func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 		},
 		"a queue that will be created for one consumer": {
 			api: fakeAPI{},
-			change: func(c *Config) {
+			change: func(c *layoutOptions) {
 				c.Policy = redeliver.Policy{Order: redeliver.Blocking}
-				c.Topology.QueueArgs = amqp091.Table{}
+				c.QueueArgs = amqp091.Table{}
 			},
 		},
 		"consumer timeout of the queue": {
@@ -226,7 +226,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		"down":                  {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"state": "down"})}}, noted: "orders.retry.10s is down"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := row.api.survey(t, row.change)
+			s, err := surveyWith(t, row.api, row.change)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,10 +253,10 @@ func only(t *testing.T, what string, have []string, want string) {
 
 // A user with few rights gets the permitted checks; the others are reported as not checked.
 func TestDeniedResourcesAreNotChecked(t *testing.T) {
-	s, err := fakeAPI{deny: []string{"feature-flags", "policies", "operator-policies"}, queues: []fields{
+	s, err := surveyWith(t, fakeAPI{deny: []string{"feature-flags", "policies", "operator-policies"}, queues: []fields{
 		queueAnswer("orders", quorum, fields{"policy": "p", "effective_policy_definition": fields{"message-ttl": 1000}}),
 		queueAnswer("orders.dlq", with(quorum, "x-delivery-limit", noLimit), fields{"effective_policy_definition": nil}),
-	}}.survey(t, nil)
+	}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestDeniedResourcesAreNotChecked(t *testing.T) {
 }
 
 func TestUnreadablePatternIsNotChecked(t *testing.T) {
-	s, err := fakeAPI{policy: []fields{policy("all", "^(?!amq).*", fields{"max-length": 1}, nil)}}.survey(t, nil)
+	s, err := surveyWith(t, fakeAPI{policy: []fields{policy("all", "^(?!amq).*", fields{"max-length": 1}, nil)}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,42 +289,25 @@ func TestManagementAPIOfAnotherClusterIsRefused(t *testing.T) {
 	}
 }
 
-func TestTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
-	cfg := Config{Queues: map[string]redeliver.Policy{"orders": {Timeout: time.Hour}}}.withDefaults()
-	_, err := newLayout(&cfg, "orders")
-	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Queues["orders"].Timeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s`) {
-		t.Error(err)
-	}
-	cfg.ConsumerTimeout = time.Hour
-	if _, err := newLayout(&cfg, "orders"); err != nil {
-		t.Error(err)
-	}
+// surveyWith surveys the queue orders on a fake API, with a policy of one level.
+func surveyWith(t *testing.T, f fakeAPI, change func(*layoutOptions)) (*survey, error) {
+	t.Helper()
+	f.version = cmp.Or(f.version, "3.10.8")
+	return surveyAt(t, f.start(t), f.version, change)
 }
 
-// Prefetched messages must begin before the broker takes them back.
-func TestTooLowRateIsRefused(t *testing.T) {
-	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
-	cfg := Config{Policy: slow, MaxInFlight: 100, MaxRetriesInFlight: 50}.withDefaults()
-	_, err := newLayout(&cfg, "orders")
-	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Policy.Rate.PerSecond is 0.1: must let the 200 messages`) {
-		t.Error(err)
+func surveyAt(t *testing.T, url, version string, change func(*layoutOptions)) (*survey, error) {
+	t.Helper()
+	opt := layoutOptions{
+		Topic: "orders", Queue: "orders", Shards: 1,
+		Policy: redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}},
 	}
-	cfg.MaxInFlight, cfg.MaxRetriesInFlight = 10, 10
-	if _, err := newLayout(&cfg, "orders"); err != nil {
-		t.Error(err)
+	if change != nil {
+		change(&opt)
 	}
-}
-
-// By default an attempt can be extended for at most the ConsumerTimeout.
-func TestMaxTimeoutIsWithinTheConsumerTimeout(t *testing.T) {
-	cfg := Config{Policy: redeliver.Policy{Timeout: 10 * time.Minute}}.withDefaults()
-	l, err := newLayout(&cfg, "orders")
-	if err != nil || l.policy.MaxTimeout != 30*time.Minute {
-		t.Errorf("%s, want ConsumerTimeout: %v", l.policy.MaxTimeout, err)
+	opt.Policy = opt.Policy.WithDefaults()
+	b := &queueBroker{
+		Management: newManagement(url, "amqp://guest:guest@localhost/", amqp091.Config{}), DialTimeout: 10 * time.Second, ConsumerTimeout: 30 * time.Minute,
 	}
-	cfg.Policy.MaxTimeout = time.Hour
-	_, err = newLayout(&cfg, "orders")
-	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.MaxTimeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s") {
-		t.Error(err)
-	}
+	return b.surveyAs(t.Context(), makeLayout(opt), greeting(version))
 }

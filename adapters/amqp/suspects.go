@@ -117,7 +117,7 @@ func (s *source) endTurn(d *delivery, settled bool) {
 // buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
 func (s *source) buryAtMaxCrashes(d *delivery, m *driver.Message[*delivery], count int) {
 	times := max(0, count-s.r.client.outlived.of(d.id()))
-	if times >= s.r.layout.policy.MaxCrashes {
+	if times >= s.r.layout.Policy.MaxCrashes {
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
 	}
 }
@@ -130,7 +130,7 @@ func (s *source) requeueSuspects(ctx context.Context) {
 			continue
 		}
 		var st redeliver.State
-		codec{s.r.layout}.State(d.m, &st)
+		s.r.codec().State(d.m, &st)
 		if d.m.State != nil {
 			st = *d.m.State
 		}
@@ -145,43 +145,10 @@ func (s *source) requeueSuspects(ctx context.Context) {
 // suspectCopy returns the message that requeueSuspects writes.
 func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	rec := w.d.record
-	p, err := rec.waitingCopy(st, time.Time{}, w.sender.link.frameMax(), countRoom)
+	p, err := rec.waitingCopy(st, time.Time{}, w.sender.frameMax(), countRoom)
 	if err != nil { // it was written there before
 		p = rec.publishing(st)
 		sign(rec.keys, &p)
 	}
 	return p
-}
-
-// channelEnds counts for each suspect, by id, how often this process has seen its channel end, because the broker counts
-// that like a crash. It forgets settled suspects. It is safe for concurrent use.
-type channelEnds struct {
-	mu     sync.Mutex
-	counts map[string]int
-}
-
-// maxOutlived bounds the number of remembered suspects, of which there are few.
-const maxOutlived = 10_000
-
-func (o *channelEnds) add(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.counts == nil {
-		o.counts = make(map[string]int)
-	}
-	if _, known := o.counts[id]; known || len(o.counts) < maxOutlived {
-		o.counts[id]++
-	}
-}
-
-func (o *channelEnds) of(id string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.counts[id]
-}
-
-func (o *channelEnds) settled(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.counts, id)
 }

@@ -31,7 +31,7 @@ type testServer struct {
 
 const (
 	methodFrame = 1
-	headerFrame = frameContent
+	headerFrame = 2
 )
 
 func newTestServer(t testing.TB) *testServer {
@@ -54,6 +54,16 @@ func newTestServerWithConn(t testing.TB, around func(net.Conn) net.Conn) *testSe
 		t.Fatal(err)
 	}
 	return w
+}
+
+// dialer returns a function that opens more connections.
+func (w *testServer) dialer(t testing.TB) func(network, address string) (net.Conn, error) {
+	return func(string, string) (net.Conn, error) {
+		local, remote := net.Pipe()
+		t.Cleanup(func() { _ = remote.Close() })
+		go w.serve(remote)
+		return local, nil
+	}
 }
 
 // write publishes and returns the size of the content header's payload.

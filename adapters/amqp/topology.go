@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"cmp"
+	"fmt"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -114,4 +115,33 @@ func (t Topology) check(ps *redeliver.Problems) {
 	default:
 		ps.Add("Topology.Kind", t.Kind, "must be direct, fanout, topic or headers")
 	}
+}
+
+// Names configures the names of the queues beside a queue. A nil field means the default. The names
+// must differ for every queue, because two queues must never share their retries.
+type Names struct {
+	// Retry is the queue from which a message comes back. Default "<queue>.retry". The name of a
+	// delay queue is this name, a dot and its level: "<queue>.retry.10s". Further shards are
+	// "<queue>.retry.10s.1".
+	Retry func(queue string) string
+	// DLQ is the dead-letter queue. Default "<queue>.dlq".
+	DLQ func(queue string) string
+}
+
+// newLayout returns the queues of a topic's subscription, or an error with all problems.
+func newLayout(cfg *Config, topic string) (*layout, error) {
+	t, queue := cfg.Topology, cfg.Topology.queue(topic)
+	var ps redeliver.Problems
+	checkQueue(&ps, fmt.Sprintf("queue of topic %q", topic), queue)
+	cfg.names().check(&ps, queue)
+	policy := cfg.policy(queue)
+	checkTimeout(&ps, cfg, queue, policy)
+	checkOrder(&ps, cfg, queue, policy)
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("amqp: %w", err)
+	}
+	return makeLayout(layoutOptions{
+		Topic: topic, Queue: queue, Policy: policy, Names: cfg.names(), Shards: cfg.Shards, DLQ: cfg.DLQ, QueueArgs: t.QueueArgs, Existing: t.Existing,
+		Binding: binding{Exchange: t.exchange(topic), Kind: t.kind(), Keys: t.bindingKeys(topic), Args: t.BindingArgs},
+	}), nil
 }

@@ -19,7 +19,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	if err != nil {
 		return nil, err
 	}
-	asking := &link{cfg: &c.cfg, name: "redeliver, counting waiting messages", reads: true}
+	asking := newLink(c.cfg.link("redeliver, counting waiting messages", true))
 	defer asking.close()
 	count := func(queue string) (n int, there bool, err error) {
 		ch, err := asking.channel(ctx) // a missing queue closes it
@@ -33,11 +33,11 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 		}
 		return n, true, err
 	}
-	switch _, there, err := count(l.queue); {
+	switch _, there, err := count(l.Queue); {
 	case err != nil:
 		return nil, err
 	case !there:
-		return nil, fmt.Errorf("amqp: queue %s does not exist", l.queue)
+		return nil, fmt.Errorf("amqp: queue %s does not exist", l.Queue)
 	}
 	var all []deadletter.WaitingLevel
 	for _, q := range slices.Concat(l.queues, s.oldLevels()) {

@@ -51,18 +51,15 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 
 // CountArrivals implements [driver.ArrivalCounter]. It counts without reading, so it reads nothing if nothing came.
 func (r *deadReader) CountArrivals(context.Context) (int, error) {
-	if err := r.scanner.stopConsumer(); err != nil {
-		return 0, r.s.lostError(err)
-	}
-	ready, _, err := confirmedStat(r.scanner.statChannel, r.scanner.queue)
+	n, err := r.scanner.arrivals(r.total)
 	if err != nil {
 		return 0, r.s.lostError(err)
 	}
-	return ready - (r.total - r.scanner.total), nil
+	return n, nil
 }
 
 // MaxHold implements [driver.HoldLimiter].
-func (r *deadReader) MaxHold() time.Duration { return r.s.q.client.cfg.ConsumerTimeout }
+func (r *deadReader) MaxHold() time.Duration { return r.s.q.ConsumerTimeout }
 
 // Close implements [driver.Reader].
 func (r *deadReader) Close(ctx context.Context) error {

@@ -3,7 +3,6 @@ package amqp
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,8 +22,7 @@ import (
 // deadRecord is a dead letter's original delivery, and where it is unsettled.
 type deadRecord struct {
 	scanner *scanner
-	channel *scanChannel
-	tag     uint64
+	mark    scanMark
 	rec     amqp091.Delivery
 	raw     []byte // its headers, if the client could not read them
 }
@@ -34,10 +32,10 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := unreadable(d)
 	// Other fillers copy a producer's headers, redeliver's among them. RabbitMQ itself is one of our own DLQ, too.
-	foreign := q.foreign || lastDeathQueue(d.Headers) == q.info.Origin
+	foreign := q.Foreign || lastDeathQueue(d.Headers) == q.info.Origin
 	var forged []redeliver.Finding
 	if !foreign {
-		forged = stripUnsigned(q.keys, d)
+		forged = stripUnsigned(q.Keys, d)
 	}
 	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
@@ -53,7 +51,7 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	} else {
 		ours, findings = restoreOriginal(d)
 	}
-	own := &deadRecord{scanner: h, channel: g.channel, tag: d.DeliveryTag, rec: *d, raw: raw}
+	own := &deadRecord{scanner: h, mark: g.scanMark, rec: *d, raw: raw}
 	own.rec.Acknowledger = nil
 	m := &deadletter.Message{
 		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Native: own,
@@ -86,18 +84,6 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	return m
 }
 
-// lastDeathQueue returns the queue from which RabbitMQ has dead-lettered a message last, or "". redeliver writes no
-// message with x-death.
-func lastDeathQueue(headers amqp091.Table) string {
-	deaths, _ := headers["x-death"].([]any)
-	if len(deaths) == 0 {
-		return ""
-	}
-	last, _ := deaths[0].(amqp091.Table)
-	queue, _ := last["queue"].(string)
-	return queue
-}
-
 // position derives a message's position from its content, because the broker has no name for a message. Equal
 // messages share one.
 func position(d *amqp091.Delivery) deadletter.Position {
@@ -114,47 +100,6 @@ func deathHeaders(headers amqp091.Table) (found []deadletter.Header) {
 		found = append(found, deadletter.Header{Name: name, Value: headerBytes(headers[name])})
 	}
 	return found
-}
-
-// headerBytes returns a header's value as bytes: text and bytes unchanged, numbers as text, tables and arrays as
-// JSON.
-func headerBytes(v any) []byte {
-	switch v := v.(type) {
-	case nil:
-		return nil
-	case []byte:
-		return v
-	}
-	if text, ok := textOf(v); ok {
-		return []byte(text)
-	}
-	text, err := json.Marshal(jsonValue(v))
-	if err != nil {
-		return fmt.Append(nil, v)
-	}
-	return text
-}
-
-// jsonValue returns a header's value for JSON.
-func jsonValue(v any) any {
-	switch v := v.(type) {
-	case time.Time:
-		return v.UTC()
-	case amqp091.Table:
-		t := make(map[string]any, len(v))
-		for name, item := range v {
-			t[name] = jsonValue(item)
-		}
-		return t
-	case []any:
-		items := make([]any, len(v))
-		for i, item := range v {
-			items[i] = jsonValue(item)
-		}
-		return items
-	default:
-		return v
-	}
 }
 
 // recordFrom makes the record of a message with these headers. Unchanged headers keep their type.

@@ -11,63 +11,45 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/statekeys"
-	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// DeadLetterConfig names the DLQ to open. Topic is required.
-type DeadLetterConfig struct {
-	// Topic is the topic whose queue's messages failed.
-	Topic string
-	// DLQ is a queue that another program fills for this queue: RabbitMQ itself, by a dead-letter
-	// exchange, or Watermill's poison queue. Default: the DLQ of redeliver.
-	DLQ string
-	// DeliveryLimit is how often the broker delivers a message of such a DLQ before it removes it.
-	// Each look is a delivery. A look is refused from half of the limit on, a replay or a purge two
-	// deliveries before it. Default: the limit that the management API reports; without that API
-	// 20, RabbitMQ 4's own. The limit of redeliver's own DLQ is out of reach.
-	DeliveryLimit int
+// dlqOptions configure how to work on a DLQ.
+type dlqOptions struct {
+	Foreign         bool // another program fills it
+	DeliveryLimit   int  // how often the broker delivers a message before it removes it; 0 means to find out
+	Keys            statekeys.Keys
+	Link            linkOptions // without name and direction
+	Sender          *sender     // writes copies
+	Management      *management // nil if there is none
+	SendTimeout     time.Duration
+	DialTimeout     time.Duration
+	ConsumerTimeout time.Duration
+	RetryBytes      int // bounds the bodies that are in transit at once
+	NoProvisioning  bool
 }
 
-// DeadLetters opens the DLQ of a topic's queue, which must exist. Its companion, "<dlq>.state", is
-// created with the first write to it. The returned queue has connections of its own. Keep the
-// client open while you use it.
-func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
-	queue := c.cfg.Topology.queue(cfg.Topic)
-	var ps redeliver.Problems
-	checkQueue(&ps, fmt.Sprintf("queue of topic %q", cfg.Topic), queue)
-	c.cfg.Names.check(&ps, queue)
-	info := deadletter.Info{
-		Broker: "rabbitmq", DLQ: c.cfg.Names.dlq(queue), Origin: queue, Group: queue, ReplayTo: c.cfg.Names.retry(queue),
-		ReadEffect: "each scan is a delivery of every message that it passes (x-delivery-count), and hides them from others until the scan ends",
-	}
-	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
-	if foreign {
-		checkQueue(&ps, "DLQ", cfg.DLQ)
-		if cfg.DLQ == queue || cfg.DLQ == info.ReplayTo {
-			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the way back")
-		}
-		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
-	}
-	checkQueue(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix+"."+driver.ClaimLock)
-	ps.CheckCount("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)
-	if err := ps.Err(); err != nil {
-		return nil, fmt.Errorf("amqp: %w", err)
-	}
-	q := &deadLetters{client: c, info: info, foreign: foreign, keys: c.cfg.StateKeys, stateSemaphore: make(chan struct{}, 1)}
-	q.stateLink = &link{cfg: &c.cfg, name: "redeliver, state of dead letters"}
-	q.readLink = &link{cfg: &c.cfg, name: "redeliver, looking at dead letters", reads: true}
+// openDeadLetters opens a DLQ, which must exist.
+func openDeadLetters(ctx context.Context, info deadletter.Info, opt dlqOptions) (*deadLetters, error) {
+	q := &deadLetters{dlqOptions: opt, info: info, stateSemaphore: make(chan struct{}, 1)}
+	q.stateLink = q.newLink("redeliver, state of dead letters", false)
+	q.readLink = q.newLink("redeliver, looking at dead letters", true)
 	err := q.checkExists(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
 	if err == nil {
-		err = q.findLimit(ctx, cfg.DeliveryLimit)
+		err = q.findLimit(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
-	return deadletter.New(q), nil
+	return q, nil
+}
+
+func (q *deadLetters) newLink(name string, reads bool) *link {
+	opt := q.Link
+	opt.Name, opt.Reads = name, reads
+	return newLink(opt)
 }
 
 // deadLetters is the DLQ of one queue. It implements driver.DLQ.
@@ -75,11 +57,10 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 // Reading a queue of RabbitMQ hides its messages from others until they are returned. The state is in a queue beside
 // it, see updateState.
 type deadLetters struct {
-	client  *Client
-	info    deadletter.Info
-	foreign bool
-	keys    statekeys.Keys
-	limit   int // deliveries after which the broker removes a message; 0 means no limit
+	dlqOptions
+
+	info  deadletter.Info
+	limit int // deliveries after which the broker removes a message; 0 means no limit
 	// stateLink publishes, readLink does not, see link
 	stateLink, readLink *link
 	stateSemaphore      chan struct{} // held while this process reads or writes the state
@@ -107,7 +88,7 @@ func (q *deadLetters) checkExists(ctx context.Context, queue, why string) error 
 
 // findLimit determines the delivery limit of the DLQ. The limit of redeliver's own DLQ is unreachable unless a policy
 // lowers it.
-func (q *deadLetters) findLimit(ctx context.Context, given int) error {
+func (q *deadLetters) findLimit(ctx context.Context) error {
 	defer func() {
 		if q.limit > unreachableLimit {
 			q.limit = 0
@@ -117,21 +98,20 @@ func (q *deadLetters) findLimit(ctx context.Context, given int) error {
 			q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a scan is refused from the %dth on", q.limit, q.info.MaxReads)
 		}
 	}()
-	hasAPI := q.client.cfg.ManagementURL != ""
 	switch {
-	case given > 0:
-		q.limit = given
+	case q.DeliveryLimit > 0:
+		q.limit = q.DeliveryLimit
 		return nil
-	case !hasAPI && q.foreign:
+	case q.Management == nil && q.Foreign:
 		q.limit = rabbitMQ4Limit
 		return nil
-	case !hasAPI:
+	case q.Management == nil:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, q.client.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, q.DialTimeout)
 	defer cancel()
 	err := q.queryLimit(ctx)
-	if err != nil && !q.foreign {
+	if err != nil && !q.Foreign {
 		return nil // redeliver's own arguments are known
 	}
 	return err
@@ -188,7 +168,7 @@ func (q *deadLetters) LockHolder(ctx context.Context, lock string) (h deadletter
 
 // Connect implements [driver.DLQ].
 func (q *deadLetters) Connect(ctx context.Context) (driver.Session, error) {
-	s := &deadSession{q: q, link: &link{cfg: &q.client.cfg, name: "redeliver, dead letters", reads: true}}
+	s := &deadSession{q: q, link: q.newLink("redeliver, dead letters", true)}
 	var err error
 	if s.conn, err = s.link.get(ctx); err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func (q *deadLetters) Append(ctx context.Context, entries ...driver.Entry) error
 
 // updateState reads the state and applies entries. It is empty before the first write.
 func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, q.client.cfg.SendTimeout, fmt.Errorf("not within %s", q.client.cfg.SendTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, q.SendTimeout, fmt.Errorf("not within %s", q.SendTimeout))
 	defer cancel()
 	select {
 	case q.stateSemaphore <- struct{}{}:
@@ -174,7 +174,7 @@ func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (the
 	switch {
 	case !create:
 		return false, nil
-	case q.client.cfg.NoProvisioning:
+	case q.NoProvisioning:
 		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", state, argsText(args))
 	}
 	if ch, err = conn.Channel(); err != nil {

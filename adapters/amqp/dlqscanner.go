@@ -50,10 +50,16 @@ type scanChannel struct {
 	open []uint64 // tags of the unsettled messages, in order
 }
 
-// scanned is a delivery with its channel.
+// scanned is an unsettled delivery.
 type scanned struct {
 	amqp091.Delivery
+	scanMark
+}
+
+// scanMark names an unsettled delivery.
+type scanMark struct {
 	channel *scanChannel
+	tag     uint64
 }
 
 func newScanner(conn *amqp091.Connection, queue string, bytes int) (*scanner, error) {
@@ -110,6 +116,15 @@ func (h *scanner) next(ctx context.Context, left int) (d scanned, ok bool, err e
 	h.buf[0] = scanned{} // frees its body
 	h.buf = h.buf[1:]
 	return d, true, nil
+}
+
+// arrivals returns how many messages have come to the queue since it had total ones, before the scan. It reads none.
+func (h *scanner) arrivals(total int) (int, error) {
+	if err := h.stopConsumer(); err != nil {
+		return 0, err
+	}
+	ready, _, err := confirmedStat(h.statChannel, h.queue)
+	return ready - (total - h.total), err
 }
 
 // drain adds the messages that have arrived as well.
@@ -173,7 +188,7 @@ func (h *scanner) add(d amqp091.Delivery) {
 	h.received, h.total, h.totalBytes = h.received+1, h.total+1, h.totalBytes+len(d.Body)
 	g := h.lastChannel()
 	g.open = append(g.open, d.DeliveryTag)
-	h.buf = append(h.buf, scanned{d, g})
+	h.buf = append(h.buf, scanned{d, scanMark{g, d.DeliveryTag}})
 }
 
 // readError returns the error of a queue that can no longer be read.
@@ -181,8 +196,23 @@ func (h *scanner) readError(err error) error {
 	return fmt.Errorf("amqp: reading %s: %w; its unsettled messages are in the queue again", h.queue, err)
 }
 
-// ack removes messages of one channel. It returns when the broker has read the acks.
-func (h *scanner) ack(g *scanChannel, tags []uint64) error {
+// ack removes messages and returns how many. It returns when the broker has read the acks.
+func (h *scanner) ack(all []scanMark) (n int, err error) {
+	tags := make(map[*scanChannel][]uint64)
+	for _, m := range all {
+		tags[m.channel] = append(tags[m.channel], m.tag)
+	}
+	for g, tags := range tags {
+		if err := h.ackOn(g, tags); err != nil {
+			return n, err
+		}
+		n += len(tags)
+	}
+	return n, nil
+}
+
+// ackOn is ack for messages of one channel.
+func (h *scanner) ackOn(g *scanChannel, tags []uint64) error {
 	if h.in != nil && g == h.lastChannel() {
 		// For each ack the broker sends the consumer another message, which must not be one beyond the end.
 		if h.batch+len(tags) > h.available {

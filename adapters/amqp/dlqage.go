@@ -77,11 +77,10 @@ func (q *deadLetters) notReported(what string) error {
 // readSettings returns the queue with its policies. It returns nil if there is no management API or the API does not
 // list the queue.
 func (q *deadLetters) readSettings(ctx context.Context) (*queueSettings, error) {
-	m := newManagement(&q.client.cfg)
+	m := q.Management
 	if m == nil {
 		return nil, nil //nolint:nilnil // a missing API is no error here
 	}
-	defer m.close()
 	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")
 	if err != nil {
 		return nil, err

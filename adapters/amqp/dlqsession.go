@@ -89,7 +89,7 @@ func (s *deadSession) Close(context.Context) error {
 // Write implements [driver.Session]. The broker's own headers cannot be written into the DLQ, so redeliver's headers
 // keep them.
 func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
-	frame, keys := s.frame(), s.q.keys
+	frame, keys := s.frame(), s.q.Keys
 	if to == driver.ToGroup {
 		return s.writeAll(ctx, msgs, s.q.info.ReplayTo, func(m *deadletter.Message) (amqp091.Publishing, error) {
 			st := deadletter.ReplayState(m, s.q.info)
@@ -106,7 +106,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 
 // frame returns the largest frame for published headers.
 func (s *deadSession) frame() int {
-	if n := s.q.client.publishing.frameMax(); n > 0 {
+	if n := s.q.Sender.frameMax(); n > 0 {
 		return n
 	}
 	return s.link.frameMax()
@@ -117,10 +117,10 @@ func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, 
 	if len(msgs) == 0 || errs[0] != nil {
 		return errs
 	}
-	timeout := s.q.client.cfg.SendTimeout
+	timeout := s.q.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	out := s.q.client.forwarded
+	out := s.q.Sender
 	waiting := map[int]*pending{}
 	settle := func() {
 		for i, w := range waiting {
@@ -158,25 +158,21 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 	if err := s.check(); err != nil {
 		return err
 	}
-	type held struct {
-		scanner *scanner
-		channel *scanChannel
-	}
-	tags := make(map[held][]uint64)
+	marks := make(map[*scanner][]scanMark)
 	for _, m := range msgs {
 		at, ok := m.Native.(*deadRecord)
 		if !ok {
 			return fmt.Errorf("amqp: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
 		}
-		tags[held{at.scanner, at.channel}] = append(tags[held{at.scanner, at.channel}], at.tag)
+		marks[at.scanner] = append(marks[at.scanner], at.mark)
 	}
 	if len(entries) > 0 {
 		if err := s.q.Append(ctx, entries...); err != nil {
 			return s.lostError(err)
 		}
 	}
-	for where, all := range tags {
-		if err := where.scanner.ack(where.channel, all); err != nil {
+	for h, all := range marks {
+		if _, err := h.ack(all); err != nil {
 			return s.lostError(err)
 		}
 	}
@@ -202,7 +198,7 @@ func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reade
 		}
 	}
 	if err = s.q.checkDeliveries(ctx, r.maxDeliveries); err == nil {
-		r.scanner, err = newScanner(s.conn, s.q.info.DLQ, s.q.client.cfg.RetryBytes)
+		r.scanner, err = newScanner(s.conn, s.q.info.DLQ, s.q.RetryBytes)
 	}
 	if err != nil {
 		return nil, s.lostError(err)

@@ -1,0 +1,53 @@
+package amqp
+
+import (
+	"context"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/doctor"
+)
+
+// Doctor checks a queue and the queues on which its messages wait. It checks that they exist, keep
+// their messages, are read, and deliver what is due. It lists levels that an older policy left, and
+// reports whether all consumers run one policy. It consumes, writes and creates nothing. Most of
+// these checks need the management API: without Config.ManagementURL they are listed as not
+// checked. Doctor returns an error if the broker or that API does not answer.
+func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
+	_, s, err := c.survey(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	return s.examine(ctx, how, func() (*redeliver.PauseMark, error) { return c.Paused(ctx, topic) })
+}
+
+// OldLevels lists the delay queues that an older policy, or another number of shards, has left
+// beside the client's own. For each it reports why it must stay, if it must. It changes nothing.
+// Without Config.ManagementURL the error is ErrNoManagement.
+//
+// A level is drained when nothing waits on it, nothing reads it, and all consumers of the topic's
+// queue report the client's policy. A queue without consumers has none with another policy. A shard
+// of a level of the policy is never drained, because another instance may have more Shards.
+// RabbitMQ does not know programs that publish with a delay and do not consume: stop those that
+// have an older policy.
+func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	return c.broker().oldLevels(ctx, l)
+}
+
+// RemoveOldLevels deletes those of the named delay queues that are drained, see [Client.OldLevels].
+// The broker's counts are seconds old. So it reads them twice, that far apart, and immediately
+// before the deletion it asks over AMQP, which is up to date, also for a message: a queue whose
+// leader does not answer counts as empty. RabbitMQ itself deletes no quorum queue on the condition
+// that it is empty. The others stay, and the result has the reason. If it also returns an error,
+// the result has the queues that were handled before. The user needs the right to configure the
+// queues.
+func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	return c.broker().removeOldLevels(ctx, l, places...)
+}

@@ -1,0 +1,167 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wait"
+)
+
+// A subscription is paused while its marker queue, "<queue>.retry.paused", has a message, whose body is the mark. The
+// queue always exists, because a passive declaration of a missing queue is an error in the broker's log. A process
+// counts the messages at each look, and gets the message, and returns it, only when a pause begins. While one process has
+// it, the queue looks empty to the others, as it does while it has no leader.
+const (
+	firstPauseReads  = 2 // of a process that starts
+	maxPauseReads    = 5
+	pauseReadPause   = 200 * time.Millisecond
+	missingPauseLook = 5 * time.Minute // between looks for a queue that is missing
+)
+
+// marker is the marker queue of one subscription.
+type marker struct {
+	Queue string
+	Link  *link
+}
+
+// pauseReader reads the mark of one subscription again and again.
+type pauseReader struct {
+	Marker marker
+
+	mark     *redeliver.PauseMark // at the last look
+	looked   bool
+	nextLook time.Time
+}
+
+// look returns the mark, or nil.
+func (p *pauseReader) look(ctx context.Context) (*redeliver.PauseMark, error) {
+	if time.Now().Before(p.nextLook) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	mark, exists, err := p.Marker.read(ctx, p.mark, p.tries())
+	if err != nil {
+		return nil, err
+	}
+	p.mark, p.looked = mark, true
+	if !exists {
+		p.nextLook = time.Now().Add(missingPauseLook)
+	}
+	return mark, nil
+}
+
+// tries returns how often the queue must be empty before the next look accepts that. A pause that is missed in one look
+// is found in the next one.
+func (p *pauseReader) tries() int {
+	switch {
+	case !p.looked:
+		return firstPauseReads
+	case p.mark != nil:
+		return maxPauseReads
+	default:
+		return 1
+	}
+}
+
+// readPause returns the mark in a marker queue, or nil if the queue is empty the given number of times. previous is the
+// mark that was there before.
+func readPause(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, tries int) (*redeliver.PauseMark, error) {
+	for try := 1; ; try++ {
+		ready, _, err := stat(ch, queue)
+		switch {
+		case err != nil:
+			return nil, err
+		case ready > 0 && previous != nil:
+			return previous, nil
+		case ready > 0:
+			mark, err := getPause(ch, queue)
+			if err != nil || mark != nil {
+				return mark, err
+			}
+		}
+		if try == tries {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		if err := wait.For(ctx, pauseReadPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// getPause returns the mark, and leaves it in the queue. It returns nil if another process has it now.
+func getPause(ch *amqp091.Channel, queue string) (*redeliver.PauseMark, error) {
+	d, ok, err := ch.Get(queue, false)
+	if err != nil {
+		return nil, fmt.Errorf("amqp: reading queue %s: %w", queue, err)
+	}
+	if !ok {
+		return nil, nil //nolint:nilnil // another process has it
+	}
+	mark := redeliver.ParsePauseMark(string(d.Body))
+	if err := d.Nack(false, true); err != nil {
+		return nil, fmt.Errorf("amqp: returning the message of queue %s: %w", queue, err)
+	}
+	return &mark, nil
+}
+
+// read is readPause on a channel of its own. It also reports whether the queue exists.
+func (m marker) read(ctx context.Context, previous *redeliver.PauseMark, tries int) (mark *redeliver.PauseMark, exists bool, err error) {
+	found := make(chan *redeliver.PauseMark, 1) // not a variable: the call may outlive ctx
+	err = m.do(ctx, func(ch *amqp091.Channel, queue string) error {
+		mark, err := readPause(ctx, ch, queue, previous, tries)
+		if err == nil {
+			found <- mark
+		}
+		return err
+	})
+	select {
+	case mark = <-found:
+		return mark, true, err
+	default:
+		return nil, false, err
+	}
+}
+
+// do calls a function with the queue, if it exists. It returns when ctx ends: a queue without a majority does not answer.
+func (m marker) do(ctx context.Context, do func(ch *amqp091.Channel, queue string) error) error {
+	ch, err := m.Link.channel(ctx)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- do(ch, m.Queue)
+		_ = ch.Close() // the error may have closed it
+	}()
+	select {
+	case err := <-done:
+		if isNotFound(err) {
+			return nil
+		}
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("amqp: queue %s does not answer: %w", m.Queue, ctx.Err())
+	}
+}
+
+// clear empties the queue, if it exists.
+func (m marker) clear(ctx context.Context) error {
+	return m.do(ctx, func(ch *amqp091.Channel, queue string) error {
+		for empty := 0; empty < maxPauseReads; { // a process that reads the mark returns it
+			n, err := ch.QueuePurge(queue, false)
+			if err != nil {
+				return fmt.Errorf("amqp: emptying queue %s: %w", queue, err)
+			}
+			if empty++; n > 0 {
+				empty = 0
+			}
+			if err := wait.For(ctx, pauseReadPause/2); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
