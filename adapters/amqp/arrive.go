@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -26,13 +27,13 @@ const rewriteWait = time.Second
 // readDelivery reads a delivery: the user's part, the state that it brings or that this process remembers, and the
 // next step.
 func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
-	d.raw, d.unread = unreadable(&d.Delivery)
-	d.keys = s.r.client.cfg.StateKeys
+	d.Raw, d.Unread = wire.Unreadable(&d.Delivery)
+	d.Keys = s.r.client.cfg.StateKeys
 	m.Retry, m.Displaced, m.Alone = s.kind != mainQueue, s.kind != mainQueue, s.kind == suspectQueue
-	count, counted := deliveryCount(d.Headers)
+	count, counted := wire.DeliveryCount(d.Headers)
 	var found []redeliver.Finding
 	if s.kind == mainQueue {
-		found = d.readDeadLetter(s.r.layout.Queue, s.r.layout.Names.dlq)
+		found = d.ReadDeadLetter(s.r.layout.Queue, s.r.layout.Names.dlq)
 	}
 	switch {
 	case s.kind != mainQueue:
@@ -45,23 +46,23 @@ func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
 	if s.kind == mainQueue {
 		s.reportForeignHeaders(d, found)
 	}
-	if d.unread != nil { // it has waited long enough
-		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.unread}, time.Time{}
+	if d.Unread != nil { // it has waited long enough
+		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.Unread}, time.Time{}
 	}
 }
 
 // reportForeignHeaders reports headers of a first delivery that have redeliver's names, and earlier findings. If the
 // headers could not be read, they are kept in HeaderRaw.
 func (s *source) reportForeignHeaders(d *delivery, found []redeliver.Finding) {
-	if d.unread != nil {
+	if d.Unread != nil {
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 		return
 	}
 	if s.r.sub.Sink == nil {
 		return
 	}
-	if found = append(found, foreignHeaders(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
-		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
+	if found = append(found, wire.ForeignHeaders(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
+		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: d.StateID(), Findings: found})
 	}
 }
 
@@ -86,23 +87,23 @@ func (s *source) readOrdered(d *delivery, m *driver.Message[*delivery], cameOfte
 	if !d.redelivered {
 		return
 	}
-	if d.state = s.r.client.places.Take(placeKey{s.queue, d.stateID()}); d.state != nil { // the process is alive, so it was no crash
+	if d.state = s.r.client.places.Take(placeKey{s.queue, d.StateID()}); d.state != nil { // the process is alive, so it was no crash
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
 		return
 	}
-	if cameOften && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
+	if cameOften && d.Unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
 		d.inTurn = &inPlaceTurn{s: s, d: d}
 	}
 }
 
 // readKey reads a message's key. If Key panics, the message is undecodable and has no key.
 func (s *source) readKey(d *delivery) {
-	if s.r.layout.Policy.Order != redeliver.PerKey || d.unread != nil {
+	if s.r.layout.Policy.Order != redeliver.PerKey || d.Unread != nil {
 		return
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			d.unread = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+			d.Unread = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
 	d.key = s.r.client.cfg.Key(d.Delivery)
@@ -111,7 +112,7 @@ func (s *source) readKey(d *delivery) {
 // readKeyAgain reads the key of a message from one of redeliver's queues, for Policy.Invalid. The message waits for
 // no other. If Key panics now, it has no key.
 func (s *source) readKeyAgain(d *delivery) {
-	if p := &s.r.layout.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.unread != nil {
+	if p := &s.r.layout.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.Unread != nil {
 		return
 	}
 	defer func() { _ = recover() }()
@@ -120,12 +121,12 @@ func (s *source) readKeyAgain(d *delivery) {
 
 // readReturned is readDelivery for a message from a queue that redeliver writes.
 func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count int) {
-	forged := stripUnsigned(d.keys, &d.Delivery)
-	d.rewritten = copiesOf(d.Headers)
-	leavesLevel := leavesAt(d.Headers, d.arrived.Add(s.level))
-	ours, findings := restoreOriginal(&d.Delivery)
+	forged := wire.StripUnsigned(d.Keys, &d.Delivery)
+	d.rewritten = wire.CopiesOf(d.Headers)
+	leavesLevel := wire.LeavesAt(d.Headers, d.arrived.Add(s.level))
+	ours, findings := wire.RestoreOriginal(&d.Delivery)
 	layout := s.r.layout
-	d.readDeadLetter(layout.Queue, layout.Names.dlq) // its findings were reported at its first delivery
+	d.ReadDeadLetter(layout.Queue, layout.Names.dlq) // its findings were reported at its first delivery
 	s.readKeyAgain(d)
 	a := delayqueue.Arrival{
 		Group: layout.Queue, Origin: layout.Queue, Ladder: layout.ladder,
@@ -137,22 +138,22 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 	if s.kind == delayQueue {
 		a.Level, a.Leaves, a.Jitter = s.level, leavesLevel, layout.jitter
 	}
-	stay := delayqueue.Arrive(&a, ours, d.stateID)
+	stay := delayqueue.Arrive(&a, ours, d.StateID)
 	st := stay.State
 	s.r.sub.Met(st)
 	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != suspectQueue // the suspects get first deliveries too
-	if stay.Publish && !s.r.publishesTo(d.own().Exchange, d.own().RoutingKey) {
+	if stay.Publish && !s.r.publishesTo(d.Own().Exchange, d.Own().RoutingKey) {
 		// A forged state must not send a message to a place where this topology does not publish.
 		stay.Publish = false
 		stay.Findings = append(stay.Findings, redeliver.Finding{
-			Header: HeaderExchange, Value: limits.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
+			Header: wire.HeaderExchange, Value: limits.Cut(place(d.Own().Exchange, d.Own().RoutingKey), 64),
 			Problem: "is not where the topology publishes; the message goes to its own handler",
 		})
 	}
 	if len(stay.Findings) > 0 {
 		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
 	}
-	st.Expires, st.DeadLetter = expiryOf(d.own(), st.Source.Timestamp), d.deadLetter
+	st.Expires, st.DeadLetter = wire.ExpiryOf(d.Own(), st.Source.Timestamp), d.DeadLetter
 	d.state = st
 	s.decideStep(d, m, &stay, count)
 }

@@ -11,7 +11,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 var buried = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -22,17 +24,17 @@ func testDeadLetter() (d amqp091.Delivery, was amqp091.Publishing) {
 	was = amqp091.Publishing{
 		Headers: amqp091.Table{
 			"text": "t", "bytes": []byte{0, 0xff}, "int": int32(-7), "long": int64(1) << 60, "yes": true, "real": 1.5, "at": buried, "byte": byte(200),
-			UUIDHeader: "u-1", "CC": "x",
+			wirename.WatermillUUID: "u-1", "CC": "x",
 		},
 		ContentType: "application/json", ContentEncoding: "gzip", DeliveryMode: amqp091.Transient, Priority: 3, CorrelationId: "c", ReplyTo: "r",
 		Expiration: "5000", MessageId: "m", Timestamp: buried, Type: "order", UserId: "guest", AppId: "shop", Body: []byte("{}"),
 	}
-	rec := record{Delivery: deliveryOf(was, "shop", "orders.new")}
+	rec := wire.Record{Delivery: wire.DeliveryOf(was, "shop", "orders.new")}
 	st := redeliver.State{
 		ID: "u-1", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "card declined",
 		ErrorType: "*errors.errorString", FirstFailed: buried, LastFailed: buried.Add(time.Minute),
 	}
-	d = deliveryOf(rec.deadCopy(&st, 0), "", "orders.dlq")
+	d = wire.DeliveryOf(rec.DeadCopy(&st, 0), "", "orders.dlq")
 	d.Headers["x-delivery-count"] = int64(2)
 	d.DeliveryTag = 9
 	return d, was
@@ -54,7 +56,7 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 	if m.State.Attempts != 4 || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver || !m.Time.Equal(m.State.LastFailed) {
 		t.Errorf("it says %+v", m)
 	}
-	if again := plainCopy(&recordFrom(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
+	if again := wire.PlainCopy(&recordFrom(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("the replay is %+v, want %+v", again, was)
 	}
 	var file bytes.Buffer
@@ -71,7 +73,7 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 	if fake.added.State != m.State {
 		t.Errorf("imported as %+v, want %+v", fake.added.State, m.State)
 	}
-	if again := plainCopy(&recordFrom(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
+	if again := wire.PlainCopy(&recordFrom(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("read from the file it is %+v, want %+v", again, was)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -17,36 +18,36 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 	const dlq = "orders.dlq"
 	head := time.Unix(1_700_000_000, 0).UTC()
 	for name, test := range map[string]struct {
-		api         *fakeAPI // nil: no management API
+		api         *amqptest.API // nil: no management API
 		keeps       time.Duration
 		drops       string
 		oldest      time.Time
 		notReported bool
 	}{
 		"no API":     {notReported: true},
-		"not listed": {api: &fakeAPI{}, notReported: true},
-		"forever":    {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "quorum", "messages": 3}}}},
-		"empty": {api: &fakeAPI{queues: []fields{
+		"not listed": {api: &amqptest.API{}, notReported: true},
+		"forever":    {api: &amqptest.API{Queues: []amqptest.Fields{{"name": dlq, "type": "quorum", "messages": 3}}}},
+		"empty": {api: &amqptest.API{Queues: []amqptest.Fields{
 			{"name": dlq, "type": "classic", "messages": 0, "head_message_timestamp": head.Unix()},
 		}}},
-		"a text": {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "classic", "messages": 1, "head_message_timestamp": ""}}}},
+		"a text": {api: &amqptest.API{Queues: []amqptest.Fields{{"name": dlq, "type": "classic", "messages": 1, "head_message_timestamp": ""}}}},
 		"bounded": {
-			api: &fakeAPI{
-				queues: []fields{{
-					"name": dlq, "type": "classic", "messages": 3, "head_message_timestamp": head.Unix(), "arguments": fields{"x-message-ttl": 3_600_000, "x-max-length": 10},
+			api: &amqptest.API{
+				Queues: []amqptest.Fields{{
+					"name": dlq, "type": "classic", "messages": 3, "head_message_timestamp": head.Unix(), "arguments": amqptest.Fields{"x-message-ttl": 3_600_000, "x-max-length": 10},
 				}},
-				policy:   []fields{{"name": "short", "pattern": "dlq$", "apply-to": "queues", "definition": fields{"message-ttl": 60_000}}},
-				operator: []fields{{"name": "small", "pattern": ".*", "apply-to": "queues", "definition": fields{"max-length": 5}}},
+				Policy:   []amqptest.Fields{{"name": "short", "pattern": "dlq$", "apply-to": "queues", "definition": amqptest.Fields{"message-ttl": 60_000}}},
+				Operator: []amqptest.Fields{{"name": "small", "pattern": ".*", "apply-to": "queues", "definition": amqptest.Fields{"max-length": 5}}},
 			},
 			keeps: time.Minute, drops: `max-length=5 by operator policy "small"`, oldest: head,
 		},
-		"at once": {api: &fakeAPI{queues: []fields{{"name": dlq, "type": "quorum", "arguments": fields{"x-message-ttl": 0}}}}, keeps: time.Millisecond},
+		"at once": {api: &amqptest.API{Queues: []amqptest.Fields{{"name": dlq, "type": "quorum", "arguments": amqptest.Fields{"x-message-ttl": 0}}}}, keeps: time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var opt dlqOptions
 			if test.api != nil {
-				opt.Management = newManagement(test.api.start(t), "amqp://localhost/", amqp091.Config{})
+				opt.Management = newManagement(test.api.Start(t), "amqp://localhost/", amqp091.Config{})
 			}
 			q := &deadLetters{dlqOptions: opt, info: deadletter.Info{DLQ: dlq}}
 			keeps, err := q.Retention(t.Context())

@@ -5,21 +5,23 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
 )
 
 // DeadLetterQueues finds the queue in the names of redeliver's DLQs. It lists DLQs with a cut name, or without a
 // subscription, without their origin.
 func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	long, umlauts := strings.Repeat("x", 240), strings.Repeat("ü", 120)
-	f := fakeAPI{version: "3.10.8"}
+	f := amqptest.API{Version: "3.10.8"}
 	for _, name := range []string{"orders.dlq", "orders.retry", "shop.eu.orders.dlq", "shop.eu.orders.retry", "payments.dlq", "dlq", "orders", ".dlq", ".retry"} {
-		f.queues = append(f.queues, fields{"name": name})
+		f.Queues = append(f.Queues, amqptest.Fields{"name": name})
 	}
 	for _, queue := range []string{long, umlauts} {
-		f.queues = append(f.queues, fields{"name": queueNames{}.dlq(queue)}, fields{"name": queueNames{}.retry(queue)})
+		f.Queues = append(f.Queues, amqptest.Fields{"name": queueNames{}.dlq(queue)}, amqptest.Fields{"name": queueNames{}.retry(queue)})
 	}
 	c := &Client{cfg: Config{
-		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: f.start(t),
+		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: f.Start(t),
 	}.withDefaults()}
 	all, err := c.DeadLetterQueues(t.Context())
 	if err != nil {

@@ -64,7 +64,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 
 // ErrNoManagement means that only the management API can answer, and Config.ManagementURL is not
 // set.
-var ErrNoManagement = errNoManagement
+var ErrNoManagement = errNoAPI
 
 // DeadLetterQueues lists the DLQs of the virtual host by name: the queues that end in ".dlq". It
 // needs the management API; without it, it returns an error that is ErrNoManagement. Origin, Group

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
 // declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
@@ -150,7 +151,7 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 		}
 	case refused.Code == amqp091.PreconditionFailed:
 		ps.Add("queue "+q.name, "declared otherwise", fmt.Sprintf(
-			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", argsText(q.args), refused.Reason))
+			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", wire.ArgsText(q.args), refused.Reason))
 	default:
 		ps.Add("queue "+q.name, refused.Code, "cannot be declared; the broker says: "+refused.Reason)
 	}
@@ -158,7 +159,7 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 
 func addMissing(ps *redeliver.Problems, d *declarer, q ownQueue) {
 	if d.err == nil {
-		ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+argsText(q.args))
+		ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+wire.ArgsText(q.args))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -27,7 +28,7 @@ import (
 //	suspects.go                   runs it alone, from a queue of suspects
 //	inplace.go, crashcounts.go    run it alone, in its place
 type delivery struct {
-	record
+	wire.Record
 	ackEntry // its entry in the channel's acks
 
 	tag         uint64

@@ -15,6 +15,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
@@ -30,26 +31,26 @@ type deadRecord struct {
 // readMessage converts a delivery for people.
 func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	d := &g.Delivery
-	raw, unread := unreadable(d)
+	raw, unread := wire.Unreadable(d)
 	// Other fillers copy a producer's headers, redeliver's among them. RabbitMQ itself is one of our own DLQ, too.
-	foreign := q.Foreign || lastDeathQueue(d.Headers) == q.info.Origin
+	foreign := q.Foreign || wire.LastDeathQueue(d.Headers) == q.info.Origin
 	var forged []redeliver.Finding
 	if !foreign {
-		forged = stripUnsigned(q.Keys, d)
+		forged = wire.StripUnsigned(q.Keys, d)
 	}
-	if kept, ok := d.Headers[HeaderRaw].([]byte); ok && unread == nil && !foreign {
+	if kept, ok := d.Headers[wire.HeaderRaw].([]byte); ok && unread == nil && !foreign {
 		raw, unread = kept, errors.New("its headers could not be read when it came")
 	}
-	part, _ := d.Headers[headerPart].(string)
+	part, _ := d.Headers[wire.HeaderPart].(string)
 	at := position(d)
 	deaths := deathHeaders(d.Headers)
 	var ours []redeliver.Header
 	var findings []redeliver.Finding
 	if foreign {
 		d.Headers = maps.Clone(d.Headers)
-		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
+		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return wire.IsBrokerHeader(name) })
 	} else {
-		ours, findings = restoreOriginal(d)
+		ours, findings = wire.RestoreOriginal(d)
 	}
 	own := &deadRecord{scanner: h, mark: g.scanMark, rec: *d, raw: raw}
 	own.rec.Acknowledger = nil
@@ -57,18 +58,18 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Native: own,
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		m.Headers = append(m.Headers, deadletter.Header{Name: name, Value: headerBytes(d.Headers[name])})
+		m.Headers = append(m.Headers, deadletter.Header{Name: name, Value: wire.HeaderBytes(d.Headers[name])})
 	}
 	if len(ours) == 0 {
 		m.Headers = append(m.Headers, deaths...) // last, because another filler's headers come first
 	}
-	deadletter.ReadHeaders(m, q.info, ours, func() string { return idOf(d) })
+	deadletter.ReadHeaders(m, q.info, ours, func() string { return wire.IDOf(d) })
 	if part != "" && !foreign {
 		m.Mismatch = fmt.Sprintf("it is part %s of a message whose body is too large for the broker (%s): join the bodies of the parts", part, m.State.Truncated)
 	}
 	m.Findings = slices.Concat(m.Findings, forged, findings)
 	m.Headers = slices.DeleteFunc(m.Headers, func(h deadletter.Header) bool {
-		if !isBrokerHeader(h.Name) {
+		if !wire.IsBrokerHeader(h.Name) {
 			return false
 		}
 		m.Foreign = append(m.Foreign, h)
@@ -76,7 +77,7 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	})
 	if unread != nil && m.Mismatch == "" {
 		m.Mismatch = unread.Error() + ": a replay would be without them"
-		m.Foreign = append(m.Foreign, deadletter.Header{Name: HeaderRaw, Value: raw})
+		m.Foreign = append(m.Foreign, deadletter.Header{Name: wire.HeaderRaw, Value: raw})
 	}
 	if !m.State.LastFailed.IsZero() { // RabbitMQ does not report when it was written
 		m.Time = m.State.LastFailed
@@ -87,26 +88,26 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 // position derives a message's position from its content, because the broker has no name for a message. Equal
 // messages share one.
 func position(d *amqp091.Delivery) deadletter.Position {
-	sum := sha256.Sum256([]byte(d.MessageId + "\x00" + digest(d)))
+	sum := sha256.Sum256([]byte(d.MessageId + "\x00" + wire.Digest(d)))
 	return deadletter.Position(hex.EncodeToString(sum[:8]))
 }
 
 // deathHeaders returns RabbitMQ's headers of a message that it dead-lettered itself.
 func deathHeaders(headers amqp091.Table) (found []deadletter.Header) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		if name == "x-delivery-count" || name == "x-acquired-count" || !isBrokerHeader(name) {
+		if name == "x-delivery-count" || name == "x-acquired-count" || !wire.IsBrokerHeader(name) {
 			continue
 		}
-		found = append(found, deadletter.Header{Name: name, Value: headerBytes(headers[name])})
+		found = append(found, deadletter.Header{Name: name, Value: wire.HeaderBytes(headers[name])})
 	}
 	return found
 }
 
 // recordFrom makes the record of a message with these headers. Unchanged headers keep their type.
-func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *record {
-	r := &record{keys: keys}
+func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *wire.Record {
+	r := &wire.Record{Keys: keys}
 	if own, ok := m.Native.(*deadRecord); ok {
-		r.Delivery, r.raw = own.rec, own.raw
+		r.Delivery, r.Raw = own.rec, own.raw
 	} else {
 		r.Delivery = deliveryFromProperties(m.Properties)
 	}
@@ -116,12 +117,12 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys stateke
 	}
 	r.Headers = make(amqp091.Table, len(headers))
 	for _, h := range headers {
-		if isBrokerHeader(h.Name) {
+		if wire.IsBrokerHeader(h.Name) {
 			continue
 		}
 		v, known := was[h.Name]
 		switch {
-		case known && string(headerBytes(v)) == string(h.Value) && (v == nil) == (h.Value == nil):
+		case known && string(wire.HeaderBytes(v)) == string(h.Value) && (v == nil) == (h.Value == nil):
 			r.Headers[h.Name] = v
 		case h.Value == nil:
 			r.Headers[h.Name] = nil

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
@@ -38,7 +39,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 		return nil, io.EOF
 	}
 	r.left--
-	count, _ := deliveryCount(d.Headers)
+	count, _ := wire.DeliveryCount(d.Headers)
 	if r.deliveries = max(r.deliveries, count); r.maxDeliveries > 0 && r.deliveries >= r.maxDeliveries {
 		return nil, r.s.q.tooManyDeliveries(r.deliveries)
 	}

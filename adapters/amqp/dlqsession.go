@@ -10,6 +10,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
@@ -93,14 +94,14 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 	if to == driver.ToGroup {
 		return s.writeAll(ctx, msgs, s.q.info.ReplayTo, func(m *deadletter.Message) (amqp091.Publishing, error) {
 			st := deadletter.ReplayState(m, s.q.info)
-			return recordFrom(m, m.Headers, keys).waitingCopy(&st, time.Time{}, frame, waitingRoom)
+			return recordFrom(m, m.Headers, keys).WaitingCopy(&st, time.Time{}, frame, wire.WaitingRoom)
 		})
 	}
 	return s.writeAll(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp091.Publishing, error) {
 		if m.Writer == deadletter.WriterRedeliver || m.Writer == deadletter.WriterRabbitMQ {
-			return recordFrom(m, m.Headers, keys).deadCopy(&m.State, frame), nil
+			return recordFrom(m, m.Headers, keys).DeadCopy(&m.State, frame), nil
 		}
-		return recordFrom(m, slices.Concat(m.Headers, m.Foreign), keys).publishing(nil), nil
+		return recordFrom(m, slices.Concat(m.Headers, m.Foreign), keys).Publishing(nil), nil
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wait"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -78,7 +79,7 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	}
 	n := 0
 	if len(found) > 0 {
-		n, _ = deliveryCount(found[0].Headers)
+		n, _ = wire.DeliveryCount(found[0].Headers)
 	}
 	if changed := snap.Apply(entries); !changed && len(found) <= 1 && n < maxStateReads {
 		if len(found) == 0 {
@@ -175,13 +176,13 @@ func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (the
 	case !create:
 		return false, nil
 	case q.NoProvisioning:
-		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", state, argsText(args))
+		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", state, wire.ArgsText(args))
 	}
 	if ch, err = conn.Channel(); err != nil {
 		return false, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	if _, err := ch.QueueDeclare(state, true, false, false, false, args); err != nil {
-		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", state, argsText(args), err)
+		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", state, wire.ArgsText(args), err)
 	}
 	q.stateIsNew.Store(true)
 	return true, nil

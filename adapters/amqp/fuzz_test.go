@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -42,7 +43,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("list x-death=orders\nstring CC=a\nstring redeliver-amqp-cc=b\nuint8 x=9")
 	f.Fuzz(func(t *testing.T, block string) {
 		d := amqp091.Delivery{Headers: tableOf(block), DeliveryMode: amqp091.Persistent}
-		ours, findings := restoreOriginal(&d)
+		ours, findings := wire.RestoreOriginal(&d)
 		for _, h := range ours {
 			if !strings.HasPrefix(h.Name, redeliver.HeaderPrefix) {
 				t.Errorf("%q is the user's", h.Name)
@@ -54,12 +55,12 @@ func FuzzHeaders(f *testing.F) {
 			}
 		}
 		st, _ := redeliver.ParseHeaders("orders", ours)
-		r := record{Delivery: d}
-		p := r.publishing(&st)
+		r := wire.Record{Delivery: d}
+		p := r.Publishing(&st)
 		again := amqp091.Delivery{
 			Headers: p.Headers, DeliveryMode: p.DeliveryMode, Expiration: p.Expiration, UserId: p.UserId, ReplyTo: p.ReplyTo,
 		}
-		if _, findings := restoreOriginal(&again); len(findings) > 0 {
+		if _, findings := wire.RestoreOriginal(&again); len(findings) > 0 {
 			t.Errorf("a header that redeliver wrote is a finding: %v", findings)
 		}
 		if again.Exchange != d.Exchange || again.RoutingKey != d.RoutingKey || again.Expiration != d.Expiration || again.UserId != d.UserId || again.ReplyTo != d.ReplyTo || again.DeliveryMode != d.DeliveryMode {
@@ -101,7 +102,7 @@ func FuzzProperties(f *testing.F) {
 		}
 		r := recordFrom(m, m.Headers, nil)
 		v, there := r.Headers[name]
-		if there == isBrokerHeader(name) {
+		if there == wire.IsBrokerHeader(name) {
 			t.Fatalf("header %q exists: %t", name, there)
 		}
 		if !there {

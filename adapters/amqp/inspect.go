@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -223,9 +224,9 @@ func (s *survey) checkArguments(q ownQueue, there queueInfo) {
 		have, ok := there.Arguments[key]
 		switch {
 		case !ok:
-			differ = append(differ, fmt.Sprintf("%s is missing and must be %s", key, valueText(q.args[key])))
+			differ = append(differ, fmt.Sprintf("%s is missing and must be %s", key, wire.ValueText(q.args[key])))
 		case fmt.Sprint(have) != fmt.Sprint(q.args[key]):
-			differ = append(differ, fmt.Sprintf("%s is %s and must be %s", key, valueText(have), valueText(q.args[key])))
+			differ = append(differ, fmt.Sprintf("%s is %s and must be %s", key, wire.ValueText(have), wire.ValueText(q.args[key])))
 		}
 	}
 	for _, key := range []string{
@@ -234,7 +235,7 @@ func (s *survey) checkArguments(q ownQueue, there queueInfo) {
 		have, ok := there.Arguments[key]
 		kept := q.kind == deadQueue && key == amqp091.QueueMessageTTLArg // without DLQ.Retention any existing value is accepted
 		if _, ours := q.args[key]; ok && !ours && !kept {
-			differ = append(differ, fmt.Sprintf("%s is %s and must not be set", key, valueText(have)))
+			differ = append(differ, fmt.Sprintf("%s is %s and must not be set", key, wire.ValueText(have)))
 		}
 	}
 	if !there.Durable {

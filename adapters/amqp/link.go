@@ -19,6 +19,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -30,7 +31,7 @@ type linkOptions struct {
 	AMQP        amqp091.Config
 	DialTimeout time.Duration // bounds one try
 	Name        string        // is shown by the broker
-	Reads       bool          // reads messages, see headerFilter
+	Reads       bool          // reads messages, see wire.HeaderFilter
 	OnBlock     func(reason string, blocked bool)
 }
 
@@ -106,7 +107,7 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 	if err != nil {
 		return nil, err
 	}
-	var in *headerFilter
+	var in *wire.HeaderFilter
 	dial := cfg.Dial
 	cfg.Dial = func(network, addr string) (net.Conn, error) {
 		conn, err := dial(network, addr)
@@ -122,14 +123,14 @@ func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 			conn = safe
 		}
 		if l.Reads {
-			in = newHeaderFilter(conn)
+			in = wire.NewHeaderFilter(conn)
 			conn = in
 		}
 		return newGatheringConn(conn), nil
 	}
 	conn, err := amqp091.DialConfig(url, cfg)
 	if err == nil && in != nil {
-		in.frame.Store(int64(conn.Config.FrameSize)) // before any message is requested
+		in.Frame.Store(int64(conn.Config.FrameSize)) // before any message is requested
 	}
 	return conn, err
 }

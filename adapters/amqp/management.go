@@ -22,7 +22,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-var errNoManagement = errors.New("AMQP cannot list queues, and Config.ManagementURL is not set")
+var errNoAPI = errors.New("AMQP cannot list queues, and Config.ManagementURL is not set")
 
 // management reads the broker's management API, which reports what AMQP does not.
 type management struct {

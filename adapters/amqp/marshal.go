@@ -6,6 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -33,7 +34,7 @@ type DefaultMarshaler struct{}
 // Unmarshal implements [Marshaler].
 func (DefaultMarshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
 	// A copy, so that a handler that changes its payload does not change the retry.
-	msg := message.NewMessage(idOf(d), slices.Clone(d.Body))
+	msg := message.NewMessage(wire.IDOf(d), slices.Clone(d.Body))
 	for name, v := range d.Headers {
 		if name == UUIDHeader {
 			if uuid, ok := v.(string); ok && uuid != "" {
@@ -41,7 +42,7 @@ func (DefaultMarshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error)
 			}
 			continue
 		}
-		if text, ok := textOf(v); ok {
+		if text, ok := wire.TextOf(v); ok {
 			msg.Metadata[name] = text
 		}
 	}

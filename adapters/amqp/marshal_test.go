@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 )
 
@@ -51,7 +52,7 @@ func TestMarshalRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := deliveryOf(p, "", "orders")
+		d := wire.DeliveryOf(p, "", "orders")
 		got, err := DefaultMarshaler{}.Unmarshal(&d)
 		if err != nil || !got.Equals(msg) || p.DeliveryMode != amqp091.Persistent {
 			t.Errorf("%+v %v of mode %d, want %+v", got, err, p.DeliveryMode, msg)

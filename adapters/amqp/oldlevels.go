@@ -19,7 +19,7 @@ import (
 func (b *queueBroker) oldLevels(ctx context.Context, l *layout) ([]doctor.OldLevel, error) {
 	m := b.Management
 	if m == nil {
-		return nil, fmt.Errorf("amqp: listing old levels: %w", errNoManagement)
+		return nil, fmt.Errorf("amqp: listing old levels: %w", errNoAPI)
 	}
 	var err error
 	s := &survey{broker: b, layout: l}

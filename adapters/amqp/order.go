@@ -7,6 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
 // In an ordered queue a failed message waits here, unacked, and the ones behind it too. RabbitMQ delivers in order
@@ -16,7 +17,7 @@ import (
 // KeyHeader returns a Config.Key that reads a header, as text.
 func KeyHeader(name string) func(amqp091.Delivery) string {
 	return func(d amqp091.Delivery) string {
-		text, _ := textOf(d.Headers[name])
+		text, _ := wire.TextOf(d.Headers[name])
 		return text
 	}
 }

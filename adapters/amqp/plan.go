@@ -138,7 +138,7 @@ func (c *Client) plan(s *survey, there map[string]bool) *Plan {
 	for _, q := range s.oldLevels() {
 		add(q, true)
 	}
-	p.Rights = rights(l)
+	p.Rights = subscriberRights(l)
 	if l.discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
@@ -242,9 +242,9 @@ type Rights struct{ Configure, Write, Read []string }
 // defaultExchange is the name of the default exchange in permissions.
 const defaultExchange = "amq.default"
 
-// rights returns the rights of a subscriber. It reads the queue, the retry queue, the suspects and the short levels,
+// subscriberRights returns the rights of a subscriber. It reads the queue, the retry queue, the suspects and the short levels,
 // and writes through the default exchange.
-func rights(l *layout) Rights {
+func subscriberRights(l *layout) Rights {
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.Queue}}
 	for _, q := range l.queues {
 		if q.isRead() {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
 // brokerPolicy is a policy or an operator policy of RabbitMQ.
@@ -113,7 +115,9 @@ type setting struct {
 	by    string
 }
 
-func (s setting) String() string { return fmt.Sprintf("%s=%s by %s", s.key, valueText(s.value), s.by) }
+func (s setting) String() string {
+	return fmt.Sprintf("%s=%s by %s", s.key, wire.ValueText(s.value), s.by)
+}
 
 // number returns the value of a limit.
 func (s setting) number() (int64, bool) {

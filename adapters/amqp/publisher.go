@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -97,7 +98,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		}
 	}
 	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
-	if err := checkWritable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
+	if err := wire.CheckWritable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
@@ -107,13 +108,13 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	if err != nil {
 		return out, err
 	}
-	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key), keys: c.cfg.StateKeys}
+	rec := wire.Record{Delivery: wire.DeliveryOf(out.Publishing, out.exchange, out.key), Keys: c.cfg.StateKeys}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Queue, Origin: l.Queue, Due: due, Policy: l.fingerprint}
 	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""
 	out.key, until = f.place(due, now)
-	if out.Publishing, err = rec.waitingCopy(&st, until, c.publishing.frameMax(), waitingRoom); err != nil {
+	if out.Publishing, err = rec.WaitingCopy(&st, until, c.publishing.frameMax(), wire.WaitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	out.UserId = rec.UserId // so that the broker refuses another user's id now, not when it is due

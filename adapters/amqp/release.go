@@ -5,16 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
-	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // releaseWindow is how many messages of a level are written to the retry queue before they are acked. A killed
@@ -145,7 +141,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 			}
 			err := p.wait(ctx)
 			if isRefusal(err) {
-				_, err = out.sendAlone(ctx, "", r.to, released(&window[i].Delivery, now, r.client.cfg.StateKeys))
+				_, err = out.sendAlone(ctx, "", r.to, wire.Released(&window[i].Delivery, now, r.client.cfg.StateKeys))
 			}
 			switch {
 			case err == nil:
@@ -160,7 +156,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 		}
 	}
 	for i := range window {
-		if _, unread := window[i].Headers[unreadWhy]; unread { // a copy would have other headers
+		if _, unread := window[i].Headers[wire.UnreadWhy]; unread { // a copy would have other headers
 			continue
 		}
 		if !out.tryReserve() {
@@ -170,7 +166,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 				break
 			}
 		}
-		p, err := out.start(ctx, "", r.to, released(&window[i].Delivery, now, r.client.cfg.StateKeys))
+		p, err := out.start(ctx, "", r.to, wire.Released(&window[i].Delivery, now, r.client.cfg.StateKeys))
 		if err != nil {
 			failed = cmp.Or(failed, err)
 			break
@@ -180,20 +176,4 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 	settle(len(window))
 	moved, err = h.ack(acks)
 	return moved, errors.Join(failed, err)
-}
-
-// released returns the copy of a waiting message that is due now. Everything else stays as it is on the level.
-func released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.Publishing {
-	p := plainCopy(d)
-	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
-	delete(p.Headers, HeaderUntil)
-	if _, ours := p.Headers[redeliver.HeaderAttempt]; ours {
-		st := redeliver.State{Due: now}
-		due := maps.Collect(st.Headers())
-		p.Headers[redeliver.HeaderDue] = string(due[redeliver.HeaderDue])
-	}
-	if verify(keys, d) {
-		sign(keys, &p)
-	}
-	return p
 }

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -59,18 +60,18 @@ type write struct {
 
 // writeTo writes the message and returns where.
 func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) (where string, err error) {
-	d, rec := w.d, w.d.record
-	rec.copies = 0
+	d, rec := w.d, w.d.Record
+	rec.Copies = 0
 	if step == driver.Hop {
-		rec.copies = d.rewritten
+		rec.Copies = d.rewritten
 	}
 	switch {
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
 		return w.layout.dlq(), w.deadInParts(st)
 	case to == driver.DLQ:
-		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.deadCopy(st, w.sender.frameMax()))
+		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.DeadCopy(st, w.sender.frameMax()))
 	case to == driver.Suspects:
-		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, countRoom)
+		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, wire.CountRoom)
 	case to == driver.Topic:
 		return w.publish()
 	case d.rewrite:
@@ -78,17 +79,17 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 		// leave both each time.
 		again := *st
 		again.Due = limits.CeilMilli(time.Now().Add(rewriteWait).UTC())
-		rec.copies++
-		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, waitingRoom)
+		rec.Copies++
+		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, wire.WaitingRoom)
 	default:
 		queue, until := w.place(st.Due, time.Now())
-		return w.waiting(&rec, queue, st, until, waitingRoom)
+		return w.waiting(&rec, queue, st, until, wire.WaitingRoom)
 	}
 }
 
 // waiting writes to a queue from which the message comes back. A message whose own headers leave no room is refused.
-func (w *write) waiting(rec *record, queue string, st *redeliver.State, until time.Time, room int) (string, error) {
-	p, err := rec.waitingCopy(st, until, w.sender.frameMax(), room)
+func (w *write) waiting(rec *wire.Record, queue string, st *redeliver.State, until time.Time, room int) (string, error) {
+	p, err := rec.WaitingCopy(st, until, w.sender.frameMax(), room)
 	if err != nil {
 		return queue, err
 	}
@@ -100,11 +101,11 @@ func (w *write) waiting(rec *record, queue string, st *redeliver.State, until ti
 func (w *write) deadInParts(st *redeliver.State) error {
 	d, body := w.d, w.d.Body
 	for n := max(1, (len(body)+d.maxBody-1)/d.maxBody); d.parts < n; d.parts++ {
-		part, lay := d.record, *d.own()
+		part, lay := d.Record, *d.Own()
 		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
-		part.copied = &lay
-		part.part = fmt.Sprintf("%d/%d", d.parts+1, n)
-		if err := w.sendDeclaring(w.layout.dlq(), part.deadCopy(st, w.sender.frameMax())); err != nil {
+		part.Copied = &lay
+		part.Part = fmt.Sprintf("%d/%d", d.parts+1, n)
+		if err := w.sendDeclaring(w.layout.dlq(), part.DeadCopy(st, w.sender.frameMax())); err != nil {
 			return err
 		}
 	}
@@ -113,14 +114,14 @@ func (w *write) deadInParts(st *redeliver.State) error {
 
 // publish writes a due delayed publish to its exchange, as its publisher made it.
 func (w *write) publish() (string, error) {
-	d := w.d.own()
+	d := w.d.Own()
 	where := place(d.Exchange, d.RoutingKey)
-	err := w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, plainCopy(d))
+	err := w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
 	if isNotFound(err) { // the exchange was deleted
 		if err := w.declare(w.ctx); err != nil {
 			return where, err
 		}
-		err = w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, plainCopy(d))
+		err = w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
 	}
 	return where, err
 }

@@ -12,218 +12,219 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
 )
 
 // Each row has one problem or note, and the test compares everything that the survey reports.
 func TestSurveyProblemsAndNotes(t *testing.T) {
 	// fine is a main queue without problems or notes.
-	fine := queueAnswer("orders", with(with(with(quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
+	fine := amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.With(amqptest.Quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
 	for name, row := range map[string]struct {
-		api     fakeAPI
+		api     amqptest.API
 		change  func(*layoutOptions)
 		refused string // the only problem, or ""
 		noted   string // the only note, or ""
 		also    string // another note that always appears
 	}{
-		"nothing":       {api: fakeAPI{queues: []fields{fine}}},
-		"no queues yet": {api: fakeAPI{}},
+		"nothing":       {api: amqptest.API{Queues: []amqptest.Fields{fine}}},
+		"no queues yet": {api: amqptest.API{}},
 		"limit without a dead-letter exchange": {
-			api:     fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-delivery-limit", 5), nil)}},
+			api:     amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-delivery-limit", 5), nil)}},
 			refused: "queue orders is delivery-limit=5 by argument: drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one",
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange": {
-			api:   fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", quorum, nil)}},
+			api:   amqptest.API{Version: "4.0.5", Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Quorum, nil)}},
 			noted: "orders has delivery-limit=20 by RabbitMQ 4's default and drops messages that come back more often: redeliver rewrites a message, to orders.retry, when it has come back 5 times",
 		},
 		"the lowest limit without a dead-letter exchange": {
-			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-delivery-limit", 10), nil)}},
+			api:   amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-delivery-limit", 10), nil)}},
 			noted: "orders has delivery-limit=10 by argument and drops messages that come back more often",
 		},
 		"a lower limit without a dead-letter exchange": {
-			api:     fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-delivery-limit", 9), nil)}},
+			api:     amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-delivery-limit", 9), nil)}},
 			refused: "queue orders is delivery-limit=9 by argument: drops",
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange, where messages keep their places": {
-			api:     fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			api:     amqptest.API{Version: "4.0.5", Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), nil)}},
 			change:  func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
 		},
 		"a high limit without a dead-letter exchange, where messages keep their places": {
-			api:    fakeAPI{queues: []fields{queueAnswer("orders", with(with(quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
+			api:    amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
 			change: func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			noted:  "orders has delivery-limit=1000 by argument and drops messages that come back more often, also after lost connections",
 		},
 		"no limit on RabbitMQ 4 by -1": {
-			api: fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", with(quorum, "x-delivery-limit", -1), nil)}},
+			api: amqptest.API{Version: "4.0.5", Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-delivery-limit", -1), nil)}},
 		},
 		"classic queue on RabbitMQ 4": {
-			api:   fakeAPI{version: "4.0.5", queues: []fields{queueAnswer("orders", fields{}, nil)}},
+			api:   amqptest.API{Version: "4.0.5", Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Fields{}, nil)}},
 			noted: "orders is a classic queue",
 		},
 		"a queue that will be created with a limit of RabbitMQ 4": {
-			api:    fakeAPI{version: "4.0.5"},
+			api:    amqptest.API{Version: "4.0.5"},
 			change: func(c *layoutOptions) { c.QueueArgs = amqp091.Table{"x-queue-type": "quorum"} },
 			noted:  "orders has delivery-limit=20 by RabbitMQ 4's default and drops",
 		},
 		"limit with a dead-letter exchange": {
-			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
+			api:   amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.Quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), nil)}},
 			noted: `orders has delivery-limit=5 by argument: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to exchange "dead", not to orders.dlq`,
 		},
 		"low limit that dead-letters to redeliver's queue": {
-			api: fakeAPI{
-				queues: []fields{queueAnswer("orders", quorum, fields{"policy": "limit", "effective_policy_definition": fields{"delivery-limit": 5}})},
-				policy: []fields{policy("limit", "^orders$", fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"}, nil)},
+			api: amqptest.API{
+				Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Quorum, amqptest.Fields{"policy": "limit", "effective_policy_definition": amqptest.Fields{"delivery-limit": 5}})},
+				Policy: []amqptest.Fields{amqptest.Policy("limit", "^orders$", amqptest.Fields{"delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "orders.dlq"}, nil)},
 			},
 			noted: `orders has delivery-limit=5 by policy "limit": messages that come back more often, also after lost connections and shutdowns, are moved by the broker to orders.dlq before redeliver decides, without a reason`,
 		},
 		"ttl": {
-			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-message-ttl", 60_000), nil)}},
+			api:   amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-message-ttl", 60_000), nil)}},
 			noted: "orders has message-ttl=60000 by argument: messages that wait there for 1m0s are dropped by the broker",
 		},
 		"length, with the oldest dropped": {
-			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-max-length", 10), nil)}},
+			api:   amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-max-length", 10), nil)}},
 			noted: "orders has max-length=10 by argument: when it is full, its oldest messages are dropped",
 		},
 		"length, with publishers refused by an operator": {
-			api: fakeAPI{
-				queues:   []fields{queueAnswer("orders", with(quorum, "x-overflow", "reject-publish"), fields{"operator_policy": "op", "effective_policy_definition": fields{"max-length-bytes": 10}})},
-				operator: []fields{policy("op", ".*", fields{"max-length-bytes": 10}, fields{"apply-to": "classic_queues"})},
+			api: amqptest.API{
+				Queues:   []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-overflow", "reject-publish"), amqptest.Fields{"operator_policy": "op", "effective_policy_definition": amqptest.Fields{"max-length-bytes": 10}})},
+				Operator: []amqptest.Fields{amqptest.Policy("op", ".*", amqptest.Fields{"max-length-bytes": 10}, amqptest.Fields{"apply-to": "classic_queues"})},
 			},
 			noted: `orders has max-length-bytes=10 by operator policy "op": when it is full, publishers are refused`,
 		},
 		"a policy's overflow takes precedence over the argument on a quorum queue": {
-			api: fakeAPI{
-				queues: []fields{queueAnswer("orders", with(with(quorum, "x-overflow", "reject-publish"), "x-max-length", 10), fields{"policy": "p", "effective_policy_definition": fields{}})},
-				policy: []fields{policy("p", "^orders$", fields{"overflow": "drop-head"}, nil)},
+			api: amqptest.API{
+				Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.Quorum, "x-overflow", "reject-publish"), "x-max-length", 10), amqptest.Fields{"policy": "p", "effective_policy_definition": amqptest.Fields{}})},
+				Policy: []amqptest.Fields{amqptest.Policy("p", "^orders$", amqptest.Fields{"overflow": "drop-head"}, nil)},
 			},
 			noted: "orders has max-length=10 by argument: when it is full, its oldest messages are dropped",
 		},
 		"but not on a classic queue": {
-			api: fakeAPI{
-				queues: []fields{queueAnswer("orders", fields{"x-overflow": "reject-publish"}, fields{"policy": "p", "effective_policy_definition": fields{}})},
-				policy: []fields{policy("p", "^orders$", fields{"overflow": "drop-head", "max-length": 10}, nil)},
+			api: amqptest.API{
+				Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Fields{"x-overflow": "reject-publish"}, amqptest.Fields{"policy": "p", "effective_policy_definition": amqptest.Fields{}})},
+				Policy: []amqptest.Fields{amqptest.Policy("p", "^orders$", amqptest.Fields{"overflow": "drop-head", "max-length": 10}, nil)},
 			},
 			noted: `orders has max-length=10 by policy "p": when it is full, publishers are refused`, also: "orders is a classic queue",
 		},
 		"the lower limit counts": {
-			api: fakeAPI{
-				queues: []fields{queueAnswer("orders", with(quorum, "x-message-ttl", 60_000), fields{"policy": "p", "effective_policy_definition": fields{}})},
-				policy: []fields{policy("p", "^orders$", fields{"message-ttl": 5000}, nil)},
+			api: amqptest.API{
+				Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-message-ttl", 60_000), amqptest.Fields{"policy": "p", "effective_policy_definition": amqptest.Fields{}})},
+				Policy: []amqptest.Fields{amqptest.Policy("p", "^orders$", amqptest.Fields{"message-ttl": 5000}, nil)},
 			},
 			noted: `orders has message-ttl=5000 by policy "p"`,
 		},
 		"an explicit unlimited on RabbitMQ 4": {
-			api: fakeAPI{version: "4.1.0", queues: []fields{queueAnswer("orders", quorum, fields{"delivery_limit": "unlimited"})}},
+			api: amqptest.API{Version: "4.1.0", Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Quorum, amqptest.Fields{"delivery_limit": "unlimited"})}},
 		},
 		"the same limit by policy, and overflow on the DLQ": {
-			api: fakeAPI{queues: []fields{fine}, policy: []fields{
-				policy("p", `^orders\.retry$`, fields{"delivery-limit": 1000}, nil), policy("d", `^orders\.dlq$`, fields{"overflow": "drop-head"}, nil),
+			api: amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{
+				amqptest.Policy("p", `^orders\.retry$`, amqptest.Fields{"delivery-limit": 1000}, nil), amqptest.Policy("d", `^orders\.dlq$`, amqptest.Fields{"overflow": "drop-head"}, nil),
 			}},
 		},
 		"expires": {
-			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-expires", 60_000), nil)}},
+			api:   amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-expires", 60_000), nil)}},
 			noted: "orders has expires=60000 by argument: after 1m0s without a consumer",
 		},
-		"stream":      {api: fakeAPI{queues: []fields{queueAnswer("orders", fields{"x-queue-type": "stream"}, nil)}}, refused: "queue orders is stream: must be a quorum or a classic queue"},
-		"auto-delete": {api: fakeAPI{queues: []fields{queueAnswer("orders", quorum, fields{"auto_delete": true})}}, refused: "queue orders is auto-delete: must not"},
-		"transient":   {api: fakeAPI{queues: []fields{queueAnswer("orders", quorum, fields{"durable": false})}}, noted: "orders is not durable"},
+		"stream":      {api: amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Fields{"x-queue-type": "stream"}, nil)}}, refused: "queue orders is stream: must be a quorum or a classic queue"},
+		"auto-delete": {api: amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Quorum, amqptest.Fields{"auto_delete": true})}}, refused: "queue orders is auto-delete: must not"},
+		"transient":   {api: amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Quorum, amqptest.Fields{"durable": false})}}, noted: "orders is not durable"},
 		"single active consumer": {
-			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			api:   amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), nil)}},
 			noted: "orders has a single active consumer",
 		},
 		"several consumers with Blocking": {
-			api:     fakeAPI{queues: []fields{fine}},
+			api:     amqptest.API{Queues: []amqptest.Fields{fine}},
 			change:  func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is Blocking",
 		},
 		"several consumers with PerKey": {
-			api: fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", false), nil)}},
+			api: amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", false), nil)}},
 			change: func(c *layoutOptions) {
 				c.Policy = redeliver.Policy{Order: redeliver.PerKey}
 			},
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is PerKey",
 		},
 		"a single active consumer with Blocking": {
-			api:    fakeAPI{queues: []fields{queueAnswer("orders", fields{"x-single-active-consumer": true}, nil)}},
+			api:    amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Fields{"x-single-active-consumer": true}, nil)}},
 			change: func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 		},
 		"a queue that will be created for one consumer": {
-			api: fakeAPI{},
+			api: amqptest.API{},
 			change: func(c *layoutOptions) {
 				c.Policy = redeliver.Policy{Order: redeliver.Blocking}
 				c.QueueArgs = amqp091.Table{}
 			},
 		},
 		"consumer timeout of the queue": {
-			api:     fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-consumer-timeout", 60_000), nil)}},
+			api:     amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-consumer-timeout", 60_000), nil)}},
 			refused: "queue orders is consumer-timeout=60000 by argument: must not be shorter than ConsumerTimeout, which is 30m0s: set ConsumerTimeout to 1m0s",
 		},
 		"delayed retry of RabbitMQ 4.3": {
-			api:   fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-delayed-retry-type", "all"), nil)}},
+			api:   amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-delayed-retry-type", "all"), nil)}},
 			noted: "orders: RabbitMQ delays returned messages (delayed-retry-type=all by argument)",
 		},
 		"other arguments": {
-			api:     fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", with(fields{"x-queue-type": "quorum", "x-message-ttl": 5000, "x-expires": 60_000}, "x-overflow", "reject-publish"), nil)}},
+			api:     amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s", amqptest.With(amqptest.Fields{"x-queue-type": "quorum", "x-message-ttl": 5000, "x-expires": 60_000}, "x-overflow", "reject-publish"), nil)}},
 			refused: `queue orders.retry.10s is declared otherwise: x-dead-letter-exchange is missing and must be "", x-dead-letter-routing-key is missing and must be orders.retry, x-dead-letter-strategy is missing and must be at-least-once, x-message-ttl is 5000 and must be 20000, x-expires is 60000 and must not be set. Delete it`,
 		},
 		"the right arguments, and a harmless one": {
-			api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", with(level, "x-queue-leader-locator", "balanced"), nil)}},
+			api: amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s", amqptest.With(amqptest.Level, "x-queue-leader-locator", "balanced"), nil)}},
 		},
 		"length by policy, before the queue exists": {
-			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("small", `^orders\.dlq$`, fields{"max-length": 10}, nil)}},
+			api:     amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{amqptest.Policy("small", `^orders\.dlq$`, amqptest.Fields{"max-length": 10}, nil)}},
 			refused: `queue orders.dlq is max-length=10 by policy "small": must not be limited`,
 		},
 		"the policy of the highest priority counts": {
-			api: fakeAPI{queues: []fields{fine}, policy: []fields{
-				policy("small", `^orders\.dlq$`, fields{"max-length": 10}, fields{"priority": 1}), policy("large", `^orders\.dlq$`, fields{"max-in-memory-length": 10}, fields{"priority": 2}),
+			api: amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{
+				amqptest.Policy("small", `^orders\.dlq$`, amqptest.Fields{"max-length": 10}, amqptest.Fields{"priority": 1}), amqptest.Policy("large", `^orders\.dlq$`, amqptest.Fields{"max-in-memory-length": 10}, amqptest.Fields{"priority": 2}),
 			}},
 		},
 		"policies of exchanges and classic queues": {
-			api: fakeAPI{queues: []fields{fine}, policy: []fields{policy("x", ".*", fields{"max-length": 1}, fields{"apply-to": "exchanges"})}, operator: []fields{
-				policy("c", ".*", fields{"max-length": 1}, fields{"apply-to": "classic_queues"}),
+			api: amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{amqptest.Policy("x", ".*", amqptest.Fields{"max-length": 1}, amqptest.Fields{"apply-to": "exchanges"})}, Operator: []amqptest.Fields{
+				amqptest.Policy("c", ".*", amqptest.Fields{"max-length": 1}, amqptest.Fields{"apply-to": "classic_queues"}),
 			}},
 		},
 		"expiry by an operator policy": {
-			api:     fakeAPI{queues: []fields{fine}, operator: []fields{policy("op", `^orders\.retry$`, fields{"expires": 1000}, fields{"apply-to": "quorum_queues"})}},
+			api:     amqptest.API{Queues: []amqptest.Fields{fine}, Operator: []amqptest.Fields{amqptest.Policy("op", `^orders\.retry$`, amqptest.Fields{"expires": 1000}, amqptest.Fields{"apply-to": "quorum_queues"})}},
 			refused: `queue orders.retry is expires=1000 by operator policy "op": must not expire`,
 		},
 		"limit by policy on the DLQ": {
-			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("p", `^orders\.dlq$`, fields{"delivery-limit": 20}, nil)}},
+			api:     amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{amqptest.Policy("p", `^orders\.dlq$`, amqptest.Fields{"delivery-limit": 20}, nil)}},
 			refused: `queue orders.dlq is delivery-limit=20 by policy "p": must not have a lower limit`,
 		},
 		"overflow by policy on a level": {
-			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("p", `^orders\.retry\.10s$`, fields{"overflow": "drop-head", "delivery-limit": 20, "message-ttl": 10_000}, nil)}},
+			api:     amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{amqptest.Policy("p", `^orders\.retry\.10s$`, amqptest.Fields{"overflow": "drop-head", "delivery-limit": 20, "message-ttl": 10_000}, nil)}},
 			refused: `queue orders.retry.10s is overflow=drop-head by policy "p": must be reject-publish`,
 		},
 		"TTL by policy on a level": {
-			api:     fakeAPI{queues: []fields{fine}, policy: []fields{policy("p", `^orders\.retry\.10s$`, fields{"message-ttl": 9_999}, nil)}},
+			api:     amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{amqptest.Policy("p", `^orders\.retry\.10s$`, amqptest.Fields{"message-ttl": 9_999}, nil)}},
 			refused: `queue orders.retry.10s is message-ttl=9999 by policy "p": must not have another TTL`,
 		},
 		"a policy that dead-letters everything": {
-			api: fakeAPI{queues: []fields{fine}, policy: []fields{policy("p", ".*", fields{"dead-letter-exchange": "dlx"}, nil)}},
+			api: amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{amqptest.Policy("p", ".*", amqptest.Fields{"dead-letter-exchange": "dlx"}, nil)}},
 		},
 		"feature flag": {
-			api:     fakeAPI{queues: []fields{fine}, flags: []fields{{"name": "quorum_queue", "state": "enabled"}, {"name": "stream_queue", "state": "disabled"}}},
+			api:     amqptest.API{Queues: []amqptest.Fields{fine}, Flags: []amqptest.Fields{{"name": "quorum_queue", "state": "enabled"}, {"name": "stream_queue", "state": "disabled"}}},
 			refused: "feature flag stream_queue is disabled: must be enabled, or dead-lettering is not at least once, and waiting messages can get lost: rabbitmqctl enable_feature_flag stream_queue",
 		},
-		"old server": {api: fakeAPI{version: "3.9.29", queues: []fields{fine}}, refused: "server is RabbitMQ 3.9.29: must be RabbitMQ 3.10 or later"},
+		"old server": {api: amqptest.API{Version: "3.9.29", Queues: []amqptest.Fields{fine}}, refused: "server is RabbitMQ 3.9.29: must be RabbitMQ 3.10 or later"},
 		"stuck": {
-			api: fakeAPI{queues: []fields{
-				fine, queueAnswer("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 10, "messages_unacknowledged": 1}),
+			api: amqptest.API{Queues: []amqptest.Fields{
+				fine, amqptest.QueueAnswer("orders.retry.10s", amqptest.Level, amqptest.Fields{"messages": 50, "messages_ready": 10, "messages_unacknowledged": 1}),
 			}},
 			noted: "orders.retry.10s: 39 messages have waited for more than 10s and are stuck: orders.retry does not exist; all that wait on this queue wait behind them. They move within 3 minutes after it can",
 		},
-		"messages that wait but are not stuck": {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"messages": 50, "messages_ready": 50})}}},
+		"messages that wait but are not stuck": {api: amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s", amqptest.Level, amqptest.Fields{"messages": 50, "messages_ready": 50})}}},
 		"left over": {
-			api:   fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.30s", with(level, "x-message-ttl", 30_000), fields{"messages": 7, "messages_ready": 7})}},
+			api:   amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.30s", amqptest.With(amqptest.Level, "x-message-ttl", 30_000), amqptest.Fields{"messages": 7, "messages_ready": 7})}},
 			noted: "orders.retry.30s belongs to an older policy or number of shards; 7 messages wait on it and come back by themselves; delete it when it is empty",
 		},
 		"left over shard": {
-			api:   fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s.1", level, nil)}},
+			api:   amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s.1", amqptest.Level, nil)}},
 			noted: "orders.retry.10s.1 belongs to an older policy or number of shards; it is empty",
 		},
-		"somebody else's queue": {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s.backup", fields{}, nil), queueAnswer("orders.retry.eu", fields{}, nil)}}},
-		"down":                  {api: fakeAPI{queues: []fields{fine, queueAnswer("orders.retry.10s", level, fields{"state": "down"})}}, noted: "orders.retry.10s is down"},
+		"somebody else's queue": {api: amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s.backup", amqptest.Fields{}, nil), amqptest.QueueAnswer("orders.retry.eu", amqptest.Fields{}, nil)}}},
+		"down":                  {api: amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s", amqptest.Level, amqptest.Fields{"state": "down"})}}, noted: "orders.retry.10s is down"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := surveyWith(t, row.api, row.change)
@@ -253,9 +254,9 @@ func only(t *testing.T, what string, have []string, want string) {
 
 // A user with few rights gets the permitted checks; the others are reported as not checked.
 func TestDeniedResourcesAreNotChecked(t *testing.T) {
-	s, err := surveyWith(t, fakeAPI{deny: []string{"feature-flags", "policies", "operator-policies"}, queues: []fields{
-		queueAnswer("orders", quorum, fields{"policy": "p", "effective_policy_definition": fields{"message-ttl": 1000}}),
-		queueAnswer("orders.dlq", with(quorum, "x-delivery-limit", noLimit), fields{"effective_policy_definition": nil}),
+	s, err := surveyWith(t, amqptest.API{Deny: []string{"feature-flags", "policies", "operator-policies"}, Queues: []amqptest.Fields{
+		amqptest.QueueAnswer("orders", amqptest.Quorum, amqptest.Fields{"policy": "p", "effective_policy_definition": amqptest.Fields{"message-ttl": 1000}}),
+		amqptest.QueueAnswer("orders.dlq", amqptest.With(amqptest.Quorum, "x-delivery-limit", noLimit), amqptest.Fields{"effective_policy_definition": nil}),
 	}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +270,7 @@ func TestDeniedResourcesAreNotChecked(t *testing.T) {
 }
 
 func TestUnreadablePatternIsNotChecked(t *testing.T) {
-	s, err := surveyWith(t, fakeAPI{policy: []fields{policy("all", "^(?!amq).*", fields{"max-length": 1}, nil)}}, nil)
+	s, err := surveyWith(t, amqptest.API{Policy: []amqptest.Fields{amqptest.Policy("all", "^(?!amq).*", amqptest.Fields{"max-length": 1}, nil)}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,10 +291,10 @@ func TestManagementAPIOfAnotherClusterIsRefused(t *testing.T) {
 }
 
 // surveyWith surveys the queue orders on a fake API, with a policy of one level.
-func surveyWith(t *testing.T, f fakeAPI, change func(*layoutOptions)) (*survey, error) {
+func surveyWith(t *testing.T, f amqptest.API, change func(*layoutOptions)) (*survey, error) {
 	t.Helper()
-	f.version = cmp.Or(f.version, "3.10.8")
-	return surveyAt(t, f.start(t), f.version, change)
+	f.Version = cmp.Or(f.Version, "3.10.8")
+	return surveyAt(t, f.Start(t), f.Version, change)
 }
 
 func surveyAt(t *testing.T, url, version string, change func(*layoutOptions)) (*survey, error) {
@@ -309,5 +310,5 @@ func surveyAt(t *testing.T, url, version string, change func(*layoutOptions)) (*
 	b := &queueBroker{
 		Management: newManagement(url, "amqp://guest:guest@localhost/", amqp091.Config{}), DialTimeout: 10 * time.Second, ConsumerTimeout: 30 * time.Minute,
 	}
-	return b.surveyAs(t.Context(), makeLayout(opt), greeting(version))
+	return b.surveyAs(t.Context(), makeLayout(opt), amqptest.Greeting(version))
 }

@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 )
 
@@ -134,7 +135,7 @@ func (s *source) requeueSuspects(ctx context.Context) {
 		if d.m.State != nil {
 			st = *d.m.State
 		}
-		again := &delivery{record: d.record, state: d.state, arrived: d.arrived}
+		again := &delivery{Record: d.Record, state: d.state, arrived: d.arrived}
 		w := write{store: s.r.store, ctx: ctx, d: again}
 		if unsure, err := w.sender.send(ctx, "", w.layout.suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
 			s.acks.settle(d)
@@ -144,11 +145,11 @@ func (s *source) requeueSuspects(ctx context.Context) {
 
 // suspectCopy returns the message that requeueSuspects writes.
 func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
-	rec := w.d.record
-	p, err := rec.waitingCopy(st, time.Time{}, w.sender.frameMax(), countRoom)
+	rec := w.d.Record
+	p, err := rec.WaitingCopy(st, time.Time{}, w.sender.frameMax(), wire.CountRoom)
 	if err != nil { // it was written there before
-		p = rec.publishing(st)
-		sign(rec.keys, &p)
+		p = rec.Publishing(st)
+		wire.Sign(rec.Keys, &p)
 	}
 	return p
 }

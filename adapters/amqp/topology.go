@@ -117,17 +117,6 @@ func (t Topology) check(ps *redeliver.Problems) {
 	}
 }
 
-// Names configures the names of the queues beside a queue. A nil field means the default. The names
-// must differ for every queue, because two queues must never share their retries.
-type Names struct {
-	// Retry is the queue from which a message comes back. Default "<queue>.retry". The name of a
-	// delay queue is this name, a dot and its level: "<queue>.retry.10s". Further shards are
-	// "<queue>.retry.10s.1".
-	Retry func(queue string) string
-	// DLQ is the dead-letter queue. Default "<queue>.dlq".
-	DLQ func(queue string) string
-}
-
 // newLayout returns the queues of a topic's subscription, or an error with all problems.
 func newLayout(cfg *Config, topic string) (*layout, error) {
 	t, queue := cfg.Topology, cfg.Topology.queue(topic)

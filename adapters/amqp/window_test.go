@@ -5,6 +5,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
 )
 
 func TestFitWindow(t *testing.T) {
@@ -55,7 +57,7 @@ func TestWindowConverges(t *testing.T) {
 func TestConsumersPassOnInOrder(t *testing.T) {
 	const each = 100
 	f := newOrderedQueue(t, Config{}, nil)
-	s := newSource(f.r, queueConfig{kind: retryQueue, queue: "orders.retry", prefetch: 1}, newTestServer(t).ch)
+	s := newSource(f.r, queueConfig{kind: retryQueue, queue: "orders.retry", prefetch: 1}, amqptest.NewServer(t).Ch)
 	for n := range 3 {
 		from := make(chan amqp091.Delivery, each)
 		for i := range each {

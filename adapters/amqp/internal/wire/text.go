@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"encoding/json"
@@ -13,8 +13,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// textOf returns a header's value as text. ok is false for tables, arrays and nil.
-func textOf(v any) (text string, ok bool) {
+// TextOf returns a header's value as text. ok is false for tables, arrays and nil.
+func TextOf(v any) (text string, ok bool) {
 	switch v := v.(type) {
 	case string:
 		return v, true
@@ -34,16 +34,16 @@ func textOf(v any) (text string, ok bool) {
 	}
 }
 
-// headerBytes returns a header's value as bytes: text and bytes unchanged, numbers as text, tables and arrays as
+// HeaderBytes returns a header's value as bytes: text and bytes unchanged, numbers as text, tables and arrays as
 // JSON.
-func headerBytes(v any) []byte {
+func HeaderBytes(v any) []byte {
 	switch v := v.(type) {
 	case nil:
 		return nil
 	case []byte:
 		return v
 	}
-	if text, ok := textOf(v); ok {
+	if text, ok := TextOf(v); ok {
 		return []byte(text)
 	}
 	text, err := json.Marshal(jsonValue(v))
@@ -75,19 +75,19 @@ func jsonValue(v any) any {
 	}
 }
 
-// valueText formats the value of an argument, also an empty one.
-func valueText(v any) string {
+// ValueText formats the value of an argument, also an empty one.
+func ValueText(v any) string {
 	if text, ok := v.(string); ok && text == "" {
 		return `""`
 	}
 	return fmt.Sprint(v)
 }
 
-// argsText formats the arguments of a queue.
-func argsText(args amqp091.Table) string {
+// ArgsText formats the arguments of a queue.
+func ArgsText(args amqp091.Table) string {
 	parts := make([]string, 0, len(args))
 	for _, k := range slices.Sorted(maps.Keys(args)) {
-		parts = append(parts, k+"="+valueText(args[k]))
+		parts = append(parts, k+"="+ValueText(args[k]))
 	}
 	return strings.Join(parts, ", ")
 }

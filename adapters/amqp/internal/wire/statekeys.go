@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"maps"
@@ -16,14 +16,14 @@ func signed(headers amqp091.Table) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) && name != HeaderMAC {
-			b.WriteString(name + "\x00" + string(headerBytes(headers[name])) + "\x00")
+			b.WriteString(name + "\x00" + string(HeaderBytes(headers[name])) + "\x00")
 		}
 	}
 	return b.String()
 }
 
-// sign sets the signature of a message with a state. Its headers must not change afterwards.
-func sign(keys statekeys.Keys, p *amqp091.Publishing) {
+// Sign sets the signature of a message with a state. Its headers must not change afterwards.
+func Sign(keys statekeys.Keys, p *amqp091.Publishing) {
 	if _, ok := p.Headers[HeaderMAC]; ok && len(keys) > 0 {
 		p.Headers[HeaderMAC] = keys.Sign(signed(p.Headers), p.Body)
 	}
@@ -38,13 +38,13 @@ func verify(keys statekeys.Keys, d *amqp091.Delivery) bool {
 	return keys.Verify(mac, signed(d.Headers), d.Body)
 }
 
-// stripUnsigned removes redeliver's headers from a delivery of one of its queues if none of the keys has signed them,
+// StripUnsigned removes redeliver's headers from a delivery of one of its queues if none of the keys has signed them,
 // and reports them.
-func stripUnsigned(keys statekeys.Keys, d *amqp091.Delivery) []redeliver.Finding {
+func StripUnsigned(keys statekeys.Keys, d *amqp091.Delivery) []redeliver.Finding {
 	if verify(keys, d) {
 		return nil
 	}
-	found := foreignHeaders(d.Headers, "is not signed with a key of StateKeys; it is not believed")
+	found := ForeignHeaders(d.Headers, "is not signed with a key of StateKeys; it is not believed")
 	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 	return found
 }

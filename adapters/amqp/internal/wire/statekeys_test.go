@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"maps"
@@ -18,9 +18,9 @@ func TestSignedStateIsTrusted(t *testing.T) {
 		"mine": int32(1), "CC": []any{"x"}, "redeliver-id": "copied", "redeliver-odd": amqp091.Table{"f": float32(1.5), "n": nil, "b": []byte{1}, "t": time.Unix(1, 0)},
 	}}
 	st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 2, Error: "no"}
-	written := func(r record) amqp091.Delivery {
-		r.copies = 1
-		p, err := r.waitingCopy(&st, time.Unix(9, 0), 131072, waitingRoom)
+	written := func(r Record) amqp091.Delivery {
+		r.Copies = 1
+		p, err := r.WaitingCopy(&st, time.Unix(9, 0), 131072, WaitingRoom)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,25 +44,25 @@ func TestSignedStateIsTrusted(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := written(record{Delivery: user, keys: tt.keys})
+			d := written(Record{Delivery: user, Keys: tt.keys})
 			d.Headers = maps.Clone(d.Headers)
 			tt.change(&d)
-			found := stripUnsigned(keys, &d)
-			ours, _ := restoreOriginal(&d)
+			found := StripUnsigned(keys, &d)
+			ours, _ := RestoreOriginal(&d)
 			if believed := len(ours) > 0; believed != tt.believed || believed == (len(found) > 0) {
 				t.Errorf("accepted is %v with findings %v, want %v", believed, found, tt.believed)
 			}
 		})
 	}
-	d := written(record{Delivery: user, keys: keys})
-	if now := deliveryOfCopy(released(&d, time.Now(), keys), "orders.retry"); !verify(keys, &now) {
+	d := written(Record{Delivery: user, Keys: keys})
+	if now := deliveryOfCopy(Released(&d, time.Now(), keys), "orders.retry"); !verify(keys, &now) {
 		t.Error("the released message is not signed")
 	}
-	forged := written(record{Delivery: user})
-	if now := deliveryOfCopy(released(&forged, time.Now(), keys), "orders.retry"); verify(keys, &now) {
+	forged := written(Record{Delivery: user})
+	if now := deliveryOfCopy(Released(&forged, time.Now(), keys), "orders.retry"); verify(keys, &now) {
 		t.Error("a forged state is signed when it is released")
 	}
-	dead := deliveryOfCopy((&record{Delivery: user, keys: keys}).deadCopy(&st, 131072), "orders.dlq")
+	dead := deliveryOfCopy((&Record{Delivery: user, Keys: keys}).DeadCopy(&st, 131072), "orders.dlq")
 	if !verify(keys, &dead) {
 		t.Error("a dead letter is not signed")
 	}

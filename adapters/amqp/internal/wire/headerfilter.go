@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"bufio"
@@ -18,28 +18,28 @@ import (
 )
 
 // amqp091-go ends its connection over a content header that it cannot read, and the message comes back on the next
-// connection, forever. So headerFilter checks the stream before the client. It replaces unreadable headers by a few
+// connection, forever. So HeaderFilter checks the stream before the client. It replaces unreadable headers by a few
 // that give the reason, and keeps properties and body. The message then goes to the DLQ as undecodable.
 
-// unreadWhy and unreadRaw are headers of a message whose own could not be read. Other processes cannot know these
+// UnreadWhy and unreadRaw are headers of a message whose own could not be read. Other processes cannot know these
 // names.
 var (
-	unreadWhy = "unreadable-" + rand.Text()
-	unreadRaw = unreadWhy + "-raw"
+	UnreadWhy = "unreadable-" + rand.Text()
+	unreadRaw = UnreadWhy + "-raw"
 )
 
-// headerFilter is a connection from which the client reads. Only the client's reader uses it.
-type headerFilter struct {
+// HeaderFilter is a connection from which the client reads. Only the client's reader uses it.
+type HeaderFilter struct {
 	net.Conn
 	in    *bufio.Reader
-	frame atomic.Int64 // the negotiated frame size
+	Frame atomic.Int64 // the negotiated frame size
 	pass  int          // bytes to pass through
 	out   []byte       // goes out first
 }
 
 const (
 	frameHead        = 7 // type, channel, length of the payload
-	frameContent     = 2 // frame type of a content header
+	frameContent     = 2 // Frame type of a content header
 	contentHead      = 14
 	filterBuffer     = 64 << 10
 	maxContentHeader = 64 << 20 // longer than any broker's; the client then reports it
@@ -50,12 +50,12 @@ const (
 	nameOverheads    = 1 + 1 + 4 // of a text or bytes: length of the name, type, length
 )
 
-func newHeaderFilter(conn net.Conn) *headerFilter {
-	return &headerFilter{Conn: conn, in: bufio.NewReaderSize(conn, filterBuffer)}
+func NewHeaderFilter(conn net.Conn) *HeaderFilter {
+	return &HeaderFilter{Conn: conn, in: bufio.NewReaderSize(conn, filterBuffer)}
 }
 
 // Read implements [net.Conn].
-func (s *headerFilter) Read(p []byte) (int, error) {
+func (s *HeaderFilter) Read(p []byte) (int, error) {
 	for len(s.out) == 0 && s.pass == 0 {
 		if err := s.nextFrame(); err != nil {
 			return 0, err
@@ -72,7 +72,7 @@ func (s *headerFilter) Read(p []byte) (int, error) {
 }
 
 // nextFrame decides about the next frame.
-func (s *headerFilter) nextFrame() error {
+func (s *HeaderFilter) nextFrame() error {
 	head, err := s.in.Peek(frameHead)
 	if err != nil {
 		if s.out, _ = s.in.Peek(s.in.Buffered()); len(s.out) > 0 { // not a frame, but the client may understand it
@@ -109,8 +109,8 @@ func (s *headerFilter) nextFrame() error {
 }
 
 // checkHeader returns why the client would refuse a content header.
-func (s *headerFilter) checkHeader(frame []byte) error {
-	if maxFrame := int(s.frame.Load()); maxFrame > 0 && len(frame) > maxFrame {
+func (s *HeaderFilter) checkHeader(frame []byte) error {
+	if maxFrame := int(s.Frame.Load()); maxFrame > 0 && len(frame) > maxFrame {
 		return fmt.Errorf("its headers, in a frame of %d bytes, are longer than the %d that were agreed upon", len(frame), maxFrame)
 	}
 	_, table, _, err := split(frame)
@@ -222,7 +222,7 @@ func walk(b []byte, deep int, named bool, each func(name string, kind byte, fiel
 
 // replace makes the frame that the client gets instead. It has the reason, the id and redeliver's headers, and all
 // headers as bytes if they fit.
-func (s *headerFilter) replace(frame []byte, why error) []byte {
+func (s *HeaderFilter) replace(frame []byte, why error) []byte {
 	before, table, after, _ := split(frame)
 	var kept []byte
 	if len(table) > 4 {
@@ -243,7 +243,7 @@ func (s *headerFilter) replace(frame []byte, why error) []byte {
 		binary.BigEndian.PutUint16(before[12:], binary.BigEndian.Uint16(before[12:])&(flagType|flagEncoding))
 	}
 	build := func(raw []byte) []byte {
-		headers := append(field(unreadWhy, 'S', []byte(why.Error())), kept...)
+		headers := append(field(UnreadWhy, 'S', []byte(why.Error())), kept...)
 		if raw != nil {
 			headers = append(headers, field(unreadRaw, 'x', raw)...)
 		}
@@ -255,7 +255,7 @@ func (s *headerFilter) replace(frame []byte, why error) []byte {
 		made = binary.BigEndian.AppendUint32(made, uint32(len(payload)))
 		return append(append(made, payload...), frame[len(frame)-1])
 	}
-	maxFrame := int(s.frame.Load())
+	maxFrame := int(s.Frame.Load())
 	made := build(table)
 	if maxFrame > 0 && len(made) > maxFrame {
 		made = build(nil)
@@ -274,15 +274,15 @@ func field(name string, kind byte, value []byte) []byte {
 	return append(b, value...)
 }
 
-// unreadable removes the filter's headers from a delivery. It returns the original headers and why they could not be
+// Unreadable removes the filter's headers from a delivery. It returns the original headers and why they could not be
 // read.
-func unreadable(d *amqp091.Delivery) (raw []byte, why error) {
-	text, ok := d.Headers[unreadWhy].(string)
+func Unreadable(d *amqp091.Delivery) (raw []byte, why error) {
+	text, ok := d.Headers[UnreadWhy].(string)
 	if !ok {
 		return nil, nil
 	}
 	raw, _ = d.Headers[unreadRaw].([]byte)
-	delete(d.Headers, unreadWhy)
+	delete(d.Headers, UnreadWhy)
 	delete(d.Headers, unreadRaw)
 	return raw, errors.New(text)
 }

@@ -1,4 +1,5 @@
-package amqp
+// Package amqptest has a broker with one channel and a management API, for tests of several packages.
+package amqptest
 
 import (
 	"bufio"
@@ -13,20 +14,20 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// testServer is a server with one channel of the client. It records content headers and consumers, and sends the
+// Server is a server with one channel of the client. It records content headers and consumers, and sends the
 // deliveries of a test.
-type testServer struct {
-	ch       *amqp091.Channel
-	conn     *amqp091.Connection
+type Server struct {
+	Ch       *amqp091.Channel
+	Conn     *amqp091.Connection
 	headers  chan []byte // payloads
-	acks     atomic.Int64
-	nacks    atomic.Int64
-	cancels  atomic.Int64
-	prefetch atomic.Int64 // of the last Qos
-	denied   string       // a queue that the user may not read
-	mute     atomic.Bool  // Consume and Cancel get no answer
-	read     chan string  // queues that got a consumer
-	remote   net.Conn
+	Acks     atomic.Int64
+	Nacks    atomic.Int64
+	Cancels  atomic.Int64
+	Prefetch atomic.Int64 // of the last Qos
+	Denied   string       // a queue that the user may not read
+	Mute     atomic.Bool  // Consume and Cancel get no answer
+	Read     chan string  // Queues that got a consumer
+	Remote   net.Conn
 }
 
 const (
@@ -34,30 +35,30 @@ const (
 	headerFrame = 2
 )
 
-func newTestServer(t testing.TB) *testServer {
+func NewServer(t testing.TB) *Server {
 	t.Helper()
-	return newTestServerWithConn(t, func(c net.Conn) net.Conn { return c })
+	return NewServerWithConn(t, func(c net.Conn) net.Conn { return c })
 }
 
-func newTestServerWithConn(t testing.TB, around func(net.Conn) net.Conn) *testServer {
+func NewServerWithConn(t testing.TB, around func(net.Conn) net.Conn) *Server {
 	t.Helper()
 	local, remote := net.Pipe()
-	w := &testServer{headers: make(chan []byte, 1), read: make(chan string, 100), remote: remote}
+	w := &Server{headers: make(chan []byte, 1), Read: make(chan string, 100), Remote: remote}
 	go w.serve(remote)
 	conn, err := amqp091.Open(around(local), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = remote.Close() })
-	w.conn = conn
-	if w.ch, err = conn.Channel(); err != nil {
+	w.Conn = conn
+	if w.Ch, err = conn.Channel(); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-// dialer returns a function that opens more connections.
-func (w *testServer) dialer(t testing.TB) func(network, address string) (net.Conn, error) {
+// Dialer returns a function that opens more connections.
+func (w *Server) Dialer(t testing.TB) func(network, address string) (net.Conn, error) {
 	return func(string, string) (net.Conn, error) {
 		local, remote := net.Pipe()
 		t.Cleanup(func() { _ = remote.Close() })
@@ -66,22 +67,22 @@ func (w *testServer) dialer(t testing.TB) func(network, address string) (net.Con
 	}
 }
 
-// write publishes and returns the size of the content header's payload.
-func (w *testServer) write(p amqp091.Publishing) (int, error) {
-	header, err := w.header(p)
+// Write publishes and returns the size of the content header's payload.
+func (w *Server) Write(p amqp091.Publishing) (int, error) {
+	header, err := w.Header(p)
 	return len(header), err
 }
 
-// header publishes and returns the content header's payload.
-func (w *testServer) header(p amqp091.Publishing) ([]byte, error) {
-	if err := w.ch.PublishWithContext(context.Background(), "", "", false, false, p); err != nil {
+// Header publishes and returns the content header's payload.
+func (w *Server) Header(p amqp091.Publishing) ([]byte, error) {
+	if err := w.Ch.PublishWithContext(context.Background(), "", "", false, false, p); err != nil {
 		return nil, err
 	}
 	return <-w.headers, nil
 }
 
 // serve implements as much AMQP as a client needs to publish and to start to consume.
-func (w *testServer) serve(conn net.Conn) {
+func (w *Server) serve(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	if _, err := in.Discard(8); err != nil { // "AMQP", 0, 0, 9, 1
 		return
@@ -113,7 +114,7 @@ func (w *testServer) serve(conn net.Conn) {
 			case [2]byte{10, 11}: // StartOk: answer with Tune, without limits and heartbeat
 				send(0, 10, 30, 0, 0, 0, 0, 0, 0, 0, 0)
 			case [2]byte{60, 80}: // an ack
-				w.acks.Add(1)
+				w.Acks.Add(1)
 			case [2]byte{10, 40}: // Open
 				send(0, 10, 41, 0)
 			case [2]byte{20, 10}: // Open of a channel
@@ -124,19 +125,19 @@ func (w *testServer) serve(conn net.Conn) {
 				name, _ := shortString(payload[6:])
 				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)
 			case [2]byte{60, 10}: // Qos
-				w.prefetch.Store(int64(binary.BigEndian.Uint16(payload[8:])))
+				w.Prefetch.Store(int64(binary.BigEndian.Uint16(payload[8:])))
 				send(binary.BigEndian.Uint16(head[1:]), 60, 11)
 			case [2]byte{60, 120}: // a nack
-				w.nacks.Add(1)
+				w.Nacks.Add(1)
 			case [2]byte{60, 30}: // Cancel
-				w.cancels.Add(1)
-				if w.mute.Load() {
+				w.Cancels.Add(1)
+				if w.Mute.Load() {
 					continue
 				}
 				tag, _ := shortString(payload[4:])
 				send(binary.BigEndian.Uint16(head[1:]), 60, 31, tag...)
 			case [2]byte{60, 20}:
-				if w.mute.Load() {
+				if w.Mute.Load() {
 					continue
 				}
 				class, method, args := w.consume(payload[6:])
@@ -147,17 +148,17 @@ func (w *testServer) serve(conn net.Conn) {
 }
 
 // consume answers a Consume with a ConsumeOk, or with a Close of the channel.
-func (w *testServer) consume(args []byte) (class, method uint16, answer []byte) {
+func (w *Server) consume(args []byte) (class, method uint16, answer []byte) {
 	queue, rest := shortString(args)
 	tag, arguments := shortString(rest)
 	const closing = "\x00\x00\x3c\x00\x14" // no text, and the class and method of the request
 	switch name := string(queue[1:]); {
-	case name == w.denied:
+	case name == w.Denied:
 		return 20, 40, append([]byte{amqp091.AccessRefused >> 8, amqp091.AccessRefused & 0xff}, closing...)
 	case bytes.Contains(arguments, []byte("x-stream-offset")):
 		return 20, 40, append([]byte{amqp091.PreconditionFailed >> 8, amqp091.PreconditionFailed & 0xff}, closing...)
 	default:
-		w.read <- name
+		w.Read <- name
 		return 60, 21, tag
 	}
 }

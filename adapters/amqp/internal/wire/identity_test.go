@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 func TestIDs(t *testing.T) {
@@ -16,16 +17,16 @@ func TestIDs(t *testing.T) {
 		d    amqp091.Delivery
 		want string
 	}{
-		"uuid":          {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: "u"}, MessageId: "m"}, "u"},
+		"uuid":          {amqp091.Delivery{Headers: amqp091.Table{wirename.WatermillUUID: "u"}, MessageId: "m"}, "u"},
 		"message id":    {amqp091.Delivery{MessageId: "m"}, "m"},
-		"no text":       {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: int32(1)}, MessageId: "m"}, "m"},
-		"bytes":         {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: []byte("u")}, MessageId: "m"}, "m"},
-		"empty":         {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: ""}, MessageId: "m"}, "m"},
-		"too long":      {amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: long}}, limits.ShortID(long)},
+		"no text":       {amqp091.Delivery{Headers: amqp091.Table{wirename.WatermillUUID: int32(1)}, MessageId: "m"}, "m"},
+		"bytes":         {amqp091.Delivery{Headers: amqp091.Table{wirename.WatermillUUID: []byte("u")}, MessageId: "m"}, "m"},
+		"empty":         {amqp091.Delivery{Headers: amqp091.Table{wirename.WatermillUUID: ""}, MessageId: "m"}, "m"},
+		"too long":      {amqp091.Delivery{Headers: amqp091.Table{wirename.WatermillUUID: long}}, limits.ShortID(long)},
 		"invalid UTF-8": {amqp091.Delivery{MessageId: "\xff"}, limits.ShortID("\xff")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := idOf(&row.d); got != row.want {
+			if got := IDOf(&row.d); got != row.want {
 				t.Errorf("%s, want %s", got, row.want)
 			}
 		})
@@ -42,7 +43,7 @@ func TestDerivedIDIsStable(t *testing.T) {
 		}
 	}
 	first := fresh()
-	want := idOf(&first)
+	want := IDOf(&first)
 	if !strings.HasPrefix(want, "derived:") || len(want) != len("derived:")+32 {
 		t.Fatal(want)
 	}
@@ -58,7 +59,7 @@ func TestDerivedIDIsStable(t *testing.T) {
 	} {
 		d := fresh()
 		change(&d)
-		if got := idOf(&d); got != want {
+		if got := IDOf(&d); got != want {
 			t.Errorf("%s: the id changed", name)
 		}
 	}
@@ -80,7 +81,7 @@ func TestDerivedIDIsStable(t *testing.T) {
 	} {
 		d := fresh()
 		change(&d)
-		if got := idOf(&d); got == want {
+		if got := IDOf(&d); got == want {
 			t.Errorf("%s: the id is the same", name)
 		}
 	}

@@ -1,7 +1,8 @@
-package amqp
+package wire
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,13 +12,14 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // Room for headers that the broker may add to a message in redeliver's queues. Headers larger than a frame break the
 // connection of every reader.
 const (
-	waitingRoom = 4 << 10 // for waiting messages: an x-death entry and counts
-	countRoom   = 64      // for any quorum queue: delivery counts
+	WaitingRoom = 4 << 10 // for waiting messages: an x-death entry and counts
+	CountRoom   = 64      // for any quorum queue: delivery counts
 )
 
 // Redeliver's headers that a message can do without, while it waits and in the DLQ. Neither list has the
@@ -29,42 +31,42 @@ var (
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
 )
 
-// waitingCopy returns the message for a queue from which it comes back. If until is set, it leaves at that time,
+// WaitingCopy returns the message for a queue from which it comes back. If until is set, it leaves at that time,
 // before it is due. A message whose own headers leave no room in a frame is refused.
-func (r *record) waitingCopy(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
-	p := r.publishing(st)
+func (r *Record) WaitingCopy(st *redeliver.State, until time.Time, frame, room int) (amqp091.Publishing, error) {
+	p := r.Publishing(st)
 	if !until.IsZero() {
 		p.Headers[HeaderUntil] = until.UTC().Format(time.RFC3339Nano)
 	}
-	if r.copies > 0 {
-		p.Headers[headerCopies] = int32(r.copies)
+	if r.Copies > 0 {
+		p.Headers[headerCopies] = int32(r.Copies)
 	}
 	if !fit(&p, frame, room, dispensable) {
 		return p, fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d, or are too many", driver.ErrRefused, headerSize(&p), frame)
 	}
-	sign(r.keys, &p)
+	Sign(r.Keys, &p)
 	return p, nil
 }
 
-// deadCopy returns the message for the DLQ, which accepts everything that came in a frame. It has as many of
+// DeadCopy returns the message for the DLQ, which accepts everything that came in a frame. It has as many of
 // redeliver's headers as fit, or none.
-func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
-	p := r.publishing(st)
+func (r *Record) DeadCopy(st *redeliver.State, frame int) amqp091.Publishing {
+	p := r.Publishing(st)
 	droppable := dispensableInDLQ
-	if r.raw != nil {
-		p.Headers[HeaderRaw] = r.raw
+	if r.Raw != nil {
+		p.Headers[HeaderRaw] = r.Raw
 		droppable = append([]string{HeaderRaw}, droppable...)
 	}
-	if fit(&p, frame, countRoom, droppable) {
-		sign(r.keys, &p)
+	if fit(&p, frame, CountRoom, droppable) {
+		Sign(r.Keys, &p)
 		return p
 	}
-	if p = r.publishing(nil); fit(&p, frame, 0, nil) {
+	if p = r.Publishing(nil); fit(&p, frame, 0, nil) {
 		return p
 	}
 	// Last resort: no header may grow, so headers that would take effect get their name in another case.
-	d := r.own()
-	p = plainCopy(d)
+	d := r.Own()
+	p = PlainCopy(d)
 	p.Expiration, p.UserId = "", ""
 	if d.ReplyTo == directReplyTo {
 		p.ReplyTo = ""
@@ -78,6 +80,22 @@ func (r *record) deadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 			delete(p.Headers, name)
 			p.Headers["R"+name[1:]] = v
 		}
+	}
+	return p
+}
+
+// Released returns the copy of a waiting message that is due now. Everything else stays as it is on the level.
+func Released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.Publishing {
+	p := PlainCopy(d)
+	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
+	delete(p.Headers, HeaderUntil)
+	if _, ours := p.Headers[redeliver.HeaderAttempt]; ours {
+		st := redeliver.State{Due: now}
+		due := maps.Collect(st.Headers())
+		p.Headers[redeliver.HeaderDue] = string(due[redeliver.HeaderDue])
+	}
+	if verify(keys, d) {
+		Sign(keys, &p)
 	}
 	return p
 }
@@ -213,9 +231,9 @@ func fieldSize(v any) int {
 	}
 }
 
-// checkWritable returns an error if a message cannot be published. The client or the broker would close the
+// CheckWritable returns an error if a message cannot be published. The client or the broker would close the
 // connection over it, with everything on it.
-func checkWritable(p *amqp091.Publishing, exchange, key string, frame int) error {
+func CheckWritable(p *amqp091.Publishing, exchange, key string, frame int) error {
 	texts := shortTexts(p)
 	for _, s := range append(texts[:], shortText{"exchange", exchange}, shortText{"routing key", key}) {
 		if len(s.value) > maxShort {

@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"errors"
@@ -13,13 +13,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // names of headers with a meaning
 var specialNames = []string{
-	"CC", "BCC", "cc", "x-death", "x-first-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-mine", UUIDHeader, "",
+	"CC", "BCC", "cc", "x-death", "x-first-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-mine", wirename.WatermillUUID, "",
 	redeliver.HeaderAttempt, redeliver.HeaderDue, redeliver.HeaderGroup, HeaderExchange, HeaderRoutingKey, HeaderCC, HeaderBCC, HeaderForeign,
 	HeaderReplyTo, HeaderUserID, HeaderExpiration, HeaderDeliveryMode, "redeliver-", "redeliver-amqp-else", "Redeliver-x",
 }
@@ -108,7 +110,7 @@ func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 		first := anyDelivery(t)
 		want := first
 		want.Headers = maps.Clone(first.Headers)
-		maps.DeleteFunc(want.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
+		maps.DeleteFunc(want.Headers, func(name string, _ any) bool { return IsBrokerHeader(name) })
 		if len(want.Headers) == 0 {
 			want.Headers = nil
 		}
@@ -118,22 +120,22 @@ func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 			Error: rapid.String().Draw(t, "error"), Policy: "p",
 		}
 		st.Error = limits.Cut(st.Error, limits.MaxErrorText)
-		on := record{Delivery: first}
+		on := Record{Delivery: first}
 		for range 2 {
-			p := on.publishing(&st)
+			p := on.Publishing(&st)
 			if p.Expiration != "" || p.UserId != "" || p.ReplyTo == directReplyTo || p.DeliveryMode != amqp091.Persistent {
 				t.Fatalf("it waits with %+v", p)
 			}
 			for name := range p.Headers {
-				if isBrokerHeader(name) || name == "CC" || name == "BCC" {
+				if IsBrokerHeader(name) || name == "CC" || name == "BCC" {
 					t.Fatalf("it waits with the header %s", name)
 				}
 			}
-			back := deliveryOf(p, "", "orders.retry")
+			back := DeliveryOf(p, "", "orders.retry")
 			back.Headers = maps.Clone(p.Headers)
 			back.Headers["x-death"] = []any{amqp091.Table{"queue": "orders.retry.10s"}}
 			back.Headers["x-delivery-count"] = int64(1)
-			ours, findings := restoreOriginal(&back)
+			ours, findings := RestoreOriginal(&back)
 			got, more := redeliver.ParseHeaders("orders", ours)
 			if findings = append(findings, more...); len(findings) > 0 || !reflect.DeepEqual(got, st) {
 				t.Fatalf("the state is %+v, want %+v; %v", got, st, findings)
@@ -141,7 +143,7 @@ func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 			if !reflect.DeepEqual(back, want) {
 				t.Fatalf("it came back as\n%#v\nwant\n%#v", back, want)
 			}
-			on = record{Delivery: back}
+			on = Record{Delivery: back}
 		}
 	})
 }
@@ -151,14 +153,14 @@ func TestForeignDeliveryIsItsOwnOriginal(t *testing.T) {
 	d := amqp091.Delivery{Exchange: "e", RoutingKey: "k", Expiration: "5", UserId: "u", DeliveryMode: 1, Headers: amqp091.Table{"mine": "x", redeliver.HeaderError: amqp091.Table{}}}
 	want := d
 	want.Headers = amqp091.Table{"mine": "x"}
-	ours, findings := restoreOriginal(&d)
+	ours, findings := RestoreOriginal(&d)
 	if !reflect.DeepEqual(d, want) || len(ours) > 0 || len(findings) != 1 || findings[0].Header != redeliver.HeaderError {
 		t.Errorf("%+v, %v, %v", d, ours, findings)
 	}
 }
 
 func TestForeignHeadersAreReported(t *testing.T) {
-	found := foreignHeaders(amqp091.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)}, "not believed")
+	found := ForeignHeaders(amqp091.Table{"mine": "x", "redeliver-id": strings.Repeat("x", 100), "redeliver-amqp-cc": int32(1)}, "not believed")
 	if len(found) != 2 || len(found[0].Value) > 64 || found[0].Problem != "not believed" {
 		t.Errorf("%v", found)
 	}
@@ -171,8 +173,8 @@ func TestManyForeignHeadersAreCountedNotListed(t *testing.T) {
 	for i := range n {
 		table["redeliver-"+strconv.Itoa(i)] = []any{strings.Repeat("x", 1000)}
 	}
-	_, garbage := restoreOriginal(&amqp091.Delivery{Headers: table})
-	for what, found := range map[string][]redeliver.Finding{"on an origin": foreignHeaders(table, ""), "on a queue of ours": garbage} {
+	_, garbage := RestoreOriginal(&amqp091.Delivery{Headers: table})
+	for what, found := range map[string][]redeliver.Finding{"on an origin": ForeignHeaders(table, ""), "on a queue of ours": garbage} {
 		size := 0
 		for _, f := range found {
 			size += len(f.Header) + len(f.Value) + len(f.Problem)
@@ -185,14 +187,14 @@ func TestManyForeignHeadersAreCountedNotListed(t *testing.T) {
 
 // headerSize returns the number of bytes that the client writes.
 func TestHeaderSizeMatchesTheClient(t *testing.T) {
-	wire := newTestServer(t)
+	wire := amqptest.NewServer(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyDelivery(t)
-		p := plainCopy(&d)
+		p := PlainCopy(&d)
 		if rapid.Bool().Draw(t, "int") {
 			p.Headers["int"] = 5
 		}
-		got, err := wire.write(p)
+		got, err := wire.Write(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,11 +213,11 @@ func large(t *rapid.T) amqp091.Delivery {
 	if d.Headers == nil {
 		d.Headers = amqp091.Table{}
 	}
-	p := plainCopy(&d)
+	p := PlainCopy(&d)
 	p.Headers = maps.Clone(d.Headers)
 	p.Headers["fill"] = ""
 	room := frame - frameOverhead - headerSize(&p)
-	d.Headers["fill"] = strings.Repeat("f", room-rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 8<<10), rapid.IntRange(waitingRoom+100, waitingRoom+1000)).Draw(t, "less"))
+	d.Headers["fill"] = strings.Repeat("f", room-rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 8<<10), rapid.IntRange(WaitingRoom+100, WaitingRoom+1000)).Draw(t, "less"))
 	return d
 }
 
@@ -224,28 +226,28 @@ func large(t *rapid.T) amqp091.Delivery {
 func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 	st := redeliver.State{ID: "id", Group: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "*errors.errorString", Policy: "p"}
 	rapid.Check(t, func(t *rapid.T) {
-		rec := record{Delivery: large(t)}
-		full := rec.publishing(&st)
-		p, err := rec.waitingCopy(&st, time.Time{}, frame, waitingRoom)
+		rec := Record{Delivery: large(t)}
+		full := rec.Publishing(&st)
+		p, err := rec.WaitingCopy(&st, time.Time{}, frame, WaitingRoom)
 		least := maps.Clone(full.Headers)
 		for _, name := range dispensable {
 			delete(least, name)
 		}
 		full.Headers = least
-		fits := headerSize(&full) <= frame-8-waitingRoom
+		fits := headerSize(&full) <= frame-8-WaitingRoom
 		switch {
 		case err != nil && !errors.Is(err, driver.ErrRefused) || (err == nil) != fits:
 			t.Fatalf("%v, but without its optional parts it has %d bytes", err, headerSize(&full))
 		case err != nil:
 			return
-		case headerSize(&p) > frame-8-waitingRoom:
+		case headerSize(&p) > frame-8-WaitingRoom:
 			t.Fatalf("it has %d bytes", headerSize(&p))
 		}
 		if _, hasError := p.Headers[redeliver.HeaderError]; !hasError {
 			short := full
 			short.Headers = maps.Clone(least)
 			short.Headers[redeliver.HeaderError], short.Headers[redeliver.HeaderPolicy] = strings.Repeat("e", 128), "p"
-			if headerSize(&short) <= frame-8-waitingRoom {
+			if headerSize(&short) <= frame-8-WaitingRoom {
 				t.Fatal("the error is missing, although its beginning would fit")
 			}
 		}
@@ -269,8 +271,8 @@ func TestDLQAcceptsEveryFrame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := large(t)
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return name == "cc" || strings.HasPrefix(name, "Redeliver-") })
-		rec := record{Delivery: d}
-		p := rec.deadCopy(&st, frame)
+		rec := Record{Delivery: d}
+		p := rec.DeadCopy(&st, frame)
 		size := headerSize(&p)
 		if size > frame-frameOverhead {
 			t.Fatalf("it has %d bytes", size)
@@ -278,13 +280,13 @@ func TestDLQAcceptsEveryFrame(t *testing.T) {
 		if p.Expiration != "" || p.UserId != "" || p.ReplyTo == directReplyTo || p.Headers["CC"] != nil || p.Headers["BCC"] != nil {
 			t.Fatalf("it has %+v", p)
 		}
-		if p.Headers[redeliver.HeaderReason] != nil && size > frame-frameOverhead-countRoom {
+		if p.Headers[redeliver.HeaderReason] != nil && size > frame-frameOverhead-CountRoom {
 			t.Fatalf("there is no room for a count: %d bytes", size)
 		}
 		got := maps.Clone(p.Headers)
 		if _, ok := p.Headers[HeaderRoutingKey]; ok {
-			back := deliveryOf(p, "", "orders.dlq")
-			restoreOriginal(&back)
+			back := DeliveryOf(p, "", "orders.dlq")
+			RestoreOriginal(&back)
 			got = back.Headers
 		} else {
 			bare++
@@ -299,7 +301,7 @@ func TestDLQAcceptsEveryFrame(t *testing.T) {
 				}
 			}
 		}
-		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isBrokerHeader(name) })
+		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return IsBrokerHeader(name) })
 		if !reflect.DeepEqual(got, d.Headers) {
 			t.Fatalf("it has other headers than the original")
 		}
@@ -339,11 +341,11 @@ func TestClientCanReadWaitingCopies(t *testing.T) {
 		"8192 headers":                 {many(8192), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rec := record{Delivery: amqp091.Delivery{Headers: row.headers}}
-			if _, err := rec.waitingCopy(&st, time.Time{}, frame, waitingRoom); (err == nil) != row.waits {
+			rec := Record{Delivery: amqp091.Delivery{Headers: row.headers}}
+			if _, err := rec.WaitingCopy(&st, time.Time{}, frame, WaitingRoom); (err == nil) != row.waits {
 				t.Errorf("%v, want that it waits: %v", err, row.waits)
 			}
-			p := rec.deadCopy(&st, frame)
+			p := rec.DeadCopy(&st, frame)
 			if depth(p.Headers) > maxDepth+1 || len(p.Headers) > maxFields {
 				t.Errorf("in the DLQ it has %d headers, %d deep", len(p.Headers), depth(p.Headers))
 			}
@@ -364,18 +366,18 @@ func TestUnwritableMessagesAreRefused(t *testing.T) {
 		"its header BCC is not a list":      {Headers: amqp091.Table{"BCC": nil}},
 		"do not fit into a frame of 131072": {Headers: amqp091.Table{"x": strings.Repeat("x", frame)}},
 	} {
-		err := checkWritable(&p, ok, ok, frame)
+		err := CheckWritable(&p, ok, ok, frame)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if err := checkWritable(&amqp091.Publishing{}, long, "", 0); err == nil || !strings.Contains(err.Error(), "its exchange of 256") {
+	if err := CheckWritable(&amqp091.Publishing{}, long, "", 0); err == nil || !strings.Contains(err.Error(), "its exchange of 256") {
 		t.Error(err)
 	}
-	if err := checkWritable(&amqp091.Publishing{}, "", long, 0); err == nil || !strings.Contains(err.Error(), "its routing key of 256") {
+	if err := CheckWritable(&amqp091.Publishing{}, "", long, 0); err == nil || !strings.Contains(err.Error(), "its routing key of 256") {
 		t.Error(err)
 	}
-	if err := checkWritable(&amqp091.Publishing{Headers: amqp091.Table{"x": strings.Repeat("x", frame)}}, "", "", 0); err != nil {
+	if err := CheckWritable(&amqp091.Publishing{Headers: amqp091.Table{"x": strings.Repeat("x", frame)}}, "", "", 0); err != nil {
 		t.Errorf("frames have no limit: %v", err)
 	}
 }
@@ -397,7 +399,7 @@ func TestExpirationCountsFromTheTimestamp(t *testing.T) {
 		"longer than a year": {"99999999999999", at, seen, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := expiryOf(&amqp091.Delivery{Expiration: row.expiration, Timestamp: row.stamp}, row.seen); !got.Equal(row.want) {
+			if got := ExpiryOf(&amqp091.Delivery{Expiration: row.expiration, Timestamp: row.stamp}, row.seen); !got.Equal(row.want) {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
@@ -419,7 +421,7 @@ func TestEarlierExpiryCounts(t *testing.T) {
 		"header is wrong": {int64(7), "60000", at.Add(61 * time.Second)},
 	} {
 		d := &amqp091.Delivery{Headers: amqp091.Table{redeliver.HeaderExpires: row.header}, Expiration: row.expiration, Timestamp: at}
-		if got := expiryOf(d, at); !got.Equal(row.want) {
+		if got := ExpiryOf(d, at); !got.Equal(row.want) {
 			t.Errorf("%s: %v, want %v", name, got, row.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // framed returns a content header on a channel that is not open, so that the client reads and drops it.
@@ -25,8 +27,8 @@ func framed(payload []byte) []byte {
 // filteredBytes returns the output of a header filter.
 func filteredBytes(t testing.TB, in io.Reader, frame int) []byte {
 	t.Helper()
-	s := newHeaderFilter(reads{Reader: in})
-	s.frame.Store(int64(frame))
+	s := NewHeaderFilter(reads{Reader: in})
+	s.Frame.Store(int64(frame))
 	out, err := io.ReadAll(s)
 	if err != nil {
 		t.Fatal(err)
@@ -44,23 +46,23 @@ func (r reads) Read(p []byte) (int, error) { return r.Reader.Read(p) }
 // clientReads reports whether the client survives a frame.
 func clientReads(t testing.TB, frame []byte) bool {
 	t.Helper()
-	w := newTestServer(t)
-	defer func() { _ = w.remote.Close() }()
-	if _, err := w.remote.Write(frame); err != nil {
+	w := amqptest.NewServer(t)
+	defer func() { _ = w.Remote.Close() }()
+	if _, err := w.Remote.Write(frame); err != nil {
 		return false // it closed the connection before everything was written
 	}
-	_, err := w.conn.Channel()
+	_, err := w.Conn.Channel()
 	return err == nil
 }
 
 // Readable frames pass unchanged, in pieces of any size.
 func TestHeaderFilterPassesReadableFrames(t *testing.T) {
-	w := newTestServer(t)
+	w := amqptest.NewServer(t)
 	rapid.Check(t, func(t *rapid.T) {
 		var stream []byte
 		for range rapid.IntRange(1, 4).Draw(t, "messages") {
 			d := anyDelivery(t)
-			header, err := w.header(plainCopy(&d))
+			header, err := w.Header(PlainCopy(&d))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +77,7 @@ func TestHeaderFilterPassesReadableFrames(t *testing.T) {
 		case 1:
 			in = iotest.HalfReader(in)
 		}
-		s := newHeaderFilter(reads{Reader: in})
+		s := NewHeaderFilter(reads{Reader: in})
 		if got, err := io.ReadAll(s); err != nil || !bytes.Equal(got, stream) {
 			t.Fatalf("got %q (%v), want %q", got, err, stream)
 		}
@@ -100,7 +102,7 @@ func FuzzHeaderFilter(f *testing.F) {
 	f.Add([]byte("\x01aS\xff\x00\x00\x01x"), uint16(flagHeaders), []byte{})
 	f.Add([]byte("\x01aF\x00\x00\x00\x03\x01bV"), uint16(flagHeaders|0x1000), []byte{2})
 	f.Add([]byte("\x01aA\x00\x00\x00\x02VV\x01bq"), uint16(flagHeaders|0x80), []byte("\x03abc"))
-	f.Add([]byte("\x17"+UUIDHeader+"S\x00\x00\x00\x02id\x01b?"), uint16(flagHeaders|0x80), []byte("\x03abc"))
+	f.Add([]byte("\x17"+wirename.WatermillUUID+"S\x00\x00\x00\x02id\x01b?"), uint16(flagHeaders|0x80), []byte("\x03abc"))
 	f.Fuzz(func(t *testing.T, table []byte, flags uint16, after []byte) {
 		// A broker never sends malformed properties.
 		flags &= flagHeaders | 0x1080
@@ -208,7 +210,7 @@ func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 		payload := binary.BigEndian.AppendUint16(make([]byte, 12), flagHeaders|0x80)
 		payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(table))), table...)
 		got := filteredBytes(t, bytes.NewReader(framed(append(payload, "\x02id"...))), most)
-		if len(got) > most || !bytes.Contains(got, []byte(unreadWhy)) || bytes.Contains(got, []byte("large")) {
+		if len(got) > most || !bytes.Contains(got, []byte(UnreadWhy)) || bytes.Contains(got, []byte("large")) {
 			t.Errorf("%s: got %d bytes: %.200q", name, len(got), got)
 		}
 		if name == "ours" && !bytes.Contains(got, ours) {
@@ -220,10 +222,10 @@ func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 // Other programs cannot mark a message as unreadable.
 func TestOnlyTheHeaderFilterMarksUnreadable(t *testing.T) {
 	d := amqp091.Delivery{Headers: amqp091.Table{"unreadable-": "x", unreadRaw: []byte("x")}}
-	if _, why := unreadable(&d); why != nil {
+	if _, why := Unreadable(&d); why != nil {
 		t.Errorf("it is trusted: %v", why)
 	}
-	if unreadWhy == "unreadable-" || len(unreadWhy) > math.MaxUint8 {
-		t.Errorf("the name is %q", unreadWhy)
+	if UnreadWhy == "unreadable-" || len(UnreadWhy) > math.MaxUint8 {
+		t.Errorf("the name is %q", UnreadWhy)
 	}
 }

@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"strconv"
@@ -10,9 +10,9 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// deliveryCount returns how often a quorum queue delivered a message before. RabbitMQ 4.3 and later do not count
+// DeliveryCount returns how often a quorum queue delivered a message before. RabbitMQ 4.3 and later do not count
 // returned messages, but report how often it was acquired.
-func deliveryCount(headers amqp091.Table) (n int, counted bool) {
+func DeliveryCount(headers amqp091.Table) (n int, counted bool) {
 	switch v := headers["x-delivery-count"].(type) {
 	case int64:
 		return int(v), true
@@ -24,14 +24,14 @@ func deliveryCount(headers amqp091.Table) (n int, counted bool) {
 	}
 }
 
-func copiesOf(headers amqp091.Table) int {
+func CopiesOf(headers amqp091.Table) int {
 	n, _ := headers[headerCopies].(int32)
 	return max(0, int(n))
 }
 
-// leavesAt returns when a message leaves its level for a shorter one. Its writer says when, because a full prefetch
+// LeavesAt returns when a message leaves its level for a shorter one. Its writer says when, because a full prefetch
 // may delay its delivery.
-func leavesAt(headers amqp091.Table, latest time.Time) time.Time {
+func LeavesAt(headers amqp091.Table, latest time.Time) time.Time {
 	text, _ := headers[HeaderUntil].(string)
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.Before(latest) {
 		return at
@@ -39,9 +39,9 @@ func leavesAt(headers amqp091.Table, latest time.Time) time.Time {
 	return latest
 }
 
-// expiryOf returns when a message expires: the earlier of the times in its header and its expiration.
-func expiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
-	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
+// ExpiryOf returns when a message expires: the earlier of the times in its header and its expiration.
+func ExpiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
+	text, _ := TextOf(d.Headers[redeliver.HeaderExpires])
 	named, ok := limits.ParseTime(text)
 	if end := expirationEnd(d, seen); !ok || !end.IsZero() && end.Before(named) {
 		return end
@@ -77,9 +77,9 @@ func lifetime(expiration string) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// lastDeathQueue returns the queue from which RabbitMQ has dead-lettered a message last, or "". redeliver writes no
+// LastDeathQueue returns the queue from which RabbitMQ has dead-lettered a message last, or "". redeliver writes no
 // message with x-death.
-func lastDeathQueue(headers amqp091.Table) string {
+func LastDeathQueue(headers amqp091.Table) string {
 	deaths, _ := headers["x-death"].([]any)
 	if len(deaths) == 0 {
 		return ""

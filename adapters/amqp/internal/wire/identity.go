@@ -1,4 +1,4 @@
-package amqp
+package wire
 
 import (
 	"crypto/sha256"
@@ -15,20 +15,20 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// idOf returns the id of a delivery: Watermill's UUID, the message id, or a hash of the message, marked as derived.
+// IDOf returns the id of a delivery: Watermill's UUID, the message id, or a hash of the message, marked as derived.
 // It hashes an id that does not fit into a header.
-func idOf(d *amqp091.Delivery) string {
+func IDOf(d *amqp091.Delivery) string {
 	if uuid, ok := d.Headers[wirename.WatermillUUID].(string); ok && uuid != "" {
 		return engine.GivenID(uuid)
 	}
 	if d.MessageId != "" {
 		return engine.GivenID(d.MessageId)
 	}
-	return wirename.DerivedID + digest(d)
+	return wirename.DerivedID + Digest(d)
 }
 
-// digest returns a hash of the publisher's part. Equal messages share it.
-func digest(d *amqp091.Delivery) string {
+// Digest returns a hash of the publisher's part. Equal messages share it.
+func Digest(d *amqp091.Delivery) string {
 	h := sha256.New()
 	part := func(b []byte) {
 		var n [8]byte
@@ -45,7 +45,7 @@ func digest(d *amqp091.Delivery) string {
 	}
 	part(at[:])
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		if isBrokerHeader(name) {
+		if IsBrokerHeader(name) {
 			continue
 		}
 		part([]byte(name))
