@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
@@ -146,7 +147,7 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 		// A forged state must not send a message to a place where this topology does not publish.
 		stay.Publish = false
 		stay.Findings = append(stay.Findings, redeliver.Finding{
-			Header: wire.HeaderExchange, Value: limits.Cut(place(d.Own().Exchange, d.Own().RoutingKey), 64),
+			Header: wire.HeaderExchange, Value: limits.Cut(link.PlaceText(d.Own().Exchange, d.Own().RoutingKey), 64),
 			Problem: "is not where the topology publishes; the message goes to its own handler",
 		})
 	}

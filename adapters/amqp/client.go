@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -18,10 +19,10 @@ import (
 type Client struct {
 	cfg Config
 	// separate connections, see link
-	consuming, publishing *link
+	consuming, publishing *link.Link
 	// forwarded carries redeliver's copies, published the service's own messages. They are separate, because a
 	// missing exchange closes the channel with all messages on it.
-	forwarded, published *sender
+	forwarded, published *link.Sender
 
 	mu              sync.Mutex
 	layouts         map[string]*layout // declared, by topic
@@ -46,13 +47,13 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, layouts: make(map[string]*layout), exchanges: make(map[string]bool), deleted: make(map[string]bool),
 		turn: engine.NewTurn(), places: placesOf()}
-	c.consuming = newLink(cfg.link("redeliver, consuming", true))
+	c.consuming = link.New(cfg.link("redeliver, consuming", true))
 	publishing := cfg.link("redeliver, publishing", false)
 	publishing.OnBlock = c.reportBlocked
-	c.publishing = newLink(publishing)
-	c.forwarded, c.published = newSender(c.publishing), newSender(c.publishing)
-	for _, l := range []*link{c.publishing, c.consuming} {
-		if _, err := l.get(ctx); err != nil {
+	c.publishing = link.New(publishing)
+	c.forwarded, c.published = link.NewSender(c.publishing), link.NewSender(c.publishing)
+	for _, l := range []*link.Link{c.publishing, c.consuming} {
+		if _, err := l.Get(ctx); err != nil {
 			c.disconnect()
 			return nil, fmt.Errorf("%w; check the address, the user, the virtual host and TLS", err)
 		}
@@ -77,8 +78,8 @@ func (c *Client) reportBlocked(reason string, blocked bool) {
 }
 
 func (c *Client) disconnect() {
-	c.consuming.close()
-	c.publishing.close()
+	c.consuming.Close()
+	c.publishing.Close()
 }
 
 // Subscriber returns a Watermill subscriber. Closing it, as a Router does, ends its subscriptions.
@@ -121,7 +122,7 @@ func (c *Client) declaredLayout(ctx context.Context, topic string) (*layout, err
 	deleted := c.deleted[topic]
 	c.mu.Unlock()
 	if closed {
-		return nil, errClosed
+		return nil, link.ErrClosed
 	}
 	if l != nil {
 		return l, nil
@@ -152,7 +153,7 @@ const reservedChannels = 8
 
 // claimChannels reserves channels of the reading connection, one for each queue. A broker allows 2,047 by default.
 func (c *Client) claimChannels(queue string, n int) error {
-	maxChannels := c.consuming.channelMax() - reservedChannels
+	maxChannels := c.consuming.ChannelMax() - reservedChannels
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.readingChannels+n > maxChannels {
@@ -240,7 +241,7 @@ func (c *Client) declareExchange(ctx context.Context, topic string) error {
 	done, closed := c.exchanges[topic], c.closed
 	c.mu.Unlock()
 	if closed {
-		return errClosed
+		return link.ErrClosed
 	}
 	if done {
 		return nil
@@ -261,14 +262,14 @@ func (c *Client) declareExchange(ctx context.Context, topic string) error {
 	return nil
 }
 
-// forgetMissing makes the next publish to a topic declare again what was missing.
-func (c *Client) forgetMissing(topic string, p *pending, err error) {
+// forgetMissing makes the next publish to a topic declare again what was missing. by is the sender that got the error.
+func (c *Client) forgetMissing(topic string, by *link.Sender, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if isNotFound(err) {
+	if link.IsNotFound(err) {
 		delete(c.exchanges, topic) // the exchange
 	}
-	if errors.Is(err, errNoQueue) && p.s == c.forwarded {
+	if errors.Is(err, link.ErrNoQueue) && by == c.forwarded {
 		delete(c.layouts, topic)
 		c.deleted[topic] = true
 	}

@@ -14,6 +14,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
 	"github.com/redeliver/redeliver/internal/tracing"
@@ -163,16 +165,16 @@ func (c Config) withDefaults() Config {
 }
 
 // link returns the options of a connection. One that reads messages has another filter than one that publishes.
-func (c Config) link(name string, reads bool) linkOptions {
-	return linkOptions{URLs: c.URLs, AMQP: c.AMQP, DialTimeout: c.DialTimeout, Name: name, Reads: reads}
+func (c Config) link(name string, reads bool) link.Options {
+	return link.Options{URLs: c.URLs, AMQP: c.AMQP, DialTimeout: c.DialTimeout, Name: name, Reads: reads}
 }
 
 // management returns a reader of the management API, or nil if ManagementURL is not set.
-func (c Config) management() *management {
+func (c Config) management() *management.API {
 	if c.ManagementURL == "" {
 		return nil
 	}
-	return newManagement(c.ManagementURL, c.URLs[0], c.AMQP)
+	return management.New(c.ManagementURL, c.URLs[0], c.AMQP)
 }
 
 func (c Config) names() queueNames { return queueNames(c.Names) }

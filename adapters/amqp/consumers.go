@@ -28,7 +28,7 @@ func (r *reader) comparePolicies(ctx context.Context) {
 			return
 		}
 		asking, cancel := context.WithTimeout(ctx, r.client.cfg.DialTimeout)
-		runs, silent, err := m.consumers(asking, r.layout.Queue)
+		runs, silent, err := m.Consumers(asking, r.layout.Queue)
 		cancel()
 		if err != nil {
 			continue

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 )
 
 // headerCrashes is how often a message has killed its process.
@@ -15,8 +17,8 @@ const headerCrashes = "redeliver-amqp-crashes"
 type crashCounts struct {
 	Queue    string
 	Blocking bool // messages run one by one, so the count of another message is of one that was settled
-	Link     *link
-	Sender   *sender
+	Link     *link.Link
+	Sender   *link.Sender
 	Declare  func(context.Context) error // declares the queue again
 }
 
@@ -24,7 +26,7 @@ type crashCounts struct {
 // survived. A process that dies between a write and the ack of the old count leaves both; the higher one counts.
 func (c *crashCounts) update(ctx context.Context, id string, change func(n int) int) error {
 	err := c.rewrite(ctx, id, change)
-	if isNotFound(err) { // the queue was deleted
+	if link.IsNotFound(err) { // the queue was deleted
 		if err = c.Declare(ctx); err == nil {
 			err = c.rewrite(ctx, id, change)
 		}
@@ -33,7 +35,7 @@ func (c *crashCounts) update(ctx context.Context, id string, change func(n int) 
 }
 
 func (c *crashCounts) rewrite(ctx context.Context, id string, change func(n int) int) error {
-	ch, err := c.Link.channel(ctx)
+	ch, err := c.Link.Channel(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,10 +72,10 @@ func (c *crashCounts) rewrite(ctx context.Context, id string, change func(n int)
 }
 
 func (c *crashCounts) write(ctx context.Context, id string, crashes int) error {
-	_, err := c.Sender.send(ctx, "", c.Queue, amqp091.Publishing{
+	_, err := c.Sender.Send(ctx, "", c.Queue, amqp091.Publishing{
 		Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(crashes)},
 	})
-	if errors.Is(err, errNoQueue) { // same error as from a missing queue that is read
+	if errors.Is(err, link.ErrNoQueue) { // same error as from a missing queue that is read
 		err = &amqp091.Error{Code: amqp091.NotFound, Reason: err.Error(), Server: true}
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -47,7 +48,7 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 			t.Parallel()
 			var opt dlqOptions
 			if test.api != nil {
-				opt.Management = newManagement(test.api.Start(t), "amqp://localhost/", amqp091.Config{})
+				opt.Management = management.New(test.api.Start(t), "amqp://localhost/", amqp091.Config{})
 			}
 			q := &deadLetters{dlqOptions: opt, info: deadletter.Info{DLQ: dlq}}
 			keeps, err := q.Retention(t.Context())

@@ -6,6 +6,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -21,7 +22,7 @@ func TestDLQMayHaveAnyRetention(t *testing.T) {
 		if q.kind == deadQueue && ttl != (96*time.Hour).Milliseconds() || q.kind != deadQueue && q.kind != delayQueue && has {
 			t.Errorf("%s has the TTL %v", q.name, ttl)
 		}
-		why := forbiddenReason(q, setting{"message-ttl", 1, "a policy"})
+		why := forbiddenReason(q, management.Setting{Key: "message-ttl", Value: 1, By: "a policy"})
 		if allowed := why == ""; allowed != (q.kind == deadQueue) {
 			t.Errorf("a policy's TTL on %s: %q", q.name, why)
 		}

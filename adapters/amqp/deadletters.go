@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -64,7 +65,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 
 // ErrNoManagement means that only the management API can answer, and Config.ManagementURL is not
 // set.
-var ErrNoManagement = errNoAPI
+var ErrNoManagement = management.ErrNoAPI
 
 // DeadLetterQueues lists the DLQs of the virtual host by name: the queues that end in ".dlq". It
 // needs the management API; without it, it returns an error that is ErrNoManagement. Origin, Group
@@ -76,7 +77,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	if m == nil {
 		return nil, fmt.Errorf("amqp: listing the DLQs: %w", ErrNoManagement)
 	}
-	there, err := m.queues(ctx, "("+regexp.QuoteMeta(wirename.DLQSuffix)+"|"+regexp.QuoteMeta(wirename.RetrySuffix)+")$")
+	there, err := m.Queues(ctx, "("+regexp.QuoteMeta(wirename.DLQSuffix)+"|"+regexp.QuoteMeta(wirename.RetrySuffix)+")$")
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
@@ -85,7 +86,7 @@ func (d *declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 		answer, ok := errors.AsType[*amqp091.Error](err)
 		switch {
 		case err == nil:
-		case ok && isUnreachable(answer):
+		case ok && link.IsUnreachable(answer):
 			refused = answer
 			return err
 		case ok && answer.Code == amqp091.InternalError:
@@ -113,7 +114,7 @@ func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 	switch {
 	case refused == nil:
 		return d.err == nil
-	case isNotFound(refused):
+	case link.IsNotFound(refused):
 		return false
 	case refused.Code == amqp091.ResourceLocked:
 		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
@@ -228,7 +229,7 @@ func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
 	refused := d.run(func(ch *amqp091.Channel) error {
 		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
 	})
-	if refused != nil && isNotFound(refused) {
+	if refused != nil && link.IsNotFound(refused) {
 		refused = d.run(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
 	}
 	if refused != nil {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 )
 
 // If the connection is closed during declarations, the configuration is not wrong, and the caller tries again.
@@ -92,7 +94,7 @@ func TestUnreachableQueueExists(t *testing.T) {
 		"NOT_FOUND - queue 'orders' in vhost '/' process is stopped by supervisor":                        false,
 	} {
 		answer := &amqp091.Error{Code: amqp091.NotFound, Server: true, Reason: reason}
-		if isNotFound(fmt.Errorf("asking: %w", answer)) != want {
+		if link.IsNotFound(fmt.Errorf("asking: %w", answer)) != want {
 			t.Errorf("%s: gone is %t", reason, !want)
 		}
 	}

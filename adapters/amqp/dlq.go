@@ -11,6 +11,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/statekeys"
@@ -21,9 +23,9 @@ type dlqOptions struct {
 	Foreign         bool // another program fills it
 	DeliveryLimit   int  // how often the broker delivers a message before it removes it; 0 means to find out
 	Keys            statekeys.Keys
-	Link            linkOptions // without name and direction
-	Sender          *sender     // writes copies
-	Management      *management // nil if there is none
+	Link            link.Options    // without name and direction
+	Sender          *link.Sender    // writes copies
+	Management      *management.API // nil if there is none
 	SendTimeout     time.Duration
 	DialTimeout     time.Duration
 	ConsumerTimeout time.Duration
@@ -46,10 +48,10 @@ func openDeadLetters(ctx context.Context, info deadletter.Info, opt dlqOptions) 
 	return q, nil
 }
 
-func (q *deadLetters) newLink(name string, reads bool) *link {
+func (q *deadLetters) newLink(name string, reads bool) *link.Link {
 	opt := q.Link
 	opt.Name, opt.Reads = name, reads
-	return newLink(opt)
+	return link.New(opt)
 }
 
 // deadLetters is the DLQ of one queue. It implements driver.DLQ.
@@ -62,7 +64,7 @@ type deadLetters struct {
 	info  deadletter.Info
 	limit int // deliveries after which the broker removes a message; 0 means no limit
 	// stateLink publishes, readLink does not, see link
-	stateLink, readLink *link
+	stateLink, readLink *link.Link
 	stateSemaphore      chan struct{} // held while this process reads or writes the state
 	stateIsNew          atomic.Bool   // this process created the state, and nothing is written yet
 
@@ -74,13 +76,13 @@ type deadLetters struct {
 // checkExists fails if a queue does not exist. why is a format that explains it; its arguments are the queue and the
 // origin.
 func (q *deadLetters) checkExists(ctx context.Context, queue, why string) error {
-	ch, err := q.readLink.channel(ctx)
+	ch, err := q.readLink.Channel(ctx)
 	if err != nil {
 		return err
 	}
 	defer ch.Close()
-	_, _, err = stat(ch, queue)
-	if isNotFound(err) {
+	_, _, err = link.Stat(ch, queue)
+	if link.IsNotFound(err) {
 		return fmt.Errorf("amqp: %[1]s does not exist: "+why, queue, q.info.Origin)
 	}
 	return err
@@ -125,10 +127,10 @@ func (q *deadLetters) queryLimit(ctx context.Context) error {
 	if err != nil || r == nil || r.Type != amqp091.QueueTypeQuorum {
 		return err // a classic queue has no limit
 	}
-	if low, ok := r.lowest("delivery-limit"); ok {
-		n, _ := low.number()
+	if low, ok := r.Lowest("delivery-limit"); ok {
+		n, _ := low.Number()
 		q.limit = int(min(n, noLimit))
-	} else if len(r.settings("delivery-limit")) == 0 && r.DeliveryLimit != nil && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
+	} else if len(r.Settings("delivery-limit")) == 0 && r.DeliveryLimit != nil && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
 		q.limit = rabbitMQ4Limit
 	}
 	return nil
@@ -139,12 +141,12 @@ func (q *deadLetters) Info() deadletter.Info { return q.info }
 
 // Count implements [driver.DLQ]. It does not count unacked messages.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
-	ch, err := q.readLink.channel(ctx)
+	ch, err := q.readLink.Channel(ctx)
 	if err != nil {
 		return 0, false, err
 	}
 	defer ch.Close()
-	ready, _, err := stat(ch, q.info.DLQ)
+	ready, _, err := link.Stat(ch, q.info.DLQ)
 	return int64(ready), false, err
 }
 
@@ -170,14 +172,14 @@ func (q *deadLetters) LockHolder(ctx context.Context, lock string) (h deadletter
 func (q *deadLetters) Connect(ctx context.Context) (driver.Session, error) {
 	s := &deadSession{q: q, link: q.newLink("redeliver, dead letters", true)}
 	var err error
-	if s.conn, err = s.link.get(ctx); err != nil {
+	if s.conn, err = s.link.Get(ctx); err != nil {
 		return nil, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		s.link.close()
-		return nil, errClosed
+		s.link.Close()
+		return nil, link.ErrClosed
 	}
 	if q.sessions == nil {
 		q.sessions = make(map[*deadSession]bool)
@@ -193,9 +195,9 @@ func (q *deadLetters) Close() error {
 	q.sessions, q.closed = nil, true
 	q.mu.Unlock()
 	for s := range sessions {
-		s.link.close()
+		s.link.Close()
 	}
-	q.readLink.close()
-	q.stateLink.close()
+	q.readLink.Close()
+	q.stateLink.Close()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -40,11 +41,11 @@ func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
 	if r == nil {
 		return 0, q.notReported("how long it keeps a message")
 	}
-	low, ok := r.lowest("message-ttl")
+	low, ok := r.Lowest("message-ttl")
 	if !ok {
 		return 0, nil
 	}
-	ttl, _ := low.duration()
+	ttl, _ := low.Duration()
 	return max(ttl, time.Millisecond), nil // a TTL of 0 means at once, not never
 }
 
@@ -60,7 +61,7 @@ func (q *deadLetters) DropLimit(ctx context.Context) (string, error) {
 	}
 	var bounds []string
 	for _, key := range []string{"max-length", "max-length-bytes", "expires"} {
-		if low, ok := r.lowest(key); ok {
+		if low, ok := r.Lowest(key); ok {
 			bounds = append(bounds, low.String())
 		}
 	}
@@ -76,12 +77,12 @@ func (q *deadLetters) notReported(what string) error {
 
 // readSettings returns the queue with its policies. It returns nil if there is no management API or the API does not
 // list the queue.
-func (q *deadLetters) readSettings(ctx context.Context) (*queueSettings, error) {
+func (q *deadLetters) readSettings(ctx context.Context) (*management.QueueSettings, error) {
 	m := q.Management
 	if m == nil {
 		return nil, nil //nolint:nilnil // a missing API is no error here
 	}
-	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")
+	found, err := m.Queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")
 	if err != nil {
 		return nil, err
 	}
@@ -89,14 +90,14 @@ func (q *deadLetters) readSettings(ctx context.Context) (*queueSettings, error) 
 	if !there {
 		return nil, nil //nolint:nilnil // it is seconds behind
 	}
-	r := &queueSettings{queueInfo: one}
+	r := &management.QueueSettings{QueueInfo: one}
 	for _, operator := range []bool{false, true} {
-		all, err := m.policies(ctx, operator)
+		all, err := m.Policies(ctx, operator)
 		if err != nil {
 			return nil, err
 		}
-		if p, _ := all.of(one); p != nil {
-			r.policies = append(r.policies, p)
+		if p, _ := all.Of(one); p != nil {
+			r.Policies = append(r.Policies, p)
 		}
 	}
 	return r, nil

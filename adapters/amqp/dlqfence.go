@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/wait"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -37,7 +38,7 @@ func declareFence(conn *amqp091.Connection, name string) error {
 	}
 	defer ch.Close()
 	_, err = ch.QueueDeclare(name, false, false, true, false, nil)
-	switch errorCode(err) {
+	switch link.ErrorCode(err) {
 	case 0:
 	case amqp091.ResourceLocked:
 		return errFenced
@@ -65,16 +66,16 @@ func deleteFence(conn *amqp091.Connection, name string) error {
 
 // isFenced reports whether another connection holds a lock.
 func (q *deadLetters) isFenced(ctx context.Context, name string) (bool, error) {
-	ch, err := q.readLink.channel(ctx)
+	ch, err := q.readLink.Channel(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer ch.Close()
-	_, _, err = stat(ch, name)
+	_, _, err = link.Stat(ch, name)
 	switch {
-	case isNotFound(err):
+	case link.IsNotFound(err):
 		return false, nil
-	case errorCode(err) == amqp091.ResourceLocked:
+	case link.ErrorCode(err) == amqp091.ResourceLocked:
 		return true, nil
 	default:
 		return false, err
@@ -90,7 +91,7 @@ func (q *deadLetters) waitForNoConsumers(ctx context.Context, conn *amqp091.Conn
 	}
 	defer ch.Close()
 	for began := time.Now(); ; {
-		_, consumers, err := confirmedStat(ch, q.info.DLQ)
+		_, consumers, err := link.ConfirmedStat(ch, q.info.DLQ)
 		if err != nil || consumers == 0 {
 			return err
 		}

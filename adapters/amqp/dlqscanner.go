@@ -9,6 +9,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -98,7 +99,7 @@ func (h *scanner) next(ctx context.Context, left int) (d scanned, ok bool, err e
 			timer.Stop()
 			return d, false, ctx.Err()
 		case <-timer.C:
-			ready, consumers, err := stat(h.statChannel, h.queue)
+			ready, consumers, err := link.Stat(h.statChannel, h.queue)
 			if err != nil {
 				return d, false, h.readError(err)
 			}
@@ -123,7 +124,7 @@ func (h *scanner) arrivals(total int) (int, error) {
 	if err := h.stopConsumer(); err != nil {
 		return 0, err
 	}
-	ready, _, err := confirmedStat(h.statChannel, h.queue)
+	ready, _, err := link.ConfirmedStat(h.statChannel, h.queue)
 	return ready - (total - h.total), err
 }
 
@@ -158,7 +159,7 @@ func (h *scanner) consume(left int) error {
 		}
 		h.channels = append(h.channels, &scanChannel{ch: ch})
 	}
-	in, err := startConsumer(h.lastChannel().ch, h.queue, h.consumers, h.batch)
+	in, err := link.StartConsumer(h.lastChannel().ch, h.queue, h.consumers, h.batch)
 	if err != nil {
 		return h.readError(err)
 	}
@@ -173,7 +174,7 @@ func (h *scanner) stopConsumer() error {
 	if h.in == nil {
 		return nil
 	}
-	if err := h.lastChannel().ch.Cancel(consumerTagOf(h.consumers), false); err != nil {
+	if err := h.lastChannel().ch.Cancel(link.ConsumerTagOf(h.consumers), false); err != nil {
 		return h.readError(err)
 	}
 	for d := range h.in {
@@ -240,7 +241,7 @@ func (h *scanner) ackOn(g *scanChannel, tags []uint64) error {
 	})
 	g.open = g.open[:from+len(late)]
 	// The broker answers in order.
-	if _, _, err := stat(g.ch, h.queue); err != nil {
+	if _, _, err := link.Stat(g.ch, h.queue); err != nil {
 		return h.readError(err)
 	}
 	return nil
@@ -279,7 +280,7 @@ func (h *scanner) awaitApplied() error {
 		return err
 	}
 	for _, g := range h.channels {
-		if _, _, err := stat(g.ch, h.queue); err != nil {
+		if _, _, err := link.Stat(g.ch, h.queue); err != nil {
 			return h.readError(err)
 		}
 	}
@@ -288,13 +289,13 @@ func (h *scanner) awaitApplied() error {
 
 // releaseChannel returns the messages of one channel by closing it.
 func (h *scanner) releaseChannel(ctx context.Context, g *scanChannel) error {
-	before, _, err := stat(h.statChannel, h.queue)
+	before, _, err := link.Stat(h.statChannel, h.queue)
 	if err != nil {
 		return h.readError(err)
 	}
 	_ = g.ch.Close() // it may already be closed
 	for began := time.Now(); len(g.open) > 0 && time.Since(began) < returnTimeout; {
-		ready, _, err := stat(h.statChannel, h.queue)
+		ready, _, err := link.Stat(h.statChannel, h.queue)
 		if err != nil {
 			return h.readError(err)
 		}

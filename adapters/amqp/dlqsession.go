@@ -10,6 +10,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -19,7 +20,7 @@ import (
 // implements [driver.Session].
 type deadSession struct {
 	q     *deadLetters
-	link  *link
+	link  *link.Link
 	conn  *amqp091.Connection
 	locks []string
 }
@@ -77,7 +78,7 @@ func (s *deadSession) Close(context.Context) error {
 	s.q.mu.Lock()
 	delete(s.q.sessions, s)
 	s.q.mu.Unlock()
-	defer s.link.close()
+	defer s.link.Close()
 	var errs []error
 	for _, lock := range s.locks { // the end of the connection would release them a little later
 		if !s.conn.IsClosed() {
@@ -107,10 +108,10 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 
 // frame returns the largest frame for published headers.
 func (s *deadSession) frame() int {
-	if n := s.q.Sender.frameMax(); n > 0 {
+	if n := s.q.Sender.FrameMax(); n > 0 {
 		return n
 	}
-	return s.link.frameMax()
+	return s.link.FrameMax()
 }
 
 func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp091.Publishing, error)) []error {
@@ -122,21 +123,21 @@ func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, 
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
 	out := s.q.Sender
-	waiting := map[int]*pending{}
+	waiting := map[int]*link.Pending{}
 	settle := func() {
 		for i, w := range waiting {
-			errs[i] = w.wait(ctx)
+			errs[i] = w.Wait(ctx)
 		}
 		clear(waiting)
 	}
 	for i, m := range msgs {
 		p, err := compose(m)
-		if err == nil && !out.tryReserve() {
+		if err == nil && !out.TryReserve() {
 			settle() // a holder of slots must not wait for one
-			err = out.reserve(ctx)
+			err = out.Reserve(ctx)
 		}
 		if err == nil {
-			waiting[i], err = out.start(ctx, "", queue, p)
+			waiting[i], err = out.Start(ctx, "", queue, p)
 		}
 		if err != nil {
 			delete(waiting, i)
@@ -145,11 +146,11 @@ func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, 
 	}
 	settle()
 	for i, err := range errs {
-		if !isRefusal(err) {
+		if !link.IsRefusal(err) {
 			continue
 		}
 		p, _ := compose(msgs[i]) // it succeeded before
-		_, errs[i] = out.sendAlone(ctx, "", queue, p)
+		_, errs[i] = out.SendAlone(ctx, "", queue, p)
 	}
 	return errs
 }
@@ -188,7 +189,7 @@ func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reade
 	}
 	defer ch.Close()
 	r := &deadReader{s: s}
-	if r.total, _, err = confirmedStat(ch, s.q.info.DLQ); err != nil {
+	if r.total, _, err = link.ConfirmedStat(ch, s.q.info.DLQ); err != nil {
 		return nil, s.lostError(err)
 	}
 	r.left = r.total

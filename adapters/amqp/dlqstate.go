@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wait"
@@ -47,7 +48,7 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	case <-ctx.Done():
 		return snap, q.stateInUse(context.Cause(ctx))
 	}
-	conn, err := q.stateLink.get(ctx)
+	conn, err := q.stateLink.Get(ctx)
 	if err != nil {
 		return snap, err
 	}
@@ -142,9 +143,9 @@ func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found
 	switch {
 	case err != nil:
 	case !ok:
-		err = errRefused
+		err = link.ErrRefused
 	case len(returns) > 0: // a return comes before the confirm
-		err = errNoQueue
+		err = link.ErrNoQueue
 	}
 	if err != nil {
 		return fmt.Errorf("amqp: publishing to queue %s: %w", state, err)
@@ -155,7 +156,7 @@ func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found
 			return fmt.Errorf("amqp: acking in queue %s: %w", state, err)
 		}
 	}
-	_, _, err = stat(ch, state) // after the answer the broker has the acks
+	_, _, err = link.Stat(ch, state) // after the answer the broker has the acks
 	return err
 }
 
@@ -167,8 +168,8 @@ func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (the
 		return false, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer func() { _ = ch.Close() }()
-	_, _, err = stat(ch, state)
-	if !isNotFound(err) {
+	_, _, err = link.Stat(ch, state)
+	if !link.IsNotFound(err) {
 		return err == nil, err
 	}
 	args := unlimitedArgs()

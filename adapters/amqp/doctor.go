@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/doctor"
 )
 
@@ -51,26 +53,26 @@ func (s *survey) examine(ctx context.Context, how doctor.Examination, paused fun
 
 // checkQueues checks which queues exist, and whether anything reads them.
 func (d *examination) checkQueues(ctx context.Context) error {
-	ch, err := d.broker.Publishing.channel(ctx)
+	ch, err := d.broker.Publishing.Channel(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = ch.Close() }()
 	for _, q := range append([]ownQueue{{name: d.layout.Queue, kind: mainQueue}}, d.layout.queues...) {
-		ready, consumers, err := stat(ch, q.name)
+		ready, consumers, err := link.Stat(ch, q.name)
 		switch {
 		case err == nil:
-		case errorCode(err) == 0:
+		case link.ErrorCode(err) == 0:
 			return err
-		case isNotFound(err):
+		case link.IsNotFound(err):
 			if q.kind != pauseQueue && (q.kind != delayQueue || !d.how.AnyPolicy) {
 				d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.Queue))
 			}
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
 		}
-		if errorCode(err) != 0 { // the error has closed the channel
-			if ch, err = d.broker.Publishing.channel(ctx); err != nil {
+		if link.ErrorCode(err) != 0 { // the error has closed the channel
+			if ch, err = d.broker.Publishing.Channel(ctx); err != nil {
 				return err
 			}
 			continue
@@ -92,7 +94,7 @@ func (d *examination) reportSettings() {
 	for _, p := range d.problems {
 		name, ok := strings.CutPrefix(p.Field, "queue ")
 		kind := doctor.SymptomSettings
-		if set, is := p.Value.(setting); is && slices.Contains([]string{"message-ttl", "expires", "max-length", "max-length-bytes"}, set.key) {
+		if set, is := p.Value.(management.Setting); is && slices.Contains([]string{"message-ttl", "expires", "max-length", "max-length-bytes"}, set.Key) {
 			kind = doctor.SymptomRetention
 		}
 		if !ok {
@@ -129,7 +131,7 @@ func (d *examination) findLate(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		again, err := d.broker.Management.queues(ctx, d.layout.pattern())
+		again, err := d.broker.Management.Queues(ctx, d.layout.pattern())
 		if err != nil {
 			return err
 		}
@@ -146,11 +148,11 @@ func (d *examination) findLate(ctx context.Context) error {
 }
 
 // countStuck returns the number of stuck messages of each level.
-func (d *examination) countStuck(queues map[string]queueInfo) map[string]int64 {
+func (d *examination) countStuck(queues map[string]management.QueueInfo) map[string]int64 {
 	found := make(map[string]int64)
 	for name, q := range queues {
-		if _, level := d.layout.Names.level(d.layout.Queue, name); level && q.stuck() > 0 {
-			found[name] = q.stuck()
+		if _, level := d.layout.Names.level(d.layout.Queue, name); level && q.Stuck() > 0 {
+			found[name] = q.Stuck()
 		}
 	}
 	return found
@@ -158,7 +160,7 @@ func (d *examination) countStuck(queues map[string]queueInfo) map[string]int64 {
 
 // comparePolicies checks whether all consumers of the queue run one policy.
 func (d *examination) comparePolicies(ctx context.Context) error {
-	runs, silent, err := d.broker.Management.consumers(ctx, d.layout.Queue)
+	runs, silent, err := d.broker.Management.Consumers(ctx, d.layout.Queue)
 	if err != nil {
 		return err
 	}

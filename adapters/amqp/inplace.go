@@ -137,7 +137,7 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
 		err := s.r.crashes.update(ctx, p.d.id(), change)
 		cancel()
-		if err == nil || s.r.client.consuming.isClosed() {
+		if err == nil || s.r.client.consuming.IsClosed() {
 			return
 		}
 		time.Sleep(pause.NextBackOff()) //nolint:forbidigo // no event reports that the broker is reachable again

@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 )
@@ -17,7 +18,7 @@ const deadLetterPrefetch = 32
 
 // checkMain checks the queue of the subscription: what its owner or a broker's policy does with messages before
 // redeliver does, and what would lose them. exists reports whether another queue exists.
-func (s *survey) checkMain(exists func(string) (bool, error), r queueSettings) error {
+func (s *survey) checkMain(exists func(string) (bool, error), r management.QueueSettings) error {
 	switch r.Type {
 	case amqp091.QueueTypeQuorum:
 	case amqp091.QueueTypeClassic:
@@ -33,17 +34,17 @@ func (s *survey) checkMain(exists func(string) (bool, error), r queueSettings) e
 	if !r.Durable {
 		s.notef("%s is not durable: a restart of the broker deletes it and its messages", r.Name)
 	}
-	v, ok := r.preferred("single-active-consumer")
-	switch one := ok && fmt.Sprint(v.value) == "true"; {
+	v, ok := r.Preferred("single-active-consumer")
+	switch one := ok && fmt.Sprint(v.Value) == "true"; {
 	case s.layout.ordered() && !one:
 		addNotSingleActive(&s.problems, r.Name, s.layout.Policy)
 	case one && !s.layout.ordered():
 		s.notef("%s has a single active consumer: first deliveries go to one process, retries to all", r.Name)
 	}
-	for _, v := range r.settings("delayed-retry-type") {
+	for _, v := range r.Settings("delayed-retry-type") {
 		s.notef("%s: RabbitMQ delays returned messages (%s); redeliver's retries are not affected, because they are acked when they wait elsewhere", r.Name, v)
 	}
-	_, s.layout.expires = r.lowest("expires")
+	_, s.layout.expires = r.Lowest("expires")
 	s.checkConsumerTimeout(r)
 	s.noteBounds(r)
 	return s.checkLimit(exists, r)
@@ -53,28 +54,28 @@ func (s *survey) checkMain(exists func(string) (bool, error), r queueSettings) e
 const minDeliveryLimit = 2 * maxReturns
 
 // checkLimit checks the broker's delivery limit, at which it removes a message.
-func (s *survey) checkLimit(exists func(string) (bool, error), r queueSettings) error {
+func (s *survey) checkLimit(exists func(string) (bool, error), r management.QueueSettings) error {
 	if r.Type != amqp091.QueueTypeQuorum {
 		return nil // a classic queue has no limit
 	}
-	limit, ok := r.lowest("delivery-limit")
-	if !ok && s.isAtLeast(4, 0) && len(r.settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
-		limit, ok = setting{"delivery-limit", rabbitMQ4Limit, "RabbitMQ 4's default"}, true
+	limit, ok := r.Lowest("delivery-limit")
+	if !ok && s.isAtLeast(4, 0) && len(r.Settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
+		limit, ok = management.Setting{Key: "delivery-limit", Value: rabbitMQ4Limit, By: "RabbitMQ 4's default"}, true
 	}
 	if !ok {
 		return nil
 	}
-	exchange, dead := r.preferred("dead-letter-exchange")
-	key, keyed := r.preferred("dead-letter-routing-key")
-	target := fmt.Sprint(key.value)
-	if dead && keyed && exchange.value == "" && target != s.layout.dlq() {
+	exchange, dead := r.Preferred("dead-letter-exchange")
+	key, keyed := r.Preferred("dead-letter-routing-key")
+	target := fmt.Sprint(key.Value)
+	if dead && keyed && exchange.Value == "" && target != s.layout.dlq() {
 		there, err := exists(target)
 		if err != nil {
 			return err
 		}
 		dead = there
 	}
-	n, _ := limit.number()
+	n, _ := limit.Number()
 	minLimit := int64(minDeliveryLimit)
 	if s.layout.ordered() {
 		minLimit = ownDeliveryLimit
@@ -88,58 +89,58 @@ func (s *survey) checkLimit(exists func(string) (bool, error), r queueSettings) 
 		s.notef("%s has %s and drops messages that come back more often, also after lost connections and shutdowns", r.Name, limit)
 	case !dead && n >= minLimit:
 		s.notef("%s has %s and drops messages that come back more often: redeliver rewrites a message, to %s, when it has come back %d times. If it cannot do that for hours, messages can be lost", r.Name, limit, s.layout.retry(), maxReturns)
-	case !dead && keyed && exchange.value != nil:
+	case !dead && keyed && exchange.Value != nil:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
 	case !dead:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf(
 			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or a limit of at least %d%s`, s.layout.dlq(), minLimit, known))
-	case exchange.value == "" && target == s.layout.dlq() && n >= ownDeliveryLimit:
-	case exchange.value == "" && target == s.layout.dlq():
+	case exchange.Value == "" && target == s.layout.dlq() && n >= ownDeliveryLimit:
+	case exchange.Value == "" && target == s.layout.dlq():
 		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are moved by the broker to %s before redeliver decides, without a reason", r.Name, limit, target)
 	default:
-		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to %s, not to %s", r.Name, limit, r.deadLetterTarget(), s.layout.dlq())
+		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to %s, not to %s", r.Name, limit, deadLetterTarget(r), s.layout.dlq())
 	}
 	return nil
 }
 
 // deadLetterTarget describes where a queue's dead letters go, or returns "".
-func (r queueSettings) deadLetterTarget() string {
-	exchange, ok := r.preferred("dead-letter-exchange")
-	key, keyed := r.preferred("dead-letter-routing-key")
+func deadLetterTarget(r management.QueueSettings) string {
+	exchange, ok := r.Preferred("dead-letter-exchange")
+	key, keyed := r.Preferred("dead-letter-routing-key")
 	switch {
 	case !ok:
 		return ""
-	case exchange.value == "" && keyed:
-		return fmt.Sprintf("queue %s", key.value)
-	case exchange.value == "":
+	case exchange.Value == "" && keyed:
+		return fmt.Sprintf("queue %s", key.Value)
+	case exchange.Value == "":
 		return "the queue of their routing key" // back into this queue
 	case keyed:
-		return fmt.Sprintf("exchange %q with routing key %q", exchange.value, key.value)
+		return fmt.Sprintf("exchange %q with routing key %q", exchange.Value, key.Value)
 	default:
-		return fmt.Sprintf("exchange %q", exchange.value)
+		return fmt.Sprintf("exchange %q", exchange.Value)
 	}
 }
 
 // noteBounds notes other settings that remove messages before redeliver sees them.
-func (s *survey) noteBounds(r queueSettings) {
+func (s *survey) noteBounds(r management.QueueSettings) {
 	gone := "dropped"
-	if to := r.deadLetterTarget(); to != "" {
+	if to := deadLetterTarget(r); to != "" {
 		gone = "dead-lettered to " + to
 	}
-	if v, ok := r.lowest("message-ttl"); ok {
-		d, _ := v.duration()
+	if v, ok := r.Lowest("message-ttl"); ok {
+		d, _ := v.Duration()
 		s.notef("%s has %s: messages that wait there for %s are %s by the broker, and redeliver does not see them; retries are not affected", r.Name, v, d, gone)
 	}
 	for _, key := range []string{"max-length", "max-length-bytes"} {
-		v, ok := r.lowest(key)
+		v, ok := r.Lowest(key)
 		if !ok {
 			continue
 		}
 		overflow := "drop-head"
-		if all := r.settings("overflow"); len(all) > 0 {
-			overflow = fmt.Sprint(all[0].value)
+		if all := r.Settings("overflow"); len(all) > 0 {
+			overflow = fmt.Sprint(all[0].Value)
 			if r.Type == amqp091.QueueTypeQuorum { // quorum queues prefer the policy
-				overflow = fmt.Sprint(all[len(all)-1].value)
+				overflow = fmt.Sprint(all[len(all)-1].Value)
 			}
 		}
 		if strings.HasPrefix(overflow, rejectPublish) {
@@ -148,33 +149,33 @@ func (s *survey) noteBounds(r queueSettings) {
 			s.notef("%s has %s: when it is full, its oldest messages are %s, and redeliver does not see them; retries are not affected", r.Name, v, gone)
 		}
 	}
-	if v, ok := r.lowest("expires"); ok {
-		d, _ := v.duration()
+	if v, ok := r.Lowest("expires"); ok {
+		d, _ := v.Duration()
 		s.notef("%s has %s: after %s without a consumer the broker deletes it and its messages", r.Name, v, d)
 	}
 }
 
 // checkConsumerTimeout refuses a queue whose own timeout is shorter than Config.ConsumerTimeout, because messages
 // would be returned too late.
-func (s *survey) checkConsumerTimeout(r queueSettings) {
-	v, ok := r.lowest("consumer-timeout")
+func (s *survey) checkConsumerTimeout(r management.QueueSettings) {
+	v, ok := r.Lowest("consumer-timeout")
 	if !ok {
 		return
 	}
-	if d, ok := v.duration(); ok && d < s.broker.ConsumerTimeout {
+	if d, ok := v.Duration(); ok && d < s.broker.ConsumerTimeout {
 		s.problems.Add("queue "+r.Name, v, fmt.Sprintf("must not be shorter than ConsumerTimeout, which is %s: set ConsumerTimeout to %s", s.broker.ConsumerTimeout, d))
 	}
 }
 
 // checkOwn checks one of redeliver's queues.
-func (s *survey) checkOwn(q ownQueue, r queueSettings) {
+func (s *survey) checkOwn(q ownQueue, r management.QueueSettings) {
 	if there, ok := s.queues[q.name]; ok {
 		s.checkArguments(q, there)
 		s.noteStuck(q, there)
 	}
-	for _, p := range r.policies {
+	for _, p := range r.Policies {
 		for _, key := range slices.Sorted(maps.Keys(p.Definition)) {
-			v := setting{key, p.Definition[key], p.String()}
+			v := management.Setting{Key: key, Value: p.Definition[key], By: p.String()}
 			if why := forbiddenReason(q, v); why != "" {
 				s.problems.Add("queue "+q.name, v, why+". Leave redeliver's queues out of its pattern "+p.Pattern)
 			}
@@ -187,10 +188,10 @@ func (s *survey) checkOwn(q ownQueue, r queueSettings) {
 
 // forbiddenReason returns why a policy must not set v on one of redeliver's queues, or "". Dead-letter settings are
 // harmless, because the argument takes precedence.
-func forbiddenReason(q ownQueue, v setting) string {
-	n, _ := v.number()
-	d, _ := v.duration()
-	switch v.key {
+func forbiddenReason(q ownQueue, v management.Setting) string {
+	n, _ := v.Number()
+	d, _ := v.Duration()
+	switch v.Key {
 	case "max-length", "max-length-bytes":
 		return "must not be limited: a full queue would stop everything behind it"
 	case "message-ttl":
@@ -206,7 +207,7 @@ func forbiddenReason(q ownQueue, v setting) string {
 		}
 		return "must not have a lower limit than its own: deliveries count lost connections and scans, too"
 	case "overflow":
-		if q.kind == deadQueue || q.kind == placeQueue || q.kind == pauseQueue || v.value == rejectPublish {
+		if q.kind == deadQueue || q.kind == placeQueue || q.kind == pauseQueue || v.Value == rejectPublish {
 			return ""
 		}
 		return "must be " + rejectPublish + ", or dead-lettering is not at least once"
@@ -217,7 +218,7 @@ func forbiddenReason(q ownQueue, v setting) string {
 
 // checkArguments refuses one of redeliver's queues that exists with other arguments. RabbitMQ itself compares only
 // some of them at a declaration.
-func (s *survey) checkArguments(q ownQueue, there queueInfo) {
+func (s *survey) checkArguments(q ownQueue, there management.QueueInfo) {
 	field := "queue " + q.name
 	var differ []string
 	for _, key := range slices.Sorted(maps.Keys(q.args)) {
@@ -249,11 +250,11 @@ func (s *survey) checkArguments(q ownQueue, there queueInfo) {
 
 // noteStuck notes messages whose level is over but that their target does not accept. They are not among the ready
 // ones.
-func (s *survey) noteStuck(q ownQueue, there queueInfo) {
+func (s *survey) noteStuck(q ownQueue, there management.QueueInfo) {
 	if there.State != "" && there.State != "running" {
 		s.notef("%s is %s", q.name, there.State)
 	}
-	over := there.stuck()
+	over := there.Stuck()
 	if q.kind != delayQueue || over == 0 {
 		return
 	}

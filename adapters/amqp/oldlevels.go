@@ -11,6 +11,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/doctor"
 )
 
@@ -19,14 +21,14 @@ import (
 func (b *queueBroker) oldLevels(ctx context.Context, l *layout) ([]doctor.OldLevel, error) {
 	m := b.Management
 	if m == nil {
-		return nil, fmt.Errorf("amqp: listing old levels: %w", errNoAPI)
+		return nil, fmt.Errorf("amqp: listing old levels: %w", management.ErrNoAPI)
 	}
 	var err error
 	s := &survey{broker: b, layout: l}
-	if s.queues, err = m.queues(ctx, l.pattern()); err != nil {
+	if s.queues, err = m.Queues(ctx, l.pattern()); err != nil {
 		return nil, err
 	}
-	runs, silent, err := m.consumers(ctx, l.Queue)
+	runs, silent, err := m.Consumers(ctx, l.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +124,8 @@ func (d *declarer) removeQueue(o *doctor.OldLevel) error {
 	var ready, consumers int
 	counted := true
 	refused := d.run(func(ch *amqp091.Channel) (err error) {
-		ready, consumers, err = confirmedStat(ch, o.Place)
-		if counted = !errors.Is(err, errUncounted); !counted {
+		ready, consumers, err = link.ConfirmedStat(ch, o.Place)
+		if counted = !errors.Is(err, link.ErrUncounted); !counted {
 			return nil // a new connection would not help
 		}
 		return err
@@ -132,7 +134,7 @@ func (d *declarer) removeQueue(o *doctor.OldLevel) error {
 	case d.err != nil:
 		return d.err
 	case !counted:
-		o.KeepReason = "it is not counted: " + errUncounted.Error()
+		o.KeepReason = "it is not counted: " + link.ErrUncounted.Error()
 		return nil
 	case refused != nil:
 		o.KeepReason = "the broker says: " + refused.Reason

@@ -8,6 +8,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
 // openChannel is a channel and its deliveries, which are nil for suspects, because those are fetched.
@@ -70,7 +72,9 @@ func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 }
 
 // policyArgs returns the arguments of the subscription's consumers.
-func (r *reader) policyArgs() amqp091.Table { return amqp091.Table{policyArg: r.layout.fingerprint} }
+func (r *reader) policyArgs() amqp091.Table {
+	return amqp091.Table{management.PolicyArg: r.layout.fingerprint}
+}
 
 // close closes channels that no source has used.
 func (r *reader) close() {
@@ -83,7 +87,7 @@ func (r *reader) close() {
 }
 
 func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
-	ch, err := r.client.consuming.channel(ctx)
+	ch, err := r.client.consuming.Channel(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +95,7 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 	if cfg.kind == suspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
-		in, err = startConsumerWith(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
+		in, err = link.StartConsumerWith(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
 	}
 	if err != nil {
 		_ = ch.Close() // it may be closed already

@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -25,7 +26,7 @@ const (
 // marker is the marker queue of one subscription.
 type marker struct {
 	Queue string
-	Link  *link
+	Link  *link.Link
 }
 
 // pauseReader reads the mark of one subscription again and again.
@@ -70,7 +71,7 @@ func (p *pauseReader) tries() int {
 // mark that was there before.
 func readPause(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, tries int) (*redeliver.PauseMark, error) {
 	for try := 1; ; try++ {
-		ready, _, err := stat(ch, queue)
+		ready, _, err := link.Stat(ch, queue)
 		switch {
 		case err != nil:
 			return nil, err
@@ -127,7 +128,7 @@ func (m marker) read(ctx context.Context, previous *redeliver.PauseMark, tries i
 
 // do calls a function with the queue, if it exists. It returns when ctx ends: a queue without a majority does not answer.
 func (m marker) do(ctx context.Context, do func(ch *amqp091.Channel, queue string) error) error {
-	ch, err := m.Link.channel(ctx)
+	ch, err := m.Link.Channel(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (m marker) do(ctx context.Context, do func(ch *amqp091.Channel, queue strin
 	}()
 	select {
 	case err := <-done:
-		if isNotFound(err) {
+		if link.IsNotFound(err) {
 			return nil
 		}
 		return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -83,7 +84,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	closed := c.closed
 	c.mu.Unlock()
 	if closed {
-		return nil, errClosed
+		return nil, link.ErrClosed
 	}
 	_, s, err := c.survey(ctx, topic)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -37,17 +38,17 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	type written struct {
 		outgoing
 		nth int
-		*pending
+		*link.Pending
 	}
 	var waiting []written
 	settle := func() {
 		for _, w := range waiting {
-			err := w.wait(ctx)
-			if isRefusal(err) { // another message on the channel may be the cause
-				_, err = w.sender.sendAlone(ctx, w.exchange, w.key, w.Publishing)
+			err := w.Wait(ctx)
+			if link.IsRefusal(err) { // another message on the channel may be the cause
+				_, err = w.sender.SendAlone(ctx, w.exchange, w.key, w.Publishing)
 			}
 			if err != nil {
-				p.client.forgetMissing(topic, w.pending, err)
+				p.client.forgetMissing(topic, w.sender, err)
 				fail(w.nth, err)
 			}
 		}
@@ -55,13 +56,13 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	for i, msg := range messages {
 		out, err := p.prepare(ctx, topic, msg)
-		if err == nil && !out.sender.tryReserve() {
+		if err == nil && !out.sender.TryReserve() {
 			settle()
-			err = out.sender.reserve(ctx)
+			err = out.sender.Reserve(ctx)
 		}
-		var w *pending
+		var w *link.Pending
 		if err == nil {
-			w, err = out.sender.start(ctx, out.exchange, out.key, out.Publishing)
+			w, err = out.sender.Start(ctx, out.exchange, out.key, out.Publishing)
 		}
 		if err != nil {
 			fail(i, err)
@@ -76,7 +77,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 // outgoing is a message that is ready to be published.
 type outgoing struct {
 	amqp091.Publishing
-	sender        *sender
+	sender        *link.Sender
 	exchange, key string
 }
 
@@ -98,7 +99,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		}
 	}
 	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
-	if err := wire.CheckWritable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
+	if err := wire.CheckWritable(&out.Publishing, out.exchange, out.key, c.publishing.FrameMax()); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
@@ -114,7 +115,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""
 	out.key, until = f.place(due, now)
-	if out.Publishing, err = rec.WaitingCopy(&st, until, c.publishing.frameMax(), wire.WaitingRoom); err != nil {
+	if out.Publishing, err = rec.WaitingCopy(&st, until, c.publishing.FrameMax(), wire.WaitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	out.UserId = rec.UserId // so that the broker refuses another user's id now, not when it is due

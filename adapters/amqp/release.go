@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
@@ -47,8 +48,8 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.names().delay(queue, level, 0))
 		}
 	}
-	r := &release{client: c, to: c.cfg.names().retry(queue), link: newLink(c.cfg.link("redeliver, releasing waiting messages", true))}
-	defer r.link.close()
+	r := &release{client: c, to: c.cfg.names().retry(queue), link: link.New(c.cfg.link("redeliver, releasing waiting messages", true))}
+	defer r.link.Close()
 	for _, l := range levels {
 		if l.Level == 0 || len(cfg.Levels) > 0 && !slices.Contains(cfg.Levels, l.Level) {
 			continue
@@ -68,14 +69,14 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 type release struct {
 	client  *Client
 	to      string
-	link    *link
+	link    *link.Link
 	refused int   // copies that the broker refused, whose messages stay
 	refusal error // of the first
 }
 
 // moveLevel moves the ready messages of one level.
 func (r *release) moveLevel(ctx context.Context, queue string, report func(string, int)) (moved int64, err error) {
-	conn, err := r.link.get(ctx)
+	conn, err := r.link.Get(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -84,7 +85,7 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 		return 0, fmt.Errorf("opening a channel: %w", err)
 	}
 	defer ch.Close()
-	left, _, err := confirmedStat(ch, queue)
+	left, _, err := link.ConfirmedStat(ch, queue)
 	if err != nil || left == 0 {
 		return 0, err
 	}
@@ -131,7 +132,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 	ctx, cancel := context.WithTimeoutCause(ctx, r.client.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.client.cfg.SendTimeout))
 	defer cancel()
 	now, out := time.Now(), r.client.forwarded
-	written := make([]*pending, len(window))
+	written := make([]*link.Pending, len(window))
 	var acks []scanMark
 	var failed error // the first error
 	settle := func(upTo int) {
@@ -139,9 +140,9 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 			if p == nil {
 				continue
 			}
-			err := p.wait(ctx)
-			if isRefusal(err) {
-				_, err = out.sendAlone(ctx, "", r.to, wire.Released(&window[i].Delivery, now, r.client.cfg.StateKeys))
+			err := p.Wait(ctx)
+			if link.IsRefusal(err) {
+				_, err = out.SendAlone(ctx, "", r.to, wire.Released(&window[i].Delivery, now, r.client.cfg.StateKeys))
 			}
 			switch {
 			case err == nil:
@@ -159,14 +160,14 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 		if _, unread := window[i].Headers[wire.UnreadWhy]; unread { // a copy would have other headers
 			continue
 		}
-		if !out.tryReserve() {
+		if !out.TryReserve() {
 			settle(i) // a holder of slots must not wait for one
-			if err := out.reserve(ctx); err != nil {
+			if err := out.Reserve(ctx); err != nil {
 				failed = cmp.Or(failed, err)
 				break
 			}
 		}
-		p, err := out.start(ctx, "", r.to, wire.Released(&window[i].Delivery, now, r.client.cfg.StateKeys))
+		p, err := out.Start(ctx, "", r.to, wire.Released(&window[i].Delivery, now, r.client.cfg.StateKeys))
 		if err != nil {
 			failed = cmp.Or(failed, err)
 			break

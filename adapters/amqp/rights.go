@@ -12,6 +12,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 )
 
 // redeliver checks its rights with requests that cannot succeed. RabbitMQ checks the rights first, whether or not the
@@ -77,7 +78,7 @@ func (d *declarer) checkRead(name string) {
 func (d *declarer) probeRead(name string) *amqp091.Error {
 	return d.run(func(ch *amqp091.Channel) error {
 		// Without a prefetch: with one, a stream accepts it and breaks the connection.
-		_, err := ch.Consume(name, consumerTag, false, false, false, false, amqp091.Table{"x-stream-offset": true})
+		_, err := ch.Consume(name, link.ConsumerTag, false, false, false, false, amqp091.Table{"x-stream-offset": true})
 		if err == nil { // no known RabbitMQ does this
 			d.close()
 		}
@@ -140,10 +141,10 @@ func (b *queueBroker) checkWrite(ctx context.Context, s *survey, r *missingRight
 	switch {
 	case s.major == 0:
 		return errNoRabbit
-	case b.Publishing.blocked.Closed():
+	case b.Publishing.Blocked.Closed():
 		return errAlarm
 	}
-	ch, err := b.Publishing.channel(ctx)
+	ch, err := b.Publishing.Channel(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (b *queueBroker) checkWrite(ctx context.Context, s *survey, r *missingRight
 			}
 			return nil
 		case <-look.C:
-			if b.Publishing.blocked.Closed() { // the broker notifies connections that try to publish
+			if b.Publishing.Blocked.Closed() { // the broker notifies connections that try to publish
 				err = errAlarm
 			}
 		case <-timer.C:

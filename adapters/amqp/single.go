@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
 // A queue with a single active consumer delivers to one of its consumers, and to the next when that one's channel has
@@ -21,8 +22,8 @@ const maxCompared = 30
 
 // readArguments finds out the arguments of the existing queue, as far as RabbitMQ compares them. It declares nothing,
 // because the queue exists. why is not empty if it failed.
-func (d *declarer) readArguments(q ownQueue) (there queueInfo, why string) {
-	there = queueInfo{Name: q.name, Type: amqp091.QueueTypeClassic, Durable: true}
+func (d *declarer) readArguments(q ownQueue) (there management.QueueInfo, why string) {
+	there = management.QueueInfo{Name: q.name, Type: amqp091.QueueTypeClassic, Durable: true}
 	args := maps.Clone(q.args) // first guess: redeliver's own
 	if args == nil {
 		args = amqp091.Table{}
@@ -37,7 +38,7 @@ func (d *declarer) readArguments(q ownQueue) (there queueInfo, why string) {
 		})
 		switch {
 		case d.err != nil || refused == nil:
-			there.Arguments = object(args)
+			there.Arguments = management.Object(args)
 			if kind, ok := args[amqp091.QueueTypeArg].(string); ok {
 				there.Type = kind
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -59,8 +60,8 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 		t.Fatal(err)
 	}
 	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
-	c.consuming = newLink(linkOptions{})
-	c.consuming.close()
+	c.consuming = link.New(link.Options{})
+	c.consuming.Close()
 	f.r = newReader(context.Background(), c, l)
 	f.e = engine.New(engine.Options[*delivery]{
 		Sub: f.r.sub, Codec: codec{layout: l}, Store: f.r.store,

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -18,8 +19,8 @@ import (
 // store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It writes through
 // the default exchange to a queue by name, so that no other queue gets a copy. It implements driver.Store.
 type store struct {
-	sender    *sender
-	published *sender // for delayed publishes that are due
+	sender    *link.Sender
+	published *link.Sender // for delayed publishes that are due
 	layout    *layout
 	declare   func(context.Context) error // declares the layout's queues again
 	next      atomic.Uint32               // next shard
@@ -69,7 +70,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
 		return w.layout.dlq(), w.deadInParts(st)
 	case to == driver.DLQ:
-		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.DeadCopy(st, w.sender.frameMax()))
+		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.DeadCopy(st, w.sender.FrameMax()))
 	case to == driver.Suspects:
 		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, wire.CountRoom)
 	case to == driver.Topic:
@@ -89,7 +90,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 
 // waiting writes to a queue from which the message comes back. A message whose own headers leave no room is refused.
 func (w *write) waiting(rec *wire.Record, queue string, st *redeliver.State, until time.Time, room int) (string, error) {
-	p, err := rec.WaitingCopy(st, until, w.sender.frameMax(), room)
+	p, err := rec.WaitingCopy(st, until, w.sender.FrameMax(), room)
 	if err != nil {
 		return queue, err
 	}
@@ -105,7 +106,7 @@ func (w *write) deadInParts(st *redeliver.State) error {
 		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
 		part.Copied = &lay
 		part.Part = fmt.Sprintf("%d/%d", d.parts+1, n)
-		if err := w.sendDeclaring(w.layout.dlq(), part.DeadCopy(st, w.sender.frameMax())); err != nil {
+		if err := w.sendDeclaring(w.layout.dlq(), part.DeadCopy(st, w.sender.FrameMax())); err != nil {
 			return err
 		}
 	}
@@ -115,9 +116,9 @@ func (w *write) deadInParts(st *redeliver.State) error {
 // publish writes a due delayed publish to its exchange, as its publisher made it.
 func (w *write) publish() (string, error) {
 	d := w.d.Own()
-	where := place(d.Exchange, d.RoutingKey)
+	where := link.PlaceText(d.Exchange, d.RoutingKey)
 	err := w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
-	if isNotFound(err) { // the exchange was deleted
+	if link.IsNotFound(err) { // the exchange was deleted
 		if err := w.declare(w.ctx); err != nil {
 			return where, err
 		}
@@ -130,13 +131,13 @@ func (w *write) publish() (string, error) {
 // once more.
 func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
 	err := w.sendAwaiting(w.sender, "", queue, p)
-	if errors.Is(err, errNoQueue) { // the queue was deleted
+	if errors.Is(err, link.ErrNoQueue) { // the queue was deleted
 		if err := w.declare(w.ctx); err != nil {
 			return err
 		}
 		err = w.sendAwaiting(w.sender, "", queue, p)
 	}
-	if n := maxBodyOf(err); isRefusal(err) && n != w.d.maxBody {
+	if n := link.MaxBodyOf(err); link.IsRefusal(err) && n != w.d.maxBody {
 		w.d.maxBody, w.d.parts = n, 0
 	}
 	return err
@@ -144,14 +145,14 @@ func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
 
 // sendAwaiting publishes. It waits beyond ctx for a missing answer, because the message may have been written, and a
 // second copy would run beside it.
-func (w *write) sendAwaiting(through *sender, exchange, key string, p amqp091.Publishing) error {
-	unsure, err := through.send(w.ctx, exchange, key, p)
+func (w *write) sendAwaiting(through *link.Sender, exchange, key string, p amqp091.Publishing) error {
+	unsure, err := through.Send(w.ctx, exchange, key, p)
 	if unsure == nil {
 		return err
 	}
 	if w.done != nil && !w.late {
 		w.late = true
-		w.done.Unanswered(unsure.where(), err)
+		w.done.Unanswered(unsure.Where(), err)
 	}
-	return unsure.wait(context.Background())
+	return unsure.Wait(context.Background())
 }

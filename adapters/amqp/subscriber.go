@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -223,7 +224,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	} else {
 		ch, in, err = r.open(ctx, cfg)
 	}
-	if isNotFound(err) {
+	if link.IsNotFound(err) {
 		// The queue was deleted. Redeliver's queues, and the origin if redeliver may create it, are declared again.
 		if err = r.client.restore(ctx, r.layout); err == nil {
 			ch, in, err = r.open(ctx, cfg)
@@ -238,7 +239,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	err = s.run(ctx, e, in)
 	if s.paused { // while the broker is in alarm, returned messages count and cannot be rewritten
 		select {
-		case <-r.client.publishing.blocked.Opened():
+		case <-r.client.publishing.Blocked.Opened():
 		case <-ctx.Done():
 		}
 	}

@@ -13,12 +13,14 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
 // queueBroker is how the checks reach a broker.
 type queueBroker struct {
-	Consuming, Publishing *link
-	Management            *management // nil if there is none
+	Consuming, Publishing *link.Link
+	Management            *management.API // nil if there is none
 	DialTimeout           time.Duration
 	ConsumerTimeout       time.Duration
 	NoProvisioning        bool
@@ -27,7 +29,7 @@ type queueBroker struct {
 // declarer returns a declarer, which must be closed.
 func (b *queueBroker) declarer(ctx context.Context) *declarer {
 	// Not the publishing connection, which does not answer while the broker is in alarm.
-	return &declarer{open: func() (*amqp091.Channel, error) { return b.Consuming.channel(ctx) }, noProvisioning: b.NoProvisioning}
+	return &declarer{open: func() (*amqp091.Channel, error) { return b.Consuming.Channel(ctx) }, noProvisioning: b.NoProvisioning}
 }
 
 // survey is the broker's information about a subscription's queues before they are declared.
@@ -40,7 +42,7 @@ type survey struct {
 	// asked reports whether the management API answered; queues has its answer by name.
 	asked       bool
 	originKnown bool // it described the subscription's queue
-	queues      map[string]queueInfo
+	queues      map[string]management.QueueInfo
 	refused     map[string]bool // queues of redeliver whose arguments differ
 	problems    redeliver.Problems
 	notes       []string
@@ -69,7 +71,7 @@ func (b *queueBroker) verify(ctx context.Context, s *survey, rights bool) (there
 			s.unchecked = append(s.unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
 		} else if d.err == nil {
 			exists := func(name string) (bool, error) { return d.exists(&s.problems, name), d.err }
-			if err := s.checkMain(exists, queueSettings{queueInfo: q}); err != nil {
+			if err := s.checkMain(exists, management.QueueSettings{QueueInfo: q}); err != nil {
 				return nil, err
 			}
 		}
@@ -90,7 +92,7 @@ func (b *queueBroker) verify(ctx context.Context, s *survey, rights bool) (there
 // surveyOf asks the management API, if it is configured. The survey has the broker's problems. The error means that
 // the API does not answer or, if the survey is nil, that AMQP does not.
 func (b *queueBroker) surveyOf(ctx context.Context, l *layout) (*survey, error) {
-	conn, err := b.Publishing.get(ctx)
+	conn, err := b.Publishing.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +141,8 @@ func (s *survey) isAtLeast(major, minor int) bool {
 	return s.major > major || s.major == major && s.minor >= minor
 }
 
-func (s *survey) askManagement(ctx context.Context, m *management, properties amqp091.Table) error {
-	info, err := m.overview(ctx)
+func (s *survey) askManagement(ctx context.Context, m *management.API, properties amqp091.Table) error {
+	info, err := m.Overview(ctx)
 	if err != nil {
 		return err
 	}
@@ -152,27 +154,27 @@ func (s *survey) askManagement(ctx context.Context, m *management, properties am
 	if err := s.flags(ctx, m); err != nil {
 		return err
 	}
-	user, err := m.policies(ctx, false)
+	user, err := m.Policies(ctx, false)
 	if err != nil {
 		return err
 	}
-	operator, err := m.policies(ctx, true)
+	operator, err := m.Policies(ctx, true)
 	if err != nil {
 		return err
 	}
-	if s.queues, err = m.queues(ctx, s.layout.pattern()); err != nil {
+	if s.queues, err = m.Queues(ctx, s.layout.pattern()); err != nil {
 		return err
 	}
-	unseen := user.unread || operator.unread
+	unseen := user.Unread || operator.Unread
 	if unseen {
 		s.unchecked = append(s.unchecked, "policies on queues that do not exist yet (the user of ManagementURL may not list policies)")
 	}
-	rule := func(q queueInfo) queueSettings {
-		r := queueSettings{queueInfo: q}
-		for _, ps := range []policies{user, operator} {
-			p, unsure := ps.of(q)
+	rule := func(q management.QueueInfo) management.QueueSettings {
+		r := management.QueueSettings{QueueInfo: q}
+		for _, ps := range []management.Policies{user, operator} {
+			p, unsure := ps.Of(q)
 			if p != nil {
-				r.policies = append(r.policies, p)
+				r.Policies = append(r.Policies, p)
 			}
 			for _, name := range unsure {
 				s.unchecked = append(s.unchecked, fmt.Sprintf("whether %s is for %s (Go cannot read its pattern)", name, q.Name))
@@ -184,7 +186,7 @@ func (s *survey) askManagement(ctx context.Context, m *management, properties am
 		return r
 	}
 	origin := s.layout.originQueue()
-	exists := func(name string) (bool, error) { return m.exists(ctx, name) }
+	exists := func(name string) (bool, error) { return m.Exists(ctx, name) }
 	if err := s.checkMain(exists, rule(s.infoOf(origin))); err != nil {
 		return err
 	}
@@ -198,18 +200,18 @@ func (s *survey) askManagement(ctx context.Context, m *management, properties am
 
 // infoOf returns the known information about an existing queue, or the expected one about a queue that will be
 // created.
-func (s *survey) infoOf(q ownQueue) queueInfo {
+func (s *survey) infoOf(q ownQueue) management.QueueInfo {
 	if there, ok := s.queues[q.name]; ok {
 		return there
 	}
 	kind, _ := q.args[amqp091.QueueTypeArg].(string)
-	return queueInfo{Name: q.name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: object(q.args)}
+	return management.QueueInfo{Name: q.name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: management.Object(q.args)}
 }
 
-func (s *survey) flags(ctx context.Context, m *management) error {
-	missing, err := m.disabled(ctx, "quorum_queue", "stream_queue")
+func (s *survey) flags(ctx context.Context, m *management.API) error {
+	missing, err := m.Disabled(ctx, "quorum_queue", "stream_queue")
 	switch {
-	case isDenied(err):
+	case management.IsDenied(err):
 		s.unchecked = append(s.unchecked, "feature flags (the user of ManagementURL may not list them; it needs the tag administrator)")
 		return nil
 	case err != nil:

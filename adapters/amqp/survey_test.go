@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
 // Each row has one problem or note, and the test compares everything that the survey reports.
@@ -308,7 +309,7 @@ func surveyAt(t *testing.T, url, version string, change func(*layoutOptions)) (*
 	}
 	opt.Policy = opt.Policy.WithDefaults()
 	b := &queueBroker{
-		Management: newManagement(url, "amqp://guest:guest@localhost/", amqp091.Config{}), DialTimeout: 10 * time.Second, ConsumerTimeout: 30 * time.Minute,
+		Management: management.New(url, "amqp://guest:guest@localhost/", amqp091.Config{}), DialTimeout: 10 * time.Second, ConsumerTimeout: 30 * time.Minute,
 	}
 	return b.surveyAs(t.Context(), makeLayout(opt), amqptest.Greeting(version))
 }

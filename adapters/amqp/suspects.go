@@ -137,7 +137,7 @@ func (s *source) requeueSuspects(ctx context.Context) {
 		}
 		again := &delivery{Record: d.Record, state: d.state, arrived: d.arrived}
 		w := write{store: s.r.store, ctx: ctx, d: again}
-		if unsure, err := w.sender.send(ctx, "", w.layout.suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
+		if unsure, err := w.sender.Send(ctx, "", w.layout.suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
 			s.acks.settle(d)
 		}
 	}
@@ -146,7 +146,7 @@ func (s *source) requeueSuspects(ctx context.Context) {
 // suspectCopy returns the message that requeueSuspects writes.
 func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	rec := w.d.Record
-	p, err := rec.WaitingCopy(st, time.Time{}, w.sender.frameMax(), wire.CountRoom)
+	p, err := rec.WaitingCopy(st, time.Time{}, w.sender.FrameMax(), wire.CountRoom)
 	if err != nil { // it was written there before
 		p = rec.Publishing(st)
 		wire.Sign(rec.Keys, &p)

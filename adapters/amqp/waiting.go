@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -19,16 +20,16 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	if err != nil {
 		return nil, err
 	}
-	asking := newLink(c.cfg.link("redeliver, counting waiting messages", true))
-	defer asking.close()
+	asking := link.New(c.cfg.link("redeliver, counting waiting messages", true))
+	defer asking.Close()
 	count := func(queue string) (n int, there bool, err error) {
-		ch, err := asking.channel(ctx) // a missing queue closes it
+		ch, err := asking.Channel(ctx) // a missing queue closes it
 		if err != nil {
 			return 0, false, err
 		}
 		defer ch.Close()
-		n, _, err = stat(ch, queue)
-		if isNotFound(err) {
+		n, _, err = link.Stat(ch, queue)
+		if link.IsNotFound(err) {
 			return 0, false, nil
 		}
 		return n, true, err

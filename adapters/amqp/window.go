@@ -7,6 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -53,7 +54,7 @@ type consumer struct {
 
 // nextConsumer makes the channel's next consumer, which is not started yet.
 func (s *source) nextConsumer() *consumer {
-	c := &consumer{tag: consumerTagOf(s.consumers), before: s.lastEnded, ended: make(chan struct{})}
+	c := &consumer{tag: link.ConsumerTagOf(s.consumers), before: s.lastEnded, ended: make(chan struct{})}
 	s.lastEnded = c.ended
 	return c
 }
@@ -125,7 +126,7 @@ func (s *source) replaceConsumer(old, next *consumer, n, window int) (err error)
 	}
 	var in <-chan amqp091.Delivery
 	if err == nil {
-		in, err = startConsumerWith(s.ch, s.queue, n, window, s.r.policyArgs())
+		in, err = link.StartConsumerWith(s.ch, s.queue, n, window, s.r.policyArgs())
 	}
 	if err != nil {
 		close(next.ended)

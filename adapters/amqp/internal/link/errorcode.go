@@ -1,4 +1,4 @@
-package amqp
+package link
 
 import (
 	"errors"
@@ -8,24 +8,24 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// errorCode returns the broker's error code, or 0 if the broker has not answered.
-func errorCode(err error) int {
+// ErrorCode returns the broker's error code, or 0 if the broker has not answered.
+func ErrorCode(err error) int {
 	if refused, ok := errors.AsType[*amqp091.Error](err); ok {
 		return refused.Code
 	}
 	return 0
 }
 
-// isNotFound reports whether the broker answered that the requested object does not exist.
-func isNotFound(err error) bool {
+// IsNotFound reports whether the broker answered that the requested object does not exist.
+func IsNotFound(err error) bool {
 	refused, ok := errors.AsType[*amqp091.Error](err)
-	return ok && refused.Code == amqp091.NotFound && !isUnreachable(refused)
+	return ok && refused.Code == amqp091.NotFound && !IsUnreachable(refused)
 }
 
-// isUnreachable reports whether a queue exists but cannot be used now. RabbitMQ answers "not found" then too: the
+// IsUnreachable reports whether a queue exists but cannot be used now. RabbitMQ answers "not found" then too: the
 // queue's node is down, the queue is about to stop or has crashed, or another client is declaring it. Only the text
 // differs (rabbit_amqqueue).
-func isUnreachable(refused *amqp091.Error) bool {
+func IsUnreachable(refused *amqp091.Error) bool {
 	return refused.Code == amqp091.NotFound && slices.ContainsFunc([]string{
 		"home node", "stopped by supervisor", "crashed and failed to restart", "timed out while", "may be stopping",
 	}, func(text string) bool { return strings.Contains(refused.Reason, text) })

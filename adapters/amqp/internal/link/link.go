@@ -1,4 +1,4 @@
-package amqp
+package link
 
 import (
 	"cmp"
@@ -23,10 +23,10 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-var errClosed = errors.New("amqp: the client is closed")
+var ErrClosed = errors.New("amqp: the client is closed")
 
-// linkOptions say where to connect, and what for.
-type linkOptions struct {
+// Options say where to connect, and what for.
+type Options struct {
 	URLs        []string // tried in turn
 	AMQP        amqp091.Config
 	DialTimeout time.Duration // bounds one try
@@ -35,29 +35,29 @@ type linkOptions struct {
 	OnBlock     func(reason string, blocked bool)
 }
 
-// link is one connection to the broker. It reconnects when it is used after a loss. Reading and publishing have
+// Link is one connection to the broker. It reconnects when it is used after a loss. Reading and publishing have
 // separate ones, because a broker in alarm blocks connections that publish, and acks must still get through.
-type link struct {
-	linkOptions
+type Link struct {
+	Options
 
 	mu     sync.Mutex
 	conn   *amqp091.Connection
 	closed bool
 	next   int // index in URLs
 
-	// blocked is closed while the broker is in alarm and takes no messages.
-	blocked engine.Gate
+	// Blocked is closed while the broker is in alarm and takes no messages.
+	Blocked engine.Gate
 }
 
-// newLink returns a link, which connects when it is first used.
-func newLink(opt linkOptions) *link { return &link{linkOptions: opt} }
+// New returns a link, which connects when it is first used.
+func New(opt Options) *Link { return &Link{Options: opt} }
 
-// get returns the open connection, or dials each URL once.
-func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
+// Get returns the open connection, or dials each URL once.
+func (l *Link) Get(ctx context.Context) (*amqp091.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	if l.conn != nil && !l.conn.IsClosed() {
 		return l.conn, nil
@@ -80,7 +80,7 @@ func (l *link) get(ctx context.Context) (*amqp091.Connection, error) {
 	return nil, errors.Join(errs...)
 }
 
-func (l *link) dial(ctx context.Context, url string) (*amqp091.Connection, error) {
+func (l *Link) dial(ctx context.Context, url string) (*amqp091.Connection, error) {
 	cfg := l.AMQP
 	if cfg.TLSClientConfig != nil {
 		cfg.TLSClientConfig = cfg.TLSClientConfig.Clone() // the client writes the host name into it
@@ -180,7 +180,7 @@ func tlsOf(uri amqp091.URI) (*tls.Config, error) {
 }
 
 // watchAlarms follows the broker's alarms until the connection ends.
-func (l *link) watchAlarms(conn *amqp091.Connection) {
+func (l *Link) watchAlarms(conn *amqp091.Connection) {
 	alarms := conn.NotifyBlocked(make(chan amqp091.Blocking, 8))
 	go func() {
 		on := false
@@ -197,20 +197,20 @@ func (l *link) watchAlarms(conn *amqp091.Connection) {
 	}()
 }
 
-func (l *link) setBlocked(on bool, reason string) {
+func (l *Link) setBlocked(on bool, reason string) {
 	if on {
-		l.blocked.Close()
+		l.Blocked.Close()
 	} else {
-		l.blocked.Open()
+		l.Blocked.Open()
 	}
 	if l.OnBlock != nil {
 		l.OnBlock(reason, on)
 	}
 }
 
-// channel opens a channel. It dials first if needed.
-func (l *link) channel(ctx context.Context) (*amqp091.Channel, error) {
-	conn, err := l.get(ctx)
+// Channel opens a channel. It dials first if needed.
+func (l *Link) Channel(ctx context.Context) (*amqp091.Channel, error) {
+	conn, err := l.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +221,8 @@ func (l *link) channel(ctx context.Context) (*amqp091.Channel, error) {
 	return ch, nil
 }
 
-// frameMax returns the negotiated frame size, or 0 for no limit.
-func (l *link) frameMax() int {
+// FrameMax returns the negotiated frame size, or 0 for no limit.
+func (l *Link) FrameMax() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn == nil {
@@ -231,8 +231,8 @@ func (l *link) frameMax() int {
 	return l.conn.Config.FrameSize
 }
 
-// channelMax returns the negotiated number of channels.
-func (l *link) channelMax() int {
+// ChannelMax returns the negotiated number of channels.
+func (l *Link) ChannelMax() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn == nil || l.conn.Config.ChannelMax == 0 {
@@ -241,13 +241,13 @@ func (l *link) channelMax() int {
 	return int(l.conn.Config.ChannelMax)
 }
 
-func (l *link) isClosed() bool {
+func (l *Link) IsClosed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.closed
 }
 
-func (l *link) close() {
+func (l *Link) Close() {
 	l.mu.Lock()
 	conn := l.conn
 	l.closed, l.conn = true, nil

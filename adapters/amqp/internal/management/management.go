@@ -1,4 +1,4 @@
-package amqp
+package management
 
 import (
 	"bytes"
@@ -22,10 +22,10 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-var errNoAPI = errors.New("AMQP cannot list queues, and Config.ManagementURL is not set")
+var ErrNoAPI = errors.New("AMQP cannot list queues, and Config.ManagementURL is not set")
 
-// management reads the broker's management API, which reports what AMQP does not.
-type management struct {
+// API reads the broker's management API, which reports what AMQP does not.
+type API struct {
 	base  string // without credentials, safe for errors
 	user  *url.Userinfo
 	vhost string
@@ -34,14 +34,14 @@ type management struct {
 	retryTime time.Duration
 }
 
-// newManagement returns a reader of the API at an address, which must be valid. broker is a URL of the same broker for
+// New returns a reader of the API at an address, which must be valid. broker is a URL of the same broker for
 // AMQP, and cfg the configuration of its client: they have the virtual host and the TLS configuration.
-func newManagement(address, broker string, cfg amqp091.Config) *management {
+func New(address, broker string, cfg amqp091.Config) *API {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil
 	}
-	m := &management{user: u.User, vhost: cfg.Vhost, retryTime: 10 * time.Second}
+	m := &API{user: u.User, vhost: cfg.Vhost, retryTime: 10 * time.Second}
 	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/api")}
 	m.base = base.String()
 	if m.vhost == "" {
@@ -73,8 +73,8 @@ type answerError struct {
 
 func (e *answerError) Error() string { return "amqp: the management API at " + e.where + " " + e.what }
 
-// isDenied reports whether the user may not see a resource, or the server does not have it.
-func isDenied(err error) bool {
+// IsDenied reports whether the user may not see a resource, or the server does not have it.
+func IsDenied(err error) bool {
 	e, ok := errors.AsType[*answerError](err)
 	return ok && (e.code == http.StatusUnauthorized || e.code == http.StatusForbidden || e.code == http.StatusNotFound)
 }
@@ -82,7 +82,7 @@ func isDenied(err error) bool {
 // get reads one resource, and retries server errors: RabbitMQ 3.10 answers a list of queues with 500 if one of them
 // is deleted meanwhile, and caches that answer for five times as long as it took to make. Its errors never contain
 // credentials.
-func (m *management) get(ctx context.Context, into any, query url.Values, path ...string) error {
+func (m *API) get(ctx context.Context, into any, query url.Values, path ...string) error {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(m.retryTime))
 	return backoff.Retry(func() error {
 		err := m.request(ctx, into, query, path...)
@@ -97,7 +97,7 @@ func (m *management) get(ctx context.Context, into any, query url.Values, path .
 }
 
 // request sends one request.
-func (m *management) request(ctx context.Context, into any, query url.Values, path ...string) error {
+func (m *API) request(ctx context.Context, into any, query url.Values, path ...string) error {
 	escaped := make([]string, len(path))
 	for i, p := range path {
 		escaped[i] = url.PathEscape(p)
@@ -144,12 +144,12 @@ func (m *management) request(ctx context.Context, into any, query url.Values, pa
 	return nil
 }
 
-// object is a JSON object. An empty one may come as an empty array, because Erlang does not distinguish them.
-type object map[string]any
+// Object is a JSON object. An empty one may come as an empty array, because Erlang does not distinguish them.
+type Object map[string]any
 
-func (o *object) UnmarshalJSON(text []byte) error {
+func (o *Object) UnmarshalJSON(text []byte) error {
 	if bytes.Equal(bytes.Join(bytes.Fields(text), nil), []byte("[]")) {
-		*o = object{}
+		*o = Object{}
 		return nil
 	}
 	var fields map[string]any
@@ -166,17 +166,17 @@ type serverInfo struct {
 	Cluster string `json:"cluster_name"`
 }
 
-// queueInfo is the API's information about a queue. Unknown fields are nil; counts and policies are some seconds old.
-type queueInfo struct {
+// QueueInfo is the API's information about a queue. Unknown fields are nil; counts and policies are some seconds old.
+type QueueInfo struct {
 	Name           string  `json:"name"`
 	Type           string  `json:"type"`
 	State          string  `json:"state"`
 	Durable        bool    `json:"durable"`
 	AutoDelete     bool    `json:"auto_delete"`
-	Arguments      object  `json:"arguments"`
+	Arguments      Object  `json:"arguments"`
 	Policy         *string `json:"policy"`
 	OperatorPolicy *string `json:"operator_policy"`
-	Effective      *object `json:"effective_policy_definition"`
+	Effective      *Object `json:"effective_policy_definition"`
 	DeliveryLimit  any     `json:"delivery_limit"` // RabbitMQ 4: a number or "unlimited"
 	Messages       *int64  `json:"messages"`
 	Ready          *int64  `json:"messages_ready"`
@@ -184,8 +184,8 @@ type queueInfo struct {
 	HeadTimestamp  any     `json:"head_message_timestamp"` // Unix seconds, or an empty text
 }
 
-// stuck returns the number of a level's messages that are over and do not move: neither ready nor unacked.
-func (q *queueInfo) stuck() int64 {
+// Stuck returns the number of a level's messages that are over and do not move: neither ready nor unacked.
+func (q *QueueInfo) Stuck() int64 {
 	if q.Messages == nil || q.Ready == nil {
 		return 0
 	}
@@ -199,19 +199,19 @@ func (q *queueInfo) stuck() int64 {
 const queueColumns = "name,type,state,durable,auto_delete,arguments,policy,operator_policy,effective_policy_definition," +
 	"delivery_limit,messages,messages_ready,messages_unacknowledged,head_message_timestamp"
 
-func (m *management) overview(ctx context.Context) (info serverInfo, err error) {
+func (m *API) Overview(ctx context.Context) (info serverInfo, err error) {
 	if err = m.get(ctx, &info, nil, "overview"); err == nil && info.Version == "" {
 		err = fmt.Errorf("amqp: the management API at %s does not report RabbitMQ's version: is Config.ManagementURL its address?", m.base)
 	}
 	return info, err
 }
 
-// queues returns the queues whose names match a pattern.
-func (m *management) queues(ctx context.Context, pattern string) (map[string]queueInfo, error) {
-	found := make(map[string]queueInfo)
+// Queues returns the queues whose names match a pattern.
+func (m *API) Queues(ctx context.Context, pattern string) (map[string]QueueInfo, error) {
+	found := make(map[string]QueueInfo)
 	for n := 1; ; n++ {
 		var page struct {
-			Items *[]queueInfo `json:"items"`
+			Items *[]QueueInfo `json:"items"`
 			Pages int          `json:"page_count"`
 		}
 		err := m.get(ctx, &page, url.Values{
@@ -232,14 +232,14 @@ func (m *management) queues(ctx context.Context, pattern string) (map[string]que
 	}
 }
 
-// exists reports whether a queue exists.
-func (m *management) exists(ctx context.Context, queue string) (bool, error) {
-	found, err := m.queues(ctx, "^"+regexp.QuoteMeta(queue)+"$")
+// Exists reports whether a queue exists.
+func (m *API) Exists(ctx context.Context, queue string) (bool, error) {
+	found, err := m.Queues(ctx, "^"+regexp.QuoteMeta(queue)+"$")
 	return len(found) > 0, err
 }
 
-// disabled returns the known feature flags among names that are not enabled.
-func (m *management) disabled(ctx context.Context, names ...string) (missing []string, err error) {
+// Disabled returns the known feature flags among names that are not enabled.
+func (m *API) Disabled(ctx context.Context, names ...string) (missing []string, err error) {
 	var flags []struct {
 		Name  string `json:"name"`
 		State string `json:"state"`
@@ -257,16 +257,16 @@ func (m *management) disabled(ctx context.Context, names ...string) (missing []s
 	return missing, nil
 }
 
-// policyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
-const policyArg = "x-redeliver-policy"
+// PolicyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
+const PolicyArg = "x-redeliver-policy"
 
-// consumers returns the connections that read a queue, by the policy that they report, and the number of consumers
+// Consumers returns the connections that read a queue, by the policy that they report, and the number of consumers
 // without one. A missing queue has none.
-func (m *management) consumers(ctx context.Context, queue string) (runs map[string][]string, silent int, err error) {
+func (m *API) Consumers(ctx context.Context, queue string) (runs map[string][]string, silent int, err error) {
 	var found struct {
 		Consumers []struct {
-			Arguments object `json:"arguments"`
-			Channel   object `json:"channel_details"` // empty while the broker does not know the channel
+			Arguments Object `json:"arguments"`
+			Channel   Object `json:"channel_details"` // empty while the broker does not know the channel
 		} `json:"consumer_details"`
 	}
 	err = m.get(ctx, &found, url.Values{"columns": {"consumer_details"}}, "queues", m.vhost, queue)
@@ -278,7 +278,7 @@ func (m *management) consumers(ctx context.Context, queue string) (runs map[stri
 	}
 	runs = make(map[string][]string)
 	for _, c := range found.Consumers {
-		if policy, ok := c.Arguments[policyArg].(string); ok {
+		if policy, ok := c.Arguments[PolicyArg].(string); ok {
 			connection, _ := c.Channel["connection_name"].(string)
 			runs[policy] = append(runs[policy], connection)
 		} else {

@@ -1,4 +1,4 @@
-package amqp
+package management
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-func managementAt(url string) *management {
-	return newManagement(url, "amqp://guest:guest@localhost/my%2Fhost", amqp091.Config{})
+func managementAt(url string) *API {
+	return New(url, "amqp://guest:guest@localhost/my%2Fhost", amqp091.Config{})
 }
 
 func withPassword(url string) string {
@@ -49,7 +49,7 @@ func TestInvalidAnswersOfTheManagementAPI(t *testing.T) {
 			t.Cleanup(server.Close)
 			m := managementAt(withPassword(server.URL))
 			m.retryTime = 100 * time.Millisecond
-			_, err := m.overview(context.Background())
+			_, err := m.Overview(context.Background())
 			if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "s3cret") || len(err.Error()) > 500 {
 				t.Errorf("%v\nwant: %s", err, row.want)
 			}
@@ -80,7 +80,7 @@ func TestUnreachableManagementAPI(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	m := managementAt(withPassword(server.URL))
-	_, err := m.overview(context.Background())
+	_, err := m.Overview(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "s3cret") {
 		t.Error(err)
 	}
@@ -94,7 +94,7 @@ func TestSilentManagementAPI(t *testing.T) {
 	m := managementAt(withPassword(server.URL))
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := m.overview(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := m.Overview(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }
@@ -105,7 +105,7 @@ func TestCredentialsDoNotFollowARedirect(t *testing.T) {
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
 	t.Cleanup(server.Close)
 	m := managementAt(withPassword(server.URL))
-	if _, err := m.overview(context.Background()); err == nil || !strings.Contains(err.Error(), "answers 302 Found") {
+	if _, err := m.Overview(context.Background()); err == nil || !strings.Contains(err.Error(), "answers 302 Found") {
 		t.Error(err)
 	}
 }
@@ -119,7 +119,7 @@ func TestManagementURLs(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	m := managementAt(withPassword(server.URL) + "/rabbit/api/")
-	found, err := m.queues(context.Background(), "^orders")
+	found, err := m.Queues(context.Background(), "^orders")
 	if err != nil || len(found) != 2 || found["orders1"].Effective == nil || found["orders2"].Messages != nil {
 		t.Error(found, err)
 	}
@@ -132,12 +132,12 @@ func TestManagementURLs(t *testing.T) {
 // distinguish it from an empty object.
 func TestConsumerOfAnUnknownChannelCounts(t *testing.T) {
 	server := httptest.NewServer(text(200, `{"consumer_details":[
-		{"arguments":{"`+policyArg+`":"one"},"channel_details":{"connection_name":"here"}},
-		{"arguments":{"`+policyArg+`":"one"},"channel_details":[]},
+		{"arguments":{"`+PolicyArg+`":"one"},"channel_details":{"connection_name":"here"}},
+		{"arguments":{"`+PolicyArg+`":"one"},"channel_details":[]},
 		{"arguments":[],"channel_details":[]}]}`))
 	t.Cleanup(server.Close)
 	m := managementAt(withPassword(server.URL))
-	runs, silent, err := m.consumers(context.Background(), "orders")
+	runs, silent, err := m.Consumers(context.Background(), "orders")
 	if want := []string{"", "here"}; err != nil || silent != 1 || len(runs) != 1 || !slices.Equal(runs["one"], want) {
 		t.Errorf("%q report a policy and %d do not (%v), want %q and 1", runs, silent, err, want)
 	}
@@ -149,7 +149,7 @@ func FuzzManagementAnswer(f *testing.F) {
 	f.Add([]byte(`[{"arguments":[ ],"effective_policy_definition":{},"delivery_limit":-1,"head_message_timestamp":""}]`))
 	f.Add([]byte(`[{"arguments":[1],"messages":1e400}]`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var all []queueInfo
+		var all []QueueInfo
 		if json.Unmarshal(text, &all) != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package amqp
+package link
 
 import (
 	"errors"
@@ -17,11 +17,11 @@ const (
 	maxTries = 5
 )
 
-var errUncounted = errors.New("its leader does not answer the broker in time, look again")
+var ErrUncounted = errors.New("its leader does not answer the broker in time, look again")
 
-// stat returns how many messages are ready in a queue, and how many consumers it has. It fails if no leader answers
-// in time. It does not notice a missing leader, see [confirmedStat].
-func stat(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
+// Stat returns how many messages are ready in a queue, and how many consumers it has. It fails if no leader answers
+// in time. It does not notice a missing leader, see [ConfirmedStat].
+func Stat(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
 	for range maxTries {
 		began := time.Now()
 		s, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
@@ -41,14 +41,14 @@ func stat(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
 			return 0, 0, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("amqp: queue %s is not counted: %w", queue, errUncounted)
+	return 0, 0, fmt.Errorf("amqp: queue %s is not counted: %w", queue, ErrUncounted)
 }
 
-// confirmedStat is stat for callers that do something irrevocable with an empty queue. It gets a message from an
+// ConfirmedStat is stat for callers that do something irrevocable with an empty queue. It gets a message from an
 // empty queue, which only a leader can answer. A message that comes is returned, with one more delivery.
-func confirmedStat(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
+func ConfirmedStat(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
 	for range maxTries {
-		ready, consumers, err = stat(ch, queue)
+		ready, consumers, err = Stat(ch, queue)
 		if err != nil || ready > 0 || consumers > 0 {
 			return ready, consumers, err
 		}
@@ -63,5 +63,5 @@ func confirmedStat(ch *amqp091.Channel, queue string) (ready, consumers int, err
 			return 0, 0, fmt.Errorf("amqp: returning a message to queue %s, which is not empty: %w", queue, err)
 		}
 	}
-	return 0, 0, fmt.Errorf("amqp: queue %s is said to be empty, and is not: %w", queue, errUncounted)
+	return 0, 0, fmt.Errorf("amqp: queue %s is said to be empty, and is not: %w", queue, ErrUncounted)
 }

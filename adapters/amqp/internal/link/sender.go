@@ -1,4 +1,4 @@
-package amqp
+package link
 
 import (
 	"context"
@@ -19,14 +19,14 @@ import (
 // maxUnconfirmed is the number of unconfirmed publishes of one sender. More of them, or more channels, were slower.
 const maxUnconfirmed = 1024
 
-// sender publishes on a channel of its own. A publish succeeds if it is confirmed and not returned. It is safe for
+// Sender publishes on a channel of its own. A publish succeeds if it is confirmed and not returned. It is safe for
 // concurrent use.
-type sender struct {
-	link      *link
+type Sender struct {
+	link      *Link
 	slots     chan struct{}  // unconfirmed publishes
 	writeLock chan struct{}  // held while a frame is written; a channel, so that a context can end the wait
 	channel   *senderChannel // guarded by writeLock
-	isolated  *sender        // see sendAlone; nil in the isolated sender
+	isolated  *Sender        // see SendAlone; nil in the isolated sender
 }
 
 // senderChannel is one channel of a sender with its unconfirmed publishes.
@@ -56,19 +56,19 @@ func identityOf(exchange, key string, headers amqp091.Table, messageID string) i
 	return i
 }
 
-func newSender(l *link) *sender {
-	return &sender{
+func NewSender(l *Link) *Sender {
+	return &Sender{
 		link: l, slots: make(chan struct{}, maxUnconfirmed), writeLock: make(chan struct{}, 1),
-		isolated: &sender{link: l, slots: make(chan struct{}, 1), writeLock: make(chan struct{}, 1)},
+		isolated: &Sender{link: l, slots: make(chan struct{}, 1), writeLock: make(chan struct{}, 1)},
 	}
 }
 
-// frameMax returns the negotiated frame size of the connection, or 0 for no limit.
-func (s *sender) frameMax() int { return s.link.frameMax() }
+// FrameMax returns the negotiated frame size of the connection, or 0 for no limit.
+func (s *Sender) FrameMax() int { return s.link.FrameMax() }
 
-// pending is a publish that waits for its confirm.
-type pending struct {
-	s        *sender
+// Pending is a publish that waits for its confirm.
+type Pending struct {
+	s        *Sender
 	channel  *senderChannel
 	id       identity
 	done     *amqp091.DeferredConfirmation
@@ -76,51 +76,51 @@ type pending struct {
 	err      error
 }
 
-// send publishes a message and returns when it is confirmed, refused, or ctx ends. In the last case the message may
+// Send publishes a message and returns when it is confirmed, refused, or ctx ends. In the last case the message may
 // still arrive, and the caller can wait for unsure. A message that the broker refuses as it is returns
 // [driver.ErrRefused].
-func (s *sender) send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
-	if unsure, err = s.sendOnce(ctx, exchange, key, m); isRefusal(err) {
-		return s.sendAlone(ctx, exchange, key, m)
+func (s *Sender) Send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
+	if unsure, err = s.sendOnce(ctx, exchange, key, m); IsRefusal(err) {
+		return s.SendAlone(ctx, exchange, key, m)
 	}
 	return unsure, err
 }
 
-func (s *sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
-	if err := s.reserve(ctx); err != nil {
+func (s *Sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
+	if err := s.Reserve(ctx); err != nil {
 		return nil, err
 	}
-	p, err := s.start(ctx, exchange, key, m)
+	p, err := s.Start(ctx, exchange, key, m)
 	if err != nil {
 		return nil, err
 	}
-	if err = p.wait(ctx); errors.Is(err, errUnsure) {
+	if err = p.Wait(ctx); errors.Is(err, errUnsure) {
 		return p, err
 	}
 	return nil, err
 }
 
-// sendAlone repeats a publish whose channel the broker closed, perhaps because of another message on it. Nothing else
+// SendAlone repeats a publish whose channel the broker closed, perhaps because of another message on it. Nothing else
 // is on the channel now, so a refusal concerns this message.
-func (s *sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *pending, err error) {
+func (s *Sender) SendAlone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
 	unsure, err = s.isolated.sendOnce(ctx, exchange, key, m)
-	if isRefusal(err) {
+	if IsRefusal(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	return unsure, err
 }
 
-// isRefusal reports whether the broker closed a channel because it refuses a message as it is, such as one that is
+// IsRefusal reports whether the broker closed a channel because it refuses a message as it is, such as one that is
 // too large.
-func isRefusal(err error) bool {
-	return errorCode(err) == amqp091.ContentTooLarge || errorCode(err) == amqp091.PreconditionFailed
+func IsRefusal(err error) bool {
+	return ErrorCode(err) == amqp091.ContentTooLarge || ErrorCode(err) == amqp091.PreconditionFailed
 }
 
 var maxSize = regexp.MustCompile(`larger than configured max size (\d+)`)
 
-// maxBodyOf returns the largest body that the broker accepts, read from its refusal. If the refusal does not say, it
+// MaxBodyOf returns the largest body that the broker accepts, read from its refusal. If the refusal does not say, it
 // returns a size that hardly any broker refuses.
-func maxBodyOf(err error) int {
+func MaxBodyOf(err error) int {
 	if found := maxSize.FindStringSubmatch(fmt.Sprint(err)); found != nil {
 		if n, err := strconv.Atoi(found[1]); err == nil && n > 0 {
 			return n
@@ -129,8 +129,8 @@ func maxBodyOf(err error) int {
 	return 64 << 10
 }
 
-// reserve waits for a slot. A holder of slots must not call it, because all slots could be held by such callers.
-func (s *sender) reserve(ctx context.Context) error {
+// Reserve waits for a slot. A holder of slots must not call it, because all slots could be held by such callers.
+func (s *Sender) Reserve(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
 		return nil
@@ -139,8 +139,8 @@ func (s *sender) reserve(ctx context.Context) error {
 	}
 }
 
-// tryReserve is reserve without waiting, for holders of slots.
-func (s *sender) tryReserve() bool {
+// TryReserve is reserve without waiting, for holders of slots.
+func (s *Sender) TryReserve() bool {
 	select {
 	case s.slots <- struct{}{}:
 		return true
@@ -149,20 +149,20 @@ func (s *sender) tryReserve() bool {
 	}
 }
 
-// start publishes a message in a reserved slot. wait returns its result.
-func (s *sender) start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*pending, error) {
+// Start publishes a message in a reserved slot. wait returns its result.
+func (s *Sender) Start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*Pending, error) {
 	p, err := s.publish(ctx, exchange, key, m)
 	if err != nil {
 		<-s.slots
-		return nil, fmt.Errorf("amqp: publishing to %s: %w", place(exchange, key), err)
+		return nil, fmt.Errorf("amqp: publishing to %s: %w", PlaceText(exchange, key), err)
 	}
 	return p, nil
 }
 
-func (s *sender) publish(ctx context.Context, exchange, key string, m amqp091.Publishing) (*pending, error) {
-	if s.link.blocked.Closed() {
+func (s *Sender) publish(ctx context.Context, exchange, key string, m amqp091.Publishing) (*Pending, error) {
+	if s.link.Blocked.Closed() {
 		select {
-		case <-s.link.blocked.Opened():
+		case <-s.link.Blocked.Opened():
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the broker is in alarm (memory or disk) and takes no messages: %w", ctx.Err())
 		}
@@ -180,7 +180,7 @@ func (s *sender) publish(ctx context.Context, exchange, key string, m amqp091.Pu
 		}
 		s.channel = gen
 	}
-	p := &pending{s: s, channel: s.channel, id: identityOf(exchange, key, m.Headers, m.MessageId)}
+	p := &Pending{s: s, channel: s.channel, id: identityOf(exchange, key, m.Headers, m.MessageId)}
 	p.channel.add(p.id)
 	done, err := p.channel.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
 	if err != nil {
@@ -191,8 +191,8 @@ func (s *sender) publish(ctx context.Context, exchange, key string, m amqp091.Pu
 	return p, nil
 }
 
-func (s *sender) openChannel(ctx context.Context) (*senderChannel, error) {
-	ch, err := s.link.channel(ctx)
+func (s *Sender) openChannel(ctx context.Context) (*senderChannel, error) {
+	ch, err := s.link.Channel(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -206,8 +206,8 @@ func (s *sender) openChannel(ctx context.Context) (*senderChannel, error) {
 	return g, nil
 }
 
-// wait returns nil when a queue has the message. It may be called again after errUnsure.
-func (p *pending) wait(ctx context.Context) error {
+// Wait returns nil when a queue has the message. It may be called again after errUnsure.
+func (p *Pending) Wait(ctx context.Context) error {
 	if p.lateDone == nil {
 		select {
 		case <-p.done.Done():
@@ -225,32 +225,32 @@ func (p *pending) wait(ctx context.Context) error {
 	case <-p.lateDone:
 		return p.err
 	case <-ctx.Done():
-		return fmt.Errorf("amqp: %w for a message to %s, it may or may not be there: %w", errUnsure, place(p.id.exchange, p.id.key), ctx.Err())
+		return fmt.Errorf("amqp: %w for a message to %s, it may or may not be there: %w", errUnsure, PlaceText(p.id.exchange, p.id.key), ctx.Err())
 	}
 }
 
 // outcome returns the result of an answered publish.
-func (p *pending) outcome() error {
+func (p *Pending) outcome() error {
 	returned := p.complete()
 	switch {
 	case returned:
-		return fmt.Errorf("amqp: %w of %s: declare or bind it", errNoQueue, place(p.id.exchange, p.id.key))
+		return fmt.Errorf("amqp: %w of %s: declare or bind it", ErrNoQueue, PlaceText(p.id.exchange, p.id.key))
 	case !p.done.Acked():
-		return fmt.Errorf("amqp: publishing to %s: %w", place(p.id.exchange, p.id.key), p.channel.closeReason(errRefused))
+		return fmt.Errorf("amqp: publishing to %s: %w", PlaceText(p.id.exchange, p.id.key), p.channel.closeReason(ErrRefused))
 	default:
 		return nil
 	}
 }
 
 var (
-	errRefused = errors.New("the broker refused the message (the queue is full, or has no leader)")
-	errNoQueue = errors.New("no queue takes messages")
+	ErrRefused = errors.New("the broker refused the message (the queue is full, or has no leader)")
+	ErrNoQueue = errors.New("no queue takes messages")
 	errUnsure  = errors.New("no confirm")
 )
 
 // complete removes the publish from the channel's unconfirmed ones. A return comes before its confirm, so it is in
 // the channel by now.
-func (p *pending) complete() (returned bool) {
+func (p *Pending) complete() (returned bool) {
 	g := p.channel
 	g.mu.Lock()
 	for more := true; more; {
@@ -316,14 +316,14 @@ func (g *senderChannel) closeReason(err error) error {
 	return g.cause
 }
 
-func (p *pending) where() string {
+func (p *Pending) Where() string {
 	if p.id.exchange == "" {
 		return p.id.key
 	}
-	return place(p.id.exchange, p.id.key)
+	return PlaceText(p.id.exchange, p.id.key)
 }
 
-func place(exchange, key string) string {
+func PlaceText(exchange, key string) string {
 	if exchange == "" {
 		return "queue " + key
 	}

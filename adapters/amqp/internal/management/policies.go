@@ -1,4 +1,4 @@
-package amqp
+package management
 
 import (
 	"context"
@@ -17,7 +17,7 @@ type brokerPolicy struct {
 	Pattern    string      `json:"pattern"`
 	ApplyTo    string      `json:"apply-to"`
 	Priority   json.Number `json:"priority"`
-	Definition object      `json:"definition"`
+	Definition Object      `json:"definition"`
 	operator   bool
 }
 
@@ -29,7 +29,7 @@ func (p *brokerPolicy) String() string {
 }
 
 // matches reports whether a policy applies to a queue. It returns an error if only Erlang can read the pattern.
-func (p *brokerPolicy) matches(q queueInfo) (bool, error) {
+func (p *brokerPolicy) matches(q QueueInfo) (bool, error) {
 	switch p.ApplyTo {
 	case "", "all", "queues":
 	case "classic_queues", "quorum_queues", "streams":
@@ -51,21 +51,21 @@ func (p *brokerPolicy) priority() int64 {
 	return n
 }
 
-// policies is the list of all policies or operator policies of a virtual host.
-type policies struct {
+// Policies is the list of all policies or operator policies of a virtual host.
+type Policies struct {
 	all      []*brokerPolicy
-	unread   bool // the user may not list them
+	Unread   bool // the user may not list them
 	operator bool
 }
 
-func (m *management) policies(ctx context.Context, operator bool) (policies, error) {
-	ps, path := policies{operator: operator}, "policies"
+func (m *API) Policies(ctx context.Context, operator bool) (Policies, error) {
+	ps, path := Policies{operator: operator}, "policies"
 	if operator {
 		path = "operator-policies"
 	}
 	err := m.get(ctx, &ps.all, nil, path, m.vhost)
-	if isDenied(err) {
-		ps.unread = true
+	if IsDenied(err) {
+		ps.Unread = true
 		return ps, nil
 	}
 	for _, p := range ps.all {
@@ -77,10 +77,10 @@ func (m *management) policies(ctx context.Context, operator bool) (policies, err
 	return ps, err
 }
 
-// of returns the policy that applies to a queue, or nil. The broker's own answer takes precedence over the patterns,
+// Of returns the policy that applies to a queue, or nil. The broker's own answer takes precedence over the patterns,
 // which decide for a queue that does not exist yet or has no statistics yet. unsure names policies whose patterns Go
 // cannot read.
-func (ps policies) of(q queueInfo) (found *brokerPolicy, unsure []string) {
+func (ps Policies) Of(q QueueInfo) (found *brokerPolicy, unsure []string) {
 	named := q.Policy
 	if ps.operator {
 		named = q.OperatorPolicy
@@ -108,67 +108,67 @@ func (ps policies) of(q queueInfo) (found *brokerPolicy, unsure []string) {
 	return found, unsure
 }
 
-// setting is one limit on a queue and its source.
-type setting struct {
-	key   string
-	value any
-	by    string
+// Setting is one limit on a queue and its source.
+type Setting struct {
+	Key   string
+	Value any
+	By    string
 }
 
-func (s setting) String() string {
-	return fmt.Sprintf("%s=%s by %s", s.key, wire.ValueText(s.value), s.by)
+func (s Setting) String() string {
+	return fmt.Sprintf("%s=%s by %s", s.Key, wire.ValueText(s.Value), s.By)
 }
 
-// number returns the value of a limit.
-func (s setting) number() (int64, bool) {
-	n, ok := s.value.(json.Number)
+// Number returns the value of a limit.
+func (s Setting) Number() (int64, bool) {
+	n, ok := s.Value.(json.Number)
 	if !ok {
-		n = json.Number(fmt.Sprint(s.value))
+		n = json.Number(fmt.Sprint(s.Value))
 	}
 	v, err := n.Int64()
 	return v, err == nil
 }
 
-func (s setting) duration() (time.Duration, bool) {
-	ms, ok := s.number()
+func (s Setting) Duration() (time.Duration, bool) {
+	ms, ok := s.Number()
 	return time.Duration(ms) * time.Millisecond, ok
 }
 
-// queueSettings is an existing or planned queue with the policies that apply to it.
-type queueSettings struct {
-	queueInfo
-	policies []*brokerPolicy // policy, then operator policy
+// QueueSettings is an existing or planned queue with the policies that apply to it.
+type QueueSettings struct {
+	QueueInfo
+	Policies []*brokerPolicy // policy, then operator policy
 }
 
-// settings returns all values of a key, given without "x-": argument, policy, operator policy.
-func (r queueSettings) settings(key string) (all []setting) {
+// Settings returns all values of a key, given without "x-": argument, policy, operator policy.
+func (r QueueSettings) Settings(key string) (all []Setting) {
 	if v, ok := r.Arguments["x-"+key]; ok {
-		all = append(all, setting{key, v, "argument"})
+		all = append(all, Setting{key, v, "argument"})
 	}
-	for _, p := range r.policies {
+	for _, p := range r.Policies {
 		if v, ok := p.Definition[key]; ok {
-			all = append(all, setting{key, v, p.String()})
+			all = append(all, Setting{key, v, p.String()})
 		}
 	}
 	return all
 }
 
-// lowest returns the smallest limit, which is the one that RabbitMQ applies. Negative values are no limit.
-func (r queueSettings) lowest(key string) (found setting, ok bool) {
+// Lowest returns the smallest limit, which is the one that RabbitMQ applies. Negative values are no limit.
+func (r QueueSettings) Lowest(key string) (found Setting, ok bool) {
 	var low int64
-	for _, s := range r.settings(key) {
-		if v, is := s.number(); is && v >= 0 && (!ok || v < low) {
+	for _, s := range r.Settings(key) {
+		if v, is := s.Number(); is && v >= 0 && (!ok || v < low) {
 			found, low, ok = s, v, true
 		}
 	}
 	return found, ok
 }
 
-// preferred returns the value of a key for which RabbitMQ prefers the argument.
-func (r queueSettings) preferred(key string) (found setting, ok bool) {
-	all := r.settings(key)
+// Preferred returns the value of a key for which RabbitMQ prefers the argument.
+func (r QueueSettings) Preferred(key string) (found Setting, ok bool) {
+	all := r.Settings(key)
 	if len(all) == 0 {
-		return setting{}, false
+		return Setting{}, false
 	}
 	return all[0], true
 }
