@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -30,21 +31,21 @@ const rewriteWait = time.Second
 func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
 	d.Raw, d.Unread = wire.Unreadable(&d.Delivery)
 	d.Keys = s.r.client.cfg.StateKeys
-	m.Retry, m.Displaced, m.Alone = s.kind != mainQueue, s.kind != mainQueue, s.kind == suspectQueue
+	m.Retry, m.Displaced, m.Alone = s.kind != layout.MainQueue, s.kind != layout.MainQueue, s.kind == layout.SuspectQueue
 	count, counted := wire.DeliveryCount(d.Headers)
 	var found []redeliver.Finding
-	if s.kind == mainQueue {
-		found = d.ReadDeadLetter(s.r.layout.Queue, s.r.layout.Names.dlq)
+	if s.kind == layout.MainQueue {
+		found = d.ReadDeadLetter(s.r.layout.Queue, s.r.layout.Names.DLQOf)
 	}
 	switch {
-	case s.kind != mainQueue:
+	case s.kind != layout.MainQueue:
 		s.readReturned(d, m, count)
 	case s.ordered:
 		s.readOrdered(d, m, count >= maxReturns || !counted)
 	case d.redelivered && (count >= maxReturns || !counted):
 		s.limitReturns(d, m, false)
 	}
-	if s.kind == mainQueue {
+	if s.kind == layout.MainQueue {
 		s.reportForeignHeaders(d, found)
 	}
 	if d.Unread != nil { // it has waited long enough
@@ -126,23 +127,23 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 	d.rewritten = wire.CopiesOf(d.Headers)
 	leavesLevel := wire.LeavesAt(d.Headers, d.arrived.Add(s.level))
 	ours, findings := wire.RestoreOriginal(&d.Delivery)
-	layout := s.r.layout
-	d.ReadDeadLetter(layout.Queue, layout.Names.dlq) // its findings were reported at its first delivery
+	l := s.r.layout
+	d.ReadDeadLetter(l.Queue, l.Names.DLQOf) // its findings were reported at its first delivery
 	s.readKeyAgain(d)
 	a := delayqueue.Arrival{
-		Group: layout.Queue, Origin: layout.Queue, Ladder: layout.ladder,
+		Group: l.Queue, Origin: l.Queue, Ladder: l.Ladder,
 		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.maxHold(), Now: d.arrived,
 	}
 	if d.rewritten > 0 {
 		a.Jitter = max(a.Jitter, rewriteWait)
 	}
-	if s.kind == delayQueue {
-		a.Level, a.Leaves, a.Jitter = s.level, leavesLevel, layout.jitter
+	if s.kind == layout.DelayQueue {
+		a.Level, a.Leaves, a.Jitter = s.level, leavesLevel, l.Jitter
 	}
 	stay := delayqueue.Arrive(&a, ours, d.StateID)
 	st := stay.State
 	s.r.sub.Met(st)
-	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != suspectQueue // the suspects get first deliveries too
+	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != layout.SuspectQueue // the suspects get first deliveries too
 	if stay.Publish && !s.r.publishesTo(d.Own().Exchange, d.Own().RoutingKey) {
 		// A forged state must not send a message to a place where this topology does not publish.
 		stay.Publish = false
@@ -163,7 +164,7 @@ func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count i
 func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *delayqueue.Stay, count int) {
 	left := d.state.Due.Sub(d.arrived)
 	switch {
-	case s.kind == suspectQueue:
+	case s.kind == layout.SuspectQueue:
 		if d.redelivered {
 			s.buryAtMaxCrashes(d, m, count)
 		}
@@ -177,7 +178,7 @@ func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *del
 	if stay.Hops {
 		m.Step = driver.Hop
 	}
-	if left <= 0 || m.Step == driver.Hop && s.kind == retryQueue {
+	if left <= 0 || m.Step == driver.Hop && s.kind == layout.RetryQueue {
 		return
 	}
 	m.Until = stay.Until
@@ -193,7 +194,7 @@ func (s *source) maxHold() time.Duration {
 	if s.acks.open() >= s.prefetch/2 || s.acks.bytes > s.r.client.cfg.RetryBytes/2 {
 		return 0
 	}
-	return min(s.r.layout.jitter, s.r.client.cfg.ConsumerTimeout/4)
+	return min(s.r.layout.Jitter, s.r.client.cfg.ConsumerTimeout/4)
 }
 
 // publishesTo reports whether a delayed publish may go to this destination: the exchange of the subscription's topic,

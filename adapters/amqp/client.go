@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -25,9 +26,9 @@ type Client struct {
 	forwarded, published *link.Sender
 
 	mu              sync.Mutex
-	layouts         map[string]*layout // declared, by topic
-	exchanges       map[string]bool    // topics whose exchange is declared
-	deleted         map[string]bool    // topics that had a layout but lost a queue
+	layouts         map[string]*layout.Layout // declared, by topic
+	exchanges       map[string]bool           // topics whose exchange is declared
+	deleted         map[string]bool           // topics that had a layout but lost a queue
 	subs            []*Subscriber
 	readingChannels int // channels for reading
 	closed          bool
@@ -45,7 +46,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	c := &Client{cfg: cfg, layouts: make(map[string]*layout), exchanges: make(map[string]bool), deleted: make(map[string]bool),
+	c := &Client{cfg: cfg, layouts: make(map[string]*layout.Layout), exchanges: make(map[string]bool), deleted: make(map[string]bool),
 		turn: engine.NewTurn(), places: placesOf()}
 	c.consuming = link.New(cfg.link("redeliver, consuming", true))
 	publishing := cfg.link("redeliver, publishing", false)
@@ -116,7 +117,7 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // declaredLayout returns the layout of a topic. It declares the queues first.
-func (c *Client) declaredLayout(ctx context.Context, topic string) (*layout, error) {
+func (c *Client) declaredLayout(ctx context.Context, topic string) (*layout.Layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
 	deleted := c.deleted[topic]
@@ -171,7 +172,7 @@ func (c *Client) releaseChannels(n int) {
 }
 
 // provision declares what a subscription needs.
-func (c *Client) provision(ctx context.Context, l *layout) error {
+func (c *Client) provision(ctx context.Context, l *layout.Layout) error {
 	d := c.broker().declarer(ctx)
 	defer d.close()
 	return d.declare(l)
@@ -183,7 +184,7 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 const deletionDelay = time.Second
 
 // restore declares deleted queues again.
-func (c *Client) restore(ctx context.Context, l *layout) error {
+func (c *Client) restore(ctx context.Context, l *layout.Layout) error {
 	timer := time.NewTimer(deletionDelay)
 	defer timer.Stop()
 	select {
@@ -204,7 +205,7 @@ func (c *Client) broker() *queueBroker {
 
 // checkLayout returns what Plan would refuse, before anything is created. If the management API does not answer, it
 // reports that and relies on AMQP alone.
-func (c *Client) checkLayout(ctx context.Context, l *layout) error {
+func (c *Client) checkLayout(ctx context.Context, l *layout.Layout) error {
 	b := c.broker()
 	s, err := b.surveyOf(ctx, l)
 	if s == nil {
@@ -222,7 +223,7 @@ func (c *Client) checkLayout(ctx context.Context, l *layout) error {
 }
 
 // survey returns the layout of a topic, and what the broker reports about its queues.
-func (c *Client) survey(ctx context.Context, topic string) (*layout, *survey, error) {
+func (c *Client) survey(ctx context.Context, topic string) (*layout.Layout, *survey, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, nil, err

@@ -6,6 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -13,7 +14,7 @@ import (
 
 // codec reads the parts of a delivery. It implements driver.Codec.
 type codec struct {
-	layout    *layout
+	layout    *layout.Layout
 	marshaler Marshaler
 }
 

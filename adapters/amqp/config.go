@@ -14,6 +14,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
@@ -177,7 +178,7 @@ func (c Config) management() *management.API {
 	return management.New(c.ManagementURL, c.URLs[0], c.AMQP)
 }
 
-func (c Config) names() queueNames { return queueNames(c.Names) }
+func (c Config) names() layout.Names { return layout.Names(c.Names) }
 
 // policy returns the policy of a queue with its defaults.
 func (c Config) policy(queue string) redeliver.Policy {
@@ -204,7 +205,7 @@ const maxUnrunPerSlot = 2
 // prefetch returns the Prefetch for a policy.
 func (c Config) prefetch(p redeliver.Policy) int {
 	switch {
-	case c.Prefetch != 0 && ordered(p):
+	case c.Prefetch != 0 && layout.Ordered(p):
 		return c.Prefetch
 	case c.Prefetch != 0:
 		return min(c.Prefetch, maxUnrunPerSlot*c.MaxInFlight)
@@ -234,7 +235,7 @@ func (c Config) validate() error {
 	ps.CheckPolicy("Policy", c.Policy)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		field := fmt.Sprintf("Queues[%q]", queue)
-		checkQueue(&ps, field, queue)
+		layout.CheckQueue(&ps, field, queue)
 		ps.CheckPolicy(field, c.Queues[queue])
 	}
 	c.DLQ.Check(&ps, time.Minute, 0)
@@ -276,11 +277,11 @@ func (c Config) validate() error {
 // anyOrdered reports whether any policy is ordered.
 func (c Config) anyOrdered() bool {
 	for _, p := range c.Queues {
-		if ordered(p) {
+		if layout.Ordered(p) {
 			return true
 		}
 	}
-	return ordered(c.Policy)
+	return layout.Ordered(c.Policy)
 }
 
 func checkURLs(ps *redeliver.Problems, urls []string) {

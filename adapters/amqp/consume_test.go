@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -42,7 +43,7 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 		w := amqptest.NewServer(t)
 		wires = append(wires, w)
 		in := make(chan amqp091.Delivery, 256)
-		s := newSource(r, queueConfig{kind: mainQueue, queue: "orders", prefetch: cfg.Prefetch}, w.Ch)
+		s := newSource(r, queueConfig{kind: layout.MainQueue, queue: "orders", prefetch: cfg.Prefetch}, w.Ch)
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() {

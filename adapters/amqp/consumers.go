@@ -35,7 +35,7 @@ func (r *reader) comparePolicies(ctx context.Context) {
 		}
 		same := silent == 0 && len(runs) > 0
 		for _, p := range slices.Sorted(maps.Keys(runs)) {
-			if p != r.layout.fingerprint {
+			if p != r.layout.Fingerprint {
 				r.sub.Differs(p, "it runs on "+strings.Join(runs[p], ", "))
 				same = false
 			}

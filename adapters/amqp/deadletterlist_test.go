@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
 // DeadLetterQueues finds the queue in the names of redeliver's DLQs. It lists DLQs with a cut name, or without a
@@ -18,7 +19,7 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 		f.Queues = append(f.Queues, amqptest.Fields{"name": name})
 	}
 	for _, queue := range []string{long, umlauts} {
-		f.Queues = append(f.Queues, amqptest.Fields{"name": queueNames{}.dlq(queue)}, amqptest.Fields{"name": queueNames{}.retry(queue)})
+		f.Queues = append(f.Queues, amqptest.Fields{"name": layout.Names{}.DLQOf(queue)}, amqptest.Fields{"name": layout.Names{}.RetryOf(queue)})
 	}
 	c := &Client{cfg: Config{
 		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: f.Start(t),
@@ -33,7 +34,7 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	}
 	want := map[string]string{
 		"orders.dlq": "orders/orders/orders.retry", "shop.eu.orders.dlq": "shop.eu.orders/shop.eu.orders/shop.eu.orders.retry",
-		"payments.dlq": "//", ".dlq": "//", queueNames{}.dlq(long): "//", queueNames{}.dlq(umlauts): "//",
+		"payments.dlq": "//", ".dlq": "//", layout.Names{}.DLQOf(long): "//", layout.Names{}.DLQOf(umlauts): "//",
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("they are\n%v, want\n%v", got, want)

@@ -6,6 +6,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -17,14 +18,14 @@ func TestDLQMayHaveAnyRetention(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range l.queues {
-		ttl, has := q.args[amqp091.QueueMessageTTLArg]
-		if q.kind == deadQueue && ttl != (96*time.Hour).Milliseconds() || q.kind != deadQueue && q.kind != delayQueue && has {
-			t.Errorf("%s has the TTL %v", q.name, ttl)
+	for _, q := range l.Queues {
+		ttl, has := q.Args[amqp091.QueueMessageTTLArg]
+		if q.Kind == layout.DeadQueue && ttl != (96*time.Hour).Milliseconds() || q.Kind != layout.DeadQueue && q.Kind != layout.DelayQueue && has {
+			t.Errorf("%s has the TTL %v", q.Name, ttl)
 		}
 		why := forbiddenReason(q, management.Setting{Key: "message-ttl", Value: 1, By: "a policy"})
-		if allowed := why == ""; allowed != (q.kind == deadQueue) {
-			t.Errorf("a policy's TTL on %s: %q", q.name, why)
+		if allowed := why == ""; allowed != (q.Kind == layout.DeadQueue) {
+			t.Errorf("a policy's TTL on %s: %q", q.Name, why)
 		}
 	}
 	cfg.DLQ.Retention = time.Second

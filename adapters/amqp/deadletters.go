@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -34,22 +35,22 @@ type DeadLetterConfig struct {
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
 	queue := c.cfg.Topology.queue(cfg.Topic)
 	var ps redeliver.Problems
-	checkQueue(&ps, fmt.Sprintf("queue of topic %q", cfg.Topic), queue)
-	c.cfg.names().check(&ps, queue)
+	layout.CheckQueue(&ps, fmt.Sprintf("queue of topic %q", cfg.Topic), queue)
+	c.cfg.names().Check(&ps, queue)
 	info := deadletter.Info{
-		Broker: "rabbitmq", DLQ: c.cfg.names().dlq(queue), Origin: queue, Group: queue, ReplayTo: c.cfg.names().retry(queue),
+		Broker: "rabbitmq", DLQ: c.cfg.names().DLQOf(queue), Origin: queue, Group: queue, ReplayTo: c.cfg.names().RetryOf(queue),
 		ReadEffect: "each scan is a delivery of every message that it passes (x-delivery-count), and hides them from others until the scan ends",
 	}
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
-		checkQueue(&ps, "DLQ", cfg.DLQ)
+		layout.CheckQueue(&ps, "DLQ", cfg.DLQ)
 		if cfg.DLQ == queue || cfg.DLQ == info.ReplayTo {
 			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the way back")
 		}
 		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
-	checkQueue(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix+"."+driver.ClaimLock)
-	ps.CheckCount("DeliveryLimit", cfg.DeliveryLimit, 0, noLimit)
+	layout.CheckQueue(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix+"."+driver.ClaimLock)
+	ps.CheckCount("DeliveryLimit", cfg.DeliveryLimit, 0, layout.NoLimit)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
@@ -88,9 +89,9 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 		}
 		info := deadletter.Info{Broker: "rabbitmq", DLQ: name}
 		// A DLQ without a retry queue never had a subscription.
-		if queue, ok := queueOf(name); ok && c.cfg.names().dlq(queue) == name {
-			if _, ours := there[c.cfg.names().retry(queue)]; ours {
-				info.Origin, info.Group, info.ReplayTo = queue, queue, c.cfg.names().retry(queue)
+		if queue, ok := layout.QueueOf(name); ok && c.cfg.names().DLQOf(queue) == name {
+			if _, ours := there[c.cfg.names().RetryOf(queue)]; ours {
+				info.Origin, info.Group, info.ReplayTo = queue, queue, c.cfg.names().RetryOf(queue)
 			}
 		}
 		found = append(found, info)

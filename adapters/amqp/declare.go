@@ -10,15 +10,16 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
 // declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
-func (d *declarer) declare(l *layout) error {
+func (d *declarer) declare(l *layout.Layout) error {
 	var ps redeliver.Problems
-	for _, q := range l.queues {
-		if create := !d.noProvisioning; create || q.kind != pauseQueue { // it may be missing: nothing is paused then
+	for _, q := range l.Queues {
+		if create := !d.noProvisioning; create || q.Kind != layout.PauseQueue { // it may be missing: nothing is paused then
 			d.queue(&ps, q, create)
 		}
 	}
@@ -26,7 +27,7 @@ func (d *declarer) declare(l *layout) error {
 	if exists := d.exists(&ps, l.Queue); !exists && l.Existing {
 		addMissingOrigin(&ps, d, l)
 	} else if !exists {
-		d.queue(&ps, l.originQueue(), true)
+		d.queue(&ps, l.OriginQueue(), true)
 	}
 	if l.Binding.Exchange != "" && !l.Existing {
 		d.bind(&ps, l)
@@ -126,15 +127,15 @@ func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 }
 
 // queue declares a queue, or only checks that it exists if create is false.
-func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
+func (d *declarer) queue(ps *redeliver.Problems, q layout.Queue, create bool) {
 	if !create {
-		if !d.exists(ps, q.name) {
+		if !d.exists(ps, q.Name) {
 			addMissing(ps, d, q)
 		}
 		return
 	}
 	refused := d.run(func(ch *amqp091.Channel) error {
-		_, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
+		_, err := ch.QueueDeclare(q.Name, true, false, false, false, q.Args)
 		return err
 	})
 	if existing, ok := withExistingTTL(q, refused); ok {
@@ -144,27 +145,27 @@ func (d *declarer) queue(ps *redeliver.Problems, q ownQueue, create bool) {
 	switch {
 	case refused == nil:
 	case isAccessRefused(refused) && strings.Contains(refused.Reason, "exchange"): // the target of its dead letters
-		d.rights.write.add("queue "+q.name+"'s dead-letter exchange", refused)
+		d.rights.write.add("queue "+q.Name+"'s dead-letter exchange", refused)
 	case isAccessRefused(refused): // to declare it, or to read it because it dead-letters
 		before := len(d.rights.configure.targets)
-		if d.checkConfigure(q.name); len(d.rights.configure.targets) == before {
-			d.rights.read.add(q.name, refused)
+		if d.checkConfigure(q.Name); len(d.rights.configure.targets) == before {
+			d.rights.read.add(q.Name, refused)
 		}
 	case refused.Code == amqp091.PreconditionFailed:
-		ps.Add("queue "+q.name, "declared otherwise", fmt.Sprintf(
-			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", wire.ArgsText(q.args), refused.Reason))
+		ps.Add("queue "+q.Name, "declared otherwise", fmt.Sprintf(
+			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", wire.ArgsText(q.Args), refused.Reason))
 	default:
-		ps.Add("queue "+q.name, refused.Code, "cannot be declared; the broker says: "+refused.Reason)
+		ps.Add("queue "+q.Name, refused.Code, "cannot be declared; the broker says: "+refused.Reason)
 	}
 }
 
-func addMissing(ps *redeliver.Problems, d *declarer, q ownQueue) {
+func addMissing(ps *redeliver.Problems, d *declarer, q layout.Queue) {
 	if d.err == nil {
-		ps.Add("queue "+q.name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+wire.ArgsText(q.args))
+		ps.Add("queue "+q.Name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+wire.ArgsText(q.Args))
 	}
 }
 
-func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout) {
+func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout.Layout) {
 	if d.err == nil {
 		ps.Add("queue "+l.Queue, "missing", "must exist: the topology is of existing queues. Declare it, or use another Topology")
 	}
@@ -173,25 +174,25 @@ func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout) {
 // inspectQueues reports the problems that declare would find, and which queues exist, without creating anything. It
 // skips refused queues. With rights it also checks rights that a subscriber would only miss when it declares and
 // reads.
-func (d *declarer) inspectQueues(l *layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
+func (d *declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
 	there = make(map[string]bool)
-	for _, q := range l.queues {
+	for _, q := range l.Queues {
 		before := len(*ps)
-		there[q.name] = d.exists(ps, q.name)
-		creates := !there[q.name] && !d.noProvisioning
+		there[q.Name] = d.exists(ps, q.Name)
+		creates := !there[q.Name] && !d.noProvisioning
 		switch {
-		case !there[q.name] && q.kind == pauseQueue && d.noProvisioning:
+		case !there[q.Name] && q.Kind == layout.PauseQueue && d.noProvisioning:
 			continue
-		case !there[q.name] && d.noProvisioning:
+		case !there[q.Name] && d.noProvisioning:
 			addMissing(ps, d, q)
-		case there[q.name] && len(*ps) == before && !d.noProvisioning && !refused[q.name]:
+		case there[q.Name] && len(*ps) == before && !d.noProvisioning && !refused[q.Name]:
 			d.queue(ps, q, true) // the queue exists: this compares its arguments
 		case creates && rights:
-			d.checkConfigure(q.name)
+			d.checkConfigure(q.Name)
 		}
 		// Declaring a queue that dead-letters needs the right to read it.
-		if rights && (q.isRead() || creates && q.kind != deadQueue) {
-			d.checkRead(q.name)
+		if rights && (q.IsRead() || creates && q.Kind != layout.DeadQueue) {
+			d.checkRead(q.Name)
 		}
 	}
 	there[l.Queue] = d.exists(ps, l.Queue)
@@ -209,7 +210,7 @@ func (d *declarer) inspectQueues(l *layout, ps *redeliver.Problems, refused map[
 }
 
 // bind declares the exchange of a subscription and binds its queue to it.
-func (d *declarer) bind(ps *redeliver.Problems, l *layout) {
+func (d *declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
 	b := &l.Binding
 	if !d.exchange(ps, b.Exchange, b.Kind) {
 		return

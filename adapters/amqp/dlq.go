@@ -11,6 +11,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
@@ -105,7 +106,7 @@ func (q *deadLetters) findLimit(ctx context.Context) error {
 		q.limit = q.DeliveryLimit
 		return nil
 	case q.Management == nil && q.Foreign:
-		q.limit = rabbitMQ4Limit
+		q.limit = layout.RabbitMQ4Limit
 		return nil
 	case q.Management == nil:
 		return nil
@@ -129,9 +130,9 @@ func (q *deadLetters) queryLimit(ctx context.Context) error {
 	}
 	if low, ok := r.Lowest("delivery-limit"); ok {
 		n, _ := low.Number()
-		q.limit = int(min(n, noLimit))
+		q.limit = int(min(n, layout.NoLimit))
 	} else if len(r.Settings("delivery-limit")) == 0 && r.DeliveryLimit != nil && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
-		q.limit = rabbitMQ4Limit
+		q.limit = layout.RabbitMQ4Limit
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -172,7 +173,7 @@ func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (the
 	if !link.IsNotFound(err) {
 		return err == nil, err
 	}
-	args := unlimitedArgs()
+	args := layout.UnlimitedArgs()
 	switch {
 	case !create:
 		return false, nil

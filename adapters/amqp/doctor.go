@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/doctor"
@@ -58,18 +59,18 @@ func (d *examination) checkQueues(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = ch.Close() }()
-	for _, q := range append([]ownQueue{{name: d.layout.Queue, kind: mainQueue}}, d.layout.queues...) {
-		ready, consumers, err := link.Stat(ch, q.name)
+	for _, q := range append([]layout.Queue{{Name: d.layout.Queue, Kind: layout.MainQueue}}, d.layout.Queues...) {
+		ready, consumers, err := link.Stat(ch, q.Name)
 		switch {
 		case err == nil:
 		case link.ErrorCode(err) == 0:
 			return err
 		case link.IsNotFound(err):
-			if q.kind != pauseQueue && (q.kind != delayQueue || !d.how.AnyPolicy) {
-				d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.kind, d.layout.Queue))
+			if q.Kind != layout.PauseQueue && (q.Kind != layout.DelayQueue || !d.how.AnyPolicy) {
+				d.Add(doctor.SymptomMissing, q.Name, fmt.Sprintf("the %s queue does not exist: there was never a subscription to %s with this policy, or it was deleted", q.Kind, d.layout.Queue))
 			}
 		default:
-			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.name, err))
+			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.Name, err))
 		}
 		if link.ErrorCode(err) != 0 { // the error has closed the channel
 			if ch, err = d.broker.Publishing.Channel(ctx); err != nil {
@@ -77,12 +78,12 @@ func (d *examination) checkQueues(ctx context.Context) error {
 			}
 			continue
 		}
-		if q.kind == mainQueue {
+		if q.Kind == layout.MainQueue {
 			backlog := int64(ready)
 			d.Backlog = &backlog
 		}
-		if (q.kind == mainQueue || q.kind == retryQueue) && consumers == 0 && ready > 0 {
-			d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
+		if (q.Kind == layout.MainQueue || q.Kind == layout.RetryQueue) && consumers == 0 && ready > 0 {
+			d.Add(doctor.SymptomConsumer, q.Name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues exist, and whether they have consumers")
@@ -108,12 +109,12 @@ func (d *examination) reportSettings() {
 func (d *examination) reportOldLevels() {
 	for _, q := range d.oldLevels() {
 		text := "belongs to an older policy or number of shards; how many messages wait on it is not known yet"
-		if n := d.queues[q.name].Messages; n != nil && *n == 0 {
+		if n := d.queues[q.Name].Messages; n != nil && *n == 0 {
 			text = "belongs to an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune does that"
 		} else if n != nil {
 			text = fmt.Sprintf("belongs to an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
 		}
-		d.Add(doctor.SymptomOrphan, q.name, text)
+		d.Add(doctor.SymptomOrphan, q.Name, text)
 	}
 	d.Checked = append(d.Checked, "levels of older policies")
 }
@@ -131,19 +132,19 @@ func (d *examination) findLate(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		again, err := d.broker.Management.Queues(ctx, d.layout.pattern())
+		again, err := d.broker.Management.Queues(ctx, d.layout.Pattern())
 		if err != nil {
 			return err
 		}
 		now := d.countStuck(again)
 		for _, name := range slices.Sorted(maps.Keys(stuck)) {
 			if n := min(now[name], stuck[name]); n > 0 {
-				d.Add(doctor.SymptomLate, name, fmt.Sprintf("%d messages have waited for their level and are stuck: %s does not take them, or the broker is behind with them", n, d.layout.retry()))
+				d.Add(doctor.SymptomLate, name, fmt.Sprintf("%d messages have waited for their level and are stuck: %s does not take them, or the broker is behind with them", n, d.layout.Retry()))
 			}
 		}
 	}
 	d.Checked = append(d.Checked, "whether messages whose level is over are stuck")
-	d.NotChecked = append(d.NotChecked, "how long messages wait in "+d.layout.retry()+" when they are due (no API reports it)")
+	d.NotChecked = append(d.NotChecked, "how long messages wait in "+d.layout.Retry()+" when they are due (no API reports it)")
 	return nil
 }
 
@@ -151,7 +152,7 @@ func (d *examination) findLate(ctx context.Context) error {
 func (d *examination) countStuck(queues map[string]management.QueueInfo) map[string]int64 {
 	found := make(map[string]int64)
 	for name, q := range queues {
-		if _, level := d.layout.Names.level(d.layout.Queue, name); level && q.Stuck() > 0 {
+		if _, level := d.layout.Names.Level(d.layout.Queue, name); level && q.Stuck() > 0 {
 			found[name] = q.Stuck()
 		}
 	}
@@ -177,8 +178,8 @@ func (d *examination) comparePolicies(ctx context.Context) error {
 	switch {
 	case len(runs) > 1:
 		d.Add(doctor.SymptomPolicies, d.layout.Queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: end a deployment that is under way")
-	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.fingerprint] == nil:
-		d.Add(doctor.SymptomPolicies, d.layout.Queue, "the consumers run a policy other than the given one, which is "+d.layout.fingerprint+": "+texts[0])
+	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.Fingerprint] == nil:
+		d.Add(doctor.SymptomPolicies, d.layout.Queue, "the consumers run a policy other than the given one, which is "+d.layout.Fingerprint+": "+texts[0])
 	}
 	return nil
 }

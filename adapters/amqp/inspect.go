@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -22,8 +23,8 @@ func (s *survey) checkMain(exists func(string) (bool, error), r management.Queue
 	switch r.Type {
 	case amqp091.QueueTypeQuorum:
 	case amqp091.QueueTypeClassic:
-		if !s.layout.ordered() {
-			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again continues through %s", r.Name, s.layout.retry())
+		if !s.layout.Ordered() {
+			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again continues through %s", r.Name, s.layout.Retry())
 		}
 	default:
 		addType(&s.problems, r.Name, r.Type)
@@ -36,15 +37,15 @@ func (s *survey) checkMain(exists func(string) (bool, error), r management.Queue
 	}
 	v, ok := r.Preferred("single-active-consumer")
 	switch one := ok && fmt.Sprint(v.Value) == "true"; {
-	case s.layout.ordered() && !one:
+	case s.layout.Ordered() && !one:
 		addNotSingleActive(&s.problems, r.Name, s.layout.Policy)
-	case one && !s.layout.ordered():
+	case one && !s.layout.Ordered():
 		s.notef("%s has a single active consumer: first deliveries go to one process, retries to all", r.Name)
 	}
 	for _, v := range r.Settings("delayed-retry-type") {
 		s.notef("%s: RabbitMQ delays returned messages (%s); redeliver's retries are not affected, because they are acked when they wait elsewhere", r.Name, v)
 	}
-	_, s.layout.expires = r.Lowest("expires")
+	_, s.layout.Expires = r.Lowest("expires")
 	s.checkConsumerTimeout(r)
 	s.noteBounds(r)
 	return s.checkLimit(exists, r)
@@ -60,7 +61,7 @@ func (s *survey) checkLimit(exists func(string) (bool, error), r management.Queu
 	}
 	limit, ok := r.Lowest("delivery-limit")
 	if !ok && s.isAtLeast(4, 0) && len(r.Settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
-		limit, ok = management.Setting{Key: "delivery-limit", Value: rabbitMQ4Limit, By: "RabbitMQ 4's default"}, true
+		limit, ok = management.Setting{Key: "delivery-limit", Value: layout.RabbitMQ4Limit, By: "RabbitMQ 4's default"}, true
 	}
 	if !ok {
 		return nil
@@ -68,7 +69,7 @@ func (s *survey) checkLimit(exists func(string) (bool, error), r management.Queu
 	exchange, dead := r.Preferred("dead-letter-exchange")
 	key, keyed := r.Preferred("dead-letter-routing-key")
 	target := fmt.Sprint(key.Value)
-	if dead && keyed && exchange.Value == "" && target != s.layout.dlq() {
+	if dead && keyed && exchange.Value == "" && target != s.layout.DLQ() {
 		there, err := exists(target)
 		if err != nil {
 			return err
@@ -77,28 +78,28 @@ func (s *survey) checkLimit(exists func(string) (bool, error), r management.Queu
 	}
 	n, _ := limit.Number()
 	minLimit := int64(minDeliveryLimit)
-	if s.layout.ordered() {
-		minLimit = ownDeliveryLimit
+	if s.layout.Ordered() {
+		minLimit = layout.OwnDeliveryLimit
 	}
 	known := ""
 	if !s.asked {
 		known = ". redeliver only knows the policies with ManagementURL"
 	}
 	switch {
-	case !dead && n >= minLimit && s.layout.ordered():
+	case !dead && n >= minLimit && s.layout.Ordered():
 		s.notef("%s has %s and drops messages that come back more often, also after lost connections and shutdowns", r.Name, limit)
 	case !dead && n >= minLimit:
-		s.notef("%s has %s and drops messages that come back more often: redeliver rewrites a message, to %s, when it has come back %d times. If it cannot do that for hours, messages can be lost", r.Name, limit, s.layout.retry(), maxReturns)
+		s.notef("%s has %s and drops messages that come back more often: redeliver rewrites a message, to %s, when it has come back %d times. If it cannot do that for hours, messages can be lost", r.Name, limit, s.layout.Retry(), maxReturns)
 	case !dead && keyed && exchange.Value != nil:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
 	case !dead:
 		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf(
-			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or a limit of at least %d%s`, s.layout.dlq(), minLimit, known))
-	case exchange.Value == "" && target == s.layout.dlq() && n >= ownDeliveryLimit:
-	case exchange.Value == "" && target == s.layout.dlq():
+			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or a limit of at least %d%s`, s.layout.DLQ(), minLimit, known))
+	case exchange.Value == "" && target == s.layout.DLQ() && n >= layout.OwnDeliveryLimit:
+	case exchange.Value == "" && target == s.layout.DLQ():
 		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are moved by the broker to %s before redeliver decides, without a reason", r.Name, limit, target)
 	default:
-		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to %s, not to %s", r.Name, limit, deadLetterTarget(r), s.layout.dlq())
+		s.notef("%s has %s: messages that come back more often, also after lost connections and shutdowns, are dead-lettered by the broker to %s, not to %s", r.Name, limit, deadLetterTarget(r), s.layout.DLQ())
 	}
 	return nil
 }
@@ -143,7 +144,7 @@ func (s *survey) noteBounds(r management.QueueSettings) {
 				overflow = fmt.Sprint(all[len(all)-1].Value)
 			}
 		}
-		if strings.HasPrefix(overflow, rejectPublish) {
+		if strings.HasPrefix(overflow, layout.RejectPublish) {
 			s.notef("%s has %s: when it is full, publishers are refused; retries are not affected", r.Name, v)
 		} else {
 			s.notef("%s has %s: when it is full, its oldest messages are %s, and redeliver does not see them; retries are not affected", r.Name, v, gone)
@@ -168,8 +169,8 @@ func (s *survey) checkConsumerTimeout(r management.QueueSettings) {
 }
 
 // checkOwn checks one of redeliver's queues.
-func (s *survey) checkOwn(q ownQueue, r management.QueueSettings) {
-	if there, ok := s.queues[q.name]; ok {
+func (s *survey) checkOwn(q layout.Queue, r management.QueueSettings) {
+	if there, ok := s.queues[q.Name]; ok {
 		s.checkArguments(q, there)
 		s.noteStuck(q, there)
 	}
@@ -177,40 +178,40 @@ func (s *survey) checkOwn(q ownQueue, r management.QueueSettings) {
 		for _, key := range slices.Sorted(maps.Keys(p.Definition)) {
 			v := management.Setting{Key: key, Value: p.Definition[key], By: p.String()}
 			if why := forbiddenReason(q, v); why != "" {
-				s.problems.Add("queue "+q.name, v, why+". Leave redeliver's queues out of its pattern "+p.Pattern)
+				s.problems.Add("queue "+q.Name, v, why+". Leave redeliver's queues out of its pattern "+p.Pattern)
 			}
 		}
 	}
-	if q.kind == retryQueue || q.kind == suspectQueue || q.kind == placeQueue {
+	if q.Kind == layout.RetryQueue || q.Kind == layout.SuspectQueue || q.Kind == layout.PlaceQueue {
 		s.checkConsumerTimeout(r)
 	}
 }
 
 // forbiddenReason returns why a policy must not set v on one of redeliver's queues, or "". Dead-letter settings are
 // harmless, because the argument takes precedence.
-func forbiddenReason(q ownQueue, v management.Setting) string {
+func forbiddenReason(q layout.Queue, v management.Setting) string {
 	n, _ := v.Number()
 	d, _ := v.Duration()
 	switch v.Key {
 	case "max-length", "max-length-bytes":
 		return "must not be limited: a full queue would stop everything behind it"
 	case "message-ttl":
-		if q.kind == delayQueue && d >= q.level || q.kind == deadQueue { // the retention of dead letters is the user's choice
+		if q.Kind == layout.DelayQueue && d >= q.Level || q.Kind == layout.DeadQueue { // the retention of dead letters is the user's choice
 			return ""
 		}
 		return "must not have another TTL: messages would leave it before their time"
 	case "expires":
 		return "must not expire: the broker would delete it with its messages"
 	case "delivery-limit":
-		if own, ok := q.args[deliveryLimit].(int32); !ok || n < 0 || n >= int64(own) {
+		if own, ok := q.Args[layout.DeliveryLimit].(int32); !ok || n < 0 || n >= int64(own) {
 			return "" // a delay queue has no limit of its own
 		}
 		return "must not have a lower limit than its own: deliveries count lost connections and scans, too"
 	case "overflow":
-		if q.kind == deadQueue || q.kind == placeQueue || q.kind == pauseQueue || v.Value == rejectPublish {
+		if q.Kind == layout.DeadQueue || q.Kind == layout.PlaceQueue || q.Kind == layout.PauseQueue || v.Value == layout.RejectPublish {
 			return ""
 		}
-		return "must be " + rejectPublish + ", or dead-lettering is not at least once"
+		return "must be " + layout.RejectPublish + ", or dead-lettering is not at least once"
 	default:
 		return ""
 	}
@@ -218,24 +219,24 @@ func forbiddenReason(q ownQueue, v management.Setting) string {
 
 // checkArguments refuses one of redeliver's queues that exists with other arguments. RabbitMQ itself compares only
 // some of them at a declaration.
-func (s *survey) checkArguments(q ownQueue, there management.QueueInfo) {
-	field := "queue " + q.name
+func (s *survey) checkArguments(q layout.Queue, there management.QueueInfo) {
+	field := "queue " + q.Name
 	var differ []string
-	for _, key := range slices.Sorted(maps.Keys(q.args)) {
+	for _, key := range slices.Sorted(maps.Keys(q.Args)) {
 		have, ok := there.Arguments[key]
 		switch {
 		case !ok:
-			differ = append(differ, fmt.Sprintf("%s is missing and must be %s", key, wire.ValueText(q.args[key])))
-		case fmt.Sprint(have) != fmt.Sprint(q.args[key]):
-			differ = append(differ, fmt.Sprintf("%s is %s and must be %s", key, wire.ValueText(have), wire.ValueText(q.args[key])))
+			differ = append(differ, fmt.Sprintf("%s is missing and must be %s", key, wire.ValueText(q.Args[key])))
+		case fmt.Sprint(have) != fmt.Sprint(q.Args[key]):
+			differ = append(differ, fmt.Sprintf("%s is %s and must be %s", key, wire.ValueText(have), wire.ValueText(q.Args[key])))
 		}
 	}
 	for _, key := range []string{
-		"x-consumer-timeout", "x-delayed-retry-type", deadLetterTo, "x-expires", "x-max-length", "x-max-length-bytes", amqp091.QueueMessageTTLArg, amqp091.SingleActiveConsumerArg,
+		"x-consumer-timeout", "x-delayed-retry-type", layout.DeadLetterTo, "x-expires", "x-max-length", "x-max-length-bytes", amqp091.QueueMessageTTLArg, amqp091.SingleActiveConsumerArg,
 	} {
 		have, ok := there.Arguments[key]
-		kept := q.kind == deadQueue && key == amqp091.QueueMessageTTLArg // without DLQ.Retention any existing value is accepted
-		if _, ours := q.args[key]; ok && !ours && !kept {
+		kept := q.Kind == layout.DeadQueue && key == amqp091.QueueMessageTTLArg // without DLQ.Retention any existing value is accepted
+		if _, ours := q.Args[key]; ok && !ours && !kept {
 			differ = append(differ, fmt.Sprintf("%s is %s and must not be set", key, wire.ValueText(have)))
 		}
 	}
@@ -243,30 +244,30 @@ func (s *survey) checkArguments(q ownQueue, there management.QueueInfo) {
 		differ = append(differ, "it is not durable")
 	}
 	if len(differ) > 0 {
-		s.refused[q.name] = true
+		s.refused[q.Name] = true
 		s.problems.Add(field, "declared otherwise", strings.Join(differ, ", ")+". Delete it when it is empty, or give ours other Names")
 	}
 }
 
 // noteStuck notes messages whose level is over but that their target does not accept. They are not among the ready
 // ones.
-func (s *survey) noteStuck(q ownQueue, there management.QueueInfo) {
+func (s *survey) noteStuck(q layout.Queue, there management.QueueInfo) {
 	if there.State != "" && there.State != "running" {
-		s.notef("%s is %s", q.name, there.State)
+		s.notef("%s is %s", q.Name, there.State)
 	}
 	over := there.Stuck()
-	if q.kind != delayQueue || over == 0 {
+	if q.Kind != layout.DelayQueue || over == 0 {
 		return
 	}
-	why := s.layout.retry() + " does not take them, or the broker is behind with them"
-	if _, ok := s.queues[s.layout.retry()]; !ok {
-		why = s.layout.retry() + " does not exist"
+	why := s.layout.Retry() + " does not take them, or the broker is behind with them"
+	if _, ok := s.queues[s.layout.Retry()]; !ok {
+		why = s.layout.Retry() + " does not exist"
 	}
 	blocked := ""
 	if over >= deadLetterPrefetch {
 		blocked = "; all that wait on this queue wait behind them"
 	}
-	s.notef("%s: %d messages have waited for more than %s and are stuck: %s%s. They move within 3 minutes after it can", q.name, over, delayqueue.LevelName(q.level), why, blocked)
+	s.notef("%s: %d messages have waited for more than %s and are stuck: %s%s. They move within 3 minutes after it can", q.Name, over, delayqueue.LevelName(q.Level), why, blocked)
 }
 
 func (s *survey) notef(format string, args ...any) {

@@ -11,6 +11,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/doctor"
@@ -18,14 +19,14 @@ import (
 
 // oldLevels lists the delay queues that an older policy, or another number of shards, has left. For each it reports why
 // it must stay, if it must.
-func (b *queueBroker) oldLevels(ctx context.Context, l *layout) ([]doctor.OldLevel, error) {
+func (b *queueBroker) oldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldLevel, error) {
 	m := b.Management
 	if m == nil {
 		return nil, fmt.Errorf("amqp: listing old levels: %w", management.ErrNoAPI)
 	}
 	var err error
 	s := &survey{broker: b, layout: l}
-	if s.queues, err = m.Queues(ctx, l.pattern()); err != nil {
+	if s.queues, err = m.Queues(ctx, l.Pattern()); err != nil {
 		return nil, err
 	}
 	runs, silent, err := m.Consumers(ctx, l.Queue)
@@ -35,8 +36,8 @@ func (b *queueBroker) oldLevels(ctx context.Context, l *layout) ([]doctor.OldLev
 	everyone := keepReason(l, runs, silent)
 	var old []doctor.OldLevel
 	for _, q := range s.oldLevels() {
-		o := doctor.OldLevel{Place: q.name, Level: q.level, Messages: -1}
-		if n := s.queues[q.name].Messages; n != nil {
+		o := doctor.OldLevel{Place: q.Name, Level: q.Level, Messages: -1}
+		if n := s.queues[q.Name].Messages; n != nil {
 			o.Messages = *n
 		}
 		switch {
@@ -44,7 +45,7 @@ func (b *queueBroker) oldLevels(ctx context.Context, l *layout) ([]doctor.OldLev
 			o.KeepReason = fmt.Sprintf("%d messages wait on it", o.Messages)
 		case o.Messages < 0:
 			o.KeepReason = "how many messages wait on it is not known yet: the broker counts them every few seconds"
-		case slices.ContainsFunc(l.queues, func(now ownQueue) bool { return now.kind == delayQueue && now.level == q.level }):
+		case slices.ContainsFunc(l.Queues, func(now layout.Queue) bool { return now.Kind == layout.DelayQueue && now.Level == q.Level }):
 			o.KeepReason = "it is a shard of a level that is in use, and instances with more Shards write to it: consumers do not report their Shards; delete it by hand when none has that many"
 		default:
 			o.KeepReason = everyone
@@ -55,20 +56,20 @@ func (b *queueBroker) oldLevels(ctx context.Context, l *layout) ([]doctor.OldLev
 }
 
 // keepReason returns why no level may be removed now: a consumer may still write there.
-func keepReason(l *layout, runs map[string][]string, silent int) string {
+func keepReason(l *layout.Layout, runs map[string][]string, silent int) string {
 	if silent > 0 {
 		return fmt.Sprintf("%d consumers of %s do not report their policy: end them, or delete it by hand when none runs an older one", silent, l.Queue)
 	}
 	for _, p := range slices.Sorted(maps.Keys(runs)) {
-		if p != l.fingerprint {
-			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(runs[p], ", "), p, l.fingerprint)
+		if p != l.Fingerprint {
+			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(runs[p], ", "), p, l.Fingerprint)
 		}
 	}
 	return ""
 }
 
 // removeOldLevels deletes those of the named delay queues that are drained.
-func (b *queueBroker) removeOldLevels(ctx context.Context, l *layout, places ...string) (done []doctor.OldLevel, err error) {
+func (b *queueBroker) removeOldLevels(ctx context.Context, l *layout.Layout, places ...string) (done []doctor.OldLevel, err error) {
 	before, err := b.findOldLevels(ctx, l, places)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (b *queueBroker) removeOldLevels(ctx context.Context, l *layout, places ...
 }
 
 // findOldLevels returns the old levels with these names.
-func (b *queueBroker) findOldLevels(ctx context.Context, l *layout, places []string) ([]doctor.OldLevel, error) {
+func (b *queueBroker) findOldLevels(ctx context.Context, l *layout.Layout, places []string) ([]doctor.OldLevel, error) {
 	old, err := b.oldLevels(ctx, l)
 	if err != nil {
 		return nil, err

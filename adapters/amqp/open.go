@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
@@ -53,11 +54,11 @@ func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) erro
 func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]
-		if (cfg.kind == mainQueue) != origin {
+		if (cfg.kind == layout.MainQueue) != origin {
 			continue
 		}
 		if len(d.rights.read.targets) > 0 || r.mustWait(*cfg) {
-			if cfg.kind != suspectQueue { // open does not check this right
+			if cfg.kind != layout.SuspectQueue { // open does not check this right
 				d.checkRead(cfg.queue)
 			}
 			continue
@@ -73,7 +74,7 @@ func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
 
 // policyArgs returns the arguments of the subscription's consumers.
 func (r *reader) policyArgs() amqp091.Table {
-	return amqp091.Table{management.PolicyArg: r.layout.fingerprint}
+	return amqp091.Table{management.PolicyArg: r.layout.Fingerprint}
 }
 
 // close closes channels that no source has used.
@@ -92,7 +93,7 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 		return nil, nil, err
 	}
 	var in <-chan amqp091.Delivery
-	if cfg.kind == suspectQueue { // they are fetched one by one
+	if cfg.kind == layout.SuspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
 		in, err = link.StartConsumerWith(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())

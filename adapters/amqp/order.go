@@ -7,6 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
@@ -29,7 +30,7 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 		prefix = fmt.Sprintf("Queues[%q]", queue)
 	}
 	ps.CheckOrder(prefix, p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
-	if !ordered(p) {
+	if !layout.Ordered(p) {
 		return
 	}
 	if p.Order == redeliver.PerKey && cfg.Key == nil {

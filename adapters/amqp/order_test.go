@@ -60,8 +60,8 @@ func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if origin := l.originQueue(); origin.args[amqp091.SingleActiveConsumerArg] != true {
-			t.Errorf("the arguments are %v", origin.args)
+		if origin := l.OriginQueue(); origin.Args[amqp091.SingleActiveConsumerArg] != true {
+			t.Errorf("the arguments are %v", origin.Args)
 		}
 	}
 	if len(given) != 1 {

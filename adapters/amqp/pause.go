@@ -7,6 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -32,29 +33,29 @@ func (c *Client) pause(ctx context.Context, topic string, mark redeliver.PauseMa
 	if err := c.checkPausable(ctx, l, true); err != nil {
 		return err
 	}
-	if l.expires {
+	if l.Expires {
 		return fmt.Errorf("amqp: queue %s cannot be paused: it has x-expires, and the broker would delete it with its messages, because nobody consumes in a pause", topic)
 	}
-	_, err = c.forwarded.Send(ctx, "", l.paused(), amqp091.Publishing{
+	_, err = c.forwarded.Send(ctx, "", l.Paused(), amqp091.Publishing{
 		ContentType: "text/plain", DeliveryMode: amqp091.Persistent, Body: []byte(mark.String()),
 	})
 	if err != nil {
-		return fmt.Errorf("amqp: publishing to queue %s: %w", l.paused(), err)
+		return fmt.Errorf("amqp: publishing to queue %s: %w", l.Paused(), err)
 	}
 	return nil
 }
 
 // checkPausable refuses a queue that does not exist. With mark it makes sure that the marker queue exists.
-func (c *Client) checkPausable(ctx context.Context, l *layout, mark bool) error {
+func (c *Client) checkPausable(ctx context.Context, l *layout.Layout, mark bool) error {
 	d := c.broker().declarer(ctx)
 	defer d.close()
 	var ps redeliver.Problems
 	if !d.exists(&ps, l.Queue) && d.err == nil {
 		return fmt.Errorf("amqp: queue %s does not exist", l.Queue)
 	}
-	for _, q := range l.queues {
-		if mark && q.kind == pauseQueue {
-			d.queue(&ps, q, !c.cfg.NoProvisioning && !d.exists(&ps, q.name)) // a declaration needs more rights
+	for _, q := range l.Queues {
+		if mark && q.Kind == layout.PauseQueue {
+			d.queue(&ps, q, !c.cfg.NoProvisioning && !d.exists(&ps, q.Name)) // a declaration needs more rights
 		}
 	}
 	if d.err != nil {
@@ -90,4 +91,4 @@ func (c *Client) Paused(ctx context.Context, topic string) (mark *redeliver.Paus
 }
 
 // marker returns the marker queue of a subscription.
-func (c *Client) marker(l *layout) marker { return marker{Queue: l.paused(), Link: c.consuming} }
+func (c *Client) marker(l *layout.Layout) marker { return marker{Queue: l.Paused(), Link: c.consuming} }

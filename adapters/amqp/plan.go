@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -108,30 +109,30 @@ func (c *Client) plan(s *survey, there map[string]bool) *Plan {
 		Topic: l.Topic, Queue: l.Queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.Shards, Rate: queueRate * l.Shards,
 		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
-	add := func(q ownQueue, old bool) {
+	add := func(q layout.Queue, old bool) {
 		planned := PlannedQueue{
-			Name: q.name, Kind: string(q.kind), Level: q.level, Exists: old || there[q.name], Old: old, Arguments: maps.Clone(q.args), Messages: -1,
+			Name: q.Name, Kind: string(q.Kind), Level: q.Level, Exists: old || there[q.Name], Old: old, Arguments: maps.Clone(q.Args), Messages: -1,
 		}
-		if q.kind == delayQueue {
-			planned.Shard = l.shardOf(q.name, q.level)
+		if q.Kind == layout.DelayQueue {
+			planned.Shard = l.ShardOf(q.Name, q.Level)
 		}
-		switch info, ok := s.queues[q.name]; {
+		switch info, ok := s.queues[q.Name]; {
 		case ok:
 			planned.Arguments = maps.Clone(info.Arguments)
 			if info.Messages != nil {
 				planned.Messages = *info.Messages
 			}
-		case planned.Exists && q.kind == mainQueue:
+		case planned.Exists && q.Kind == layout.MainQueue:
 			planned.Arguments = nil // the user's own, unknown
 		case !planned.Exists && s.asked:
 			planned.Messages = 0
 		}
 		p.Queues = append(p.Queues, planned)
 	}
-	add(l.originQueue(), false)
-	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, pauseQueue, placeQueue, deadQueue} {
-		for _, q := range l.queues {
-			if q.kind == k {
+	add(l.OriginQueue(), false)
+	for _, k := range []layout.Kind{layout.DelayQueue, layout.RetryQueue, layout.SuspectQueue, layout.PauseQueue, layout.PlaceQueue, layout.DeadQueue} {
+		for _, q := range l.Queues {
+			if q.Kind == k {
 				add(q, false)
 			}
 		}
@@ -140,10 +141,10 @@ func (c *Client) plan(s *survey, there map[string]bool) *Plan {
 		add(q, true)
 	}
 	p.Rights = subscriberRights(l)
-	if l.discards {
+	if l.Discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
-		p.State = PlannedQueue{Name: l.dlq() + wirename.StateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
+		p.State = PlannedQueue{Name: l.DLQ() + wirename.StateSuffix, Kind: "state", Arguments: layout.UnlimitedArgs(), Messages: -1}
 		p.OperatorRights = operatorRights(l)
 	}
 	p.planDelays(l, &c.cfg)
@@ -152,19 +153,19 @@ func (c *Client) plan(s *survey, there map[string]bool) *Plan {
 }
 
 // planDelays adds how each wait of the policy is spent.
-func (p *Plan) planDelays(l *layout, cfg *Config) {
+func (p *Plan) planDelays(l *layout.Layout, cfg *Config) {
 	var listed bool
 	p.Delays, listed = delayqueue.PlanDelays(l.Policy, func(d time.Duration) ([]time.Duration, string) {
-		if l.ordered() {
+		if l.Ordered() {
 			return nil, "in its place, unacked"
 		}
-		return l.ladder.Describe(d, "delay queue", l.retry())
+		return l.Ladder.Describe(d, "delay queue", l.Retry())
 	})
 	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
 	p.Notes = append(p.Notes, engine.Notes(l.Policy)...)
-	if l.ordered() {
+	if l.Ordered() {
 		p.noteOrdered(l, cfg)
 		return
 	}
@@ -175,11 +176,11 @@ func (p *Plan) planDelays(l *layout, cfg *Config) {
 	if maxHeld := cfg.ConsumerTimeout / 4; jitter >= maxHeld {
 		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the longest time that a message is held", maxHeld))
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), cfg.retryPrefetch(l.Policy)/2))
+	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.Retry(), cfg.retryPrefetch(l.Policy)/2))
 }
 
 // noteOrdered adds notes about ordered queues.
-func (p *Plan) noteOrdered(l *layout, cfg *Config) {
+func (p *Plan) noteOrdered(l *layout.Layout, cfg *Config) {
 	who := "a message"
 	p.LongestWait = limits.MaxBlock
 	if l.Policy.Order == redeliver.PerKey {
@@ -223,7 +224,7 @@ func (p *Plan) String() string {
 	delayqueue.WriteDelays(&b, "waits on", p.Delays)
 	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, a few milliseconds late\n", limits.DurationText(p.LongestWait))
 	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s (%d for each of its queues: Shards is %d); above that they come late\n",
-		p.Rate, delayqueue.LevelName(maxReadLevel), queueRate, p.Shards)
+		p.Rate, delayqueue.LevelName(layout.MaxReadLevel), queueRate, p.Shards)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}
@@ -245,11 +246,11 @@ const defaultExchange = "amq.default"
 
 // subscriberRights returns the rights of a subscriber. It reads the queue, the retry queue, the suspects and the short levels,
 // and writes through the default exchange.
-func subscriberRights(l *layout) Rights {
+func subscriberRights(l *layout.Layout) Rights {
 	r := Rights{Write: []string{defaultExchange}, Read: []string{l.Queue}}
-	for _, q := range l.queues {
-		if q.isRead() {
-			r.Read = append(r.Read, q.name)
+	for _, q := range l.Queues {
+		if q.IsRead() {
+			r.Read = append(r.Read, q.Name)
 		}
 	}
 	return r
@@ -257,9 +258,9 @@ func subscriberRights(l *layout) Rights {
 
 // operatorRights returns the rights of a person who works on the DLQ and pauses the subscription. Apart from the DLQ
 // and its state, these include the locks, which are declared for each session.
-func operatorRights(l *layout) Rights {
-	state := l.dlq() + wirename.StateSuffix
-	r := Rights{Write: []string{defaultExchange}, Read: []string{l.dlq(), state, l.paused()}}
+func operatorRights(l *layout.Layout) Rights {
+	state := l.DLQ() + wirename.StateSuffix
+	r := Rights{Write: []string{defaultExchange}, Read: []string{l.DLQ(), state, l.Paused()}}
 	for _, fence := range []string{driver.ClaimLock, driver.ReadLock, turnLock} {
 		r.Configure = append(r.Configure, state+"."+fence)
 	}

@@ -110,7 +110,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		return out, err
 	}
 	rec := wire.Record{Delivery: wire.DeliveryOf(out.Publishing, out.exchange, out.key), Keys: c.cfg.StateKeys}
-	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Queue, Origin: l.Queue, Due: due, Policy: l.fingerprint}
+	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Queue, Origin: l.Queue, Due: due, Policy: l.Fingerprint}
 	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
 	out.sender, out.exchange = c.forwarded, ""

@@ -45,10 +45,10 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 	queue := c.cfg.Topology.queue(cfg.Topic)
 	for _, level := range cfg.Levels {
 		if !slices.ContainsFunc(levels, func(l deadletter.WaitingLevel) bool { return l.Level == level }) {
-			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.names().delay(queue, level, 0))
+			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.names().DelayOf(queue, level, 0))
 		}
 	}
-	r := &release{client: c, to: c.cfg.names().retry(queue), link: link.New(c.cfg.link("redeliver, releasing waiting messages", true))}
+	r := &release{client: c, to: c.cfg.names().RetryOf(queue), link: link.New(c.cfg.link("redeliver, releasing waiting messages", true))}
 	defer r.link.Close()
 	for _, l := range levels {
 		if l.Level == 0 || len(cfg.Levels) > 0 && !slices.Contains(cfg.Levels, l.Level) {

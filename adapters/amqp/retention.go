@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
 // isValue finds the existing value of an argument in RabbitMQ's refusal of a declaration.
@@ -13,8 +15,8 @@ var isValue = regexp.MustCompile(`current is the value '(\d+)'`)
 
 // withExistingTTL returns the DLQ with its existing retention if the broker refused the declaration only for that. A
 // configuration without DLQ.Retention accepts it; all other arguments must match.
-func withExistingTTL(q ownQueue, refused *amqp091.Error) (ownQueue, bool) {
-	if _, asked := q.args[amqp091.QueueMessageTTLArg]; q.kind != deadQueue || asked || !isInequivalent(refused, amqp091.QueueMessageTTLArg) {
+func withExistingTTL(q layout.Queue, refused *amqp091.Error) (layout.Queue, bool) {
+	if _, asked := q.Args[amqp091.QueueMessageTTLArg]; q.Kind != layout.DeadQueue || asked || !isInequivalent(refused, amqp091.QueueMessageTTLArg) {
 		return q, false
 	}
 	is := isValue.FindStringSubmatch(refused.Reason)
@@ -25,7 +27,7 @@ func withExistingTTL(q ownQueue, refused *amqp091.Error) (ownQueue, bool) {
 	if err != nil {
 		return q, false
 	}
-	q.args = maps.Clone(q.args)
-	q.args[amqp091.QueueMessageTTLArg] = ttl
+	q.Args = maps.Clone(q.Args)
+	q.Args[amqp091.QueueMessageTTLArg] = ttl
 	return q, true
 }

@@ -4,20 +4,22 @@ import (
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
 // A DLQ that was created with a retention was refused for configurations without one, although those accept any.
 func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 	const said = "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'orders.dlq' in vhost '/': received none but current is the value '345600000' of type 'long'"
 	refused := &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: said}
-	args := amqp091.Table{deliveryLimit: int32(noLimit)}
-	dlq := ownQueue{name: "orders.dlq", kind: deadQueue, args: args}
-	if q, ok := withExistingTTL(dlq, refused); !ok || q.args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.args[deliveryLimit] != int32(noLimit) || len(args) != 1 {
-		t.Errorf("it is declared with %v, and redeliver's arguments are %v", q.args, args)
+	args := amqp091.Table{layout.DeliveryLimit: int32(layout.NoLimit)}
+	dlq := layout.Queue{Name: "orders.dlq", Kind: layout.DeadQueue, Args: args}
+	if q, ok := withExistingTTL(dlq, refused); !ok || q.Args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.Args[layout.DeliveryLimit] != int32(layout.NoLimit) || len(args) != 1 {
+		t.Errorf("it is declared with %v, and redeliver's arguments are %v", q.Args, args)
 	}
 	asked := amqp091.Table{amqp091.QueueMessageTTLArg: int64(1000)}
-	for name, q := range map[string]ownQueue{
-		"another retention": {kind: deadQueue, args: asked}, "a queue of waiting messages": {kind: retryQueue, args: args},
+	for name, q := range map[string]layout.Queue{
+		"another retention": {Kind: layout.DeadQueue, Args: asked}, "a queue of waiting messages": {Kind: layout.RetryQueue, Args: args},
 	} {
 		if _, ok := withExistingTTL(q, refused); ok {
 			t.Errorf("%s is accepted unchanged", name)

@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
@@ -22,18 +23,18 @@ const maxCompared = 30
 
 // readArguments finds out the arguments of the existing queue, as far as RabbitMQ compares them. It declares nothing,
 // because the queue exists. why is not empty if it failed.
-func (d *declarer) readArguments(q ownQueue) (there management.QueueInfo, why string) {
-	there = management.QueueInfo{Name: q.name, Type: amqp091.QueueTypeClassic, Durable: true}
-	args := maps.Clone(q.args) // first guess: redeliver's own
+func (d *declarer) readArguments(q layout.Queue) (there management.QueueInfo, why string) {
+	there = management.QueueInfo{Name: q.Name, Type: amqp091.QueueTypeClassic, Durable: true}
+	args := maps.Clone(q.Args) // first guess: redeliver's own
 	if args == nil {
 		args = amqp091.Table{}
 	}
 	for range maxCompared {
 		refused := d.run(func(ch *amqp091.Channel) error {
-			if _, err := ch.QueueDeclarePassive(q.name, true, false, false, false, nil); err != nil {
+			if _, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, nil); err != nil {
 				return err // it was deleted, and must not be declared like this
 			}
-			_, err := ch.QueueDeclare(q.name, there.Durable, false, false, false, args)
+			_, err := ch.QueueDeclare(q.Name, there.Durable, false, false, false, args)
 			return err
 		})
 		switch {

@@ -11,13 +11,14 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // queueConfig describes a queue to read.
 type queueConfig struct {
-	kind     kind
+	kind     layout.Kind
 	queue    string
 	level    time.Duration // of a delay queue
 	prefetch int
@@ -92,13 +93,13 @@ var errLost = errors.New("amqp: the channel is closed; the message comes back")
 
 func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	s := &source{
-		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == mainQueue && r.layout.ordered(),
+		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == layout.MainQueue && r.layout.Ordered(),
 		lost: make(chan struct{}), over: make(chan struct{}), calls: make(chan struct{}, 1), window: cfg.firstWindow(r.client.cfg.RetryBytes), lastSweep: time.Now(),
 	}
 	if s.ordered {
 		s.lines = make(map[uint64]int)
 	}
-	if cfg.kind == suspectQueue {
+	if cfg.kind == layout.SuspectQueue {
 		s.in = make(chan *delivery)
 	}
 	closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
@@ -121,14 +122,14 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 	s.suspectCtx, s.cancelSuspects = context.WithCancel(s.r.values)
 	defer s.cancelSuspects()
 	maxMessages := 2*s.prefetch + 16 // the broker's prefetch is the bound
-	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxHeld: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == suspectQueue}
-	if s.ordered || s.kind == suspectQueue {
+	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxHeld: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == layout.SuspectQueue}
+	if s.ordered || s.kind == layout.SuspectQueue {
 		opt.Gates = []engine.Gater[*delivery]{s}
 	}
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
 		s.lane = l
 		s.ackTimer = time.AfterFunc(time.Hour, func() { l.Post(func() { s.flushAcks(false) }) })
-		if s.kind == suspectQueue {
+		if s.kind == layout.SuspectQueue {
 			feeding := context.WithoutCancel(ctx)
 			feeding, stop := context.WithCancel(feeding)
 			s.consumer = &consumer{stop: stop}
@@ -162,7 +163,7 @@ func (s *source) endChannel() {
 		if d.ackState == ackOpen {
 			s.rememberState(d)
 		}
-		if s.kind == suspectQueue {
+		if s.kind == layout.SuspectQueue {
 			s.r.client.outlived.add(d.id())
 		}
 		if !d.running { // otherwise its handler still has the turn
@@ -308,7 +309,7 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool
 	if !d.running || s.ordered {
 		s.endTurn(d, false)
 	}
-	if s.ordered || s.kind == suspectQueue || runs && s.stopped {
+	if s.ordered || s.kind == layout.SuspectQueue || runs && s.stopped {
 		return
 	}
 	s.toReturn = append(s.toReturn, d)
@@ -346,7 +347,7 @@ func (s *source) Stop() <-chan struct{} {
 	s.cancelSuspects()
 	stopped := make(chan struct{})
 	switch {
-	case s.kind == suspectQueue:
+	case s.kind == layout.SuspectQueue:
 		s.consumer.stop()
 		go func() {
 			defer close(stopped)
@@ -377,7 +378,7 @@ func (s *source) Stop() <-chan struct{} {
 // Flush implements [driver.Source]. It returns when the queue has every ack. Suspects are acked one at a time, so no
 // ack of theirs is kept. A suspect that the check delivered would be charged.
 func (s *source) Flush(ctx context.Context) {
-	if s.kind == suspectQueue {
+	if s.kind == layout.SuspectQueue {
 		s.requeueSuspects(ctx)
 	}
 	s.tasks.wait(ctx)
@@ -385,7 +386,7 @@ func (s *source) Flush(ctx context.Context) {
 	if s.acks.flush(1, true, s.ack) != nil {
 		return
 	}
-	if s.acked && s.kind != suspectQueue && !s.awaitApplied(ctx) {
+	if s.acked && s.kind != layout.SuspectQueue && !s.awaitApplied(ctx) {
 		return
 	}
 	if !s.ordered {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -76,7 +77,7 @@ func (f *orderedQueue) source(redelivered bool, ids ...string) (s *source, in ch
 	f.Helper()
 	in = make(chan amqp091.Delivery, 100)
 	f.server = amqptest.NewServer(f.T)
-	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, f.server.Ch)
+	s = newSource(f.r, queueConfig{kind: layout.MainQueue, queue: "orders", prefetch: 50}, f.server.Ch)
 	for _, id := range ids {
 		f.tags++
 		in <- amqp091.Delivery{MessageId: id, DeliveryTag: f.tags, Redelivered: redelivered, Headers: amqp091.Table{"x-delivery-count": int64(0)}}
@@ -238,7 +239,7 @@ func TestOldMessagesEndTheChannel(t *testing.T) {
 // panics, it has no key and runs.
 func TestRetryHasItsKeyForInvalid(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
-	for _, kind := range []kind{retryQueue, delayQueue, suspectQueue} {
+	for _, kind := range []layout.Kind{layout.RetryQueue, layout.DelayQueue, layout.SuspectQueue} {
 		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, amqptest.NewServer(t).Ch)
 		in := make(chan amqp091.Delivery, 3)
 		for tag, id := range []string{"", "a1", "a2"} {
@@ -390,7 +391,7 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				over := make(chan struct{})
 				f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
-				f.r.layout.expires = row.expires
+				f.r.layout.Expires = row.expires
 				ctx, stop := context.WithCancel(t.Context())
 				s, in := f.source(false, "a", "b", "c")
 				f.server.Prefetch.Store(50)

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
@@ -21,7 +22,7 @@ import (
 type store struct {
 	sender    *link.Sender
 	published *link.Sender // for delayed publishes that are due
-	layout    *layout
+	layout    *layout.Layout
 	declare   func(context.Context) error // declares the layout's queues again
 	next      atomic.Uint32               // next shard
 }
@@ -40,14 +41,14 @@ func (t *store) Truncates() bool { return true }
 // earlier. The reader of the retry queue holds a message whose wait is too short for a level.
 func (t *store) place(due, now time.Time) (queue string, until time.Time) {
 	l, left := t.layout, due.Sub(now)
-	level, ok := l.ladder.Next(left, levelSlack)
+	level, ok := l.Ladder.Next(left, layout.LevelSlack)
 	if !ok {
-		return l.retry(), until
+		return l.Retry(), until
 	}
-	if level <= maxReadLevel && l.mustHop(left, level) {
+	if level <= layout.MaxReadLevel && l.MustHop(left, level) {
 		until = now.Add(level)
 	}
-	return l.Names.delay(l.Queue, level, int(t.next.Add(1))%l.Shards), until
+	return l.Names.DelayOf(l.Queue, level, int(t.next.Add(1))%l.Shards), until
 }
 
 // write is one try to write a message.
@@ -68,11 +69,11 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 	}
 	switch {
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
-		return w.layout.dlq(), w.deadInParts(st)
+		return w.layout.DLQ(), w.deadInParts(st)
 	case to == driver.DLQ:
-		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.DeadCopy(st, w.sender.FrameMax()))
+		return w.layout.DLQ(), w.sendDeclaring(w.layout.DLQ(), rec.DeadCopy(st, w.sender.FrameMax()))
 	case to == driver.Suspects:
-		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, wire.CountRoom)
+		return w.waiting(&rec, w.layout.Suspects(), st, time.Time{}, wire.CountRoom)
 	case to == driver.Topic:
 		return w.publish()
 	case d.rewrite:
@@ -81,7 +82,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 		again := *st
 		again.Due = limits.CeilMilli(time.Now().Add(rewriteWait).UTC())
 		rec.Copies++
-		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, wire.WaitingRoom)
+		return w.waiting(&rec, w.layout.Retry(), &again, time.Time{}, wire.WaitingRoom)
 	default:
 		queue, until := w.place(st.Due, time.Now())
 		return w.waiting(&rec, queue, st, until, wire.WaitingRoom)
@@ -106,7 +107,7 @@ func (w *write) deadInParts(st *redeliver.State) error {
 		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
 		part.Copied = &lay
 		part.Part = fmt.Sprintf("%d/%d", d.parts+1, n)
-		if err := w.sendDeclaring(w.layout.dlq(), part.DeadCopy(st, w.sender.FrameMax())); err != nil {
+		if err := w.sendDeclaring(w.layout.DLQ(), part.DeadCopy(st, w.sender.FrameMax())); err != nil {
 			return err
 		}
 	}

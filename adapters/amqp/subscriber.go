@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -74,7 +75,7 @@ func (s *Subscriber) Close() error {
 // queue of suspects, each with one source after another.
 type reader struct {
 	client  *Client
-	layout  *layout
+	layout  *layout.Layout
 	sub     *engine.Subscription
 	store   *store
 	crashes *crashCounts
@@ -87,18 +88,18 @@ type reader struct {
 	reportedLost bool                        // the loss was reported
 }
 
-func newReader(values context.Context, c *Client, l *layout) *reader {
+func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	cfg := &c.cfg
 	r := &reader{
 		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
 		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }},
 		sub: &engine.Subscription{
 			Origin: l.Queue, Group: l.Queue, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
-			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.ordered(), Turn: c.turn, Discards: l.discards,
+			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.Ordered(), Turn: c.turn, Discards: l.Discards,
 		},
 	}
 	r.crashes = &crashCounts{
-		Queue: l.place(), Blocking: l.Policy.Order == redeliver.Blocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
+		Queue: l.Place(), Blocking: l.Policy.Order == redeliver.Blocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
 	}
 	if l.Policy.Order == redeliver.PerKey {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
@@ -113,13 +114,13 @@ func (r *reader) queueConfigs() []queueConfig {
 	back := cfg.retryPrefetch(r.layout.Policy)
 	shard := max(back/r.layout.Shards, min(back, cfg.MaxRetriesInFlight)) // messages are spread evenly over shards
 	all := []queueConfig{
-		{kind: mainQueue, queue: r.layout.Queue, prefetch: cfg.prefetch(r.layout.Policy)},
-		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
-		{kind: suspectQueue, queue: r.layout.suspects(), prefetch: 1},
+		{kind: layout.MainQueue, queue: r.layout.Queue, prefetch: cfg.prefetch(r.layout.Policy)},
+		{kind: layout.RetryQueue, queue: r.layout.Retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
+		{kind: layout.SuspectQueue, queue: r.layout.Suspects(), prefetch: 1},
 	}
-	for _, q := range r.layout.queues {
-		if q.kind == delayQueue && q.isRead() {
-			all = append(all, queueConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: shard})
+	for _, q := range r.layout.Queues {
+		if q.Kind == layout.DelayQueue && q.IsRead() {
+			all = append(all, queueConfig{kind: layout.DelayQueue, queue: q.Name, level: q.Level, prefetch: shard})
 		}
 	}
 	return all
@@ -187,23 +188,23 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 // mustWait reports whether the queue must not be read, because it is paused. A queue that expires without a consumer is
 // read.
 func (r *reader) mustWait(cfg queueConfig) bool {
-	return r.isPaused(cfg.kind) && !(cfg.kind == mainQueue && r.layout.expires)
+	return r.isPaused(cfg.kind) && !(cfg.kind == layout.MainQueue && r.layout.Expires)
 }
 
 // isPaused reports whether an operator has paused the queues of a kind.
-func (r *reader) isPaused(kind kind) bool {
-	return r.sub.Paused() && (kind == mainQueue || !r.sub.NewGate.Closed())
+func (r *reader) isPaused(kind layout.Kind) bool {
+	return r.sub.Paused() && (kind == layout.MainQueue || !r.sub.NewGate.Closed())
 }
 
 // isShut reports whether no message of a queue may begin.
-func (r *reader) isShut(kind kind) bool {
-	return r.sub.Gate.Closed() || kind == mainQueue && r.sub.NewGate.Closed()
+func (r *reader) isShut(kind layout.Kind) bool {
+	return r.sub.Gate.Closed() || kind == layout.MainQueue && r.sub.NewGate.Closed()
 }
 
 // awaitOpen returns when messages of a queue may begin, or ctx ends.
-func (r *reader) awaitOpen(ctx context.Context, kind kind) {
+func (r *reader) awaitOpen(ctx context.Context, kind layout.Kind) {
 	gates := []*engine.Gate{&r.sub.Gate, &r.sub.NewGate}
-	if kind != mainQueue {
+	if kind != layout.MainQueue {
 		gates = gates[:1]
 	}
 	for _, g := range gates {

@@ -13,6 +13,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
@@ -35,7 +36,7 @@ func (b *queueBroker) declarer(ctx context.Context) *declarer {
 // survey is the broker's information about a subscription's queues before they are declared.
 type survey struct {
 	broker *queueBroker
-	layout *layout
+	layout *layout.Layout
 	server string
 	major  int
 	minor  int
@@ -66,7 +67,7 @@ func (b *queueBroker) verify(ctx context.Context, s *survey, rights bool) (there
 		if len(s.problems) > before {
 			break
 		}
-		q, why := d.readArguments(s.layout.originQueue())
+		q, why := d.readArguments(s.layout.OriginQueue())
 		if why != "" {
 			s.unchecked = append(s.unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
 		} else if d.err == nil {
@@ -91,7 +92,7 @@ func (b *queueBroker) verify(ctx context.Context, s *survey, rights bool) (there
 
 // surveyOf asks the management API, if it is configured. The survey has the broker's problems. The error means that
 // the API does not answer or, if the survey is nil, that AMQP does not.
-func (b *queueBroker) surveyOf(ctx context.Context, l *layout) (*survey, error) {
+func (b *queueBroker) surveyOf(ctx context.Context, l *layout.Layout) (*survey, error) {
 	conn, err := b.Publishing.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -100,14 +101,14 @@ func (b *queueBroker) surveyOf(ctx context.Context, l *layout) (*survey, error) 
 }
 
 // surveyAs is surveyOf for a server with these properties.
-func (b *queueBroker) surveyAs(ctx context.Context, l *layout, properties amqp091.Table) (*survey, error) {
+func (b *queueBroker) surveyAs(ctx context.Context, l *layout.Layout, properties amqp091.Table) (*survey, error) {
 	s := &survey{broker: b, layout: l, refused: make(map[string]bool)}
 	s.readServer(properties)
 	m := b.Management
 	if m == nil {
 		for _, what := range []string{
 			"policies and operator policies on all queues: limits, TTL, expiry, dead-letter exchange",
-			"arguments that a declaration does not compare", "feature flags", "how many messages wait, stuck messages, depth of " + l.dlq(),
+			"arguments that a declaration does not compare", "feature flags", "how many messages wait, stuck messages, depth of " + l.DLQ(),
 			"levels and shards that are left over",
 		} {
 			s.unchecked = append(s.unchecked, what+" (ManagementURL is not set)")
@@ -162,7 +163,7 @@ func (s *survey) askManagement(ctx context.Context, m *management.API, propertie
 	if err != nil {
 		return err
 	}
-	if s.queues, err = m.Queues(ctx, s.layout.pattern()); err != nil {
+	if s.queues, err = m.Queues(ctx, s.layout.Pattern()); err != nil {
 		return err
 	}
 	unseen := user.Unread || operator.Unread
@@ -185,13 +186,13 @@ func (s *survey) askManagement(ctx context.Context, m *management.API, propertie
 		}
 		return r
 	}
-	origin := s.layout.originQueue()
+	origin := s.layout.OriginQueue()
 	exists := func(name string) (bool, error) { return m.Exists(ctx, name) }
 	if err := s.checkMain(exists, rule(s.infoOf(origin))); err != nil {
 		return err
 	}
 	s.originKnown = true
-	for _, q := range s.layout.queues {
+	for _, q := range s.layout.Queues {
 		s.checkOwn(q, rule(s.infoOf(q)))
 	}
 	s.noteOldLevels()
@@ -200,12 +201,12 @@ func (s *survey) askManagement(ctx context.Context, m *management.API, propertie
 
 // infoOf returns the known information about an existing queue, or the expected one about a queue that will be
 // created.
-func (s *survey) infoOf(q ownQueue) management.QueueInfo {
-	if there, ok := s.queues[q.name]; ok {
+func (s *survey) infoOf(q layout.Queue) management.QueueInfo {
+	if there, ok := s.queues[q.Name]; ok {
 		return there
 	}
-	kind, _ := q.args[amqp091.QueueTypeArg].(string)
-	return management.QueueInfo{Name: q.name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: management.Object(q.args)}
+	kind, _ := q.Args[amqp091.QueueTypeArg].(string)
+	return management.QueueInfo{Name: q.Name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: management.Object(q.Args)}
 }
 
 func (s *survey) flags(ctx context.Context, m *management.API) error {
@@ -227,24 +228,24 @@ func (s *survey) flags(ctx context.Context, m *management.API) error {
 // noteOldLevels notes the levels and shards that this policy no longer has.
 func (s *survey) noteOldLevels() {
 	for _, old := range s.oldLevels() {
-		s.noteStuck(old, s.queues[old.name])
+		s.noteStuck(old, s.queues[old.Name])
 		waiting := "how many messages wait on it is not known yet"
-		if n := s.queues[old.name].Messages; n != nil {
+		if n := s.queues[old.Name].Messages; n != nil {
 			waiting = fmt.Sprintf("%d messages wait on it and come back by themselves", *n)
 			if *n == 0 {
 				waiting = "it is empty"
 			}
 		}
-		s.notes = append(s.notes, fmt.Sprintf("%s belongs to an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.name, waiting))
+		s.notes = append(s.notes, fmt.Sprintf("%s belongs to an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.Name, waiting))
 	}
 }
 
 // oldLevels returns the existing delay queues that are no longer written to.
-func (s *survey) oldLevels() (found []ownQueue) {
+func (s *survey) oldLevels() (found []layout.Queue) {
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
-		level, ok := s.layout.Names.level(s.layout.Queue, name)
-		if ok && s.layout.shardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.queues, func(q ownQueue) bool { return q.name == name }) {
-			found = append(found, ownQueue{name: name, kind: delayQueue, level: level, args: amqp091.Table(s.queues[name].Arguments)})
+		level, ok := s.layout.Names.Level(s.layout.Queue, name)
+		if ok && s.layout.ShardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.Queues, func(q layout.Queue) bool { return q.Name == name }) {
+			found = append(found, layout.Queue{Name: name, Kind: layout.DelayQueue, Level: level, Args: amqp091.Table(s.queues[name].Arguments)})
 		}
 	}
 	return found

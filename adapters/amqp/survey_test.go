@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
@@ -22,7 +23,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 	fine := amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.With(amqptest.Quorum, "x-dead-letter-exchange", ""), "x-dead-letter-routing-key", "orders.dlq"), "x-delivery-limit", 1000), nil)
 	for name, row := range map[string]struct {
 		api     amqptest.API
-		change  func(*layoutOptions)
+		change  func(*layout.Options)
 		refused string // the only problem, or ""
 		noted   string // the only note, or ""
 		also    string // another note that always appears
@@ -47,12 +48,12 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange, where messages keep their places": {
 			api:     amqptest.API{Version: "4.0.5", Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), nil)}},
-			change:  func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change:  func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
 		},
 		"a high limit without a dead-letter exchange, where messages keep their places": {
 			api:    amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
-			change: func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change: func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			noted:  "orders has delivery-limit=1000 by argument and drops messages that come back more often, also after lost connections",
 		},
 		"no limit on RabbitMQ 4 by -1": {
@@ -64,7 +65,7 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"a queue that will be created with a limit of RabbitMQ 4": {
 			api:    amqptest.API{Version: "4.0.5"},
-			change: func(c *layoutOptions) { c.QueueArgs = amqp091.Table{"x-queue-type": "quorum"} },
+			change: func(c *layout.Options) { c.QueueArgs = amqp091.Table{"x-queue-type": "quorum"} },
 			noted:  "orders has delivery-limit=20 by RabbitMQ 4's default and drops",
 		},
 		"limit with a dead-letter exchange": {
@@ -135,23 +136,23 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"several consumers with Blocking": {
 			api:     amqptest.API{Queues: []amqptest.Fields{fine}},
-			change:  func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change:  func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is Blocking",
 		},
 		"several consumers with PerKey": {
 			api: amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", false), nil)}},
-			change: func(c *layoutOptions) {
+			change: func(c *layout.Options) {
 				c.Policy = redeliver.Policy{Order: redeliver.PerKey}
 			},
 			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is PerKey",
 		},
 		"a single active consumer with Blocking": {
 			api:    amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Fields{"x-single-active-consumer": true}, nil)}},
-			change: func(c *layoutOptions) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change: func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
 		},
 		"a queue that will be created for one consumer": {
 			api: amqptest.API{},
-			change: func(c *layoutOptions) {
+			change: func(c *layout.Options) {
 				c.Policy = redeliver.Policy{Order: redeliver.Blocking}
 				c.QueueArgs = amqp091.Table{}
 			},
@@ -257,7 +258,7 @@ func only(t *testing.T, what string, have []string, want string) {
 func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	s, err := surveyWith(t, amqptest.API{Deny: []string{"feature-flags", "policies", "operator-policies"}, Queues: []amqptest.Fields{
 		amqptest.QueueAnswer("orders", amqptest.Quorum, amqptest.Fields{"policy": "p", "effective_policy_definition": amqptest.Fields{"message-ttl": 1000}}),
-		amqptest.QueueAnswer("orders.dlq", amqptest.With(amqptest.Quorum, "x-delivery-limit", noLimit), amqptest.Fields{"effective_policy_definition": nil}),
+		amqptest.QueueAnswer("orders.dlq", amqptest.With(amqptest.Quorum, "x-delivery-limit", layout.NoLimit), amqptest.Fields{"effective_policy_definition": nil}),
 	}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -292,15 +293,15 @@ func TestManagementAPIOfAnotherClusterIsRefused(t *testing.T) {
 }
 
 // surveyWith surveys the queue orders on a fake API, with a policy of one level.
-func surveyWith(t *testing.T, f amqptest.API, change func(*layoutOptions)) (*survey, error) {
+func surveyWith(t *testing.T, f amqptest.API, change func(*layout.Options)) (*survey, error) {
 	t.Helper()
 	f.Version = cmp.Or(f.Version, "3.10.8")
 	return surveyAt(t, f.Start(t), f.Version, change)
 }
 
-func surveyAt(t *testing.T, url, version string, change func(*layoutOptions)) (*survey, error) {
+func surveyAt(t *testing.T, url, version string, change func(*layout.Options)) (*survey, error) {
 	t.Helper()
-	opt := layoutOptions{
+	opt := layout.Options{
 		Topic: "orders", Queue: "orders", Shards: 1,
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}},
 	}
@@ -311,5 +312,5 @@ func surveyAt(t *testing.T, url, version string, change func(*layoutOptions)) (*
 	b := &queueBroker{
 		Management: management.New(url, "amqp://guest:guest@localhost/", amqp091.Config{}), DialTimeout: 10 * time.Second, ConsumerTimeout: 30 * time.Minute,
 	}
-	return b.surveyAs(t.Context(), makeLayout(opt), amqptest.Greeting(version))
+	return b.surveyAs(t.Context(), layout.New(opt), amqptest.Greeting(version))
 }

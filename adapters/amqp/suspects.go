@@ -137,7 +137,7 @@ func (s *source) requeueSuspects(ctx context.Context) {
 		}
 		again := &delivery{Record: d.Record, state: d.state, arrived: d.arrived}
 		w := write{store: s.r.store, ctx: ctx, d: again}
-		if unsure, err := w.sender.Send(ctx, "", w.layout.suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
+		if unsure, err := w.sender.Send(ctx, "", w.layout.Suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
 			s.acks.settle(d)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
 // Topology says which queue a subscriber of a topic reads, and where a publisher publishes a topic:
@@ -118,19 +119,19 @@ func (t Topology) check(ps *redeliver.Problems) {
 }
 
 // newLayout returns the queues of a topic's subscription, or an error with all problems.
-func newLayout(cfg *Config, topic string) (*layout, error) {
+func newLayout(cfg *Config, topic string) (*layout.Layout, error) {
 	t, queue := cfg.Topology, cfg.Topology.queue(topic)
 	var ps redeliver.Problems
-	checkQueue(&ps, fmt.Sprintf("queue of topic %q", topic), queue)
-	cfg.names().check(&ps, queue)
+	layout.CheckQueue(&ps, fmt.Sprintf("queue of topic %q", topic), queue)
+	cfg.names().Check(&ps, queue)
 	policy := cfg.policy(queue)
 	checkTimeout(&ps, cfg, queue, policy)
 	checkOrder(&ps, cfg, queue, policy)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	return makeLayout(layoutOptions{
-		Topic: topic, Queue: queue, Policy: policy, Names: cfg.names(), Shards: cfg.Shards, DLQ: cfg.DLQ, QueueArgs: t.QueueArgs, Existing: t.Existing,
-		Binding: binding{Exchange: t.exchange(topic), Kind: t.kind(), Keys: t.bindingKeys(topic), Args: t.BindingArgs},
+	return layout.New(layout.Options{
+		Topic: topic, Queue: queue, Policy: policy, Names: cfg.names(), Shards: cfg.Shards, DeadLetters: cfg.DLQ, QueueArgs: t.QueueArgs, Existing: t.Existing,
+		Binding: layout.Binding{Exchange: t.exchange(topic), Kind: t.kind(), Keys: t.bindingKeys(topic), Args: t.BindingArgs},
 	}), nil
 }

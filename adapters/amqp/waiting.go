@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -41,16 +42,16 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 		return nil, fmt.Errorf("amqp: queue %s does not exist", l.Queue)
 	}
 	var all []deadletter.WaitingLevel
-	for _, q := range slices.Concat(l.queues, s.oldLevels()) {
-		if q.kind != delayQueue && q.kind != retryQueue {
+	for _, q := range slices.Concat(l.Queues, s.oldLevels()) {
+		if q.Kind != layout.DelayQueue && q.Kind != layout.RetryQueue {
 			continue
 		}
-		n, there, err := count(q.name)
+		n, there, err := count(q.Name)
 		if err != nil {
 			return nil, err
 		}
 		if there {
-			all = append(all, deadletter.WaitingLevel{Level: q.level, Place: q.name, Depth: int64(n), Exact: true})
+			all = append(all, deadletter.WaitingLevel{Level: q.Level, Place: q.Name, Depth: int64(n), Exact: true})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y deadletter.WaitingLevel) int {

@@ -7,6 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -23,7 +24,7 @@ const (
 
 // firstWindow returns a source's first window.
 func (cfg queueConfig) firstWindow(bytes int) int {
-	if cfg.kind == retryQueue || cfg.kind == delayQueue {
+	if cfg.kind == layout.RetryQueue || cfg.kind == layout.DelayQueue {
 		return min(cfg.prefetch, max(minFirstWindow, bytes/assumedBody))
 	}
 	return cfg.prefetch
@@ -157,10 +158,10 @@ func (s *source) Accept(n int) {
 		s.flushAcks(true) // see Commit
 	}
 	switch {
-	case s.stopped || s.kind == suspectQueue:
+	case s.stopped || s.kind == layout.SuspectQueue:
 	case s.paused && n > 0:
 		s.checkHeld()
-	case !s.paused && s.kind != mainQueue:
+	case !s.paused && s.kind != layout.MainQueue:
 		if w := fitWindow(s.window, s.prefetch, s.acks.len, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.window {
 			s.changeWindow(w)
 		}
@@ -238,7 +239,7 @@ func (s *source) checkHeld() {
 // pausedWindow returns the window of a paused source: 0, because the broker counts each return, or 1 if one message
 // may begin as a probe or the queue would expire without a consumer.
 func (s *source) pausedWindow(shut bool) int {
-	if !shut || s.kind == mainQueue && s.r.layout.expires {
+	if !shut || s.kind == layout.MainQueue && s.r.layout.Expires {
 		return 1
 	}
 	return 0
@@ -255,7 +256,7 @@ func (s *source) checkHeldOrdered(now time.Time) {
 	limit := s.r.client.cfg.ConsumerTimeout / 2
 	switch {
 	case s.ending:
-	case !s.haltedSince.IsZero() && !s.r.layout.expires && (now.Sub(s.haltedSince) >= s.returnAfter() || s.r.isPaused(s.kind) && s.acks.open() == 0):
+	case !s.haltedSince.IsZero() && !s.r.layout.Expires && (now.Sub(s.haltedSince) >= s.returnAfter() || s.r.isPaused(s.kind) && s.acks.open() == 0):
 		s.endWhenIdle(errPaused) // in a pause, channels without messages end first, so that they do not get those of others
 	default:
 		for d := range s.acks.unsent {

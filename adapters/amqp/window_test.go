@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
 func TestFitWindow(t *testing.T) {
@@ -36,7 +37,7 @@ func TestWindowConverges(t *testing.T) {
 		size := rapid.IntRange(0, 1<<20).Draw(t, "size")
 		limit := rapid.IntRange(1, 64<<20).Draw(t, "limit")
 		most := rapid.IntRange(1, maxPrefetch).Draw(t, "most")
-		window := queueConfig{kind: retryQueue, prefetch: most}.firstWindow(limit)
+		window := queueConfig{kind: layout.RetryQueue, prefetch: most}.firstWindow(limit)
 		for range 20 {
 			window = fitWindow(window, most, window, window*size, limit)
 		}
@@ -57,7 +58,7 @@ func TestWindowConverges(t *testing.T) {
 func TestConsumersPassOnInOrder(t *testing.T) {
 	const each = 100
 	f := newOrderedQueue(t, Config{}, nil)
-	s := newSource(f.r, queueConfig{kind: retryQueue, queue: "orders.retry", prefetch: 1}, amqptest.NewServer(t).Ch)
+	s := newSource(f.r, queueConfig{kind: layout.RetryQueue, queue: "orders.retry", prefetch: 1}, amqptest.NewServer(t).Ch)
 	for n := range 3 {
 		from := make(chan amqp091.Delivery, each)
 		for i := range each {

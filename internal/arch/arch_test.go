@@ -43,9 +43,10 @@ var allowed = map[string][]string{
 	"middleware/sqlinbox":        {module}, // database/sql; the driver is the user's
 	"adapters/kafka": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", module + "/internal/foreign",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
-	"adapters/amqp": {module, module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
+	"adapters/amqp": {module, module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/amqptest":   {"github.com/rabbitmq/amqp091-go"}, // a broker and a management API, for tests of several packages
+	"adapters/amqp/internal/layout":     {module, module + "/deadletter", module + "/delayqueue", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/link":       {module, module + "/adapters/amqp/internal/wire", module + "/driver", module + "/internal/engine", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/management": {module, module + "/adapters/amqp/internal/wire", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/wire":       {module, module + "/driver", module + "/internal/engine", module + "/internal/statekeys", "github.com/rabbitmq/amqp091-go"},

@@ -1,4 +1,4 @@
-package amqp
+package layout
 
 import (
 	"strconv"
@@ -23,10 +23,10 @@ func TestLevelOfQueueName(t *testing.T) {
 		if rapid.Bool().Draw(t, "seconds") {
 			level = max(level.Truncate(time.Second), time.Second)
 		}
-		shard := rapid.IntRange(0, maxShards-1).Draw(t, "shard")
-		var n queueNames
-		name := n.delay(queue, level, shard)
-		if got, ok := n.level(queue, name); !ok || got != level {
+		shard := rapid.IntRange(0, 64-1).Draw(t, "shard")
+		var n Names
+		name := n.DelayOf(queue, level, shard)
+		if got, ok := n.Level(queue, name); !ok || got != level {
 			t.Fatalf("%s is of level %v %v, want %v", name, got, ok, level)
 		}
 		if len(name) > maxQueue {
@@ -36,12 +36,12 @@ func TestLevelOfQueueName(t *testing.T) {
 }
 
 func TestOtherQueuesHaveNoLevel(t *testing.T) {
-	var n queueNames
+	var n Names
 	for _, name := range []string{
 		"orders.retry", "orders.retry.", "orders.retry.suspects", "orders.retry.90s", "orders.retry.1.1", "orders.retry..1", "orders.retry.10s.1.1",
 		"orders.dlq", "orders", "other.retry.10s", "orders.retry.x.1", "orders.retry.0s",
 	} {
-		if level, ok := n.level("orders", name); ok {
+		if level, ok := n.Level("orders", name); ok {
 			t.Errorf("%s is a level of %v", name, level)
 		}
 	}
@@ -54,9 +54,9 @@ func TestNamesFitAndDiffer(t *testing.T) {
 		if strings.HasPrefix(queue, "amq.") {
 			queue = "x"
 		}
-		var n queueNames
+		var n Names
 		seen := map[string]bool{queue: true}
-		for _, name := range []string{n.retry(queue), n.dlq(queue), n.suspects(queue), n.delay(queue, redeliver.MaxWait-time.Millisecond, maxShards-1), n.delay(queue, time.Second, 0)} {
+		for _, name := range []string{n.RetryOf(queue), n.DLQOf(queue), n.suspectsOf(queue), n.DelayOf(queue, redeliver.MaxWait-time.Millisecond, 64-1), n.DelayOf(queue, time.Second, 0)} {
 			if seen[name] || len(name) > maxQueue || !utf8.ValidString(name) {
 				t.Fatalf("%q of %d bytes, together with %v", name, len(name), seen)
 			}
@@ -68,15 +68,15 @@ func TestNamesFitAndDiffer(t *testing.T) {
 // Long names are cut, and remain distinct by their hash.
 func TestLongQueuesDoNotShareTheirRetries(t *testing.T) {
 	long := strings.Repeat("q", maxQueue-1)
-	var n queueNames
-	if a, b := n.retry(long+"a"), n.retry(long+"b"); a == b || !strings.HasPrefix(a, "qqq") || !strings.HasSuffix(a, ".retry") {
+	var n Names
+	if a, b := n.RetryOf(long+"a"), n.RetryOf(long+"b"); a == b || !strings.HasPrefix(a, "qqq") || !strings.HasSuffix(a, ".retry") {
 		t.Errorf("%s and %s", a, b)
 	}
-	if name := n.delay(long, redeliver.MaxWait-time.Millisecond, maxShards-1); len(name) > maxQueue {
+	if name := n.DelayOf(long, redeliver.MaxWait-time.Millisecond, 64-1); len(name) > maxQueue {
 		t.Errorf("%s has %d bytes", name, len(name))
 	}
-	if longest := strings.Repeat("q", maxQueue-maxSuffix); n.retry(longest) != longest+".retry" {
-		t.Errorf("a queue of %d bytes is cut: %s", len(longest), n.retry(longest))
+	if longest := strings.Repeat("q", maxQueue-maxSuffix); n.RetryOf(longest) != longest+".retry" {
+		t.Errorf("a queue of %d bytes is cut: %s", len(longest), n.RetryOf(longest))
 	}
 }
 
@@ -86,12 +86,12 @@ func FuzzLevelOfQueue(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		l := &layout{layoutOptions: layoutOptions{Queue: "orders"}}
-		level, ok := l.Names.level(l.Queue, name)
+		l := &Layout{Options: Options{Queue: "orders"}}
+		level, ok := l.Names.Level(l.Queue, name)
 		if !ok {
 			return
 		}
-		if shard := l.shardOf(name, level); shard >= 0 && l.Names.delay(l.Queue, level, shard) != name {
+		if shard := l.ShardOf(name, level); shard >= 0 && l.Names.DelayOf(l.Queue, level, shard) != name {
 			t.Errorf("%q was read as shard %s of level %s", name, strconv.Itoa(shard), level)
 		}
 	})
