@@ -15,13 +15,10 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// A message that comes back maxReturns times is rewritten, maxCopies times to the retry queue and then to the
-// suspects. Classic queues report only that a message came back, so they rewrite at the first return. Ordered
-// messages run alone instead.
-const (
-	maxReturns = 5
-	maxCopies  = 2
-)
+// maxCopies is how often a message that comes back often is rewritten to the retry queue; then it goes to the suspects.
+// Classic queues report only that a message came back, so they rewrite at the first return. Ordered messages run alone
+// instead.
+const maxCopies = 2
 
 // rewriteWait is how long a rewritten message waits.
 const rewriteWait = time.Second
@@ -41,8 +38,8 @@ func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
 	case s.kind != layout.MainQueue:
 		s.readReturned(d, m, count)
 	case s.ordered:
-		s.readOrdered(d, m, count >= maxReturns || !counted)
-	case d.redelivered && (count >= maxReturns || !counted):
+		s.readOrdered(d, m, count >= layout.MaxReturns || !counted)
+	case d.redelivered && (count >= layout.MaxReturns || !counted):
 		s.limitReturns(d, m, false)
 	}
 	if s.kind == layout.MainQueue {
@@ -171,7 +168,7 @@ func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *del
 		return
 	case stay.Publish:
 		m.Step = driver.Publish
-	case d.redelivered && count >= maxReturns:
+	case d.redelivered && count >= layout.MaxReturns:
 		s.limitReturns(d, m, left > 0)
 		return
 	}

@@ -17,7 +17,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	if err != nil {
 		return nil, err
 	}
-	return s.examine(ctx, how, func() (*redeliver.PauseMark, error) { return c.Paused(ctx, topic) })
+	return s.Examine(ctx, how, func() (*redeliver.PauseMark, error) { return c.Paused(ctx, topic) })
 }
 
 // OldLevels lists the delay queues that an older policy, or another number of shards, has left
@@ -34,7 +34,7 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 	if err != nil {
 		return nil, err
 	}
-	return c.broker().oldLevels(ctx, l)
+	return c.broker().OldLevels(ctx, l)
 }
 
 // RemoveOldLevels deletes those of the named delay queues that are drained, see [Client.OldLevels].
@@ -49,5 +49,5 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 	if err != nil {
 		return nil, err
 	}
-	return c.broker().removeOldLevels(ctx, l, places...)
+	return c.broker().RemoveOldLevels(ctx, l, places...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -173,9 +174,9 @@ func (c *Client) releaseChannels(n int) {
 
 // provision declares what a subscription needs.
 func (c *Client) provision(ctx context.Context, l *layout.Layout) error {
-	d := c.broker().declarer(ctx)
-	defer d.close()
-	return d.declare(l)
+	d := c.broker().Declarer(ctx)
+	defer d.Close()
+	return d.Declare(l)
 }
 
 // deletionDelay is a generous bound for how long the broker takes to notify a queue's readers that it was deleted. If
@@ -196,8 +197,8 @@ func (c *Client) restore(ctx context.Context, l *layout.Layout) error {
 }
 
 // broker returns how to check and declare queues.
-func (c *Client) broker() *queueBroker {
-	return &queueBroker{
+func (c *Client) broker() *topology.Broker {
+	return &topology.Broker{
 		Consuming: c.consuming, Publishing: c.publishing, Management: c.cfg.management(), DialTimeout: c.cfg.DialTimeout,
 		ConsumerTimeout: c.cfg.ConsumerTimeout, NoProvisioning: c.cfg.NoProvisioning,
 	}
@@ -207,7 +208,7 @@ func (c *Client) broker() *queueBroker {
 // reports that and relies on AMQP alone.
 func (c *Client) checkLayout(ctx context.Context, l *layout.Layout) error {
 	b := c.broker()
-	s, err := b.surveyOf(ctx, l)
+	s, err := b.Survey(ctx, l)
 	if s == nil {
 		return err
 	}
@@ -218,17 +219,17 @@ func (c *Client) checkLayout(ctx context.Context, l *layout.Layout) error {
 			Detail: "policies and limits on the queues: the management API does not answer", Err: err,
 		})
 	}
-	_, err = b.verify(ctx, s, false)
+	_, err = b.Verify(ctx, s, false)
 	return err
 }
 
 // survey returns the layout of a topic, and what the broker reports about its queues.
-func (c *Client) survey(ctx context.Context, topic string) (*layout.Layout, *survey, error) {
+func (c *Client) survey(ctx context.Context, topic string) (*layout.Layout, *topology.Survey, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := c.broker().surveyOf(ctx, l)
+	s, err := c.broker().Survey(ctx, l)
 	return l, s, err
 }
 
@@ -247,15 +248,12 @@ func (c *Client) declareExchange(ctx context.Context, topic string) error {
 	if done {
 		return nil
 	}
-	d := c.broker().declarer(ctx)
-	defer d.close()
+	d := c.broker().Declarer(ctx)
+	defer d.Close()
 	var ps redeliver.Problems
-	d.exchange(&ps, exchange, c.cfg.Topology.kind())
-	if d.err != nil {
-		return d.err
-	}
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("amqp: %w", err)
+	d.DeclareExchange(&ps, exchange, c.cfg.Topology.kind())
+	if err := d.Result(ps); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

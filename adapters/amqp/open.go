@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -11,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 )
 
 // openChannel is a channel and its deliveries, which are nil for suspects, because those are fetched.
@@ -23,23 +23,23 @@ type openChannel struct {
 // returns an error instead of retrying forever. Other errors are retried later. Messages that a refused start has
 // fetched come back with a raised count, so it fetches as few as possible.
 func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) error {
-	d := c.broker().declarer(ctx)
-	defer d.close()
+	d := c.broker().Declarer(ctx)
+	defer d.Close()
 	if len(readers) > 1 { // a single origin is refused before it is read
 		for _, r := range readers {
-			d.checkRead(r.layout.Queue)
+			d.CheckRead(r.layout.Queue)
 		}
 	}
 	for _, r := range readers {
 		r.openFirst(ctx, d, false)
 	}
-	if len(d.rights.read.targets) == 0 { // otherwise the start fails, and this would fetch messages
+	if !d.DeniesRead() { // otherwise the start fails, and this would fetch messages
 		for _, r := range readers {
 			r.openFirst(ctx, d, true)
 		}
 	}
 	var ps redeliver.Problems
-	d.rights.problems(&ps)
+	d.AddDenials(&ps)
 	if err := ps.Err(); err != nil {
 		for _, r := range readers {
 			r.close()
@@ -51,23 +51,23 @@ func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) erro
 
 // openFirst opens the first channel of the origin, or of all other queues. After a denial, and in a pause, it only
 // checks them.
-func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
+func (r *reader) openFirst(ctx context.Context, d *topology.Declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]
 		if (cfg.kind == layout.MainQueue) != origin {
 			continue
 		}
-		if len(d.rights.read.targets) > 0 || r.mustWait(*cfg) {
+		if d.DeniesRead() || r.mustWait(*cfg) {
 			if cfg.kind != layout.SuspectQueue { // open does not check this right
-				d.checkRead(cfg.queue)
+				d.CheckRead(cfg.queue)
 			}
 			continue
 		}
 		ch, in, err := r.open(ctx, *cfg)
-		if refused, ok := errors.AsType[*amqp091.Error](err); ok && isAccessRefused(refused) {
-			d.rights.read.add(cfg.queue, refused)
-		} else if err == nil {
+		if err == nil {
 			cfg.first = &openChannel{ch, in}
+		} else {
+			d.NoteRead(cfg.queue, err)
 		}
 	}
 }

@@ -47,25 +47,18 @@ func (c *Client) pause(ctx context.Context, topic string, mark redeliver.PauseMa
 
 // checkPausable refuses a queue that does not exist. With mark it makes sure that the marker queue exists.
 func (c *Client) checkPausable(ctx context.Context, l *layout.Layout, mark bool) error {
-	d := c.broker().declarer(ctx)
-	defer d.close()
+	d := c.broker().Declarer(ctx)
+	defer d.Close()
 	var ps redeliver.Problems
-	if !d.exists(&ps, l.Queue) && d.err == nil {
+	if !d.Exists(&ps, l.Queue) && d.Result(ps) == nil {
 		return fmt.Errorf("amqp: queue %s does not exist", l.Queue)
 	}
 	for _, q := range l.Queues {
 		if mark && q.Kind == layout.PauseQueue {
-			d.queue(&ps, q, !c.cfg.NoProvisioning && !d.exists(&ps, q.Name)) // a declaration needs more rights
+			d.DeclareQueue(&ps, q, !c.cfg.NoProvisioning && !d.Exists(&ps, q.Name)) // a declaration needs more rights
 		}
 	}
-	if d.err != nil {
-		return d.err
-	}
-	d.rights.problems(&ps)
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("amqp: %w", err)
-	}
-	return nil
+	return d.Result(ps)
 }
 
 // Resume ends a pause. It does nothing if there is none.

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -87,15 +88,15 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if closed {
 		return nil, link.ErrClosed
 	}
-	_, s, err := c.survey(ctx, topic)
+	l, s, err := c.survey(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	there, err := c.broker().verify(ctx, s, s.major > 0)
+	there, err := c.broker().Verify(ctx, s, s.Major > 0)
 	if err != nil && (there == nil || !c.cfg.NoProvisioning) {
 		return nil, err
 	}
-	p := c.plan(s, there)
+	p := c.plan(l, s, there)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		p.Problems = refused.Problems
 	}
@@ -103,11 +104,10 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 }
 
 // plan makes the plan of a survey. there has the existing queues.
-func (c *Client) plan(s *survey, there map[string]bool) *Plan {
-	l := s.layout
+func (c *Client) plan(l *layout.Layout, s *topology.Survey, there map[string]bool) *Plan {
 	p := &Plan{
-		Topic: l.Topic, Queue: l.Queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.Shards, Rate: queueRate * l.Shards,
-		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
+		Topic: l.Topic, Queue: l.Queue, Server: s.Server, LongestWait: redeliver.MaxWait, Shards: l.Shards, Rate: queueRate * l.Shards,
+		Notes: s.Notes, NotChecked: append(s.Unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
 	add := func(q layout.Queue, old bool) {
 		planned := PlannedQueue{
@@ -116,7 +116,7 @@ func (c *Client) plan(s *survey, there map[string]bool) *Plan {
 		if q.Kind == layout.DelayQueue {
 			planned.Shard = l.ShardOf(q.Name, q.Level)
 		}
-		switch info, ok := s.queues[q.Name]; {
+		switch info, ok := s.Queues[q.Name]; {
 		case ok:
 			planned.Arguments = maps.Clone(info.Arguments)
 			if info.Messages != nil {
@@ -124,7 +124,7 @@ func (c *Client) plan(s *survey, there map[string]bool) *Plan {
 			}
 		case planned.Exists && q.Kind == layout.MainQueue:
 			planned.Arguments = nil // the user's own, unknown
-		case !planned.Exists && s.asked:
+		case !planned.Exists && s.Asked:
 			planned.Messages = 0
 		}
 		p.Queues = append(p.Queues, planned)
@@ -137,7 +137,7 @@ func (c *Client) plan(s *survey, there map[string]bool) *Plan {
 			}
 		}
 	}
-	for _, q := range s.oldLevels() {
+	for _, q := range s.OldLevels() {
 		add(q, true)
 	}
 	p.Rights = subscriberRights(l)

@@ -50,15 +50,15 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := client.broker().surveyAs(t.Context(), l, amqptest.Greeting(row.api.Version))
-			if err != nil || len(s.problems) > 0 {
-				t.Fatal(s.problems, err)
+			s, err := client.broker().SurveyAs(t.Context(), l, amqptest.Greeting(row.api.Version))
+			if err != nil || len(s.Problems) > 0 {
+				t.Fatal(s.Problems, err)
 			}
 			there := make(map[string]bool)
-			for name := range s.queues {
+			for name := range s.Queues {
 				there[name] = true
 			}
-			got, file := client.plan(s, there).String(), filepath.Join("testdata", "plan-"+name+".txt")
+			got, file := client.plan(l, s, there).String(), filepath.Join("testdata", "plan-"+name+".txt")
 			if os.Getenv("REDELIVER_GOLDEN") != "" {
 				if err := os.MkdirAll("testdata", 0o755); err != nil {
 					t.Fatal(err)

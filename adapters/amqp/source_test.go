@@ -278,7 +278,7 @@ func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	for tag, row := range []struct {
 		id    string
 		count any
-	}{{"a1", int64(maxReturns)}, {"a2", int64(maxReturns)}, {"b1", int64(maxReturns - 1)}, {"c1", nil}, {"d1", int64(maxReturns)}} {
+	}{{"a1", int64(layout.MaxReturns)}, {"a2", int64(layout.MaxReturns)}, {"b1", int64(layout.MaxReturns - 1)}, {"c1", nil}, {"d1", int64(layout.MaxReturns)}} {
 		in <- amqp091.Delivery{MessageId: row.id, DeliveryTag: uint64(tag) + 1, Redelivered: true, Headers: amqp091.Table{"x-delivery-count": row.count}}
 	}
 	var suspects []string

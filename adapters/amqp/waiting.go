@@ -42,7 +42,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 		return nil, fmt.Errorf("amqp: queue %s does not exist", l.Queue)
 	}
 	var all []deadletter.WaitingLevel
-	for _, q := range slices.Concat(l.Queues, s.oldLevels()) {
+	for _, q := range slices.Concat(l.Queues, s.OldLevels()) {
 		if q.Kind != layout.DelayQueue && q.Kind != layout.RetryQueue {
 			continue
 		}

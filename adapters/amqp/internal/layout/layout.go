@@ -36,6 +36,8 @@ const (
 	// NoLimit is for the DLQ, where each scan is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
 	// does not know -1.
 	NoLimit = 1<<31 - 1
+	// MaxReturns is how often a message comes back before redeliver rewrites it, which resets the broker's count.
+	MaxReturns = 5
 	// RabbitMQ4Limit is the default of a quorum queue since RabbitMQ 4.
 	RabbitMQ4Limit = 20
 )

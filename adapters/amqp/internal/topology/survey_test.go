@@ -1,4 +1,4 @@
-package amqp
+package topology
 
 import (
 	"cmp"
@@ -234,12 +234,12 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 				t.Fatal(err)
 			}
 			var problems []string
-			for _, p := range s.problems {
+			for _, p := range s.Problems {
 				problems = append(problems, p.String())
 			}
 			only(t, "refused", problems, row.refused)
-			only(t, "noted", slices.DeleteFunc(s.notes, func(n string) bool { return row.also != "" && strings.HasPrefix(n, row.also) }), row.noted)
-			only(t, "not checked", s.unchecked, "")
+			only(t, "noted", slices.DeleteFunc(s.Notes, func(n string) bool { return row.also != "" && strings.HasPrefix(n, row.also) }), row.noted)
+			only(t, "not checked", s.Unchecked, "")
 		})
 	}
 }
@@ -263,10 +263,10 @@ func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	only(t, "noted", s.notes, `orders has message-ttl=1000 by policy "p"`)
+	only(t, "noted", s.Notes, `orders has message-ttl=1000 by policy "p"`)
 	for _, want := range []string{"feature flags", "policies on queues that do not exist yet", "policies on orders.dlq"} {
-		if !slices.ContainsFunc(s.unchecked, func(u string) bool { return strings.HasPrefix(u, want) }) {
-			t.Errorf("%q is not in the list of unchecked items: %q", want, s.unchecked)
+		if !slices.ContainsFunc(s.Unchecked, func(u string) bool { return strings.HasPrefix(u, want) }) {
+			t.Errorf("%q is not in the list of unchecked items: %q", want, s.Unchecked)
 		}
 	}
 }
@@ -276,8 +276,8 @@ func TestUnreadablePatternIsNotChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.problems) > 0 || !slices.Contains(s.unchecked, `whether policy "all" is for orders.dlq (Go cannot read its pattern)`) {
-		t.Errorf("problems %v, not checked %q", s.problems, s.unchecked)
+	if len(s.Problems) > 0 || !slices.Contains(s.Unchecked, `whether policy "all" is for orders.dlq (Go cannot read its pattern)`) {
+		t.Errorf("problems %v, not checked %q", s.Problems, s.Unchecked)
 	}
 }
 
@@ -287,19 +287,19 @@ func TestManagementAPIOfAnotherClusterIsRefused(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	s, err := surveyAt(t, server.URL, "3.10.8", nil)
-	if err != nil || len(s.problems) != 1 || s.problems[0].String() != "ManagementURL is rabbit@two: must belong to the cluster of URLs, which is rabbit@one" {
-		t.Error(s.problems, err)
+	if err != nil || len(s.Problems) != 1 || s.Problems[0].String() != "ManagementURL is rabbit@two: must belong to the cluster of URLs, which is rabbit@one" {
+		t.Error(s.Problems, err)
 	}
 }
 
 // surveyWith surveys the queue orders on a fake API, with a policy of one level.
-func surveyWith(t *testing.T, f amqptest.API, change func(*layout.Options)) (*survey, error) {
+func surveyWith(t *testing.T, f amqptest.API, change func(*layout.Options)) (*Survey, error) {
 	t.Helper()
 	f.Version = cmp.Or(f.Version, "3.10.8")
 	return surveyAt(t, f.Start(t), f.Version, change)
 }
 
-func surveyAt(t *testing.T, url, version string, change func(*layout.Options)) (*survey, error) {
+func surveyAt(t *testing.T, url, version string, change func(*layout.Options)) (*Survey, error) {
 	t.Helper()
 	opt := layout.Options{
 		Topic: "orders", Queue: "orders", Shards: 1,
@@ -309,8 +309,8 @@ func surveyAt(t *testing.T, url, version string, change func(*layout.Options)) (
 		change(&opt)
 	}
 	opt.Policy = opt.Policy.WithDefaults()
-	b := &queueBroker{
+	b := &Broker{
 		Management: management.New(url, "amqp://guest:guest@localhost/", amqp091.Config{}), DialTimeout: 10 * time.Second, ConsumerTimeout: 30 * time.Minute,
 	}
-	return b.surveyAs(t.Context(), layout.New(opt), amqptest.Greeting(version))
+	return b.SurveyAs(t.Context(), layout.New(opt), amqptest.Greeting(version))
 }

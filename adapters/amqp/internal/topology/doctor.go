@@ -1,4 +1,4 @@
-package amqp
+package topology
 
 import (
 	"context"
@@ -18,13 +18,13 @@ import (
 // examination checks one queue and the queues on which its messages wait.
 type examination struct {
 	*doctor.Diagnosis
-	*survey
+	*Survey
 
 	how doctor.Examination
 }
 
-// examine checks a queue and the queues on which its messages wait. paused returns the mark of a pause.
-func (s *survey) examine(ctx context.Context, how doctor.Examination, paused func() (*redeliver.PauseMark, error)) (*doctor.Diagnosis, error) {
+// Examine checks a queue and the queues on which its messages wait. paused returns the mark of a pause.
+func (s *Survey) Examine(ctx context.Context, how doctor.Examination, paused func() (*redeliver.PauseMark, error)) (*doctor.Diagnosis, error) {
 	d := &examination{&doctor.Diagnosis{Origin: s.layout.Queue, Group: s.layout.Queue}, s, how}
 	if how.AnyPolicy {
 		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy is not given)")
@@ -37,8 +37,8 @@ func (s *survey) examine(ctx context.Context, how doctor.Examination, paused fun
 	} else {
 		d.AddPause(mark)
 	}
-	d.NotChecked = append(d.NotChecked, s.unchecked...)
-	if !s.asked {
+	d.NotChecked = append(d.NotChecked, s.Unchecked...)
+	if !s.Asked {
 		d.NotChecked = append(d.NotChecked, "what is late, and the policies of the consumers (ManagementURL is not set)")
 		return d.Diagnosis, nil
 	}
@@ -92,7 +92,7 @@ func (d *examination) checkQueues(ctx context.Context) error {
 
 // reportSettings reports the problems that the survey has found.
 func (d *examination) reportSettings() {
-	for _, p := range d.problems {
+	for _, p := range d.Problems {
 		name, ok := strings.CutPrefix(p.Field, "queue ")
 		kind := doctor.SymptomSettings
 		if set, is := p.Value.(management.Setting); is && slices.Contains([]string{"message-ttl", "expires", "max-length", "max-length-bytes"}, set.Key) {
@@ -107,9 +107,9 @@ func (d *examination) reportSettings() {
 }
 
 func (d *examination) reportOldLevels() {
-	for _, q := range d.oldLevels() {
+	for _, q := range d.OldLevels() {
 		text := "belongs to an older policy or number of shards; how many messages wait on it is not known yet"
-		if n := d.queues[q.Name].Messages; n != nil && *n == 0 {
+		if n := d.Queues[q.Name].Messages; n != nil && *n == 0 {
 			text = "belongs to an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune does that"
 		} else if n != nil {
 			text = fmt.Sprintf("belongs to an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
@@ -125,7 +125,7 @@ const countDelay = 6 * time.Second
 // findLate finds messages whose level is over and that do not move. Messages that were just released look the same,
 // so it looks twice.
 func (d *examination) findLate(ctx context.Context) error {
-	stuck := d.countStuck(d.queues)
+	stuck := d.countStuck(d.Queues)
 	if len(stuck) > 0 {
 		select {
 		case <-time.After(countDelay):

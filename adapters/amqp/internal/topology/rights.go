@@ -1,4 +1,4 @@
-package amqp
+package topology
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 )
 
 // redeliver checks its rights with requests that cannot succeed. RabbitMQ checks the rights first, whether or not the
-// queue exists, and then refuses. Nothing is created, read or written. Each request leaves a line in the broker's
+// DeclareQueue exists, and then refuses. Nothing is created, read or written. Each request leaves a line in the broker's
 // log, so Subscribe checks only what it would not find out anyway.
 
 // missingRights collects the queues with a missing right, and the broker's first answer.
@@ -34,7 +34,7 @@ func (n *denial) add(what string, refused *amqp091.Error) {
 	n.reason = cmp.Or(n.reason, refused.Reason)
 }
 
-// problems adds one problem for each right, because an administrator changes each pattern in one place.
+// Problems adds one problem for each right, because an administrator changes each pattern in one place.
 func (r *missingRights) problems(ps *redeliver.Problems) {
 	for _, right := range []struct {
 		name string
@@ -55,40 +55,53 @@ func isAccessRefused(refused *amqp091.Error) bool {
 var impossibleArgs = amqp091.Table{"x-expires": "never"}
 
 // checkConfigure checks whether the user may declare a queue.
-func (d *declarer) checkConfigure(name string) {
+func (d *Declarer) checkConfigure(name string) {
 	if refused := d.probeDeclare(name, true); isAccessRefused(refused) {
 		d.rights.configure.add(name, refused)
 	}
 }
 
-func (d *declarer) probeDeclare(name string, durable bool) *amqp091.Error {
+func (d *Declarer) probeDeclare(name string, durable bool) *amqp091.Error {
 	return d.run(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare(name, durable, false, false, false, impossibleArgs)
 		return err
 	})
 }
 
-// checkRead checks whether the user may read a queue.
-func (d *declarer) checkRead(name string) {
+// CheckRead checks whether the user may read a queue.
+func (d *Declarer) CheckRead(name string) {
 	if refused := d.probeRead(name); isAccessRefused(refused) {
 		d.rights.read.add(name, refused)
 	}
 }
 
-func (d *declarer) probeRead(name string) *amqp091.Error {
+// NoteRead notes a denial to read a queue, if the error of a consumer is one.
+func (d *Declarer) NoteRead(name string, err error) {
+	if refused, ok := errors.AsType[*amqp091.Error](err); ok && isAccessRefused(refused) {
+		d.rights.read.add(name, refused)
+	}
+}
+
+// DeniesRead reports whether the user may not read a queue.
+func (d *Declarer) DeniesRead() bool { return len(d.rights.read.targets) > 0 }
+
+// AddDenials adds the missing rights that were found.
+func (d *Declarer) AddDenials(ps *redeliver.Problems) { d.rights.problems(ps) }
+
+func (d *Declarer) probeRead(name string) *amqp091.Error {
 	return d.run(func(ch *amqp091.Channel) error {
 		// Without a prefetch: with one, a stream accepts it and breaks the connection.
 		_, err := ch.Consume(name, link.ConsumerTag, false, false, false, false, amqp091.Table{"x-stream-offset": true})
 		if err == nil { // no known RabbitMQ does this
-			d.close()
+			d.Close()
 		}
 		return err
 	})
 }
 
 // checkKind checks the type of the subscription's queue over AMQP, without a management API. Streams and auto-delete
-// queues are refused.
-func (d *declarer) checkKind(name string, ps *redeliver.Problems) (unchecked []string) {
+// Queues are refused.
+func (d *Declarer) checkKind(name string, ps *redeliver.Problems) (unchecked []string) {
 	refused := d.probeRead(name)
 	switch {
 	case isAccessRefused(refused): // Plan checks this, and Subscribe finds out
@@ -137,9 +150,9 @@ var (
 
 // checkWrite checks whether the user may write to queues by name. It uses the publishing connection, because a broker
 // in alarm blocks a connection that has tried to publish, and acks must still get through.
-func (b *queueBroker) checkWrite(ctx context.Context, s *survey, r *missingRights) error {
+func (b *Broker) checkWrite(ctx context.Context, s *Survey, r *missingRights) error {
 	switch {
-	case s.major == 0:
+	case s.Major == 0:
 		return errNoRabbit
 	case b.Publishing.Blocked.Closed():
 		return errAlarm

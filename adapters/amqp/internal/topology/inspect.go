@@ -1,4 +1,4 @@
-package amqp
+package topology
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ const deadLetterPrefetch = 32
 
 // checkMain checks the queue of the subscription: what its owner or a broker's policy does with messages before
 // redeliver does, and what would lose them. exists reports whether another queue exists.
-func (s *survey) checkMain(exists func(string) (bool, error), r management.QueueSettings) error {
+func (s *Survey) checkMain(exists func(string) (bool, error), r management.QueueSettings) error {
 	switch r.Type {
 	case amqp091.QueueTypeQuorum:
 	case amqp091.QueueTypeClassic:
@@ -27,10 +27,10 @@ func (s *survey) checkMain(exists func(string) (bool, error), r management.Queue
 			s.notef("%s is a classic queue: it does not count deliveries, so every message that comes again continues through %s", r.Name, s.layout.Retry())
 		}
 	default:
-		addType(&s.problems, r.Name, r.Type)
+		addType(&s.Problems, r.Name, r.Type)
 	}
 	if r.AutoDelete {
-		addAutoDelete(&s.problems, r.Name)
+		addAutoDelete(&s.Problems, r.Name)
 	}
 	if !r.Durable {
 		s.notef("%s is not durable: a restart of the broker deletes it and its messages", r.Name)
@@ -38,7 +38,7 @@ func (s *survey) checkMain(exists func(string) (bool, error), r management.Queue
 	v, ok := r.Preferred("single-active-consumer")
 	switch one := ok && fmt.Sprint(v.Value) == "true"; {
 	case s.layout.Ordered() && !one:
-		addNotSingleActive(&s.problems, r.Name, s.layout.Policy)
+		addNotSingleActive(&s.Problems, r.Name, s.layout.Policy)
 	case one && !s.layout.Ordered():
 		s.notef("%s has a single active consumer: first deliveries go to one process, retries to all", r.Name)
 	}
@@ -52,10 +52,10 @@ func (s *survey) checkMain(exists func(string) (bool, error), r management.Queue
 }
 
 // minDeliveryLimit is twice the count at which a message is rewritten.
-const minDeliveryLimit = 2 * maxReturns
+const minDeliveryLimit = 2 * layout.MaxReturns
 
 // checkLimit checks the broker's delivery limit, at which it removes a message.
-func (s *survey) checkLimit(exists func(string) (bool, error), r management.QueueSettings) error {
+func (s *Survey) checkLimit(exists func(string) (bool, error), r management.QueueSettings) error {
 	if r.Type != amqp091.QueueTypeQuorum {
 		return nil // a classic queue has no limit
 	}
@@ -82,18 +82,18 @@ func (s *survey) checkLimit(exists func(string) (bool, error), r management.Queu
 		minLimit = layout.OwnDeliveryLimit
 	}
 	known := ""
-	if !s.asked {
+	if !s.Asked {
 		known = ". redeliver only knows the policies with ManagementURL"
 	}
 	switch {
 	case !dead && n >= minLimit && s.layout.Ordered():
 		s.notef("%s has %s and drops messages that come back more often, also after lost connections and shutdowns", r.Name, limit)
 	case !dead && n >= minLimit:
-		s.notef("%s has %s and drops messages that come back more often: redeliver rewrites a message, to %s, when it has come back %d times. If it cannot do that for hours, messages can be lost", r.Name, limit, s.layout.Retry(), maxReturns)
+		s.notef("%s has %s and drops messages that come back more often: redeliver rewrites a message, to %s, when it has come back %d times. If it cannot do that for hours, messages can be lost", r.Name, limit, s.layout.Retry(), layout.MaxReturns)
 	case !dead && keyed && exchange.Value != nil:
-		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
+		s.Problems.Add("queue "+r.Name, limit, fmt.Sprintf("drops a message that comes back more often: its dead letters go to queue %s, which does not exist. Declare that", target))
 	case !dead:
-		s.problems.Add("queue "+r.Name, limit, fmt.Sprintf(
+		s.Problems.Add("queue "+r.Name, limit, fmt.Sprintf(
 			`drops a message that comes back more often, because the queue has no dead-letter exchange. Give it one, by a policy {"dead-letter-exchange":"","dead-letter-routing-key":"%s"}, or a limit of at least %d%s`, s.layout.DLQ(), minLimit, known))
 	case exchange.Value == "" && target == s.layout.DLQ() && n >= layout.OwnDeliveryLimit:
 	case exchange.Value == "" && target == s.layout.DLQ():
@@ -123,7 +123,7 @@ func deadLetterTarget(r management.QueueSettings) string {
 }
 
 // noteBounds notes other settings that remove messages before redeliver sees them.
-func (s *survey) noteBounds(r management.QueueSettings) {
+func (s *Survey) noteBounds(r management.QueueSettings) {
 	gone := "dropped"
 	if to := deadLetterTarget(r); to != "" {
 		gone = "dead-lettered to " + to
@@ -158,19 +158,19 @@ func (s *survey) noteBounds(r management.QueueSettings) {
 
 // checkConsumerTimeout refuses a queue whose own timeout is shorter than Config.ConsumerTimeout, because messages
 // would be returned too late.
-func (s *survey) checkConsumerTimeout(r management.QueueSettings) {
+func (s *Survey) checkConsumerTimeout(r management.QueueSettings) {
 	v, ok := r.Lowest("consumer-timeout")
 	if !ok {
 		return
 	}
 	if d, ok := v.Duration(); ok && d < s.broker.ConsumerTimeout {
-		s.problems.Add("queue "+r.Name, v, fmt.Sprintf("must not be shorter than ConsumerTimeout, which is %s: set ConsumerTimeout to %s", s.broker.ConsumerTimeout, d))
+		s.Problems.Add("queue "+r.Name, v, fmt.Sprintf("must not be shorter than ConsumerTimeout, which is %s: set ConsumerTimeout to %s", s.broker.ConsumerTimeout, d))
 	}
 }
 
 // checkOwn checks one of redeliver's queues.
-func (s *survey) checkOwn(q layout.Queue, r management.QueueSettings) {
-	if there, ok := s.queues[q.Name]; ok {
+func (s *Survey) checkOwn(q layout.Queue, r management.QueueSettings) {
+	if there, ok := s.Queues[q.Name]; ok {
 		s.checkArguments(q, there)
 		s.noteStuck(q, there)
 	}
@@ -178,7 +178,7 @@ func (s *survey) checkOwn(q layout.Queue, r management.QueueSettings) {
 		for _, key := range slices.Sorted(maps.Keys(p.Definition)) {
 			v := management.Setting{Key: key, Value: p.Definition[key], By: p.String()}
 			if why := forbiddenReason(q, v); why != "" {
-				s.problems.Add("queue "+q.Name, v, why+". Leave redeliver's queues out of its pattern "+p.Pattern)
+				s.Problems.Add("queue "+q.Name, v, why+". Leave redeliver's queues out of its pattern "+p.Pattern)
 			}
 		}
 	}
@@ -219,7 +219,7 @@ func forbiddenReason(q layout.Queue, v management.Setting) string {
 
 // checkArguments refuses one of redeliver's queues that exists with other arguments. RabbitMQ itself compares only
 // some of them at a declaration.
-func (s *survey) checkArguments(q layout.Queue, there management.QueueInfo) {
+func (s *Survey) checkArguments(q layout.Queue, there management.QueueInfo) {
 	field := "queue " + q.Name
 	var differ []string
 	for _, key := range slices.Sorted(maps.Keys(q.Args)) {
@@ -245,13 +245,13 @@ func (s *survey) checkArguments(q layout.Queue, there management.QueueInfo) {
 	}
 	if len(differ) > 0 {
 		s.refused[q.Name] = true
-		s.problems.Add(field, "declared otherwise", strings.Join(differ, ", ")+". Delete it when it is empty, or give ours other Names")
+		s.Problems.Add(field, "declared otherwise", strings.Join(differ, ", ")+". Delete it when it is empty, or give ours other Names")
 	}
 }
 
 // noteStuck notes messages whose level is over but that their target does not accept. They are not among the ready
 // ones.
-func (s *survey) noteStuck(q layout.Queue, there management.QueueInfo) {
+func (s *Survey) noteStuck(q layout.Queue, there management.QueueInfo) {
 	if there.State != "" && there.State != "running" {
 		s.notef("%s is %s", q.Name, there.State)
 	}
@@ -260,7 +260,7 @@ func (s *survey) noteStuck(q layout.Queue, there management.QueueInfo) {
 		return
 	}
 	why := s.layout.Retry() + " does not take them, or the broker is behind with them"
-	if _, ok := s.queues[s.layout.Retry()]; !ok {
+	if _, ok := s.Queues[s.layout.Retry()]; !ok {
 		why = s.layout.Retry() + " does not exist"
 	}
 	blocked := ""
@@ -270,6 +270,6 @@ func (s *survey) noteStuck(q layout.Queue, there management.QueueInfo) {
 	s.notef("%s: %d messages have waited for more than %s and are stuck: %s%s. They move within 3 minutes after it can", q.Name, over, delayqueue.LevelName(q.Level), why, blocked)
 }
 
-func (s *survey) notef(format string, args ...any) {
-	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+func (s *Survey) notef(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }

@@ -1,4 +1,4 @@
-package amqp
+package topology
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
-// queueBroker is how the checks reach a broker.
-type queueBroker struct {
+// Broker is how the checks reach a broker.
+type Broker struct {
 	Consuming, Publishing *link.Link
 	Management            *management.API // nil if there is none
 	DialTimeout           time.Duration
@@ -27,51 +27,51 @@ type queueBroker struct {
 	NoProvisioning        bool
 }
 
-// declarer returns a declarer, which must be closed.
-func (b *queueBroker) declarer(ctx context.Context) *declarer {
+// Declarer returns a declarer, which must be closed.
+func (b *Broker) Declarer(ctx context.Context) *Declarer {
 	// Not the publishing connection, which does not answer while the broker is in alarm.
-	return &declarer{open: func() (*amqp091.Channel, error) { return b.Consuming.Channel(ctx) }, noProvisioning: b.NoProvisioning}
+	return &Declarer{open: func() (*amqp091.Channel, error) { return b.Consuming.Channel(ctx) }, noProvisioning: b.NoProvisioning}
 }
 
-// survey is the broker's information about a subscription's queues before they are declared.
-type survey struct {
-	broker *queueBroker
+// Survey is the broker's information about a subscription's queues before they are declared.
+type Survey struct {
+	broker *Broker
 	layout *layout.Layout
-	server string
-	major  int
+	Server string
+	Major  int
 	minor  int
-	// asked reports whether the management API answered; queues has its answer by name.
-	asked       bool
+	// Asked reports whether the management API answered; queues has its answer by name.
+	Asked       bool
 	originKnown bool // it described the subscription's queue
-	queues      map[string]management.QueueInfo
-	refused     map[string]bool // queues of redeliver whose arguments differ
-	problems    redeliver.Problems
-	notes       []string
-	// unchecked lists what was not checked, and why.
-	unchecked []string
+	Queues      map[string]management.QueueInfo
+	refused     map[string]bool // Queues of redeliver whose arguments differ
+	Problems    redeliver.Problems
+	Notes       []string
+	// Unchecked lists what was not checked, and why.
+	Unchecked []string
 }
 
-// verify adds what AMQP reports, and returns all problems in one error. there is set even then; it is nil if AMQP did
+// Verify adds what AMQP reports, and returns all problems in one error. there is set even then; it is nil if AMQP did
 // not answer.
-func (b *queueBroker) verify(ctx context.Context, s *survey, rights bool) (there map[string]bool, err error) {
-	d := b.declarer(ctx)
-	defer d.close()
-	there = d.inspectQueues(s.layout, &s.problems, s.refused, rights)
+func (b *Broker) Verify(ctx context.Context, s *Survey, rights bool) (there map[string]bool, err error) {
+	d := b.Declarer(ctx)
+	defer d.Close()
+	there = d.inspectQueues(s.layout, &s.Problems, s.refused, rights)
 	switch {
 	case s.originKnown || !there[s.layout.Queue]:
-	case s.major == 0:
-		s.unchecked = append(s.unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.Queue, errNoRabbit))
+	case s.Major == 0:
+		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.Queue, errNoRabbit))
 	default:
-		before := len(s.problems)
-		s.unchecked = append(s.unchecked, d.checkKind(s.layout.Queue, &s.problems)...)
-		if len(s.problems) > before {
+		before := len(s.Problems)
+		s.Unchecked = append(s.Unchecked, d.checkKind(s.layout.Queue, &s.Problems)...)
+		if len(s.Problems) > before {
 			break
 		}
 		q, why := d.readArguments(s.layout.OriginQueue())
 		if why != "" {
-			s.unchecked = append(s.unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
+			s.Unchecked = append(s.Unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
 		} else if d.err == nil {
-			exists := func(name string) (bool, error) { return d.exists(&s.problems, name), d.err }
+			exists := func(name string) (bool, error) { return d.Exists(&s.Problems, name), d.err }
 			if err := s.checkMain(exists, management.QueueSettings{QueueInfo: q}); err != nil {
 				return nil, err
 			}
@@ -81,28 +81,28 @@ func (b *queueBroker) verify(ctx context.Context, s *survey, rights bool) (there
 		return nil, d.err
 	}
 	if err := b.checkWrite(ctx, s, &d.rights); err != nil {
-		s.unchecked = append(s.unchecked, fmt.Sprintf("the right to write to the default exchange (%v)", err))
+		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the right to write to the default exchange (%v)", err))
 	}
-	d.rights.problems(&s.problems)
-	if err := s.problems.Err(); err != nil {
+	d.rights.problems(&s.Problems)
+	if err := s.Problems.Err(); err != nil {
 		return there, fmt.Errorf("amqp: %w", err)
 	}
 	return there, nil
 }
 
-// surveyOf asks the management API, if it is configured. The survey has the broker's problems. The error means that
+// Survey asks the management API, if it is configured. The survey has the broker's problems. The error means that
 // the API does not answer or, if the survey is nil, that AMQP does not.
-func (b *queueBroker) surveyOf(ctx context.Context, l *layout.Layout) (*survey, error) {
+func (b *Broker) Survey(ctx context.Context, l *layout.Layout) (*Survey, error) {
 	conn, err := b.Publishing.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return b.surveyAs(ctx, l, conn.Properties)
+	return b.SurveyAs(ctx, l, conn.Properties)
 }
 
-// surveyAs is surveyOf for a server with these properties.
-func (b *queueBroker) surveyAs(ctx context.Context, l *layout.Layout, properties amqp091.Table) (*survey, error) {
-	s := &survey{broker: b, layout: l, refused: make(map[string]bool)}
+// SurveyAs is Survey for a server with these properties.
+func (b *Broker) SurveyAs(ctx context.Context, l *layout.Layout, properties amqp091.Table) (*Survey, error) {
+	s := &Survey{broker: b, layout: l, refused: make(map[string]bool)}
 	s.readServer(properties)
 	m := b.Management
 	if m == nil {
@@ -111,7 +111,7 @@ func (b *queueBroker) surveyAs(ctx context.Context, l *layout.Layout, properties
 			"arguments that a declaration does not compare", "feature flags", "how many messages wait, stuck messages, depth of " + l.DLQ(),
 			"levels and shards that are left over",
 		} {
-			s.unchecked = append(s.unchecked, what+" (ManagementURL is not set)")
+			s.Unchecked = append(s.Unchecked, what+" (ManagementURL is not set)")
 		}
 		return s, nil
 	}
@@ -121,35 +121,35 @@ func (b *queueBroker) surveyAs(ctx context.Context, l *layout.Layout, properties
 }
 
 // readServer reads the server's properties of the AMQP connection.
-func (s *survey) readServer(properties amqp091.Table) {
+func (s *Survey) readServer(properties amqp091.Table) {
 	product, _ := properties["product"].(string)
 	version, _ := properties["version"].(string)
-	s.server = strings.TrimSpace(product + " " + version)
+	s.Server = strings.TrimSpace(product + " " + version)
 	if product != "RabbitMQ" {
 		return
 	}
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
-	s.major, _ = strconv.Atoi(major) // 0 means unknown
+	s.Major, _ = strconv.Atoi(major) // 0 means unknown
 	s.minor, _ = strconv.Atoi(minor)
-	if s.major > 0 && !s.isAtLeast(3, 10) {
-		s.problems.Add("server", s.server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and waiting messages can get lost")
+	if s.Major > 0 && !s.isAtLeast(3, 10) {
+		s.Problems.Add("server", s.Server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and waiting messages can get lost")
 	}
 }
 
 // isAtLeast reports whether the server has at least this version. It returns false for an unknown version.
-func (s *survey) isAtLeast(major, minor int) bool {
-	return s.major > major || s.major == major && s.minor >= minor
+func (s *Survey) isAtLeast(major, minor int) bool {
+	return s.Major > major || s.Major == major && s.minor >= minor
 }
 
-func (s *survey) askManagement(ctx context.Context, m *management.API, properties amqp091.Table) error {
+func (s *Survey) askManagement(ctx context.Context, m *management.API, properties amqp091.Table) error {
 	info, err := m.Overview(ctx)
 	if err != nil {
 		return err
 	}
-	s.asked = true
+	s.Asked = true
 	if cluster, _ := properties["cluster_name"].(string); cluster != "" && info.Cluster != "" && cluster != info.Cluster {
-		s.problems.Add("ManagementURL", info.Cluster, "must belong to the cluster of URLs, which is "+cluster)
+		s.Problems.Add("ManagementURL", info.Cluster, "must belong to the cluster of URLs, which is "+cluster)
 		return nil
 	}
 	if err := s.flags(ctx, m); err != nil {
@@ -163,12 +163,12 @@ func (s *survey) askManagement(ctx context.Context, m *management.API, propertie
 	if err != nil {
 		return err
 	}
-	if s.queues, err = m.Queues(ctx, s.layout.Pattern()); err != nil {
+	if s.Queues, err = m.Queues(ctx, s.layout.Pattern()); err != nil {
 		return err
 	}
 	unseen := user.Unread || operator.Unread
 	if unseen {
-		s.unchecked = append(s.unchecked, "policies on queues that do not exist yet (the user of ManagementURL may not list policies)")
+		s.Unchecked = append(s.Unchecked, "policies on queues that do not exist yet (the user of ManagementURL may not list policies)")
 	}
 	rule := func(q management.QueueInfo) management.QueueSettings {
 		r := management.QueueSettings{QueueInfo: q}
@@ -178,11 +178,11 @@ func (s *survey) askManagement(ctx context.Context, m *management.API, propertie
 				r.Policies = append(r.Policies, p)
 			}
 			for _, name := range unsure {
-				s.unchecked = append(s.unchecked, fmt.Sprintf("whether %s is for %s (Go cannot read its pattern)", name, q.Name))
+				s.Unchecked = append(s.Unchecked, fmt.Sprintf("whether %s is for %s (Go cannot read its pattern)", name, q.Name))
 			}
 		}
 		if q.Effective == nil && q.State != "" && unseen {
-			s.unchecked = append(s.unchecked, "policies on "+q.Name+" (the broker has not counted it yet)")
+			s.Unchecked = append(s.Unchecked, "policies on "+q.Name+" (the broker has not counted it yet)")
 		}
 		return r
 	}
@@ -201,51 +201,51 @@ func (s *survey) askManagement(ctx context.Context, m *management.API, propertie
 
 // infoOf returns the known information about an existing queue, or the expected one about a queue that will be
 // created.
-func (s *survey) infoOf(q layout.Queue) management.QueueInfo {
-	if there, ok := s.queues[q.Name]; ok {
+func (s *Survey) infoOf(q layout.Queue) management.QueueInfo {
+	if there, ok := s.Queues[q.Name]; ok {
 		return there
 	}
 	kind, _ := q.Args[amqp091.QueueTypeArg].(string)
 	return management.QueueInfo{Name: q.Name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: management.Object(q.Args)}
 }
 
-func (s *survey) flags(ctx context.Context, m *management.API) error {
+func (s *Survey) flags(ctx context.Context, m *management.API) error {
 	missing, err := m.Disabled(ctx, "quorum_queue", "stream_queue")
 	switch {
 	case management.IsDenied(err):
-		s.unchecked = append(s.unchecked, "feature flags (the user of ManagementURL may not list them; it needs the tag administrator)")
+		s.Unchecked = append(s.Unchecked, "feature flags (the user of ManagementURL may not list them; it needs the tag administrator)")
 		return nil
 	case err != nil:
 		return err
 	}
 	for _, flag := range missing {
-		s.problems.Add("feature flag "+flag, "disabled", fmt.Sprintf(
+		s.Problems.Add("feature flag "+flag, "disabled", fmt.Sprintf(
 			"must be enabled, or dead-lettering is not at least once, and waiting messages can get lost: rabbitmqctl enable_feature_flag %s", flag))
 	}
 	return nil
 }
 
 // noteOldLevels notes the levels and shards that this policy no longer has.
-func (s *survey) noteOldLevels() {
-	for _, old := range s.oldLevels() {
-		s.noteStuck(old, s.queues[old.Name])
+func (s *Survey) noteOldLevels() {
+	for _, old := range s.OldLevels() {
+		s.noteStuck(old, s.Queues[old.Name])
 		waiting := "how many messages wait on it is not known yet"
-		if n := s.queues[old.Name].Messages; n != nil {
+		if n := s.Queues[old.Name].Messages; n != nil {
 			waiting = fmt.Sprintf("%d messages wait on it and come back by themselves", *n)
 			if *n == 0 {
 				waiting = "it is empty"
 			}
 		}
-		s.notes = append(s.notes, fmt.Sprintf("%s belongs to an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.Name, waiting))
+		s.Notes = append(s.Notes, fmt.Sprintf("%s belongs to an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.Name, waiting))
 	}
 }
 
-// oldLevels returns the existing delay queues that are no longer written to.
-func (s *survey) oldLevels() (found []layout.Queue) {
-	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
+// OldLevels returns the existing delay queues that are no longer written to.
+func (s *Survey) OldLevels() (found []layout.Queue) {
+	for _, name := range slices.Sorted(maps.Keys(s.Queues)) {
 		level, ok := s.layout.Names.Level(s.layout.Queue, name)
 		if ok && s.layout.ShardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.Queues, func(q layout.Queue) bool { return q.Name == name }) {
-			found = append(found, layout.Queue{Name: name, Kind: layout.DelayQueue, Level: level, Args: amqp091.Table(s.queues[name].Arguments)})
+			found = append(found, layout.Queue{Name: name, Kind: layout.DelayQueue, Level: level, Args: amqp091.Table(s.Queues[name].Arguments)})
 		}
 	}
 	return found

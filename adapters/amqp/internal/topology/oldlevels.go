@@ -1,4 +1,4 @@
-package amqp
+package topology
 
 import (
 	"context"
@@ -17,16 +17,16 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// oldLevels lists the delay queues that an older policy, or another number of shards, has left. For each it reports why
+// OldLevels lists the delay queues that an older policy, or another number of shards, has left. For each it reports why
 // it must stay, if it must.
-func (b *queueBroker) oldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldLevel, error) {
+func (b *Broker) OldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldLevel, error) {
 	m := b.Management
 	if m == nil {
 		return nil, fmt.Errorf("amqp: listing old levels: %w", management.ErrNoAPI)
 	}
 	var err error
-	s := &survey{broker: b, layout: l}
-	if s.queues, err = m.Queues(ctx, l.Pattern()); err != nil {
+	s := &Survey{broker: b, layout: l}
+	if s.Queues, err = m.Queues(ctx, l.Pattern()); err != nil {
 		return nil, err
 	}
 	runs, silent, err := m.Consumers(ctx, l.Queue)
@@ -35,9 +35,9 @@ func (b *queueBroker) oldLevels(ctx context.Context, l *layout.Layout) ([]doctor
 	}
 	everyone := keepReason(l, runs, silent)
 	var old []doctor.OldLevel
-	for _, q := range s.oldLevels() {
+	for _, q := range s.OldLevels() {
 		o := doctor.OldLevel{Place: q.Name, Level: q.Level, Messages: -1}
-		if n := s.queues[q.Name].Messages; n != nil {
+		if n := s.Queues[q.Name].Messages; n != nil {
 			o.Messages = *n
 		}
 		switch {
@@ -68,8 +68,8 @@ func keepReason(l *layout.Layout, runs map[string][]string, silent int) string {
 	return ""
 }
 
-// removeOldLevels deletes those of the named delay queues that are drained.
-func (b *queueBroker) removeOldLevels(ctx context.Context, l *layout.Layout, places ...string) (done []doctor.OldLevel, err error) {
+// RemoveOldLevels deletes those of the named delay queues that are drained.
+func (b *Broker) RemoveOldLevels(ctx context.Context, l *layout.Layout, places ...string) (done []doctor.OldLevel, err error) {
 	before, err := b.findOldLevels(ctx, l, places)
 	if err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func (b *queueBroker) removeOldLevels(ctx context.Context, l *layout.Layout, pla
 	if err != nil {
 		return nil, err
 	}
-	d := b.declarer(ctx)
-	defer d.close()
+	d := b.Declarer(ctx)
+	defer d.Close()
 	for i, o := range now {
 		if o.KeepReason == "" {
 			o.KeepReason = before[i].KeepReason
@@ -105,8 +105,8 @@ func (b *queueBroker) removeOldLevels(ctx context.Context, l *layout.Layout, pla
 }
 
 // findOldLevels returns the old levels with these names.
-func (b *queueBroker) findOldLevels(ctx context.Context, l *layout.Layout, places []string) ([]doctor.OldLevel, error) {
-	old, err := b.oldLevels(ctx, l)
+func (b *Broker) findOldLevels(ctx context.Context, l *layout.Layout, places []string) ([]doctor.OldLevel, error) {
+	old, err := b.OldLevels(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (b *queueBroker) findOldLevels(ctx context.Context, l *layout.Layout, place
 }
 
 // removeQueue deletes a queue if it is empty and has no consumer.
-func (d *declarer) removeQueue(o *doctor.OldLevel) error {
+func (d *Declarer) removeQueue(o *doctor.OldLevel) error {
 	var ready, consumers int
 	counted := true
 	refused := d.run(func(ch *amqp091.Channel) (err error) {

@@ -1,4 +1,4 @@
-package amqp
+package topology
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ const maxCompared = 30
 
 // readArguments finds out the arguments of the existing queue, as far as RabbitMQ compares them. It declares nothing,
 // because the queue exists. why is not empty if it failed.
-func (d *declarer) readArguments(q layout.Queue) (there management.QueueInfo, why string) {
+func (d *Declarer) readArguments(q layout.Queue) (there management.QueueInfo, why string) {
 	there = management.QueueInfo{Name: q.Name, Type: amqp091.QueueTypeClassic, Durable: true}
 	args := maps.Clone(q.Args) // first guess: redeliver's own
 	if args == nil {

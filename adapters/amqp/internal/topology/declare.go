@@ -1,4 +1,4 @@
-package amqp
+package topology
 
 import (
 	"errors"
@@ -15,23 +15,28 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
-// declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
-func (d *declarer) declare(l *layout.Layout) error {
+// Declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
+func (d *Declarer) Declare(l *layout.Layout) error {
 	var ps redeliver.Problems
 	for _, q := range l.Queues {
 		if create := !d.noProvisioning; create || q.Kind != layout.PauseQueue { // it may be missing: nothing is paused then
-			d.queue(&ps, q, create)
+			d.DeclareQueue(&ps, q, create)
 		}
 	}
 	// An existing queue belongs to the user, whatever its arguments.
-	if exists := d.exists(&ps, l.Queue); !exists && l.Existing {
+	if exists := d.Exists(&ps, l.Queue); !exists && l.Existing {
 		addMissingOrigin(&ps, d, l)
 	} else if !exists {
-		d.queue(&ps, l.OriginQueue(), true)
+		d.DeclareQueue(&ps, l.OriginQueue(), true)
 	}
 	if l.Binding.Exchange != "" && !l.Existing {
 		d.bind(&ps, l)
 	}
+	return d.Result(ps)
+}
+
+// Result returns the error of the connection, or the problems in one error.
+func (d *Declarer) Result(ps redeliver.Problems) error {
 	if d.err != nil {
 		return d.err
 	}
@@ -42,8 +47,8 @@ func (d *declarer) declare(l *layout.Layout) error {
 	return nil
 }
 
-// declarer declares queues. It opens a new channel after an error has closed one.
-type declarer struct {
+// Declarer declares queues. It opens a new channel after an error has closed one.
+type Declarer struct {
 	open           func() (*amqp091.Channel, error)
 	noProvisioning bool
 	ch             *amqp091.Channel
@@ -51,32 +56,32 @@ type declarer struct {
 	rights         missingRights
 }
 
-func (d *declarer) channel() (ch *amqp091.Channel, ok bool) {
+func (d *Declarer) channel() (ch *amqp091.Channel, ok bool) {
 	if d.err == nil && (d.ch == nil || d.ch.IsClosed()) {
 		d.ch, d.err = d.open()
 	}
 	return d.ch, d.err == nil
 }
 
-func (d *declarer) close() {
+func (d *Declarer) Close() {
 	if d.ch != nil {
 		_ = d.ch.Close() // it may be closed already
 	}
 }
 
 // run calls what and returns the broker's refusal. It retries in two cases: under load the members of a new quorum
-// queue may not find each other in time, and a queue that two clients declare at once is briefly unreachable. It
+// DeclareQueue may not find each other in time, and a queue that two clients declare at once is briefly unreachable. It
 // retries only a few times, because the first of these answers closes the connection with all its consumers.
-func (d *declarer) run(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
+func (d *Declarer) run(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
 	return d.runRetrying(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
 }
 
 // runOnce is run without retries, for calls that may have succeeded.
-func (d *declarer) runOnce(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
+func (d *Declarer) runOnce(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
 	return d.runRetrying(what, &backoff.StopBackOff{})
 }
 
-func (d *declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
+func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
 	trouble := backoff.Retry(func() error {
 		refused = nil
 		ch, ok := d.channel()
@@ -106,8 +111,8 @@ func (d *declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 	return refused
 }
 
-// exists reports whether a queue exists.
-func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
+// Exists reports whether a queue exists.
+func (d *Declarer) Exists(ps *redeliver.Problems, name string) bool {
 	refused := d.run(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		return err
@@ -126,10 +131,10 @@ func (d *declarer) exists(ps *redeliver.Problems, name string) bool {
 	}
 }
 
-// queue declares a queue, or only checks that it exists if create is false.
-func (d *declarer) queue(ps *redeliver.Problems, q layout.Queue, create bool) {
+// DeclareQueue declares a queue, or only checks that it exists if create is false.
+func (d *Declarer) DeclareQueue(ps *redeliver.Problems, q layout.Queue, create bool) {
 	if !create {
-		if !d.exists(ps, q.Name) {
+		if !d.Exists(ps, q.Name) {
 			addMissing(ps, d, q)
 		}
 		return
@@ -139,7 +144,7 @@ func (d *declarer) queue(ps *redeliver.Problems, q layout.Queue, create bool) {
 		return err
 	})
 	if existing, ok := withExistingTTL(q, refused); ok {
-		d.queue(ps, existing, true)
+		d.DeclareQueue(ps, existing, true)
 		return
 	}
 	switch {
@@ -159,13 +164,13 @@ func (d *declarer) queue(ps *redeliver.Problems, q layout.Queue, create bool) {
 	}
 }
 
-func addMissing(ps *redeliver.Problems, d *declarer, q layout.Queue) {
+func addMissing(ps *redeliver.Problems, d *Declarer, q layout.Queue) {
 	if d.err == nil {
 		ps.Add("queue "+q.Name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+wire.ArgsText(q.Args))
 	}
 }
 
-func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout.Layout) {
+func addMissingOrigin(ps *redeliver.Problems, d *Declarer, l *layout.Layout) {
 	if d.err == nil {
 		ps.Add("queue "+l.Queue, "missing", "must exist: the topology is of existing queues. Declare it, or use another Topology")
 	}
@@ -174,11 +179,11 @@ func addMissingOrigin(ps *redeliver.Problems, d *declarer, l *layout.Layout) {
 // inspectQueues reports the problems that declare would find, and which queues exist, without creating anything. It
 // skips refused queues. With rights it also checks rights that a subscriber would only miss when it declares and
 // reads.
-func (d *declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
+func (d *Declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
 	there = make(map[string]bool)
 	for _, q := range l.Queues {
 		before := len(*ps)
-		there[q.Name] = d.exists(ps, q.Name)
+		there[q.Name] = d.Exists(ps, q.Name)
 		creates := !there[q.Name] && !d.noProvisioning
 		switch {
 		case !there[q.Name] && q.Kind == layout.PauseQueue && d.noProvisioning:
@@ -186,16 +191,16 @@ func (d *declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refus
 		case !there[q.Name] && d.noProvisioning:
 			addMissing(ps, d, q)
 		case there[q.Name] && len(*ps) == before && !d.noProvisioning && !refused[q.Name]:
-			d.queue(ps, q, true) // the queue exists: this compares its arguments
+			d.DeclareQueue(ps, q, true) // the queue exists: this compares its arguments
 		case creates && rights:
 			d.checkConfigure(q.Name)
 		}
 		// Declaring a queue that dead-letters needs the right to read it.
 		if rights && (q.IsRead() || creates && q.Kind != layout.DeadQueue) {
-			d.checkRead(q.Name)
+			d.CheckRead(q.Name)
 		}
 	}
-	there[l.Queue] = d.exists(ps, l.Queue)
+	there[l.Queue] = d.Exists(ps, l.Queue)
 	switch {
 	case there[l.Queue]:
 	case l.Existing:
@@ -204,15 +209,15 @@ func (d *declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refus
 		d.checkConfigure(l.Queue)
 	}
 	if rights {
-		d.checkRead(l.Queue)
+		d.CheckRead(l.Queue)
 	}
 	return there
 }
 
 // bind declares the exchange of a subscription and binds its queue to it.
-func (d *declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
+func (d *Declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
 	b := &l.Binding
-	if !d.exchange(ps, b.Exchange, b.Kind) {
+	if !d.DeclareExchange(ps, b.Exchange, b.Kind) {
 		return
 	}
 	for _, key := range b.Keys {
@@ -225,8 +230,8 @@ func (d *declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
 	}
 }
 
-// exchange declares an exchange. An existing one is used whatever its flags.
-func (d *declarer) exchange(ps *redeliver.Problems, name, kind string) bool {
+// DeclareExchange declares an exchange. An existing one is used whatever its flags.
+func (d *Declarer) DeclareExchange(ps *redeliver.Problems, name, kind string) bool {
 	refused := d.run(func(ch *amqp091.Channel) error {
 		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
 	})
