@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
@@ -36,7 +37,7 @@ type Client struct {
 
 	turn     *engine.Turn
 	places   engine.States[placeKey]
-	outlived channelEnds
+	outlived crashes.ChannelEnds
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems of the configuration

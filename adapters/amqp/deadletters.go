@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/dlq"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
@@ -54,7 +55,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	q, err := openDeadLetters(ctx, info, dlqOptions{
+	q, err := dlq.Open(ctx, info, dlq.Options{
 		Foreign: foreign, DeliveryLimit: cfg.DeliveryLimit, Keys: c.cfg.StateKeys, Link: c.cfg.link("", false), Sender: c.forwarded, Management: c.cfg.management(),
 		SendTimeout: c.cfg.SendTimeout, DialTimeout: c.cfg.DialTimeout, ConsumerTimeout: c.cfg.ConsumerTimeout, RetryBytes: c.cfg.RetryBytes, NoProvisioning: c.cfg.NoProvisioning,
 	})

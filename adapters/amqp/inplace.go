@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
 	"github.com/redeliver/redeliver/driver"
 )
 
 // inPlaceTurn is the turn of an ordered suspect. It cannot move to a queue of suspects, and the broker's count is no
 // evidence, because it also rises for all messages behind a killer. So it stays in its place and runs in a turn of
-// its own. It is charged with a crash before it runs, see crashCounts, and the charge is removed when its
+// its own. It is charged with a crash before it runs, see crashes.Counts, and the charge is removed when its
 // process has survived.
 type inPlaceTurn struct {
 	s *source
@@ -19,7 +20,7 @@ type inPlaceTurn struct {
 
 	mu     sync.Mutex
 	state  turnState
-	charge crashCharge
+	charge crashes.Charge
 }
 
 type turnState uint8
@@ -63,9 +64,9 @@ func (p *inPlaceTurn) setState(state turnState) {
 // seek takes a turn and writes the charge.
 func (p *inPlaceTurn) seek() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
-	for c := (crashCharge{}); turn.Take(ctx, &s.r.sub.Gate); {
+	for c := (crashes.Charge{}); turn.Take(ctx, &s.r.sub.Gate); {
 		try, cancel := context.WithTimeout(ctx, s.r.client.cfg.SendTimeout)
-		err := s.r.crashes.update(try, p.d.id(), c.add)
+		err := s.r.crashes.Update(try, p.d.id(), c.Add)
 		cancel()
 		if err == nil {
 			p.mu.Lock()
@@ -100,8 +101,8 @@ func (p *inPlaceTurn) turnCame() {
 		return
 	}
 	m.Alone = true
-	if p.charge.crashesBefore >= s.r.layout.Policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: p.charge.crashesBefore}
+	if p.charge.Before >= s.r.layout.Policy.MaxCrashes {
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: p.charge.Before}
 	}
 }
 
@@ -126,7 +127,7 @@ func (p *inPlaceTurn) end(settled bool) {
 // before.
 func (p *inPlaceTurn) removeCharge(settled bool) {
 	s := p.s
-	change := p.charge.remove
+	change := p.charge.Remove
 	if settled {
 		// If its ack is lost, it comes back, and nothing else may have run.
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
@@ -135,7 +136,7 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 	pause := newPause()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
-		err := s.r.crashes.update(ctx, p.d.id(), change)
+		err := s.r.crashes.Update(ctx, p.d.id(), change)
 		cancel()
 		if err == nil || s.r.client.consuming.IsClosed() {
 			return

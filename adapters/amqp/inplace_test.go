@@ -14,7 +14,7 @@ func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 	s, in := f.source(false, "a1")
 	m := parsed(s, in)[0]
 	p := &inPlaceTurn{s: s, d: m.Record, state: turnTaken}
-	p.charge.add(f.r.layout.Policy.MaxCrashes)
+	p.charge.Add(f.r.layout.Policy.MaxCrashes)
 	if p.beginOrSeek() {
 		t.Error("it begins before its lane has confirmed the turn")
 	}

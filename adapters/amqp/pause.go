@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -70,7 +71,7 @@ func (c *Client) Resume(ctx context.Context, topic string) error {
 	if err := c.checkPausable(ctx, l, false); err != nil {
 		return err
 	}
-	return c.marker(l).clear(ctx)
+	return c.marker(l).Clear(ctx)
 }
 
 // Paused returns by whom, when and why the queue of a topic was paused, or nil.
@@ -79,9 +80,10 @@ func (c *Client) Paused(ctx context.Context, topic string) (mark *redeliver.Paus
 	if err != nil {
 		return nil, err
 	}
-	mark, _, err = c.marker(l).read(ctx, nil, firstPauseReads)
-	return mark, err
+	return c.marker(l).Mark(ctx)
 }
 
 // marker returns the marker queue of a subscription.
-func (c *Client) marker(l *layout.Layout) marker { return marker{Queue: l.Paused(), Link: c.consuming} }
+func (c *Client) marker(l *layout.Layout) pausemark.Queue {
+	return pausemark.Queue{Name: l.Paused(), Link: c.consuming}
+}

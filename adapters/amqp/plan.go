@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/dlq"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/delayqueue"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -260,9 +260,5 @@ func subscriberRights(l *layout.Layout) Rights {
 // and its state, these include the locks, which are declared for each session.
 func operatorRights(l *layout.Layout) Rights {
 	state := l.DLQ() + wirename.StateSuffix
-	r := Rights{Write: []string{defaultExchange}, Read: []string{l.DLQ(), state, l.Paused()}}
-	for _, fence := range []string{driver.ClaimLock, driver.ReadLock, turnLock} {
-		r.Configure = append(r.Configure, state+"."+fence)
-	}
-	return r
+	return Rights{Configure: dlq.LockQueues(l.DLQ()), Write: []string{defaultExchange}, Read: []string{l.DLQ(), state, l.Paused()}}
 }

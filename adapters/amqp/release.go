@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
@@ -89,11 +90,11 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 	if err != nil || left == 0 {
 		return 0, err
 	}
-	h, err := newScanner(conn, queue, r.client.cfg.RetryBytes)
+	h, err := scan.New(conn, queue, r.client.cfg.RetryBytes)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, h.returnAll(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, h.ReturnAll(context.WithoutCancel(ctx))) }()
 	for left > 0 {
 		window, err := r.read(ctx, h, &left)
 		if err != nil {
@@ -111,9 +112,9 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 }
 
 // read reads the next window of messages. left is 0 when there are no more.
-func (r *release) read(ctx context.Context, h *scanner, left *int) (window []scanned, err error) {
+func (r *release) read(ctx context.Context, h *scan.Scanner, left *int) (window []scan.Message, err error) {
 	for bytes := 0; *left > 0 && len(window) < releaseWindow && bytes < r.client.cfg.RetryBytes; *left-- {
-		d, ok, err := h.next(ctx, *left)
+		d, ok, err := h.Next(ctx, *left)
 		if err != nil {
 			return nil, err
 		}
@@ -128,12 +129,12 @@ func (r *release) read(ctx context.Context, h *scanner, left *int) (window []sca
 
 // move writes messages to the retry queue, and acks those that the broker has confirmed. Refused messages stay on the
 // level.
-func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved int, err error) {
+func (r *release) move(ctx context.Context, h *scan.Scanner, window []scan.Message) (moved int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.client.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.client.cfg.SendTimeout))
 	defer cancel()
 	now, out := time.Now(), r.client.forwarded
 	written := make([]*link.Pending, len(window))
-	var acks []scanMark
+	var acks []scan.Mark
 	var failed error // the first error
 	settle := func(upTo int) {
 		for i, p := range written[:upTo] {
@@ -146,7 +147,7 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 			}
 			switch {
 			case err == nil:
-				acks = append(acks, window[i].scanMark)
+				acks = append(acks, window[i].Mark)
 			case errors.Is(err, driver.ErrRefused):
 				r.refused++
 				r.refusal = cmp.Or(r.refusal, err)
@@ -175,6 +176,6 @@ func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved
 		written[i] = p
 	}
 	settle(len(window))
-	moved, err = h.ack(acks)
+	moved, err = h.Ack(acks)
 	return moved, errors.Join(failed, err)
 }

@@ -164,7 +164,7 @@ func (s *source) endChannel() {
 			s.rememberState(d)
 		}
 		if s.kind == layout.SuspectQueue {
-			s.r.client.outlived.add(d.id())
+			s.r.client.outlived.Add(d.id())
 		}
 		if !d.running { // otherwise its handler still has the turn
 			s.endTurn(d, false)

@@ -11,8 +11,10 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -78,7 +80,7 @@ type reader struct {
 	layout  *layout.Layout
 	sub     *engine.Subscription
 	store   *store
-	crashes *crashCounts
+	crashes *crashes.Counts
 	values  context.Context // the values of Subscribe's context, without its end
 	queues  []queueConfig
 	pause   engine.PauseLooker
@@ -98,13 +100,13 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.Ordered(), Turn: c.turn, Discards: l.Discards,
 		},
 	}
-	r.crashes = &crashCounts{
+	r.crashes = &crashes.Counts{
 		Queue: l.Place(), Blocking: l.Policy.Order == redeliver.Blocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
 	}
 	if l.Policy.Order == redeliver.PerKey {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
-	r.pause = engine.PauseLooker{Sub: r.sub, Mark: (&pauseReader{Marker: c.marker(l)}).look}
+	r.pause = engine.PauseLooker{Sub: r.sub, Mark: (&pausemark.Reader{Queue: c.marker(l)}).Look}
 	return r
 }
 

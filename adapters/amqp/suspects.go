@@ -81,7 +81,7 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	select {
 	case s.in <- d: // even after the end of ctx: requeueSuspects rewrites it
 	case <-s.over:
-		s.r.client.outlived.add(d.id())
+		s.r.client.outlived.Add(d.id())
 		return false, nil
 	}
 	<-d.over.ended
@@ -92,10 +92,10 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	// charged with a crash. Once the broker answers this, it has the ack.
 	q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 	if err != nil { // it may come back when the channel ends: no crash
-		s.r.client.outlived.add(d.id())
+		s.r.client.outlived.Add(d.id())
 		return false, err
 	}
-	s.r.client.outlived.settled(d.id())
+	s.r.client.outlived.Settled(d.id())
 	return q.Messages > 0, nil
 }
 
@@ -117,7 +117,7 @@ func (s *source) endTurn(d *delivery, settled bool) {
 
 // buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
 func (s *source) buryAtMaxCrashes(d *delivery, m *driver.Message[*delivery], count int) {
-	times := max(0, count-s.r.client.outlived.of(d.id()))
+	times := max(0, count-s.r.client.outlived.Of(d.id()))
 	if times >= s.r.layout.Policy.MaxCrashes {
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Topology says which queue a subscriber of a topic reads, and where a publisher publishes a topic:
-// the set-ups of watermill-amqp, or your own. The zero Topology is [Queue]. Missing queues,
+// the set-ups of watermill-amqp, or your own. The zero Topology is [Name]. Missing queues,
 // exchanges and bindings are created, durable. Existing ones are used as they are.
 type Topology struct {
 	// Queue names the queue that Subscribe(topic) reads. Default: the topic.

@@ -1,4 +1,12 @@
-package amqp
+// Package crashes counts how often a message has killed its process, as far as RabbitMQ does not.
+//
+// A suspect has a queue of its own, from which it is fetched alone, so the broker's delivery count is its number of
+// crashes, except for the times that this process has seen the channel end and has survived: [ChannelEnds].
+//
+// A suspect of an ordered queue keeps its place there. The broker's count is no evidence, because it also rises for all
+// messages behind a killer. So the count is a small message in a queue beside it: [Counts]. It is raised before the message
+// runs, and lowered when the process has survived: [Charge].
+package crashes
 
 import (
 	"context"
@@ -12,9 +20,9 @@ import (
 // headerCrashes is how often a message has killed its process.
 const headerCrashes = "redeliver-amqp-crashes"
 
-// crashCounts are the numbers of times that ordered messages have killed their process. Their queue has no usable
+// Counts are the numbers of times that ordered messages have killed their process. Their queue has no usable
 // counts. Each count is a small message in a queue beside it, with the id as its body.
-type crashCounts struct {
+type Counts struct {
 	Queue    string
 	Blocking bool // messages run one by one, so the count of another message is of one that was settled
 	Link     *link.Link
@@ -22,9 +30,9 @@ type crashCounts struct {
 	Declare  func(context.Context) error // declares the queue again
 }
 
-// update changes the count of a message. It is raised before the message runs, and lowered when the process has
+// Update changes the count of a message. It is raised before the message runs, and lowered when the process has
 // survived. A process that dies between a write and the ack of the old count leaves both; the higher one counts.
-func (c *crashCounts) update(ctx context.Context, id string, change func(n int) int) error {
+func (c *Counts) Update(ctx context.Context, id string, change func(n int) int) error {
 	err := c.rewrite(ctx, id, change)
 	if link.IsNotFound(err) { // the queue was deleted
 		if err = c.Declare(ctx); err == nil {
@@ -34,7 +42,7 @@ func (c *crashCounts) update(ctx context.Context, id string, change func(n int) 
 	return err
 }
 
-func (c *crashCounts) rewrite(ctx context.Context, id string, change func(n int) int) error {
+func (c *Counts) rewrite(ctx context.Context, id string, change func(n int) int) error {
 	ch, err := c.Link.Channel(ctx)
 	if err != nil {
 		return err
@@ -71,7 +79,7 @@ func (c *crashCounts) rewrite(ctx context.Context, id string, change func(n int)
 	return err
 }
 
-func (c *crashCounts) write(ctx context.Context, id string, crashes int) error {
+func (c *Counts) write(ctx context.Context, id string, crashes int) error {
 	_, err := c.Sender.Send(ctx, "", c.Queue, amqp091.Publishing{
 		Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(crashes)},
 	})
@@ -81,21 +89,21 @@ func (c *crashCounts) write(ctx context.Context, id string, crashes int) error {
 	return err
 }
 
-// crashCharge is one more crash of a message. A failed try to write it may have succeeded, so a repeated try must not
-// add another.
-type crashCharge struct {
-	crashesBefore int // the crashes that the first try found
-	known         bool
+// Charge is one more crash of a message. A failed try to write it may have succeeded, so a repeated try must not
+// Add another.
+type Charge struct {
+	Before int // the crashes that the first try found
+	known  bool
 }
 
-// add returns the crashes of a message that had n.
-func (c *crashCharge) add(n int) int {
+// Add returns the crashes of a message that had n.
+func (c *Charge) Add(n int) int {
 	if !c.known {
-		c.crashesBefore, c.known = n, true
+		c.Before, c.known = n, true
 	}
-	return max(n, c.crashesBefore+1)
+	return max(n, c.Before+1)
 }
 
-// remove returns the crashes of a message that had n with the charge. Another process may have charged it meanwhile, and
+// Remove returns the crashes of a message that had n with the charge. Another process may have charged it meanwhile, and
 // a failed try may have removed the charge.
-func (c *crashCharge) remove(n int) int { return min(n, max(c.crashesBefore, n-1)) }
+func (c *Charge) Remove(n int) int { return min(n, max(c.Before, n-1)) }

@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"crypto/sha256"
@@ -15,6 +15,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
@@ -22,14 +23,14 @@ import (
 
 // deadRecord is a dead letter's original delivery, and where it is unsettled.
 type deadRecord struct {
-	scanner *scanner
-	mark    scanMark
+	scanner *scan.Scanner
+	mark    scan.Mark
 	rec     amqp091.Delivery
 	raw     []byte // its headers, if the client could not read them
 }
 
 // readMessage converts a delivery for people.
-func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
+func (q *Queue) readMessage(g *scan.Message, h *scan.Scanner) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := wire.Unreadable(d)
 	// Other fillers copy a producer's headers, redeliver's among them. RabbitMQ itself is one of our own DLQ, too.
@@ -52,7 +53,7 @@ func (q *deadLetters) readMessage(g *scanned, h *scanner) *deadletter.Message {
 	} else {
 		ours, findings = wire.RestoreOriginal(d)
 	}
-	own := &deadRecord{scanner: h, mark: g.scanMark, rec: *d, raw: raw}
+	own := &deadRecord{scanner: h, mark: g.Mark, rec: *d, raw: raw}
 	own.rec.Acknowledger = nil
 	m := &deadletter.Message{
 		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Native: own,

@@ -1,4 +1,6 @@
-package amqp
+// Package scan reads a queue of RabbitMQ from its head to its end, and keeps what it has read unsettled until it is acked
+// or returned, in order.
+package scan
 
 import (
 	"context"
@@ -21,10 +23,10 @@ const (
 	returnTimeout    = 5 * time.Second        // for the broker to have the returned messages
 )
 
-// scanner reads a queue and keeps its messages unsettled. They stay so until the scan ends, in any number, but the
+// Scanner reads a queue and keeps its messages unsettled. They stay so until the scan ends, in any number, but the
 // broker bounds the unacked messages of a consumer. So the scanner uses one consumer after another, and keeps what
 // each has delivered. It belongs to one goroutine.
-type scanner struct {
+type Scanner struct {
 	conn        *amqp091.Connection
 	statChannel *amqp091.Channel
 	queue       string
@@ -41,7 +43,7 @@ type scanner struct {
 	total      int
 	acked      bool // a message was acked
 
-	buf []scanned // not yet returned by next
+	buf []Message // not yet returned by next
 }
 
 // scanChannel is a channel with its unsettled messages. Each consumer has its own, up to a limit, because closing a
@@ -51,29 +53,29 @@ type scanChannel struct {
 	open []uint64 // tags of the unsettled messages, in order
 }
 
-// scanned is an unsettled delivery.
-type scanned struct {
+// Message is an unsettled delivery.
+type Message struct {
 	amqp091.Delivery
-	scanMark
+	Mark
 }
 
-// scanMark names an unsettled delivery.
-type scanMark struct {
+// Mark names an unsettled delivery.
+type Mark struct {
 	channel *scanChannel
 	tag     uint64
 }
 
-func newScanner(conn *amqp091.Connection, queue string, bytes int) (*scanner, error) {
+func New(conn *amqp091.Connection, queue string, bytes int) (*Scanner, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
-	return &scanner{conn: conn, statChannel: ch, queue: queue, bytes: bytes}, nil
+	return &Scanner{conn: conn, statChannel: ch, queue: queue, bytes: bytes}, nil
 }
 
-// next returns the next of at most left messages. ok is false if there are fewer: they were deleted, have expired, or
+// Next returns the next of at most left messages. ok is false if there are fewer: they were deleted, have expired, or
 // another reader has them.
-func (h *scanner) next(ctx context.Context, left int) (d scanned, ok bool, err error) {
+func (h *Scanner) Next(ctx context.Context, left int) (d Message, ok bool, err error) {
 	for quiet := 0; len(h.buf) == 0; {
 		if h.in != nil && h.received == h.batch {
 			if err := h.stopConsumer(); err != nil {
@@ -91,7 +93,7 @@ func (h *scanner) next(ctx context.Context, left int) (d scanned, ok bool, err e
 		case d, open := <-h.in:
 			timer.Stop()
 			if !open {
-				return scanned{}, false, h.readError(errors.New("its consumer was cancelled"))
+				return Message{}, false, h.readError(errors.New("its consumer was cancelled"))
 			}
 			h.add(d)
 			h.drain()
@@ -114,13 +116,13 @@ func (h *scanner) next(ctx context.Context, left int) (d scanned, ok bool, err e
 		}
 	}
 	d = h.buf[0]
-	h.buf[0] = scanned{} // frees its body
+	h.buf[0] = Message{} // frees its body
 	h.buf = h.buf[1:]
 	return d, true, nil
 }
 
-// arrivals returns how many messages have come to the queue since it had total ones, before the scan. It reads none.
-func (h *scanner) arrivals(total int) (int, error) {
+// Arrivals returns how many messages have come to the queue since it had total ones, before the scan. It reads none.
+func (h *Scanner) Arrivals(total int) (int, error) {
 	if err := h.stopConsumer(); err != nil {
 		return 0, err
 	}
@@ -129,7 +131,7 @@ func (h *scanner) arrivals(total int) (int, error) {
 }
 
 // drain adds the messages that have arrived as well.
-func (h *scanner) drain() {
+func (h *Scanner) drain() {
 	for {
 		select {
 		case d, open := <-h.in:
@@ -145,7 +147,7 @@ func (h *scanner) drain() {
 
 // consume starts another consumer. It delivers at most left messages, and at most the allowed bytes at once,
 // estimated from earlier messages.
-func (h *scanner) consume(left int) error {
+func (h *Scanner) consume(left int) error {
 	h.maxBatch = max(minConsumerBatch, min(4*h.maxBatch, maxConsumerBatch))
 	h.available = max(1, left)
 	h.batch, h.received = min(h.maxBatch, h.available), 0
@@ -167,10 +169,10 @@ func (h *scanner) consume(left int) error {
 	return nil
 }
 
-func (h *scanner) lastChannel() *scanChannel { return h.channels[len(h.channels)-1] }
+func (h *Scanner) lastChannel() *scanChannel { return h.channels[len(h.channels)-1] }
 
 // stopConsumer ends the current consumer. Its messages stay unsettled.
-func (h *scanner) stopConsumer() error {
+func (h *Scanner) stopConsumer() error {
 	if h.in == nil {
 		return nil
 	}
@@ -185,20 +187,20 @@ func (h *scanner) stopConsumer() error {
 	return nil
 }
 
-func (h *scanner) add(d amqp091.Delivery) {
+func (h *Scanner) add(d amqp091.Delivery) {
 	h.received, h.total, h.totalBytes = h.received+1, h.total+1, h.totalBytes+len(d.Body)
 	g := h.lastChannel()
 	g.open = append(g.open, d.DeliveryTag)
-	h.buf = append(h.buf, scanned{d, scanMark{g, d.DeliveryTag}})
+	h.buf = append(h.buf, Message{d, Mark{g, d.DeliveryTag}})
 }
 
 // readError returns the error of a queue that can no longer be read.
-func (h *scanner) readError(err error) error {
+func (h *Scanner) readError(err error) error {
 	return fmt.Errorf("amqp: reading %s: %w; its unsettled messages are in the queue again", h.queue, err)
 }
 
-// ack removes messages and returns how many. It returns when the broker has read the acks.
-func (h *scanner) ack(all []scanMark) (n int, err error) {
+// Ack removes messages and returns how many. It returns when the broker has read the acks.
+func (h *Scanner) Ack(all []Mark) (n int, err error) {
 	tags := make(map[*scanChannel][]uint64)
 	for _, m := range all {
 		tags[m.channel] = append(tags[m.channel], m.tag)
@@ -213,7 +215,7 @@ func (h *scanner) ack(all []scanMark) (n int, err error) {
 }
 
 // ackOn is ack for messages of one channel.
-func (h *scanner) ackOn(g *scanChannel, tags []uint64) error {
+func (h *Scanner) ackOn(g *scanChannel, tags []uint64) error {
 	if h.in != nil && g == h.lastChannel() {
 		// For each ack the broker sends the consumer another message, which must not be one beyond the end.
 		if h.batch+len(tags) > h.available {
@@ -247,8 +249,8 @@ func (h *scanner) ackOn(g *scanChannel, tags []uint64) error {
 	return nil
 }
 
-// returnAll returns all unsettled messages in order, and waits until they are in the queue.
-func (h *scanner) returnAll(ctx context.Context) error {
+// ReturnAll returns all unsettled messages in order, and waits until they are in the queue.
+func (h *Scanner) ReturnAll(ctx context.Context) error {
 	defer h.statChannel.Close()
 	err := h.awaitApplied()
 	if err == nil {
@@ -269,8 +271,8 @@ func (h *scanner) returnAll(ctx context.Context) error {
 
 // awaitApplied returns when the queue has every ack and no consumer reads any more. It relies on the end of a consumer,
 // see [confirmAcks]. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
-// next answer it has sent the others. If no consumer is active, awaitApplied starts one, which may get one more message.
-func (h *scanner) awaitApplied() error {
+// Next answer it has sent the others. If no consumer is active, awaitApplied starts one, which may get one more message.
+func (h *Scanner) awaitApplied() error {
 	if h.acked && h.in == nil {
 		if err := h.consume(1); err != nil {
 			return err
@@ -288,7 +290,7 @@ func (h *scanner) awaitApplied() error {
 }
 
 // releaseChannel returns the messages of one channel by closing it.
-func (h *scanner) releaseChannel(ctx context.Context, g *scanChannel) error {
+func (h *Scanner) releaseChannel(ctx context.Context, g *scanChannel) error {
 	before, _, err := link.Stat(h.statChannel, h.queue)
 	if err != nil {
 		return h.readError(err)

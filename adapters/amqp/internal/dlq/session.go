@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -19,7 +20,7 @@ import (
 // deadSession is a connection with its locks and unsettled messages. When it ends, the broker gets them all back. It
 // implements [driver.Session].
 type deadSession struct {
-	q     *deadLetters
+	q     *Queue
 	link  *link.Link
 	conn  *amqp091.Connection
 	locks []string
@@ -160,7 +161,7 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 	if err := s.check(); err != nil {
 		return err
 	}
-	marks := make(map[*scanner][]scanMark)
+	marks := make(map[*scan.Scanner][]scan.Mark)
 	for _, m := range msgs {
 		at, ok := m.Native.(*deadRecord)
 		if !ok {
@@ -174,7 +175,7 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 		}
 	}
 	for h, all := range marks {
-		if _, err := h.ack(all); err != nil {
+		if _, err := h.Ack(all); err != nil {
 			return s.lostError(err)
 		}
 	}
@@ -200,7 +201,7 @@ func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reade
 		}
 	}
 	if err = s.q.checkDeliveries(ctx, r.maxDeliveries); err == nil {
-		r.scanner, err = newScanner(s.conn, s.q.info.DLQ, s.q.RetryBytes)
+		r.scanner, err = scan.New(s.conn, s.q.info.DLQ, s.q.RetryBytes)
 	}
 	if err != nil {
 		return nil, s.lostError(err)

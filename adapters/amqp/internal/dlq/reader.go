@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -18,7 +19,7 @@ const deliveriesKey = "met"
 // deadReader reads the messages that were ready when it was opened. It implements [driver.Reader].
 type deadReader struct {
 	s             *deadSession
-	scanner       *scanner
+	scanner       *scan.Scanner
 	total         int // ready messages at the start
 	left          int // of them, not yet read
 	maxDeliveries int // delivery count at which a message is not read; 0 means none
@@ -30,7 +31,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 	if r.left == 0 {
 		return nil, io.EOF
 	}
-	d, ok, err := r.scanner.next(ctx, r.left)
+	d, ok, err := r.scanner.Next(ctx, r.left)
 	if err != nil {
 		return nil, r.s.lostError(err)
 	}
@@ -52,7 +53,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 
 // CountArrivals implements [driver.ArrivalCounter]. It counts without reading, so it reads nothing if nothing came.
 func (r *deadReader) CountArrivals(context.Context) (int, error) {
-	n, err := r.scanner.arrivals(r.total)
+	n, err := r.scanner.Arrivals(r.total)
 	if err != nil {
 		return 0, r.s.lostError(err)
 	}
@@ -64,7 +65,7 @@ func (r *deadReader) MaxHold() time.Duration { return r.s.q.ConsumerTimeout }
 
 // Close implements [driver.Reader].
 func (r *deadReader) Close(ctx context.Context) error {
-	err := r.scanner.returnAll(ctx)
+	err := r.scanner.ReturnAll(ctx)
 	if r.s.conn.IsClosed() {
 		return nil // the broker has all messages back, and the locks are released
 	}
@@ -75,7 +76,7 @@ func (r *deadReader) Close(ctx context.Context) error {
 }
 
 // knownDeliveries returns the highest known delivery count of a message in the DLQ.
-func (q *deadLetters) knownDeliveries(ctx context.Context) (met int, err error) {
+func (q *Queue) knownDeliveries(ctx context.Context) (met int, err error) {
 	state, err := q.Load(ctx)
 	if err == nil && state[deliveriesKey] != nil {
 		_ = json.Unmarshal(state[deliveriesKey], &met) // an invalid value counts as 0
@@ -84,7 +85,7 @@ func (q *deadLetters) knownDeliveries(ctx context.Context) (met int, err error) 
 }
 
 // checkDeliveries refuses to read if that might reach the delivery limit.
-func (q *deadLetters) checkDeliveries(ctx context.Context, until int) error {
+func (q *Queue) checkDeliveries(ctx context.Context, until int) error {
 	if until == 0 {
 		return nil
 	}
@@ -95,14 +96,14 @@ func (q *deadLetters) checkDeliveries(ctx context.Context, until int) error {
 	return err
 }
 
-func (q *deadLetters) tooManyDeliveries(met int) error {
+func (q *Queue) tooManyDeliveries(met int) error {
 	return fmt.Errorf("amqp: %s is not read: a message in it was delivered %d times, and the broker removes it at %d (its delivery limit); %d deliveries are left for a replay or a purge. "+
 		"Raise the limit, by a policy or the queue's arguments, or set DeliveryLimit if it is higher", q.info.DLQ, met, q.limit, max(0, q.limit-2-met))
 }
 
 // recordDeliveries stores the highest delivery count, so that the next scan is refused in time. Only a scan of the
 // whole DLQ may lower it.
-func (q *deadLetters) recordDeliveries(ctx context.Context, met int, whole bool) error {
+func (q *Queue) recordDeliveries(ctx context.Context, met int, whole bool) error {
 	before, err := q.knownDeliveries(ctx)
 	if err != nil || met == before || met < before && !whole {
 		return err

@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -40,12 +41,12 @@ func testDeadLetter() (d amqp091.Delivery, was amqp091.Publishing) {
 	return d, was
 }
 
-func testDeadLetters() *deadLetters {
-	return &deadLetters{info: deadletter.Info{Broker: "rabbitmq", DLQ: "orders.dlq", Origin: "orders", Group: "orders", ReplayTo: "orders.retry"}}
+func testDeadLetters() *Queue {
+	return &Queue{info: deadletter.Info{Broker: "rabbitmq", DLQ: "orders.dlq", Origin: "orders", Group: "orders", ReplayTo: "orders.retry"}}
 }
 
-func (q *deadLetters) readCopy(d amqp091.Delivery) *deadletter.Message {
-	return q.readMessage(&scanned{Delivery: d}, nil)
+func (q *Queue) readCopy(d amqp091.Delivery) *deadletter.Message {
+	return q.readMessage(&scan.Message{Delivery: d}, nil)
 }
 
 // A replay publishes the original message, also after a file.

@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"errors"
@@ -46,11 +46,11 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var opt dlqOptions
+			var opt Options
 			if test.api != nil {
 				opt.Management = management.New(test.api.Start(t), "amqp://localhost/", amqp091.Config{})
 			}
-			q := &deadLetters{dlqOptions: opt, info: deadletter.Info{DLQ: dlq}}
+			q := &Queue{Options: opt, info: deadletter.Info{DLQ: dlq}}
 			keeps, err := q.Retention(t.Context())
 			if keeps != test.keeps || (err != nil) != test.notReported || err != nil && !errors.Is(err, deadletter.ErrNotReported) {
 				t.Errorf("a message is kept for %s, want %s: %v", keeps, test.keeps, err)

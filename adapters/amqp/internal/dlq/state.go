@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"context"
@@ -28,19 +28,19 @@ const (
 )
 
 // Load implements [driver.DLQ].
-func (q *deadLetters) Load(ctx context.Context) (driver.State, error) {
+func (q *Queue) Load(ctx context.Context) (driver.State, error) {
 	snap, err := q.updateState(ctx, nil)
 	return snap.State(), err
 }
 
 // Append implements [driver.DLQ].
-func (q *deadLetters) Append(ctx context.Context, entries ...driver.Entry) error {
+func (q *Queue) Append(ctx context.Context, entries ...driver.Entry) error {
 	_, err := q.updateState(ctx, entries)
 	return err
 }
 
 // updateState reads the state and applies entries. It is empty before the first write.
-func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
+func (q *Queue) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.SendTimeout, fmt.Errorf("not within %s", q.SendTimeout))
 	defer cancel()
 	select {
@@ -92,13 +92,13 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	return snap, q.writeState(ctx, ch, found, &snap)
 }
 
-func (q *deadLetters) stateInUse(err error) error {
+func (q *Queue) stateInUse(err error) error {
 	return fmt.Errorf("amqp: the state of %s: other processes hold it: %w", q.info.DLQ, err)
 }
 
 // receiveState gets all messages of the state's queue. The queue is empty before the first write, and briefly after a
 // reader has died.
-func (q *deadLetters) receiveState(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
+func (q *Queue) receiveState(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
 	state := q.info.DLQ + wirename.StateSuffix
 	for began := time.Now(); ; {
 		d, ok, err := ch.Get(state, false)
@@ -124,7 +124,7 @@ func (q *deadLetters) receiveState(ctx context.Context, ch *amqp091.Channel, sna
 }
 
 // writeState writes the new state and then acks the old messages.
-func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
+func (q *Queue) writeState(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
 	state := q.info.DLQ + wirename.StateSuffix
 	body, err := snap.Bytes()
 	if err != nil {
@@ -162,7 +162,7 @@ func (q *deadLetters) writeState(ctx context.Context, ch *amqp091.Channel, found
 }
 
 // provisionState creates the state's queue if create is set.
-func (q *deadLetters) provisionState(conn *amqp091.Connection, create bool) (there bool, err error) {
+func (q *Queue) provisionState(conn *amqp091.Connection, create bool) (there bool, err error) {
 	state := q.info.DLQ + wirename.StateSuffix
 	ch, err := conn.Channel()
 	if err != nil {

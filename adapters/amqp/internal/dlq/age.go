@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // Oldest implements [driver.DLQ]. It returns the timestamp property of the message at the head, as the management API
 // reports it. Its publisher set it, so the message has been in the DLQ for no longer. RabbitMQ up to 4.0 reports it
 // only for classic queues; redeliver's DLQ is a quorum queue.
-func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
+func (q *Queue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
 	r, err := q.readSettings(ctx)
 	if err != nil || r == nil {
 		return at, false, err
@@ -33,7 +33,7 @@ func (q *deadLetters) Oldest(ctx context.Context) (at time.Time, ok bool, err er
 
 // Retention implements [driver.DLQ]. It returns the lowest message-ttl of the queue's arguments and policies, as the
 // management API reports them.
-func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
+func (q *Queue) Retention(ctx context.Context) (time.Duration, error) {
 	r, err := q.readSettings(ctx)
 	if err != nil {
 		return 0, err
@@ -51,7 +51,7 @@ func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
 
 // DropLimit implements [driver.DLQ]. It returns the limits of the queue's length, and settings that delete the queue
 // itself.
-func (q *deadLetters) DropLimit(ctx context.Context) (string, error) {
+func (q *Queue) DropLimit(ctx context.Context) (string, error) {
 	r, err := q.readSettings(ctx)
 	if err != nil {
 		return "", err
@@ -71,13 +71,13 @@ func (q *deadLetters) DropLimit(ctx context.Context) (string, error) {
 	return strings.Join(bounds, ", "), nil
 }
 
-func (q *deadLetters) notReported(what string) error {
+func (q *Queue) notReported(what string) error {
 	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotReported, q.info.DLQ, what)
 }
 
 // readSettings returns the queue with its policies. It returns nil if there is no management API or the API does not
 // list the queue.
-func (q *deadLetters) readSettings(ctx context.Context) (*management.QueueSettings, error) {
+func (q *Queue) readSettings(ctx context.Context) (*management.QueueSettings, error) {
 	m := q.Management
 	if m == nil {
 		return nil, nil //nolint:nilnil // a missing API is no error here

@@ -1,4 +1,4 @@
-package amqp
+package crashes
 
 import (
 	"fmt"
@@ -7,21 +7,21 @@ import (
 
 // An entry counts until its message is settled. The latest entries are kept, for any number of suspects.
 func TestOutlivedCountsUntilSettled(t *testing.T) {
-	var o channelEnds
-	o.add("a")
-	o.add("a")
+	var o ChannelEnds
+	o.Add("a")
+	o.Add("a")
 	for i := range 2 * maxOutlived {
-		o.add(fmt.Sprint(i))
+		o.Add(fmt.Sprint(i))
 	}
-	if n := o.of("a"); n != 2 {
+	if n := o.Of("a"); n != 2 {
 		t.Errorf("the count of a is %d, want 2", n)
 	}
 	if n := len(o.counts); n != maxOutlived {
 		t.Errorf("%d are remembered", n)
 	}
-	o.settled("a")
-	o.add("recent")
-	if o.of("a") != 0 || o.of("recent") != 1 {
-		t.Errorf("after a was settled, its count is %d, and that of the next suspect %d", o.of("a"), o.of("recent"))
+	o.Settled("a")
+	o.Add("recent")
+	if o.Of("a") != 0 || o.Of("recent") != 1 {
+		t.Errorf("after a was settled, its count is %d, and that of the next suspect %d", o.Of("a"), o.Of("recent"))
 	}
 }

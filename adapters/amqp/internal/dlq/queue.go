@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// dlqOptions configure how to work on a DLQ.
-type dlqOptions struct {
+// Options configure how to work on a DLQ.
+type Options struct {
 	Foreign         bool // another program fills it
 	DeliveryLimit   int  // how often the broker delivers a message before it removes it; 0 means to find out
 	Keys            statekeys.Keys
@@ -34,9 +34,9 @@ type dlqOptions struct {
 	NoProvisioning  bool
 }
 
-// openDeadLetters opens a DLQ, which must exist.
-func openDeadLetters(ctx context.Context, info deadletter.Info, opt dlqOptions) (*deadLetters, error) {
-	q := &deadLetters{dlqOptions: opt, info: info, stateSemaphore: make(chan struct{}, 1)}
+// Open opens a DLQ, which must exist.
+func Open(ctx context.Context, info deadletter.Info, opt Options) (*Queue, error) {
+	q := &Queue{Options: opt, info: info, stateSemaphore: make(chan struct{}, 1)}
 	q.stateLink = q.newLink("redeliver, state of dead letters", false)
 	q.readLink = q.newLink("redeliver, looking at dead letters", true)
 	err := q.checkExists(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
@@ -49,18 +49,18 @@ func openDeadLetters(ctx context.Context, info deadletter.Info, opt dlqOptions) 
 	return q, nil
 }
 
-func (q *deadLetters) newLink(name string, reads bool) *link.Link {
+func (q *Queue) newLink(name string, reads bool) *link.Link {
 	opt := q.Link
 	opt.Name, opt.Reads = name, reads
 	return link.New(opt)
 }
 
-// deadLetters is the DLQ of one queue. It implements driver.DLQ.
+// Queue is the DLQ of one queue. It implements driver.DLQ.
 //
 // Reading a queue of RabbitMQ hides its messages from others until they are returned. The state is in a queue beside
 // it, see updateState.
-type deadLetters struct {
-	dlqOptions
+type Queue struct {
+	Options
 
 	info  deadletter.Info
 	limit int // deliveries after which the broker removes a message; 0 means no limit
@@ -76,7 +76,7 @@ type deadLetters struct {
 
 // checkExists fails if a queue does not exist. why is a format that explains it; its arguments are the queue and the
 // origin.
-func (q *deadLetters) checkExists(ctx context.Context, queue, why string) error {
+func (q *Queue) checkExists(ctx context.Context, queue, why string) error {
 	ch, err := q.readLink.Channel(ctx)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (q *deadLetters) checkExists(ctx context.Context, queue, why string) error 
 
 // findLimit determines the delivery limit of the DLQ. The limit of redeliver's own DLQ is unreachable unless a policy
 // lowers it.
-func (q *deadLetters) findLimit(ctx context.Context) error {
+func (q *Queue) findLimit(ctx context.Context) error {
 	defer func() {
 		if q.limit > unreachableLimit {
 			q.limit = 0
@@ -123,7 +123,7 @@ func (q *deadLetters) findLimit(ctx context.Context) error {
 // unreachableLimit is a delivery limit that no message reaches.
 const unreachableLimit = 1 << 24
 
-func (q *deadLetters) queryLimit(ctx context.Context) error {
+func (q *Queue) queryLimit(ctx context.Context) error {
 	r, err := q.readSettings(ctx)
 	if err != nil || r == nil || r.Type != amqp091.QueueTypeQuorum {
 		return err // a classic queue has no limit
@@ -138,10 +138,10 @@ func (q *deadLetters) queryLimit(ctx context.Context) error {
 }
 
 // Info implements [driver.DLQ].
-func (q *deadLetters) Info() deadletter.Info { return q.info }
+func (q *Queue) Info() deadletter.Info { return q.info }
 
 // Count implements [driver.DLQ]. It does not count unacked messages.
-func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
+func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
 	ch, err := q.readLink.Channel(ctx)
 	if err != nil {
 		return 0, false, err
@@ -155,7 +155,7 @@ func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error
 const holderPrefix = "holder/"
 
 // LockHolder implements [driver.DLQ].
-func (q *deadLetters) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+func (q *Queue) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
 	if ok, err = q.isFenced(ctx, q.fenceName(lock)); err != nil || !ok {
 		return h, false, err
 	}
@@ -170,7 +170,7 @@ func (q *deadLetters) LockHolder(ctx context.Context, lock string) (h deadletter
 }
 
 // Connect implements [driver.DLQ].
-func (q *deadLetters) Connect(ctx context.Context) (driver.Session, error) {
+func (q *Queue) Connect(ctx context.Context) (driver.Session, error) {
 	s := &deadSession{q: q, link: q.newLink("redeliver, dead letters", true)}
 	var err error
 	if s.conn, err = s.link.Get(ctx); err != nil {
@@ -190,7 +190,7 @@ func (q *deadLetters) Connect(ctx context.Context) (driver.Session, error) {
 }
 
 // Close implements [driver.DLQ]. It frees all locks.
-func (q *deadLetters) Close() error {
+func (q *Queue) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions
 	q.sessions, q.closed = nil, true

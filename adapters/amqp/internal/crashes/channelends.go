@@ -1,10 +1,10 @@
-package amqp
+package crashes
 
 import "sync"
 
-// channelEnds counts for each suspect, by id, how often this process has seen its channel end, because the broker counts
+// ChannelEnds counts for each suspect, by id, how often this process has seen its channel end, because the broker counts
 // that like a crash. It forgets settled suspects. It is safe for concurrent use.
-type channelEnds struct {
+type ChannelEnds struct {
 	mu     sync.Mutex
 	counts map[string]int
 }
@@ -12,7 +12,7 @@ type channelEnds struct {
 // maxOutlived bounds the number of remembered suspects, of which there are few.
 const maxOutlived = 10_000
 
-func (o *channelEnds) add(id string) {
+func (o *ChannelEnds) Add(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.counts == nil {
@@ -23,13 +23,13 @@ func (o *channelEnds) add(id string) {
 	}
 }
 
-func (o *channelEnds) of(id string) int {
+func (o *ChannelEnds) Of(id string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.counts[id]
 }
 
-func (o *channelEnds) settled(id string) {
+func (o *ChannelEnds) Settled(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.counts, id)

@@ -1,4 +1,4 @@
-package amqp
+package dlq
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wait"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -22,8 +23,16 @@ const (
 	otherReaderTimeout = 10 * time.Second      // how long to wait for other readers of a DLQ
 )
 
+// LockQueues returns the names of all locks of a DLQ.
+func LockQueues(dlq string) (names []string) {
+	for _, lock := range []string{driver.ClaimLock, driver.ReadLock, turnLock} {
+		names = append(names, dlq+wirename.StateSuffix+"."+lock)
+	}
+	return names
+}
+
 // fenceName returns the name of a lock's queue.
-func (q *deadLetters) fenceName(lock string) string {
+func (q *Queue) fenceName(lock string) string {
 	return q.info.DLQ + wirename.StateSuffix + "." + lock
 }
 
@@ -65,7 +74,7 @@ func deleteFence(conn *amqp091.Connection, name string) error {
 }
 
 // isFenced reports whether another connection holds a lock.
-func (q *deadLetters) isFenced(ctx context.Context, name string) (bool, error) {
+func (q *Queue) isFenced(ctx context.Context, name string) (bool, error) {
 	ch, err := q.readLink.Channel(ctx)
 	if err != nil {
 		return false, err
@@ -84,7 +93,7 @@ func (q *deadLetters) isFenced(ctx context.Context, name string) (bool, error) {
 
 // waitForNoConsumers waits until nothing reads the DLQ. A dead reader counts as a consumer until the broker has its
 // messages back; both change at once. A consumer that stays belongs to another program.
-func (q *deadLetters) waitForNoConsumers(ctx context.Context, conn *amqp091.Connection) error {
+func (q *Queue) waitForNoConsumers(ctx context.Context, conn *amqp091.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("amqp: opening a channel: %w", err)
