@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
@@ -31,54 +30,32 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	var errs []error
-	fail := func(i int, err error) {
-		errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
-	}
-	type written struct {
-		outgoing
-		nth int
-		*link.Pending
-	}
-	var waiting []written
-	settle := func() {
-		for _, w := range waiting {
-			err := w.Wait(ctx)
-			if link.IsRefusal(err) { // another message on the channel may be the cause
-				_, err = w.sender.SendAlone(ctx, w.exchange, w.key, w.Publishing)
-			}
-			if err != nil {
-				p.client.forgetMissing(topic, w.sender, err)
-				fail(w.nth, err)
-			}
-		}
-		waiting = waiting[:0]
-	}
+	all, errs := make([]outgoing, len(messages)), make([]error, len(messages))
+	by := make(map[*link.Sender][]int)
 	for i, msg := range messages {
-		out, err := p.prepare(ctx, topic, msg)
-		if err == nil && !out.sender.TryReserve() {
-			settle()
-			err = out.sender.Reserve(ctx)
+		if all[i], errs[i] = p.prepare(ctx, topic, msg); errs[i] == nil {
+			by[all[i].sender] = append(by[all[i].sender], i)
 		}
-		var w *link.Pending
-		if err == nil {
-			w, err = out.sender.Start(ctx, out.exchange, out.key, out.Publishing)
-		}
-		if err != nil {
-			fail(i, err)
-			continue
-		}
-		waiting = append(waiting, written{out, i, w})
 	}
-	settle()
+	for sender, these := range by {
+		for n, err := range sender.SendAll(ctx, len(these), func(n int) (link.Outgoing, error) { return all[these[n]].Outgoing, nil }) {
+			if errs[these[n]] = err; err != nil {
+				p.client.forgetMissing(topic, sender, err)
+			}
+		}
+	}
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), err)
+		}
+	}
 	return errors.Join(errs...)
 }
 
 // outgoing is a message that is ready to be published.
 type outgoing struct {
-	amqp091.Publishing
-	sender        *link.Sender
-	exchange, key string
+	link.Outgoing
+	sender *link.Sender
 }
 
 // prepare makes the outgoing message, for the topology's destination or for where it waits.
@@ -98,8 +75,8 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 			out.Timestamp = due
 		}
 	}
-	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
-	if err := wire.CheckWritable(&out.Publishing, out.exchange, out.key, c.publishing.FrameMax()); err != nil {
+	out.sender, out.Exchange, out.Key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
+	if err := wire.CheckWritable(&out.Publishing, out.Exchange, out.Key, c.publishing.FrameMax()); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
@@ -109,12 +86,12 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	if err != nil {
 		return out, err
 	}
-	rec := wire.Record{Delivery: wire.DeliveryOf(out.Publishing, out.exchange, out.key), Keys: c.cfg.StateKeys}
+	rec := wire.Record{Delivery: wire.DeliveryOf(out.Publishing, out.Exchange, out.Key), Keys: c.cfg.StateKeys}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Queue, Origin: l.Queue, Due: due, Policy: l.Fingerprint}
 	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
-	out.sender, out.exchange = c.forwarded, ""
-	out.key, until = f.place(due, now)
+	out.sender, out.Exchange = c.forwarded, ""
+	out.Key, until = f.place(due, now)
 	if out.Publishing, err = rec.WaitingCopy(&st, until, c.publishing.FrameMax(), wire.WaitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}

@@ -132,50 +132,27 @@ func (r *release) read(ctx context.Context, h *scan.Scanner, left *int) (window 
 func (r *release) move(ctx context.Context, h *scan.Scanner, window []scan.Message) (moved int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.client.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.client.cfg.SendTimeout))
 	defer cancel()
-	now, out := time.Now(), r.client.forwarded
-	written := make([]*link.Pending, len(window))
+	window = slices.DeleteFunc(window, func(m scan.Message) bool {
+		_, unread := m.Headers[wire.UnreadWhy] // a copy would have other headers
+		return unread
+	})
+	now, keys := time.Now(), r.client.cfg.StateKeys
+	errs := r.client.forwarded.SendAll(ctx, len(window), func(i int) (link.Outgoing, error) {
+		return link.Outgoing{Publishing: wire.Released(&window[i].Delivery, now, keys), Key: r.to}, nil
+	})
 	var acks []scan.Mark
 	var failed error // the first error
-	settle := func(upTo int) {
-		for i, p := range written[:upTo] {
-			if p == nil {
-				continue
-			}
-			err := p.Wait(ctx)
-			if link.IsRefusal(err) {
-				_, err = out.SendAlone(ctx, "", r.to, wire.Released(&window[i].Delivery, now, r.client.cfg.StateKeys))
-			}
-			switch {
-			case err == nil:
-				acks = append(acks, window[i].Mark)
-			case errors.Is(err, driver.ErrRefused):
-				r.refused++
-				r.refusal = cmp.Or(r.refusal, err)
-			default:
-				failed = cmp.Or(failed, err)
-			}
-			written[i] = nil
-		}
-	}
-	for i := range window {
-		if _, unread := window[i].Headers[wire.UnreadWhy]; unread { // a copy would have other headers
-			continue
-		}
-		if !out.TryReserve() {
-			settle(i) // a holder of slots must not wait for one
-			if err := out.Reserve(ctx); err != nil {
-				failed = cmp.Or(failed, err)
-				break
-			}
-		}
-		p, err := out.Start(ctx, "", r.to, wire.Released(&window[i].Delivery, now, r.client.cfg.StateKeys))
-		if err != nil {
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			acks = append(acks, window[i].Mark)
+		case errors.Is(err, driver.ErrRefused):
+			r.refused++
+			r.refusal = cmp.Or(r.refusal, err)
+		default:
 			failed = cmp.Or(failed, err)
-			break
 		}
-		written[i] = p
 	}
-	settle(len(window))
 	moved, err = h.Ack(acks)
 	return moved, errors.Join(failed, err)
 }

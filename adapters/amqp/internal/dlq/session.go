@@ -123,37 +123,10 @@ func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, 
 	timeout := s.q.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	out := s.q.Sender
-	waiting := map[int]*link.Pending{}
-	settle := func() {
-		for i, w := range waiting {
-			errs[i] = w.Wait(ctx)
-		}
-		clear(waiting)
-	}
-	for i, m := range msgs {
-		p, err := compose(m)
-		if err == nil && !out.TryReserve() {
-			settle() // a holder of slots must not wait for one
-			err = out.Reserve(ctx)
-		}
-		if err == nil {
-			waiting[i], err = out.Start(ctx, "", queue, p)
-		}
-		if err != nil {
-			delete(waiting, i)
-			errs[i] = err
-		}
-	}
-	settle()
-	for i, err := range errs {
-		if !link.IsRefusal(err) {
-			continue
-		}
-		p, _ := compose(msgs[i]) // it succeeded before
-		_, errs[i] = out.SendAlone(ctx, "", queue, p)
-	}
-	return errs
+	return s.q.Sender.SendAll(ctx, len(msgs), func(i int) (link.Outgoing, error) {
+		p, err := compose(msgs[i])
+		return link.Outgoing{Publishing: p, Key: queue}, err
+	})
 }
 
 // Remove implements [driver.Session].

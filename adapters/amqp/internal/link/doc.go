@@ -7,7 +7,7 @@
 //
 // A [Sender] publishes on a channel of its own. A publish has succeeded when the broker has confirmed it and has not
 // returned it. If the broker refuses a message as it is, it closes the channel, with all other messages on it. So the
-// sender repeats such a publish alone, to find out which one was meant, see [Sender.SendAlone].
+// sender repeats such a publish alone, to find out which one was meant.
 //
 // RabbitMQ answers that a quorum queue is empty when its leader does not answer in time. [Stat] and [ConfirmedStat]
 // notice that.

@@ -26,7 +26,7 @@ type Sender struct {
 	slots     chan struct{}  // unconfirmed publishes
 	writeLock chan struct{}  // held while a frame is written; a channel, so that a context can end the wait
 	channel   *senderChannel // guarded by writeLock
-	isolated  *Sender        // see SendAlone; nil in the isolated sender
+	isolated  *Sender        // see sendAlone; nil in the isolated sender
 }
 
 // senderChannel is one channel of a sender with its unconfirmed publishes.
@@ -81,16 +81,16 @@ type Pending struct {
 // [driver.ErrRefused].
 func (s *Sender) Send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
 	if unsure, err = s.sendOnce(ctx, exchange, key, m); IsRefusal(err) {
-		return s.SendAlone(ctx, exchange, key, m)
+		return s.sendAlone(ctx, exchange, key, m)
 	}
 	return unsure, err
 }
 
 func (s *Sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
-	if err := s.Reserve(ctx); err != nil {
+	if err := s.reserve(ctx); err != nil {
 		return nil, err
 	}
-	p, err := s.Start(ctx, exchange, key, m)
+	p, err := s.start(ctx, exchange, key, m)
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +100,50 @@ func (s *Sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.P
 	return nil, err
 }
 
-// SendAlone repeats a publish whose channel the broker closed, perhaps because of another message on it. Nothing else
+// Outgoing is a message and where it goes.
+type Outgoing struct {
+	amqp091.Publishing
+	Exchange, Key string
+}
+
+// SendAll publishes n messages, many at once, and returns an error for each that was not confirmed, at its index. compose
+// makes the ith message, perhaps twice. The errors are those of Send.
+func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoing, error)) []error {
+	errs, sent := make([]error, n), make([]*Pending, n)
+	settle := func() {
+		for i, p := range sent {
+			if p != nil {
+				errs[i], sent[i] = p.Wait(ctx), nil
+			}
+		}
+	}
+	for i := range n {
+		m, err := compose(i)
+		if err == nil && !s.tryReserve() {
+			settle() // a holder of slots must not wait for one
+			err = s.reserve(ctx)
+		}
+		if err == nil {
+			sent[i], err = s.start(ctx, m.Exchange, m.Key, m.Publishing)
+		}
+		errs[i] = err
+	}
+	settle()
+	for i, err := range errs {
+		if IsRefusal(err) { // another message on the channel may be the cause
+			m, err := compose(i)
+			if err == nil {
+				_, err = s.sendAlone(ctx, m.Exchange, m.Key, m.Publishing)
+			}
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// sendAlone repeats a publish whose channel the broker closed, perhaps because of another message on it. Nothing else
 // is on the channel now, so a refusal concerns this message.
-func (s *Sender) SendAlone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
+func (s *Sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
 	unsure, err = s.isolated.sendOnce(ctx, exchange, key, m)
 	if IsRefusal(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrRefused, err)
@@ -129,8 +170,8 @@ func MaxBodyOf(err error) int {
 	return 64 << 10
 }
 
-// Reserve waits for a slot. A holder of slots must not call it, because all slots could be held by such callers.
-func (s *Sender) Reserve(ctx context.Context) error {
+// reserve waits for a slot. A holder of slots must not call it, because all slots could be held by such callers.
+func (s *Sender) reserve(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
 		return nil
@@ -139,8 +180,8 @@ func (s *Sender) Reserve(ctx context.Context) error {
 	}
 }
 
-// TryReserve is reserve without waiting, for holders of slots.
-func (s *Sender) TryReserve() bool {
+// tryReserve is reserve without waiting, for holders of slots.
+func (s *Sender) tryReserve() bool {
 	select {
 	case s.slots <- struct{}{}:
 		return true
@@ -149,8 +190,8 @@ func (s *Sender) TryReserve() bool {
 	}
 }
 
-// Start publishes a message in a reserved slot. wait returns its result.
-func (s *Sender) Start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*Pending, error) {
+// start publishes a message in a reserved slot. wait returns its result.
+func (s *Sender) start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*Pending, error) {
 	p, err := s.publish(ctx, exchange, key, m)
 	if err != nil {
 		<-s.slots
