@@ -215,7 +215,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	d := m.Record
 	d.m, m.Seq, m.Place = m, d.tag, s.queue
 	s.acks.add(d)
-	s.readDelivery(d, m)
+	(&arrival{s, d, m}).read()
 	if s.ordered && m.Key != 0 {
 		s.lines[m.Key]++
 	}

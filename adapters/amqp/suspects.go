@@ -9,7 +9,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
-	"github.com/redeliver/redeliver/driver"
 )
 
 // When a process dies, all its prefetched messages come back. The broker raises the delivery count of all of them,
@@ -112,14 +111,6 @@ func (s *source) endTurn(d *delivery, settled bool) {
 		d.over.once.Do(func() { close(d.over.ended) })
 	case d.inTurn != nil:
 		d.inTurn.end(settled)
-	}
-}
-
-// buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
-func (s *source) buryAtMaxCrashes(d *delivery, m *driver.Message[*delivery], count int) {
-	times := max(0, count-s.r.client.outlived.Of(d.id()))
-	if times >= s.r.layout.Policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
 	}
 }
 
