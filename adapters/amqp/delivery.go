@@ -19,14 +19,15 @@ import (
 //	subscriber.go, open.go        start readers, each with an engine
 //	consume.go, consumebatch.go   handlers of deliveries
 //	source.go                     one channel that reads a queue: accepts, settles and returns deliveries
-//	window.go                     how many messages the broker sends, and when none
-//	record.go, headers.go         separate the user's part from redeliver's
+//	intake.go, window.go          its consumers, and how many messages the broker sends
+//	hold.go                       what it does while nothing may begin
+//	internal/wire                 separates the user's part from redeliver's
 //	arrive.go                     decides the next step
 //	codec.go                      shows it to the handler and the policy
-//	store.go, fit.go, sender.go   write its copy
+//	store.go, internal/link       write its copy
 //	acks.go                       acks it
 //	suspects.go                   runs it alone, from a queue of suspects
-//	inplace.go, crashcounts.go    run it alone, in its place
+//	inplace.go, internal/crashes  run it alone, in its place
 type delivery struct {
 	wire.Record
 	ackEntry // its entry in the channel's acks

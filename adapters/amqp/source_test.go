@@ -490,9 +490,8 @@ func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 			s, in := f.source(false)
 			s.lane = postOnly{}
 			s.suspectCtx, s.cancelSuspects = context.WithCancel(t.Context())
-			s.consumer = s.nextConsumer()
-			go s.passOn(s.consumer, in)
-			s.changeWindow(0)
+			s.intake.begin(in)
+			s.intake.change(0)
 			stopped := s.Stop()
 			synctest.Wait()
 			if n := f.server.Cancels.Load(); n != 1 {

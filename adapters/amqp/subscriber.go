@@ -240,7 +240,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
-	if s.paused { // while the broker is in alarm, returned messages count and cannot be rewritten
+	if s.hold.paused { // while the broker is in alarm, returned messages count and cannot be rewritten
 		select {
 		case <-r.client.publishing.Blocked.Opened():
 		case <-ctx.Done():

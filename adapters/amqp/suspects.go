@@ -21,8 +21,11 @@ import (
 // suspectPause is the time between two looks at the queue of suspects.
 const suspectPause = time.Second
 
-// runSuspects passes suspects to the lane one at a time, each in its own turn, until ctx or the channel ends.
-func (s *source) runSuspects(ctx context.Context) {
+// suspectFeed fetches the messages of a queue of suspects.
+type suspectFeed struct{ *source }
+
+// run passes suspects to the lane one at a time, each in its own turn, until ctx or the channel ends.
+func (s suspectFeed) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -42,7 +45,7 @@ func (s *source) runSuspects(ctx context.Context) {
 			return
 		}
 		for more := q.Messages > 0; more; {
-			if more, err = s.runSuspect(ctx); err != nil {
+			if more, err = s.runOne(ctx); err != nil {
 				s.endAfterError(err)
 				return
 			}
@@ -56,15 +59,15 @@ func (s *source) runSuspects(ctx context.Context) {
 }
 
 // endAfterError ends the source after an error. If the channel has ended, its own error is the reason.
-func (s *source) endAfterError(err error) {
+func (s suspectFeed) endAfterError(err error) {
 	if !s.ch.IsClosed() {
 		s.fail(err)
 	}
 	s.finish()
 }
 
-// runSuspect runs one suspect, if there is one, and reports whether there may be more.
-func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
+// runOne runs one suspect, if there is one, and reports whether there may be more.
+func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 	t := s.r.client.turn
 	if !t.Take(ctx, &s.r.sub.Gate) {
 		return false, nil
@@ -78,7 +81,7 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	d := room.delivery(&got)
 	d.over = &turnEnd{ended: make(chan struct{})}
 	select {
-	case s.in <- d: // even after the end of ctx: requeueSuspects rewrites it
+	case s.in <- d: // even after the end of ctx: requeue rewrites it
 	case <-s.over:
 		s.r.client.outlived.Add(d.id())
 		return false, nil
@@ -114,9 +117,9 @@ func (s *source) endTurn(d *delivery, settled bool) {
 	}
 }
 
-// requeueSuspects writes suspects that did not begin or answer in the drain timeout to their queue again. Closing the
+// requeue writes suspects that did not begin or answer in the drain timeout to their queue again. Closing the
 // channel instead would count as a crash. Their handlers and writes may still run.
-func (s *source) requeueSuspects(ctx context.Context) {
+func (s suspectFeed) requeue(ctx context.Context) {
 	for d := range s.acks.unsent {
 		if d.ackState != ackOpen {
 			continue
@@ -134,7 +137,7 @@ func (s *source) requeueSuspects(ctx context.Context) {
 	}
 }
 
-// suspectCopy returns the message that requeueSuspects writes.
+// suspectCopy returns the message that suspectFeed.requeue writes.
 func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
 	rec := w.d.Record
 	p, err := rec.WaitingCopy(st, time.Time{}, w.sender.FrameMax(), wire.CountRoom)

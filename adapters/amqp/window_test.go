@@ -65,9 +65,9 @@ func TestConsumersPassOnInOrder(t *testing.T) {
 			from <- amqp091.Delivery{DeliveryTag: uint64(n*each + i + 1)}
 		}
 		close(from)
-		c := s.nextConsumer()
+		c := s.intake.next()
 		c.cancelled.Store(true)
-		go s.passOn(c, from)
+		go s.intake.passOn(c, from)
 	}
 	for want := range uint64(3 * each) {
 		if d := <-s.in; d.tag != want+1 {
