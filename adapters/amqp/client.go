@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -27,13 +26,12 @@ type Client struct {
 	// missing exchange closes the channel with all messages on it.
 	forwarded, published *link.Sender
 
-	mu              sync.Mutex
-	layouts         map[string]*layout.Layout // declared, by topic
-	exchanges       map[string]bool           // topics whose exchange is declared
-	deleted         map[string]bool           // topics that had a layout but lost a queue
-	subs            []*Subscriber
-	readingChannels int // channels for reading
-	closed          bool
+	declared declared
+	channels channelBudget
+
+	mu     sync.Mutex
+	subs   []*Subscriber
+	closed bool
 
 	turn     *engine.Turn
 	places   engine.States[placeKey]
@@ -48,8 +46,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	c := &Client{cfg: cfg, layouts: make(map[string]*layout.Layout), exchanges: make(map[string]bool), deleted: make(map[string]bool),
-		turn: engine.NewTurn(), places: placesOf()}
+	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
+	c.declared = newDeclared(c)
 	c.consuming = link.New(cfg.link("redeliver, consuming", true))
 	publishing := cfg.link("redeliver, publishing", false)
 	publishing.OnBlock = c.reportBlocked
@@ -70,9 +68,7 @@ func (c *Client) reportBlocked(reason string, blocked bool) {
 	if blocked {
 		change = redeliver.ChangeBlocked
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.layouts {
+	for _, l := range c.declared.all() {
 		sub := engine.Subscription{Sink: c.cfg.Sink}
 		sub.Emit(redeliver.SubscriptionChanged{
 			Origin: l.Queue, Group: l.Queue, Change: change, Detail: "the broker's alarm: " + reason,
@@ -118,83 +114,10 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// declaredLayout returns the layout of a topic. It declares the queues first.
-func (c *Client) declaredLayout(ctx context.Context, topic string) (*layout.Layout, error) {
-	c.mu.Lock()
-	l, closed := c.layouts[topic], c.closed
-	deleted := c.deleted[topic]
-	c.mu.Unlock()
-	if closed {
-		return nil, link.ErrClosed
-	}
-	if l != nil {
-		return l, nil
-	}
-	l, err := newLayout(&c.cfg, topic)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.checkLayout(ctx, l); err != nil {
-		return nil, err
-	}
-	declare := c.provision
-	if deleted {
-		declare = c.restore
-	}
-	if err := declare(ctx, l); err != nil {
-		return nil, err
-	}
+func (c *Client) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.layouts[topic] = l
-	delete(c.deleted, topic)
-	return l, nil
-}
-
-// reservedChannels is the number of channels of the reading connection that are reserved for declarations.
-const reservedChannels = 8
-
-// claimChannels reserves channels of the reading connection, one for each queue. A broker allows 2,047 by default.
-func (c *Client) claimChannels(queue string, n int) error {
-	maxChannels := c.consuming.ChannelMax() - reservedChannels
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.readingChannels+n > maxChannels {
-		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
-			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.readingChannels, maxChannels)
-	}
-	c.readingChannels += n
-	return nil
-}
-
-func (c *Client) releaseChannels(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.readingChannels -= n
-}
-
-// provision declares what a subscription needs.
-func (c *Client) provision(ctx context.Context, l *layout.Layout) error {
-	d := c.broker().Declarer(ctx)
-	defer d.Close()
-	return d.Declare(l)
-}
-
-// deletionDelay is a generous bound for how long the broker takes to notify a queue's readers that it was deleted. If
-// the queue is declared earlier, RabbitMQ 3.10 continues with it and takes its first messages for ones that it has
-// already sent. They stay unacked forever.
-const deletionDelay = time.Second
-
-// restore declares deleted queues again.
-func (c *Client) restore(ctx context.Context, l *layout.Layout) error {
-	timer := time.NewTimer(deletionDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return c.provision(ctx, l)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return c.closed
 }
 
 // broker returns how to check and declare queues.
@@ -203,25 +126,6 @@ func (c *Client) broker() *topology.Broker {
 		Consuming: c.consuming, Publishing: c.publishing, Management: c.cfg.management(), DialTimeout: c.cfg.DialTimeout,
 		ConsumerTimeout: c.cfg.ConsumerTimeout, NoProvisioning: c.cfg.NoProvisioning,
 	}
-}
-
-// checkLayout returns what Plan would refuse, before anything is created. If the management API does not answer, it
-// reports that and relies on AMQP alone.
-func (c *Client) checkLayout(ctx context.Context, l *layout.Layout) error {
-	b := c.broker()
-	s, err := b.Survey(ctx, l)
-	if s == nil {
-		return err
-	}
-	if err != nil {
-		sub := engine.Subscription{Sink: c.cfg.Sink}
-		sub.Emit(redeliver.SubscriptionChanged{
-			Origin: l.Queue, Group: l.Queue, Change: redeliver.ChangeNotChecked,
-			Detail: "policies and limits on the queues: the management API does not answer", Err: err,
-		})
-	}
-	_, err = b.Verify(ctx, s, false)
-	return err
 }
 
 // survey returns the layout of a topic, and what the broker reports about its queues.
@@ -234,53 +138,12 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout.Layout, *top
 	return l, s, err
 }
 
-// declareExchange makes sure that the exchange of a topic exists.
-func (c *Client) declareExchange(ctx context.Context, topic string) error {
-	exchange := c.cfg.Topology.exchange(topic)
-	if exchange == "" || c.cfg.Topology.Existing {
-		return nil
-	}
-	c.mu.Lock()
-	done, closed := c.exchanges[topic], c.closed
-	c.mu.Unlock()
-	if closed {
-		return link.ErrClosed
-	}
-	if done {
-		return nil
-	}
-	d := c.broker().Declarer(ctx)
-	defer d.Close()
-	var ps redeliver.Problems
-	d.DeclareExchange(&ps, exchange, c.cfg.Topology.kind())
-	if err := d.Result(ps); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.exchanges[topic] = true
-	return nil
-}
-
-// forgetMissing makes the next publish to a topic declare again what was missing. by is the sender that got the error.
-func (c *Client) forgetMissing(topic string, by *link.Sender, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if link.IsNotFound(err) {
-		delete(c.exchanges, topic) // the exchange
-	}
-	if errors.Is(err, link.ErrNoQueue) && by == c.forwarded {
-		delete(c.layouts, topic)
-		c.deleted[topic] = true
-	}
-}
-
 // SubscribeInitialize declares the topic's queue and the other queues that a subscription of it
 // needs. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
 	defer cancel()
-	_, err := s.client.declaredLayout(ctx, topic)
+	_, err := s.client.declared.layout(ctx, topic)
 	return err
 }
 

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -103,4 +104,32 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 		return nil, nil, err
 	}
 	return ch, in, nil
+}
+
+// reservedChannels is the number of channels of the reading connection that are reserved for declarations.
+const reservedChannels = 8
+
+// channelBudget counts the channels of the reading connection. It is safe for concurrent use.
+type channelBudget struct {
+	mu  sync.Mutex
+	use int
+}
+
+// claim reserves channels of a connection, one for each queue. A broker allows 2,047 by default.
+func (b *channelBudget) claim(conn *link.Link, queue string, n int) error {
+	maxChannels := conn.ChannelMax() - reservedChannels
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.use+n > maxChannels {
+		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
+			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, b.use, maxChannels)
+	}
+	b.use += n
+	return nil
+}
+
+func (b *channelBudget) release(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.use -= n
 }

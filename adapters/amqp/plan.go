@@ -82,10 +82,7 @@ type PlannedQueue struct {
 // the management API does not answer, Plan fails, and Subscribe reports it to the sink ("not
 // checked") and continues. Without it Plan.NotChecked lists what is unknown.
 func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
+	if c.isClosed() {
 		return nil, link.ErrClosed
 	}
 	l, s, err := c.survey(ctx, topic)

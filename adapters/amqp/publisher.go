@@ -40,7 +40,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	for sender, these := range by {
 		for n, err := range sender.SendAll(ctx, len(these), func(n int) (link.Outgoing, error) { return all[these[n]].Outgoing, nil }) {
 			if errs[these[n]] = err; err != nil {
-				p.client.forgetMissing(topic, sender, err)
+				p.client.declared.forgetMissing(topic, sender, err)
 			}
 		}
 	}
@@ -80,9 +80,9 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		return out, c.declareExchange(ctx, topic)
+		return out, c.declared.exchange(ctx, topic)
 	}
-	l, err := c.declaredLayout(ctx, topic)
+	l, err := c.declared.layout(ctx, topic)
 	if err != nil {
 		return out, err
 	}

@@ -40,12 +40,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 			return nil, err
 		}
 		if err := s.client.openFirstChannels(ctx, r); err != nil {
-			s.client.releaseChannels(len(r.queues))
+			s.client.channels.release(len(r.queues))
 			return nil, err
 		}
 		out = make(chan *message.Message)
 		return func(ctx context.Context) {
-			defer s.client.releaseChannels(len(r.queues))
+			defer s.client.channels.release(len(r.queues))
 			r.run(ctx, engine.Options[*delivery]{Out: out})
 		}, nil
 	})
@@ -55,14 +55,14 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // reader returns the reader of a topic's queue. It declares or checks the queues first, and reads nothing yet, see
 // openFirstChannels. The reader has ctx's values, not its end.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
-	l, err := c.declaredLayout(ctx, topic)
+	l, err := c.declared.layout(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
 	r.queues = r.queueConfigs()
 	r.pause.Look(ctx)
-	return r, c.claimChannels(l.Queue, len(r.queues))
+	return r, c.channels.claim(c.consuming, l.Queue, len(r.queues))
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It waits for messages in
@@ -94,7 +94,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	cfg := &c.cfg
 	r := &reader{
 		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
-		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }},
+		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.declared.restore(ctx, l) }},
 		sub: &engine.Subscription{
 			Origin: l.Queue, Group: l.Queue, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.Ordered(), Turn: c.turn, Discards: l.Discards,
@@ -229,7 +229,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	}
 	if link.IsNotFound(err) {
 		// The queue was deleted. Redeliver's queues, and the origin if redeliver may create it, are declared again.
-		if err = r.client.restore(ctx, r.layout); err == nil {
+		if err = r.client.declared.restore(ctx, r.layout); err == nil {
 			ch, in, err = r.open(ctx, cfg)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -17,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Options configure how to work on a DLQ.
@@ -36,8 +36,12 @@ type Options struct {
 
 // Open opens a DLQ, which must exist.
 func Open(ctx context.Context, info deadletter.Info, opt Options) (*Queue, error) {
-	q := &Queue{Options: opt, info: info, stateSemaphore: make(chan struct{}, 1)}
-	q.stateLink = q.newLink("redeliver, state of dead letters", false)
+	q := &Queue{Options: opt, info: info}
+	writing := q.newLink("redeliver, state of dead letters", false)
+	q.state = &state{
+		queue: info.DLQ + wirename.StateSuffix, turn: q.fenceName(turnLock), link: writing, sender: link.NewSender(writing),
+		timeout: opt.SendTimeout, noProvisioning: opt.NoProvisioning, semaphore: make(chan struct{}, 1),
+	}
 	q.readLink = q.newLink("redeliver, looking at dead letters", true)
 	err := q.checkExists(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
 	if err == nil {
@@ -58,16 +62,14 @@ func (q *Queue) newLink(name string, reads bool) *link.Link {
 // Queue is the DLQ of one queue. It implements driver.DLQ.
 //
 // Reading a queue of RabbitMQ hides its messages from others until they are returned. The state is in a queue beside
-// it, see updateState.
+// it, see state.
 type Queue struct {
 	Options
 
-	info  deadletter.Info
-	limit int // deliveries after which the broker removes a message; 0 means no limit
-	// stateLink publishes, readLink does not, see link
-	stateLink, readLink *link.Link
-	stateSemaphore      chan struct{} // held while this process reads or writes the state
-	stateIsNew          atomic.Bool   // this process created the state, and nothing is written yet
+	info     deadletter.Info
+	limit    int // deliveries after which the broker removes a message; 0 means no limit
+	readLink *link.Link
+	state    *state
 
 	mu       sync.Mutex
 	sessions map[*deadSession]bool
@@ -159,11 +161,11 @@ func (q *Queue) LockHolder(ctx context.Context, lock string) (h deadletter.Holde
 	if ok, err = q.isFenced(ctx, q.fenceName(lock)); err != nil || !ok {
 		return h, false, err
 	}
-	state, err := q.Load(ctx)
+	all, err := q.Load(ctx)
 	if err != nil {
 		return h, false, err
 	}
-	if json.Unmarshal(state[holderPrefix+lock], &h) != nil {
+	if json.Unmarshal(all[holderPrefix+lock], &h) != nil {
 		h = deadletter.Holder{Who: "unknown, because the lock was just taken", Task: "unknown", Since: time.Now().UTC()}
 	}
 	return h, true, nil
@@ -199,6 +201,6 @@ func (q *Queue) Close() error {
 		s.link.Close()
 	}
 	q.readLink.Close()
-	q.stateLink.Close()
+	q.state.link.Close()
 	return nil
 }

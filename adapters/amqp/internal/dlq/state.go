@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -13,7 +14,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wait"
-	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // The state of a DLQ is one message in its own queue, "<dlq>.state". One process at a time gets it and returns it, or
@@ -27,55 +27,67 @@ const (
 	stateReturnTimeout = 2 * time.Second
 )
 
+// state reads and writes the state.
+type state struct {
+	queue          string
+	turn           string // the lock that is held while the state is read or written
+	link           *link.Link
+	sender         *link.Sender
+	timeout        time.Duration
+	noProvisioning bool
+	semaphore      chan struct{} // held while this process reads or writes the state
+	isNew          atomic.Bool   // this process created the queue, and nothing is written yet
+}
+
 // Load implements [driver.DLQ].
 func (q *Queue) Load(ctx context.Context) (driver.State, error) {
-	snap, err := q.updateState(ctx, nil)
+	snap, err := q.state.update(ctx, nil)
 	return snap.State(), err
 }
 
 // Append implements [driver.DLQ].
 func (q *Queue) Append(ctx context.Context, entries ...driver.Entry) error {
-	_, err := q.updateState(ctx, entries)
+	_, err := q.state.update(ctx, entries)
 	return err
 }
 
-// updateState reads the state and applies entries. It is empty before the first write.
-func (q *Queue) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, q.SendTimeout, fmt.Errorf("not within %s", q.SendTimeout))
+// update reads the state and applies entries. It is empty before the first write.
+func (s *state) update(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("not within %s", s.timeout))
 	defer cancel()
 	select {
-	case q.stateSemaphore <- struct{}{}:
-		defer func() { <-q.stateSemaphore }()
+	case s.semaphore <- struct{}{}:
+		defer func() { <-s.semaphore }()
 	case <-ctx.Done():
-		return snap, q.stateInUse(context.Cause(ctx))
+		return snap, s.inUse(context.Cause(ctx))
 	}
-	conn, err := q.stateLink.Get(ctx)
+	conn, err := s.link.Get(ctx)
 	if err != nil {
 		return snap, err
 	}
-	there, err := q.provisionState(conn, len(entries) > 0)
+	there, err := s.provision(conn, len(entries) > 0)
 	if err != nil || !there {
 		return snap, err
 	}
 	for {
-		err = declareFence(conn, q.fenceName(turnLock))
+		err = declareFence(conn, s.turn)
 		if !errors.Is(err, errFenced) {
 			break
 		}
 		if err := wait.For(ctx, pollPause/5); err != nil {
-			return snap, q.stateInUse(context.Cause(ctx))
+			return snap, s.inUse(context.Cause(ctx))
 		}
 	}
 	if err != nil {
 		return snap, err
 	}
-	defer func() { err = errors.Join(err, deleteFence(conn, q.fenceName(turnLock))) }()
+	defer func() { err = errors.Join(err, deleteFence(conn, s.turn)) }()
 	ch, err := conn.Channel()
 	if err != nil {
 		return snap, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer ch.Close() // returns what was not acked
-	found, err := q.receiveState(ctx, ch, &snap)
+	found, err := s.receive(ctx, ch, &snap)
 	if err != nil {
 		return snap, err
 	}
@@ -89,87 +101,66 @@ func (q *Queue) updateState(ctx context.Context, entries []driver.Entry) (snap d
 		}
 		return snap, found[0].Nack(false, true)
 	}
-	return snap, q.writeState(ctx, ch, found, &snap)
+	return snap, s.write(ctx, ch, found, &snap)
 }
 
-func (q *Queue) stateInUse(err error) error {
-	return fmt.Errorf("amqp: the state of %s: other processes hold it: %w", q.info.DLQ, err)
+func (s *state) inUse(err error) error {
+	return fmt.Errorf("amqp: the state in %s: other processes hold it: %w", s.queue, err)
 }
 
-// receiveState gets all messages of the state's queue. The queue is empty before the first write, and briefly after a
+// receive gets all messages of the state's queue. The queue is empty before the first write, and briefly after a
 // reader has died.
-func (q *Queue) receiveState(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
-	state := q.info.DLQ + wirename.StateSuffix
+func (s *state) receive(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
 	for began := time.Now(); ; {
-		d, ok, err := ch.Get(state, false)
+		d, ok, err := ch.Get(s.queue, false)
 		if err != nil {
-			return nil, fmt.Errorf("amqp: reading %s: %w", state, err)
+			return nil, fmt.Errorf("amqp: reading %s: %w", s.queue, err)
 		}
 		if ok {
 			one, err := driver.ReadSnapshot(d.Body)
 			if err != nil {
-				return nil, fmt.Errorf("amqp: queue %s: %w", state, err)
+				return nil, fmt.Errorf("amqp: queue %s: %w", s.queue, err)
 			}
 			snap.Merge(one)
 			found = append(found, d)
 			continue
 		}
-		if len(found) > 0 || q.stateIsNew.Load() || time.Since(began) > stateReturnTimeout {
+		if len(found) > 0 || s.isNew.Load() || time.Since(began) > stateReturnTimeout {
 			return found, nil
 		}
 		if err := wait.For(ctx, pollPause); err != nil {
-			return nil, q.stateInUse(context.Cause(ctx))
+			return nil, s.inUse(context.Cause(ctx))
 		}
 	}
 }
 
-// writeState writes the new state and then acks the old messages.
-func (q *Queue) writeState(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
-	state := q.info.DLQ + wirename.StateSuffix
+// write writes the new state and then acks the old messages.
+func (s *state) write(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
 	body, err := snap.Bytes()
 	if err != nil {
-		return fmt.Errorf("amqp: writing the state of %s: %w", q.info.DLQ, err)
+		return fmt.Errorf("amqp: writing the state to %s: %w", s.queue, err)
 	}
-	if err := ch.Confirm(false); err != nil {
-		return fmt.Errorf("amqp: asking for confirms: %w", err)
+	if _, err := s.sender.Send(ctx, "", s.queue, amqp091.Publishing{ContentType: "application/json", DeliveryMode: amqp091.Persistent, Body: body}); err != nil {
+		return err
 	}
-	returns := ch.NotifyReturn(make(chan amqp091.Return, 1))
-	sent, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", state, true, false, amqp091.Publishing{
-		ContentType: "application/json", DeliveryMode: amqp091.Persistent, Body: body,
-	})
-	if err != nil {
-		return fmt.Errorf("amqp: publishing to queue %s: %w", state, err)
-	}
-	ok, err := sent.WaitContext(ctx)
-	switch {
-	case err != nil:
-	case !ok:
-		err = link.ErrRefused
-	case len(returns) > 0: // a return comes before the confirm
-		err = link.ErrNoQueue
-	}
-	if err != nil {
-		return fmt.Errorf("amqp: publishing to queue %s: %w", state, err)
-	}
-	q.stateIsNew.Store(false)
+	s.isNew.Store(false)
 	for _, d := range found {
 		if err := d.Ack(false); err != nil {
-			return fmt.Errorf("amqp: acking in queue %s: %w", state, err)
+			return fmt.Errorf("amqp: acking in queue %s: %w", s.queue, err)
 		}
 	}
-	_, _, err = link.Stat(ch, state) // after the answer the broker has the acks
+	_, _, err = link.Stat(ch, s.queue) // after the answer the broker has the acks
 	return err
 }
 
-// provisionState creates the state's queue if create is set.
-func (q *Queue) provisionState(conn *amqp091.Connection, create bool) (there bool, err error) {
-	state := q.info.DLQ + wirename.StateSuffix
+// provision creates the state's queue if create is set.
+func (s *state) provision(conn *amqp091.Connection, create bool) (there bool, err error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return false, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer func() { _ = ch.Close() }()
-	_, _, err = link.Stat(ch, state)
+	_, _, err = link.Stat(ch, s.queue)
 	if !link.IsNotFound(err) {
 		return err == nil, err
 	}
@@ -177,15 +168,15 @@ func (q *Queue) provisionState(conn *amqp091.Connection, create bool) (there boo
 	switch {
 	case !create:
 		return false, nil
-	case q.NoProvisioning:
-		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", state, wire.ArgsText(args))
+	case s.noProvisioning:
+		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", s.queue, wire.ArgsText(args))
 	}
 	if ch, err = conn.Channel(); err != nil {
 		return false, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
-	if _, err := ch.QueueDeclare(state, true, false, false, false, args); err != nil {
-		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", state, wire.ArgsText(args), err)
+	if _, err := ch.QueueDeclare(s.queue, true, false, false, false, args); err != nil {
+		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", s.queue, wire.ArgsText(args), err)
 	}
-	q.stateIsNew.Store(true)
+	s.isNew.Store(true)
 	return true, nil
 }
