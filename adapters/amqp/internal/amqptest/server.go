@@ -35,33 +35,33 @@ const (
 	headerFrame = 2
 )
 
-func NewServer(t testing.TB) *Server {
-	t.Helper()
-	return NewServerWithConn(t, func(c net.Conn) net.Conn { return c })
+func NewServer(tb testing.TB) *Server {
+	tb.Helper()
+	return NewServerWithConn(tb, func(c net.Conn) net.Conn { return c })
 }
 
-func NewServerWithConn(t testing.TB, around func(net.Conn) net.Conn) *Server {
-	t.Helper()
+func NewServerWithConn(tb testing.TB, around func(net.Conn) net.Conn) *Server {
+	tb.Helper()
 	local, remote := net.Pipe()
 	w := &Server{headers: make(chan []byte, 1), Read: make(chan string, 100), Remote: remote}
 	go w.serve(remote)
 	conn, err := amqp091.Open(around(local), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = remote.Close() })
+	tb.Cleanup(func() { _ = remote.Close() })
 	w.Conn = conn
 	if w.Ch, err = conn.Channel(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return w
 }
 
 // Dialer returns a function that opens more connections.
-func (w *Server) Dialer(t testing.TB) func(network, address string) (net.Conn, error) {
+func (w *Server) Dialer(tb testing.TB) func(network, address string) (net.Conn, error) {
 	return func(string, string) (net.Conn, error) {
 		local, remote := net.Pipe()
-		t.Cleanup(func() { _ = remote.Close() })
+		tb.Cleanup(func() { _ = remote.Close() })
 		go w.serve(remote)
 		return local, nil
 	}

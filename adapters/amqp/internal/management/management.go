@@ -160,8 +160,8 @@ func (o *Object) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// serverInfo is information about the server.
-type serverInfo struct {
+// ServerInfo is information about the server.
+type ServerInfo struct {
 	Version string `json:"rabbitmq_version"`
 	Cluster string `json:"cluster_name"`
 }
@@ -199,7 +199,7 @@ func (q *QueueInfo) Stuck() int64 {
 const queueColumns = "name,type,state,durable,auto_delete,arguments,policy,operator_policy,effective_policy_definition," +
 	"delivery_limit,messages,messages_ready,messages_unacknowledged,head_message_timestamp"
 
-func (m *API) Overview(ctx context.Context) (info serverInfo, err error) {
+func (m *API) Overview(ctx context.Context) (info ServerInfo, err error) {
 	if err = m.get(ctx, &info, nil, "overview"); err == nil && info.Version == "" {
 		err = fmt.Errorf("amqp: the management API at %s does not report RabbitMQ's version: is Config.ManagementURL its address?", m.base)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
-// brokerPolicy is a policy or an operator policy of RabbitMQ.
-type brokerPolicy struct {
+// Policy is a policy or an operator policy of RabbitMQ.
+type Policy struct {
 	Name       string      `json:"name"`
 	Pattern    string      `json:"pattern"`
 	ApplyTo    string      `json:"apply-to"`
@@ -21,7 +21,7 @@ type brokerPolicy struct {
 	operator   bool
 }
 
-func (p *brokerPolicy) String() string {
+func (p *Policy) String() string {
 	if p.operator {
 		return fmt.Sprintf("operator policy %q", p.Name)
 	}
@@ -29,7 +29,7 @@ func (p *brokerPolicy) String() string {
 }
 
 // matches reports whether a policy applies to a queue. It returns an error if only Erlang can read the pattern.
-func (p *brokerPolicy) matches(q QueueInfo) (bool, error) {
+func (p *Policy) matches(q QueueInfo) (bool, error) {
 	switch p.ApplyTo {
 	case "", "all", "queues":
 	case "classic_queues", "quorum_queues", "streams":
@@ -46,14 +46,14 @@ func (p *brokerPolicy) matches(q QueueInfo) (bool, error) {
 	return pattern.MatchString(q.Name), nil
 }
 
-func (p *brokerPolicy) priority() int64 {
+func (p *Policy) priority() int64 {
 	n, _ := p.Priority.Int64() // an invalid one is 0, RabbitMQ's default
 	return n
 }
 
 // Policies is the list of all policies or operator policies of a virtual host.
 type Policies struct {
-	all      []*brokerPolicy
+	all      []*Policy
 	Unread   bool // the user may not list them
 	operator bool
 }
@@ -80,7 +80,7 @@ func (m *API) Policies(ctx context.Context, operator bool) (Policies, error) {
 // Of returns the policy that applies to a queue, or nil. The broker's own answer takes precedence over the patterns,
 // which decide for a queue that does not exist yet or has no statistics yet. unsure names policies whose patterns Go
 // cannot read.
-func (ps Policies) Of(q QueueInfo) (found *brokerPolicy, unsure []string) {
+func (ps Policies) Of(q QueueInfo) (found *Policy, unsure []string) {
 	named := q.Policy
 	if ps.operator {
 		named = q.OperatorPolicy
@@ -95,7 +95,7 @@ func (ps Policies) Of(q QueueInfo) (found *brokerPolicy, unsure []string) {
 			}
 		}
 		// It is not listed, but the effective definition contains it.
-		return &brokerPolicy{Name: *named, Definition: *q.Effective, operator: ps.operator}, nil
+		return &Policy{Name: *named, Definition: *q.Effective, operator: ps.operator}, nil
 	}
 	for _, p := range ps.all {
 		ok, err := p.matches(q)
@@ -137,7 +137,7 @@ func (s Setting) Duration() (time.Duration, bool) {
 // QueueSettings is an existing or planned queue with the policies that apply to it.
 type QueueSettings struct {
 	QueueInfo
-	Policies []*brokerPolicy // policy, then operator policy
+	Policies []*Policy // policy, then operator policy
 }
 
 // Settings returns all values of a key, given without "x-": argument, policy, operator policy.
