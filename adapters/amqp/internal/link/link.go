@@ -130,7 +130,7 @@ func (l *Link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 	}
 	conn, err := amqp091.DialConfig(url, cfg)
 	if err == nil && in != nil {
-		in.Frame.Store(int64(conn.Config.FrameSize)) // before any message is requested
+		in.SetFrame(conn.Config.FrameSize) // before any message is requested
 	}
 	return conn, err
 }

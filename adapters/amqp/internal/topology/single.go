@@ -101,6 +101,16 @@ func applyDifference(args amqp091.Table, reason string) bool {
 	return true
 }
 
+// withExistingTTL returns the DLQ with its existing retention if the broker refused the declaration only for that. A
+// configuration without DLQ.Retention accepts it; all other arguments must match.
+func withExistingTTL(q layout.Queue, refused *amqp091.Error) (layout.Queue, bool) {
+	if _, asked := q.Args[amqp091.QueueMessageTTLArg]; q.Kind != layout.DeadQueue || asked || !isInequivalent(refused, amqp091.QueueMessageTTLArg) {
+		return q, false
+	}
+	q.Args = maps.Clone(q.Args)
+	return q, applyDifference(q.Args, refused.Reason)
+}
+
 // addNotSingleActive adds the problem of a queue that several consumers read at once.
 func addNotSingleActive(ps *redeliver.Problems, queue string, p redeliver.Policy) {
 	ps.Add("queue "+queue, "without a single active consumer", fmt.Sprintf(

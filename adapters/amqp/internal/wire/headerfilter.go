@@ -32,7 +32,7 @@ var (
 type HeaderFilter struct {
 	net.Conn
 	in    *bufio.Reader
-	Frame atomic.Int64 // the negotiated frame size
+	frame atomic.Int64 // the negotiated frame size
 	pass  int          // bytes to pass through
 	out   []byte       // goes out first
 }
@@ -53,6 +53,9 @@ const (
 func NewHeaderFilter(conn net.Conn) *HeaderFilter {
 	return &HeaderFilter{Conn: conn, in: bufio.NewReaderSize(conn, filterBuffer)}
 }
+
+// SetFrame sets the negotiated frame size.
+func (s *HeaderFilter) SetFrame(size int) { s.frame.Store(int64(size)) }
 
 // Read implements [net.Conn].
 func (s *HeaderFilter) Read(p []byte) (int, error) {
@@ -110,7 +113,7 @@ func (s *HeaderFilter) nextFrame() error {
 
 // checkHeader returns why the client would refuse a content header.
 func (s *HeaderFilter) checkHeader(frame []byte) error {
-	if maxFrame := int(s.Frame.Load()); maxFrame > 0 && len(frame) > maxFrame {
+	if maxFrame := int(s.frame.Load()); maxFrame > 0 && len(frame) > maxFrame {
 		return fmt.Errorf("its headers, in a frame of %d bytes, are longer than the %d that were agreed upon", len(frame), maxFrame)
 	}
 	_, table, _, err := split(frame)
@@ -255,7 +258,7 @@ func (s *HeaderFilter) replace(frame []byte, why error) []byte {
 		made = binary.BigEndian.AppendUint32(made, uint32(len(payload)))
 		return append(append(made, payload...), frame[len(frame)-1])
 	}
-	maxFrame := int(s.Frame.Load())
+	maxFrame := int(s.frame.Load())
 	made := build(table)
 	if maxFrame > 0 && len(made) > maxFrame {
 		made = build(nil)

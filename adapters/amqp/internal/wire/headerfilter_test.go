@@ -28,7 +28,7 @@ func framed(payload []byte) []byte {
 func filteredBytes(t testing.TB, in io.Reader, frame int) []byte {
 	t.Helper()
 	s := NewHeaderFilter(reads{Reader: in})
-	s.Frame.Store(int64(frame))
+	s.frame.Store(int64(frame))
 	out, err := io.ReadAll(s)
 	if err != nil {
 		t.Fatal(err)
