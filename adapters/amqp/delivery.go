@@ -19,7 +19,7 @@ import (
 //	subscriber.go, open.go        start readers, each with an engine
 //	consume.go, consumebatch.go   handlers of deliveries
 //	source.go                     one channel that reads a queue: accepts, settles and returns deliveries
-//	intake.go, window.go          its consumers, and how many messages the broker sends
+//	intake.go                     its consumers, and how many messages the broker sends
 //	hold.go                       what it does while nothing may begin
 //	internal/wire                 separates the user's part from redeliver's
 //	arrive.go                     decides the next step
@@ -28,6 +28,14 @@ import (
 //	acks.go                       acks it
 //	suspects.go                   runs it alone, from a queue of suspects
 //	inplace.go, internal/crashes  run it alone, in its place
+//
+// Beside its life:
+//
+//	internal/layout               names and arguments of the queues
+//	internal/topology             checks and declares them: start, plan, doctor, old levels
+//	internal/management           the management API, and which setting of a queue counts
+//	internal/dlq, internal/scan   the DLQ's driver; reading a queue to its end
+//	internal/pausemark            the mark of a paused subscription
 type delivery struct {
 	wire.Record
 	ackEntry // its entry in the channel's acks
