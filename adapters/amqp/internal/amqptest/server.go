@@ -59,6 +59,7 @@ func NewServerWithConn(tb testing.TB, around func(net.Conn) net.Conn) *Server {
 
 // Dialer returns a function that opens more connections.
 func (w *Server) Dialer(tb testing.TB) func(network, address string) (net.Conn, error) {
+	tb.Helper()
 	return func(string, string) (net.Conn, error) {
 		local, remote := net.Pipe()
 		tb.Cleanup(func() { _ = remote.Close() })
