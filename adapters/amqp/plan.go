@@ -93,15 +93,15 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err != nil && (there == nil || !c.cfg.NoProvisioning) {
 		return nil, err
 	}
-	p := c.plan(l, s, there)
+	p := newPlan(&c.cfg, l, s, there)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		p.Problems = refused.Problems
 	}
 	return p, err
 }
 
-// plan makes the plan of a survey. there has the existing queues.
-func (c *Client) plan(l *layout.Layout, s *topology.Survey, there map[string]bool) *Plan {
+// newPlan makes the plan of a survey. there has the existing queues.
+func newPlan(cfg *Config, l *layout.Layout, s *topology.Survey, there map[string]bool) *Plan {
 	p := &Plan{
 		Topic: l.Topic, Queue: l.Queue, Server: s.Server, LongestWait: redeliver.MaxWait, Shards: l.Shards, Rate: queueRate * l.Shards,
 		Notes: s.Notes, NotChecked: append(s.Unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
@@ -144,8 +144,8 @@ func (c *Client) plan(l *layout.Layout, s *topology.Survey, there map[string]boo
 		p.State = PlannedQueue{Name: l.DLQ() + wirename.StateSuffix, Kind: "state", Arguments: layout.UnlimitedArgs(), Messages: -1}
 		p.OperatorRights = operatorRights(l)
 	}
-	p.planDelays(l, &c.cfg)
-	p.noteTimeout(l.Policy, c.cfg.ConsumerTimeout)
+	p.planDelays(l, cfg)
+	p.noteTimeout(l.Policy, cfg.ConsumerTimeout)
 	return p
 }
 

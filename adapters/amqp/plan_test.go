@@ -58,7 +58,7 @@ func TestPlans(t *testing.T) {
 			for name := range s.Queues {
 				there[name] = true
 			}
-			got, file := client.plan(l, s, there).String(), filepath.Join("testdata", "plan-"+name+".txt")
+			got, file := newPlan(&client.cfg, l, s, there).String(), filepath.Join("testdata", "plan-"+name+".txt")
 			if os.Getenv("REDELIVER_GOLDEN") != "" {
 				if err := os.MkdirAll("testdata", 0o755); err != nil {
 					t.Fatal(err)
