@@ -1,6 +1,10 @@
 package amqp
 
-import amqp091 "github.com/rabbitmq/amqp091-go"
+import (
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+)
 
 // acks records the unacked deliveries of a channel in order of arrival, and which acks must be sent. A slow delivery
 // costs no memory for later ones. Only the channel's goroutine uses it.
@@ -126,11 +130,11 @@ func (a *acks) unsent(yield func(*delivery) bool) {
 // The consumer is the nth of the channel. It delivers at most one message, the head of the queue. The broker counts
 // that as a delivery, and may drop the message if it is returned too often.
 func confirmAcks(ch *amqp091.Channel, queue string, n int) (head *amqp091.Delivery, err error) {
-	in, err := startConsumer(ch, queue, n, 1)
+	in, err := link.StartConsumer(ch, queue, n, 1)
 	if err != nil {
 		return nil, err
 	}
-	if err := ch.Cancel(consumerTagOf(n), false); err != nil {
+	if err := ch.Cancel(link.ConsumerTagOf(n), false); err != nil {
 		return nil, err // the consumer ends with the channel
 	}
 	for d := range in { // until the consumer has ended

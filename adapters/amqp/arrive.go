@@ -6,70 +6,77 @@ import (
 	"strings"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// A message that comes back maxReturns times is rewritten, maxCopies times to the retry queue and then to the
-// suspects. Classic queues report only that a message came back, so they rewrite at the first return. Ordered
-// messages run alone instead.
-const (
-	maxReturns = 5
-	maxCopies  = 2
-)
+// maxCopies is how often a message that comes back often is rewritten to the retry queue; then it goes to the suspects.
+// Classic queues report only that a message came back, so they rewrite at the first return. Ordered messages run alone
+// instead.
+const maxCopies = 2
 
 // rewriteWait is how long a rewritten message waits.
 const rewriteWait = time.Second
 
-// readDelivery reads a delivery: the user's part, the state that it brings or that this process remembers, and the
-// next step.
-func (s *source) readDelivery(d *delivery, m *driver.Message[*delivery]) {
-	d.raw, d.unread = unreadable(&d.Delivery)
-	d.marshaler, d.keys = s.r.client.cfg.Marshaler, s.r.client.cfg.StateKeys
-	m.Retry, m.Displaced, m.Alone = s.kind != mainQueue, s.kind != mainQueue, s.kind == suspectQueue
-	count, counted := deliveryCount(d.Headers)
+// arrival is a delivery whose next step is being decided.
+type arrival struct {
+	*source
+	d *delivery
+	m *driver.Message[*delivery]
+}
+
+// read reads the delivery: the user's part, the state that it brings or that this process remembers, and the next step.
+func (a *arrival) read() {
+	d, m := a.d, a.m
+	d.Raw, d.Unread = wire.Unreadable(&d.Delivery)
+	d.Keys = a.r.client.cfg.StateKeys
+	m.Retry, m.Displaced, m.Alone = a.kind != layout.MainQueue, a.kind != layout.MainQueue, a.kind == layout.SuspectQueue
+	count, counted := wire.DeliveryCount(d.Headers)
 	var found []redeliver.Finding
-	if s.kind == mainQueue {
-		found = d.readDeadLetter(s.r.layout.queue, s.r.client.cfg.Names)
+	if a.kind == layout.MainQueue {
+		found = d.ReadDeadLetter(a.r.layout.Queue, a.r.layout.Names.DLQOf)
 	}
 	switch {
-	case s.kind != mainQueue:
-		s.readReturned(d, m, count)
-	case s.ordered:
-		s.readOrdered(d, m, count >= maxReturns || !counted)
-	case d.redelivered && (count >= maxReturns || !counted):
-		s.limitReturns(d, m, false)
+	case a.kind != layout.MainQueue:
+		a.readReturned(count)
+	case a.ordered:
+		a.readOrdered(count >= layout.MaxReturns || !counted)
+	case d.redelivered && (count >= layout.MaxReturns || !counted):
+		a.limitReturns(false)
 	}
-	if s.kind == mainQueue {
-		s.reportForeignHeaders(d, found)
+	if a.kind == layout.MainQueue {
+		a.reportForeignHeaders(found)
 	}
-	if d.unread != nil { // it has waited long enough
-		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.unread}, time.Time{}
+	if d.Unread != nil { // it has waited long enough
+		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.Unread}, time.Time{}
 	}
 }
 
 // reportForeignHeaders reports headers of a first delivery that have redeliver's names, and earlier findings. If the
 // headers could not be read, they are kept in HeaderRaw.
-func (s *source) reportForeignHeaders(d *delivery, found []redeliver.Finding) {
-	if d.unread != nil {
+func (a *arrival) reportForeignHeaders(found []redeliver.Finding) {
+	d := a.d
+	if d.Unread != nil {
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 		return
 	}
-	if s.r.sub.Sink == nil {
+	if a.r.sub.Sink == nil {
 		return
 	}
-	if found = append(found, foreignHeaders(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
-		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: d.stateID(), Findings: found})
+	if found = append(found, wire.ForeignHeaders(d.Headers, "on a queue that redeliver does not write; it is not believed")...); found != nil {
+		a.r.sub.Emit(redeliver.HeadersIgnored{Topic: a.queue, ID: d.StateID(), Findings: found})
 	}
 }
 
 // limitReturns rewrites a message that came back often. A message that still waits has killed no process, and continues
 // waiting.
-func (s *source) limitReturns(d *delivery, m *driver.Message[*delivery], stillWaiting bool) {
+func (a *arrival) limitReturns(stillWaiting bool) {
+	d, m := a.d, a.m
 	switch {
 	case stillWaiting:
 		m.Step = driver.Hop
@@ -80,108 +87,113 @@ func (s *source) limitReturns(d *delivery, m *driver.Message[*delivery], stillWa
 	}
 }
 
-// readOrdered is readDelivery for ordered queues. A message that has failed here continues as it was. One that came
+// readOrdered is read for ordered queues. A message that has failed here continues as it was. One that came
 // back often runs alone, but only if it is the first of its key, because the ones behind it have not run.
-func (s *source) readOrdered(d *delivery, m *driver.Message[*delivery], cameOften bool) {
-	s.readKey(d)
-	m.Key = s.lineOf(d)
+func (a *arrival) readOrdered(cameOften bool) {
+	d, m := a.d, a.m
+	a.readKey()
+	m.Key = a.lineOf(d)
 	if !d.redelivered {
 		return
 	}
-	if d.state = s.r.client.places.Take(placeKey{s.queue, d.stateID()}); d.state != nil { // the process is alive, so it was no crash
+	if d.state = a.r.client.places.Take(placeKey{a.queue, d.StateID()}); d.state != nil { // the process is alive, so it was no crash
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
 		return
 	}
-	if cameOften && d.unread == nil && (m.Key == 0 || s.lines[m.Key] == 0) {
-		d.inTurn = &inPlaceTurn{s: s, d: d}
+	if cameOften && d.Unread == nil && (m.Key == 0 || a.lines[m.Key] == 0) {
+		d.inTurn = &inPlaceTurn{s: a.source, d: d}
 	}
 }
 
 // readKey reads a message's key. If Key panics, the message is undecodable and has no key.
-func (s *source) readKey(d *delivery) {
-	if s.r.layout.policy.Order != redeliver.PerKey || d.unread != nil {
+func (a *arrival) readKey() {
+	d := a.d
+	if a.r.layout.Policy.Order != redeliver.PerKey || d.Unread != nil {
 		return
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			d.unread = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+			d.Unread = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	d.key = s.r.client.cfg.Key(d.Delivery)
+	d.key = a.r.client.cfg.Key(d.Delivery)
 }
 
 // readKeyAgain reads the key of a message from one of redeliver's queues, for Policy.Invalid. The message waits for
 // no other. If Key panics now, it has no key.
-func (s *source) readKeyAgain(d *delivery) {
-	if p := &s.r.layout.policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.unread != nil {
+func (a *arrival) readKeyAgain() {
+	d := a.d
+	if p := &a.r.layout.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.Unread != nil {
 		return
 	}
 	defer func() { _ = recover() }()
-	d.key = s.r.client.cfg.Key(d.Delivery)
+	d.key = a.r.client.cfg.Key(d.Delivery)
 }
 
-// readReturned is readDelivery for a message from a queue that redeliver writes.
-func (s *source) readReturned(d *delivery, m *driver.Message[*delivery], count int) {
-	forged := stripUnsigned(d.keys, &d.Delivery)
-	d.rewritten = copiesOf(d.Headers)
-	leavesLevel := leavesAt(d.Headers, d.arrived.Add(s.level))
-	ours, findings := restoreOriginal(&d.Delivery)
-	layout := s.r.layout
-	d.readDeadLetter(layout.queue, s.r.client.cfg.Names) // its findings were reported at its first delivery
-	s.readKeyAgain(d)
-	a := delayqueue.Arrival{
-		Group: layout.queue, Origin: layout.queue, Ladder: layout.ladder,
-		Findings: append(forged, findings...), Written: d.arrived, Jitter: s.maxHold(), Now: d.arrived,
+// readReturned is read for a message from a queue that redeliver writes.
+func (a *arrival) readReturned(count int) {
+	d := a.d
+	forged := wire.StripUnsigned(d.Keys, &d.Delivery)
+	d.rewritten = wire.CopiesOf(d.Headers)
+	leavesLevel := wire.LeavesAt(d.Headers, d.arrived.Add(a.level))
+	ours, findings := wire.RestoreOriginal(&d.Delivery)
+	l := a.r.layout
+	d.ReadDeadLetter(l.Queue, l.Names.DLQOf) // its findings were reported at its first delivery
+	a.readKeyAgain()
+	came := delayqueue.Arrival{
+		Group: l.Queue, Origin: l.Queue, Ladder: l.Ladder,
+		Findings: append(forged, findings...), Written: d.arrived, Jitter: a.maxHold(), Now: d.arrived,
 	}
 	if d.rewritten > 0 {
-		a.Jitter = max(a.Jitter, rewriteWait)
+		came.Jitter = max(came.Jitter, rewriteWait)
 	}
-	if s.kind == delayQueue {
-		a.Level, a.Leaves, a.Jitter = s.level, leavesLevel, layout.jitter
+	if a.kind == layout.DelayQueue {
+		came.Level, came.Leaves, came.Jitter = a.level, leavesLevel, l.Jitter
 	}
-	stay := delayqueue.Arrive(&a, ours, d.stateID)
+	stay := delayqueue.Arrive(&came, ours, d.StateID)
 	st := stay.State
-	s.r.sub.Met(st)
-	stay.Publish = stay.Publish && d.rewritten == 0 && s.kind != suspectQueue // the suspects get first deliveries too
-	if stay.Publish && !s.r.publishesTo(d.own().Exchange, d.own().RoutingKey) {
+	a.r.sub.Met(st)
+	stay.Publish = stay.Publish && d.rewritten == 0 && a.kind != layout.SuspectQueue // the suspects get first deliveries too
+	if stay.Publish && !a.r.publishesTo(d.Own().Exchange, d.Own().RoutingKey) {
 		// A forged state must not send a message to a place where this topology does not publish.
 		stay.Publish = false
 		stay.Findings = append(stay.Findings, redeliver.Finding{
-			Header: HeaderExchange, Value: limits.Cut(place(d.own().Exchange, d.own().RoutingKey), 64),
+			Header: wire.HeaderExchange, Value: limits.Cut(link.PlaceText(d.Own().Exchange, d.Own().RoutingKey), 64),
 			Problem: "is not where the topology publishes; the message goes to its own handler",
 		})
 	}
 	if len(stay.Findings) > 0 {
-		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue, ID: st.ID, Findings: stay.Findings})
+		a.r.sub.Emit(redeliver.HeadersIgnored{Topic: a.queue, ID: st.ID, Findings: stay.Findings})
 	}
-	st.Expires, st.DeadLetter = expiryOf(d.own(), st.Source.Timestamp), d.deadLetter
+	st.Expires, st.DeadLetter = wire.ExpiryOf(d.Own(), st.Source.Timestamp), d.DeadLetter
 	d.state = st
-	s.decideStep(d, m, &stay, count)
+	a.decideStep(&stay, count)
 }
 
 // decideStep decides what happens to a message from one of redeliver's queues, and when.
-func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *delayqueue.Stay, count int) {
+func (a *arrival) decideStep(stay *delayqueue.Stay, count int) {
+	d, m := a.d, a.m
 	left := d.state.Due.Sub(d.arrived)
 	switch {
-	case s.kind == suspectQueue:
+	case a.kind == layout.SuspectQueue:
 		if d.redelivered {
-			s.buryAtMaxCrashes(d, m, count)
+			a.buryAtMaxCrashes(count)
 		}
 		return
 	case stay.Publish:
 		m.Step = driver.Publish
-	case d.redelivered && count >= maxReturns:
-		s.limitReturns(d, m, left > 0)
+	case d.redelivered && count >= layout.MaxReturns:
+		a.limitReturns(left > 0)
 		return
 	}
 	if stay.Hops {
 		m.Step = driver.Hop
 	}
-	if left <= 0 || m.Step == driver.Hop && s.kind == retryQueue {
+	if left <= 0 || m.Step == driver.Hop && a.kind == layout.RetryQueue {
 		return
 	}
 	m.Until = stay.Until
-	if maxUntil := d.arrived.Add(s.r.client.cfg.ConsumerTimeout / 4); m.Until.After(maxUntil) {
+	if maxUntil := d.arrived.Add(a.r.client.cfg.ConsumerTimeout / 4); m.Until.After(maxUntil) {
 		// The smallest level is long, and the broker closes the channel of a consumer that keeps a message longer. So
 		// the message goes through the queue again.
 		m.Until, m.Step = maxUntil, driver.Hop
@@ -189,71 +201,25 @@ func (s *source) decideStep(d *delivery, m *driver.Message[*delivery], stay *del
 }
 
 // maxHold returns the longest wait that is spent here although a level could take it: the jitter, if there is room.
-func (s *source) maxHold() time.Duration {
-	if s.acks.open() >= s.prefetch/2 || s.acks.bytes > s.r.client.cfg.RetryBytes/2 {
+func (a *arrival) maxHold() time.Duration {
+	if a.acks.open() >= a.prefetch/2 || a.acks.bytes > a.r.client.cfg.RetryBytes/2 {
 		return 0
 	}
-	return min(s.r.layout.jitter, s.r.client.cfg.ConsumerTimeout/4)
+	return min(a.r.layout.Jitter, a.r.client.cfg.ConsumerTimeout/4)
 }
 
-// deliveryCount returns how often a quorum queue delivered a message before. RabbitMQ 4.3 and later do not count
-// returned messages, but report how often it was acquired.
-func deliveryCount(headers amqp091.Table) (n int, counted bool) {
-	switch v := headers["x-delivery-count"].(type) {
-	case int64:
-		return int(v), true
-	case int32:
-		return int(v), true
-	default:
-		_, counted = headers["x-acquired-count"]
-		return 0, counted
+// buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
+func (a *arrival) buryAtMaxCrashes(count int) {
+	d, m := a.d, a.m
+	times := max(0, count-a.r.client.outlived.Of(d.id()))
+	if times >= a.r.layout.Policy.MaxCrashes {
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
 	}
-}
-
-func copiesOf(headers amqp091.Table) int {
-	n, _ := headers[headerCopies].(int32)
-	return max(0, int(n))
-}
-
-// leavesAt returns when a message leaves its level for a shorter one. Its writer says when, because a full prefetch
-// may delay its delivery.
-func leavesAt(headers amqp091.Table, latest time.Time) time.Time {
-	text, _ := headers[HeaderUntil].(string)
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.Before(latest) {
-		return at
-	}
-	return latest
 }
 
 // publishesTo reports whether a delayed publish may go to this destination: the exchange of the subscription's topic,
 // or on the default exchange its queue. If several topics share an exchange, the routing key distinguishes them.
 func (r *reader) publishesTo(exchange, key string) bool {
-	t, topic := r.client.cfg.Topology, r.layout.topic
+	t, topic := r.client.cfg.Topology, r.layout.Topic
 	return exchange == t.exchange(topic) && (exchange != "" || key == t.routingKey(topic))
-}
-
-// expiryOf returns when a message expires: the earlier of the times in its header and its expiration.
-func expiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
-	text, _ := textOf(d.Headers[redeliver.HeaderExpires])
-	named, ok := limits.ParseTime(text)
-	if end := expirationEnd(d, seen); !ok || !end.IsZero() && end.Before(named) {
-		return end
-	}
-	return named
-}
-
-// expirationEnd returns when a message's own expiration ends. It counts from the publisher's timestamp, which has
-// whole seconds, or from when redeliver first saw the message.
-func expirationEnd(d *amqp091.Delivery, seen time.Time) time.Time {
-	life, ok := lifetime(d.Expiration)
-	switch {
-	case !ok:
-		return time.Time{}
-	case !d.Timestamp.IsZero():
-		return d.Timestamp.Add(time.Second + life)
-	case seen.IsZero():
-		return time.Time{}
-	default:
-		return seen.Add(life)
-	}
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -19,22 +21,21 @@ import (
 type Client struct {
 	cfg Config
 	// separate connections, see link
-	consuming, publishing *link
+	consuming, publishing *link.Link
 	// forwarded carries redeliver's copies, published the service's own messages. They are separate, because a
 	// missing exchange closes the channel with all messages on it.
-	forwarded, published *sender
+	forwarded, published *link.Sender
 
-	mu              sync.Mutex
-	layouts         map[string]*layout // declared, by topic
-	exchanges       map[string]bool    // topics whose exchange is declared
-	deleted         map[string]bool    // topics that had a layout but lost a queue
-	subs            []*Subscriber
-	readingChannels int // channels for reading
-	closed          bool
+	declared declared
+	channels channelBudget
+
+	mu     sync.Mutex
+	subs   []*Subscriber
+	closed bool
 
 	turn     *engine.Turn
 	places   engine.States[placeKey]
-	outlived channelEnds
+	outlived crashes.ChannelEnds
 }
 
 // Open checks the configuration, connects, and returns a Client. All problems of the configuration
@@ -45,13 +46,15 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
-	c := &Client{cfg: cfg, layouts: make(map[string]*layout), exchanges: make(map[string]bool), deleted: make(map[string]bool),
-		turn: engine.NewTurn(), places: placesOf()}
-	c.consuming = &link{cfg: &c.cfg, name: "redeliver, consuming", reads: true}
-	c.publishing = &link{cfg: &c.cfg, name: "redeliver, publishing", onBlock: c.reportBlocked}
-	c.forwarded, c.published = newSender(c.publishing), newSender(c.publishing)
-	for _, l := range []*link{c.publishing, c.consuming} {
-		if _, err := l.get(ctx); err != nil {
+	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
+	c.declared = newDeclared(c)
+	c.consuming = link.New(cfg.link("redeliver, consuming", true))
+	publishing := cfg.link("redeliver, publishing", false)
+	publishing.OnBlock = c.reportBlocked
+	c.publishing = link.New(publishing)
+	c.forwarded, c.published = link.NewSender(c.publishing), link.NewSender(c.publishing)
+	for _, l := range []*link.Link{c.publishing, c.consuming} {
+		if _, err := l.Get(ctx); err != nil {
 			c.disconnect()
 			return nil, fmt.Errorf("%w; check the address, the user, the virtual host and TLS", err)
 		}
@@ -65,19 +68,17 @@ func (c *Client) reportBlocked(reason string, blocked bool) {
 	if blocked {
 		change = redeliver.ChangeBlocked
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.layouts {
+	for _, l := range c.declared.all() {
 		sub := engine.Subscription{Sink: c.cfg.Sink}
 		sub.Emit(redeliver.SubscriptionChanged{
-			Origin: l.queue, Group: l.queue, Change: change, Detail: "the broker's alarm: " + reason,
+			Origin: l.Queue, Group: l.Queue, Change: change, Detail: "the broker's alarm: " + reason,
 		})
 	}
 }
 
 func (c *Client) disconnect() {
-	c.consuming.close()
-	c.publishing.close()
+	c.consuming.Close()
+	c.publishing.Close()
 }
 
 // Subscriber returns a Watermill subscriber. Closing it, as a Router does, ends its subscriptions.
@@ -113,132 +114,28 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// declaredLayout returns the layout of a topic. It declares the queues first.
-func (c *Client) declaredLayout(ctx context.Context, topic string) (*layout, error) {
+func (c *Client) isClosed() bool {
 	c.mu.Lock()
-	l, closed := c.layouts[topic], c.closed
-	deleted := c.deleted[topic]
-	c.mu.Unlock()
-	if closed {
-		return nil, errClosed
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// broker returns how to check and declare queues.
+func (c *Client) broker() *topology.Broker {
+	return &topology.Broker{
+		Consuming: c.consuming, Publishing: c.publishing, Management: c.cfg.management(), DialTimeout: c.cfg.DialTimeout,
+		ConsumerTimeout: c.cfg.ConsumerTimeout, NoProvisioning: c.cfg.NoProvisioning,
 	}
-	if l != nil {
-		return l, nil
-	}
+}
+
+// survey returns the layout of a topic, and what the broker reports about its queues.
+func (c *Client) survey(ctx context.Context, topic string) (*layout.Layout, *topology.Survey, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := c.checkLayout(ctx, l); err != nil {
-		return nil, err
-	}
-	declare := c.provision
-	if deleted {
-		declare = c.restore
-	}
-	if err := declare(ctx, l); err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.layouts[topic] = l
-	delete(c.deleted, topic)
-	return l, nil
-}
-
-// reservedChannels is the number of channels of the reading connection that are reserved for declarations.
-const reservedChannels = 8
-
-// claimChannels reserves channels of the reading connection, one for each queue. A broker allows 2,047 by default.
-func (c *Client) claimChannels(queue string, n int) error {
-	maxChannels := c.consuming.channelMax() - reservedChannels
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.readingChannels+n > maxChannels {
-		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
-			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, c.readingChannels, maxChannels)
-	}
-	c.readingChannels += n
-	return nil
-}
-
-func (c *Client) releaseChannels(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.readingChannels -= n
-}
-
-// provision declares what a subscription needs.
-func (c *Client) provision(ctx context.Context, l *layout) error {
-	d := c.declarer(ctx)
-	defer d.close()
-	return c.declare(d, l)
-}
-
-// deletionDelay is a generous bound for how long the broker takes to notify a queue's readers that it was deleted. If
-// the queue is declared earlier, RabbitMQ 3.10 continues with it and takes its first messages for ones that it has
-// already sent. They stay unacked forever.
-const deletionDelay = time.Second
-
-// restore declares deleted queues again.
-func (c *Client) restore(ctx context.Context, l *layout) error {
-	timer := time.NewTimer(deletionDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return c.provision(ctx, l)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (c *Client) declarer(ctx context.Context) *declarer {
-	// Not the publishing connection, which does not answer while the broker is in alarm.
-	return &declarer{open: func() (*amqp091.Channel, error) { return c.consuming.channel(ctx) }}
-}
-
-// declareExchange makes sure that the exchange of a topic exists.
-func (c *Client) declareExchange(ctx context.Context, topic string) error {
-	exchange := c.cfg.Topology.exchange(topic)
-	if exchange == "" || c.cfg.Topology.Existing {
-		return nil
-	}
-	c.mu.Lock()
-	done, closed := c.exchanges[topic], c.closed
-	c.mu.Unlock()
-	if closed {
-		return errClosed
-	}
-	if done {
-		return nil
-	}
-	d := c.declarer(ctx)
-	defer d.close()
-	var ps redeliver.Problems
-	d.exchange(&ps, exchange, c.cfg.Topology.kind())
-	if d.err != nil {
-		return d.err
-	}
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("amqp: %w", err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.exchanges[topic] = true
-	return nil
-}
-
-// forgetMissing makes the next publish to a topic declare again what was missing.
-func (c *Client) forgetMissing(topic string, p *pending, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if isNotFound(err) {
-		delete(c.exchanges, topic) // the exchange
-	}
-	if errors.Is(err, errNoQueue) && p.s == c.forwarded {
-		delete(c.layouts, topic)
-		c.deleted[topic] = true
-	}
+	s, err := c.broker().Survey(ctx, l)
+	return l, s, err
 }
 
 // SubscribeInitialize declares the topic's queue and the other queues that a subscription of it
@@ -246,7 +143,7 @@ func (c *Client) forgetMissing(topic string, p *pending, err error) {
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
 	defer cancel()
-	_, err := s.client.declaredLayout(ctx, topic)
+	_, err := s.client.declared.layout(ctx, topic)
 	return err
 }
 

@@ -6,11 +6,19 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // codec reads the parts of a delivery. It implements driver.Codec.
-type codec struct{ layout *layout }
+type codec struct {
+	layout    *layout.Layout
+	marshaler Marshaler
+}
+
+func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} }
 
 var _ driver.Codec[*delivery] = codec{}
 
@@ -19,12 +27,15 @@ func (d *delivery) id() string {
 	if d.state != nil {
 		return d.state.ID
 	}
-	return d.stateID()
+	return d.StateID()
 }
 
 // Message implements [driver.Codec].
-func (codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
-	return m.Record.message()
+func (c codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
+	if m.Record.Unread != nil {
+		return nil, m.Record.Unread
+	}
+	return engine.Unmarshal(c.marshaler, &m.Record.Delivery)
 }
 
 // Key implements [driver.Codec].
@@ -39,7 +50,7 @@ func (codec) Key(m *driver.Message[*delivery]) []byte {
 func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.Body }
 
 // Headers implements [driver.Codec].
-func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.record }
+func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.Record }
 
 // Age implements [driver.Codec].
 func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, ends time.Time) {
@@ -47,7 +58,7 @@ func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, 
 	if d.state != nil {
 		return d.state, time.Time{}, time.Time{}
 	}
-	return nil, d.Timestamp, expiryOf(d.own(), d.arrived)
+	return nil, d.Timestamp, wire.ExpiryOf(d.Own(), d.arrived)
 }
 
 // State implements [driver.Codec].
@@ -57,9 +68,9 @@ func (c codec) State(m *driver.Message[*delivery], st *redeliver.State) {
 		*st = *d.state
 		return
 	}
-	st.ID, st.Group, st.Origin, st.DeadLetter = d.stateID(), c.layout.queue, c.layout.queue, d.deadLetter
+	st.ID, st.Group, st.Origin, st.DeadLetter = d.StateID(), c.layout.Queue, c.layout.Queue, d.DeadLetter
 	st.Source.Timestamp = d.Timestamp
-	if st.Expires = expiryOf(d.own(), d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
+	if st.Expires = wire.ExpiryOf(d.Own(), d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
 		st.Source.Timestamp = d.arrived // the expiration counts from here
 	}
 }

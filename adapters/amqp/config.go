@@ -14,6 +14,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
 	"github.com/redeliver/redeliver/internal/tracing"
@@ -162,6 +165,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// link returns the options of a connection. One that reads messages has another filter than one that publishes.
+func (c Config) link(name string, reads bool) link.Options {
+	return link.Options{URLs: c.URLs, AMQP: c.AMQP, DialTimeout: c.DialTimeout, Name: name, Reads: reads}
+}
+
+// management returns a reader of the management API, or nil if ManagementURL is not set.
+func (c Config) management() *management.API {
+	if c.ManagementURL == "" {
+		return nil
+	}
+	return management.New(c.ManagementURL, c.URLs[0], c.AMQP)
+}
+
+func (c Config) names() layout.Names { return layout.Names(c.Names) }
+
 // policy returns the policy of a queue with its defaults.
 func (c Config) policy(queue string) redeliver.Policy {
 	if p, ok := c.Queues[queue]; ok {
@@ -187,7 +205,7 @@ const maxUnrunPerSlot = 2
 // prefetch returns the Prefetch for a policy.
 func (c Config) prefetch(p redeliver.Policy) int {
 	switch {
-	case c.Prefetch != 0 && ordered(p):
+	case c.Prefetch != 0 && layout.Ordered(p):
 		return c.Prefetch
 	case c.Prefetch != 0:
 		return min(c.Prefetch, maxUnrunPerSlot*c.MaxInFlight)
@@ -217,7 +235,7 @@ func (c Config) validate() error {
 	ps.CheckPolicy("Policy", c.Policy)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		field := fmt.Sprintf("Queues[%q]", queue)
-		checkQueue(&ps, field, queue)
+		layout.CheckQueue(&ps, field, queue)
 		ps.CheckPolicy(field, c.Queues[queue])
 	}
 	c.DLQ.Check(&ps, time.Minute, 0)
@@ -259,11 +277,11 @@ func (c Config) validate() error {
 // anyOrdered reports whether any policy is ordered.
 func (c Config) anyOrdered() bool {
 	for _, p := range c.Queues {
-		if ordered(p) {
+		if layout.Ordered(p) {
 			return true
 		}
 	}
-	return ordered(c.Policy)
+	return layout.Ordered(c.Policy)
 }
 
 func checkURLs(ps *redeliver.Problems, urls []string) {

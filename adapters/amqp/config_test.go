@@ -12,6 +12,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 func problemsOf(t *testing.T, err error) map[string]redeliver.Problem {
@@ -188,5 +189,12 @@ func TestQueueHasItsOwnPolicy(t *testing.T) {
 	cfg := Config{Policy: redeliver.Policy{MaxRetries: 1}, Queues: map[string]redeliver.Policy{"orders": {MaxRetries: 9}}}
 	if a, b := cfg.policy("orders").MaxRetries, cfg.policy("other").MaxRetries; a != 9 || b != 1 {
 		t.Errorf("%d and %d retries, want 9 and 1", a, b)
+	}
+}
+
+func TestDLQRetentionOfASecondIsRefused(t *testing.T) {
+	cfg := Config{URLs: []string{"amqp://localhost/"}, DLQ: deadletter.Config{Retention: time.Second}}.withDefaults()
+	if problems := problemsOf(t, cfg.validate()); len(problems) != 1 || problems["DLQ.Retention"].Field == "" {
+		t.Errorf("problems: %v", problems)
 	}
 }

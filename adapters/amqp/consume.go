@@ -12,6 +12,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -118,7 +119,7 @@ func handle(nackDelay time.Duration, handler Handler) func(context.Context, *del
 		}
 		d.lastAcker.Store(answer)
 		given := d.Delivery
-		given.Acknowledger, given.DeliveryTag, given.ConsumerTag = answer, d.tag, consumerTag
+		given.Acknowledger, given.DeliveryTag, given.ConsumerTag = answer, d.tag, link.ConsumerTag
 		err := handler(ctx, given)
 		if requested := answer.answer.Load(); err == nil && requested != answerNone {
 			return nackError(requested == answerRequeue, nackDelay)

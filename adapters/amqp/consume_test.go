@@ -14,6 +14,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -29,19 +31,19 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 	handled := make(chan int, n)
 	r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, l)
 	o := opt(handled)
-	o.Sub, o.Codec, o.Store = r.sub, codec{l}, r.store
+	o.Sub, o.Codec, o.Store = r.sub, codec{layout: l}, r.store
 	e := engine.New(o)
 	t.Cleanup(e.Close)
 	msgs := make([]amqp091.Delivery, n)
 	for i := range msgs {
 		msgs[i] = amqp091.Delivery{Headers: amqp091.Table{UUIDHeader: fmt.Sprint("o-", i)}, Body: []byte("order"), DeliveryTag: uint64(i) + 1}
 	}
-	wires := make([]*testServer, 0, 2)
+	wires := make([]*amqptest.Server, 0, 2)
 	made = testing.AllocsPerRun(1, func() {
-		w := newTestServer(t)
+		w := amqptest.NewServer(t)
 		wires = append(wires, w)
 		in := make(chan amqp091.Delivery, 256)
-		s := newSource(r, queueConfig{kind: mainQueue, queue: "orders", prefetch: cfg.Prefetch}, w.ch)
+		s := newSource(r, queueConfig{kind: layout.MainQueue, queue: "orders", prefetch: cfg.Prefetch}, w.Ch)
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() {
@@ -58,7 +60,7 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 		stop()
 		<-done
 	})
-	return (made - float64(20*wires[1].acks.Load())) / float64(n)
+	return (made - float64(20*wires[1].Acks.Load())) / float64(n)
 }
 
 // A message allocates nothing between the consumer and the ack. Shared allocations are less than one for ten

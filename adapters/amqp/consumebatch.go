@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -68,7 +69,7 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery], nackDelay t
 	for i, member := range all {
 		m := &room[i]
 		m.Delivery, m.member, m.nackDelay = member.Record.Delivery, member, nackDelay
-		m.Acknowledger, m.DeliveryTag, m.ConsumerTag = (*batchAcker)(m), member.Record.tag, consumerTag
+		m.Acknowledger, m.DeliveryTag, m.ConsumerTag = (*batchAcker)(m), member.Record.tag, link.ConsumerTag
 		nb.Messages[i] = m
 	}
 	return nb

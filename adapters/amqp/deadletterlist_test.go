@@ -3,26 +3,26 @@ package amqp
 import (
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
 // DeadLetterQueues finds the queue in the names of redeliver's DLQs. It lists DLQs with a cut name, or without a
 // subscription, without their origin.
 func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	long, umlauts := strings.Repeat("x", 240), strings.Repeat("ü", 120)
-	f := fakeAPI{version: "3.10.8"}
+	f := amqptest.API{Version: "3.10.8"}
 	for _, name := range []string{"orders.dlq", "orders.retry", "shop.eu.orders.dlq", "shop.eu.orders.retry", "payments.dlq", "dlq", "orders", ".dlq", ".retry"} {
-		f.queues = append(f.queues, fields{"name": name})
+		f.Queues = append(f.Queues, amqptest.Fields{"name": name})
 	}
 	for _, queue := range []string{long, umlauts} {
-		f.queues = append(f.queues, fields{"name": Names{}.dlq(queue)}, fields{"name": Names{}.retry(queue)})
+		f.Queues = append(f.Queues, amqptest.Fields{"name": layout.Names{}.DLQOf(queue)}, amqptest.Fields{"name": layout.Names{}.RetryOf(queue)})
 	}
-	server := httptest.NewServer(f)
-	defer server.Close()
 	c := &Client{cfg: Config{
-		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1),
+		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: f.Start(t),
 	}.withDefaults()}
 	all, err := c.DeadLetterQueues(t.Context())
 	if err != nil {
@@ -34,7 +34,7 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	}
 	want := map[string]string{
 		"orders.dlq": "orders/orders/orders.retry", "shop.eu.orders.dlq": "shop.eu.orders/shop.eu.orders/shop.eu.orders.retry",
-		"payments.dlq": "//", ".dlq": "//", Names{}.dlq(long): "//", Names{}.dlq(umlauts): "//",
+		"payments.dlq": "//", ".dlq": "//", layout.Names{}.DLQOf(long): "//", layout.Names{}.DLQOf(umlauts): "//",
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("they are\n%v, want\n%v", got, want)

@@ -1,13 +1,16 @@
 package amqp
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // delivery is one message on one channel, from its arrival until it is acked or returned. The files in the
@@ -16,16 +19,25 @@ import (
 //	subscriber.go, open.go        start readers, each with an engine
 //	consume.go, consumebatch.go   handlers of deliveries
 //	source.go                     one channel that reads a queue: accepts, settles and returns deliveries
-//	window.go                     how many messages the broker sends, and when none
-//	record.go, headers.go         separate the user's part from redeliver's
+//	intake.go                     its consumers, and how many messages the broker sends
+//	hold.go                       what it does while nothing may begin
+//	internal/wire                 separates the user's part from redeliver's
 //	arrive.go                     decides the next step
 //	codec.go                      shows it to the handler and the policy
-//	store.go, fit.go, sender.go   write its copy
+//	store.go, internal/link       write its copy
 //	acks.go                       acks it
 //	suspects.go                   runs it alone, from a queue of suspects
-//	inplace.go, crashcounts.go    run it alone, in its place
+//	inplace.go, internal/crashes  run it alone, in its place
+//
+// Beside its life:
+//
+//	internal/layout               names and arguments of the queues
+//	internal/topology             checks and declares them: start, plan, doctor, old levels
+//	internal/management           the management API, and which setting of a queue counts
+//	internal/dlq, internal/scan   the DLQ's driver; reading a queue to its end
+//	internal/pausemark            the mark of a paused subscription
 type delivery struct {
-	record
+	wire.Record
 	ackEntry // its entry in the channel's acks
 
 	tag         uint64
@@ -35,7 +47,10 @@ type delivery struct {
 
 	state   *redeliver.State // brought by the message or remembered by this process; nil for a first delivery
 	rewrite bool             // rewrite it, because it came back often
-	running bool             // has a handler
+	// rewritten is how often it was rewritten before it came.
+	rewritten int
+	key       string // if the Order is PerKey
+	running   bool   // has a handler
 
 	acker     acker                 // the Acknowledger of its first attempt here
 	lastAcker atomic.Pointer[acker] // that of its latest attempt; nil before the first
@@ -84,4 +99,16 @@ func (s *slab) delivery(d *amqp091.Delivery) *delivery {
 	// Only the source acks.
 	x.Acknowledger, x.DeliveryTag, x.ConsumerTag = nil, 0, ""
 	return x
+}
+
+// DeliveryFromContext returns the delivery behind the message whose handler got ctx, as it first
+// came from its queue: properties, headers of every type, exchange and routing key. It is nil for a
+// context of another message. It must be neither changed nor acked.
+func DeliveryFromContext(ctx context.Context) *amqp091.Delivery {
+	if d := engine.FromContext(ctx); d != nil {
+		if r, ok := d.Record().(*delivery); ok {
+			return &r.Delivery
+		}
+	}
+	return nil
 }

@@ -6,20 +6,21 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
 	"github.com/redeliver/redeliver/driver"
 )
 
 // inPlaceTurn is the turn of an ordered suspect. It cannot move to a queue of suspects, and the broker's count is no
 // evidence, because it also rises for all messages behind a killer. So it stays in its place and runs in a turn of
-// its own. It is charged with a crash before it runs, see updateCrashCount, and the charge is removed when its
+// its own. It is charged with a crash before it runs, see crashes.Counts, and the charge is removed when its
 // process has survived.
 type inPlaceTurn struct {
 	s *source
 	d *delivery
 
-	mu            sync.Mutex
-	state         turnState
-	crashesBefore int // crashes
+	mu     sync.Mutex
+	state  turnState
+	charge crashes.Charge
 }
 
 type turnState uint8
@@ -63,13 +64,13 @@ func (p *inPlaceTurn) setState(state turnState) {
 // seek takes a turn and writes the charge.
 func (p *inPlaceTurn) seek() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
-	for c := (crashCharge{}); turn.Take(ctx, &s.r.sub.Gate); {
+	for c := (crashes.Charge{}); turn.Take(ctx, &s.r.sub.Gate); {
 		try, cancel := context.WithTimeout(ctx, s.r.client.cfg.SendTimeout)
-		err := s.r.updateCrashCount(try, p.d.id(), c.add)
+		err := s.r.crashes.Update(try, p.d.id(), c.Add)
 		cancel()
 		if err == nil {
 			p.mu.Lock()
-			p.state, p.crashesBefore = turnTaken, c.crashesBefore
+			p.state, p.charge = turnTaken, c
 			p.mu.Unlock()
 			if !s.lane.Post(p.turnCame) {
 				p.end(false)
@@ -88,21 +89,6 @@ func (p *inPlaceTurn) seek() {
 	p.setState(turnIdle)
 }
 
-// crashCharge is one more crash of a message. A failed try to write it may have succeeded, so a repeated try must not
-// add another.
-type crashCharge struct {
-	crashesBefore int // the crashes that the first try found
-	known         bool
-}
-
-// add returns the crashes of a message that had n.
-func (c *crashCharge) add(n int) int {
-	if !c.known {
-		c.crashesBefore, c.known = n, true
-	}
-	return max(n, c.crashesBefore+1)
-}
-
 // turnCame runs on the lane's goroutine when the message has its turn. If the message has ended meanwhile, or nothing
 // may begin, it ends the turn so that others need not wait.
 func (p *inPlaceTurn) turnCame() {
@@ -115,8 +101,8 @@ func (p *inPlaceTurn) turnCame() {
 		return
 	}
 	m.Alone = true
-	if p.crashesBefore >= s.r.layout.policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: p.crashesBefore}
+	if p.charge.Before >= s.r.layout.Policy.MaxCrashes {
+		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: p.charge.Before}
 	}
 }
 
@@ -137,15 +123,11 @@ func (p *inPlaceTurn) end(settled bool) {
 	})
 }
 
-// withoutCharge returns the crashes of a message that had n with the charge. Another process may have charged it
-// meanwhile, and a failed try may have removed the charge.
-func (p *inPlaceTurn) withoutCharge(n int) int { return min(n, max(p.crashesBefore, n-1)) }
-
 // removeCharge removes the charge. It repeats that until it succeeds or the client is closed, and nothing else begins
 // before.
 func (p *inPlaceTurn) removeCharge(settled bool) {
 	s := p.s
-	change := p.withoutCharge
+	change := p.charge.Remove
 	if settled {
 		// If its ack is lost, it comes back, and nothing else may have run.
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
@@ -154,9 +136,9 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 	pause := newPause()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
-		err := s.r.updateCrashCount(ctx, p.d.id(), change)
+		err := s.r.crashes.Update(ctx, p.d.id(), change)
 		cancel()
-		if err == nil || s.r.client.consuming.isClosed() {
+		if err == nil || s.r.client.consuming.IsClosed() {
 			return
 		}
 		time.Sleep(pause.NextBackOff()) //nolint:forbidigo // no event reports that the broker is reachable again

@@ -1,15 +1,12 @@
 package amqp
 
 import (
-	"fmt"
-	"math/big"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -37,7 +34,7 @@ type DefaultMarshaler struct{}
 // Unmarshal implements [Marshaler].
 func (DefaultMarshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error) {
 	// A copy, so that a handler that changes its payload does not change the retry.
-	msg := message.NewMessage(idOf(d), slices.Clone(d.Body))
+	msg := message.NewMessage(wire.IDOf(d), slices.Clone(d.Body))
 	for name, v := range d.Headers {
 		if name == UUIDHeader {
 			if uuid, ok := v.(string); ok && uuid != "" {
@@ -45,7 +42,7 @@ func (DefaultMarshaler) Unmarshal(d *amqp091.Delivery) (*message.Message, error)
 			}
 			continue
 		}
-		if text, ok := textOf(v); ok {
+		if text, ok := wire.TextOf(v); ok {
 			msg.Metadata[name] = text
 		}
 	}
@@ -62,23 +59,26 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp091.Publish
 	return amqp091.Publishing{Headers: headers, DeliveryMode: amqp091.Persistent, Body: msg.Payload}, nil
 }
 
-// textOf returns a header's value as text. ok is false for tables, arrays and nil.
-func textOf(v any) (text string, ok bool) {
-	switch v := v.(type) {
-	case string:
-		return v, true
-	case []byte:
-		return string(v), true
-	case bool:
-		return strconv.FormatBool(v), true
-	case time.Time:
-		return v.UTC().Format(time.RFC3339), true
-	case byte, int8, int16, uint16, int32, uint32, int64, float32, float64, int:
-		return fmt.Sprint(v), true
-	case amqp091.Decimal:
-		unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(v.Scale)), nil)
-		return new(big.Rat).SetFrac(big.NewInt(int64(v.Value)), unit).FloatString(int(v.Scale)), true
-	default:
-		return "", false
-	}
-}
+// The headers that replace properties and headers which must not be republished. They would end the wait early, close
+// the channel, or send the message elsewhere too.
+const (
+	HeaderExchange     = wire.HeaderExchange
+	HeaderRoutingKey   = wire.HeaderRoutingKey
+	HeaderExpiration   = wire.HeaderExpiration
+	HeaderUserID       = wire.HeaderUserID
+	HeaderCC           = wire.HeaderCC
+	HeaderBCC          = wire.HeaderBCC          // only of delayed publishes: the broker delivers none
+	HeaderReplyTo      = wire.HeaderReplyTo      // only the literal amq.rabbitmq.reply-to
+	HeaderDeliveryMode = wire.HeaderDeliveryMode // only of messages that are not persistent
+	// HeaderForeign is a table of the message's own headers that have the names of redeliver's: a
+	// service copied them.
+	HeaderForeign = wire.HeaderForeign
+	// HeaderRaw is, in the DLQ, the whole table of headers of a message whose headers the client
+	// could not read, as AMQP encodes it, if there is room.
+	HeaderRaw = wire.HeaderRaw
+	// HeaderUntil is when a message leaves the level on which it waits, if that is before it is
+	// due.
+	HeaderUntil = wire.HeaderUntil
+	// HeaderMAC signs redeliver's other headers and the body if there are Config.StateKeys.
+	HeaderMAC = wire.HeaderMAC
+)

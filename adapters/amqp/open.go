@@ -2,13 +2,16 @@ package amqp
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
+	"sync"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 )
 
 // openChannel is a channel and its deliveries, which are nil for suspects, because those are fetched.
@@ -21,23 +24,23 @@ type openChannel struct {
 // returns an error instead of retrying forever. Other errors are retried later. Messages that a refused start has
 // fetched come back with a raised count, so it fetches as few as possible.
 func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) error {
-	d := c.declarer(ctx)
-	defer d.close()
+	d := c.broker().Declarer(ctx)
+	defer d.Close()
 	if len(readers) > 1 { // a single origin is refused before it is read
 		for _, r := range readers {
-			d.checkRead(r.layout.queue)
+			d.CheckRead(r.layout.Queue)
 		}
 	}
 	for _, r := range readers {
 		r.openFirst(ctx, d, false)
 	}
-	if len(d.rights.read.targets) == 0 { // otherwise the start fails, and this would fetch messages
+	if !d.DeniesRead() { // otherwise the start fails, and this would fetch messages
 		for _, r := range readers {
 			r.openFirst(ctx, d, true)
 		}
 	}
 	var ps redeliver.Problems
-	d.rights.problems(&ps)
+	d.AddDenials(&ps)
 	if err := ps.Err(); err != nil {
 		for _, r := range readers {
 			r.close()
@@ -49,29 +52,31 @@ func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) erro
 
 // openFirst opens the first channel of the origin, or of all other queues. After a denial, and in a pause, it only
 // checks them.
-func (r *reader) openFirst(ctx context.Context, d *declarer, origin bool) {
+func (r *reader) openFirst(ctx context.Context, d *topology.Declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]
-		if (cfg.kind == mainQueue) != origin {
+		if (cfg.kind == layout.MainQueue) != origin {
 			continue
 		}
-		if len(d.rights.read.targets) > 0 || r.mustWait(*cfg) {
-			if cfg.kind != suspectQueue { // open does not check this right
-				d.checkRead(cfg.queue)
+		if d.DeniesRead() || r.mustWait(*cfg) {
+			if cfg.kind != layout.SuspectQueue { // open does not check this right
+				d.CheckRead(cfg.queue)
 			}
 			continue
 		}
 		ch, in, err := r.open(ctx, *cfg)
-		if refused, ok := errors.AsType[*amqp091.Error](err); ok && isAccessRefused(refused) {
-			d.rights.read.add(cfg.queue, refused)
-		} else if err == nil {
+		if err == nil {
 			cfg.first = &openChannel{ch, in}
+		} else {
+			d.NoteRead(cfg.queue, err)
 		}
 	}
 }
 
 // policyArgs returns the arguments of the subscription's consumers.
-func (r *reader) policyArgs() amqp091.Table { return amqp091.Table{policyArg: r.layout.fingerprint} }
+func (r *reader) policyArgs() amqp091.Table {
+	return amqp091.Table{management.PolicyArg: r.layout.Fingerprint}
+}
 
 // close closes channels that no source has used.
 func (r *reader) close() {
@@ -83,19 +88,16 @@ func (r *reader) close() {
 	}
 }
 
-// consumerTag is the tag of a channel's first consumer.
-const consumerTag = "redeliver"
-
 func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
-	ch, err := r.client.consuming.channel(ctx)
+	ch, err := r.client.consuming.Channel(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	var in <-chan amqp091.Delivery
-	if cfg.kind == suspectQueue { // they are fetched one by one
+	if cfg.kind == layout.SuspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
-		in, err = startConsumerWith(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
+		in, err = link.StartConsumerWith(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
 	}
 	if err != nil {
 		_ = ch.Close() // it may be closed already
@@ -104,26 +106,30 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 	return ch, in, nil
 }
 
-// policyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
-const policyArg = "x-redeliver-policy"
+// reservedChannels is the number of channels of the reading connection that are reserved for declarations.
+const reservedChannels = 8
 
-// startConsumer starts the nth consumer of a channel.
-func startConsumer(ch *amqp091.Channel, queue string, n, prefetch int) (<-chan amqp091.Delivery, error) {
-	return startConsumerWith(ch, queue, n, prefetch, nil)
+// channelBudget counts the channels of the reading connection. It is safe for concurrent use.
+type channelBudget struct {
+	mu  sync.Mutex
+	use int
 }
 
-// startConsumerWith is read with consumer arguments.
-func startConsumerWith(ch *amqp091.Channel, queue string, n, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
-	if err := ch.Qos(prefetch, 0, false); err != nil {
-		return nil, err
+// claim reserves channels of a connection, one for each queue. A broker allows 2,047 by default.
+func (b *channelBudget) claim(conn *link.Link, queue string, n int) error {
+	maxChannels := conn.ChannelMax() - reservedChannels
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.use+n > maxChannels {
+		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
+			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, b.use, maxChannels)
 	}
-	return ch.Consume(queue, consumerTagOf(n), false, false, false, false, args)
+	b.use += n
+	return nil
 }
 
-// consumerTagOf returns the tag of a channel's nth consumer, from 0.
-func consumerTagOf(n int) string {
-	if n == 0 {
-		return consumerTag
-	}
-	return consumerTag + "-" + strconv.Itoa(n)
+func (b *channelBudget) release(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.use -= n
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -19,10 +21,11 @@ func TestRefusedStartReadsNothing(t *testing.T) {
 		"":        "",
 	} {
 		t.Run("denied "+denied, func(t *testing.T) {
-			w := newTestServer(t)
-			w.denied = denied
+			w := amqptest.NewServer(t)
+			w.Denied = denied
 			cfg := Config{}.withDefaults()
-			c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: &link{cfg: &cfg, conn: w.conn}}
+			cfg.URLs, cfg.AMQP.Dial = []string{"amqp://guest:guest@localhost/"}, w.Dialer(t)
+			c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: link.New(cfg.link("test", true))}
 			var readers []*reader
 			for _, queue := range []string{"a", "b"} {
 				l, err := newLayout(&cfg, queue)
@@ -34,9 +37,9 @@ func TestRefusedStartReadsNothing(t *testing.T) {
 				readers = append(readers, r)
 			}
 			err := c.openFirstChannels(t.Context(), readers...)
-			close(w.read)
+			close(w.Read)
 			var read []string
-			for queue := range w.read {
+			for queue := range w.Read {
 				read = append(read, queue)
 			}
 			if want == "" {

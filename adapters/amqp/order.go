@@ -7,21 +7,18 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
 // In an ordered queue a failed message waits here, unacked, and the ones behind it too. RabbitMQ delivers in order
 // only to one consumer at a time, on one channel, whose end returns all its messages at once. So single messages of
 // such a queue are never returned, and its consumer is not cancelled while it has unacked messages.
 
-// ordered reports whether a policy keeps the order of messages.
-func ordered(p redeliver.Policy) bool {
-	return p.Order == redeliver.Blocking || p.Order == redeliver.PerKey
-}
-
 // KeyHeader returns a Config.Key that reads a header, as text.
 func KeyHeader(name string) func(amqp091.Delivery) string {
 	return func(d amqp091.Delivery) string {
-		text, _ := textOf(d.Headers[name])
+		text, _ := wire.TextOf(d.Headers[name])
 		return text
 	}
 }
@@ -33,7 +30,7 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 		prefix = fmt.Sprintf("Queues[%q]", queue)
 	}
 	ps.CheckOrder(prefix, p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
-	if !ordered(p) {
+	if !layout.Ordered(p) {
 		return
 	}
 	if p.Order == redeliver.PerKey && cfg.Key == nil {
@@ -67,4 +64,25 @@ func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.P
 		ps.Add(field, all, fmt.Sprintf(
 			"must plan waits of less than ConsumerTimeout, %s, in all where Order is Blocking: the message stays unacked meanwhile. Retry less often, or wait for less", cfg.ConsumerTimeout))
 	}
+}
+
+// checkTimeout refuses handlers that may run longer than the broker leaves a message unacked. They would lose their
+// channel and begin again, uncounted, forever.
+func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
+	field := "Policy"
+	if _, ok := cfg.Queues[queue]; ok {
+		field = fmt.Sprintf("Queues[%q]", queue)
+	}
+	if n := cfg.prefetch(p) + maxUnrunPerSlot*cfg.MaxRetriesInFlight; p.Rate.PerSecond > 0 && float64(n)/p.Rate.PerSecond > cfg.ConsumerTimeout.Seconds() {
+		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(
+			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: the broker takes back messages that wait longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))
+	}
+	if p.Timeout <= cfg.ConsumerTimeout && p.MaxTimeout > cfg.ConsumerTimeout {
+		ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf("must be at most ConsumerTimeout, which is %s, as Timeout must", cfg.ConsumerTimeout))
+	}
+	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is negative; Plan notes it
+		return
+	}
+	ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf(
+		"must be at most ConsumerTimeout, which is %s: the broker takes the message back from a handler that runs longer. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or lower the Timeout", cfg.ConsumerTimeout))
 }

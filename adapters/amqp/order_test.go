@@ -1,8 +1,10 @@
 package amqp
 
 import (
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,8 +60,8 @@ func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if origin := l.originQueue(cfg.Topology); origin.args[amqp091.SingleActiveConsumerArg] != true {
-			t.Errorf("the arguments are %v", origin.args)
+		if origin := l.OriginQueue(); origin.Args[amqp091.SingleActiveConsumerArg] != true {
+			t.Errorf("the arguments are %v", origin.Args)
 		}
 	}
 	if len(given) != 1 {
@@ -67,27 +69,42 @@ func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 	}
 }
 
-// The answers are from RabbitMQ 3.10 and 4.0.
-func TestApplyDifference(t *testing.T) {
-	const begin = "PRECONDITION_FAILED - inequivalent arg "
-	for _, row := range []struct {
-		args   amqp091.Table
-		reason string
-		want   amqp091.Table // nil: it cannot be read
-	}{
-		{amqp091.Table{}, begin + "'x-max-length' for queue 'q' in vhost '/': received none but current is the value '10' of type 'signedint'", amqp091.Table{"x-max-length": int64(10)}},
-		{amqp091.Table{}, begin + "'x-overflow' for queue 'q' in vhost '/': received none but current is the value 'reject-publish' of type 'longstr'", amqp091.Table{"x-overflow": "reject-publish"}},
-		{amqp091.Table{}, begin + `'x-dead-letter-routing-key' for queue 'q' in vhost '/': received none but current is the value 'it's "theirs"' of type 'longstr'`, amqp091.Table{"x-dead-letter-routing-key": `it's "theirs"`}},
-		{amqp091.Table{"a": 1}, begin + "'a' for queue 'q' in vhost '/': received the value '1' of type 'long' but current is none", amqp091.Table{}},
-		{amqp091.Table{}, begin + "'a' for queue 'q' in vhost '/': received none but current is none", nil},
-		{amqp091.Table{}, begin + "'x-queue-type' for queue 'q' in vhost '/': received 'classic' but current is 'quorum'", amqp091.Table{"x-queue-type": "quorum"}},
-		{amqp091.Table{"k": "a"}, begin + "'k' for queue 'q' in vhost '/': received 'a' but current is 'it's b'", amqp091.Table{"k": "it's b"}},
-		{amqp091.Table{}, begin + "'b' for queue 'q' in vhost '/': received none but current is the value 'true' of type 'bool'", amqp091.Table{"b": true}},
-		{amqp091.Table{}, begin + "'b' for queue 'q' in vhost '/': received none but current is the value 'a name that is too lo...", nil},
-		{amqp091.Table{}, "ACCESS_REFUSED - no", nil},
-	} {
-		if ok := applyDifference(row.args, row.reason); ok != (row.want != nil) || ok && !maps.Equal(row.args, row.want) {
-			t.Errorf("%s: %v, %v; want %v", row.reason, row.args, ok, row.want)
-		}
+func TestTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
+	cfg := Config{Queues: map[string]redeliver.Policy{"orders": {Timeout: time.Hour}}}.withDefaults()
+	_, err := newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Queues["orders"].Timeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s`) {
+		t.Error(err)
+	}
+	cfg.ConsumerTimeout = time.Hour
+	if _, err := newLayout(&cfg, "orders"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Prefetched messages must begin before the broker takes them back.
+func TestTooLowRateIsRefused(t *testing.T) {
+	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
+	cfg := Config{Policy: slow, MaxInFlight: 100, MaxRetriesInFlight: 50}.withDefaults()
+	_, err := newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Policy.Rate.PerSecond is 0.1: must let the 200 messages`) {
+		t.Error(err)
+	}
+	cfg.MaxInFlight, cfg.MaxRetriesInFlight = 10, 10
+	if _, err := newLayout(&cfg, "orders"); err != nil {
+		t.Error(err)
+	}
+}
+
+// By default an attempt can be extended for at most the ConsumerTimeout.
+func TestMaxTimeoutIsWithinTheConsumerTimeout(t *testing.T) {
+	cfg := Config{Policy: redeliver.Policy{Timeout: 10 * time.Minute}}.withDefaults()
+	l, err := newLayout(&cfg, "orders")
+	if err != nil || l.Policy.MaxTimeout != 30*time.Minute {
+		t.Errorf("%s, want ConsumerTimeout: %v", l.Policy.MaxTimeout, err)
+	}
+	cfg.Policy.MaxTimeout = time.Hour
+	_, err = newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.MaxTimeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s") {
+		t.Error(err)
 	}
 }

@@ -3,105 +3,14 @@ package amqp
 import (
 	"context"
 	"fmt"
-	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/wait"
 )
-
-// A subscription is paused while its marker queue, "<queue>.retry.paused", has a message, whose body is the mark. The
-// queue always exists, because a passive declaration of a missing queue is an error in the broker's log. A process
-// counts the messages at each look, and gets the message, and returns it, only when a pause begins. While one process has
-// it, the queue looks empty to the others, as it does while it has no leader.
-const (
-	firstPauseReads  = 2 // of a process that starts
-	maxPauseReads    = 5
-	pauseReadPause   = 200 * time.Millisecond
-	missingPauseLook = 5 * time.Minute // between looks for a queue that is missing
-)
-
-// pauseReader reads the mark of one subscription.
-type pauseReader struct {
-	client *Client
-	layout *layout
-
-	mark     *redeliver.PauseMark // at the last look
-	looked   bool
-	nextLook time.Time
-}
-
-// look returns the mark, or nil.
-func (p *pauseReader) look(ctx context.Context) (*redeliver.PauseMark, error) {
-	if time.Now().Before(p.nextLook) {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	mark, exists, err := p.client.readMark(ctx, p.layout, p.mark, p.tries())
-	if err != nil {
-		return nil, err
-	}
-	p.mark, p.looked = mark, true
-	if !exists {
-		p.nextLook = time.Now().Add(missingPauseLook)
-	}
-	return mark, nil
-}
-
-// tries returns how often the queue must be empty before the next look accepts that. A pause that is missed in one look
-// is found in the next one.
-func (p *pauseReader) tries() int {
-	switch {
-	case !p.looked:
-		return firstPauseReads
-	case p.mark != nil:
-		return maxPauseReads
-	default:
-		return 1
-	}
-}
-
-// readPause returns the mark in a marker queue, or nil if the queue is empty the given number of times. previous is the
-// mark that was there before.
-func readPause(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, tries int) (*redeliver.PauseMark, error) {
-	for try := 1; ; try++ {
-		ready, _, err := stat(ch, queue)
-		switch {
-		case err != nil:
-			return nil, err
-		case ready > 0 && previous != nil:
-			return previous, nil
-		case ready > 0:
-			mark, err := getPause(ch, queue)
-			if err != nil || mark != nil {
-				return mark, err
-			}
-		}
-		if try == tries {
-			return nil, nil //nolint:nilnil // there is none
-		}
-		if err := wait.For(ctx, pauseReadPause); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// getPause returns the mark, and leaves it in the queue. It returns nil if another process has it now.
-func getPause(ch *amqp091.Channel, queue string) (*redeliver.PauseMark, error) {
-	d, ok, err := ch.Get(queue, false)
-	if err != nil {
-		return nil, fmt.Errorf("amqp: reading queue %s: %w", queue, err)
-	}
-	if !ok {
-		return nil, nil //nolint:nilnil // another process has it
-	}
-	mark := redeliver.ParsePauseMark(string(d.Body))
-	if err := d.Nack(false, true); err != nil {
-		return nil, fmt.Errorf("amqp: returning the message of queue %s: %w", queue, err)
-	}
-	return &mark, nil
-}
 
 // Pause pauses the queue of a topic for all processes that read it, until [Client.Resume]. Nothing new begins, neither
 // first attempts nor retries; running attempts continue. Each process stops consuming within 10 s, and returns its
@@ -125,39 +34,32 @@ func (c *Client) pause(ctx context.Context, topic string, mark redeliver.PauseMa
 	if err := c.checkPausable(ctx, l, true); err != nil {
 		return err
 	}
-	if l.expires {
+	if l.Expires {
 		return fmt.Errorf("amqp: queue %s cannot be paused: it has x-expires, and the broker would delete it with its messages, because nobody consumes in a pause", topic)
 	}
-	_, err = c.forwarded.send(ctx, "", l.paused(), amqp091.Publishing{
+	_, err = c.forwarded.Send(ctx, "", l.Paused(), amqp091.Publishing{
 		ContentType: "text/plain", DeliveryMode: amqp091.Persistent, Body: []byte(mark.String()),
 	})
 	if err != nil {
-		return fmt.Errorf("amqp: publishing to queue %s: %w", l.paused(), err)
+		return fmt.Errorf("amqp: publishing to queue %s: %w", l.Paused(), err)
 	}
 	return nil
 }
 
 // checkPausable refuses a queue that does not exist. With mark it makes sure that the marker queue exists.
-func (c *Client) checkPausable(ctx context.Context, l *layout, mark bool) error {
-	d := c.declarer(ctx)
-	defer d.close()
+func (c *Client) checkPausable(ctx context.Context, l *layout.Layout, mark bool) error {
+	d := c.broker().Declarer(ctx)
+	defer d.Close()
 	var ps redeliver.Problems
-	if !d.exists(&ps, l.queue) && d.err == nil {
-		return fmt.Errorf("amqp: queue %s does not exist", l.queue)
+	if !d.Exists(&ps, l.Queue) && d.Result(ps) == nil {
+		return fmt.Errorf("amqp: queue %s does not exist", l.Queue)
 	}
-	for _, q := range l.queues {
-		if mark && q.kind == pauseQueue {
-			d.queue(&ps, q, !c.cfg.NoProvisioning && !d.exists(&ps, q.name)) // a declaration needs more rights
+	for _, q := range l.Queues {
+		if mark && q.Kind == layout.PauseQueue {
+			d.DeclareQueue(&ps, q, !c.cfg.NoProvisioning && !d.Exists(&ps, q.Name)) // a declaration needs more rights
 		}
 	}
-	if d.err != nil {
-		return d.err
-	}
-	d.rights.problems(&ps)
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("amqp: %w", err)
-	}
-	return nil
+	return d.Result(ps)
 }
 
 // Resume ends a pause. It does nothing if there is none.
@@ -169,21 +71,7 @@ func (c *Client) Resume(ctx context.Context, topic string) error {
 	if err := c.checkPausable(ctx, l, false); err != nil {
 		return err
 	}
-	return c.onMarker(ctx, l, func(ch *amqp091.Channel, queue string) error {
-		for empty := 0; empty < maxPauseReads; { // a process that reads the mark returns it
-			n, err := ch.QueuePurge(queue, false)
-			if err != nil {
-				return fmt.Errorf("amqp: emptying queue %s: %w", queue, err)
-			}
-			if empty++; n > 0 {
-				empty = 0
-			}
-			if err := wait.For(ctx, pauseReadPause/2); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return c.marker(l).Clear(ctx)
 }
 
 // Paused returns by whom, when and why the queue of a topic was paused, or nil.
@@ -192,47 +80,10 @@ func (c *Client) Paused(ctx context.Context, topic string) (mark *redeliver.Paus
 	if err != nil {
 		return nil, err
 	}
-	mark, _, err = c.readMark(ctx, l, nil, firstPauseReads)
-	return mark, err
+	return c.marker(l).Mark(ctx)
 }
 
-// readMark is readPause on a channel of its own. It also reports whether the queue exists.
-func (c *Client) readMark(ctx context.Context, l *layout, previous *redeliver.PauseMark, tries int) (mark *redeliver.PauseMark, exists bool, err error) {
-	found := make(chan *redeliver.PauseMark, 1) // not a variable: the call may outlive ctx
-	err = c.onMarker(ctx, l, func(ch *amqp091.Channel, queue string) error {
-		mark, err := readPause(ctx, ch, queue, previous, tries)
-		if err == nil {
-			found <- mark
-		}
-		return err
-	})
-	select {
-	case mark = <-found:
-		return mark, true, err
-	default:
-		return nil, false, err
-	}
-}
-
-// onMarker calls do with a marker queue, if it exists. It returns when ctx ends: a queue without a majority does not
-// answer.
-func (c *Client) onMarker(ctx context.Context, l *layout, do func(ch *amqp091.Channel, queue string) error) error {
-	ch, err := c.consuming.channel(ctx)
-	if err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() {
-		done <- do(ch, l.paused())
-		_ = ch.Close() // the error may have closed it
-	}()
-	select {
-	case err := <-done:
-		if isNotFound(err) {
-			return nil
-		}
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("amqp: queue %s does not answer: %w", l.paused(), ctx.Err())
-	}
+// marker returns the marker queue of a subscription.
+func (c *Client) marker(l *layout.Layout) pausemark.Queue {
+	return pausemark.Queue{Name: l.Paused(), Link: c.consuming}
 }

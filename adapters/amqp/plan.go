@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/dlq"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -81,121 +82,115 @@ type PlannedQueue struct {
 // the management API does not answer, Plan fails, and Subscribe reports it to the sink ("not
 // checked") and continues. Without it Plan.NotChecked lists what is unknown.
 func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
-		return nil, errClosed
+	if c.isClosed() {
+		return nil, link.ErrClosed
 	}
-	_, s, err := c.survey(ctx, topic)
+	l, s, err := c.survey(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	there, err := c.verify(ctx, s, s.major > 0)
+	there, err := c.broker().Verify(ctx, s, s.Major > 0)
 	if err != nil && (there == nil || !c.cfg.NoProvisioning) {
 		return nil, err
 	}
-	p := s.plan(there)
+	p := newPlan(&c.cfg, l, s, there)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		p.Problems = refused.Problems
 	}
 	return p, err
 }
 
-func (s *survey) plan(there map[string]bool) *Plan {
-	l := s.layout
+// newPlan makes the plan of a survey. there has the existing queues.
+func newPlan(cfg *Config, l *layout.Layout, s *topology.Survey, there map[string]bool) *Plan {
 	p := &Plan{
-		Topic: l.topic, Queue: l.queue, Server: s.server, LongestWait: redeliver.MaxWait, Shards: l.shards, Rate: queueRate * l.shards,
-		Notes: s.notes, NotChecked: append(s.unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
+		Topic: l.Topic, Queue: l.Queue, Server: s.Server, LongestWait: redeliver.MaxWait, Shards: l.Shards, Rate: queueRate * l.Shards,
+		Notes: s.Notes, NotChecked: append(s.Unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
-	add := func(q ownQueue, old bool) {
+	add := func(q layout.Queue, old bool) {
 		planned := PlannedQueue{
-			Name: q.name, Kind: string(q.kind), Level: q.level, Exists: old || there[q.name], Old: old, Arguments: maps.Clone(q.args), Messages: -1,
+			Name: q.Name, Kind: string(q.Kind), Level: q.Level, Exists: old || there[q.Name], Old: old, Arguments: maps.Clone(q.Args), Messages: -1,
 		}
-		if q.kind == delayQueue {
-			planned.Shard = l.shardOf(q.name, q.level)
+		if q.Kind == layout.DelayQueue {
+			planned.Shard = l.ShardOf(q.Name, q.Level)
 		}
-		switch info, ok := s.queues[q.name]; {
+		switch info, ok := s.Queues[q.Name]; {
 		case ok:
 			planned.Arguments = maps.Clone(info.Arguments)
 			if info.Messages != nil {
 				planned.Messages = *info.Messages
 			}
-		case planned.Exists && q.kind == mainQueue:
+		case planned.Exists && q.Kind == layout.MainQueue:
 			planned.Arguments = nil // the user's own, unknown
-		case !planned.Exists && s.asked:
+		case !planned.Exists && s.Asked:
 			planned.Messages = 0
 		}
 		p.Queues = append(p.Queues, planned)
 	}
-	add(l.originQueue(s.cfg.Topology), false)
-	for _, k := range []kind{delayQueue, retryQueue, suspectQueue, pauseQueue, placeQueue, deadQueue} {
-		for _, q := range l.queues {
-			if q.kind == k {
+	add(l.OriginQueue(), false)
+	for _, k := range []layout.Kind{layout.DelayQueue, layout.RetryQueue, layout.SuspectQueue, layout.PauseQueue, layout.PlaceQueue, layout.DeadQueue} {
+		for _, q := range l.Queues {
+			if q.Kind == k {
 				add(q, false)
 			}
 		}
 	}
-	for _, q := range s.oldLevels() {
+	for _, q := range s.OldLevels() {
 		add(q, true)
 	}
-	p.Rights = l.rights()
-	if l.discards {
+	p.Rights = subscriberRights(l)
+	if l.Discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
-		p.State = PlannedQueue{Name: l.dlq() + wirename.StateSuffix, Kind: "state", Arguments: unlimitedArgs(), Messages: -1}
-		p.OperatorRights = l.operatorRights()
+		p.State = PlannedQueue{Name: l.DLQ() + wirename.StateSuffix, Kind: "state", Arguments: layout.UnlimitedArgs(), Messages: -1}
+		p.OperatorRights = operatorRights(l)
 	}
-	s.planDelays(p)
-	s.noteTimeout(p)
+	p.planDelays(l, cfg)
+	p.noteTimeout(l.Policy, cfg.ConsumerTimeout)
 	return p
 }
 
 // planDelays adds how each wait of the policy is spent.
-func (s *survey) planDelays(p *Plan) {
-	l := s.layout
+func (p *Plan) planDelays(l *layout.Layout, cfg *Config) {
 	var listed bool
-	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {
-		if l.ordered() {
+	p.Delays, listed = delayqueue.PlanDelays(l.Policy, func(d time.Duration) ([]time.Duration, string) {
+		if l.Ordered() {
 			return nil, "in its place, unacked"
 		}
-		return l.ladder.Describe(d, "delay queue", l.retry())
+		return l.Ladder.Describe(d, "delay queue", l.Retry())
 	})
 	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
-	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
-	if l.ordered() {
-		s.noteOrdered(p)
+	p.Notes = append(p.Notes, engine.Notes(l.Policy)...)
+	if l.Ordered() {
+		p.noteOrdered(l, cfg)
 		return
 	}
-	_, jitter, _ := l.policy.Delays()
+	_, jitter, _ := l.Policy.Delays()
 	if jitter <= 0 {
 		return
 	}
-	if maxHeld := s.cfg.ConsumerTimeout / 4; jitter >= maxHeld {
+	if maxHeld := cfg.ConsumerTimeout / 4; jitter >= maxHeld {
 		p.Notes = append(p.Notes, fmt.Sprintf("jitter of %s and more is not held but hops: a quarter of ConsumerTimeout is the longest time that a message is held", maxHeld))
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.retry(), s.cfg.retryPrefetch(l.policy)/2))
+	p.Notes = append(p.Notes, fmt.Sprintf("jitter is held unacked by the reader of %s, for up to %d messages at once; more of them hop", l.Retry(), cfg.retryPrefetch(l.Policy)/2))
 }
 
 // noteOrdered adds notes about ordered queues.
-func (s *survey) noteOrdered(p *Plan) {
-	l := s.layout
+func (p *Plan) noteOrdered(l *layout.Layout, cfg *Config) {
 	who := "a message"
 	p.LongestWait = limits.MaxBlock
-	if l.policy.Order == redeliver.PerKey {
-		who, p.LongestWait = "a key", s.cfg.ConsumerTimeout/2
+	if l.Policy.Order == redeliver.PerKey {
+		who, p.LongestWait = "a key", cfg.ConsumerTimeout/2
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf(
 		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are counted in memory, and begin again in another process. "+
 			"Every process needs the same Prefetch: if a smaller one takes over from a larger one and ends too, a quorum queue puts its messages behind the others that came back",
-		who, s.cfg.prefetch(l.policy)))
+		who, cfg.prefetch(l.Policy)))
 }
 
 // noteTimeout notes handlers that may exceed the broker's timeout.
-func (s *survey) noteTimeout(p *Plan) {
-	policy, limit := s.layout.policy, s.cfg.ConsumerTimeout
+func (p *Plan) noteTimeout(policy redeliver.Policy, limit time.Duration) {
 	busy := policy.Timeout * time.Duration(1+policy.Immediate)
 	switch {
 	case policy.Timeout == redeliver.NoTimeout:
@@ -226,7 +221,7 @@ func (p *Plan) String() string {
 	delayqueue.WriteDelays(&b, "waits on", p.Delays)
 	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, a few milliseconds late\n", limits.DurationText(p.LongestWait))
 	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s (%d for each of its queues: Shards is %d); above that they come late\n",
-		p.Rate, delayqueue.LevelName(maxReadLevel), queueRate, p.Shards)
+		p.Rate, delayqueue.LevelName(layout.MaxReadLevel), queueRate, p.Shards)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}
@@ -239,10 +234,28 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-func argsText(args amqp091.Table) string {
-	parts := make([]string, 0, len(args))
-	for _, k := range slices.Sorted(maps.Keys(args)) {
-		parts = append(parts, k+"="+valueText(args[k]))
+// Rights are what RabbitMQ must allow a user: names of queues and exchanges, for the
+// three patterns of rabbitmqctl set_permissions.
+type Rights struct{ Configure, Write, Read []string }
+
+// defaultExchange is the name of the default exchange in permissions.
+const defaultExchange = "amq.default"
+
+// subscriberRights returns the rights of a subscriber. It reads the queue, the retry queue, the suspects and the short levels,
+// and writes through the default exchange.
+func subscriberRights(l *layout.Layout) Rights {
+	r := Rights{Write: []string{defaultExchange}, Read: []string{l.Queue}}
+	for _, q := range l.Queues {
+		if q.IsRead() {
+			r.Read = append(r.Read, q.Name)
+		}
 	}
-	return strings.Join(parts, ", ")
+	return r
+}
+
+// operatorRights returns the rights of a person who works on the DLQ and pauses the subscription. Apart from the DLQ
+// and its state, these include the locks, which are declared for each session.
+func operatorRights(l *layout.Layout) Rights {
+	state := l.DLQ() + wirename.StateSuffix
+	return Rights{Configure: dlq.LockQueues(l.DLQ()), Write: []string{defaultExchange}, Read: []string{l.DLQ(), state, l.Paused()}}
 }

@@ -1,57 +1,64 @@
 package amqp
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
 )
 
 // testdata has the plans; REDELIVER_GOLDEN=1 rewrites them.
 func TestPlans(t *testing.T) {
 	for name, row := range map[string]struct {
-		api    fakeAPI
+		api    amqptest.API
 		policy redeliver.Policy
 		change func(*Config)
 	}{
 		"small": {
 			policy: redeliver.Policy{MaxRetries: 4, Immediate: 1, Backoff: redeliver.Steps(100*time.Millisecond, 3*time.Second, 95*time.Second+400*time.Millisecond),
 				Levels: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}},
-			api: fakeAPI{queues: []fields{
-				queueAnswer("orders", with(with(quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), fields{"messages": 12}),
-				queueAnswer("orders.retry.1m.1", with(level, "x-message-ttl", 60_000), fields{"messages": 3, "messages_ready": 3}),
+			api: amqptest.API{Queues: []amqptest.Fields{
+				amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.Quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), amqptest.Fields{"messages": 12}),
+				amqptest.QueueAnswer("orders.retry.1m.1", amqptest.With(amqptest.Level, "x-message-ttl", 60_000), amqptest.Fields{"messages": 3, "messages_ready": 3}),
 			}},
 		},
 		"rocketmq": {policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}},
 		"default":  {},
 		"in-place": {
 			policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Minute)},
-			api:    fakeAPI{queues: []fields{queueAnswer("orders", with(quorum, "x-single-active-consumer", true), nil)}},
+			api:    amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), nil)}},
 			change: func(c *Config) { c.Key = KeyHeader("customer") },
 		},
 		"newest": {
-			api:    fakeAPI{version: "4.3.0"},
+			api:    amqptest.API{Version: "4.3.0"},
 			policy: redeliver.Policy{MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}, Timeout: 10 * time.Minute},
 			change: func(c *Config) { c.Shards = 2 },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := row.api.survey(t, func(c *Config) {
-				c.Policy = row.policy
-				if row.change != nil {
-					row.change(c)
-				}
-			})
-			if err != nil || len(s.problems) > 0 {
-				t.Fatal(s.problems, err)
+			row.api.Version = cmp.Or(row.api.Version, "3.10.8")
+			cfg := Config{URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: row.api.Start(t), Policy: row.policy}
+			if row.change != nil {
+				row.change(&cfg)
+			}
+			client := &Client{cfg: cfg.withDefaults()}
+			l, err := newLayout(&client.cfg, "orders")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := client.broker().SurveyAs(t.Context(), l, amqptest.Greeting(row.api.Version))
+			if err != nil || len(s.Problems) > 0 {
+				t.Fatal(s.Problems, err)
 			}
 			there := make(map[string]bool)
-			for name := range s.queues {
+			for name := range s.Queues {
 				there[name] = true
 			}
-			got, file := s.plan(there).String(), filepath.Join("testdata", "plan-"+name+".txt")
+			got, file := newPlan(&client.cfg, l, s, there).String(), filepath.Join("testdata", "plan-"+name+".txt")
 			if os.Getenv("REDELIVER_GOLDEN") != "" {
 				if err := os.MkdirAll("testdata", 0o755); err != nil {
 					t.Fatal(err)

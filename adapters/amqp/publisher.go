@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -29,54 +30,32 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	var errs []error
-	fail := func(i int, err error) {
-		errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
-	}
-	type written struct {
-		outgoing
-		nth int
-		*pending
-	}
-	var waiting []written
-	settle := func() {
-		for _, w := range waiting {
-			err := w.wait(ctx)
-			if isRefusal(err) { // another message on the channel may be the cause
-				_, err = w.sender.sendAlone(ctx, w.exchange, w.key, w.Publishing)
-			}
-			if err != nil {
-				p.client.forgetMissing(topic, w.pending, err)
-				fail(w.nth, err)
-			}
-		}
-		waiting = waiting[:0]
-	}
+	all, errs := make([]outgoing, len(messages)), make([]error, len(messages))
+	by := make(map[*link.Sender][]int)
 	for i, msg := range messages {
-		out, err := p.prepare(ctx, topic, msg)
-		if err == nil && !out.sender.tryReserve() {
-			settle()
-			err = out.sender.reserve(ctx)
+		if all[i], errs[i] = p.prepare(ctx, topic, msg); errs[i] == nil {
+			by[all[i].sender] = append(by[all[i].sender], i)
 		}
-		var w *pending
-		if err == nil {
-			w, err = out.sender.start(ctx, out.exchange, out.key, out.Publishing)
-		}
-		if err != nil {
-			fail(i, err)
-			continue
-		}
-		waiting = append(waiting, written{out, i, w})
 	}
-	settle()
+	for sender, these := range by {
+		for n, err := range sender.SendAll(ctx, len(these), func(n int) (link.Outgoing, error) { return all[these[n]].Outgoing, nil }) {
+			if errs[these[n]] = err; err != nil {
+				p.client.declared.forgetMissing(topic, sender, err)
+			}
+		}
+	}
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), err)
+		}
+	}
 	return errors.Join(errs...)
 }
 
 // outgoing is a message that is ready to be published.
 type outgoing struct {
-	amqp091.Publishing
-	sender        *sender
-	exchange, key string
+	link.Outgoing
+	sender *link.Sender
 }
 
 // prepare makes the outgoing message, for the topology's destination or for where it waits.
@@ -96,37 +75,28 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 			out.Timestamp = due
 		}
 	}
-	out.sender, out.exchange, out.key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
-	if err := checkWritable(&out.Publishing, out.exchange, out.key, c.publishing.frameMax()); err != nil {
+	out.sender, out.Exchange, out.Key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
+	if err := wire.CheckWritable(&out.Publishing, out.Exchange, out.Key, c.publishing.FrameMax()); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		return out, c.declareExchange(ctx, topic)
+		return out, c.declared.exchange(ctx, topic)
 	}
-	l, err := c.declaredLayout(ctx, topic)
+	l, err := c.declared.layout(ctx, topic)
 	if err != nil {
 		return out, err
 	}
-	rec := record{Delivery: deliveryOf(out.Publishing, out.exchange, out.key), keys: c.cfg.StateKeys}
-	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.queue, Origin: l.queue, Due: due, Policy: l.fingerprint}
+	rec := wire.Record{Delivery: wire.DeliveryOf(out.Publishing, out.Exchange, out.Key), Keys: c.cfg.StateKeys}
+	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Queue, Origin: l.Queue, Due: due, Policy: l.Fingerprint}
 	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
-	out.sender, out.exchange = c.forwarded, ""
-	out.key, until = f.place(due, now)
-	if out.Publishing, err = rec.waitingCopy(&st, until, c.publishing.frameMax(), waitingRoom); err != nil {
+	out.sender, out.Exchange = c.forwarded, ""
+	out.Key, until = f.place(due, now)
+	if out.Publishing, err = rec.WaitingCopy(&st, until, c.publishing.FrameMax(), wire.WaitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	out.UserId = rec.UserId // so that the broker refuses another user's id now, not when it is due
 	return out, nil
-}
-
-// deliveryOf returns the delivery that a consumer would get of a publishing.
-func deliveryOf(p amqp091.Publishing, exchange, key string) amqp091.Delivery {
-	return amqp091.Delivery{
-		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,
-		Priority: p.Priority, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId,
-		Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId, Exchange: exchange, RoutingKey: key, Body: p.Body,
-	}
 }
 
 // Close implements message.Publisher and does nothing, because a Router calls it while handlers

@@ -5,16 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"math"
 	"slices"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
-	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // releaseWindow is how many messages of a level are written to the retry queue before they are acked. A killed
@@ -48,11 +48,11 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 	queue := c.cfg.Topology.queue(cfg.Topic)
 	for _, level := range cfg.Levels {
 		if !slices.ContainsFunc(levels, func(l deadletter.WaitingLevel) bool { return l.Level == level }) {
-			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.Names.delay(queue, level, 0))
+			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.names().DelayOf(queue, level, 0))
 		}
 	}
-	r := &release{client: c, to: c.cfg.Names.retry(queue), link: &link{cfg: &c.cfg, name: "redeliver, releasing waiting messages", reads: true}}
-	defer r.link.close()
+	r := &release{client: c, to: c.cfg.names().RetryOf(queue), link: link.New(c.cfg.link("redeliver, releasing waiting messages", true))}
+	defer r.link.Close()
 	for _, l := range levels {
 		if l.Level == 0 || len(cfg.Levels) > 0 && !slices.Contains(cfg.Levels, l.Level) {
 			continue
@@ -72,14 +72,14 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 type release struct {
 	client  *Client
 	to      string
-	link    *link
+	link    *link.Link
 	refused int   // copies that the broker refused, whose messages stay
 	refusal error // of the first
 }
 
 // moveLevel moves the ready messages of one level.
 func (r *release) moveLevel(ctx context.Context, queue string, report func(string, int)) (moved int64, err error) {
-	conn, err := r.link.get(ctx)
+	conn, err := r.link.Get(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -88,15 +88,15 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 		return 0, fmt.Errorf("opening a channel: %w", err)
 	}
 	defer ch.Close()
-	left, _, err := confirmedStat(ch, queue)
+	left, _, err := link.ConfirmedStat(ch, queue)
 	if err != nil || left == 0 {
 		return 0, err
 	}
-	h, err := newScanner(conn, queue, r.client.cfg.RetryBytes)
+	h, err := scan.New(conn, queue, r.client.cfg.RetryBytes)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, h.returnAll(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, h.ReturnAll(context.WithoutCancel(ctx))) }()
 	for left > 0 {
 		window, err := r.read(ctx, h, &left)
 		if err != nil {
@@ -114,9 +114,9 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 }
 
 // read reads the next window of messages. left is 0 when there are no more.
-func (r *release) read(ctx context.Context, h *scanner, left *int) (window []scanned, err error) {
+func (r *release) read(ctx context.Context, h *scan.Scanner, left *int) (window []scan.Message, err error) {
 	for bytes := 0; *left > 0 && len(window) < releaseWindow && bytes < r.client.cfg.RetryBytes; *left-- {
-		d, ok, err := h.next(ctx, *left)
+		d, ok, err := h.Next(ctx, *left)
 		if err != nil {
 			return nil, err
 		}
@@ -131,74 +131,78 @@ func (r *release) read(ctx context.Context, h *scanner, left *int) (window []sca
 
 // move writes messages to the retry queue, and acks those that the broker has confirmed. Refused messages stay on the
 // level.
-func (r *release) move(ctx context.Context, h *scanner, window []scanned) (moved int, err error) {
+func (r *release) move(ctx context.Context, h *scan.Scanner, window []scan.Message) (moved int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.client.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.client.cfg.SendTimeout))
 	defer cancel()
-	now, out := time.Now(), r.client.forwarded
-	written := make([]*pending, len(window))
-	acks := make(map[*scanChannel][]uint64)
+	window = slices.DeleteFunc(window, func(m scan.Message) bool {
+		_, unread := m.Headers[wire.UnreadWhy] // a copy would have other headers
+		return unread
+	})
+	now, keys := time.Now(), r.client.cfg.StateKeys
+	errs := r.client.forwarded.SendAll(ctx, len(window), func(i int) (link.Outgoing, error) {
+		return link.Outgoing{Publishing: wire.Released(&window[i].Delivery, now, keys), Key: r.to}, nil
+	})
+	var acks []scan.Mark
 	var failed error // the first error
-	settle := func(upTo int) {
-		for i, p := range written[:upTo] {
-			if p == nil {
-				continue
-			}
-			err := p.wait(ctx)
-			if isRefusal(err) {
-				_, err = out.sendAlone(ctx, "", r.to, released(&window[i].Delivery, now, r.client.cfg.StateKeys))
-			}
-			switch {
-			case err == nil:
-				acks[window[i].channel] = append(acks[window[i].channel], window[i].DeliveryTag)
-			case errors.Is(err, driver.ErrRefused):
-				r.refused++
-				r.refusal = cmp.Or(r.refusal, err)
-			default:
-				failed = cmp.Or(failed, err)
-			}
-			written[i] = nil
-		}
-	}
-	for i := range window {
-		if _, unread := window[i].Headers[unreadWhy]; unread { // a copy would have other headers
-			continue
-		}
-		if !out.tryReserve() {
-			settle(i) // a holder of slots must not wait for one
-			if err := out.reserve(ctx); err != nil {
-				failed = cmp.Or(failed, err)
-				break
-			}
-		}
-		p, err := out.start(ctx, "", r.to, released(&window[i].Delivery, now, r.client.cfg.StateKeys))
-		if err != nil {
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			acks = append(acks, window[i].Mark)
+		case errors.Is(err, driver.ErrRefused):
+			r.refused++
+			r.refusal = cmp.Or(r.refusal, err)
+		default:
 			failed = cmp.Or(failed, err)
-			break
 		}
-		written[i] = p
 	}
-	settle(len(window))
-	for by, tags := range acks {
-		if err := h.ack(by, tags); err != nil {
-			return moved, errors.Join(failed, err)
-		}
-		moved += len(tags)
-	}
-	return moved, failed
+	moved, err = h.Ack(acks)
+	return moved, errors.Join(failed, err)
 }
 
-// released returns the copy of a waiting message that is due now. Everything else stays as it is on the level.
-func released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.Publishing {
-	p := plainCopy(d)
-	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
-	delete(p.Headers, HeaderUntil)
-	if _, ours := p.Headers[redeliver.HeaderAttempt]; ours {
-		st := redeliver.State{Due: now}
-		due := maps.Collect(st.Headers())
-		p.Headers[redeliver.HeaderDue] = string(due[redeliver.HeaderDue])
+// Waiting returns how many messages wait on each level of a topic, and how many are on the way
+// back. Without Config.ManagementURL it knows only the levels of Config.Policy, because AMQP cannot
+// list queues. The broker does not report when the first message is due. Waiting does not check
+// whether a subscription with that policy would be refused.
+func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
+	l, s, err := c.survey(ctx, topic)
+	if err != nil {
+		return nil, err
 	}
-	if verify(keys, d) {
-		sign(keys, &p)
+	asking := link.New(c.cfg.link("redeliver, counting waiting messages", true))
+	defer asking.Close()
+	count := func(queue string) (n int, there bool, err error) {
+		ch, err := asking.Channel(ctx) // a missing queue closes it
+		if err != nil {
+			return 0, false, err
+		}
+		defer ch.Close()
+		n, _, err = link.Stat(ch, queue)
+		if link.IsNotFound(err) {
+			return 0, false, nil
+		}
+		return n, true, err
 	}
-	return p
+	switch _, there, err := count(l.Queue); {
+	case err != nil:
+		return nil, err
+	case !there:
+		return nil, fmt.Errorf("amqp: queue %s does not exist", l.Queue)
+	}
+	var all []deadletter.WaitingLevel
+	for _, q := range slices.Concat(l.Queues, s.OldLevels()) {
+		if q.Kind != layout.DelayQueue && q.Kind != layout.RetryQueue {
+			continue
+		}
+		n, there, err := count(q.Name)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			all = append(all, deadletter.WaitingLevel{Level: q.Level, Place: q.Name, Depth: int64(n), Exact: true})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y deadletter.WaitingLevel) int {
+		return cmp.Compare(cmp.Or(x.Level, math.MaxInt64), cmp.Or(y.Level, math.MaxInt64))
+	})
+	return all, nil
 }

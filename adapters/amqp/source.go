@@ -11,13 +11,14 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // queueConfig describes a queue to read.
 type queueConfig struct {
-	kind     kind
+	kind     layout.Kind
 	queue    string
 	level    time.Duration // of a delay queue
 	prefetch int
@@ -44,21 +45,11 @@ type source struct {
 	cancelSuspects  context.CancelFunc
 	why             atomic.Pointer[error] // why the channel or the reading has ended
 	tasks           tasks                 // Flush waits for them
-	calls           chan struct{}         // holds a value during a call, because two at once would get each other's answers
 	suspectsRunning sync.WaitGroup
+	stopSuspects    context.CancelFunc // of a queue of suspects
 
-	window       int             // how many messages the broker may have sent
-	changing     bool            // the broker has not answered the last change of the window
-	changed      <-chan struct{} // closed when it has; nil before the first change
-	returnsUnrun bool            // after that change the source returns what has not run
-	consumers    int             // number of previous consumers
-	consumer     *consumer       // nil while the window is 0
-	lastEnded    <-chan struct{} // of the last consumer; nil before the first
-	haltedSince  time.Time       // since when nothing may begin, or zero
-	paused       bool
-	keeps        bool      // paused, and still has messages that have not begun
-	lastSweep    time.Time // time of the last check for old messages
-	checkTimer   *time.Timer
+	intake       intake
+	hold         hold
 	ackTimer     *time.Timer
 	settledSince time.Time // since when settled deliveries wait for their ack
 
@@ -92,13 +83,15 @@ var errLost = errors.New("amqp: the channel is closed; the message comes back")
 
 func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	s := &source{
-		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == mainQueue && r.layout.ordered(),
-		lost: make(chan struct{}), over: make(chan struct{}), calls: make(chan struct{}, 1), window: cfg.firstWindow(r.client.cfg.RetryBytes), lastSweep: time.Now(),
+		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == layout.MainQueue && r.layout.Ordered(),
+		lost: make(chan struct{}), over: make(chan struct{}),
 	}
+	s.intake = intake{s: s, calls: make(chan struct{}, 1), window: cfg.firstWindow(r.client.cfg.RetryBytes)}
+	s.hold = hold{s: s, lastSweep: time.Now()}
 	if s.ordered {
 		s.lines = make(map[uint64]int)
 	}
-	if cfg.kind == suspectQueue {
+	if cfg.kind == layout.SuspectQueue {
 		s.in = make(chan *delivery)
 	}
 	closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
@@ -121,23 +114,22 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 	s.suspectCtx, s.cancelSuspects = context.WithCancel(s.r.values)
 	defer s.cancelSuspects()
 	maxMessages := 2*s.prefetch + 16 // the broker's prefetch is the bound
-	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxHeld: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == suspectQueue}
-	if s.ordered || s.kind == suspectQueue {
+	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxHeld: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == layout.SuspectQueue}
+	if s.ordered || s.kind == layout.SuspectQueue {
 		opt.Gates = []engine.Gater[*delivery]{s}
 	}
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
 		s.lane = l
 		s.ackTimer = time.AfterFunc(time.Hour, func() { l.Post(func() { s.flushAcks(false) }) })
-		if s.kind == suspectQueue {
+		if s.kind == layout.SuspectQueue {
 			feeding := context.WithoutCancel(ctx)
 			feeding, stop := context.WithCancel(feeding)
-			s.consumer = &consumer{stop: stop}
-			s.suspectsRunning.Go(func() { s.runSuspects(feeding) })
+			s.stopSuspects = stop
+			s.suspectsRunning.Go(func() { suspectFeed{s}.run(feeding) })
 			return
 		}
-		s.checkTimer = time.AfterFunc(s.checkInterval(), s.postCheck)
-		s.consumer = s.nextConsumer()
-		go s.passOn(s.consumer, in)
+		s.hold.timer = time.AfterFunc(s.hold.interval(), s.hold.postCheck)
+		s.intake.begin(in)
 	})
 	s.endChannel()
 	if why := s.why.Load(); why != nil {
@@ -152,33 +144,33 @@ func (s *source) endChannel() {
 	s.cancelSuspects()
 	close(s.over)
 	s.ackTimer.Stop()
-	if s.checkTimer != nil {
-		s.checkTimer.Stop()
+	if s.hold.timer != nil {
+		s.hold.timer.Stop()
 	}
-	if s.consumer != nil && s.consumer.stop != nil {
-		s.consumer.stop()
+	if s.stopSuspects != nil {
+		s.stopSuspects()
 	}
 	for d := range s.acks.unsent {
 		if d.ackState == ackOpen {
 			s.rememberState(d)
 		}
-		if s.kind == suspectQueue {
-			s.r.client.outlived.add(d.id())
+		if s.kind == layout.SuspectQueue {
+			s.r.client.outlived.Add(d.id())
 		}
 		if !d.running { // otherwise its handler still has the turn
 			s.endTurn(d, false)
 		}
 	}
 	closeChannel := func() {
-		defer func() { <-s.calls }()
+		defer func() { <-s.intake.calls }()
 		_ = s.ch.Close() // everything was sent, or the channel has ended
 	}
 	select {
-	case s.calls <- struct{}{}:
+	case s.intake.calls <- struct{}{}:
 		closeChannel()
 	default: // the broker has not answered in time
 		go func() {
-			s.calls <- struct{}{} // the call ends with the connection at the latest
+			s.intake.calls <- struct{}{} // the call ends with the connection at the latest
 			closeChannel()
 		}()
 	}
@@ -214,7 +206,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	d := m.Record
 	d.m, m.Seq, m.Place = m, d.tag, s.queue
 	s.acks.add(d)
-	s.readDelivery(d, m)
+	(&arrival{s, d, m}).read()
 	if s.ordered && m.Key != 0 {
 		s.lines[m.Key]++
 	}
@@ -224,7 +216,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 // lineOf returns the key by which messages run one after another, or 0.
 func (s *source) lineOf(d *delivery) uint64 {
 	switch {
-	case s.r.layout.policy.Order == redeliver.Blocking:
+	case s.r.layout.Policy.Order == redeliver.Blocking:
 		return 1
 	case d.key == "":
 		return 0
@@ -275,7 +267,7 @@ func (s *source) flushAcks(force bool) {
 		s.ackTimer.Reset(ackWait)
 	}
 	waited := now.Sub(s.settledSince)
-	enough := max(1, s.window/2)
+	enough := max(1, s.intake.window/2)
 	if !force && n < enough && waited < ackWait {
 		return
 	}
@@ -308,7 +300,7 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool
 	if !d.running || s.ordered {
 		s.endTurn(d, false)
 	}
-	if s.ordered || s.kind == suspectQueue || runs && s.stopped {
+	if s.ordered || s.kind == layout.SuspectQueue || runs && s.stopped {
 		return
 	}
 	s.toReturn = append(s.toReturn, d)
@@ -344,48 +336,36 @@ func (s *source) returnSome() {
 func (s *source) Stop() <-chan struct{} {
 	s.stopped = true
 	s.cancelSuspects()
-	stopped := make(chan struct{})
 	switch {
-	case s.kind == suspectQueue:
-		s.consumer.stop()
+	case s.kind == layout.SuspectQueue:
+		s.stopSuspects()
+		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)
-			s.calls <- struct{}{}
-			defer func() { <-s.calls }()
+			s.intake.calls <- struct{}{}
+			defer func() { <-s.intake.calls }()
 			s.suspectsRunning.Wait()
 		}()
-	case s.ordered || s.consumer == nil && !s.changing:
+		return stopped
+	case s.ordered:
 		return nil
 	default:
-		c, ended, changed := s.consumer, s.lastEnded, s.changed
-		go func() {
-			defer close(stopped)
-			if changed != nil {
-				<-changed // otherwise the consumer may start after its end
-			}
-			s.calls <- struct{}{}
-			defer func() { <-s.calls }()
-			if c != nil {
-				_ = s.cancel(c) // after an error the channel has ended
-			}
-			<-ended
-		}()
+		return s.intake.stop()
 	}
-	return stopped
 }
 
 // Flush implements [driver.Source]. It returns when the queue has every ack. Suspects are acked one at a time, so no
 // ack of theirs is kept. A suspect that the check delivered would be charged.
 func (s *source) Flush(ctx context.Context) {
-	if s.kind == suspectQueue {
-		s.requeueSuspects(ctx)
+	if s.kind == layout.SuspectQueue {
+		suspectFeed{s}.requeue(ctx)
 	}
 	s.tasks.wait(ctx)
 	s.toReturn = nil // the channel returns them all
 	if s.acks.flush(1, true, s.ack) != nil {
 		return
 	}
-	if s.acked && s.kind != suspectQueue && !s.awaitApplied(ctx) {
+	if s.acked && s.kind != layout.SuspectQueue && !s.awaitApplied(ctx) {
 		return
 	}
 	if !s.ordered {
@@ -402,9 +382,9 @@ func (s *source) awaitApplied(ctx context.Context) bool {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		s.calls <- struct{}{}
-		defer func() { <-s.calls }()
-		head, err = confirmAcks(s.ch, s.queue, s.consumers+1)
+		s.intake.calls <- struct{}{}
+		defer func() { <-s.intake.calls }()
+		head, err = confirmAcks(s.ch, s.queue, s.intake.n+1)
 	}()
 	select {
 	case <-answered:
@@ -431,7 +411,7 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 		return
 	}
 	var st redeliver.State
-	codec{s.r.layout}.State(m, &st)
+	s.r.codec().State(m, &st)
 	st.Policy = s.r.sub.Fingerprint()
 	written := make(driver.Result, 1)
 	s.r.store.Write(ctx, to, m, &st, written)
@@ -442,6 +422,24 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 			_ = s.acks.flush(1, true, s.ack) // an error means that the channel has ended
 		}
 	case <-ctx.Done():
+	}
+}
+
+// Accept implements [driver.Source]. The broker's prefetch is the bound, so n is 0 only if nothing may begin: behind
+// a closed gate, see hold, or beside a suspect. Beside a suspect the prefetched messages stay: the broker counts
+// returns, and the next suspect may follow at once.
+func (s *source) Accept(n int) {
+	if n == 0 && s.r.client.turn.Closed() {
+		s.flushAcks(true) // see Commit
+	}
+	switch {
+	case s.stopped || s.kind == layout.SuspectQueue:
+	case s.hold.paused && n > 0:
+		s.hold.check()
+	case !s.hold.paused && s.kind != layout.MainQueue:
+		if w := fitWindow(s.intake.window, s.prefetch, s.acks.len, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.intake.window {
+			s.intake.change(w)
+		}
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -21,7 +24,7 @@ type orderedQueue struct {
 	*testing.T
 	r      *reader
 	e      *engine.Engine[*delivery]
-	server *testServer // of the last source
+	server *amqptest.Server // of the last source
 	tags   uint64
 
 	mu   sync.Mutex
@@ -58,10 +61,11 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 		t.Fatal(err)
 	}
 	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
-	c.consuming = &link{cfg: &c.cfg, closed: true}
+	c.consuming = link.New(link.Options{})
+	c.consuming.Close()
 	f.r = newReader(context.Background(), c, l)
 	f.e = engine.New(engine.Options[*delivery]{
-		Sub: f.r.sub, Codec: codec{l}, Store: f.r.store,
+		Sub: f.r.sub, Codec: codec{layout: l}, Store: f.r.store,
 		Handle: handle(0, func(ctx context.Context, d amqp091.Delivery) error { return handler(f, ctx, d) }),
 	})
 	t.Cleanup(f.e.Close)
@@ -72,8 +76,8 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 func (f *orderedQueue) source(redelivered bool, ids ...string) (s *source, in chan amqp091.Delivery) {
 	f.Helper()
 	in = make(chan amqp091.Delivery, 100)
-	f.server = newTestServer(f.T)
-	s = newSource(f.r, queueConfig{kind: mainQueue, queue: "orders", prefetch: 50}, f.server.ch)
+	f.server = amqptest.NewServer(f.T)
+	s = newSource(f.r, queueConfig{kind: layout.MainQueue, queue: "orders", prefetch: 50}, f.server.Ch)
 	for _, id := range ids {
 		f.tags++
 		in <- amqp091.Delivery{MessageId: id, DeliveryTag: f.tags, Redelivered: redelivered, Headers: amqp091.Table{"x-delivery-count": int64(0)}}
@@ -235,8 +239,8 @@ func TestOldMessagesEndTheChannel(t *testing.T) {
 // panics, it has no key and runs.
 func TestRetryHasItsKeyForInvalid(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
-	for _, kind := range []kind{retryQueue, delayQueue, suspectQueue} {
-		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, newTestServer(t).ch)
+	for _, kind := range []layout.Kind{layout.RetryQueue, layout.DelayQueue, layout.SuspectQueue} {
+		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, amqptest.NewServer(t).Ch)
 		in := make(chan amqp091.Delivery, 3)
 		for tag, id := range []string{"", "a1", "a2"} {
 			in <- amqp091.Delivery{MessageId: id, DeliveryTag: uint64(tag) + 1}
@@ -274,7 +278,7 @@ func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	for tag, row := range []struct {
 		id    string
 		count any
-	}{{"a1", int64(maxReturns)}, {"a2", int64(maxReturns)}, {"b1", int64(maxReturns - 1)}, {"c1", nil}, {"d1", int64(maxReturns)}} {
+	}{{"a1", int64(layout.MaxReturns)}, {"a2", int64(layout.MaxReturns)}, {"b1", int64(layout.MaxReturns - 1)}, {"c1", nil}, {"d1", int64(layout.MaxReturns)}} {
 		in <- amqp091.Delivery{MessageId: row.id, DeliveryTag: uint64(tag) + 1, Redelivered: true, Headers: amqp091.Table{"x-delivery-count": row.count}}
 	}
 	var suspects []string
@@ -387,31 +391,31 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				over := make(chan struct{})
 				f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
-				f.r.layout.expires = row.expires
+				f.r.layout.Expires = row.expires
 				ctx, stop := context.WithCancel(t.Context())
 				s, in := f.source(false, "a", "b", "c")
-				f.server.prefetch.Store(50)
+				f.server.Prefetch.Store(50)
 				end := f.run(ctx, s, in)
 				<-time.After(time.Minute)
-				if n := f.server.cancels.Load(); n != 0 {
+				if n := f.server.Cancels.Load(); n != 0 {
 					t.Errorf("%d consumers are cancelled behind a slow handler", n)
 				}
 				f.r.sub.Gate.Close()
 				<-time.After(5 * time.Second)
 				f.r.sub.Gate.Open() // the pause was short
 				<-time.After(time.Minute)
-				if n := f.server.cancels.Load(); n != 0 {
+				if n := f.server.Cancels.Load(); n != 0 {
 					t.Errorf("%d consumers are cancelled after a pause of 5 s", n)
 				}
 				f.r.sub.Gate.Close()
 				<-time.After(10 * time.Minute)
-				if c, n, w := f.server.cancels.Load(), f.server.nacks.Load(), f.server.prefetch.Load(); c != 1 || n != 2 || w != row.window {
+				if c, n, w := f.server.Cancels.Load(), f.server.Nacks.Load(), f.server.Prefetch.Load(); c != 1 || n != 2 || w != row.window {
 					t.Errorf("%d consumers are cancelled, %d messages are returned, the window is %d, want 1, 2 and %d", c, n, w, row.window)
 				}
 				close(in)
 				f.r.sub.Gate.Open()
 				<-time.After(2 * time.Second)
-				if w, n := f.server.prefetch.Load(), len(f.server.read); w != 50 || n != row.consumers {
+				if w, n := f.server.Prefetch.Load(), len(f.server.Read); w != 50 || n != row.consumers {
 					t.Errorf("it continues with a window of %d, and has had %d more consumers", w, n)
 				}
 				close(over)
@@ -432,14 +436,14 @@ func TestALaneContinuesWhileTheBrokerDoesNotAnswer(t *testing.T) {
 		s, in := f.source(false, "a", "b")
 		end := f.run(ctx, s, in)
 		<-time.After(time.Minute)
-		f.server.mute.Store(true)
+		f.server.Mute.Store(true)
 		f.r.sub.Gate.Close()
 		<-time.After(time.Minute)
 		f.r.sub.Gate.Open()
 		<-time.After(time.Minute)
 		close(over)
 		<-time.After(time.Second)
-		if c, n := f.server.cancels.Load(), f.server.acks.Load(); c != 1 || n == 0 {
+		if c, n := f.server.Cancels.Load(), f.server.Acks.Load(); c != 1 || n == 0 {
 			t.Errorf("%d consumers are cancelled, and %d acks were sent, want 1 and some", c, n)
 		}
 		stop()
@@ -450,7 +454,7 @@ func TestALaneContinuesWhileTheBrokerDoesNotAnswer(t *testing.T) {
 			t.Error("the source has not ended a minute after the shutdown began")
 		}
 		close(in)
-		_ = f.server.remote.Close() // the call in flight ends with the connection
+		_ = f.server.Remote.Close() // the call in flight ends with the connection
 	})
 }
 
@@ -486,12 +490,11 @@ func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 			s, in := f.source(false)
 			s.lane = postOnly{}
 			s.suspectCtx, s.cancelSuspects = context.WithCancel(t.Context())
-			s.consumer = s.nextConsumer()
-			go s.passOn(s.consumer, in)
-			s.changeWindow(0)
+			s.intake.begin(in)
+			s.intake.change(0)
 			stopped := s.Stop()
 			synctest.Wait()
-			if n := f.server.cancels.Load(); n != 1 {
+			if n := f.server.Cancels.Load(); n != 1 {
 				t.Errorf("%d consumers are cancelled, want 1", n)
 			}
 			close(in)
@@ -500,7 +503,7 @@ func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Error("it has not stopped")
 			}
-			_ = f.server.remote.Close()
+			_ = f.server.Remote.Close()
 		})
 		if t.Failed() {
 			return
@@ -532,7 +535,7 @@ func TestAcksDoNotWaitForASuspect(t *testing.T) {
 			}
 			row.tell(s)
 			s.finishTest() // the server answers after the ack
-			if n := f.server.acks.Load(); n != row.acks {
+			if n := f.server.Acks.Load(); n != row.acks {
 				t.Errorf("%d acks were sent, want %d", n, row.acks)
 			}
 		})
@@ -545,13 +548,13 @@ func TestFlushEndsWithItsContext(t *testing.T) {
 		f := newOrderedQueue(t, Config{}, nil)
 		s, in := f.source(false, "a")
 		s.Settle(parsed(s, in)[0])
-		f.server.mute.Store(true)
+		f.server.Mute.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		s.Flush(ctx)
-		if acks := f.server.acks.Load(); acks != 1 {
+		if acks := f.server.Acks.Load(); acks != 1 {
 			t.Errorf("%d acks, want 1", acks)
 		}
-		_ = f.server.remote.Close() // the call in flight ends with the connection
+		_ = f.server.Remote.Close() // the call in flight ends with the connection
 	})
 }

@@ -10,6 +10,9 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -17,9 +20,9 @@ import (
 // store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It writes through
 // the default exchange to a queue by name, so that no other queue gets a copy. It implements driver.Store.
 type store struct {
-	sender    *sender
-	published *sender // for delayed publishes that are due
-	layout    *layout
+	sender    *link.Sender
+	published *link.Sender // for delayed publishes that are due
+	layout    *layout.Layout
 	declare   func(context.Context) error // declares the layout's queues again
 	next      atomic.Uint32               // next shard
 }
@@ -38,14 +41,14 @@ func (t *store) Truncates() bool { return true }
 // earlier. The reader of the retry queue holds a message whose wait is too short for a level.
 func (t *store) place(due, now time.Time) (queue string, until time.Time) {
 	l, left := t.layout, due.Sub(now)
-	level, ok := l.ladder.Next(left, levelSlack)
+	level, ok := l.Ladder.Next(left, layout.LevelSlack)
 	if !ok {
-		return l.retry(), until
+		return l.Retry(), until
 	}
-	if level <= maxReadLevel && l.mustHop(left, level) {
+	if level <= layout.MaxReadLevel && l.MustHop(left, level) {
 		until = now.Add(level)
 	}
-	return l.names.delay(l.queue, level, int(t.next.Add(1))%l.shards), until
+	return l.Names.DelayOf(l.Queue, level, int(t.next.Add(1))%l.Shards), until
 }
 
 // write is one try to write a message.
@@ -59,18 +62,18 @@ type write struct {
 
 // writeTo writes the message and returns where.
 func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) (where string, err error) {
-	d, rec := w.d, w.d.record
-	rec.copies = 0
+	d, rec := w.d, w.d.Record
+	rec.Copies = 0
 	if step == driver.Hop {
-		rec.copies = d.rewritten
+		rec.Copies = d.rewritten
 	}
 	switch {
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
-		return w.layout.dlq(), w.deadInParts(st)
+		return w.layout.DLQ(), w.deadInParts(st)
 	case to == driver.DLQ:
-		return w.layout.dlq(), w.sendDeclaring(w.layout.dlq(), rec.deadCopy(st, w.sender.link.frameMax()))
+		return w.layout.DLQ(), w.sendDeclaring(w.layout.DLQ(), rec.DeadCopy(st, w.sender.FrameMax()))
 	case to == driver.Suspects:
-		return w.waiting(&rec, w.layout.suspects(), st, time.Time{}, countRoom)
+		return w.waiting(&rec, w.layout.Suspects(), st, time.Time{}, wire.CountRoom)
 	case to == driver.Topic:
 		return w.publish()
 	case d.rewrite:
@@ -78,17 +81,17 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 		// leave both each time.
 		again := *st
 		again.Due = limits.CeilMilli(time.Now().Add(rewriteWait).UTC())
-		rec.copies++
-		return w.waiting(&rec, w.layout.retry(), &again, time.Time{}, waitingRoom)
+		rec.Copies++
+		return w.waiting(&rec, w.layout.Retry(), &again, time.Time{}, wire.WaitingRoom)
 	default:
 		queue, until := w.place(st.Due, time.Now())
-		return w.waiting(&rec, queue, st, until, waitingRoom)
+		return w.waiting(&rec, queue, st, until, wire.WaitingRoom)
 	}
 }
 
 // waiting writes to a queue from which the message comes back. A message whose own headers leave no room is refused.
-func (w *write) waiting(rec *record, queue string, st *redeliver.State, until time.Time, room int) (string, error) {
-	p, err := rec.waitingCopy(st, until, w.sender.link.frameMax(), room)
+func (w *write) waiting(rec *wire.Record, queue string, st *redeliver.State, until time.Time, room int) (string, error) {
+	p, err := rec.WaitingCopy(st, until, w.sender.FrameMax(), room)
 	if err != nil {
 		return queue, err
 	}
@@ -100,11 +103,11 @@ func (w *write) waiting(rec *record, queue string, st *redeliver.State, until ti
 func (w *write) deadInParts(st *redeliver.State) error {
 	d, body := w.d, w.d.Body
 	for n := max(1, (len(body)+d.maxBody-1)/d.maxBody); d.parts < n; d.parts++ {
-		part, lay := d.record, *d.own()
+		part, lay := d.Record, *d.Own()
 		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
-		part.copied = &lay
-		part.part = fmt.Sprintf("%d/%d", d.parts+1, n)
-		if err := w.sendDeclaring(w.layout.dlq(), part.deadCopy(st, w.sender.link.frameMax())); err != nil {
+		part.Copied = &lay
+		part.Part = fmt.Sprintf("%d/%d", d.parts+1, n)
+		if err := w.sendDeclaring(w.layout.DLQ(), part.DeadCopy(st, w.sender.FrameMax())); err != nil {
 			return err
 		}
 	}
@@ -113,14 +116,14 @@ func (w *write) deadInParts(st *redeliver.State) error {
 
 // publish writes a due delayed publish to its exchange, as its publisher made it.
 func (w *write) publish() (string, error) {
-	d := w.d.own()
-	where := place(d.Exchange, d.RoutingKey)
-	err := w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, plainCopy(d))
-	if isNotFound(err) { // the exchange was deleted
+	d := w.d.Own()
+	where := link.PlaceText(d.Exchange, d.RoutingKey)
+	err := w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
+	if link.IsNotFound(err) { // the exchange was deleted
 		if err := w.declare(w.ctx); err != nil {
 			return where, err
 		}
-		err = w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, plainCopy(d))
+		err = w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
 	}
 	return where, err
 }
@@ -129,13 +132,13 @@ func (w *write) publish() (string, error) {
 // once more.
 func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
 	err := w.sendAwaiting(w.sender, "", queue, p)
-	if errors.Is(err, errNoQueue) { // the queue was deleted
+	if errors.Is(err, link.ErrNoQueue) { // the queue was deleted
 		if err := w.declare(w.ctx); err != nil {
 			return err
 		}
 		err = w.sendAwaiting(w.sender, "", queue, p)
 	}
-	if n := maxBodyOf(err); isRefusal(err) && n != w.d.maxBody {
+	if n := link.MaxBodyOf(err); link.IsRefusal(err) && n != w.d.maxBody {
 		w.d.maxBody, w.d.parts = n, 0
 	}
 	return err
@@ -143,14 +146,14 @@ func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
 
 // sendAwaiting publishes. It waits beyond ctx for a missing answer, because the message may have been written, and a
 // second copy would run beside it.
-func (w *write) sendAwaiting(through *sender, exchange, key string, p amqp091.Publishing) error {
-	unsure, err := through.send(w.ctx, exchange, key, p)
+func (w *write) sendAwaiting(through *link.Sender, exchange, key string, p amqp091.Publishing) error {
+	unsure, err := through.Send(w.ctx, exchange, key, p)
 	if unsure == nil {
 		return err
 	}
 	if w.done != nil && !w.late {
 		w.late = true
-		w.done.Unanswered(unsure.where(), err)
+		w.done.Unanswered(unsure.Where(), err)
 	}
-	return unsure.wait(context.Background())
+	return unsure.Wait(context.Background())
 }

@@ -11,6 +11,10 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -36,12 +40,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 			return nil, err
 		}
 		if err := s.client.openFirstChannels(ctx, r); err != nil {
-			s.client.releaseChannels(len(r.queues))
+			s.client.channels.release(len(r.queues))
 			return nil, err
 		}
 		out = make(chan *message.Message)
 		return func(ctx context.Context) {
-			defer s.client.releaseChannels(len(r.queues))
+			defer s.client.channels.release(len(r.queues))
 			r.run(ctx, engine.Options[*delivery]{Out: out})
 		}, nil
 	})
@@ -51,14 +55,14 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // reader returns the reader of a topic's queue. It declares or checks the queues first, and reads nothing yet, see
 // openFirstChannels. The reader has ctx's values, not its end.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
-	l, err := c.declaredLayout(ctx, topic)
+	l, err := c.declared.layout(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
 	r.queues = r.queueConfigs()
 	r.pause.Look(ctx)
-	return r, c.claimChannels(l.queue, len(r.queues))
+	return r, c.channels.claim(c.consuming, l.Queue, len(r.queues))
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It waits for messages in
@@ -72,49 +76,53 @@ func (s *Subscriber) Close() error {
 // reader is one Subscribe, or one queue of Consume. It reads the queue, the short levels, the retry queue and the
 // queue of suspects, each with one source after another.
 type reader struct {
-	client *Client
-	layout *layout
-	sub    *engine.Subscription
-	store  *store
-	values context.Context // the values of Subscribe's context, without its end
-	queues []queueConfig
-	pause  engine.PauseLooker
+	client  *Client
+	layout  *layout.Layout
+	sub     *engine.Subscription
+	store   *store
+	crashes *crashes.Counts
+	values  context.Context // the values of Subscribe's context, without its end
+	queues  []queueConfig
+	pause   engine.PauseLooker
 
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue
 	reportedLost bool                        // the loss was reported
 }
 
-func newReader(values context.Context, c *Client, l *layout) *reader {
+func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	cfg := &c.cfg
 	r := &reader{
 		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
-		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.restore(ctx, l) }},
+		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.declared.restore(ctx, l) }},
 		sub: &engine.Subscription{
-			Origin: l.queue, Group: l.queue, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
-			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.ordered(), Turn: c.turn, Discards: l.discards,
+			Origin: l.Queue, Group: l.Queue, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
+			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.Ordered(), Turn: c.turn, Discards: l.Discards,
 		},
 	}
-	if l.policy.Order == redeliver.PerKey {
+	r.crashes = &crashes.Counts{
+		Queue: l.Place(), Blocking: l.Policy.Order == redeliver.Blocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
+	}
+	if l.Policy.Order == redeliver.PerKey {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
-	r.pause = engine.PauseLooker{Sub: r.sub, Mark: (&pauseReader{client: c, layout: l}).look}
+	r.pause = engine.PauseLooker{Sub: r.sub, Mark: (&pausemark.Reader{Queue: c.marker(l)}).Look}
 	return r
 }
 
 // queueConfigs returns the queues to read, with their settings.
 func (r *reader) queueConfigs() []queueConfig {
 	cfg := r.client.cfg
-	back := cfg.retryPrefetch(r.layout.policy)
-	shard := max(back/r.layout.shards, min(back, cfg.MaxRetriesInFlight)) // messages are spread evenly over shards
+	back := cfg.retryPrefetch(r.layout.Policy)
+	shard := max(back/r.layout.Shards, min(back, cfg.MaxRetriesInFlight)) // messages are spread evenly over shards
 	all := []queueConfig{
-		{kind: mainQueue, queue: r.layout.queue, prefetch: cfg.prefetch(r.layout.policy)},
-		{kind: retryQueue, queue: r.layout.retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
-		{kind: suspectQueue, queue: r.layout.suspects(), prefetch: 1},
+		{kind: layout.MainQueue, queue: r.layout.Queue, prefetch: cfg.prefetch(r.layout.Policy)},
+		{kind: layout.RetryQueue, queue: r.layout.Retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
+		{kind: layout.SuspectQueue, queue: r.layout.Suspects(), prefetch: 1},
 	}
-	for _, q := range r.layout.queues {
-		if q.kind == delayQueue && q.isRead() {
-			all = append(all, queueConfig{kind: delayQueue, queue: q.name, level: q.level, prefetch: shard})
+	for _, q := range r.layout.Queues {
+		if q.Kind == layout.DelayQueue && q.IsRead() {
+			all = append(all, queueConfig{kind: layout.DelayQueue, queue: q.Name, level: q.Level, prefetch: shard})
 		}
 	}
 	return all
@@ -122,7 +130,7 @@ func (r *reader) queueConfigs() []queueConfig {
 
 // run reads until ctx ends. opt has the handler.
 func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
-	opt.Sub, opt.Codec, opt.Store = r.sub, codec{r.layout}, r.store
+	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.store
 	e := engine.New(opt)
 	defer e.Close()
 	defer r.sub.Watched()()
@@ -182,23 +190,23 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 // mustWait reports whether the queue must not be read, because it is paused. A queue that expires without a consumer is
 // read.
 func (r *reader) mustWait(cfg queueConfig) bool {
-	return r.isPaused(cfg.kind) && !(cfg.kind == mainQueue && r.layout.expires)
+	return r.isPaused(cfg.kind) && !(cfg.kind == layout.MainQueue && r.layout.Expires)
 }
 
 // isPaused reports whether an operator has paused the queues of a kind.
-func (r *reader) isPaused(kind kind) bool {
-	return r.sub.Paused() && (kind == mainQueue || !r.sub.NewGate.Closed())
+func (r *reader) isPaused(kind layout.Kind) bool {
+	return r.sub.Paused() && (kind == layout.MainQueue || !r.sub.NewGate.Closed())
 }
 
 // isShut reports whether no message of a queue may begin.
-func (r *reader) isShut(kind kind) bool {
-	return r.sub.Gate.Closed() || kind == mainQueue && r.sub.NewGate.Closed()
+func (r *reader) isShut(kind layout.Kind) bool {
+	return r.sub.Gate.Closed() || kind == layout.MainQueue && r.sub.NewGate.Closed()
 }
 
 // awaitOpen returns when messages of a queue may begin, or ctx ends.
-func (r *reader) awaitOpen(ctx context.Context, kind kind) {
+func (r *reader) awaitOpen(ctx context.Context, kind layout.Kind) {
 	gates := []*engine.Gate{&r.sub.Gate, &r.sub.NewGate}
-	if kind != mainQueue {
+	if kind != layout.MainQueue {
 		gates = gates[:1]
 	}
 	for _, g := range gates {
@@ -219,9 +227,9 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	} else {
 		ch, in, err = r.open(ctx, cfg)
 	}
-	if isNotFound(err) {
+	if link.IsNotFound(err) {
 		// The queue was deleted. Redeliver's queues, and the origin if redeliver may create it, are declared again.
-		if err = r.client.restore(ctx, r.layout); err == nil {
+		if err = r.client.declared.restore(ctx, r.layout); err == nil {
 			ch, in, err = r.open(ctx, cfg)
 		}
 	}
@@ -232,9 +240,9 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
-	if s.paused { // while the broker is in alarm, returned messages count and cannot be rewritten
+	if s.hold.paused { // while the broker is in alarm, returned messages count and cannot be rewritten
 		select {
-		case <-r.client.publishing.blocked.Opened():
+		case <-r.client.publishing.Blocked.Opened():
 		case <-ctx.Done():
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
 // When a process dies, all its prefetched messages come back. The broker raises the delivery count of all of them,
@@ -21,8 +21,11 @@ import (
 // suspectPause is the time between two looks at the queue of suspects.
 const suspectPause = time.Second
 
-// runSuspects passes suspects to the lane one at a time, each in its own turn, until ctx or the channel ends.
-func (s *source) runSuspects(ctx context.Context) {
+// suspectFeed fetches the messages of a queue of suspects.
+type suspectFeed struct{ *source }
+
+// run passes suspects to the lane one at a time, each in its own turn, until ctx or the channel ends.
+func (s suspectFeed) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -42,7 +45,7 @@ func (s *source) runSuspects(ctx context.Context) {
 			return
 		}
 		for more := q.Messages > 0; more; {
-			if more, err = s.runSuspect(ctx); err != nil {
+			if more, err = s.runOne(ctx); err != nil {
 				s.endAfterError(err)
 				return
 			}
@@ -56,15 +59,15 @@ func (s *source) runSuspects(ctx context.Context) {
 }
 
 // endAfterError ends the source after an error. If the channel has ended, its own error is the reason.
-func (s *source) endAfterError(err error) {
+func (s suspectFeed) endAfterError(err error) {
 	if !s.ch.IsClosed() {
 		s.fail(err)
 	}
 	s.finish()
 }
 
-// runSuspect runs one suspect, if there is one, and reports whether there may be more.
-func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
+// runOne runs one suspect, if there is one, and reports whether there may be more.
+func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 	t := s.r.client.turn
 	if !t.Take(ctx, &s.r.sub.Gate) {
 		return false, nil
@@ -78,9 +81,9 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	d := room.delivery(&got)
 	d.over = &turnEnd{ended: make(chan struct{})}
 	select {
-	case s.in <- d: // even after the end of ctx: requeueSuspects rewrites it
+	case s.in <- d: // even after the end of ctx: requeue rewrites it
 	case <-s.over:
-		s.r.client.outlived.add(d.id())
+		s.r.client.outlived.Add(d.id())
 		return false, nil
 	}
 	<-d.over.ended
@@ -91,10 +94,10 @@ func (s *source) runSuspect(ctx context.Context) (more bool, err error) {
 	// charged with a crash. Once the broker answers this, it has the ack.
 	q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 	if err != nil { // it may come back when the channel ends: no crash
-		s.r.client.outlived.add(d.id())
+		s.r.client.outlived.Add(d.id())
 		return false, err
 	}
-	s.r.client.outlived.settled(d.id())
+	s.r.client.outlived.Settled(d.id())
 	return q.Messages > 0, nil
 }
 
@@ -114,74 +117,33 @@ func (s *source) endTurn(d *delivery, settled bool) {
 	}
 }
 
-// buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
-func (s *source) buryAtMaxCrashes(d *delivery, m *driver.Message[*delivery], count int) {
-	times := max(0, count-s.r.client.outlived.of(d.id()))
-	if times >= s.r.layout.policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
-	}
-}
-
-// requeueSuspects writes suspects that did not begin or answer in the drain timeout to their queue again. Closing the
+// requeue writes suspects that did not begin or answer in the drain timeout to their queue again. Closing the
 // channel instead would count as a crash. Their handlers and writes may still run.
-func (s *source) requeueSuspects(ctx context.Context) {
+func (s suspectFeed) requeue(ctx context.Context) {
 	for d := range s.acks.unsent {
 		if d.ackState != ackOpen {
 			continue
 		}
 		var st redeliver.State
-		codec{s.r.layout}.State(d.m, &st)
+		s.r.codec().State(d.m, &st)
 		if d.m.State != nil {
 			st = *d.m.State
 		}
-		again := &delivery{record: d.record, state: d.state, arrived: d.arrived}
+		again := &delivery{Record: d.Record, state: d.state, arrived: d.arrived}
 		w := write{store: s.r.store, ctx: ctx, d: again}
-		if unsure, err := w.sender.send(ctx, "", w.layout.suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
+		if unsure, err := w.sender.Send(ctx, "", w.layout.Suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
 			s.acks.settle(d)
 		}
 	}
 }
 
-// suspectCopy returns the message that requeueSuspects writes.
+// suspectCopy returns the message that suspectFeed.requeue writes.
 func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
-	rec := w.d.record
-	p, err := rec.waitingCopy(st, time.Time{}, w.sender.link.frameMax(), countRoom)
+	rec := w.d.Record
+	p, err := rec.WaitingCopy(st, time.Time{}, w.sender.FrameMax(), wire.CountRoom)
 	if err != nil { // it was written there before
-		p = rec.publishing(st)
-		sign(rec.keys, &p)
+		p = rec.Publishing(st)
+		wire.Sign(rec.Keys, &p)
 	}
 	return p
-}
-
-// channelEnds counts for each suspect, by id, how often this process has seen its channel end, because the broker counts
-// that like a crash. It forgets settled suspects. It is safe for concurrent use.
-type channelEnds struct {
-	mu     sync.Mutex
-	counts map[string]int
-}
-
-// maxOutlived bounds the number of remembered suspects, of which there are few.
-const maxOutlived = 10_000
-
-func (o *channelEnds) add(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.counts == nil {
-		o.counts = make(map[string]int)
-	}
-	if _, known := o.counts[id]; known || len(o.counts) < maxOutlived {
-		o.counts[id]++
-	}
-}
-
-func (o *channelEnds) of(id string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.counts[id]
-}
-
-func (o *channelEnds) settled(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.counts, id)
 }

@@ -2,14 +2,16 @@ package amqp
 
 import (
 	"cmp"
+	"fmt"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
 // Topology says which queue a subscriber of a topic reads, and where a publisher publishes a topic:
-// the set-ups of watermill-amqp, or your own. The zero Topology is [Queue]. Missing queues,
+// the set-ups of watermill-amqp, or your own. The zero Topology is [Name]. Missing queues,
 // exchanges and bindings are created, durable. Existing ones are used as they are.
 type Topology struct {
 	// Queue names the queue that Subscribe(topic) reads. Default: the topic.
@@ -114,4 +116,22 @@ func (t Topology) check(ps *redeliver.Problems) {
 	default:
 		ps.Add("Topology.Kind", t.Kind, "must be direct, fanout, topic or headers")
 	}
+}
+
+// newLayout returns the queues of a topic's subscription, or an error with all problems.
+func newLayout(cfg *Config, topic string) (*layout.Layout, error) {
+	t, queue := cfg.Topology, cfg.Topology.queue(topic)
+	var ps redeliver.Problems
+	layout.CheckQueue(&ps, fmt.Sprintf("queue of topic %q", topic), queue)
+	cfg.names().Check(&ps, queue)
+	policy := cfg.policy(queue)
+	checkTimeout(&ps, cfg, queue, policy)
+	checkOrder(&ps, cfg, queue, policy)
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("amqp: %w", err)
+	}
+	return layout.New(layout.Options{
+		Topic: topic, Queue: queue, Policy: policy, Names: cfg.names(), Shards: cfg.Shards, DeadLetters: cfg.DLQ, QueueArgs: t.QueueArgs, Existing: t.Existing,
+		Binding: layout.Binding{Exchange: t.exchange(topic), Kind: t.kind(), Keys: t.bindingKeys(topic), Args: t.BindingArgs},
+	}), nil
 }

@@ -1,8 +1,12 @@
 package amqp
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/redeliver/redeliver"
 )
 
 // The topologies equal watermill-amqp's; integration/amqp/pika compares them on a broker.
@@ -36,5 +40,35 @@ func TestTopologiesMatchWatermill(t *testing.T) {
 	}
 	if !ExistingQueue().Existing || Queue().Existing {
 		t.Error("a fixed topology creates its queue")
+	}
+}
+
+func TestCustomNamesAreChecked(t *testing.T) {
+	fixed := func(name string) func(string) string { return func(string) string { return name } }
+	for name, row := range map[string]struct {
+		names Names
+		field string // the field with a problem
+	}{
+		"defaults":        {Names{}, ""},
+		"good":            {Names{Retry: fixed("back"), DLQ: fixed("dead")}, ""},
+		"retry is queue":  {Names{Retry: fixed("orders")}, `Names.Retry("orders")`},
+		"retry empty":     {Names{Retry: fixed("")}, `Names.Retry("orders")`},
+		"retry too long":  {Names{Retry: fixed(strings.Repeat("r", 250))}, `Names.Retry("orders")`},
+		"retry reserved":  {Names{Retry: fixed("amq.retry")}, `Names.Retry("orders")`},
+		"dlq is queue":    {Names{DLQ: fixed("orders")}, `Names.DLQ("orders")`},
+		"dlq is retry":    {Names{DLQ: fixed("orders.retry")}, `Names.DLQ("orders")`},
+		"dlq is suspects": {Names{DLQ: fixed("orders.retry.suspects")}, `Names.DLQ("orders")`},
+		"dlq no text":     {Names{DLQ: fixed("\xff")}, `Names.DLQ("orders")`},
+		"dlq too long":    {Names{DLQ: fixed(strings.Repeat("d", 256))}, `Names.DLQ("orders")`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{URLs: []string{"amqp://localhost"}, Names: row.names}.withDefaults()
+			_, err := newLayout(&cfg, "orders")
+			bad, _ := errors.AsType[*redeliver.ConfigError](err)
+			switch {
+			case row.field == "" && err != nil, row.field != "" && (bad == nil || len(bad.Problems) != 1 || bad.Problems[0].Field != row.field):
+				t.Errorf("%v, want a problem with %q", err, row.field)
+			}
+		})
 	}
 }

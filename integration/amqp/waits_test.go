@@ -103,12 +103,16 @@ func TestRestartsWhileMessagesWait(t *testing.T) {
 	})
 }
 
-// Subscribers with the default prefetch restart beside a backlog of due retries. None holds more messages than its
-// slots need, and the returned ones become no suspects.
-func TestRestartsWithABacklogOfRetries(t *testing.T) {
+// Subscribers with the default prefetch restart one after another beside a backlog of due retries: the next one begins
+// before the previous one ends. None holds more messages than its slots need, and the returned ones become no suspects.
+func TestRollingRestartsWithABacklogOfRetries(t *testing.T) {
 	t.Parallel()
+	onBoth(t, rollingRestarts)
+}
+
+func rollingRestarts(t *testing.T, r *brokers.Rabbit) {
 	const restarts, each = 20, 15
-	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
+	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy, l.cfg.MaxRetriesInFlight = redeliver.Policy{}, 5
 	})
 	l.declared()
@@ -125,12 +129,16 @@ func TestRestartsWithABacklogOfRetries(t *testing.T) {
 	due := l.planned(len(all))
 	for i := range restarts {
 		l.await("progress", func() bool { return len(l.done) >= min(each*(i+1), len(all)) })
-		l.close()
-		if i == 0 {
+		if i == 0 { // all retries wait until they are due
+			l.close()
 			<-time.After(time.Until(due[len(due)-1]))
 		}
+		previous := l.client
 		l.open()
 		l.consume(handle)
+		if err := previous.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	l.awaitEnds(all)
 	l.mu.Lock()
@@ -300,7 +308,17 @@ func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration
 // If a writer's clock is ahead, its retries are late by that, not early.
 func TestAClockThatIsAhead(t *testing.T) {
 	t.Parallel()
-	const level, ahead = 2 * time.Second, 5 * time.Second
+	retryOfAnotherClock(t, 5*time.Second)
+}
+
+// If a writer's clock is behind, its retries are early by that at most, and run once.
+func TestAClockThatIsBehind(t *testing.T) {
+	t.Parallel()
+	retryOfAnotherClock(t, -5*time.Second)
+}
+
+func retryOfAnotherClock(t *testing.T, ahead time.Duration) {
+	const level = 2 * time.Second
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, 3 * time.Second}}
 	})
@@ -309,13 +327,19 @@ func TestAClockThatIsAhead(t *testing.T) {
 	l.awaitChange("consuming", 1)
 	now := time.Now().UTC()
 	st := redeliver.State{
-		ID: "ahead", Group: l.queue, Origin: l.queue, Attempts: 1, Due: limits.CeilMilli(now.Add(level + ahead)),
+		ID: "m", Group: l.queue, Origin: l.queue, Attempts: 1, Due: limits.CeilMilli(now.Add(level + ahead)),
 		FirstFailed: now.Add(ahead), LastFailed: now.Add(ahead), Policy: delayqueue.Fingerprint(l.cfg.Policy),
 	}
 	l.writeOwn(".retry.2s", "", l.queue, st)
-	l.awaitEnds([]string{"ahead"})
+	l.awaitEnds([]string{"m"})
 	if waited := time.Since(now); waited < level+ahead {
 		t.Errorf("it ran after %v, want %v at least", waited, level+ahead)
 	}
 	l.checkNothingEarly()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if runs := l.runs["m"]; len(runs) != 1 || runs[0].attempt != 2 {
+		t.Errorf("runs are %+v, want attempt 2", runs)
+	}
+	l.checkNoSuspects()
 }

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/chaos/history"
 )
 
@@ -19,17 +21,9 @@ import (
 // after success.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	seed, length := seedOf(t), lengthOf(t)
-	steps := [][]time.Duration{
-		{200 * time.Millisecond, 500 * time.Millisecond, time.Second},
-		{time.Second, 2 * time.Second, 2 * time.Second},
-	}[seed%2]
-	for _, c := range []struct {
-		name  string
-		loads []history.Load
-		rates []int // messages a second
-		open  func(*testing.T, []history.Load) stage
-	}{
+	seed := seedOf(t)
+	steps := stepsOf(seed)
+	for _, c := range []show{
 		{
 			"kafka",
 			[]history.Load{{Name: "plain", Steps: steps, Order: history.KeyOrder}, {Name: "perkey", Steps: steps, Order: history.PerKey}},
@@ -38,7 +32,7 @@ func TestChaos(t *testing.T) {
 		},
 		{
 			"rabbitmq", []history.Load{{Name: "plain", Steps: steps, Suspects: true}}, []int{20},
-			func(t *testing.T, loads []history.Load) stage { return newRabbitStage(t, loads) },
+			func(t *testing.T, loads []history.Load) stage { return newRabbitStage(t, brokers.RabbitMQ3, loads) },
 		},
 		{
 			"sqs", []history.Load{{Name: "plain", Steps: []time.Duration{time.Second, 2 * time.Second, 2 * time.Second}, Suspects: true}}, []int{10},
@@ -47,16 +41,51 @@ func TestChaos(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := plan{
-				Run: history.Run{Broker: c.name, Seed: seed, Loads: c.loads, Linger: 20 * time.Second}, rates: c.rates,
-				length: 50 * time.Second, deadline: 12 * time.Minute, maxWait: 5 * time.Second, consumers: 2,
-			}
-			if length > 0 {
-				p.length = length
-			}
-			perform(t, c.open(t, c.loads), p)
+			c.run(t, seed, 50*time.Second)
 		})
 	}
+}
+
+// TestChaosOnNewerRabbitMQ is TestChaos on the other versions of RabbitMQ, for half as long. It ends before TestChaos
+// begins, because five brokers at once would be too many.
+func TestChaosOnNewerRabbitMQ(t *testing.T) {
+	seed := seedOf(t)
+	for _, version := range []brokers.RabbitMQVersion{brokers.RabbitMQ4, brokers.RabbitMQ43} {
+		c := show{
+			"rabbitmq-" + string(version), []history.Load{{Name: "plain", Steps: stepsOf(seed), Suspects: true}}, []int{20},
+			func(t *testing.T, loads []history.Load) stage { return newRabbitStage(t, version, loads) },
+		}
+		t.Run(string(version), func(t *testing.T) {
+			t.Parallel()
+			c.run(t, seed, 25*time.Second)
+		})
+	}
+}
+
+// show is a run on one broker.
+type show struct {
+	name  string
+	loads []history.Load
+	rates []int // messages a second
+	open  func(*testing.T, []history.Load) stage
+}
+
+// run has faults for length, unless the environment names another duration.
+func (c show) run(t *testing.T, seed uint64, length time.Duration) {
+	t.Helper()
+	p := plan{
+		Run: history.Run{Broker: c.name, Seed: seed, Loads: c.loads, Linger: 20 * time.Second}, rates: c.rates,
+		length: cmp.Or(lengthOf(t), length), deadline: 12 * time.Minute, maxWait: 5 * time.Second, consumers: 2,
+	}
+	perform(t, c.open(t, c.loads), p)
+}
+
+// stepsOf returns the waits of a run.
+func stepsOf(seed uint64) []time.Duration {
+	if seed%2 == 0 {
+		return []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second}
+	}
+	return []time.Duration{time.Second, 2 * time.Second, 2 * time.Second}
 }
 
 func seedOf(t *testing.T) uint64 {

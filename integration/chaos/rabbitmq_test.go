@@ -34,9 +34,9 @@ type rabbitStage struct {
 // rabbitHeartbeat is the time after which a silent connection is given up.
 const rabbitHeartbeat = 2 * time.Second
 
-func newRabbitStage(t *testing.T, loads []history.Load) *rabbitStage {
+func newRabbitStage(t *testing.T, version brokers.RabbitMQVersion, loads []history.Load) *rabbitStage {
 	t.Helper()
-	r := &rabbitStage{broker: brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{StartTimeout: startTimeout})}
+	r := &rabbitStage{broker: brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Version: version, StartTimeout: startTimeout})}
 	r.gate = newGate(t, "rabbitmq", r.broker.Addrs()[0])
 	t.Cleanup(r.disconnect)
 	ch, err := r.channel()

@@ -11,9 +11,10 @@ import (
 )
 
 // messagesOfQueues asks the queues themselves for what is ready, unacked, or being dead-lettered: what the management
-// tells of a quorum queue is up to five seconds old.
+// tells of a quorum queue is up to five seconds old. Before RabbitMQ 4.3 the query is a fun, since then its name.
 const messagesOfQueues = `[begin
-	{ok, {_, N}, _} = ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1),
+	{ok, {_, N}, _} = try ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1)
+		catch error:function_clause -> ra:leader_query(amqqueue:get_pid(Q), {rabbit_fifo, query_messages_total, []}) end,
 	{element(4, amqqueue:get_name(Q)), N}
 end || Q <- rabbit_amqqueue:list()].`
 

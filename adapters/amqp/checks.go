@@ -1,0 +1,95 @@
+package amqp
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/doctor"
+)
+
+// Doctor checks a queue and the queues on which its messages wait. It checks that they exist, keep
+// their messages, are read, and deliver what is due. It lists levels that an older policy left, and
+// reports whether all consumers run one policy. It consumes, writes and creates nothing. Most of
+// these checks need the management API: without Config.ManagementURL they are listed as not
+// checked. Doctor returns an error if the broker or that API does not answer.
+func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
+	_, s, err := c.survey(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	return s.Examine(ctx, how, func() (*redeliver.PauseMark, error) { return c.Paused(ctx, topic) })
+}
+
+// OldLevels lists the delay queues that an older policy, or another number of shards, has left
+// beside the client's own. For each it reports why it must stay, if it must. It changes nothing.
+// Without Config.ManagementURL the error is ErrNoManagement.
+//
+// A level is drained when nothing waits on it, nothing reads it, and all consumers of the topic's
+// queue report the client's policy. A queue without consumers has none with another policy. A shard
+// of a level of the policy is never drained, because another instance may have more Shards.
+// RabbitMQ does not know programs that publish with a delay and do not consume: stop those that
+// have an older policy.
+func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	return c.broker().OldLevels(ctx, l)
+}
+
+// RemoveOldLevels deletes those of the named delay queues that are drained, see [Client.OldLevels].
+// The broker's counts are seconds old. So it reads them twice, that far apart, and immediately
+// before the deletion it asks over AMQP, which is up to date, also for a message: a queue whose
+// leader does not answer counts as empty. RabbitMQ itself deletes no quorum queue on the condition
+// that it is empty. The others stay, and the result has the reason. If it also returns an error,
+// the result has the queues that were handled before. The user needs the right to configure the
+// queues.
+func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
+	l, err := newLayout(&c.cfg, topic)
+	if err != nil {
+		return nil, err
+	}
+	return c.broker().RemoveOldLevels(ctx, l, places...)
+}
+
+// compareEvery is how often a subscription reads the policies of its queue's consumers. The management API knows a
+// new consumer within seconds.
+const compareEvery = 15 * time.Second
+
+// comparePolicies reports until ctx ends when consumers of the queue run another policy, and when they stop. Without
+// a management API that answers, only returning messages show it, see [engine.Subscription.Met].
+func (r *reader) comparePolicies(ctx context.Context) {
+	m := r.client.cfg.management()
+	if m == nil || r.sub.Sink == nil {
+		return
+	}
+	ticker := time.NewTicker(compareEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		asking, cancel := context.WithTimeout(ctx, r.client.cfg.DialTimeout)
+		runs, silent, err := m.Consumers(asking, r.layout.Queue)
+		cancel()
+		if err != nil {
+			continue
+		}
+		same := silent == 0 && len(runs) > 0
+		for _, p := range slices.Sorted(maps.Keys(runs)) {
+			if p != r.layout.Fingerprint {
+				r.sub.Differs(p, "it runs on "+strings.Join(runs[p], ", "))
+				same = false
+			}
+		}
+		if same {
+			r.sub.Agrees()
+		}
+	}
+}

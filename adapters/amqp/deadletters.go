@@ -1,0 +1,102 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/dlq"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wirename"
+)
+
+// DeadLetterConfig names the DLQ to open. Topic is required.
+type DeadLetterConfig struct {
+	// Topic is the topic whose queue's messages failed.
+	Topic string
+	// DLQ is a queue that another program fills for this queue: RabbitMQ itself, by a dead-letter
+	// exchange, or Watermill's poison queue. Default: the DLQ of redeliver.
+	DLQ string
+	// DeliveryLimit is how often the broker delivers a message of such a DLQ before it removes it.
+	// Each look is a delivery. A look is refused from half of the limit on, a replay or a purge two
+	// deliveries before it. Default: the limit that the management API reports; without that API
+	// 20, RabbitMQ 4's own. The limit of redeliver's own DLQ is out of reach.
+	DeliveryLimit int
+}
+
+// DeadLetters opens the DLQ of a topic's queue, which must exist. Its companion, "<dlq>.state", is
+// created with the first write to it. The returned queue has connections of its own. Keep the
+// client open while you use it.
+func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
+	queue := c.cfg.Topology.queue(cfg.Topic)
+	var ps redeliver.Problems
+	layout.CheckQueue(&ps, fmt.Sprintf("queue of topic %q", cfg.Topic), queue)
+	c.cfg.names().Check(&ps, queue)
+	info := deadletter.Info{
+		Broker: "rabbitmq", DLQ: c.cfg.names().DLQOf(queue), Origin: queue, Group: queue, ReplayTo: c.cfg.names().RetryOf(queue),
+		ReadEffect: "each scan is a delivery of every message that it passes (x-delivery-count), and hides them from others until the scan ends",
+	}
+	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
+	if foreign {
+		layout.CheckQueue(&ps, "DLQ", cfg.DLQ)
+		if cfg.DLQ == queue || cfg.DLQ == info.ReplayTo {
+			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the way back")
+		}
+		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
+	}
+	layout.CheckQueue(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix+"."+driver.ClaimLock)
+	ps.CheckCount("DeliveryLimit", cfg.DeliveryLimit, 0, layout.NoLimit)
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("amqp: %w", err)
+	}
+	q, err := dlq.Open(ctx, info, dlq.Options{
+		Foreign: foreign, DeliveryLimit: cfg.DeliveryLimit, Keys: c.cfg.StateKeys, Link: c.cfg.link("", false), Sender: c.forwarded, Management: c.cfg.management(),
+		SendTimeout: c.cfg.SendTimeout, DialTimeout: c.cfg.DialTimeout, ConsumerTimeout: c.cfg.ConsumerTimeout, RetryBytes: c.cfg.RetryBytes, NoProvisioning: c.cfg.NoProvisioning,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return deadletter.New(q), nil
+}
+
+// ErrNoManagement means that only the management API can answer, and Config.ManagementURL is not
+// set.
+var ErrNoManagement = management.ErrNoAPI
+
+// DeadLetterQueues lists the DLQs of the virtual host by name: the queues that end in ".dlq". It
+// needs the management API; without it, it returns an error that is ErrNoManagement. Origin, Group
+// and Back come from the name. They are empty if the name does not show them, because it was too
+// long and was cut, or because the queue belongs to another program. DLQs with other names
+// (Config.Names) are not found.
+func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
+	m := c.cfg.management()
+	if m == nil {
+		return nil, fmt.Errorf("amqp: listing the DLQs: %w", ErrNoManagement)
+	}
+	there, err := m.Queues(ctx, "("+regexp.QuoteMeta(wirename.DLQSuffix)+"|"+regexp.QuoteMeta(wirename.RetrySuffix)+")$")
+	if err != nil {
+		return nil, err
+	}
+	var found []deadletter.Info
+	for name := range there {
+		if !strings.HasSuffix(name, wirename.DLQSuffix) {
+			continue
+		}
+		info := deadletter.Info{Broker: "rabbitmq", DLQ: name}
+		// A DLQ without a retry queue never had a subscription.
+		if queue, ok := layout.QueueOf(name); ok && c.cfg.names().DLQOf(queue) == name {
+			if _, ours := there[c.cfg.names().RetryOf(queue)]; ours {
+				info.Origin, info.Group, info.ReplayTo = queue, queue, c.cfg.names().RetryOf(queue)
+			}
+		}
+		found = append(found, info)
+	}
+	slices.SortFunc(found, func(x, y deadletter.Info) int { return strings.Compare(x.DLQ, y.DLQ) })
+	return found, nil
+}

@@ -1,0 +1,145 @@
+package amqp
+
+import (
+	"time"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// pauseAfter bounds how long a source keeps messages that may not begin.
+const pauseAfter = 10 * time.Second
+
+// hold is what a source does while nothing may begin: after a while it stops to consume and returns its messages, once.
+type hold struct {
+	s            *source
+	since        time.Time // since when nothing may begin, or zero
+	paused       bool
+	keeps        bool      // paused, and still has messages that have not begun
+	returnsUnrun bool      // after a change of the window it returns what has not run
+	lastSweep    time.Time // time of the last check for old messages
+	timer        *time.Timer
+}
+
+// windowChanged continues after the broker has answered the last change of the window.
+func (h *hold) windowChanged() {
+	if h.returnsUnrun && h.paused { // not before: the old consumer would get them again
+		h.returnsUnrun = false
+		h.s.lane.ReturnUnrun(nil)
+	}
+}
+
+// returnAfter returns how long a source keeps messages that may not begin. In a pause of the group no process
+// returns messages until all have cancelled their consumers: otherwise each would get and return them, and the broker
+// counts that.
+func (h *hold) returnAfter() time.Duration {
+	s := h.s
+	keep := pauseAfter
+	if s.r.isPaused(s.kind) {
+		keep = engine.PauseLook + 5*time.Second
+	}
+	return min(keep, s.r.client.cfg.ConsumerTimeout/4)
+}
+
+// interval returns how often a source checks its unsettled messages.
+func (h *hold) interval() time.Duration {
+	return min(time.Second, h.s.r.client.cfg.ConsumerTimeout/20)
+}
+
+func (h *hold) postCheck() {
+	h.s.lane.Post(func() {
+		h.check()
+		h.timer.Reset(h.interval())
+	})
+}
+
+// check pauses the source while nothing may begin, and resumes it afterwards. It returns messages that have waited
+// for half of ConsumerTimeout; slow handlers may occupy slots that long.
+func (h *hold) check() {
+	s := h.s
+	if s.stopped {
+		return
+	}
+	now := time.Now()
+	if s.ordered {
+		h.checkOrdered(now)
+		return
+	}
+	shut, probes := s.r.isShut(s.kind), s.r.sub.Held()
+	switch {
+	case !shut && !probes:
+		h.since = time.Time{}
+		if h.paused {
+			h.paused, h.keeps, h.returnsUnrun = false, false, false
+			s.intake.change(s.firstWindow(s.r.client.cfg.RetryBytes))
+		}
+	case h.since.IsZero():
+		h.since = now
+		if s.r.isPaused(s.kind) {
+			h.paused, h.keeps = true, true
+			s.intake.change(h.pausedWindow(shut))
+		}
+	case !h.paused && now.Sub(h.since) >= h.returnAfter():
+		h.paused, h.returnsUnrun = true, true
+		s.intake.change(h.pausedWindow(shut))
+	case h.keeps && now.Sub(h.since) >= h.returnAfter():
+		h.keeps = false
+		if h.returnsUnrun = s.intake.changing; !s.intake.changing {
+			s.lane.ReturnUnrun(nil)
+		}
+	case h.paused && s.intake.window != h.pausedWindow(shut):
+		s.intake.change(h.pausedWindow(shut))
+	}
+	if limit := s.r.client.cfg.ConsumerTimeout / 2; now.Sub(h.lastSweep) >= limit/10 {
+		h.lastSweep = now
+		s.lane.ReturnUnrun(func(m *driver.Message[*delivery]) bool { return now.Sub(m.Record.arrived) >= limit })
+	}
+}
+
+// pausedWindow returns the window of a paused source: 0, because the broker counts each return, or 1 if one message
+// may begin as a probe or the queue would expire without a consumer.
+func (h *hold) pausedWindow(shut bool) int {
+	s := h.s
+	if !shut || s.kind == layout.MainQueue && s.r.layout.Expires {
+		return 1
+	}
+	return 0
+}
+
+// checkOrdered is check for ordered queues, see order.go. It ends the channel when no handler runs, and the
+// next source resumes the state.
+func (h *hold) checkOrdered(now time.Time) {
+	s := h.s
+	if !s.r.isShut(s.kind) {
+		h.since = time.Time{}
+	} else if h.since.IsZero() {
+		h.since = now
+	}
+	limit := s.r.client.cfg.ConsumerTimeout / 2
+	switch {
+	case s.ending:
+	case !h.since.IsZero() && !s.r.layout.Expires && (now.Sub(h.since) >= h.returnAfter() || s.r.isPaused(s.kind) && s.acks.open() == 0):
+		h.endWhenIdle(errPaused) // in a pause, channels without messages end first, so that they do not get those of others
+	default:
+		for d := range s.acks.unsent {
+			if now.Sub(d.arrived) < limit {
+				break // later messages are newer
+			}
+			if d.ackState == ackOpen && !d.running {
+				h.endWhenIdle(errHeldTooLong)
+				break
+			}
+		}
+	}
+}
+
+// endWhenIdle ends the source when no handler runs.
+func (h *hold) endWhenIdle(why error) {
+	s := h.s
+	s.ending = true
+	s.fail(why)
+	if s.running == 0 {
+		s.finish()
+	}
+}

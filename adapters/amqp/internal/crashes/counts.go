@@ -1,0 +1,109 @@
+// Package crashes counts how often a message has killed its process, as far as RabbitMQ does not.
+//
+// A suspect has a queue of its own, from which it is fetched alone, so the broker's delivery count is its number of
+// crashes, except for the times that this process has seen the channel end and has survived: [ChannelEnds].
+//
+// A suspect of an ordered queue keeps its place there. The broker's count is no evidence, because it also rises for all
+// messages behind a killer. So the count is a small message in a queue beside it: [Counts]. It is raised before the message
+// runs, and lowered when the process has survived: [Charge].
+package crashes
+
+import (
+	"context"
+	"errors"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+)
+
+// headerCrashes is how often a message has killed its process.
+const headerCrashes = "redeliver-amqp-crashes"
+
+// Counts are the numbers of times that ordered messages have killed their process. Their queue has no usable
+// counts. Each count is a small message in a queue beside it, with the id as its body.
+type Counts struct {
+	Queue    string
+	Blocking bool // messages run one by one, so the count of another message is of one that was settled
+	Link     *link.Link
+	Sender   *link.Sender
+	Declare  func(context.Context) error // declares the queue again
+}
+
+// Update changes the count of a message. It is raised before the message runs, and lowered when the process has
+// survived. A process that dies between a write and the ack of the old count leaves both; the higher one counts.
+func (c *Counts) Update(ctx context.Context, id string, change func(n int) int) error {
+	err := c.rewrite(ctx, id, change)
+	if link.IsNotFound(err) { // the queue was deleted
+		if err = c.Declare(ctx); err == nil {
+			err = c.rewrite(ctx, id, change)
+		}
+	}
+	return err
+}
+
+func (c *Counts) rewrite(ctx context.Context, id string, change func(n int) int) error {
+	ch, err := c.Link.Channel(ctx)
+	if err != nil {
+		return err
+	}
+	defer ch.Close() // this returns the counts of other messages
+	n, old := 0, []uint64(nil)
+	for {
+		counter, found, err := ch.Get(c.Queue, false)
+		if err != nil {
+			return err
+		}
+		if !found {
+			break
+		}
+		switch crashes, _ := counter.Headers[headerCrashes].(int32); {
+		case string(counter.Body) == id:
+			n = max(n, int(crashes))
+			old = append(old, counter.DeliveryTag)
+		case c.Blocking:
+			old = append(old, counter.DeliveryTag)
+		}
+	}
+	if n = change(n); n > 0 {
+		if err := c.write(ctx, id, n); err != nil {
+			return err
+		}
+	}
+	for _, tag := range old {
+		if err := ch.Ack(tag, false); err != nil {
+			return err
+		}
+	}
+	_, err = ch.QueueDeclarePassive(c.Queue, true, false, false, false, nil) // after the answer the broker has the acks
+	return err
+}
+
+func (c *Counts) write(ctx context.Context, id string, crashes int) error {
+	_, err := c.Sender.Send(ctx, "", c.Queue, amqp091.Publishing{
+		Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(crashes)},
+	})
+	if errors.Is(err, link.ErrNoQueue) { // same error as from a missing queue that is read
+		err = &amqp091.Error{Code: amqp091.NotFound, Reason: err.Error(), Server: true}
+	}
+	return err
+}
+
+// Charge is one more crash of a message. A failed try to write it may have succeeded, so a repeated try must not
+// Add another.
+type Charge struct {
+	Before int // the crashes that the first try found
+	known  bool
+}
+
+// Add returns the crashes of a message that had n.
+func (c *Charge) Add(n int) int {
+	if !c.known {
+		c.Before, c.known = n, true
+	}
+	return max(n, c.Before+1)
+}
+
+// Remove returns the crashes of a message that had n with the charge. Another process may have charged it meanwhile, and
+// a failed try may have removed the charge.
+func (c *Charge) Remove(n int) int { return min(n, max(c.Before, n-1)) }

@@ -1,0 +1,206 @@
+package dlq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/wirename"
+)
+
+// Options configure how to work on a DLQ.
+type Options struct {
+	Foreign         bool // another program fills it
+	DeliveryLimit   int  // how often the broker delivers a message before it removes it; 0 means to find out
+	Keys            statekeys.Keys
+	Link            link.Options    // without name and direction
+	Sender          *link.Sender    // writes copies
+	Management      *management.API // nil if there is none
+	SendTimeout     time.Duration
+	DialTimeout     time.Duration
+	ConsumerTimeout time.Duration
+	RetryBytes      int // bounds the bodies that are in transit at once
+	NoProvisioning  bool
+}
+
+// Open opens a DLQ, which must exist.
+func Open(ctx context.Context, info deadletter.Info, opt Options) (*Queue, error) {
+	q := &Queue{Options: opt, info: info}
+	writing := q.newLink("redeliver, state of dead letters", false)
+	q.state = &state{
+		queue: info.DLQ + wirename.StateSuffix, turn: q.fenceName(turnLock), link: writing, sender: link.NewSender(writing),
+		timeout: opt.SendTimeout, noProvisioning: opt.NoProvisioning, semaphore: make(chan struct{}, 1),
+	}
+	q.readLink = q.newLink("redeliver, looking at dead letters", true)
+	err := q.checkExists(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
+	if err == nil {
+		err = q.findLimit(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, q.Close())
+	}
+	return q, nil
+}
+
+func (q *Queue) newLink(name string, reads bool) *link.Link {
+	opt := q.Link
+	opt.Name, opt.Reads = name, reads
+	return link.New(opt)
+}
+
+// Queue is the DLQ of one queue. It implements driver.DLQ.
+//
+// Reading a queue of RabbitMQ hides its messages from others until they are returned. The state is in a queue beside
+// it, see state.
+type Queue struct {
+	Options
+
+	info     deadletter.Info
+	limit    int // deliveries after which the broker removes a message; 0 means no limit
+	readLink *link.Link
+	state    *state
+
+	mu       sync.Mutex
+	sessions map[*deadSession]bool
+	closed   bool
+}
+
+// checkExists fails if a queue does not exist. why is a format that explains it; its arguments are the queue and the
+// origin.
+func (q *Queue) checkExists(ctx context.Context, queue, why string) error {
+	ch, err := q.readLink.Channel(ctx)
+	if err != nil {
+		return err
+	}
+	defer ch.Close()
+	_, _, err = link.Stat(ch, queue)
+	if link.IsNotFound(err) {
+		return fmt.Errorf("amqp: %[1]s does not exist: "+why, queue, q.info.Origin)
+	}
+	return err
+}
+
+// findLimit determines the delivery limit of the DLQ. The limit of redeliver's own DLQ is unreachable unless a policy
+// lowers it.
+func (q *Queue) findLimit(ctx context.Context) error {
+	defer func() {
+		if q.limit > unreachableLimit {
+			q.limit = 0
+		}
+		if q.limit > 0 {
+			q.info.MaxReads = q.limit / 2
+			q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a scan is refused from the %dth on", q.limit, q.info.MaxReads)
+		}
+	}()
+	switch {
+	case q.DeliveryLimit > 0:
+		q.limit = q.DeliveryLimit
+		return nil
+	case q.Management == nil && q.Foreign:
+		q.limit = layout.RabbitMQ4Limit
+		return nil
+	case q.Management == nil:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, q.DialTimeout)
+	defer cancel()
+	err := q.queryLimit(ctx)
+	if err != nil && !q.Foreign {
+		return nil // redeliver's own arguments are known
+	}
+	return err
+}
+
+// unreachableLimit is a delivery limit that no message reaches.
+const unreachableLimit = 1 << 24
+
+func (q *Queue) queryLimit(ctx context.Context) error {
+	r, err := q.readSettings(ctx)
+	if err != nil || r == nil || r.Type != amqp091.QueueTypeQuorum {
+		return err // a classic queue has no limit
+	}
+	if low, ok := r.Lowest("delivery-limit"); ok {
+		n, _ := low.Number()
+		q.limit = int(min(n, layout.NoLimit))
+	} else if len(r.Settings("delivery-limit")) == 0 && r.DeliveryLimit != nil && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
+		q.limit = layout.RabbitMQ4Limit
+	}
+	return nil
+}
+
+// Info implements [driver.DLQ].
+func (q *Queue) Info() deadletter.Info { return q.info }
+
+// Count implements [driver.DLQ]. It does not count unacked messages.
+func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
+	ch, err := q.readLink.Channel(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	defer ch.Close()
+	ready, _, err := link.Stat(ch, q.info.DLQ)
+	return int64(ready), false, err
+}
+
+// holderPrefix is the prefix of the state's keys for the holders of locks.
+const holderPrefix = "holder/"
+
+// LockHolder implements [driver.DLQ].
+func (q *Queue) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+	if ok, err = q.isFenced(ctx, q.fenceName(lock)); err != nil || !ok {
+		return h, false, err
+	}
+	all, err := q.Load(ctx)
+	if err != nil {
+		return h, false, err
+	}
+	if json.Unmarshal(all[holderPrefix+lock], &h) != nil {
+		h = deadletter.Holder{Who: "unknown, because the lock was just taken", Task: "unknown", Since: time.Now().UTC()}
+	}
+	return h, true, nil
+}
+
+// Connect implements [driver.DLQ].
+func (q *Queue) Connect(ctx context.Context) (driver.Session, error) {
+	s := &deadSession{q: q, link: q.newLink("redeliver, dead letters", true)}
+	var err error
+	if s.conn, err = s.link.Get(ctx); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		s.link.Close()
+		return nil, link.ErrClosed
+	}
+	if q.sessions == nil {
+		q.sessions = make(map[*deadSession]bool)
+	}
+	q.sessions[s] = true
+	return s, nil
+}
+
+// Close implements [driver.DLQ]. It frees all locks.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	sessions := q.sessions
+	q.sessions, q.closed = nil, true
+	q.mu.Unlock()
+	for s := range sessions {
+		s.link.Close()
+	}
+	q.readLink.Close()
+	q.state.link.Close()
+	return nil
+}

@@ -1,0 +1,183 @@
+package dlq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
+)
+
+// deadSession is a connection with its locks and unsettled messages. When it ends, the broker gets them all back. It
+// implements [driver.Session].
+type deadSession struct {
+	q     *Queue
+	link  *link.Link
+	conn  *amqp091.Connection
+	locks []string
+}
+
+// lostError marks an error as ErrLost if the connection has ended.
+func (s *deadSession) lostError(err error) error {
+	if s.conn.IsClosed() {
+		return fmt.Errorf("%w: the connection that held %s is gone: %w", deadletter.ErrClaimLost, s.q.info.DLQ, err)
+	}
+	return err
+}
+
+var errSessionGone = errors.New("the broker has returned the unacked messages")
+
+func (s *deadSession) check() error {
+	if s.conn.IsClosed() {
+		return s.lostError(errSessionGone)
+	}
+	return nil
+}
+
+// Lock implements [driver.Session].
+func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
+	if lock == driver.ClaimLock {
+		if err := s.q.checkExists(ctx, s.q.info.ReplayTo, "it is the way back of queue %[2]s, which has never been subscribed to"); err != nil {
+			return err
+		}
+	}
+	err := declareFence(s.conn, s.q.fenceName(lock))
+	if errors.Is(err, errFenced) {
+		held := &deadletter.HeldError{DLQ: s.q.info.DLQ, Holder: h}
+		if lock == driver.ClaimLock {
+			if held.Holder, _, err = s.q.LockHolder(ctx, lock); err != nil {
+				return err
+			}
+		}
+		return held
+	}
+	if err != nil {
+		return err
+	}
+	s.locks = append(s.locks, lock)
+	if lock == driver.ReadLock {
+		return s.q.waitForNoConsumers(ctx, s.conn)
+	}
+	value, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("amqp: %w", err)
+	}
+	return s.q.Append(ctx, driver.Entry{Key: holderPrefix + lock, Value: value})
+}
+
+// Close implements [driver.Session].
+func (s *deadSession) Close(context.Context) error {
+	s.q.mu.Lock()
+	delete(s.q.sessions, s)
+	s.q.mu.Unlock()
+	defer s.link.Close()
+	var errs []error
+	for _, lock := range s.locks { // the end of the connection would release them a little later
+		if !s.conn.IsClosed() {
+			errs = append(errs, deleteFence(s.conn, s.q.fenceName(lock)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Write implements [driver.Session]. The broker's own headers cannot be written into the DLQ, so redeliver's headers
+// keep them.
+func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
+	frame, keys := s.frame(), s.q.Keys
+	if to == driver.ToGroup {
+		return s.writeAll(ctx, msgs, s.q.info.ReplayTo, func(m *deadletter.Message) (amqp091.Publishing, error) {
+			st := deadletter.ReplayState(m, s.q.info)
+			return recordFrom(m, m.Headers, keys).WaitingCopy(&st, time.Time{}, frame, wire.WaitingRoom)
+		})
+	}
+	return s.writeAll(ctx, msgs, s.q.info.DLQ, func(m *deadletter.Message) (amqp091.Publishing, error) {
+		if m.Writer == deadletter.WriterRedeliver || m.Writer == deadletter.WriterRabbitMQ {
+			return recordFrom(m, m.Headers, keys).DeadCopy(&m.State, frame), nil
+		}
+		return recordFrom(m, slices.Concat(m.Headers, m.Foreign), keys).Publishing(nil), nil
+	})
+}
+
+// frame returns the largest frame for published headers.
+func (s *deadSession) frame() int {
+	if n := s.q.Sender.FrameMax(); n > 0 {
+		return n
+	}
+	return s.link.FrameMax()
+}
+
+func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp091.Publishing, error)) []error {
+	errs := slices.Repeat([]error{s.check()}, len(msgs))
+	if len(msgs) == 0 || errs[0] != nil {
+		return errs
+	}
+	timeout := s.q.SendTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	defer cancel()
+	return s.q.Sender.SendAll(ctx, len(msgs), func(i int) (link.Outgoing, error) {
+		p, err := compose(msgs[i])
+		return link.Outgoing{Publishing: p, Key: queue}, err
+	})
+}
+
+// Remove implements [driver.Session].
+func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	marks := make(map[*scan.Scanner][]scan.Mark)
+	for _, m := range msgs {
+		at, ok := m.Native.(*deadRecord)
+		if !ok {
+			return fmt.Errorf("amqp: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
+		}
+		marks[at.scanner] = append(marks[at.scanner], at.mark)
+	}
+	if len(entries) > 0 {
+		if err := s.q.Append(ctx, entries...); err != nil {
+			return s.lostError(err)
+		}
+	}
+	for h, all := range marks {
+		if _, err := h.Ack(all); err != nil {
+			return s.lostError(err)
+		}
+	}
+	return nil
+}
+
+// Open implements [driver.Session].
+func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
+	ch, err := s.conn.Channel()
+	if err != nil {
+		return nil, s.lostError(fmt.Errorf("amqp: opening a channel: %w", err))
+	}
+	defer ch.Close()
+	r := &deadReader{s: s}
+	if r.total, _, err = link.ConfirmedStat(ch, s.q.info.DLQ); err != nil {
+		return nil, s.lostError(err)
+	}
+	r.left = r.total
+	if s.q.limit > 0 {
+		r.maxDeliveries = max(1, s.q.limit/2)
+		if slices.Contains(s.locks, driver.ClaimLock) {
+			r.maxDeliveries = max(1, s.q.limit-2)
+		}
+	}
+	if err = s.q.checkDeliveries(ctx, r.maxDeliveries); err == nil {
+		r.scanner, err = scan.New(s.conn, s.q.info.DLQ, s.q.RetryBytes)
+	}
+	if err != nil {
+		return nil, s.lostError(err)
+	}
+	return r, nil
+}

@@ -1,0 +1,242 @@
+package layout
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
+)
+
+// LevelSlack is how much longer than a wait its level may be. The due time is set before the message is written, so
+// the remaining time is always a little shorter than the intended level. It may add that much lateness.
+const LevelSlack = 100 * time.Millisecond
+
+// A subscriber reads its short levels itself and holds their messages until they are due. That saves a dead-lettering
+// for each retry, which a single worker does and which is the slowest part of the broker's queues, and a second pass
+// through a queue. Unread messages are dead-lettered nevertheless: those of a level that the policy no longer has,
+// and those beyond the prefetch.
+const (
+	MaxReadLevel = time.Minute      // the longest level that is read
+	readGrace    = 10 * time.Second // how long after its level a message waits for a reader
+)
+
+// The broker's limits on redeliver's queues.
+const (
+	// OwnDeliveryLimit is the delivery limit of queues that redeliver consumes. The broker never reaches it first,
+	// because redeliver counts crashes. A message that does reach it goes to the DLQ.
+	OwnDeliveryLimit = 1000
+	// NoLimit is for the DLQ, where each scan is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
+	// does not know -1.
+	NoLimit = 1<<31 - 1
+	// MaxReturns is how often a message comes back before redeliver rewrites it, which resets the broker's count.
+	MaxReturns = 5
+	// RabbitMQ4Limit is the default of a quorum queue since RabbitMQ 4.
+	RabbitMQ4Limit = 20
+)
+
+// Layout is the set of queues of one subscription.
+type Layout struct {
+	Options
+
+	Fingerprint string
+	Ladder      delayqueue.Ladder
+	Jitter      time.Duration // the most that the policy adds to a delay
+	Queues      []Queue
+	Expires     bool // the queue may be deleted while it has no consumer
+	Discards    bool // there is no DLQ
+}
+
+// Queue is a queue that redeliver declares.
+type Queue struct {
+	Name  string
+	Kind  Kind
+	Level time.Duration // of a delay queue
+	Args  amqp091.Table
+}
+
+// IsRead reports whether a subscriber reads the queue beside the origin.
+func (q Queue) IsRead() bool {
+	return q.Kind == RetryQueue || q.Kind == SuspectQueue || q.Kind == PlaceQueue || q.Kind == PauseQueue || q.Kind == DelayQueue && q.Level <= MaxReadLevel
+}
+
+type Kind string
+
+const (
+	MainQueue    Kind = "queue"
+	DelayQueue   Kind = "delay"
+	RetryQueue   Kind = "retry"
+	SuspectQueue Kind = "suspects"
+	PlaceQueue   Kind = "place"
+	PauseQueue   Kind = "paused"
+	DeadQueue    Kind = "dlq"
+)
+
+// Options describe a subscription.
+type Options struct {
+	Topic, Queue string
+	Policy       redeliver.Policy // with its defaults
+	Names        Names
+	Shards       int
+	DeadLetters  deadletter.Config
+	Binding      Binding
+	// QueueArgs are the arguments of the queue if it is created, or nil for redeliver's own.
+	QueueArgs amqp091.Table
+	// Existing says that the queue and its binding must exist.
+	Existing bool
+}
+
+// Binding is how messages come to a queue.
+type Binding struct {
+	Exchange string // "" is the default exchange, which needs no binding
+	Kind     string
+	Keys     []string
+	Args     amqp091.Table
+}
+
+func New(opt Options) *Layout {
+	l := &Layout{
+		Options: opt, Fingerprint: delayqueue.Fingerprint(opt.Policy), Ladder: delayqueue.NewLadder(opt.Policy), Discards: opt.DeadLetters.Discard,
+	}
+	_, l.Jitter, _ = opt.Policy.Delays()
+	_, l.Expires = opt.QueueArgs["x-expires"]
+	back := l.Retry()
+	if !l.Discards {
+		kept := UnlimitedArgs()
+		if opt.DeadLetters.Retention > 0 {
+			kept[amqp091.QueueMessageTTLArg] = opt.DeadLetters.Retention.Milliseconds()
+		}
+		l.add(l.DLQ(), DeadQueue, kept)
+	}
+	l.add(back, RetryQueue, l.deadLetteringArgs())
+	l.add(l.Suspects(), SuspectQueue, l.deadLetteringArgs())
+	newestOnly := UnlimitedArgs()
+	newestOnly[amqp091.QueueMaxLenArg] = int32(1)
+	l.add(l.Paused(), PauseQueue, newestOnly)
+	if l.Ordered() {
+		l.add(l.Place(), PlaceQueue, UnlimitedArgs())
+	}
+	for _, level := range l.Ladder {
+		for shard := range l.Shards {
+			args := deadLetterArgs(back)
+			delete(args, DeliveryLimit)
+			ttl := level
+			if level <= MaxReadLevel {
+				ttl += readGrace
+			}
+			args[amqp091.QueueMessageTTLArg] = ttl.Milliseconds()
+			l.add(l.Names.DelayOf(opt.Queue, level, shard), DelayQueue, args)
+			l.Queues[len(l.Queues)-1].Level = level
+		}
+	}
+	return l
+}
+
+// Ordered reports whether a policy keeps the order of messages.
+func Ordered(p redeliver.Policy) bool {
+	return p.Order == redeliver.Blocking || p.Order == redeliver.PerKey
+}
+
+// Ordered reports whether the queue's policy is ordered.
+func (l *Layout) Ordered() bool { return Ordered(l.Policy) }
+
+// MustHop reports whether a message with this remaining time leaves a level for a shorter one when the level is over.
+// Otherwise the level's reader holds it. It holds a rest of jitter, because a hop would only bring that to another
+// reader.
+func (l *Layout) MustHop(left, level time.Duration) bool {
+	rest := left - level
+	return rest > l.Jitter && rest >= l.Ladder[0]
+}
+
+const (
+	DeliveryLimit      = "x-delivery-limit"
+	DeadLetterTo       = "x-dead-letter-exchange"
+	deadLetterKey      = "x-dead-letter-routing-key"
+	deadLetterStrategy = "x-dead-letter-strategy"
+	atLeastOnce        = "at-least-once"
+	RejectPublish      = "reject-publish"
+)
+
+// deadLetterArgs returns the arguments of a quorum queue that dead-letters to another queue, and loses nothing while
+// that is away.
+func deadLetterArgs(to string) amqp091.Table {
+	return amqp091.Table{
+		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: RejectPublish,
+		DeadLetterTo: "", deadLetterKey: to, deadLetterStrategy: atLeastOnce, DeliveryLimit: int32(OwnDeliveryLimit),
+	}
+}
+
+// UnlimitedArgs returns the arguments of a quorum queue that drops nothing.
+func UnlimitedArgs() amqp091.Table {
+	return amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, DeliveryLimit: int32(NoLimit)}
+}
+
+// deadLetteringArgs returns the arguments of a quorum queue that dead-letters to the DLQ before it drops a message.
+// Without a DLQ it drops nothing: redeliver decides and reports.
+func (l *Layout) deadLetteringArgs() amqp091.Table {
+	if l.Discards {
+		return UnlimitedArgs()
+	}
+	return deadLetterArgs(l.DLQ())
+}
+
+// OriginQueue returns the queue of the subscription as redeliver would create it.
+func (l *Layout) OriginQueue() Queue {
+	args := l.deadLetteringArgs()
+	if l.Ordered() { // crashes are counted otherwise, and nothing is rewritten
+		args[DeliveryLimit] = int32(NoLimit)
+	}
+	if l.QueueArgs != nil {
+		args = l.QueueArgs
+	}
+	if l.Ordered() {
+		args = withSingleConsumer(args)
+	}
+	return Queue{Name: l.Queue, Kind: MainQueue, Args: args}
+}
+
+func (l *Layout) add(name string, k Kind, args amqp091.Table) {
+	l.Queues = append(l.Queues, Queue{Name: name, Kind: k, Args: args})
+}
+
+func (l *Layout) Retry() string    { return l.Names.RetryOf(l.Queue) }
+func (l *Layout) DLQ() string      { return l.Names.DLQOf(l.Queue) }
+func (l *Layout) Suspects() string { return l.Names.suspectsOf(l.Queue) }
+func (l *Layout) Place() string    { return l.Names.placeOf(l.Queue) }
+func (l *Layout) Paused() string   { return l.Names.pausedOf(l.Queue) }
+
+// Pattern returns a pattern for the names of the queue, redeliver's queues, and leftovers of older policies.
+func (l *Layout) Pattern() string {
+	q := regexp.QuoteMeta
+	return fmt.Sprintf(`^(%s|%s|%s(\..*)?)$`, q(l.Queue), q(l.DLQ()), q(l.Retry()))
+}
+
+// ShardOf parses the shard in the name of a delay queue, or returns -1.
+func (l *Layout) ShardOf(name string, level time.Duration) int {
+	rest, ok := strings.CutPrefix(name, l.Names.DelayOf(l.Queue, level, 0))
+	if rest == "" && ok {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
+	if err != nil || n < 1 || l.Names.DelayOf(l.Queue, level, n) != name {
+		return -1
+	}
+	return n
+}
+
+// withSingleConsumer adds the argument for a single active consumer.
+func withSingleConsumer(args amqp091.Table) amqp091.Table {
+	args = maps.Clone(args)
+	if args == nil {
+		args = amqp091.Table{}
+	}
+	args[amqp091.SingleActiveConsumerArg] = true
+	return args
+}

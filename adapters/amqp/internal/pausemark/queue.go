@@ -1,0 +1,176 @@
+// Package pausemark is the mark of a paused subscription on RabbitMQ.
+//
+// A subscription is paused while its marker queue, "<queue>.retry.paused", has a message, whose body is the mark. The
+// queue always exists, because a passive declaration of a missing queue is an error in the broker's log. A process
+// counts the messages at each look, and gets the message, and returns it, only when a pause begins. While one process
+// has it, the queue looks empty to the others, as it does while it has no leader.
+package pausemark
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/internal/wait"
+)
+
+const (
+	firstReads  = 2 // of a process that starts
+	maxReads    = 5
+	readPause   = 200 * time.Millisecond
+	missingLook = 5 * time.Minute // between looks for a queue that is missing
+)
+
+// Queue is the marker queue of one subscription.
+type Queue struct {
+	Name string
+	Link *link.Link
+}
+
+// Reader reads the mark of one subscription again and again.
+type Reader struct {
+	Queue Queue
+
+	mark     *redeliver.PauseMark // at the last look
+	looked   bool
+	nextLook time.Time
+}
+
+// Look returns the mark, or nil.
+func (p *Reader) Look(ctx context.Context) (*redeliver.PauseMark, error) {
+	if time.Now().Before(p.nextLook) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	mark, exists, err := p.Queue.read(ctx, p.mark, p.tries())
+	if err != nil {
+		return nil, err
+	}
+	p.mark, p.looked = mark, true
+	if !exists {
+		p.nextLook = time.Now().Add(missingLook)
+	}
+	return mark, nil
+}
+
+// tries returns how often the queue must be empty before the next look accepts that. A pause that is missed in one look
+// is found in the next one.
+func (p *Reader) tries() int {
+	switch {
+	case !p.looked:
+		return firstReads
+	case p.mark != nil:
+		return maxReads
+	default:
+		return 1
+	}
+}
+
+// readMark returns the mark in a marker queue, or nil if the queue is empty the given number of times. previous is the
+// mark that was there before.
+func readMark(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, tries int) (*redeliver.PauseMark, error) {
+	for try := 1; ; try++ {
+		ready, _, err := link.Stat(ch, queue)
+		switch {
+		case err != nil:
+			return nil, err
+		case ready > 0 && previous != nil:
+			return previous, nil
+		case ready > 0:
+			mark, err := getMark(ch, queue)
+			if err != nil || mark != nil {
+				return mark, err
+			}
+		}
+		if try == tries {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		if err := wait.For(ctx, readPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// getMark returns the mark, and leaves it in the queue. It returns nil if another process has it now.
+func getMark(ch *amqp091.Channel, queue string) (*redeliver.PauseMark, error) {
+	d, ok, err := ch.Get(queue, false)
+	if err != nil {
+		return nil, fmt.Errorf("amqp: reading queue %s: %w", queue, err)
+	}
+	if !ok {
+		return nil, nil //nolint:nilnil // another process has it
+	}
+	mark := redeliver.ParsePauseMark(string(d.Body))
+	if err := d.Nack(false, true); err != nil {
+		return nil, fmt.Errorf("amqp: returning the message of queue %s: %w", queue, err)
+	}
+	return &mark, nil
+}
+
+// Mark returns the mark, or nil.
+func (m Queue) Mark(ctx context.Context) (*redeliver.PauseMark, error) {
+	mark, _, err := m.read(ctx, nil, firstReads)
+	return mark, err
+}
+
+// read is readMark on a channel of its own. It also reports whether the queue exists.
+func (m Queue) read(ctx context.Context, previous *redeliver.PauseMark, tries int) (mark *redeliver.PauseMark, exists bool, err error) {
+	found := make(chan *redeliver.PauseMark, 1) // not a variable: the call may outlive ctx
+	err = m.do(ctx, func(ch *amqp091.Channel, queue string) error {
+		mark, err := readMark(ctx, ch, queue, previous, tries)
+		if err == nil {
+			found <- mark
+		}
+		return err
+	})
+	select {
+	case mark = <-found:
+		return mark, true, err
+	default:
+		return nil, false, err
+	}
+}
+
+// do calls a function with the queue, if it exists. It returns when ctx ends: a queue without a majority does not answer.
+func (m Queue) do(ctx context.Context, do func(ch *amqp091.Channel, queue string) error) error {
+	ch, err := m.Link.Channel(ctx)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- do(ch, m.Name)
+		_ = ch.Close() // the error may have closed it
+	}()
+	select {
+	case err := <-done:
+		if link.IsNotFound(err) {
+			return nil
+		}
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("amqp: queue %s does not answer: %w", m.Name, ctx.Err())
+	}
+}
+
+// Clear empties the queue, if it exists.
+func (m Queue) Clear(ctx context.Context) error {
+	return m.do(ctx, func(ch *amqp091.Channel, queue string) error {
+		for empty := 0; empty < maxReads; { // a process that reads the mark returns it
+			n, err := ch.QueuePurge(queue, false)
+			if err != nil {
+				return fmt.Errorf("amqp: emptying queue %s: %w", queue, err)
+			}
+			if empty++; n > 0 {
+				empty = 0
+			}
+			if err := wait.For(ctx, readPause/2); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

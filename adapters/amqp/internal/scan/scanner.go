@@ -1,0 +1,312 @@
+// Package scan reads a queue of RabbitMQ from its head to its end, and keeps what it has read unsettled until it is acked
+// or returned, in order.
+package scan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/internal/wait"
+)
+
+const (
+	minConsumerBatch = 64
+	maxConsumerBatch = 16 << 10
+	maxScanChannels  = 200
+	quietTime        = 100 * time.Millisecond // before the broker is asked whether there is more
+	returnTimeout    = 5 * time.Second        // for the broker to have the returned messages
+)
+
+// Scanner reads a queue and keeps its messages unsettled. They stay so until the scan ends, in any number, but the
+// broker bounds the unacked messages of a consumer. So the scanner uses one consumer after another, and keeps what
+// each has delivered. It belongs to one goroutine.
+type Scanner struct {
+	conn        *amqp091.Connection
+	statChannel *amqp091.Channel
+	queue       string
+	bytes       int // limit of bytes that may be in transit at once
+
+	channels   []*scanChannel          // the last one is in use
+	in         <-chan amqp091.Delivery // of the current consumer; nil if there is none
+	consumers  int                     // number of consumers so far
+	maxBatch   int                     // largest batch of a consumer; grows with each
+	batch      int                     // messages for the current consumer
+	available  int                     // messages that were available to it at least
+	received   int                     // messages that it has delivered
+	totalBytes int                     // of all bodies so far
+	total      int
+	acked      bool // a message was acked
+
+	buf []Message // not yet returned by next
+}
+
+// scanChannel is a channel with its unsettled messages. Each consumer has its own, up to a limit, because closing a
+// channel is the only way to return its messages in order.
+type scanChannel struct {
+	ch   *amqp091.Channel
+	open []uint64 // tags of the unsettled messages, in order
+}
+
+// Message is an unsettled delivery.
+type Message struct {
+	amqp091.Delivery
+	Mark
+}
+
+// Mark names an unsettled delivery.
+type Mark struct {
+	channel *scanChannel
+	tag     uint64
+}
+
+func New(conn *amqp091.Connection, queue string, bytes int) (*Scanner, error) {
+	ch, err := conn.Channel()
+	if err != nil {
+		return nil, fmt.Errorf("amqp: opening a channel: %w", err)
+	}
+	return &Scanner{conn: conn, statChannel: ch, queue: queue, bytes: bytes}, nil
+}
+
+// Next returns the next of at most left messages. ok is false if there are fewer: they were deleted, have expired, or
+// another reader has them.
+func (h *Scanner) Next(ctx context.Context, left int) (d Message, ok bool, err error) {
+	for quiet := 0; len(h.buf) == 0; {
+		if h.in != nil && h.received == h.batch {
+			if err := h.stopConsumer(); err != nil {
+				return d, false, err
+			}
+			continue
+		}
+		if h.in == nil {
+			if err := h.consume(left); err != nil {
+				return d, false, err
+			}
+		}
+		timer := time.NewTimer(quietTime)
+		select {
+		case d, open := <-h.in:
+			timer.Stop()
+			if !open {
+				return Message{}, false, h.readError(errors.New("its consumer was cancelled"))
+			}
+			h.add(d)
+			h.drain()
+		case <-ctx.Done():
+			timer.Stop()
+			return d, false, ctx.Err()
+		case <-timer.C:
+			ready, consumers, err := link.Stat(h.statChannel, h.queue)
+			if err != nil {
+				return d, false, h.readError(err)
+			}
+			if quiet++; ready > 0 || consumers == 0 { // this scanner is a consumer, so a count of 0 did not come from the queue's leader
+				quiet = 0
+			}
+			if quiet > 2 { // messages in transit have arrived by now
+				if err := h.stopConsumer(); err != nil || len(h.buf) == 0 {
+					return d, false, err
+				}
+			}
+		}
+	}
+	d = h.buf[0]
+	h.buf[0] = Message{} // frees its body
+	h.buf = h.buf[1:]
+	return d, true, nil
+}
+
+// Arrivals returns how many messages have come to the queue since it had total ones, before the scan. It reads none.
+func (h *Scanner) Arrivals(total int) (int, error) {
+	if err := h.stopConsumer(); err != nil {
+		return 0, err
+	}
+	ready, _, err := link.ConfirmedStat(h.statChannel, h.queue)
+	return ready - (total - h.total), err
+}
+
+// drain adds the messages that have arrived as well.
+func (h *Scanner) drain() {
+	for {
+		select {
+		case d, open := <-h.in:
+			if !open {
+				return // the next receive reports it
+			}
+			h.add(d)
+		default:
+			return
+		}
+	}
+}
+
+// consume starts another consumer. It delivers at most left messages, and at most the allowed bytes at once,
+// estimated from earlier messages.
+func (h *Scanner) consume(left int) error {
+	h.maxBatch = max(minConsumerBatch, min(4*h.maxBatch, maxConsumerBatch))
+	h.available = max(1, left)
+	h.batch, h.received = min(h.maxBatch, h.available), 0
+	if h.total > 0 {
+		h.batch = min(h.batch, max(1, h.bytes/max(1, h.totalBytes/h.total)))
+	}
+	if len(h.channels) == 0 || len(h.lastChannel().open) > 0 && len(h.channels) < maxScanChannels {
+		ch, err := h.conn.Channel()
+		if err != nil {
+			return fmt.Errorf("amqp: opening a channel: %w", err)
+		}
+		h.channels = append(h.channels, &scanChannel{ch: ch})
+	}
+	in, err := link.StartConsumer(h.lastChannel().ch, h.queue, h.consumers, h.batch)
+	if err != nil {
+		return h.readError(err)
+	}
+	h.in = in
+	return nil
+}
+
+func (h *Scanner) lastChannel() *scanChannel { return h.channels[len(h.channels)-1] }
+
+// stopConsumer ends the current consumer. Its messages stay unsettled.
+func (h *Scanner) stopConsumer() error {
+	if h.in == nil {
+		return nil
+	}
+	if err := h.lastChannel().ch.Cancel(link.ConsumerTagOf(h.consumers), false); err != nil {
+		return h.readError(err)
+	}
+	for d := range h.in {
+		h.add(d)
+	}
+	h.in = nil
+	h.consumers++
+	return nil
+}
+
+func (h *Scanner) add(d amqp091.Delivery) {
+	h.received, h.total, h.totalBytes = h.received+1, h.total+1, h.totalBytes+len(d.Body)
+	g := h.lastChannel()
+	g.open = append(g.open, d.DeliveryTag)
+	h.buf = append(h.buf, Message{d, Mark{g, d.DeliveryTag}})
+}
+
+// readError returns the error of a queue that can no longer be read.
+func (h *Scanner) readError(err error) error {
+	return fmt.Errorf("amqp: reading %s: %w; its unsettled messages are in the queue again", h.queue, err)
+}
+
+// Ack removes messages and returns how many. It returns when the broker has read the acks.
+func (h *Scanner) Ack(all []Mark) (n int, err error) {
+	tags := make(map[*scanChannel][]uint64)
+	for _, m := range all {
+		tags[m.channel] = append(tags[m.channel], m.tag)
+	}
+	for g, tags := range tags {
+		if err := h.ackOn(g, tags); err != nil {
+			return n, err
+		}
+		n += len(tags)
+	}
+	return n, nil
+}
+
+// ackOn is ack for messages of one channel.
+func (h *Scanner) ackOn(g *scanChannel, tags []uint64) error {
+	if h.in != nil && g == h.lastChannel() {
+		// For each ack the broker sends the consumer another message, which must not be one beyond the end.
+		if h.batch+len(tags) > h.available {
+			if err := h.stopConsumer(); err != nil {
+				return err
+			}
+		}
+		h.batch += len(tags)
+	}
+	h.acked = true
+	slices.Sort(tags)
+	first := 0 // number of oldest unsettled messages, which one ack covers
+	for first < min(len(tags), len(g.open)) && tags[first] == g.open[first] {
+		first++
+	}
+	for i := max(0, first-1); i < len(tags); i++ {
+		if err := g.ch.Ack(tags[i], i < first); err != nil {
+			return h.readError(err)
+		}
+	}
+	from, _ := slices.BinarySearch(g.open, tags[0]) // acked messages are usually among the latest
+	late := slices.DeleteFunc(g.open[from:], func(tag uint64) bool {
+		_, acked := slices.BinarySearch(tags, tag)
+		return acked
+	})
+	g.open = g.open[:from+len(late)]
+	// The broker answers in order.
+	if _, _, err := link.Stat(g.ch, h.queue); err != nil {
+		return h.readError(err)
+	}
+	return nil
+}
+
+// ReturnAll returns all unsettled messages in order, and waits until they are in the queue.
+func (h *Scanner) ReturnAll(ctx context.Context) error {
+	defer h.statChannel.Close()
+	err := h.awaitApplied()
+	if err == nil {
+		for _, g := range h.channels {
+			if err = h.releaseChannel(ctx, g); err != nil {
+				break
+			}
+		}
+	}
+	for _, g := range h.channels {
+		_ = g.ch.Close() // returns its messages if it is still open
+	}
+	if h.conn.IsClosed() {
+		return nil // everything has been returned
+	}
+	return err
+}
+
+// awaitApplied returns when the queue has every ack and no consumer reads any more. It relies on the end of a consumer,
+// see [confirmAcks]. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
+// Next answer it has sent the others. If no consumer is active, awaitApplied starts one, which may get one more message.
+func (h *Scanner) awaitApplied() error {
+	if h.acked && h.in == nil {
+		if err := h.consume(1); err != nil {
+			return err
+		}
+	}
+	if err := h.stopConsumer(); err != nil || !h.acked {
+		return err
+	}
+	for _, g := range h.channels {
+		if _, _, err := link.Stat(g.ch, h.queue); err != nil {
+			return h.readError(err)
+		}
+	}
+	return nil
+}
+
+// releaseChannel returns the messages of one channel by closing it.
+func (h *Scanner) releaseChannel(ctx context.Context, g *scanChannel) error {
+	before, _, err := link.Stat(h.statChannel, h.queue)
+	if err != nil {
+		return h.readError(err)
+	}
+	_ = g.ch.Close() // it may already be closed
+	for began := time.Now(); len(g.open) > 0 && time.Since(began) < returnTimeout; {
+		ready, _, err := link.Stat(h.statChannel, h.queue)
+		if err != nil {
+			return h.readError(err)
+		}
+		if ready >= before+len(g.open) {
+			break
+		}
+		if err := wait.For(ctx, quietTime/20); err != nil {
+			return err
+		}
+	}
+	return nil // or another reader has received some
+}

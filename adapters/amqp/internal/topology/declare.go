@@ -1,0 +1,245 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
+)
+
+// Declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
+func (d *Declarer) Declare(l *layout.Layout) error {
+	var ps redeliver.Problems
+	for _, q := range l.Queues {
+		if create := !d.noProvisioning; create || q.Kind != layout.PauseQueue { // it may be missing: nothing is paused then
+			d.DeclareQueue(&ps, q, create)
+		}
+	}
+	// An existing queue belongs to the user, whatever its arguments.
+	if exists := d.Exists(&ps, l.Queue); !exists && l.Existing {
+		addMissingOrigin(&ps, d, l)
+	} else if !exists {
+		d.DeclareQueue(&ps, l.OriginQueue(), true)
+	}
+	if l.Binding.Exchange != "" && !l.Existing {
+		d.bind(&ps, l)
+	}
+	return d.Result(ps)
+}
+
+// Result returns the error of the connection, or the problems in one error.
+func (d *Declarer) Result(ps redeliver.Problems) error {
+	if d.err != nil {
+		return d.err
+	}
+	d.rights.problems(&ps)
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("amqp: %w", err)
+	}
+	return nil
+}
+
+// Declarer declares queues. It opens a new channel after an error has closed one.
+type Declarer struct {
+	open           func() (*amqp091.Channel, error)
+	noProvisioning bool
+	ch             *amqp091.Channel
+	err            error // of the connection; ends all further work
+	rights         missingRights
+}
+
+func (d *Declarer) channel() (ch *amqp091.Channel, ok bool) {
+	if d.err == nil && (d.ch == nil || d.ch.IsClosed()) {
+		d.ch, d.err = d.open()
+	}
+	return d.ch, d.err == nil
+}
+
+func (d *Declarer) Close() {
+	if d.ch != nil {
+		_ = d.ch.Close() // it may be closed already
+	}
+}
+
+// run calls what and returns the broker's refusal. It retries in two cases: under load the members of a new quorum
+// DeclareQueue may not find each other in time, and a queue that two clients declare at once is briefly unreachable. It
+// retries only a few times, because the first of these answers closes the connection with all its consumers.
+func (d *Declarer) run(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
+	return d.runRetrying(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
+}
+
+// runOnce is run without retries, for calls that may have succeeded.
+func (d *Declarer) runOnce(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
+	return d.runRetrying(what, &backoff.StopBackOff{})
+}
+
+func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
+	trouble := backoff.Retry(func() error {
+		refused = nil
+		ch, ok := d.channel()
+		if !ok {
+			return nil
+		}
+		err := what(ch)
+		answer, ok := errors.AsType[*amqp091.Error](err)
+		switch {
+		case err == nil:
+		case ok && link.IsUnreachable(answer):
+			refused = answer
+			return err
+		case ok && answer.Code == amqp091.InternalError:
+			return err
+		// A connection that an administrator or a stopping broker closes does not mean that the queue was refused.
+		case ok && answer.Server && answer.Code != amqp091.ConnectionForced:
+			refused = answer
+		default:
+			d.err = fmt.Errorf("amqp: declaring queues: %w", err)
+		}
+		return nil
+	}, again)
+	if trouble != nil && refused == nil {
+		d.err = fmt.Errorf("amqp: declaring queues: %w", trouble)
+	}
+	return refused
+}
+
+// Exists reports whether a queue exists.
+func (d *Declarer) Exists(ps *redeliver.Problems, name string) bool {
+	refused := d.run(func(ch *amqp091.Channel) error {
+		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		return err
+	})
+	switch {
+	case refused == nil:
+		return d.err == nil
+	case link.IsNotFound(refused):
+		return false
+	case refused.Code == amqp091.ResourceLocked:
+		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
+		return true
+	default:
+		ps.Add("queue "+name, refused.Code, "the broker says: "+refused.Reason)
+		return true
+	}
+}
+
+// DeclareQueue declares a queue, or only checks that it exists if create is false.
+func (d *Declarer) DeclareQueue(ps *redeliver.Problems, q layout.Queue, create bool) {
+	if !create {
+		if !d.Exists(ps, q.Name) {
+			addMissing(ps, d, q)
+		}
+		return
+	}
+	refused := d.run(func(ch *amqp091.Channel) error {
+		_, err := ch.QueueDeclare(q.Name, true, false, false, false, q.Args)
+		return err
+	})
+	if existing, ok := withExistingTTL(q, refused); ok {
+		d.DeclareQueue(ps, existing, true)
+		return
+	}
+	switch {
+	case refused == nil:
+	case isAccessRefused(refused) && strings.Contains(refused.Reason, "exchange"): // the target of its dead letters
+		d.rights.write.add("queue "+q.Name+"'s dead-letter exchange", refused)
+	case isAccessRefused(refused): // to declare it, or to read it because it dead-letters
+		before := len(d.rights.configure.targets)
+		if d.checkConfigure(q.Name); len(d.rights.configure.targets) == before {
+			d.rights.read.add(q.Name, refused)
+		}
+	case refused.Code == amqp091.PreconditionFailed:
+		ps.Add("queue "+q.Name, "declared otherwise", fmt.Sprintf(
+			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", wire.ArgsText(q.Args), refused.Reason))
+	default:
+		ps.Add("queue "+q.Name, refused.Code, "cannot be declared; the broker says: "+refused.Reason)
+	}
+}
+
+func addMissing(ps *redeliver.Problems, d *Declarer, q layout.Queue) {
+	if d.err == nil {
+		ps.Add("queue "+q.Name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+wire.ArgsText(q.Args))
+	}
+}
+
+func addMissingOrigin(ps *redeliver.Problems, d *Declarer, l *layout.Layout) {
+	if d.err == nil {
+		ps.Add("queue "+l.Queue, "missing", "must exist: the topology is of existing queues. Declare it, or use another Topology")
+	}
+}
+
+// inspectQueues reports the problems that declare would find, and which queues exist, without creating anything. It
+// skips refused queues. With rights it also checks rights that a subscriber would only miss when it declares and
+// reads.
+func (d *Declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
+	there = make(map[string]bool)
+	for _, q := range l.Queues {
+		before := len(*ps)
+		there[q.Name] = d.Exists(ps, q.Name)
+		creates := !there[q.Name] && !d.noProvisioning
+		switch {
+		case !there[q.Name] && q.Kind == layout.PauseQueue && d.noProvisioning:
+			continue
+		case !there[q.Name] && d.noProvisioning:
+			addMissing(ps, d, q)
+		case there[q.Name] && len(*ps) == before && !d.noProvisioning && !refused[q.Name]:
+			d.DeclareQueue(ps, q, true) // the queue exists: this compares its arguments
+		case creates && rights:
+			d.checkConfigure(q.Name)
+		}
+		// Declaring a queue that dead-letters needs the right to read it.
+		if rights && (q.IsRead() || creates && q.Kind != layout.DeadQueue) {
+			d.CheckRead(q.Name)
+		}
+	}
+	there[l.Queue] = d.Exists(ps, l.Queue)
+	switch {
+	case there[l.Queue]:
+	case l.Existing:
+		addMissingOrigin(ps, d, l)
+	case rights:
+		d.checkConfigure(l.Queue)
+	}
+	if rights {
+		d.CheckRead(l.Queue)
+	}
+	return there
+}
+
+// bind declares the exchange of a subscription and binds its queue to it.
+func (d *Declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
+	b := &l.Binding
+	if !d.DeclareExchange(ps, b.Exchange, b.Kind) {
+		return
+	}
+	for _, key := range b.Keys {
+		refused := d.run(func(ch *amqp091.Channel) error {
+			return ch.QueueBind(l.Queue, key, b.Exchange, false, b.Args)
+		})
+		if refused != nil {
+			ps.Add("binding of queue "+l.Queue, key, "the broker says: "+refused.Reason)
+		}
+	}
+}
+
+// DeclareExchange declares an exchange. An existing one is used whatever its flags.
+func (d *Declarer) DeclareExchange(ps *redeliver.Problems, name, kind string) bool {
+	refused := d.run(func(ch *amqp091.Channel) error {
+		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
+	})
+	if refused != nil && link.IsNotFound(refused) {
+		refused = d.run(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
+	}
+	if refused != nil {
+		ps.Add("exchange "+name, kind, "cannot be declared; the broker says: "+refused.Reason)
+	}
+	return refused == nil && d.err == nil
+}

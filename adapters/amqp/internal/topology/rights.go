@@ -1,0 +1,191 @@
+package topology
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+)
+
+// redeliver checks its rights with requests that cannot succeed. RabbitMQ checks the rights first, whether or not the
+// DeclareQueue exists, and then refuses. Nothing is created, read or written. Each request leaves a line in the broker's
+// log, so Subscribe checks only what it would not find out anyway.
+
+// missingRights collects the queues with a missing right, and the broker's first answer.
+type missingRights struct {
+	configure, read, write denial
+}
+
+type denial struct {
+	targets []string
+	reason  string
+}
+
+func (n *denial) add(what string, refused *amqp091.Error) {
+	n.targets = append(n.targets, what)
+	n.reason = cmp.Or(n.reason, refused.Reason)
+}
+
+// Problems adds one problem for each right, because an administrator changes each pattern in one place.
+func (r *missingRights) problems(ps *redeliver.Problems) {
+	for _, right := range []struct {
+		name string
+		denial
+	}{{"configure", r.configure}, {"read", r.read}, {"write", r.write}} {
+		if len(right.targets) > 0 {
+			ps.Add("right to "+right.name, "missing", fmt.Sprintf(
+				"must be given to the user for %s (rabbitmqctl set_permissions); the broker says: %s", strings.Join(right.targets, ", "), right.reason))
+		}
+	}
+}
+
+func isAccessRefused(refused *amqp091.Error) bool {
+	return refused != nil && refused.Code == amqp091.AccessRefused
+}
+
+// impossibleArgs are arguments with which no queue can be declared.
+var impossibleArgs = amqp091.Table{"x-expires": "never"}
+
+// checkConfigure checks whether the user may declare a queue.
+func (d *Declarer) checkConfigure(name string) {
+	if refused := d.probeDeclare(name, true); isAccessRefused(refused) {
+		d.rights.configure.add(name, refused)
+	}
+}
+
+func (d *Declarer) probeDeclare(name string, durable bool) *amqp091.Error {
+	return d.run(func(ch *amqp091.Channel) error {
+		_, err := ch.QueueDeclare(name, durable, false, false, false, impossibleArgs)
+		return err
+	})
+}
+
+// CheckRead checks whether the user may read a queue.
+func (d *Declarer) CheckRead(name string) {
+	if refused := d.probeRead(name); isAccessRefused(refused) {
+		d.rights.read.add(name, refused)
+	}
+}
+
+// NoteRead notes a denial to read a queue, if the error of a consumer is one.
+func (d *Declarer) NoteRead(name string, err error) {
+	if refused, ok := errors.AsType[*amqp091.Error](err); ok && isAccessRefused(refused) {
+		d.rights.read.add(name, refused)
+	}
+}
+
+// DeniesRead reports whether the user may not read a queue.
+func (d *Declarer) DeniesRead() bool { return len(d.rights.read.targets) > 0 }
+
+// AddDenials adds the missing rights that were found.
+func (d *Declarer) AddDenials(ps *redeliver.Problems) { d.rights.problems(ps) }
+
+func (d *Declarer) probeRead(name string) *amqp091.Error {
+	return d.run(func(ch *amqp091.Channel) error {
+		// Without a prefetch: with one, a stream accepts it and breaks the connection.
+		_, err := ch.Consume(name, link.ConsumerTag, false, false, false, false, amqp091.Table{"x-stream-offset": true})
+		if err == nil { // no known RabbitMQ does this
+			d.Close()
+		}
+		return err
+	})
+}
+
+// checkKind checks the type of the subscription's queue over AMQP, without a management API. Streams and auto-delete
+// Queues are refused.
+func (d *Declarer) checkKind(name string, ps *redeliver.Problems) (unchecked []string) {
+	refused := d.probeRead(name)
+	switch {
+	case isAccessRefused(refused): // Plan checks this, and Subscribe finds out
+		refused = nil
+	case refused == nil || refused.Code != amqp091.PreconditionFailed:
+	case strings.Contains(refused.Reason, "rabbit_classic_queue"), strings.Contains(refused.Reason, "rabbit_quorum_queue"):
+		refused = nil
+	case strings.Contains(refused.Reason, "prefetch"):
+		addType(ps, name, amqp091.QueueTypeStream)
+		return nil
+	}
+	if refused != nil {
+		unchecked = append(unchecked, fmt.Sprintf("the type of %s (the broker says: %s)", name, refused.Reason))
+	}
+	// RabbitMQ compares flags before arguments, and durable before auto_delete.
+	refused = d.probeDeclare(name, true)
+	if isInequivalent(refused, "durable") {
+		refused = d.probeDeclare(name, false)
+	}
+	switch {
+	case isInequivalent(refused, "auto_delete"):
+		addAutoDelete(ps, name)
+	case isAccessRefused(refused):
+		unchecked = append(unchecked, "whether "+name+" is auto-delete (the user must have the right to configure it)")
+	}
+	return unchecked
+}
+
+func isInequivalent(refused *amqp091.Error, flag string) bool {
+	return refused != nil && refused.Code == amqp091.PreconditionFailed && strings.Contains(refused.Reason, "inequivalent arg '"+flag+"'")
+}
+
+func addType(ps *redeliver.Problems, queue, kind string) {
+	ps.Add("queue "+queue, kind, "must be a quorum or a classic queue")
+}
+
+func addAutoDelete(ps *redeliver.Problems, queue string) {
+	ps.Add("queue "+queue, "auto-delete", "must not be deleted with its last consumer: its messages would be lost with it. Declare it without auto-delete")
+}
+
+var (
+	errAlarm      = errors.New("the broker is in alarm")
+	errUnanswered = errors.New("no answer")
+	errNoRabbit   = errors.New("the broker does not report that it is RabbitMQ")
+)
+
+// checkWrite checks whether the user may write to queues by name. It uses the publishing connection, because a broker
+// in alarm blocks a connection that has tried to publish, and acks must still get through.
+func (b *Broker) checkWrite(ctx context.Context, s *Survey, r *missingRights) error {
+	switch {
+	case s.Major == 0:
+		return errNoRabbit
+	case b.Publishing.Blocked.Closed():
+		return errAlarm
+	}
+	ch, err := b.Publishing.Channel(ctx)
+	if err != nil {
+		return err
+	}
+	closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
+	// An expiration of "never" is refused before the message is routed.
+	if err := ch.PublishWithContext(ctx, "", rand.Text(), true, false, amqp091.Publishing{Expiration: "never"}); err != nil {
+		return err
+	}
+	timer, look := time.NewTimer(b.DialTimeout), time.NewTicker(50*time.Millisecond)
+	defer timer.Stop()
+	defer look.Stop()
+	for err == nil {
+		select {
+		case refused := <-closed:
+			if isAccessRefused(refused) {
+				r.write.add("exchange amq.default, which is the default exchange", refused)
+			}
+			return nil
+		case <-look.C:
+			if b.Publishing.Blocked.Closed() { // the broker notifies connections that try to publish
+				err = errAlarm
+			}
+		case <-timer.C:
+			err = errUnanswered
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	go func() { _ = ch.Close() }() // it may block as long as the broker does
+	return err
+}

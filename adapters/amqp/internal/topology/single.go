@@ -1,0 +1,120 @@
+package topology
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+)
+
+// A queue with a single active consumer delivers to one of its consumers, and to the next when that one's channel has
+// ended. It delivers the channel's messages again first, in order. AMQP does not report a queue's arguments. But
+// RabbitMQ compares a declaration with the existing queue argument by argument, and answers with the first that
+// differs and its value. It does not compare policies.
+
+// maxCompared is about how many arguments RabbitMQ compares.
+const maxCompared = 30
+
+// readArguments finds out the arguments of the existing queue, as far as RabbitMQ compares them. It declares nothing,
+// because the queue exists. why is not empty if it failed.
+func (d *Declarer) readArguments(q layout.Queue) (there management.QueueInfo, why string) {
+	there = management.QueueInfo{Name: q.Name, Type: amqp091.QueueTypeClassic, Durable: true}
+	args := maps.Clone(q.Args) // first guess: redeliver's own
+	if args == nil {
+		args = amqp091.Table{}
+	}
+	for range maxCompared {
+		refused := d.run(func(ch *amqp091.Channel) error {
+			if _, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, nil); err != nil {
+				return err // it was deleted, and must not be declared like this
+			}
+			_, err := ch.QueueDeclare(q.Name, there.Durable, false, false, false, args)
+			return err
+		})
+		switch {
+		case d.err != nil || refused == nil:
+			there.Arguments = management.Object(args)
+			if kind, ok := args[amqp091.QueueTypeArg].(string); ok {
+				there.Type = kind
+			}
+			return there, ""
+		case isInequivalent(refused, "durable") && there.Durable:
+			there.Durable = false
+		case !applyDifference(args, refused.Reason):
+			return there, refused.Reason
+		}
+	}
+	return there, "too many arguments differ"
+}
+
+// differingValue matches RabbitMQ's answer about a differing argument: its name and its value, if it has one.
+var differingValue = regexp.MustCompile(`inequivalent arg '([^']+)' .* but current is (?:none|the value '(.*)' of type '([a-z]+)'|'(.*)')$`)
+
+// differingName matches only the name, because RabbitMQ cuts its answers after 255 bytes.
+var differingName = regexp.MustCompile(`inequivalent arg '([^']+)'`)
+
+// applyDifference sets the argument that a refusal is about. It returns false if the refusal cannot be read.
+func applyDifference(args amqp091.Table, reason string) bool {
+	found := differingValue.FindStringSubmatch(reason)
+	if found == nil {
+		cut := differingName.FindStringSubmatch(reason)
+		if cut == nil {
+			return false
+		}
+		_, ours := args[cut[1]]
+		delete(args, cut[1]) // a shorter answer has more room for the other value
+		return ours
+	}
+	name, value, kind := found[1], found[2], found[3]
+	if found[4] != "" { // same type, other value
+		value, kind = found[4], "longstr"
+		switch args[name].(type) {
+		case int32, int64:
+			kind = "signedint"
+		case bool:
+			kind = "bool"
+		}
+	}
+	switch kind {
+	case "": // none
+		if _, ok := args[name]; !ok {
+			return false
+		}
+		delete(args, name)
+	case "longstr":
+		args[name] = value
+	case "bool":
+		args[name] = value == "true"
+	default:
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return false
+		}
+		args[name] = n
+	}
+	return true
+}
+
+// withExistingTTL returns the DLQ with its existing retention if the broker refused the declaration only for that. A
+// configuration without DLQ.Retention accepts it; all other arguments must match.
+func withExistingTTL(q layout.Queue, refused *amqp091.Error) (layout.Queue, bool) {
+	if _, asked := q.Args[amqp091.QueueMessageTTLArg]; q.Kind != layout.DeadQueue || asked || !isInequivalent(refused, amqp091.QueueMessageTTLArg) {
+		return q, false
+	}
+	q.Args = maps.Clone(q.Args)
+	return q, applyDifference(q.Args, refused.Reason)
+}
+
+// addNotSingleActive adds the problem of a queue that several consumers read at once.
+func addNotSingleActive(ps *redeliver.Problems, queue string, p redeliver.Policy) {
+	ps.Add("queue "+queue, "without a single active consumer", fmt.Sprintf(
+		"must have the argument %s=true where the Order is %s: otherwise several consumers get its messages at once. An argument cannot be changed: "+
+			"let the queue run empty, delete it, and declare it again with the argument, which redeliver does unless the topology is of existing queues",
+		amqp091.SingleActiveConsumerArg, p.Order))
+}

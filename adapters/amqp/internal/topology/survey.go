@@ -1,0 +1,252 @@
+package topology
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+)
+
+// Broker is how the checks reach a broker.
+type Broker struct {
+	Consuming, Publishing *link.Link
+	Management            *management.API // nil if there is none
+	DialTimeout           time.Duration
+	ConsumerTimeout       time.Duration
+	NoProvisioning        bool
+}
+
+// Declarer returns a declarer, which must be closed.
+func (b *Broker) Declarer(ctx context.Context) *Declarer {
+	// Not the publishing connection, which does not answer while the broker is in alarm.
+	return &Declarer{open: func() (*amqp091.Channel, error) { return b.Consuming.Channel(ctx) }, noProvisioning: b.NoProvisioning}
+}
+
+// Survey is the broker's information about a subscription's queues before they are declared.
+type Survey struct {
+	broker *Broker
+	layout *layout.Layout
+	Server string
+	Major  int
+	minor  int
+	// Asked reports whether the management API answered; queues has its answer by name.
+	Asked       bool
+	originKnown bool // it described the subscription's queue
+	Queues      map[string]management.QueueInfo
+	refused     map[string]bool // Queues of redeliver whose arguments differ
+	Problems    redeliver.Problems
+	Notes       []string
+	// Unchecked lists what was not checked, and why.
+	Unchecked []string
+}
+
+// Verify adds what AMQP reports, and returns all problems in one error. there is set even then; it is nil if AMQP did
+// not answer.
+func (b *Broker) Verify(ctx context.Context, s *Survey, rights bool) (there map[string]bool, err error) {
+	d := b.Declarer(ctx)
+	defer d.Close()
+	there = d.inspectQueues(s.layout, &s.Problems, s.refused, rights)
+	switch {
+	case s.originKnown || !there[s.layout.Queue]:
+	case s.Major == 0:
+		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.Queue, errNoRabbit))
+	default:
+		before := len(s.Problems)
+		s.Unchecked = append(s.Unchecked, d.checkKind(s.layout.Queue, &s.Problems)...)
+		if len(s.Problems) > before {
+			break
+		}
+		q, why := d.readArguments(s.layout.OriginQueue())
+		if why != "" {
+			s.Unchecked = append(s.Unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
+		} else if d.err == nil {
+			exists := func(name string) (bool, error) { return d.Exists(&s.Problems, name), d.err }
+			if err := s.checkMain(exists, management.QueueSettings{QueueInfo: q}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	if err := b.checkWrite(ctx, s, &d.rights); err != nil {
+		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the right to write to the default exchange (%v)", err))
+	}
+	d.rights.problems(&s.Problems)
+	if err := s.Problems.Err(); err != nil {
+		return there, fmt.Errorf("amqp: %w", err)
+	}
+	return there, nil
+}
+
+// Survey asks the management API, if it is configured. The survey has the broker's problems. The error means that
+// the API does not answer or, if the survey is nil, that AMQP does not.
+func (b *Broker) Survey(ctx context.Context, l *layout.Layout) (*Survey, error) {
+	conn, err := b.Publishing.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b.SurveyAs(ctx, l, conn.Properties)
+}
+
+// SurveyAs is Survey for a server with these properties.
+func (b *Broker) SurveyAs(ctx context.Context, l *layout.Layout, properties amqp091.Table) (*Survey, error) {
+	s := &Survey{broker: b, layout: l, refused: make(map[string]bool)}
+	s.readServer(properties)
+	m := b.Management
+	if m == nil {
+		for _, what := range []string{
+			"policies and operator policies on all queues: limits, TTL, expiry, dead-letter exchange",
+			"arguments that a declaration does not compare", "feature flags", "how many messages wait, stuck messages, depth of " + l.DLQ(),
+			"levels and shards that are left over",
+		} {
+			s.Unchecked = append(s.Unchecked, what+" (ManagementURL is not set)")
+		}
+		return s, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.DialTimeout)
+	defer cancel()
+	return s, s.askManagement(ctx, m, properties)
+}
+
+// readServer reads the server's properties of the AMQP connection.
+func (s *Survey) readServer(properties amqp091.Table) {
+	product, _ := properties["product"].(string)
+	version, _ := properties["version"].(string)
+	s.Server = strings.TrimSpace(product + " " + version)
+	if product != "RabbitMQ" {
+		return
+	}
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	s.Major, _ = strconv.Atoi(major) // 0 means unknown
+	s.minor, _ = strconv.Atoi(minor)
+	if s.Major > 0 && !s.isAtLeast(3, 10) {
+		s.Problems.Add("server", s.Server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and waiting messages can get lost")
+	}
+}
+
+// isAtLeast reports whether the server has at least this version. It returns false for an unknown version.
+func (s *Survey) isAtLeast(major, minor int) bool {
+	return s.Major > major || s.Major == major && s.minor >= minor
+}
+
+func (s *Survey) askManagement(ctx context.Context, m *management.API, properties amqp091.Table) error {
+	info, err := m.Overview(ctx)
+	if err != nil {
+		return err
+	}
+	s.Asked = true
+	if cluster, _ := properties["cluster_name"].(string); cluster != "" && info.Cluster != "" && cluster != info.Cluster {
+		s.Problems.Add("ManagementURL", info.Cluster, "must belong to the cluster of URLs, which is "+cluster)
+		return nil
+	}
+	if err := s.flags(ctx, m); err != nil {
+		return err
+	}
+	user, err := m.Policies(ctx, false)
+	if err != nil {
+		return err
+	}
+	operator, err := m.Policies(ctx, true)
+	if err != nil {
+		return err
+	}
+	if s.Queues, err = m.Queues(ctx, s.layout.Pattern()); err != nil {
+		return err
+	}
+	unseen := user.Unread || operator.Unread
+	if unseen {
+		s.Unchecked = append(s.Unchecked, "policies on queues that do not exist yet (the user of ManagementURL may not list policies)")
+	}
+	rule := func(q management.QueueInfo) management.QueueSettings {
+		r := management.QueueSettings{QueueInfo: q}
+		for _, ps := range []management.Policies{user, operator} {
+			p, unsure := ps.Of(q)
+			if p != nil {
+				r.Policies = append(r.Policies, p)
+			}
+			for _, name := range unsure {
+				s.Unchecked = append(s.Unchecked, fmt.Sprintf("whether %s is for %s (Go cannot read its pattern)", name, q.Name))
+			}
+		}
+		if q.Effective == nil && q.State != "" && unseen {
+			s.Unchecked = append(s.Unchecked, "policies on "+q.Name+" (the broker has not counted it yet)")
+		}
+		return r
+	}
+	origin := s.layout.OriginQueue()
+	exists := func(name string) (bool, error) { return m.Exists(ctx, name) }
+	if err := s.checkMain(exists, rule(s.infoOf(origin))); err != nil {
+		return err
+	}
+	s.originKnown = true
+	for _, q := range s.layout.Queues {
+		s.checkOwn(q, rule(s.infoOf(q)))
+	}
+	s.noteOldLevels()
+	return nil
+}
+
+// infoOf returns the known information about an existing queue, or the expected one about a queue that will be
+// created.
+func (s *Survey) infoOf(q layout.Queue) management.QueueInfo {
+	if there, ok := s.Queues[q.Name]; ok {
+		return there
+	}
+	kind, _ := q.Args[amqp091.QueueTypeArg].(string)
+	return management.QueueInfo{Name: q.Name, Type: cmp.Or(kind, amqp091.QueueTypeClassic), Durable: true, Arguments: management.Object(q.Args)}
+}
+
+func (s *Survey) flags(ctx context.Context, m *management.API) error {
+	missing, err := m.Disabled(ctx, "quorum_queue", "stream_queue")
+	switch {
+	case management.IsDenied(err):
+		s.Unchecked = append(s.Unchecked, "feature flags (the user of ManagementURL may not list them; it needs the tag administrator)")
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, flag := range missing {
+		s.Problems.Add("feature flag "+flag, "disabled", fmt.Sprintf(
+			"must be enabled, or dead-lettering is not at least once, and waiting messages can get lost: rabbitmqctl enable_feature_flag %s", flag))
+	}
+	return nil
+}
+
+// noteOldLevels notes the levels and shards that this policy no longer has.
+func (s *Survey) noteOldLevels() {
+	for _, old := range s.OldLevels() {
+		s.noteStuck(old, s.Queues[old.Name])
+		waiting := "how many messages wait on it is not known yet"
+		if n := s.Queues[old.Name].Messages; n != nil {
+			waiting = fmt.Sprintf("%d messages wait on it and come back by themselves", *n)
+			if *n == 0 {
+				waiting = "it is empty"
+			}
+		}
+		s.Notes = append(s.Notes, fmt.Sprintf("%s belongs to an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.Name, waiting))
+	}
+}
+
+// OldLevels returns the existing delay queues that are no longer written to.
+func (s *Survey) OldLevels() (found []layout.Queue) {
+	for _, name := range slices.Sorted(maps.Keys(s.Queues)) {
+		level, ok := s.layout.Names.Level(s.layout.Queue, name)
+		if ok && s.layout.ShardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.Queues, func(q layout.Queue) bool { return q.Name == name }) {
+			found = append(found, layout.Queue{Name: name, Kind: layout.DelayQueue, Level: level, Args: amqp091.Table(s.Queues[name].Arguments)})
+		}
+	}
+	return found
+}

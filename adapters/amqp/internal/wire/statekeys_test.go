@@ -1,0 +1,69 @@
+package wire
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/statekeys"
+)
+
+// A signed state is trusted as the broker delivers it. A changed one counts as no state.
+func TestSignedStateIsTrusted(t *testing.T) {
+	keys := statekeys.Keys{[]byte("sixteen bytes and more")}
+	user := amqp091.Delivery{Body: []byte("b"), Expiration: "1000", ReplyTo: directReplyTo, RoutingKey: "orders", Headers: amqp091.Table{
+		"mine": int32(1), "CC": []any{"x"}, "redeliver-id": "copied", "redeliver-odd": amqp091.Table{"f": float32(1.5), "n": nil, "b": []byte{1}, "t": time.Unix(1, 0)},
+	}}
+	st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 2, Error: "no"}
+	written := func(r Record) amqp091.Delivery {
+		r.Copies = 1
+		p, err := r.WaitingCopy(&st, time.Unix(9, 0), 131072, WaitingRoom)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return deliveryOfCopy(p, "orders.retry")
+	}
+	for name, tt := range map[string]struct {
+		keys     statekeys.Keys
+		change   func(*amqp091.Delivery)
+		believed bool
+	}{
+		"as it was written": {keys, func(*amqp091.Delivery) {}, true},
+		"with the broker's": {keys, func(d *amqp091.Delivery) { d.Headers["x-death"] = []any{}; d.Headers["x-delivery-count"] = int64(3) }, true},
+		"not signed":        {nil, func(*amqp091.Delivery) {}, false},
+		"another attempt":   {keys, func(d *amqp091.Delivery) { d.Headers[redeliver.HeaderAttempt] = "0" }, false},
+		"a header more":     {keys, func(d *amqp091.Delivery) { d.Headers[redeliver.HeaderReplays] = "1" }, false},
+		"another body":      {keys, func(d *amqp091.Delivery) { d.Body = []byte("c") }, false},
+		"another way":       {keys, func(d *amqp091.Delivery) { d.Headers[HeaderRoutingKey] = "refunds" }, false},
+		"as if rarely":      {keys, func(d *amqp091.Delivery) { delete(d.Headers, headerCopies) }, false},
+		"our signature without the other headers": {keys, func(d *amqp091.Delivery) {
+			d.Headers = amqp091.Table{HeaderMAC: d.Headers[HeaderMAC], redeliver.HeaderAttempt: "0"}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := written(Record{Delivery: user, Keys: tt.keys})
+			d.Headers = maps.Clone(d.Headers)
+			tt.change(&d)
+			found := StripUnsigned(keys, &d)
+			ours, _ := RestoreOriginal(&d)
+			if believed := len(ours) > 0; believed != tt.believed || believed == (len(found) > 0) {
+				t.Errorf("accepted is %v with findings %v, want %v", believed, found, tt.believed)
+			}
+		})
+	}
+	d := written(Record{Delivery: user, Keys: keys})
+	if now := deliveryOfCopy(Released(&d, time.Now(), keys), "orders.retry"); !verify(keys, &now) {
+		t.Error("the released message is not signed")
+	}
+	forged := written(Record{Delivery: user})
+	if now := deliveryOfCopy(Released(&forged, time.Now(), keys), "orders.retry"); verify(keys, &now) {
+		t.Error("a forged state is signed when it is released")
+	}
+	dead := deliveryOfCopy((&Record{Delivery: user, Keys: keys}).DeadCopy(&st, 131072), "orders.dlq")
+	if !verify(keys, &dead) {
+		t.Error("a dead letter is not signed")
+	}
+}

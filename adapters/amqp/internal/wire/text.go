@@ -1,0 +1,93 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// TextOf returns a header's value as text. ok is false for tables, arrays and nil.
+func TextOf(v any) (text string, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	case bool:
+		return strconv.FormatBool(v), true
+	case time.Time:
+		return v.UTC().Format(time.RFC3339), true
+	case byte, int8, int16, uint16, int32, uint32, int64, float32, float64, int:
+		return fmt.Sprint(v), true
+	case amqp091.Decimal:
+		unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(v.Scale)), nil)
+		return new(big.Rat).SetFrac(big.NewInt(int64(v.Value)), unit).FloatString(int(v.Scale)), true
+	default:
+		return "", false
+	}
+}
+
+// HeaderBytes returns a header's value as bytes: text and bytes unchanged, numbers as text, tables and arrays as
+// JSON.
+func HeaderBytes(v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case []byte:
+		return v
+	}
+	if text, ok := TextOf(v); ok {
+		return []byte(text)
+	}
+	text, err := json.Marshal(jsonValue(v))
+	if err != nil {
+		return fmt.Append(nil, v)
+	}
+	return text
+}
+
+// jsonValue returns a header's value for JSON.
+func jsonValue(v any) any {
+	switch v := v.(type) {
+	case time.Time:
+		return v.UTC()
+	case amqp091.Table:
+		t := make(map[string]any, len(v))
+		for name, item := range v {
+			t[name] = jsonValue(item)
+		}
+		return t
+	case []any:
+		items := make([]any, len(v))
+		for i, item := range v {
+			items[i] = jsonValue(item)
+		}
+		return items
+	default:
+		return v
+	}
+}
+
+// ValueText formats the value of an argument, also an empty one.
+func ValueText(v any) string {
+	if text, ok := v.(string); ok && text == "" {
+		return `""`
+	}
+	return fmt.Sprint(v)
+}
+
+// ArgsText formats the arguments of a queue.
+func ArgsText(args amqp091.Table) string {
+	parts := make([]string, 0, len(args))
+	for _, k := range slices.Sorted(maps.Keys(args)) {
+		parts = append(parts, k+"="+ValueText(args[k]))
+	}
+	return strings.Join(parts, ", ")
+}
