@@ -20,28 +20,28 @@ type Task interface {
 	Handle(ctx context.Context) error
 	// Describe returns the message for Policy.Invalid and for tracers, or nil and nil if it cannot be read.
 	Describe() (headers redeliver.Headers, body []byte)
-	// Answered reports whether the handler has settled the message itself. Then its return value does not count.
+	// Answered reports whether the handler has acked or nacked the message. Then its return value does not count.
 	Answered() bool
-	// Expired returns the answer of an attempt whose time is over: err, unless there was an answer before.
+	// Expired returns the answer of an attempt whose timeout is over: err, unless an earlier answer counts.
 	Expired(err error) error
 	// Settled is called when the message was settled without its handler's answer. Handle may still run, in another goroutine.
 	Settled()
 }
 
-// epoch is the zero time of the clock of attempts. time.Since reads only the monotonic clock; time.Now reads two
-// clocks.
+// epoch is the time from which the engine counts durations. time.Since(epoch) is cheaper than time.Now: it reads one clock, not
+// two.
 var epoch = time.Now()
 
-// waiting is the start time of an attempt that waits for its batch.
-const waiting time.Duration = -1
+// waitsForBatch is the start time of an attempt that waits for its batch.
+const waitsForBatch time.Duration = -1
 
 // errGoexit is the failure of a handler that ended its goroutine by runtime.Goexit, as t.FailNow does.
 var errGoexit = errors.New("the handler called runtime.Goexit")
 
-// Run runs one attempt: it checks whether the message may run, calls the handler with a context below ctx, which is d or a
-// descendant of it, and carries out the policy's decision about a failure. It must be called at most once for a
-// delivery. If succeeded is true, the caller must ack the message. Otherwise Run has settled it, and the error is nil
-// unless the message was lost to this process.
+// Run runs one attempt: it checks whether the message may run, calls the handler, and carries out the policy's decision about a
+// failure. ctx is d or a context below it; the handler's context is ctx or one below that. Run must be called at most once for
+// a delivery. If succeeded is true, the caller must ack the message. Otherwise Run has settled it, and err is nil unless the
+// message was lost to this process.
 func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
 	d.task = t
 	d.sub.Answers()
@@ -120,19 +120,19 @@ func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
 		return false, nil
 	}
 	if d.warned { // the answer does not count
-		err = &redeliver.TimeoutError{After: d.timeoutLocked()} // unlocked: it does not change any more
+		err = &redeliver.TimeoutError{After: d.wholeTimeout()}
 	}
-	if d.sub.Sink != nil && d.at != waiting { // at is waiting where it expired before its batch began
+	if d.sub.Sink != nil && d.at != waitsForBatch { // otherwise it expired before its batch began
 		d.sub.attempted(d, err, d.at)
 	}
 	return true, err
 }
 
-// Fail carries out the policy's decision about a failure, unless the message's end was already claimed.
+// Fail carries out the policy's decision about a failure, unless another goroutine has claimed the message's end.
 func (d *Delivery) Fail(err error) { _ = d.fail(err) }
 
-// FailLater is Fail for callers that cannot run the handler again: an immediate retry waits for up to a millisecond. It
-// returns false if the message was lost to this process.
+// FailLater is Fail for callers that cannot run the handler again at once: instead of an immediate retry the message waits for
+// up to a millisecond. It returns false if the message was lost to this process.
 func (d *Delivery) FailLater(err error) bool {
 	if d.Lost() {
 		_ = d.abandon(err)
@@ -144,7 +144,7 @@ func (d *Delivery) FailLater(err error) bool {
 	return true
 }
 
-// fail implements Fail. It returns an error only if the message was lost.
+// fail is Fail. It returns an error only if the message was lost to this process.
 func (d *Delivery) fail(err error) error {
 	if d.Lost() {
 		return d.abandon(err)
@@ -155,7 +155,8 @@ func (d *Delivery) fail(err error) error {
 	return nil
 }
 
-// abandon ends a message that is lost to this process.
+// abandon ends a message that is lost to this process, unless another goroutine has claimed its end. It returns ErrAbandoned,
+// with the cause.
 func (d *Delivery) abandon(cause error) error {
 	if d.claim() {
 		d.abandoned(cause)
@@ -166,6 +167,7 @@ func (d *Delivery) abandon(cause error) error {
 	return fmt.Errorf("%w: %w", ErrAbandoned, cause)
 }
 
+// abandoned is abandon for a caller that has claimed the message.
 func (d *Delivery) abandoned(cause error) {
 	d.endSpan(tracing.Abandoned, cause)
 	if cause != nil {
@@ -174,9 +176,9 @@ func (d *Delivery) abandoned(cause error) {
 	d.c.end(resultAbandoned)
 }
 
-// settleFailure asks the policy and carries out its decision. The caller has claimed the message. running says that the handler
-// may still run, so that the next attempt must not begin in place: a Blocking message loses its place then. A subscription
-// that ends begins no immediate retry: the attempt counts, and another process makes the next one.
+// settleFailure asks the policy and carries out its decision. The caller has claimed the message. running reports whether the
+// handler may still run. Then the next attempt must not begin in place, and a Blocking message loses its place. A lane that
+// drains begins no immediate retry: the attempt counts, and another process makes the next one.
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
 	dec := d.decideAndCount(err, now)
@@ -198,18 +200,18 @@ func (d *Delivery) settleFailure(err error, running bool) {
 // stay makes the message wait in place. The messages behind it wait too.
 func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	wait := dec.State.Due.Sub(now)
-	switch longest := d.sub.MaxInPlace; {
-	case longest > 0 && dec.Delay > longest && dec.Action == redeliver.Postponed: // the policy, not a handler, asked for it
-		dec.Delay, dec.State.Due = longest, limits.CeilMilli(now.UTC().Add(longest))
-	case longest == 0:
+	switch maxWait := d.sub.MaxInPlace; {
+	case maxWait > 0 && dec.Delay > maxWait && dec.Action == redeliver.Postponed: // the policy, not a handler, asked for it
+		dec.Delay, dec.State.Due = maxWait, limits.CeilMilli(now.UTC().Add(maxWait))
+	case maxWait == 0:
 		if dec.Delay > limits.MaxBlock {
 			dec.State.Error = limits.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most in Blocking order; the failure was: %s",
 				dec.Delay, limits.MaxBlock, dec.State.Error), limits.MaxErrorText)
 		}
 		wait = min(max(wait, limits.MinBlock), limits.MaxBlock)
 		dec.Delay, dec.State.Due = wait, limits.CeilMilli(now.UTC().Add(wait))
-	case dec.Delay > longest: // Delay, not wait: due times are rounded up
-		d.sub.Policy.RejectUnschedulable(dec, &redeliver.UnschedulableError{Wait: dec.Delay, Max: longest})
+	case dec.Delay > maxWait: // Delay, not wait: due times are rounded up
+		d.sub.Policy.RejectUnschedulable(dec, &redeliver.UnschedulableError{Wait: dec.Delay, Max: maxWait})
 		d.moveOn(dec, cause)
 		return
 	}
@@ -218,13 +220,14 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	d.stayUntilDue(dec, cause)
 }
 
+// stayUntilDue ends the attempt of a message that waits in its source.
 func (d *Delivery) stayUntilDue(dec *redeliver.Decision, cause error) {
 	d.signal = signalOf(dec, cause)
 	d.c.stay(&dec.State)
 }
 
-// nacked ends an attempt whose message was nacked without an error: by a publisher of the Router, or another middleware. It is a
-// failure. No handler can run at once, so the message waits at least for the next millisecond.
+// nacked ends an attempt whose message was nacked without an error, by a publisher of the Router or by another middleware. It
+// counts as a failure. The message waits at least until the next millisecond, because no handler can run at once.
 func (d *Delivery) nacked() {
 	if d.Lost() || d.c.isDraining() { // the end of the subscription may be the cause, so the attempt does not count
 		if d.claim() {
@@ -252,7 +255,7 @@ func (d *Delivery) Deadline() (time.Time, bool) {
 	d.w.mu.Lock()
 	at, timeout := d.at, d.timeoutLocked()
 	d.w.mu.Unlock()
-	if at == waiting {
+	if at == waitsForBatch {
 		return outer, ok
 	}
 	now := time.Now()
@@ -273,8 +276,8 @@ type overrun struct {
 // end of its context and clean up.
 const StuckAfter = time.Second
 
-// takeOverLocked claims a message whose timeout is over. It reports whether the handler's answer no longer counts; then expire must
-// be called. The watch's lock must be held.
+// takeOverLocked claims a message whose timeout is over, unless another goroutine has. If it returns true, the handler's answer
+// no longer counts, and the caller must start settleExpired. It needs the watch's lock.
 func (d *Delivery) takeOverLocked() bool {
 	if !d.claim() {
 		return false
@@ -283,7 +286,7 @@ func (d *Delivery) takeOverLocked() bool {
 	return true
 }
 
-// settleExpired settles a message whose timeout is over, in its own goroutine.
+// settleExpired settles a message whose timeout is over. It runs in its own goroutine.
 func (d *Delivery) settleExpired(timeout time.Duration) {
 	err := d.task.Expired(&redeliver.TimeoutError{After: timeout})
 	d.Expire(&redeliver.TimeoutError{After: timeout})
@@ -333,11 +336,11 @@ func (d *Delivery) lateAnswer(err error) {
 	}
 }
 
-// Gather stops the clock of an attempt whose message waits for its batch. It returns false if the attempt had already
+// Gather stops the clock of an attempt whose message waits for its batch. It returns false if the attempt has already
 // timed out.
 func (d *Delivery) Gather() bool {
 	if d.w == nil {
-		d.at = waiting
+		d.at = waitsForBatch
 		return true
 	}
 	d.w.mu.Lock()
@@ -348,7 +351,7 @@ func (d *Delivery) Gather() bool {
 	}
 	d.extension.stop()
 	d.extension = nil
-	d.at = waiting
+	d.at = waitsForBatch
 	return true
 }
 
@@ -382,8 +385,7 @@ func (d *Delivery) leaveBatch() {
 	d.at = time.Since(epoch)
 }
 
-// ClaimAnswer stops the clock of the attempt. It reports whether the handler's answer counts: it does not if the
-// attempt had already timed out.
+// ClaimAnswer stops the clock of the attempt. It reports whether the handler's answer counts: it does not after a timeout.
 func (d *Delivery) ClaimAnswer() bool {
 	if d.w != nil {
 		d.w.remove(d)

@@ -14,7 +14,7 @@ const (
 	DefaultBatchTimeout = 5 * time.Second
 )
 
-// NoWait, as BatchConfig.Timeout, makes a batch run without waiting for more messages. The batch has the messages that
+// NoWait is a BatchConfig.Timeout that makes a batch run without waiting for more messages. The batch has the messages that
 // came while other batches ran.
 const NoWait time.Duration = -1
 
@@ -48,15 +48,14 @@ func (c BatchConfig) WithDefaults() BatchConfig {
 	return c
 }
 
-// Validate returns all that is wrong with the configuration in one
-// [redeliver.ConfigError].
+// Validate returns all that is wrong with the configuration in one [redeliver.ConfigError], or nil.
 func (c BatchConfig) Validate() error {
 	var ps redeliver.Problems
 	c.Check(&ps)
 	return ps.Err()
 }
 
-// Check notes all that is wrong with the configuration.
+// Check adds all that is wrong with the configuration to ps.
 func (c BatchConfig) Check(ps *redeliver.Problems) {
 	for _, f := range []struct {
 		field string
@@ -72,7 +71,8 @@ func (c BatchConfig) Check(ps *redeliver.Problems) {
 	}
 }
 
-// CheckSize notes a Size that a subscription with maxInFlight can never reach. Both have their defaults.
+// CheckSize adds a problem to ps if a subscription with maxInFlight can never fill a batch. Size and maxInFlight have their
+// defaults.
 func (c BatchConfig) CheckSize(ps *redeliver.Problems, maxInFlight int) {
 	if maxInFlight > 0 && c.Size > maxInFlight {
 		ps.Add("BatchConfig.Size", c.Size, fmt.Sprintf(
@@ -83,6 +83,6 @@ func (c BatchConfig) CheckSize(ps *redeliver.Problems, maxInFlight int) {
 var (
 	// ErrRetryRequested is the failure of a message for which a batch function asked for a retry without an error.
 	ErrRetryRequested = errors.New("the batch function asked for a retry")
-	// ErrBatchEnded is the error of the LateAnswer for a message that was answered after the end of its batch.
+	// ErrBatchEnded is the error in the LateAnswer event of a message that was answered after the end of its batch.
 	ErrBatchEnded = errors.New("settled after the end of its batch")
 )

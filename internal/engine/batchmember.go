@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-// BatchMember is a record's place in a batch of records, and its task. It needs no goroutine of its own.
+// BatchMember is a record in a batch, and the Task of its attempt. It needs no goroutine of its own.
 type BatchMember[R any] struct {
 	Batched
 	Record R
@@ -16,10 +16,10 @@ type BatchMember[R any] struct {
 	e *Engine[R]
 }
 
-// Context is the message's context, in which its state is.
+// Context returns the message's context, which has its state.
 func (m *BatchMember[R]) Context() context.Context { return m.d }
 
-// State is the message's state before the attempt that runs now.
+// State returns the message's state before the attempt that runs now.
 func (m *BatchMember[R]) State() redeliver.State { return m.d.State() }
 
 // joinBatch adds a message to the queue for its batch.
@@ -32,7 +32,7 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 		d.Fail(err)
 		return
 	}
-	d.at = waiting
+	d.at = waitsForBatch
 	if d.w = watchOf(d.sub); d.w != nil {
 		d.AllowExpire()
 	}
@@ -67,7 +67,8 @@ func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {
 	return eng.opt.Batch(b, members)
 }
 
-// Verdict implements [BatchWaiter]. The queue may be locked when an error comes, so another goroutine writes the failure.
+// Verdict implements [BatchWaiter]. Its caller may have locked the queue when it passes an error, so another goroutine handles
+// the failure.
 func (m *BatchMember[R]) Verdict(err error) {
 	if err == nil {
 		m.end(nil)

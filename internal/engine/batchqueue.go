@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// watchDelay is how long a message waits for its batch before its context is watched: watching is expensive, and most
+// watchDelay is how long a message waits for its batch before its context is watched. Watching is expensive, and most
 // messages are in a batch by then.
 const watchDelay = 50 * time.Millisecond
 
-// BatchCall calls a batch function for at least one message, in the order of arrival. It must not keep the slice. b is the batch
-// and the context of the call.
+// BatchCall calls a batch function with at least one message. b is the batch, and the context of the call; all has its messages
+// in the order of arrival. It must not keep all.
 type BatchCall func(b *Batch, all []*Batched) error
 
-// Batches is the queue in which messages of one subscription wait for their batch, the oldest first. A batch is made when it runs,
-// so it includes the messages that came while it waited for others.
+// Batches is the queue in which messages of one subscription wait for their batch, the oldest first. The messages of a batch are
+// taken from it only when the batch runs.
 type Batches struct {
 	config BatchConfig
 	call   BatchCall
@@ -26,14 +26,15 @@ type Batches struct {
 	mu           sync.Mutex
 	head, tail   *Batched
 	unwatched    *Batched // the oldest whose context is not watched yet
-	n, bytes     int
-	alone        int  // messages that are to run alone
-	running      int  // batch functions
-	timeoutArmed bool // a timer is set for the Timeout of the oldest
-	watchArmed   bool // a timer is set for watchContexts
+	n, bytes     int      // of the messages
+	alone        int      // messages that must run alone
+	running      int      // batch functions that run
+	timeoutArmed bool     // a timer is set for the Timeout of the oldest
+	watchArmed   bool     // a timer is set for watchContexts
 }
 
-// NewBatches makes the queue of a subscription, nil for messages of other subscribers. config has its defaults and was checked.
+// NewBatches makes the queue of a subscription; sub is nil for messages of other subscribers. config has its defaults and was
+// checked.
 func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches {
 	q := &Batches{config: config, call: call, sub: sub}
 	if sub != nil {
@@ -42,8 +43,7 @@ func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches 
 	return q
 }
 
-// Add adds a message, unless ready returns false. The message then waits for its verdict. Verdict is not called while
-// ready runs.
+// Add calls ready, and adds the message if ready returns true. Verdict is not called before ready has returned.
 func (q *Batches) Add(m *Batched, ready func() bool) (added bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,7 +93,7 @@ func (q *Batches) startLocked(now time.Duration) bool {
 	return true
 }
 
-// readyLocked reports whether the waiting messages make a batch.
+// readyLocked reports whether a batch of the waiting messages should run now.
 func (q *Batches) readyLocked(now time.Duration) bool {
 	switch {
 	case q.n == 0:
@@ -107,14 +107,14 @@ func (q *Batches) readyLocked(now time.Duration) bool {
 	}
 }
 
-// shrunkLocked reports whether no more messages can come: the limit of slots has shrunk, and all messages in flight
-// wait here.
+// shrunkLocked reports whether no more messages can come, because the limit of slots has shrunk and all messages in flight
+// wait in the queue.
 func (q *Batches) shrunkLocked() bool {
 	if q.sub == nil {
 		return false
 	}
-	limit := q.sub.slots.currentLimit()
-	return limit > 0 && q.n >= limit
+	maxInFlight := q.sub.slots.currentLimit()
+	return maxInFlight > 0 && q.n >= maxInFlight
 }
 
 // takeLocked takes the messages of a batch out of the queue.
@@ -181,8 +181,8 @@ func (q *Batches) dismissLocked(m *Batched) {
 	m.waiter.Verdict(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
 }
 
-// armLocked sets the timers of the queue that are not set yet. A timer serves the whole queue, not one message or
-// batch; under load most timers fire and find nothing to do.
+// armLocked sets those of the queue's two timers that are not set. A timer serves the whole queue, not one message or
+// batch. Under load most timers fire and find nothing to do.
 func (q *Batches) armLocked(now time.Duration) {
 	if q.head == nil {
 		return

@@ -16,15 +16,15 @@ type BatchWaiter interface {
 	Verdict(err error)
 }
 
-// Batched is a message that waits for a batch, and then its place in the batch. The first answer counts and takes effect at once,
-// while the batch continues. It is safe for concurrent use after Init.
+// Batched is a message that waits for a batch or is in one. Its first answer counts. It takes effect at once, while the batch
+// continues. A Batched is safe for concurrent use after Init.
 type Batched struct {
 	waiter BatchWaiter
 	d      *Delivery       // nil for a message of another subscriber
 	ctx    context.Context // its end takes the message out of the queue
 	bytes  int
 
-	// Guarded by the queue's mu.
+	// The following four are guarded by the queue's mu.
 	prev, next *Batched
 	since      time.Duration // when it came, counted from epoch
 	unwatch    func() bool   // nil before watchContexts
@@ -40,7 +40,7 @@ func (m *Batched) Init(ctx context.Context, waiter BatchWaiter, d *Delivery, byt
 	m.waiter, m.d, m.ctx, m.bytes = waiter, d, ctx, bytes
 }
 
-// Batch is the batch that the message is in; nil while it waits for one.
+// Batch returns the batch that the message is in, or nil while it waits for one.
 func (m *Batched) Batch() *Batch { return m.batch }
 
 // Waiter returns the waiter for the answer.
@@ -63,8 +63,8 @@ func (m *Batched) Retry(delay ...time.Duration) bool { return m.Answer(retryAske
 // Reject answers that the message goes to the DLQ now.
 func (m *Batched) Reject(reason string) bool { return m.Answer(redeliver.Reject(reason)) }
 
-// Answer answers as the handler of a single message does by its return. It reports whether the answer counts: it does
-// not if the message already has an answer, or if its Timeout or its batch is over. An answer after the end of the
+// Answer answers as a handler of single messages does with the error that it returns. It reports whether the answer counts:
+// it does not if the message already has an answer, or if its Timeout or its batch is over. An answer after the end of the
 // batch is reported to the sink.
 func (m *Batched) Answer(err error) bool {
 	b := m.batch
@@ -88,6 +88,7 @@ func (m *Batched) Answer(err error) bool {
 	return counts
 }
 
+// tooLate reports to the sink an answer that came after the end of the batch.
 func (m *Batched) tooLate(err error) {
 	if m.d == nil || m.d.sub.Sink == nil {
 		return
@@ -101,8 +102,7 @@ func (m *Batched) tooLate(err error) {
 	})
 }
 
-// Expired implements [Task] for a message that is not settled when its time is over: an answer for the whole batch
-// counts; otherwise the message has failed with timeout.
+// Expired implements [Task]. If AckAll or RetryAll was called, that is the answer; otherwise it is timeout.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch
 	b.Expire(timeout)
@@ -114,8 +114,8 @@ func (m *Batched) Expired(timeout error) error {
 	return timeout
 }
 
-// isLost reports whether the message is not to be handled any more: its context has ended, or others may have it. A record is in
-// the queue with the context of its lane, which does not end with the loss of one message.
+// isLost reports whether the message must not be handled any more: its context has ended, or other processes may have it. For a
+// record the context is that of its lane, which does not end when one message is lost.
 func (m *Batched) isLost() bool { return m.ctx.Err() != nil || m.d != nil && m.d.Lost() }
 
 // checkExpired returns why a message that waited is too old now, or nil.
@@ -135,12 +135,11 @@ func retryAsked(delay []time.Duration) error {
 	return redeliver.RetryAfter(ErrRetryRequested, delay[0])
 }
 
-// Batch is one call of a batch function, and its context, which ends with the policy's Timeout, counted from the call, and when
-// all its messages were lost to this process. It is safe for concurrent use.
+// Batch is one call of a batch function, and the context of that call. The context ends after the policy's Timeout, counted from
+// the call, and when all messages of the batch were lost to this process. A Batch is safe for concurrent use.
 type Batch struct {
 	Lazy
-	// Origin and Group name the subscription; empty for messages that no
-	// subscriber of redeliver delivered.
+	// Origin and Group name the subscription. They are empty for messages of other subscribers.
 	Origin, Group string
 
 	queue *Batches
@@ -149,7 +148,7 @@ type Batch struct {
 
 	mu     sync.Mutex
 	open   int   // messages that are not settled
-	over   bool  // the function has returned, or ended its goroutine
+	over   bool  // the function has ended
 	called bool  // AckAll or RetryAll was called
 	answer error // of that call
 

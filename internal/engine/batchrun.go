@@ -13,7 +13,7 @@ import (
 // errBatchGoexit is the failure of a batch function that ended its goroutine by runtime.Goexit.
 var errBatchGoexit = errors.New("the batch function called runtime.Goexit")
 
-// run runs one batch. It needs a goroutine of its own: a message's goroutine ends with its answer.
+// run runs one batch. It needs a goroutine of its own: that of a message ends when the message has its answer.
 func (q *Batches) run() {
 	q.mu.Lock()
 	now := time.Since(epoch)
@@ -56,7 +56,7 @@ func (b *Batch) leave() {
 	}
 }
 
-// callAndSettle calls the function and settles the messages that the function did not settle.
+// callAndSettle calls the batch function, and settles the messages that have no answer after it.
 func (b *Batch) callAndSettle(all []*Batched) {
 	timeout := time.Duration(0)
 	if d := all[0].d; d != nil {
@@ -105,17 +105,17 @@ func (b *Batch) startTimers(began, timeout time.Duration, all []*Batched) {
 	})
 }
 
-// isOver reports whether the Timeout ended at least since ago: a timer may fire while the batch is extended. after is
-// the whole Timeout.
+// isOver reports whether the Timeout ended at least grace ago: a timer may fire while the batch is extended. after is
+// the whole Timeout, with its extensions.
 func (b *Batch) isOver(grace time.Duration) (after time.Duration, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.until - b.began, time.Since(epoch) >= b.until+grace
 }
 
-// onTimeout ends the context of a function that has settled all its messages. Otherwise the watch ends the context after
-// it has settled the messages. The watch does not know the messages of a batch that was extended, and in Blocking order
-// it waits until the function is stuck: in these cases onTimeout ends the attempts.
+// onTimeout ends the context of a batch function that has settled all its messages. Usually the watch ends the attempts of the
+// other messages, and the context with the first of them. But it does not know the messages of an extended batch, and in Blocking
+// order it waits until the function is stuck. In these two cases onTimeout ends the attempts.
 func (b *Batch) onTimeout() {
 	timeout, over := b.isOver(0)
 	if !over {
@@ -162,7 +162,7 @@ func (b *Batch) watchSessions(all []*Batched) (stop func()) {
 	}
 }
 
-// distinctSessions returns the sessions of messages. The session of a message of another subscriber is its own context.
+// distinctSessions returns the sessions of messages, each once. A message of another subscriber has its own context as session.
 func distinctSessions(all []*Batched) []context.Context {
 	var sessions []context.Context
 	known := make(map[context.Context]struct{}) // there may be as many sessions as messages
@@ -185,8 +185,8 @@ func distinctSessions(all []*Batched) []context.Context {
 	return sessions
 }
 
-// values returns a context that never ends, with the values of Subscribe's context. It has no values of a message's
-// context, because a batch has many messages.
+// values returns a context that never ends, with the values of Subscribe's context. It has none from the context of a message,
+// because a batch has many messages.
 func values(m *Batched) context.Context {
 	switch {
 	case m.d == nil:

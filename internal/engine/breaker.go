@@ -2,11 +2,12 @@ package engine
 
 import "time"
 
-// breaker is a circuit breaker over what a subscription begins. While it is open nothing begins. After the pause it is half open:
-// one message at a time begins, as a probe. Enough successes in a row close it, and a failure opens it again, for longer.
+// breaker is a circuit breaker that decides what a subscription begins. While it is open nothing begins. After the pause it is
+// half open: one message at a time begins, as a probe. Enough successful probes in a row close it. A probe that fails opens it
+// again, for longer.
 //
-// sony/gobreaker has the same rules, but its pause does not grow, it does not take the caller's clock, and it waits
-// forever for a probe without a result: one whose message was only moved, or was lost.
+// sony/gobreaker has the same rules, but its pause does not grow, it does not take the caller's clock, and it waits forever for
+// a probe without a result: a message that was only moved, or was lost.
 type breaker struct {
 	firstPause, maxPause time.Duration
 	needed               int // successes in a row that close it
@@ -31,7 +32,7 @@ func (b *breaker) trip(now time.Duration) {
 	b.until = now + b.pause
 }
 
-// probeFailed opens it again. A failure that concerns all messages doubles the pause and resets the count of successes.
+// probeFailed opens the breaker again. A failure that concerns all messages doubles the pause and resets the count of successes.
 func (b *breaker) probeFailed(now time.Duration, concernsAll bool) {
 	b.state = breakerOpen
 	if concernsAll {

@@ -8,10 +8,10 @@ import (
 	"github.com/redeliver/redeliver/internal/errortext"
 )
 
-// decideAndCount asks the policy and the guard about the failure of this delivery. The guard counts the failure, so decide must be called
-// once for each, by the caller that carries out the decision.
+// decideAndCount asks the policy and the guard about the failure of this delivery. The guard counts the failure, so only the
+// caller that carries out the decision may call it, once.
 func (d *Delivery) decideAndCount(err error, now time.Time) *redeliver.Decision {
-	dec := &redeliver.Decision{} // the one allocation: the state is read into it, and it is what is written
+	dec := &redeliver.Decision{} // the one allocation: the state is read into it, and later written from it
 	d.readState(&dec.State)
 	st := dec.State
 	*dec = d.sub.applyRule(st, err, now)
@@ -48,7 +48,7 @@ const (
 	signalFailure
 )
 
-// signalOf is the signal of a decision about a failure.
+// signalOf returns the signal of a decision about a failure.
 func signalOf(dec *redeliver.Decision, cause error) signal {
 	if dec.MessageAtFault {
 		return signalMessage
@@ -71,7 +71,7 @@ func signalOf(dec *redeliver.Decision, cause error) signal {
 
 var keySeed = maphash.MakeSeed()
 
-// keyHash is the hash of a message's key, or of its id where it has no key.
+// keyHash returns the hash of the message's key, or of its id if it has no key.
 func (d *Delivery) keyHash(id string) uint64 {
 	if key := d.c.key(); key != nil {
 		return maphash.Bytes(keySeed, key)
@@ -79,7 +79,8 @@ func (d *Delivery) keyHash(id string) uint64 {
 	return maphash.String(keySeed, id)
 }
 
-// causeOf is a hash of ErrorType and Error. Errors of one type whose texts differ only in numbers, ids and quotations have the same.
+// causeOf returns a hash of ErrorType and Error. Errors of one type whose texts differ only in numbers, ids and quotations have
+// the same hash.
 func causeOf(s *redeliver.State) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
 	h := uint64(offset)
@@ -92,8 +93,8 @@ func causeOf(s *redeliver.State) uint64 {
 	return h
 }
 
-// isSparable reports whether an outage turns the decision into a postponement: the dependency may have caused the failure, and the
-// message has met no limit in time.
+// isSparable reports whether a message is postponed instead, if there is an outage: the dependency may have caused the failure,
+// and the message has not exceeded a limit in time.
 func isSparable(d *redeliver.Decision) bool {
 	if d.MessageAtFault {
 		return false

@@ -34,15 +34,15 @@ type carrier interface {
 	age() (brought *redeliver.State, born, expires time.Time)
 	readState(*redeliver.State)
 	truncates() bool
-	// isFirst reports whether the message came without a state.
+	// isFirst reports whether the message came without a state, so that this is its first delivery.
 	isFirst() bool
 	write(ctx context.Context, to driver.Place, st *redeliver.State, done driver.Done)
 	// end reports how the message ended here, once.
 	end(how result)
 	// stay is end for a message that waits in its source until st.Due.
 	stay(st *redeliver.State)
-	// handlerEnded is called when no handler of the message runs any more: a suspect need not wait for a message that
-	// is only being written.
+	// handlerEnded is called when no handler of the message runs any more, before the message is written to its next place: a
+	// suspect does not wait for the write.
 	handlerEnded()
 	// runAgain runs the message once more, at once, with the slot that it has.
 	runAgain(st *redeliver.State)
@@ -66,11 +66,11 @@ type Delivery struct {
 
 	// state is the message's state in this process; nil if only the record has it.
 	state *redeliver.State
-	// claimed is set once, when the message's end is decided: by its handler's answer, by its timeout, or by the worker that
-	// saw it settled.
+	// claimed is set once, by what decides the message's end: its handler's answer, its timeout, or the worker that saw its
+	// Watermill message acked.
 	claimed atomic.Bool
 
-	w          *watch        // over the timeout; nil for none
+	w          *watch        // ends the attempt after the timeout; nil for none
 	at         time.Duration // its start, counted from epoch, or the constant waiting. Guarded by w's lock
 	prev, next *Delivery     // in w's list, guarded by its lock
 	over       *overrun      // the attempt was settled without its handler's answer. Guarded by w's lock
@@ -83,7 +83,7 @@ type Delivery struct {
 	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
 	signal  signal                 // evidence about the dependencies of the handler
 	probe   bool                   // a guard's probe
-	runs    bool                   // a handler may still have it. Set by serve, cleared where the message is claimed
+	runs    bool                   // a handler may still run. Set by serve, cleared by the claimer if none does
 	alone   bool                   // nothing else of the process runs meanwhile
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
@@ -92,7 +92,7 @@ type Delivery struct {
 
 type deliveryKey struct{}
 
-// Declined reports whether the handler of a record that has methods for its answer has nacked or rejected it.
+// Declined reports whether the handler has nacked or rejected its record, with methods that some records have.
 func (d *Delivery) Declined() bool {
 	r, ok := d.c.record().(interface{ Declined() bool })
 	return ok && r.Declined()
@@ -114,13 +114,13 @@ func (d *Delivery) Value(key any) any {
 	}
 }
 
-// valuedContext is a Delivery with the values of another context.
+// valuedContext is a Delivery that also has the values of another context.
 type valuedContext struct {
 	*Delivery
 	values context.Context
 }
 
-// withValues returns the context of a message that its Codec made with ctx: the delivery, with ctx's values.
+// withValues returns d with the values of ctx, the context that the Codec gave its message.
 func (d *Delivery) withValues(ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return d
@@ -146,8 +146,10 @@ func (d *Delivery) Sub() *Subscription { return d.sub }
 // Record returns the adapter's own record.
 func (d *Delivery) Record() any { return d.c.record() }
 
-// Key returns the message's key, or nil if it has none, and Body returns its body, as they were published.
-func (d *Delivery) Key() []byte  { return d.c.key() }
+// Key returns the message's key as it was published, or nil if it has none.
+func (d *Delivery) Key() []byte { return d.c.key() }
+
+// Body returns the message's body as it was published.
 func (d *Delivery) Body() []byte { return d.c.body() }
 
 // Headers returns the message's own headers, as they were published.
@@ -224,7 +226,7 @@ func (d *Delivery) askInvalid() (err error) {
 	return nil
 }
 
-// describe returns headers and body for policies and tracers.
+// describe returns the message's headers and body for policies and tracers, or nil and nil if they cannot be read.
 func (d *Delivery) describe() (redeliver.Headers, []byte) {
 	switch {
 	case d.task != nil:

@@ -1,23 +1,24 @@
-// Package engine runs the messages of every broker: it reads a [driver.Source], holds messages that are not due, keeps the order of
-// keys, bounds what runs, runs handlers, decides about failures, and waits for the messages in flight at the end.
+// Package engine runs the messages of every broker: it reads a [driver.Source], keeps messages until they are due, keeps the
+// order of keys, bounds how many messages run, runs handlers, decides about failures, and at the end waits for the messages in
+// flight.
 //
 // # One message's way
 //
 //   - lane.admit: the source has read a record and parses it (Source.Parse). The message waits in the lane until it is due.
-//   - lane.enqueue: it takes the turn of its key, or waits behind the message that has the turn.
-//   - lane.begin: it begins when it has a slot (slots.take), the gaters agree and no suspect runs.
+//   - lane.enqueue: it becomes the owner of its key (lane.takeKey), or waits behind the message that owns the key.
+//   - lane.begin: it begins when it has a slot (slots.take), the gaters permit it and no suspect runs (Turn).
 //   - entry.serve: a worker calls the handler, or hands the Watermill message to the Router and waits for its ack.
 //   - Delivery.Run: the attempt. A success ends it. A failure goes to Delivery.settleFailure, which asks the policy.
 //   - move: a copy is written to a level or to the DLQ, again and again until the broker confirms it. No goroutine waits for
 //     that.
-//   - lane.finish: the source settles the message. The next one of its key begins.
+//   - lane.finish: the source settles the message. The next one of its key becomes ready.
 //
 // # Who owns what
 //
-// A lane has one goroutine, which alone touches its entries, its hold, its keys and its source. Other goroutines use lane.report
-// and lane.Post. A message's end is claimed once (Delivery.claim): by the handler's answer, by its timeout, or by the worker that
-// saw its message acked. The slots and the guard belong to the subscription, under one lock. A write ends in the goroutine in which
-// the client calls Confirmed.
+// A lane has one goroutine. It alone uses the lane's queues, keys and source. Other goroutines use lane.report and lane.Post. A
+// message's end is claimed once (Delivery.claim): by the handler's answer, by its timeout, or by the worker that saw its
+// Watermill message acked. The slots and the guard belong to the subscription, under one lock. A write ends in the goroutine in
+// which the client calls Confirmed.
 //
 // # Crashes
 //

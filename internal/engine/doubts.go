@@ -10,17 +10,17 @@ import (
 )
 
 // doubts finds out whether a driver.ErrDoubtful concerns one message or all: it counts the writes of other messages to the same
-// place. The zero doubts is ready.
+// place. The zero doubts is ready to use.
 type doubts struct {
-	some   atomic.Bool // there are places; otherwise a write has nothing to count
+	some   atomic.Bool // places is not empty; otherwise a write has nothing to count
 	mu     sync.Mutex
 	places map[string]*doubt
 }
 
-// doubt is a place to which writes fail with a doubtful error.
+// doubt counts what happens at a place to which writes fail with a doubtful error.
 type doubt struct {
-	messages int // that cannot be written
-	writes   int // of other messages, since the first of them
+	messages int // that could not be written
+	writes   int // of other messages, since the first failure
 	failures int // since the last write
 }
 
@@ -28,11 +28,10 @@ type doubt struct {
 type doubtfulWrite struct {
 	where     string // empty for none
 	writes    int    // of other messages, at its last try
-	overtaken int    // tries before which others were written
+	overtaken int    // how many tries failed although another message was written since the try before
 }
 
-// minOvertaken is how many tries must be overtaken by writes of other messages before a doubtful error counts as a
-// refusal.
+// minOvertaken is the value of overtaken from which a doubtful error counts as a refusal.
 const minOvertaken = 3
 
 // addWrite counts a message that was written to a place.
@@ -84,7 +83,7 @@ func (ds *doubts) classify(where string, err error, t *doubtfulWrite) error {
 	return err
 }
 
-// forget takes a message out of the doubt about its place.
+// forget removes a message from the count of its place.
 func (ds *doubts) forget(t *doubtfulWrite) {
 	if t.where == "" {
 		return

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Drain counts the parts of a subscription that drain: they begin nothing new and wait for the messages in flight, because a
-// partition is revoked or the subscriber closes. Batches do not wait for more messages then. The zero Drain is ready. It is safe
-// for concurrent use.
+// Drain counts the lanes of a subscription that drain: because a partition is revoked or the subscriber closes, they begin
+// nothing new and wait for the messages in flight. Batches do not wait for more messages then. The zero Drain is ready to use.
+// It is safe for concurrent use.
 type Drain struct {
 	parts atomic.Int64
 
@@ -16,7 +16,7 @@ type Drain struct {
 	listeners []func()
 }
 
-// Begin counts a part that begins to drain, and calls the listeners.
+// Begin counts a lane that begins to drain, and calls the functions of Notify.
 func (d *Drain) Begin() {
 	d.parts.Add(1)
 	d.mu.Lock()

@@ -12,17 +12,17 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// Options are what an adapter gives an engine. Codec, Store and one of Out, Handle and Batch are required.
+// Options are the parts that an adapter gives an engine. Sub, Codec, Store and one of Out, Handle and Batch are required.
 type Options[R any] struct {
 	Sub   *Subscription
 	Codec driver.Codec[R]
 	Store driver.Store[R]
-	// Out gets a Watermill subscriber's messages. Close closes it. It must be unbuffered: a message in a buffer would hold a
-	// slot and could not be taken back.
+	// Out gets the messages of a Watermill subscriber. Engine.Close closes it. It must be unbuffered: a message in a buffer would
+	// use a slot and could not be taken back.
 	Out chan *message.Message
 	// Handle is a handler of the broker's own records. Many goroutines call it at once.
 	Handle func(ctx context.Context, record R) error
-	// Batch is a handler of many records, with BatchConfig, which has its defaults and was checked.
+	// Batch is a handler of many records. BatchConfig says when it runs; it has its defaults and was checked.
 	Batch       BatchFunc[R]
 	BatchConfig BatchConfig
 }
@@ -37,10 +37,10 @@ type Engine[R any] struct {
 	sub  *Subscription
 	pool *Workers[*entry[R]]
 
-	sending sync.RWMutex  // workers that send to opt.Out hold it for reading
+	sending sync.RWMutex  // read-locked by workers that send to opt.Out
 	over    chan struct{} // closed by Close
 	batches *Batches
-	members []BatchMember[R] // allocated and not used yet, guarded by the lock of batches
+	members []BatchMember[R] // allocated and not used yet. Guarded by the lock of batches
 }
 
 // New makes an engine.
@@ -54,7 +54,7 @@ func New[R any](opt Options[R]) *Engine[R] {
 	return e
 }
 
-// Close ends the engine, whose lanes have ended, and closes Out. It does not wait for handlers that still run.
+// Close ends the engine and closes Out. All lanes must have ended. It does not wait for handlers that still run.
 func (e *Engine[R]) Close() {
 	close(e.over)
 	e.sending.Lock() // a worker that comes later finds that its lane has ended
@@ -69,13 +69,13 @@ func (e *Engine[R]) Close() {
 type LaneOptions[R any] struct {
 	// MaxAhead bounds the messages that run or are ready. Default 256.
 	MaxAhead int
-	// MaxHeld bounds the messages that wait for their time, or behind another message of their key. Default 4,096.
+	// MaxHeld bounds the messages that wait until they are due, or behind another message of their key. Default 4,096.
 	MaxHeld int
 	// MaxBytes bounds the sizes of all messages in hand. Default: no bound.
 	MaxBytes int
 	// DrainTimeout bounds how long the lane waits at its end for the messages in flight.
 	DrainTimeout time.Duration
-	// Exclusive reports whether the source gives one message at a time, each with the Turn: such a message needs no
+	// Exclusive reports whether the source gives one message at a time and has taken the Turn for it. Such a message needs no
 	// slot.
 	Exclusive bool
 	// Gates decide which messages may begin.
@@ -85,15 +85,15 @@ type LaneOptions[R any] struct {
 // Gater is a rule about which messages may begin, in addition to slots and keys. The lane's goroutine calls it, for
 // messages of every [driver.Step].
 type Gater[R any] interface {
-	// Begin decides whether m may begin now, and counts it if so. Before it answers Begins it may change m.Step with
-	// State, Place and Err. It may also set m.Alone if it has made sure that nothing else runs. After NotYet and
-	// NothingYet, the gater calls Lane.Post when the answer may have changed.
+	// Begin decides whether m may begin now, and counts it if so. Before it answers Begins it may change m's Step, State, Place
+	// and Err. It may also set m.Alone, after it has made sure that nothing else runs. After NotYet and NothingYet the gater
+	// must call Lane.Post when the answer may have changed.
 	Begin(m *driver.Message[R]) Admission
-	// HandlerEnded is called when no handler of a message that runs Alone runs any more. It comes before End, while the
-	// message is still being written to its next place.
+	// HandlerEnded is called for a message that runs Alone when its handler has ended. End follows when the message has been
+	// written to its next place.
 	HandlerEnded(m *driver.Message[R])
-	// End is called once for each Begin that answered Begins: the message has ended in this lane, or waits in place, or
-	// could not begin.
+	// End is called once for each Begin that answered Begins, when the message has ended in this lane, waits in place, or
+	// could not begin. how says which.
 	End(m *driver.Message[R], how Ending)
 }
 
@@ -111,11 +111,11 @@ const (
 	Begins     Admission = iota // it may begin
 	NotYet                      // this message must wait; others may begin
 	NothingYet                  // no message may begin
-	Later                       // this message is held until its Until, which the gater has set
+	Later                       // this message waits until its Until, which the gater has set
 	Outdated                    // this message is settled without an attempt: another copy counts
 )
 
-// Ending is how a message ended for which a gater answered Begins.
+// Ending says how a message ended for which a gater answered Begins.
 type Ending struct {
 	How How
 	// State is the state that was written, or with which the message waits. It is set with Moved, DeadLettered and Stays.
@@ -136,15 +136,15 @@ const (
 )
 
 var (
-	// ErrLost is the cause of the end of a message's context when others may have the message.
+	// ErrLost is the cause of the end of a message's context when other processes may have the message.
 	ErrLost = errors.New("the message was lost to this process; it comes back")
 	// ErrDrained is the cause of the end of a handler's context when its subscriber closed and the drain timeout is over.
 	ErrDrained = errors.New("the subscriber closed, and the drain timeout is over; the message comes back")
 )
 
-// RunLane reads a source until ctx ends, waits for the messages in flight, and returns when the lane has no message of
-// the source. start, which may be nil, is called with the lane before anything is read. The handlers' contexts have the
-// values of values.
+// RunLane runs the messages of a source until ctx ends or the source closes or is lost. Then it waits for the messages in flight,
+// at most for the drain timeout, and returns. Before it reads anything it calls start, which may be nil, with the lane. The
+// handlers' contexts have the values of values.
 func (e *Engine[R]) RunLane(ctx, values context.Context, src driver.Source[R], opt LaneOptions[R], start func(driver.Lane[R])) {
 	if opt.MaxAhead == 0 {
 		opt.MaxAhead = 256

@@ -15,18 +15,17 @@ import (
 type entryPhase uint8
 
 const (
-	entryRead    entryPhase = iota // nothing was decided yet
-	entryWaits                     // until its time has come
-	entryChained                   // behind another message of its key
-	entryReady                     // to begin
+	entryRead    entryPhase = iota // it has no phase yet
+	entryWaits                     // it waits until it is due
+	entryChained                   // it waits behind another message of its key
+	entryReady                     // it may begin
 	entryRefused                   // a gater has refused it for now
-	entryRuns                      // until the lane knows its end
+	entryRuns                      // it has begun, and the lane has not finished it
 	entryGone                      // it was settled, returned or abandoned
 )
 
 // entry is one message in a lane, from Parse to Settle or Return. It contains its first Delivery, so that a message
-// that succeeds needs no allocation except its part of a slab. Each further attempt in this process has a Delivery of
-// its own.
+// that succeeds needs no allocation except its part of a slab. Every later attempt in this process allocates a Delivery.
 type entry[R any] struct {
 	driver.Message[R]
 
@@ -34,7 +33,7 @@ type entry[R any] struct {
 	prev, next  *entry[R] // of all entries of the lane, in the order of their arrival
 	behind      *entry[R] // the next of its key
 	phase       entryPhase
-	keyed       bool        // it has the turn of its key
+	ownsKey     bool        // it has the turn of its key
 	slotted     bool        // it has a slot
 	endReported atomic.Bool // handlerEnded has no more to report to Turn or gates
 	lost        atomic.Bool // others may have it
@@ -48,7 +47,7 @@ type entry[R any] struct {
 
 var _ carrier = (*entry[any])(nil)
 
-// begin creates the delivery of the next attempt. state is nil if only the record has it.
+// begin creates the delivery of the next attempt. state is nil while the record has the message's state.
 func (e *entry[R]) begin(state *redeliver.State) {
 	d := &e.first
 	if e.current.Load() != nil {
@@ -67,8 +66,8 @@ func (e *entry[R]) class() int {
 	return firstDelivery
 }
 
-// queue is the index in lane.ready of an entry that is ready. Entries that need no slot have their own queue, so that
-// they never wait behind one that needs a slot. A suspect needs no slot: the messages before it may wait for its end.
+// queue returns the index in lane.ready of the queue for an entry. Entries that need no slot have their own queue, so that
+// they never wait behind one that needs a slot. A suspect needs no slot: messages that have slots may wait for its end.
 func (e *entry[R]) queue() int {
 	if e.Alone || e.Step != driver.Handle {
 		return noSlot
@@ -197,7 +196,7 @@ func (t *recordTask[R]) Describe() (redeliver.Headers, []byte) {
 	return e.headers(), e.body()
 }
 
-// Answered implements [Task]: what a handler of records returns is its answer.
+// Answered implements [Task]. The return value of a handler of records is its answer.
 func (t *recordTask[R]) Answered() bool { return false }
 
 // Expired implements [Task].
@@ -206,8 +205,8 @@ func (t *recordTask[R]) Expired(err error) error { return err }
 // Settled implements [Task].
 func (t *recordTask[R]) Settled() {}
 
-// handOut sends a Watermill message to Out, and waits until the message is acked or nacked. middleware.Retry runs the
-// attempt in the Router's goroutine, and decides about failures.
+// handOut sends a Watermill message to Out, and waits until the message is acked or nacked. In the Router's goroutine
+// middleware.Retry calls Run, which runs the attempt and handles a failure.
 func (e *entry[R]) handOut(d *Delivery) {
 	defer d.End(nil)
 	msg, err := e.newMessage()
@@ -228,7 +227,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 		d.succeed()
 	case <-msg.Nacked():
 		d.nacked()
-	case <-eng.over: // either this or Retry reports the interrupted attempt
+	case <-eng.over: // this or middleware.Retry reports the interrupted attempt, whichever claims it
 		_ = d.abandon(context.Cause(d))
 	}
 }

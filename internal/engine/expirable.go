@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// expirableParent is between a Lazy's parent and its standard context, so that the latter can end with DeadlineExceeded at
-// any time. The standard library's cancel functions know only Canceled, and its deadlines only timers. But from a
-// parent of another type they take the error, through AfterFunc.
+// expirableParent is between a Lazy's parent and the Lazy's standard context, so that the standard context can end with
+// DeadlineExceeded at any time. A cancel function of the standard library sets only Canceled, and a deadline ends only by a timer.
+// But a standard context below a parent of another type takes that parent's error, through AfterFunc.
 type expirableParent struct {
 	context.Context // the Lazy's parent
 	expired         atomic.Pointer[context.Context]
-	cancelBelow     func() // ends the context below with this one's error and cause
+	cancelBelow     func() // ends the standard context with this one's error and cause
 }
 
 // never is a channel that belongs to no context of the standard library: the standard library must not find one of its
@@ -26,7 +26,7 @@ func expiredContext(parent context.Context, cause error) context.Context {
 	return ctx
 }
 
-// expire ends the context below.
+// expire ends the standard context with DeadlineExceeded and cause.
 func (p *expirableParent) expire(cause error) {
 	over := expiredContext(p.Context, cause)
 	p.expired.Store(&over)

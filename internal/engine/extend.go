@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
-// extension is the end of an attempt that was extended. The attempt is no longer in the watch's list, which is in the order of
-// deadlines. The watch's lock guards it.
+// extension is the new end of an attempt that was extended. Such an attempt is not in the watch's list, which is in the order of
+// deadlines. The watch's lock guards the extension.
 type extension struct {
 	until time.Duration // counted from epoch
 	timer *time.Timer   // nil: the batch has one
@@ -37,7 +37,7 @@ func (d *Delivery) Extend(by time.Duration) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !d.runsLocked() || d.at == waiting {
+	if !d.runsLocked() || d.at == waitsForBatch {
 		return errOver
 	}
 	until, err := d.sub.extended(d.at, by)
@@ -55,8 +55,8 @@ func (d *Delivery) Extend(by time.Duration) error {
 
 var errOver = fmt.Errorf("%w: it is over", redeliver.ErrNotExtended)
 
-// extended returns the new end of an attempt that began at began and asks for the time by from now. If MaxTimeout
-// allows less, until is what it allows, and err says so.
+// extended returns the new end of an attempt that began at began, and that asks to run until the time by from now. If
+// MaxTimeout allows less, until is the latest end that it allows, and err says so.
 func (s *Subscription) extended(began, by time.Duration) (until time.Duration, err error) {
 	now := time.Since(epoch)
 	latest := began + s.Policy.MaxTimeout
@@ -77,10 +77,17 @@ func (w *watch) extendLocked(d *Delivery, until time.Duration) *extension {
 	return d.extension
 }
 
-// runsLocked reports whether the handler has neither answered nor timed out.
+// runsLocked reports whether the handler has neither answered nor timed out. It needs the watch's lock.
 func (d *Delivery) runsLocked() bool { return !d.answered && !d.warned && d.over == nil }
 
-// timeoutLocked returns the time that the whole attempt may take.
+// wholeTimeout returns the time that the whole attempt may take, with its extensions. d.w must not be nil.
+func (d *Delivery) wholeTimeout() time.Duration {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	return d.timeoutLocked()
+}
+
+// timeoutLocked is wholeTimeout with the watch's lock.
 func (d *Delivery) timeoutLocked() time.Duration {
 	if d.extension != nil {
 		return d.extension.until - d.at

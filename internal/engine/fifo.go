@@ -11,7 +11,7 @@ type FIFO[T any] struct {
 // Empty reports whether the queue has no items.
 func (q *FIFO[T]) Empty() bool { return q.head == len(q.items) }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (q *FIFO[T]) Len() int { return len(q.items) - q.head }
 
 // Peek returns the first item; there must be one.
@@ -37,9 +37,9 @@ func (q *FIFO[T]) Pop() T {
 	return item
 }
 
-// Delete removes the items for which gone reports true.
-func (q *FIFO[T]) Delete(gone func(T) bool) {
-	q.items, q.head = slices.DeleteFunc(q.items[q.head:], gone), 0
+// Delete removes the items for which remove returns true.
+func (q *FIFO[T]) Delete(remove func(T) bool) {
+	q.items, q.head = slices.DeleteFunc(q.items[q.head:], remove), 0
 }
 
 // All yields the items in their order. The queue must not change meanwhile.

@@ -5,8 +5,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// AppendForeignHeader appends a finding about a header of a first delivery whose name has redeliver's prefix, because a service
-// copied it: it is ignored. problem says why. redeliver.HeaderExpires with a valid time is no finding.
+// AppendForeignHeader appends a finding about a header of a first delivery that has redeliver's prefix and is ignored; usually a
+// service copied it. problem says why it is ignored. redeliver.HeaderExpires with a valid time is no finding.
 func AppendForeignHeader(found []redeliver.Finding, name, value, problem string) []redeliver.Finding {
 	if name == redeliver.HeaderExpires {
 		if _, ok := limits.ParseTime(value); ok {

@@ -5,15 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// Gate keeps a subscription from beginning messages while its group is paused, and while a failed message cannot be
-// written, because more handlers would only cause more failures. The zero Gate is open. It is safe for concurrent use.
+// Gate keeps a subscription from beginning messages while its group is paused, and while a message cannot be written to its next
+// place: more attempts would only cause more such messages. The zero Gate is open. It is safe for concurrent use.
 type Gate struct {
-	closed atomic.Bool // closes > 0; lanes read it for every message
+	closed atomic.Bool // closes > 0. Lanes read it for every message
 
 	mu     sync.Mutex
 	closes int           // unwritten messages, and one for a pause
 	opened chan struct{} // closed when the gate is open
-	opens  wakes
+	opens  wakes         // called when the gate opens
 }
 
 // Close closes the gate for one message or pause. It reports whether the gate was open.

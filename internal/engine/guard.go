@@ -8,9 +8,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// guard holds messages back: in an outage and a flood of dead letters, which it detects if the policy asks for that, and in a pause
-// that a handler asks for. It is a part of slots, whose lock guards it. While it holds messages back, only one probe at
-// a time begins.
+// guard keeps messages from beginning in an outage, in a flood of dead letters, and in a pause that a handler asks for. Meanwhile
+// only one message at a time begins, as a probe. The guard detects outages and floods itself, if the policy asks for that. It is a
+// part of slots, whose lock guards it.
 type guard struct {
 	detects bool    // outages or floods; does not change
 	outage  *outage // nil for none
@@ -18,8 +18,8 @@ type guard struct {
 	asked   breaker // for the pause of a handler
 
 	probesRunning int
-	lastProbe     time.Duration                   // its begin
-	events        []redeliver.SubscriptionChanged // to be passed to the sink
+	lastProbe     time.Duration                   // when the last probe began
+	events        []redeliver.SubscriptionChanged // that the sink has not got yet
 }
 
 // newGuard returns the guard of a policy, which has its defaults.
@@ -49,8 +49,8 @@ func (g *guard) probeTimeout() time.Duration {
 // askedProbeTimeout is probeTimeout in the pause of a handler, which may be short.
 const askedProbeTimeout = 30 * time.Second
 
-// held reports whether only probes may begin.
-func (g *guard) held() bool {
+// onlyProbes reports whether only probes may begin.
+func (g *guard) onlyProbes() bool {
 	return g.asked.state != breakerClosed || g.inOutage() || g.inFlood()
 }
 
@@ -90,7 +90,7 @@ func (g *guard) beginProbe(now time.Duration) bool {
 
 // nextChange returns the time at which another probe may begin without any other event; 0 means never.
 func (g *guard) nextChange() (at time.Duration) {
-	if g.held() && g.probesRunning > 0 {
+	if g.onlyProbes() && g.probesRunning > 0 {
 		at = g.lastProbe + g.probeTimeout()
 	}
 	if g.inOutage() && g.outage.state == breakerOpen {
@@ -105,7 +105,7 @@ func (g *guard) nextChange() (at time.Duration) {
 	return at
 }
 
-// pause holds messages back for d, because a handler asks for it.
+// pause keeps messages from beginning for d, because a handler asks for it.
 func (g *guard) pause(d time.Duration, err error, now time.Duration) {
 	if g.asked.state == breakerClosed {
 		g.reportf(redeliver.ChangePaused, err, "a handler asks for a pause of %s; then one message at a time runs as a probe", d)
@@ -130,12 +130,12 @@ func (g *guard) reportf(change redeliver.Change, err error, format string, args 
 // failure describes a failed attempt to the guard.
 type failure struct {
 	err            error
-	cause, key, id uint64        // hashes
-	probe          bool          // it began as a probe
+	cause, key, id uint64        // hashes of the error, and of the message's key and id
+	probe          bool          // the message began as a probe
 	failedBefore   bool          // an earlier failure of the message counted
-	sinceFirst     time.Duration // the first failure of the message
+	sinceFirst     time.Duration // the time since the first failure of the message
 	dependency     bool          // the dependency may have caused it
-	sparable       bool          // see redeliver.Decision
+	sparable       bool          // see isSparable
 }
 
 // judge counts a failed attempt. It reports whether the message is to be postponed.

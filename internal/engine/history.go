@@ -2,12 +2,12 @@ package engine
 
 import "github.com/redeliver/redeliver"
 
-// DeadLetterState reads redeliver's block of headers of a message in a DLQ, for a subscription that reads the DLQ like any
-// other topic or queue. isDLQ reports whether the subscription reads the DLQ of that origin and group. Headers about
-// another DLQ are not trusted: the state is nil then.
+// DeadLetterState reads the headers that redeliver gave a message in a DLQ, the block, for a subscription that reads the DLQ like
+// any other topic or queue. isDLQ reports whether the subscription reads the DLQ of an origin and a group. A block of another DLQ
+// is not trusted: then the state is nil.
 //
-// An adapter sets it as [redeliver.State].DeadLetter, hides the block from the handler, and keeps it in copies, where it
-// precedes the block of the subscription's own state.
+// An adapter sets the state as [redeliver.State].DeadLetter and hides the block from the handler. In copies it keeps the block,
+// before the block of the subscription's own state.
 func DeadLetterState(block []redeliver.Header, isDLQ func(origin, group string) bool) (*redeliver.State, []redeliver.Finding) {
 	var origin, group string
 	for _, h := range block {

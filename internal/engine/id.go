@@ -7,8 +7,8 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// GivenID returns the id of a message whose producer gave it one, shortened as by [limits.ShortID]. An id that looks like one
-// that redeliver derives, topic/partition/offset or derived:..., gets the prefix "given:". Otherwise a producer could take the id
+// GivenID returns the id of a message to which its producer gave one, shortened by [limits.ShortID]. An id that looks like one
+// that redeliver derives, topic/partition/offset or derived:..., gets the prefix "given:". Otherwise a producer could use the id
 // of another message, and a handler that is idempotent by ids would skip that message.
 func GivenID(id string) string {
 	if strings.HasPrefix(id, wirename.DerivedID) || isPlace(id) {

@@ -21,14 +21,14 @@ const maxRound = 256
 // slabSize is the number of entries that are allocated at once.
 const slabSize = 32
 
-// maxSlabRecord is the size of a record, in bytes, above which the next one gets an allocation of its own: one entry keeps its
-// whole slab in memory.
+// maxSlabRecord is the largest record, in bytes, after which the next record shares its slab: one entry in use keeps the records
+// of its whole slab in memory.
 const maxSlabRecord = 4 << 10
 
 // lane runs one source. Its goroutine owns all fields that mu does not guard and that are not atomic.
 //
-// A message is read, waits until it is due, takes the turn of its key or waits behind the message that has it, is ready, begins
-// with a slot, ends, and is settled.
+// A message is read, waits until it is due, waits until it owns its key, is ready, begins with a slot, ends, and is settled.
+// One message of each key owns it: the first one. The others wait behind it, in order.
 type lane[R any] struct {
 	e   *Engine[R]
 	src driver.Source[R]
@@ -44,17 +44,17 @@ type lane[R any] struct {
 	first, last *entry[R] // all entries, in the order of arrival
 	inHand      int
 	bytes       int
-	held        int                  // entries that wait for their time, or behind another message of their key
-	waits       *Hold[*entry[R]]     // also has entries that were abandoned meanwhile
+	held        int                  // entries that wait until they are due, or behind another message of their key
+	waits       DueQueue[*entry[R]]  // also has entries that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last entry in the chain of each key
 	ready       [3]FIFO[*entry[R]]   // by entry.queue
-	refused     []*entry[R]          // by a gater, until the next Post
+	refused     []*entry[R]          // that a gater refused; they are ready again after the next Post
 	running     int
 	slotWaiters [2]slotWaiter
-	awaitsSlot  [2]bool // the waiter is in the queue for slots, or has a turn
+	awaitsSlot  [2]bool // the waiter is in the queue for slots, or may take the next one
 	lastClass   int
-	accepted    int
-	settled     bool // since the last Commit
+	accepted    int  // the number that Accept was called with last; -1 means that it must be called again
+	settled     bool // a message was settled since the last Commit
 	timer       *time.Timer
 	spare       []*entry[R] // memory of ended, reused
 
@@ -66,12 +66,12 @@ type lane[R any] struct {
 	mu     sync.Mutex
 	ended  []*entry[R]
 	posted []func()
-	closed bool // the lane has ended and reads neither
+	closed bool // the lane has ended and reads neither ended nor posted
 }
 
 func newLane[R any](values context.Context, e *Engine[R], src driver.Source[R], opt LaneOptions[R]) *lane[R] {
 	l := &lane[R]{
-		e: e, src: src, opt: opt, lost: src.Lost(), draining: make(chan struct{}), waits: NewHold[*entry[R]](1 << 30),
+		e: e, src: src, opt: opt, lost: src.Lost(), draining: make(chan struct{}),
 		keys: make(map[uint64]*entry[R]), wakeups: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,
 	}
 	l.ctx, l.cancel = context.WithCancelCause(values)
@@ -101,7 +101,7 @@ func (l *lane[R]) Post(f func()) bool {
 	return true
 }
 
-// report hands a message that has ended to the lane's goroutine, or releases it after the lane's end.
+// report passes a message that has ended to the lane's goroutine. After the lane's end it releases the message's slot instead.
 func (l *lane[R]) report(e *entry[R]) {
 	l.mu.Lock()
 	if !l.closed {
@@ -116,13 +116,13 @@ func (l *lane[R]) report(e *entry[R]) {
 	l.releaseLate(e)
 }
 
-// load returns the number of messages of the lane.
+// load returns how many messages of the lane run, and how many do not. Any goroutine calls it.
 func (l *lane[R]) load() redeliver.Load {
 	running := int(l.runCount.Load())
 	return redeliver.Load{InFlight: running, Held: max(0, int(l.allCount.Load())-running)}
 }
 
-// run reads the source until ctx ends, the source closes or is lost. Then it waits for the messages in flight.
+// run reads the source until ctx ends, or the source closes or is lost. Then it waits for the messages in flight.
 func (l *lane[R]) run(ctx context.Context) {
 	defer l.timer.Stop()
 	defer l.e.sub.Carry(l.load)()
@@ -242,8 +242,8 @@ func (l *lane[R]) admit(rec R) {
 		return
 	}
 	if !e.Until.IsZero() && e.Until.After(time.Now()) {
-		if e.InPlace && !l.takeTurn(e) {
-			l.waitBehind(e) // passTurn checks Until
+		if e.InPlace && !l.takeKey(e) {
+			l.waitBehind(e) // until passKey, which checks Until
 			return
 		}
 		l.wait(e)
@@ -318,19 +318,19 @@ func (l *lane[R]) remove(e *entry[R]) {
 	l.allCount.Store(int64(l.inHand))
 }
 
-// wait holds an entry until it is due.
+// wait makes an entry wait until it is due.
 func (l *lane[R]) wait(e *entry[R]) {
 	e.phase = entryWaits
 	l.held++
-	if l.waits.Len() > 2*l.held+slabSize { // most were abandoned: do not keep them until they would have been due
+	if l.waits.Len() > 2*l.held+slabSize { // most of them were abandoned: do not keep those until they would have been due
 		l.waits.Delete(func(e *entry[R]) bool { return e.phase != entryWaits })
 	}
 	l.waits.Put(e.Until, e)
 }
 
-// enqueue makes a due entry ready, or puts it behind the message that has the turn of its key.
+// enqueue makes a due entry ready, or makes it wait behind the message that owns its key.
 func (l *lane[R]) enqueue(e *entry[R]) {
-	if l.takeTurn(e) {
+	if l.takeKey(e) {
 		l.pushReady(e)
 	} else {
 		l.waitBehind(e)
@@ -343,9 +343,10 @@ func (l *lane[R]) pushReady(e *entry[R]) {
 	l.ready[e.queue()].Push(e)
 }
 
-// takeTurn takes the turn of an entry's key and returns true, or puts the entry behind the last one of the key.
-func (l *lane[R]) takeTurn(e *entry[R]) bool {
-	if e.Key == 0 || e.keyed {
+// takeKey makes an entry the owner of its key, and returns true. If another message owns the key, it puts the entry behind the
+// last one of the key. An entry without a key needs none.
+func (l *lane[R]) takeKey(e *entry[R]) bool {
+	if e.Key == 0 || e.ownsKey {
 		return true
 	}
 	tail := l.keys[e.Key]
@@ -354,24 +355,24 @@ func (l *lane[R]) takeTurn(e *entry[R]) bool {
 		tail.behind = e
 		return false
 	}
-	e.keyed = true
+	e.ownsKey = true
 	return true
 }
 
-// passTurn gives the turn of an entry's key to the next entry.
-func (l *lane[R]) passTurn(e *entry[R]) {
-	for e.keyed {
-		e.keyed = false
+// passKey makes the next entry of a key its owner, and makes it ready.
+func (l *lane[R]) passKey(e *entry[R]) {
+	for e.ownsKey {
+		e.ownsKey = false
 		next := e.behind
 		e.behind = nil
 		if next == nil {
 			delete(l.keys, e.Key)
 			return
 		}
-		next.keyed = true
+		next.ownsKey = true
 		if next.phase != entryGone {
 			l.held--
-			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it waits in place, behind an earlier delivery of the same message
+			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it waits in place; an earlier delivery of the same message was before it
 				l.wait(next)
 			} else {
 				l.pushReady(next)
@@ -397,8 +398,8 @@ func (l *lane[R]) begin(now time.Time) {
 	sub := l.e.sub
 	newPaused := sub.NewGate.Closed()
 	blocked := [3]bool{firstDelivery: newPaused}
-	for l.opt.Exclusive || !sub.Gate.Closed() { // an exclusive message took the Turn while the gate was open; others wait for its end
-		class, e := l.choose(blocked)
+	for l.opt.Exclusive || !sub.Gate.Closed() { // an exclusive message has the Turn: others wait for its end, whatever the gate says
+		class, e := l.chooseReady(blocked)
 		if e == nil {
 			break
 		}
@@ -420,10 +421,10 @@ func (l *lane[R]) begin(now time.Time) {
 			l.src.Settle(&e.Message)
 			l.settled = true
 			l.remove(e)
-			l.passTurn(e)
+			l.passKey(e)
 		}
 	}
-	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // paused new messages wait for no slot
+	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // while NewGate is closed, first deliveries wait for no slot
 	for class := range l.slotWaiters {
 		if l.ready[class].Empty() || !blocked[class] {
 			l.leaveSlotQueue(class)
@@ -439,8 +440,9 @@ func (l *lane[R]) leaveSlotQueue(class int) {
 	}
 }
 
-// choose returns the next ready entry. The queues take turns.
-func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
+// chooseReady returns the next ready entry of a queue that is not blocked, or nil. It begins with the queue after the last one
+// that it chose from.
+func (l *lane[R]) chooseReady(blocked [3]bool) (class int, e *entry[R]) {
 	for range l.ready {
 		l.lastClass = (l.lastClass + 1) % len(l.ready)
 		if blocked[l.lastClass] {
@@ -455,9 +457,9 @@ func (l *lane[R]) choose(blocked [3]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin requests everything that a message needs to begin: a slot, the gaters' consent, and the Turn, so that no
-// suspect runs. A message that runs alone needs neither slot nor Turn: the messages that hold them wait for it. A
-// message that is only written elsewhere needs neither, because it may have to leave its source while others run.
+// mayBegin takes everything that a message needs to begin: a slot, the gaters' permission, and a Turn.Begin, so that no suspect
+// runs. A message that runs alone needs neither slot nor Turn.Begin: those that have them wait for its end. A message that is
+// only written elsewhere needs neither, because it may have to leave its source while others run.
 func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	sub := l.e.sub
 	slotted, probe := false, false
@@ -472,18 +474,18 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 			return NothingYet
 		}
 	}
-	word := l.askGates(e)
+	admission := l.askGates(e)
 	takesTurn := e.Step == driver.Handle && sub.Turn != nil && !e.Alone
-	if word == Begins && takesTurn && !sub.Turn.Begin() {
+	if admission == Begins && takesTurn && !sub.Turn.Begin() {
 		l.endGates(l.opt.Gates, e, Ending{How: NotBegun})
-		word = NothingYet
+		admission = NothingYet
 	}
-	if slotted && (word != Begins || e.Alone) {
+	if slotted && (admission != Begins || e.Alone) {
 		sub.slots.cancel(e.class(), probe)
 		slotted, probe = false, false
 	}
-	if word != Begins {
-		return word
+	if admission != Begins {
+		return admission
 	}
 	if !slotted && e.Step == driver.Handle {
 		sub.slots.began()
@@ -495,11 +497,13 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	return Begins
 }
 
+// askGates asks the gaters in their order whether a message may begin. It returns the first answer other than Begins, and then
+// calls End of those that answered Begins.
 func (l *lane[R]) askGates(e *entry[R]) Admission {
 	for i, g := range l.opt.Gates {
-		if word := g.Begin(&e.Message); word != Begins {
+		if admission := g.Begin(&e.Message); admission != Begins {
 			l.endGates(l.opt.Gates[:i], e, Ending{How: NotBegun})
-			return word
+			return admission
 		}
 	}
 	return Begins
@@ -542,7 +546,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.runCount.Store(int64(l.running))
 	l.endGates(l.opt.Gates, e, e.gateEnding())
 	if e.phase == entryGone { // it was abandoned while it ran
-		l.passTurn(e)
+		l.passKey(e)
 		return
 	}
 	d := e.current.Load()
@@ -570,7 +574,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 		l.settled = true
 	}
 	l.remove(e)
-	l.passTurn(e)
+	l.passKey(e)
 }
 
 // release gives back the slot of a message that has ended, and counts its outcome.
@@ -590,13 +594,13 @@ func (l *lane[R]) release(e *entry[R]) {
 
 // Revise implements [driver.Lane].
 func (l *lane[R]) Revise(f func(m *driver.Message[R])) {
-	var held []*entry[R]
+	var all []*entry[R]
 	l.waits.Delete(func(e *entry[R]) bool {
-		held = append(held, e)
+		all = append(all, e)
 		return true
 	})
-	slices.SortFunc(held, func(x, y *entry[R]) int { return cmp.Compare(x.Seq, y.Seq) })
-	for _, e := range held {
+	slices.SortFunc(all, func(x, y *entry[R]) int { return cmp.Compare(x.Seq, y.Seq) })
+	for _, e := range all {
 		f(&e.Message)
 		l.waits.Put(e.Until, e)
 	}
@@ -619,13 +623,13 @@ func (l *lane[R]) Abandon(m *driver.Message[R], cause error) {
 		return
 	}
 	e.lost.Store(true)
-	if e.phase == entryRuns { // it keeps its slot and its turn until its handler answers
+	if e.phase == entryRuns { // it keeps its slot and its key until its handler answers
 		e.current.Load().End(cause)
 		l.remove(e)
 		return
 	}
 	l.remove(e)
-	l.passTurn(e)
+	l.passKey(e)
 }
 
 func (l *lane[R]) commit() {
@@ -668,12 +672,12 @@ func (l *lane[R]) isDraining() bool {
 	}
 }
 
-// maxFlush bounds the time of the last acks: docs/how-to/shutdown-on-kubernetes.md leaves 15 s for them and the
-// disconnect.
+// maxFlush bounds how long Flush may take. docs/how-to/shutdown-on-kubernetes.md leaves 15 s for it and for closing the
+// connection.
 const maxFlush = 10 * time.Second
 
 // drain ends the lane: it returns the messages that have not begun, and waits for those in flight, at most for the
-// drain timeout. It does not wait if the source is lost, because nothing can be settled any more.
+// drain timeout. It does not wait after the source is lost, because no message can be settled then.
 func (l *lane[R]) drain(messages <-chan R) {
 	sub := l.e.sub
 	sub.Drain.Begin()
@@ -711,7 +715,7 @@ func (l *lane[R]) drain(messages <-chan R) {
 	l.allCount.Store(0)
 }
 
-// closeReports handles the last reports and posted functions. A message that ends later releases its slot itself, see report.
+// closeReports handles the last reports and posted functions. From then on report releases the slot of a message that ends.
 func (l *lane[R]) closeReports() {
 	l.mu.Lock()
 	ended, posted := l.ended, l.posted
@@ -725,8 +729,8 @@ func (l *lane[R]) closeReports() {
 	}
 }
 
-// finishRunning waits until no message is in flight and the source has stopped. It returns the cause of the end of the
-// remaining contexts.
+// finishRunning waits until no message is in flight and the source has stopped, or until the source is lost or the deadline is
+// over. It returns the cause with which the contexts of the remaining messages end.
 func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline <-chan time.Time) error {
 	for l.running > 0 || stopped != nil {
 		select {
@@ -760,7 +764,7 @@ func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, dead
 	}
 }
 
-// returnRecord returns a record that came while the lane drains.
+// returnRecord returns a record that came while the lane drained.
 func (l *lane[R]) returnRecord(rec R) {
 	if e := l.parse(rec); e != nil {
 		l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
@@ -768,14 +772,15 @@ func (l *lane[R]) returnRecord(rec R) {
 	}
 }
 
-// ReturnUnrun implements [driver.Lane]. It returns the last message first: a broker that puts each one at the head keeps the order.
+// ReturnUnrun implements [driver.Lane]. It returns the last message first: a broker that puts each one at the head of its queue
+// then keeps the order.
 func (l *lane[R]) ReturnUnrun(selected func(*driver.Message[R]) bool) {
 	for e := l.last; e != nil; {
 		prev := e.prev
 		if e.phase != entryRuns && (selected == nil || selected(&e.Message)) {
 			l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
 			l.remove(e)
-			l.passTurn(e)
+			l.passKey(e)
 		}
 		e = prev
 	}

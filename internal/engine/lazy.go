@@ -12,11 +12,11 @@ import (
 // always call End.
 type Lazy struct {
 	parent   context.Context
-	deadline *time.Time // nil for none; the owner calls End then
+	deadline *time.Time // nil for none; the owner calls End at that time
 	mu       sync.Mutex
 	std      *standard // created when it is needed
 	cause    error     // not nil once ended
-	expires  bool      // see Expires
+	expires  bool      // AllowExpire was called
 	expired  bool      // Expire has ended the context
 }
 
@@ -27,8 +27,8 @@ type standard struct {
 	expirable *expirableParent // its parent, where it may expire
 }
 
-// Init sets the parent and the answer of Deadline; a zero deadline is the parent's. It must be called once, before the context is
-// shared.
+// Init sets the parent, and the deadline that Deadline returns; if it is zero, Deadline returns the parent's. Init must be called
+// once, before the context is shared.
 func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 	c.parent = parent
 	if !deadline.IsZero() {
@@ -37,7 +37,7 @@ func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 	}
 }
 
-// AllowExpire prepares for Expire, at some cost when Done is called. It must be called before Done. The owner may call End meanwhile.
+// AllowExpire makes Expire possible. It must be called before Done, which costs more then. The owner may call End meanwhile.
 func (c *Lazy) AllowExpire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,8 +52,8 @@ func (c *Lazy) End(cause error) {
 	c.end(cause, false)
 }
 
-// Expire ends the context like a deadline: its error, and that of the contexts below it, is context.DeadlineExceeded. Without
-// AllowExpire it is End.
+// Expire ends the context as a deadline does: its error, and that of the contexts below it, is context.DeadlineExceeded. Without
+// AllowExpire it does the same as End.
 func (c *Lazy) Expire(cause error) { c.end(cause, c.expires) }
 
 func (c *Lazy) end(cause error, expired bool) {
@@ -137,7 +137,7 @@ func (c *Lazy) Deadline() (time.Time, bool) {
 	return d, ok
 }
 
-// Value implements [context.Context]. The standard library finds std through it, and needs no goroutine to watch this context.
+// Value implements [context.Context]. The standard library finds std with it, and so needs no goroutine to watch this context.
 func (c *Lazy) Value(key any) any {
 	c.mu.Lock()
 	std, ended := c.std, c.cause != nil

@@ -2,8 +2,8 @@ package engine
 
 import "github.com/redeliver/redeliver"
 
-// Load returns the number of messages that the subscription has in hand. It reads the parts one after another while
-// they run, so the numbers are exact only while nothing changes.
+// Load returns how many messages the subscription has in this process. It adds the loads of its parts one after another while
+// they run, so the sum is exact only while nothing changes.
 func (s *Subscription) Load() (all redeliver.Load) {
 	s.loads.each(func(part func() redeliver.Load) {
 		l := part()
@@ -13,7 +13,8 @@ func (s *Subscription) Load() (all redeliver.Load) {
 	return all
 }
 
-// Carry adds the load of a part of the subscription to Load until end is called. Any goroutine calls load.
+// Carry makes Load include the load of a part of the subscription, a partition or queue, until end is called. Any goroutine calls
+// load.
 func (s *Subscription) Carry(load func() redeliver.Load) (end func()) { return s.loads.add(load) }
 
 // Watched registers the subscription with a sink that is a redeliver.LoadSink, until end is called. An adapter calls it

@@ -20,15 +20,15 @@ const (
 	maxWritePause = 10 * time.Second
 )
 
-// move writes one message to its next place: a level, the DLQ or its topic. No goroutine waits: the store calls
-// Confirmed, and a timer starts the next try. While an outage of the broker lasts, the subscription's gate is closed.
+// move writes one message to its next place: a level, the DLQ or its topic. No goroutine waits for that: the store calls
+// Confirmed, and a timer starts the next try. While the broker accepts nothing, the subscription's gate is closed.
 type move struct {
 	d     *Delivery
 	to    driver.Place
 	dec   *redeliver.Decision // its State is written
 	cause error               // of the failure
 	hops  bool                // the message is only passed on: no handler failed
-	from  string              // with hops, for the event
+	from  string              // where the message was read from; set with hops, for the event
 
 	try    int
 	pauses backoff.BackOff // nil before the first failure
@@ -44,7 +44,7 @@ type writePause struct {
 	stop  func() bool
 }
 
-// moveOn writes a message that failed to where dec says. The caller has claimed it.
+// moveOn writes a message that failed to the place that dec asks for. The caller has claimed the message.
 func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 	d.decided(dec, cause)
 	m := &move{d: d, to: driver.Level, dec: dec, cause: cause}
@@ -54,11 +54,11 @@ func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 	m.start()
 }
 
-// passOn writes a message to another place without calling its handler. The caller has claimed it.
+// passOn writes a message to another place without calling its handler. The caller has claimed the message.
 func (d *Delivery) passOn(to driver.Place, from string) {
 	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, hops: true, from: from}
 	if to == driver.Level {
-		m.dec.State.Policy = d.sub.Fingerprint() // the level is now one of this policy's
+		m.dec.State.Policy = d.sub.Fingerprint() // from now on the message waits on a level of this policy
 	}
 	m.start()
 }
@@ -162,7 +162,7 @@ func (m *move) abandon() {
 }
 
 // fail handles a failed write. A refusal concerns this one message, which goes to the DLQ, without its body if
-// necessary. Every other error is an outage: the write is tried again.
+// necessary. After every other error the write is tried again.
 func (m *move) fail(where string, err error) {
 	s := m.d.sub
 	err = s.doubts.classify(where, err, &m.doubt)
@@ -188,7 +188,7 @@ func (m *move) fail(where string, err error) {
 	m.pause(where, err)
 }
 
-// pause sets the timer for the next try.
+// pause sets the timer for the next try, and closes or opens the gate.
 func (m *move) pause(where string, err error) {
 	s := m.d.sub
 	switch outage := s.doubts.concernsAll(where, err); {

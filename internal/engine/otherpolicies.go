@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// overlapMargin is the least time by which a message of another policy must have failed after the first such
-	// message was seen here, to count as written at the same time. It allows for the last messages of an older version,
-	// and for clocks that differ.
+	// overlapMargin is how long after the first message of another policy came here a message must have failed under another
+	// policy to show that both policies run at the same time. It allows for the last messages of an older version, and for
+	// clocks that differ.
 	overlapMargin = time.Minute
-	// reportInterval is the time after which the same other policy is reported again.
+	// reportInterval is the time after which another policy is reported again.
 	reportInterval = time.Hour
-	// maxOtherPolicies bounds the other policies that are remembered.
+	// maxOtherPolicies bounds the other policies that are remembered and reported.
 	maxOtherPolicies = 100
 )
 
-// ErrPolicies is the error of the event about instances of one subscription that run different policies. Which policy decides
-// depends on the instance that gets a message.
+// ErrPolicies is the error of the event about instances of one subscription that run different policies. The instance that gets
+// a message decides by its own.
 var ErrPolicies = errors.New("instances of the same group run different policies: end a deployment that is under way")
 
-// otherPolicies are the policies of other instances, which write messages of the subscription.
+// otherPolicies are the other policies under which instances of the same subscription write messages.
 type otherPolicies struct {
 	mu       sync.Mutex
 	since    time.Time            // when the first message of another policy was seen
 	reported map[string]time.Time // by fingerprint
 }
 
-// Met checks the state of a message that has come back, and reports an instance that now runs another policy. An
+// Met checks whether a message that has come back was written by an instance that runs another policy now, and reports that. An
 // adapter calls it for every message that redeliver has written. It is safe for concurrent use.
 func (s *Subscription) Met(st *redeliver.State) {
 	if s.Sink == nil || st.Policy == "" || st.Policy == s.Fingerprint() {
@@ -49,8 +49,8 @@ func (s *Subscription) Met(st *redeliver.State) {
 	}
 }
 
-// Differs reports that an instance runs the policy with this fingerprint: once, and again after each hour in which it
-// is seen. how describes where it was seen.
+// Differs reports to the sink that an instance runs the policy with this fingerprint, at most once an hour. how says how that was
+// noticed.
 func (s *Subscription) Differs(fingerprint, how string) {
 	if s.Sink == nil || !s.otherPolicies.shouldReport(fingerprint, time.Now()) {
 		return
@@ -61,8 +61,8 @@ func (s *Subscription) Differs(fingerprint, how string) {
 	})
 }
 
-// Agrees reports that all instances run this policy, if others were reported before. It is for adapters whose broker
-// knows the policies of all instances.
+// Agrees reports to the sink that all instances run this policy, if another one was reported before. It is for adapters whose
+// broker knows the policies of all instances.
 func (s *Subscription) Agrees() {
 	r := &s.otherPolicies
 	r.mu.Lock()
@@ -77,6 +77,7 @@ func (s *Subscription) Agrees() {
 	}
 }
 
+// shouldReport reports whether a policy has to be reported now, and remembers it if so.
 func (r *otherPolicies) shouldReport(fingerprint string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

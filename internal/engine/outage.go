@@ -6,25 +6,28 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// outage detects an outage as redeliver.Outage defines it, and its end.
+// outage detects the begin and the end of an outage, as redeliver.Outage defines it.
 //
-// While the breaker is closed, failures count for their messages, and spread counts them by cause. The failure that makes a
-// cause spread trips the breaker. From then on failures do not count, this one included, and messages are postponed.
+// While the breaker is closed, a failure counts as an attempt of its message, and spread counts failures by their cause. When
+// the failures of one cause are spread over enough keys, the breaker opens. From that failure on, failures do not count as
+// attempts: the messages are postponed.
 //
-// A probe that fails with the outage's error makes the next pause longer. Another error concerns this message alone, unless
-// several probes fail with it. When one message fails every probe in a row, there is no outage.
+// A probe that fails with an error of the outage makes the next pause longer. Any other error concerns only the message of the
+// probe, until the probes of several messages have failed with it. When the same message has failed several probes in a row,
+// there is no outage.
 //
-// A message is poison when it has failed before while others succeeded. It does not count towards an outage while the successes
-// of the others are in the window: when they have ended, only poison is left to run, and all of it fails.
+// A message that has failed while others succeeded is poison. Its failures count towards an outage only when the successes of
+// the others are no longer in the window. Otherwise poison alone would look like an outage: after the other messages have ended,
+// only poison runs, and all of it fails.
 type outage struct {
 	breaker
 	spread
 	recentSuccesses, recentFailures windowCount
-	probeErrors                     []probeError  // with which probes of this outage failed
-	lastFailedProbe                 uint64        // the message whose probe failed last
-	sameFailedProbe                 int           // how many probes in a row it has failed
-	began                           time.Duration // this outage
-	probes                          int           // of this outage
+	probeErrors                     []probeError  // of the probes of this outage
+	lastFailedProbe                 uint64        // the hash of the id of the message whose probe failed last
+	sameFailedProbe                 int           // how many probes in a row that message has failed
+	began                           time.Duration // when this outage began
+	probes                          int           // how many probes of this outage have ended
 }
 
 // probeError is an error with which probes failed.
@@ -98,14 +101,15 @@ func (o *outage) failed(f *failure, now time.Duration) transition {
 	return stillOpen
 }
 
-// othersSucceeded reports whether enough others have succeeded since a message failed first.
+// othersSucceeded reports whether enough other messages have succeeded since a message failed first, which was the time since ago.
 func (o *outage) othersSucceeded(since, now time.Duration) bool {
 	from := now - min(max(since, 0), o.window)
 	good, bad := o.recentSuccesses.since(from, now), o.recentFailures.since(from, now)
 	return good > 0 && float64(good) >= (1-o.share)*float64(good+bad)
 }
 
-// countProbeError counts an error of a probe. It reports whether the error is the outage's.
+// countProbeError counts an error of a probe. It reports whether it is an error of the outage. anotherMessage reports whether the
+// probe before was of another message.
 func (o *outage) countProbeError(cause uint64, anotherMessage bool) bool {
 	for i := range o.probeErrors {
 		e := &o.probeErrors[i]
@@ -130,7 +134,7 @@ func (o *outage) succeeded(probe bool, now time.Duration) transition {
 		o.addSuccess()
 		o.recentSuccesses.add(now)
 		return unchanged
-	case !probe: // it began before
+	case !probe: // the message began before the outage
 		return stillOpen
 	}
 	o.probes++

@@ -12,8 +12,8 @@ import (
 
 // An operator pauses a subscription for its whole group with a mark on the broker. Each process looks for the mark
 // before it reads the first message, so that a pause survives restarts, and then at least every PauseLook. While there
-// is a mark, the gate is closed, as it is while a message cannot be written. So everything that waits for the gate
-// (lanes, suspects, an adapter's intake) also waits for the end of the pause. A mark with NewOnly closes NewGate instead.
+// is a mark, the subscription's Gate is closed, and lanes, suspects and an adapter's intake wait for it to open. A mark with
+// NewOnly closes NewGate instead.
 
 // PauseLook is how often a process looks whether its group is paused.
 const PauseLook = 10 * time.Second
@@ -89,7 +89,7 @@ type PauseLooker struct {
 	failed bool
 }
 
-// Look looks once. After an error the group stays as it was, and the error is reported to the sink once.
+// Look looks once. After an error the group stays paused or not, as it was, and the first error in a row is reported to the sink.
 func (l *PauseLooker) Look(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, pauseLookTimeout)
 	defer cancel()
@@ -107,9 +107,8 @@ func (l *PauseLooker) Look(ctx context.Context) {
 	}
 }
 
-// Run looks until ctx ends. It calls paused, which may be nil, after each look that succeeded while the group was
-// already paused: by then every process of the group has found the mark, so that none of them gets what this one
-// returns.
+// Run looks every PauseLook until ctx ends. It calls paused, which may be nil, after each look that found the group still paused.
+// By then every process of the group has found the mark, so none of them reads a message that this one returns to the broker.
 func (l *PauseLooker) Run(ctx context.Context, paused func()) {
 	tick := time.NewTicker(PauseLook)
 	defer tick.Stop()

@@ -8,11 +8,11 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// rateLimiter applies a policy's Rate. It is a part of slots, whose lock guards it: a lane that may not begin a message
+// rateLimiter applies a policy's Rate. It is a part of slots, whose lock guards it. A lane that may not begin a message
 // yet waits in the queue for slots, without a slot.
 type rateLimiter struct {
 	limiter *xrate.Limiter
-	unused  int // attempts that were counted but did not begin
+	unused  int // attempts that were counted but did not begin; the next ones are not counted instead
 }
 
 // newRateLimiter returns the limiter of a policy, or nil if it has no Rate.
@@ -44,7 +44,7 @@ func (r *rateLimiter) take(now time.Time) {
 	r.limiter.ReserveN(now, 1)
 }
 
-// cancel releases the slot of a message that could not begin.
+// cancel releases the slot of a message that could not begin, and takes it back from the rate.
 func (s *slots) cancel(class int, probe bool) {
 	if s.rate != nil {
 		s.mu.Lock()

@@ -24,9 +24,9 @@ func NewReaders(refusal error) *Readers {
 	return r
 }
 
-// Begin calls open, and then runs the reader that open returns in its own goroutine. The context of both has the values of
-// ctx. It ends with ctx, or with Close, whose cause is the refusal. Close waits for open, which must respect its context. The error is
-// open's, or the refusal after Close.
+// Begin calls open, and then runs the reader that open returns in its own goroutine. It returns the error of open, or the
+// refusal after Close. The context of both has the values of ctx. It ends with ctx, or with Close; then its cause is the refusal.
+// Close also waits for open, which must return when its context ends.
 func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run func(context.Context), err error)) error {
 	r.mu.Lock()
 	if r.closed {
@@ -64,8 +64,8 @@ func (r *Readers) Close() (first bool) {
 	return first
 }
 
-// CloseAll closes the subscribers of a client, all at once, and then calls last. When ctx ends first, it returns ctx's error and
-// continues in the background. A ctx that has ended before the call does not count.
+// CloseAll calls shut for the subscribers of a client, all at once, and then calls last. When ctx ends first, it returns ctx's
+// error and continues in the background. It ignores a ctx that has ended before the call.
 func CloseAll[S any](ctx context.Context, subscribers []S, shut func(S), last func()) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)

@@ -2,8 +2,8 @@ package engine
 
 import "sync"
 
-// registry has functions that are called until they are removed. The zero registry is empty. It is safe for concurrent use, and the
-// functions must not use it.
+// registry is a set of functions, which each calls. The zero registry is empty. It is safe for concurrent use. The functions must
+// not use the registry.
 type registry[F any] struct {
 	mu  sync.Mutex
 	all map[*F]struct{}
@@ -31,7 +31,7 @@ func (r *registry[F]) each(do func(F)) {
 	}
 }
 
-// wakes are functions that must not block.
+// wakes is a set of functions that wake goroutines, and must not block.
 type wakes struct{ registry[func()] }
 
 func (w *wakes) wake() { w.each(func(wake func()) { wake() }) }

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Schedule is [redeliver.Policy.Schedule] of the policy, computed once.
+// Schedule returns [redeliver.Policy.Schedule] of the policy, computed once.
 func (s *Subscription) Schedule() string {
 	if p := s.schedule.Load(); p != nil {
 		return *p
@@ -17,8 +17,8 @@ func (s *Subscription) Schedule() string {
 	return rule
 }
 
-// Notes returns the notes about a policy that a plan has on every broker: its rule does not travel with waiting
-// messages, or some waits are shortened.
+// Notes returns the notes about a policy that the plan of every adapter has: that its rule does not travel with waiting
+// messages, or that some waits are shortened.
 func Notes(p redeliver.Policy) (notes []string) {
 	if p.Schedule() == "" {
 		notes = append(notes, "the rule does not fit into a header (redeliver.Policy.Schedule): messages that wait when the policy changes continue under the new one")
@@ -30,8 +30,8 @@ func Notes(p redeliver.Policy) (notes []string) {
 	return notes
 }
 
-// rule returns the policy that decides about a message: the subscription's policy, with the schedule that the message
-// came with, if that is another one. It stores the schedule in st, which travels with the message.
+// rule returns the policy that decides about a message: the subscription's, with the schedule that the message came with. If it
+// came with none, rule stores the policy's own schedule in st, which travels with the message.
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	rule := s.ruleOf(st.Schedule)
 	if rule == &s.Policy {
@@ -40,7 +40,7 @@ func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	return rule
 }
 
-// ruleOf is rule for a message that came with this schedule; empty means none.
+// ruleOf returns the rule for a message that came with this schedule; empty means none.
 func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 	if schedule != "" && schedule != s.Schedule() && !s.Policy.Supersede {
 		return s.olderRule(schedule)
@@ -50,15 +50,15 @@ func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 
 // olderRule is ruleOf for the schedule of another policy.
 func (s *Subscription) olderRule(schedule string) *redeliver.Policy {
-	if old, ok := s.Policy.WithSchedule(schedule); ok && s.takes(&old) {
+	if old, ok := s.Policy.WithSchedule(schedule); ok && s.accepts(&old) {
 		return &old
 	}
 	return &s.Policy
 }
 
-// takes reports whether the rule that a message came with may decide about it. With untrusted producers the rule must
+// accepts reports whether the rule that a message came with may decide about it. With untrusted producers the rule must
 // give the message no more retries and no more time than the policy does.
-func (s *Subscription) takes(old *redeliver.Policy) bool {
+func (s *Subscription) accepts(old *redeliver.Policy) bool {
 	if !s.UntrustedProducers {
 		return true
 	}

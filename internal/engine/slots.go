@@ -11,8 +11,8 @@ import (
 // How failures change the limit of slots.
 const (
 	slotsWindow = time.Second // how long outcomes are counted before the limit changes
-	minFailures = 10          // in a window, before the limit begins to shrink: a few failures do not show that a dependency fails
-	growSteps   = 16          // windows that the limit takes from zero to the maximum
+	minFailures = 10          // failures in a window from which the limit shrinks: a few do not show that a dependency fails
+	growSteps   = 16          // windows in which the limit grows from zero to the maximum
 )
 
 // Classes of messages. Two have their own slots, so that neither starves the other.
@@ -24,22 +24,22 @@ const (
 
 // slots bounds what a subscription has in flight, over all its lanes: first deliveries and retries each by their own limit.
 //
-// With MinInFlight both shrink together while messages fail: to half after a second in which at least half of them failed. They
-// grow by a sixteenth after a second in which nine of ten succeeded. While the guard holds messages back (an outage, a flood of
-// dead letters) only one probe at a time gets a slot.
+// With MinInFlight there is also a limit for both together. It is halved after a second in which at least half of the messages
+// failed, and grows by a sixteenth of the maximum after a second in which nine of ten succeeded. While guard.onlyProbes, only one
+// probe at a time gets a slot.
 //
-// A lane that gets no slot waits in a queue and is woken when there is one: it then has a turn, which it uses or gives back. So
-// no lane that comes later is served before it.
+// A lane that gets no slot waits in a queue. When there is a slot it is woken, and mayTake is set: it takes the slot or yields
+// it. So no lane that comes later gets the slot first.
 //
-// Each step reads the clock once, under the lock: if a pause ended between two readings, a lane that found no room
-// would get neither a wakeup nor an alarm.
+// Each step reads the clock once, under the lock. If a pause could end between two readings, a lane that found no slot might be
+// woken neither by another lane nor by the alarm.
 type slots struct {
 	sub *Subscription
 
 	mu       sync.Mutex
 	maxUsed  [2]int // 0: no limit
 	used     [2]int
-	inFlight int // of both
+	inFlight int // used of both classes
 	guard    guard
 	rate     *rateLimiter // nil for none
 
@@ -55,14 +55,14 @@ type slots struct {
 	alarmAt time.Duration        // what the alarm is set for; 0 for none
 	alarm   *time.Timer
 
-	eventMu sync.Mutex // keeps the guard's events in order
+	eventMu sync.Mutex // is locked before mu, and keeps the guard's events in order
 }
 
 // slotWaiter is one lane that may wait for a slot of a class. The slots' lock guards it.
 type slotWaiter struct {
-	wake   func() // must not block
-	queued bool
-	turn   bool // it may take the next slot
+	wake    func() // must not block
+	queued  bool
+	mayTake bool // it may take the next slot, and is no longer queued
 }
 
 func (s *slots) init(sub *Subscription) {
@@ -73,20 +73,20 @@ func (s *slots) init(sub *Subscription) {
 	s.start, s.since = time.Now(), -1
 }
 
-// take takes a slot of a class. If there is none, the waiter is queued, and woken when it is its turn.
+// take takes a slot of a class. If there is none, it queues the waiter, which is woken when it may take a slot.
 func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.nowLocked()
 	q := &s.queues[class]
-	if w.turn || q.Empty() {
+	if w.mayTake || q.Empty() {
 		if ok, probe = s.takeLocked(class, now); ok {
-			w.turn = false
+			w.mayTake = false
 			s.wakeLocked(now)
 			return true, probe
 		}
 	}
-	w.turn = false
+	w.mayTake = false
 	if !w.queued {
 		w.queued = true
 		q.Push(w)
@@ -99,7 +99,7 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 	if !s.hasRoomLocked(class, now) {
 		return false, false
 	}
-	if s.guard.held() {
+	if s.guard.onlyProbes() {
 		if !s.guard.beginProbe(now) {
 			return false, false
 		}
@@ -114,29 +114,29 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 	return true, probe
 }
 
-// nowLocked returns the time since born, or 0 if nothing depends on it.
+// nowLocked returns the time since start, or 0 if nothing depends on it.
 func (s *slots) nowLocked() time.Duration {
-	if !s.guard.detects && !s.guard.held() && s.rate == nil && s.minLimit == 0 {
+	if !s.guard.detects && !s.guard.onlyProbes() && s.rate == nil && s.minLimit == 0 {
 		return 0
 	}
 	return time.Since(s.start)
 }
 
-// hasRoomLocked reports whether takeLocked would give a slot of a class.
+// hasRoomLocked reports whether takeLocked would take a slot of a class.
 func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	switch {
 	case s.maxUsed[class] > 0 && s.used[class] >= s.maxUsed[class]:
 		return false
 	case s.rate != nil && s.rate.wait(s.start.Add(now)) > 0:
 		return false
-	case s.guard.held():
+	case s.guard.onlyProbes():
 		return s.guard.mayProbe(now)
 	default:
 		return s.limit == 0 || s.inFlight < s.limit
 	}
 }
 
-// yield gives up a turn for which the lane has no message, and the lane's place in the queue.
+// yield removes a waiter whose lane has no message for a slot from the queue. If it might take the next slot, another lane may.
 func (s *slots) yield(class int, w *slotWaiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,24 +144,23 @@ func (s *slots) yield(class int, w *slotWaiter) {
 		w.queued = false
 		s.queues[class].Delete(func(other *slotWaiter) bool { return other == w })
 	}
-	if w.turn {
-		w.turn = false
+	if w.mayTake {
+		w.mayTake = false
 		s.wakeLocked(s.nowLocked())
 	}
 }
 
-// wakeLocked wakes, in each class with a free slot, the lane that has waited longest. If the classes share the room,
-// it wakes one of them in turn, and the lane that takes or yields the slot wakes the next. It sets the alarm for when
-// there may be room without any other event.
+// wakeLocked wakes, in each class with a free slot, the lane that has waited longest. If a common limit leaves one slot for both
+// classes, it wakes only one lane, and the lane that takes or yields the slot wakes the next. It also calls armLocked.
 func (s *slots) wakeLocked(now time.Duration) {
 	defer s.armLocked(now)
 	for range s.queues {
 		s.last = 1 - s.last
 		if q := &s.queues[s.last]; !q.Empty() && s.hasRoomLocked(s.last, now) {
 			w := q.Pop()
-			w.queued, w.turn = false, true
+			w.queued, w.mayTake = false, true
 			w.wake()
-			if s.limit > 0 || s.rate != nil || s.guard.held() {
+			if s.limit > 0 || s.rate != nil || s.guard.onlyProbes() {
 				return
 			}
 		}
@@ -192,8 +191,8 @@ func (s *slots) countWithoutSlot(sig signal) {
 	s.report(change, announces)
 }
 
-// countLocked counts the outcome of a message, and wakes the lanes for which there is room now. It returns a change of the limit,
-// and whether the guard has events.
+// countLocked counts the outcome of a message, and wakes the lanes for which there are slots now. It returns the event about a
+// change of the limit, or nil, and whether the guard has events. Its caller passes both to report.
 func (s *slots) countLocked(probe bool, sig signal) (change *redeliver.SubscriptionChanged, announces bool) {
 	now := s.nowLocked()
 	if s.guard.detects && sig == signalSuccess {
@@ -206,7 +205,7 @@ func (s *slots) countLocked(probe bool, sig signal) (change *redeliver.Subscript
 	return change, len(s.guard.events) > 0
 }
 
-// report passes the events of countLocked to the sink.
+// report passes the events of countLocked to the sink, without the lock.
 func (s *slots) report(change *redeliver.SubscriptionChanged, announces bool) {
 	if change != nil {
 		s.sub.Emit(*change)
@@ -267,7 +266,7 @@ func (s *slots) changed(change redeliver.Change, detail string) *redeliver.Subsc
 func (s *slots) currentLimit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.guard.held() {
+	if s.guard.onlyProbes() {
 		return 1
 	}
 	return s.limit
@@ -317,11 +316,10 @@ func (s *slots) inOutage() bool {
 	return s.guard.inOutage()
 }
 
-// armLocked sets the alarm for when there may be room without other events. The caller has looked for room, at time
-// now.
+// armLocked sets the alarm for the time of nextLocked. The caller has found no slot at the time now.
 func (s *slots) armLocked(now time.Duration) {
 	at := s.nextLocked(now)
-	if at <= now || s.alarmAt > now && s.alarmAt <= at { // never, or an earlier alarm is set, which sets the next one
+	if at <= now || s.alarmAt > now && s.alarmAt <= at { // never, or an earlier alarm is set; that sets the next one
 		return
 	}
 	s.alarmAt = at
@@ -332,7 +330,7 @@ func (s *slots) armLocked(now time.Duration) {
 	s.alarm.Reset(at - now)
 }
 
-// nextLocked returns when there may be room without any other event; 0 means never.
+// nextLocked returns the time at which there may be a slot even if no message ends until then; 0 means never.
 func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
 	at = s.guard.nextChange()
 	if s.rate != nil && !(s.queues[firstDelivery].Empty() && s.queues[retry].Empty()) {

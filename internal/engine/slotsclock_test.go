@@ -53,14 +53,14 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 			s.mu.Lock()
 			s.alarmAt = 0
 			s.wakeLocked(now)
-			if w.turn || s.alarmAt <= now {
-				t.Errorf("%s: %s before the end the lane has a turn: %t, and the alarm is set for %s", name, before, w.turn, s.alarmAt)
+			if w.mayTake || s.alarmAt <= now {
+				t.Errorf("%s: %s before the end the lane has a turn: %t, and the alarm is set for %s", name, before, w.mayTake, s.alarmAt)
 			}
 			s.mu.Unlock()
 		}
 		s.mu.Lock()
 		s.wakeLocked(time.Hour + time.Second) // the rate began a moment after the slots
-		if !w.turn {
+		if !w.mayTake {
 			t.Errorf("%s: at its end the lane is not woken", name)
 		}
 		s.alarm.Stop()

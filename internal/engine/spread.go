@@ -7,17 +7,17 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// spread finds out whether failures with one cause are spread over many keys. For each cause it keeps the latest
-// failure of each of the minKeys keys that failed last. The cause is spread when there are minKeys of them, none older
-// than the window, and when the configured share of all attempts has failed since the oldest. A success costs one
-// addition, and memory is bounded.
+// spread finds out whether failures with one cause are spread over many keys. For each cause it keeps the minKeys keys that
+// failed last, with the latest failure of each. The cause is spread when there are minKeys such failures, none older than the
+// window, and when the configured share of all attempts has failed since the oldest of them. A success costs one addition, and
+// memory is bounded.
 type spread struct {
 	minKeys int
 	share   float64
 	window  time.Duration
 
 	attempts, failures int64
-	causes             []cause // the latest at the end
+	causes             []cause // the one that was seen latest is the last
 }
 
 // maxCauses bounds the causes that are kept. A new cause replaces the one that was seen least recently.
@@ -28,7 +28,7 @@ type cause struct {
 	keys []keyFailure // the latest of each key, oldest first
 }
 
-// keyFailure is the latest failure of a key, with the counts of all keys, this failure included.
+// keyFailure is the latest failure of a key. attempts and failures are those of spread after it.
 type keyFailure struct {
 	key                uint64
 	at                 time.Duration
@@ -49,7 +49,7 @@ func (s *spread) addSuccess() { s.attempts++ }
 func (s *spread) addFailure(hash, key uint64, now time.Duration) bool {
 	s.attempts++
 	s.failures++
-	c := s.latestCause(hash)
+	c := s.moveToEnd(hash)
 	if i := slices.IndexFunc(c.keys, func(f keyFailure) bool { return f.key == key }); i >= 0 {
 		c.keys = slices.Delete(c.keys, i, i+1)
 	} else if len(c.keys) == s.minKeys {
@@ -64,8 +64,8 @@ func (s *spread) addFailure(hash, key uint64, now time.Duration) bool {
 	return float64(failures) >= s.share*float64(attempts)
 }
 
-// latestCause makes a cause the latest one, and returns it.
-func (s *spread) latestCause(hash uint64) *cause {
+// moveToEnd makes a cause the last of causes, and returns it. It adds a new cause.
+func (s *spread) moveToEnd(hash uint64) *cause {
 	i := slices.IndexFunc(s.causes, func(c cause) bool { return c.hash == hash })
 	c := cause{hash: hash}
 	switch {

@@ -6,10 +6,10 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// States keeps in memory the states of messages that have failed and were not written with new headers, because they wait in this
-// process or keep their place in their queue. It is safe for concurrent use.
+// States keeps in memory the states of failed messages that were not written with new headers, because they wait in this process
+// or keep their place in their queue. It is safe for concurrent use.
 type States[K comparable] struct {
-	// MaxMessages bounds the states. Above it all states are forgotten, and the messages start again with attempt 1.
+	// MaxMessages bounds the states. When there would be more, all are forgotten, and the messages begin again with attempt 1.
 	MaxMessages int
 
 	mu     sync.Mutex
@@ -26,7 +26,7 @@ func (s *States[K]) Put(message K, st *redeliver.State) {
 	s.states[message] = st
 }
 
-// Take removes and returns the state of a message that came back, or nil: another message may have the same id.
+// Take returns the state of a message that came back, or nil. It removes the state, because another message may have the same id.
 func (s *States[K]) Take(message K) *redeliver.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()

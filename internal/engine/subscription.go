@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-// DefaultSendTimeout bounds one try to write a message where the subscription names no other bound.
+// DefaultSendTimeout is the default of Subscription.SendTimeout.
 const DefaultSendTimeout = 30 * time.Second
 
 // ErrAbandoned is the answer for a message that this process lost before settling it. It must not be acked; it comes
@@ -31,31 +31,31 @@ type Subscription struct {
 	Tracer tracing.Tracer
 	// SendTimeout bounds one try to write. Default 30 s.
 	SendTimeout time.Duration
-	// NackDelay is the wait of a message that was nacked without an error. Default: the policy's backoff.
+	// NackDelay is how long a message waits that was nacked without an error. Default: the policy's backoff.
 	NackDelay time.Duration
-	// MaxInFlight bounds the first deliveries that are with handlers at once, MaxRetriesInFlight the retries. 0 means no bound.
-	// While messages fail both shrink together, down to MinInFlight; they do not where it is 0.
+	// MaxInFlight bounds the first deliveries that run at once, MaxRetriesInFlight the retries. 0 means no bound. While many
+	// messages fail, fewer run, at least MinInFlight of both together; 0 turns that off. See slots.
 	MaxInFlight, MaxRetriesInFlight, MinInFlight int
 	// Blocking reports whether a failed message keeps its place: it waits here, and messages of its key wait behind it.
 	Blocking bool
-	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. 0: waits are clamped to
-	// limits.MinBlock and MaxBlock.
+	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. If it is 0, waits are limited to
+	// limits.MinBlock to MaxBlock.
 	MaxInPlace time.Duration
-	// WaitsInSource means that failed messages wait in their source although the order is not Blocking: the next attempt
-	// must not begin beside a handler that is about to return after its timeout.
+	// WaitsInSource reports whether failed messages wait in their source although the order is not Blocking. After a timeout
+	// the message is then settled only when its handler has returned or is stuck: attempts must not run side by side.
 	WaitsInSource bool
-	// UntrustedProducers reports whether producers can write to the queues of retries, so that the rule of a message
-	// may be forged. Such a rule gives the message no more retries and no more time than Policy.
+	// UntrustedProducers reports whether producers can write to the queues of retries, so that they can forge the rule of a
+	// message. Such a rule must give the message no more retries and no more time than Policy.
 	UntrustedProducers bool
 	// Discards reports whether there is no DLQ: a message that would go there is acked and reported as discarded.
 	Discards bool
-	// Values has the values of the context of Subscribe, which a batch gets. Nil where the lanes' contexts have them.
+	// Values has the values of the context of Subscribe, for batches. It is nil if the lanes' contexts have them.
 	Values context.Context
-	// Turn lets messages that may crash their process run alone. Nil where there are none.
+	// Turn lets suspects run alone. Nil if there are none.
 	Turn *Turn
-	// Drain is set while a part of the subscription drains.
+	// Drain counts the lanes that drain.
 	Drain Drain
-	// Gate is closed while a required write fails, or while the group is paused: nothing new begins.
+	// Gate is closed while a message cannot be written to its next place, or while the group is paused: nothing new begins.
 	Gate Gate
 	// NewGate is closed while new messages are paused: no first delivery begins.
 	NewGate Gate
@@ -73,9 +73,9 @@ type Subscription struct {
 	eventMu       sync.Mutex                      // keeps the events of changes in order
 	gathers       atomic.Bool                     // its handler gathers batches
 	loads         registry[func() redeliver.Load] // of its parts: partitions or queues
-	stuck         atomic.Int64                    // handlers that still run although their message has moved on
+	stuck         atomic.Int64                    // handlers that still run although their message was settled
 	answered      atomic.Bool                     // a middleware of redeliver gets its messages
-	unanswered    atomic.Bool                     // reported to the sink that no middleware does
+	unanswered    atomic.Bool                     // the sink knows that no middleware does
 }
 
 // Start prepares the subscription. It must be called once, before the first message.
@@ -85,7 +85,7 @@ func (s *Subscription) Start() { s.slots.init(s) }
 func (s *Subscription) Held() bool {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	return s.slots.guard.held()
+	return s.slots.guard.onlyProbes()
 }
 
 // Answers records that a middleware of redeliver gets the subscription's messages and their handlers' errors.
@@ -141,7 +141,7 @@ func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
 	return sel.Wants(e)
 }
 
-// Decide asks the policy about a failure under st, without counting it.
+// Decide asks the policy about the failure of a message with the state st, without counting it.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
 	dec := s.applyRule(st, err, now)
 	if isSparable(&dec) && s.slots.inOutage() {
@@ -150,6 +150,7 @@ func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *red
 	return &dec
 }
 
+// applyRule asks the policy, with the schedule of the message, about a failure.
 func (s *Subscription) applyRule(st redeliver.State, err error, now time.Time) redeliver.Decision {
 	rule := s.rule(&st)
 	dec := rule.Decide(st, err, now)
@@ -165,7 +166,7 @@ func (s *Subscription) postpone(st redeliver.State, err error, now time.Time) re
 	return dec
 }
 
-// Fingerprint is [delayqueue.Fingerprint] of the policy, computed once.
+// Fingerprint returns [delayqueue.Fingerprint] of the policy, computed once.
 func (s *Subscription) Fingerprint() string {
 	if p := s.fingerprint.Load(); p != nil {
 		return *p
@@ -221,7 +222,7 @@ func (s *Subscription) resume() {
 	}
 }
 
-// emitStuck counts n more stuck handlers, and passes to the sink the event that event returns for their number.
+// emitStuck adds n to the number of stuck handlers, and passes to the sink the event that event returns for the new number.
 func (s *Subscription) emitStuck(n int64, event func(stuck int64) redeliver.Event) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// successSinks are the parts of the sink for messages that succeed at the first attempt. Nearly all messages do, so
+// successSinks are the parts of the sink that handle messages that succeed at the first attempt. Nearly all messages do, so
 // most sinks only count them.
 type successSinks struct {
 	tally     redeliver.Counter       // nil for none
 	rest      redeliver.Sink          // gets events; nil for none
-	selective redeliver.FilteringSink // rest, where it is one
+	selective redeliver.FilteringSink // rest, if it is a FilteringSink; otherwise nil
 }
 
-// successSinks returns the parts, which it creates with the first message. The subscription must have a sink.
+// successSinks returns the parts of the sink, which it finds at the first call. The subscription must have a sink.
 func (s *Subscription) successSinks() *successSinks {
 	if h := s.resolvedSinks.Load(); h != nil {
 		return h
@@ -43,8 +43,8 @@ func (h *successSinks) wants(e redeliver.Event) (wants bool) {
 	return h.selective.Wants(e)
 }
 
-// WantsSuccesses reports whether the sink wants events of messages that succeed at the first attempt. Then their states are needed,
-// with ids that may have to be composed.
+// WantsSuccesses reports whether the sink wants events of messages that succeed at the first attempt. Only then does an adapter
+// have to make their states, and to compose their ids.
 func (s *Subscription) WantsSuccesses() bool {
 	if s.Sink == nil {
 		return false

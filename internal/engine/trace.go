@@ -8,15 +8,15 @@ import (
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-// traced is the span of a run of a handler. A delivery has none without a tracer.
+// traced is the span of one run of a handler.
 type traced struct {
-	ctx   context.Context // the parent of the handler's
+	ctx   context.Context // the parent of the handler's context
 	span  tracing.Span    // nil for none
 	ended atomic.Bool
 }
 
-// BeginSpan begins a span for a message that Run does not run, where the subscription has a tracer, and returns the context with
-// the span. EndSpan ends it, unless a failure of the message does.
+// BeginSpan begins a span for a message that Run does not run, and returns a context below ctx that has the span. If the message
+// fails, the span ends with the failure; otherwise the caller calls EndSpan. Without a tracer BeginSpan returns ctx.
 func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 	if d.sub.Tracer == nil {
 		return ctx
@@ -27,8 +27,8 @@ func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 // EndSpan ends the span of a message that has not failed.
 func (d *Delivery) EndSpan(o tracing.Outcome, err error) { d.endSpan(o, err) }
 
-// beginSpan begins a span for the handler of d. The subscription must have a tracer. It returns the handler's context: outer, or
-// one below it.
+// beginSpan begins a span for the handler of d. It returns the handler's context: outer, or one below it. The subscription must
+// have a tracer.
 func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	headers, _ := d.describe()
 	one := &struct { // one allocation
@@ -44,7 +44,7 @@ func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	return one.ctx
 }
 
-// span asks the tracer for a span; it returns nil if the tracer panics.
+// span asks the tracer for a span. If the tracer panics, it returns ctx and no span.
 func (s *Subscription) span(ctx context.Context, run *tracing.Run) (below context.Context, span tracing.Span) {
 	defer func() {
 		if recover() != nil || below == nil {
@@ -120,8 +120,8 @@ func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause 
 	d.sub.Tracer.DeadLettered(context.WithoutCancel(ctx), b)
 }
 
-// Gathers records that the handler of d gathers batches: from then on the subscription's spans are those of batch
-// functions, see Batch. It ends the span of the handler, which only the first messages have.
+// Gathers records that the handler of d gathers batches. From then on batch functions have spans, and handlers do not. Gathers
+// also ends the span that the handler of d may have.
 func (d *Delivery) Gathers() {
 	if d.sub.Tracer == nil {
 		return

@@ -11,13 +11,13 @@ import (
 // Turn lets a suspect, which is a message that may have crashed its process, run while no other message of the client
 // runs. If the process dies then, the suspect is the cause. It is safe for concurrent use; make it with [NewTurn].
 type Turn struct {
-	taken chan struct{} // full while a suspect has the turn
+	taken chan struct{} // full while a suspect has the turn, or waits for the others to end
 
 	mu      sync.Mutex
 	busy    int           // running messages that are no suspects
 	closed  bool          // only the suspect may begin
-	calm    chan struct{} // closed when busy is 0; nil if nothing waits for that
-	changes wakes         // of closed
+	idle    chan struct{} // closed when busy is 0; nil if no suspect waits for that
+	changes wakes         // called when closed changes
 }
 
 // NewTurn returns the turn of a client.
@@ -25,8 +25,7 @@ func NewTurn() *Turn {
 	return &Turn{taken: make(chan struct{}, 1)}
 }
 
-// Begin counts a running message that is no suspect, until End. It reports false, and counts nothing, while a suspect has the
-// turn.
+// Begin counts a running message that is no suspect, until End. While Closed, it returns false and counts nothing.
 func (t *Turn) Begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,39 +41,40 @@ func (t *Turn) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy--
-	if t.busy == 0 && t.calm != nil {
-		close(t.calm)
-		t.calm = nil
+	if t.busy == 0 && t.idle != nil {
+		close(t.idle)
+		t.idle = nil
 	}
 }
 
-// Closed reports whether a suspect runs or waits for the others: no message should be read meanwhile.
+// Closed reports whether a suspect runs, or waits for the others to end: no message should be read meanwhile.
 func (t *Turn) Closed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.closed
 }
 
-// While a suspect waits for the running messages, nothing begins. If one does not end (a handler without a timeout),
-// the others may begin again for as long as they have waited, and then the suspect waits again, twice as long.
+// While a suspect waits for the running messages to end, nothing else begins. If one of them does not end in time (its handler
+// has no timeout), other messages may begin again for as long as the suspect has waited. Then the suspect waits again, for twice
+// as long.
 const (
-	minQuiet = 30 * time.Second
-	maxQuiet = 10 * time.Minute
+	minSuspectWait = 30 * time.Second
+	maxSuspectWait = 10 * time.Minute
 )
 
 // Take waits until nothing else runs and the gate of the suspect's subscription is open. Then nothing else begins until
-// Give. It returns false if ctx ends first. It does not keep the turn while the gate is closed: if the process died
-// then, the waiting suspect would count as the cause.
+// Give. It returns false if ctx ends first. It never keeps the turn while the gate is closed: if the process died
+// then, the suspect, which only waits, would count as the cause.
 func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
 	for ctx.Err() == nil && t.reserve(ctx, gate) {
-		for quiet := minQuiet; !gate.Closed() && ctx.Err() == nil; quiet = min(2*quiet, maxQuiet) {
-			becomes := t.becomesQuiet(ctx, quiet)
-			if becomes && !gate.Closed() {
+		for maxWait := minSuspectWait; !gate.Closed() && ctx.Err() == nil; maxWait = min(2*maxWait, maxSuspectWait) {
+			idle := t.waitUntilIdle(ctx, maxWait)
+			if idle && !gate.Closed() {
 				return true
 			}
 			t.open()
-			if !becomes {
-				_ = wait.For(ctx, quiet)
+			if !idle {
+				_ = wait.For(ctx, maxWait)
 			}
 		}
 		<-t.taken
@@ -82,7 +82,7 @@ func (t *Turn) Take(ctx context.Context, gate *Gate) bool {
 	return false
 }
 
-// reserve waits for the gate, and then for the turn. It returns false if ctx ends first.
+// reserve waits for the gate, and then until no other suspect has the turn. It returns false if ctx ends first.
 func (t *Turn) reserve(ctx context.Context, gate *Gate) bool {
 	select {
 	case <-gate.Opened():
@@ -97,9 +97,8 @@ func (t *Turn) reserve(ctx context.Context, gate *Gate) bool {
 	}
 }
 
-// becomesQuiet closes the turn to other messages, and waits until none runs. It returns false after the time quiet, or
-// when ctx ends.
-func (t *Turn) becomesQuiet(ctx context.Context, quiet time.Duration) bool {
+// waitUntilIdle closes the turn to other messages, and waits until none runs. It returns false after maxWait, or when ctx ends.
+func (t *Turn) waitUntilIdle(ctx context.Context, maxWait time.Duration) bool {
 	t.mu.Lock()
 	t.closed = true
 	t.changes.wake()
@@ -107,29 +106,30 @@ func (t *Turn) becomesQuiet(ctx context.Context, quiet time.Duration) bool {
 		t.mu.Unlock()
 		return true
 	}
-	calm := make(chan struct{})
-	t.calm = calm
+	idle := make(chan struct{})
+	t.idle = idle
 	t.mu.Unlock()
-	timer := time.NewTimer(quiet)
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	select {
-	case <-calm:
+	case <-idle:
 		return true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.calm = nil
+	t.idle = nil
 	return false
 }
 
-// Give ends a turn that Take has returned.
+// Give ends the turn of a suspect, for which Take has returned true.
 func (t *Turn) Give() {
 	t.open()
 	<-t.taken
 }
 
+// open lets other messages begin.
 func (t *Turn) open() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,13 +7,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// watch ends the attempts of one subscription that exceed its timeout. Attempts are added as they start, so the list is in the
-// order of deadlines: one timer serves all, and a successful attempt costs two short locks.
+// watch ends the attempts of one subscription that exceed its timeout. An attempt is added when it begins, so the list is in the
+// order of deadlines, and one timer serves all attempts. A successful attempt locks mu twice, for a short time.
 type watch struct {
 	timeout    time.Duration
 	mu         sync.Mutex
 	head, tail *Delivery
-	armed      bool
+	armed      bool // the timer is set
 }
 
 // watchOf returns the watch of a subscription, or nil if attempts have no timeout. It is created with the first
@@ -31,7 +31,7 @@ func watchOf(sub *Subscription) *watch {
 }
 
 func (w *watch) add(d *Delivery) {
-	at := time.Since(epoch) // before the lock, for which all workers contend; an attempt that is overtaken ends microseconds late
+	at := time.Since(epoch) // before the lock, for which all workers wait; if another worker gets it first, this attempt ends microseconds late
 	w.mu.Lock()
 	d.at = at
 	w.appendLocked(d)
@@ -39,7 +39,7 @@ func (w *watch) add(d *Delivery) {
 }
 
 func (w *watch) appendLocked(d *Delivery) {
-	d.answered = false // a gathered attempt begins again
+	d.answered = false // it is set if the attempt waited for a batch
 	d.prev = w.tail
 	if w.tail == nil {
 		w.head = d
@@ -97,8 +97,8 @@ func (w *watch) tick() {
 	w.armed = false
 }
 
-// endLocked ends an attempt whose time is over. If the message waits in its source, it settles it only when the handler is stuck:
-// until then the next attempt must not run beside this one.
+// endLocked ends an attempt whose time is over. If failed messages wait in their source, it settles the message only when the
+// handler is stuck: until then the next attempt must not run beside this one.
 func (w *watch) endLocked(d *Delivery) {
 	timeout := d.timeoutLocked()
 	if !d.sub.Blocking && !d.sub.WaitsInSource {

@@ -5,7 +5,7 @@ import "time"
 // windowParts is the number of parts of a window. A window moves by one part at a time.
 const windowParts = 10
 
-// windowCount counts events within a moving window, whose length is exact to a tenth.
+// windowCount counts events within a moving window. The length of the window is exact to a tenth.
 type windowCount struct {
 	part   time.Duration // the length of a part
 	counts [windowParts]int64

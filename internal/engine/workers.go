@@ -2,9 +2,9 @@ package engine
 
 import "sync"
 
-// Workers is a pool of goroutines, as many as there was work at once. A new goroutine for each item would have to grow its stack,
-// and waking a sleeping one for each item costs more than a short handler. It is safe for concurrent use; make it with
-// [NewWorkers].
+// Workers is a pool of goroutines. It grows to as many as there were items of work at once. A new goroutine for each item would
+// have to grow its stack, and to wake an idle one for each item would cost more than a short handler. A Workers is safe for
+// concurrent use; make it with [NewWorkers].
 type Workers[E any] struct {
 	do func(E)
 
@@ -12,9 +12,9 @@ type Workers[E any] struct {
 	more  sync.Cond
 	queue FIFO[E]
 	idle  int
-	// coming reports whether a worker was woken and has not reached the queue. There is at most one: when it has taken
-	// an item, it wakes the next. A worker that has finished an item may take the next one first, so few workers do
-	// short work.
+	// coming reports whether a worker was woken and has not reached the queue. There is at most one such worker: when it has
+	// taken an item, it wakes the next worker. Until then a worker that has finished an item may take the next item. So few
+	// workers do many short items.
 	coming bool
 	closed bool
 }
