@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// Browse yields the dead letters that match a filter, in the broker's order, until yield returns
-// false, it has found limit messages (0: no limit), it reaches the end that the DLQ had at the
-// call, or ctx ends. [Info.ReadEffect] describes the cost of reading.
+// Browse calls yield with the dead letters that match a filter, in the broker's order. It ends when
+// yield returns false, after limit messages (0: no limit), at the end that the DLQ had at the call,
+// or when ctx ends. [Info.ReadEffect] describes the effect of reading.
 func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Message) bool) error {
 	return browseFrom(ctx, q, Start, f, limit, yield)
 }
@@ -28,16 +28,15 @@ func browseFrom(ctx context.Context, q Queue, from From, f Filter, limit int, yi
 		return err
 	}
 	n := 0
-	err = sifted(ctx, scan, f.Match, func(m *Message) bool {
+	err = scanAll(ctx, scan, f.Match, func(m *Message) bool {
 		n++
 		return yield(m) && n != limit
 	})
 	return errors.Join(err, scan.Close())
 }
 
-// sifted scans the messages that are in the DLQ now and calls yield for those that want accepts, until yield returns
-// false.
-func sifted(ctx context.Context, scan Scan, want, yield func(*Message) bool) error {
+// scanAll calls yield with the messages of a scan that want accepts, up to its present end or until yield returns false.
+func scanAll(ctx context.Context, scan Scan, want, yield func(*Message) bool) error {
 	for {
 		m, err := scan.Next(ctx, want)
 		if errors.Is(err, io.EOF) || errors.Is(err, ErrBlocked) {
@@ -52,14 +51,13 @@ func sifted(ctx context.Context, scan Scan, want, yield func(*Message) bool) err
 	}
 }
 
-// each calls do for every message of a scan up to its present end. do may keep nothing of a message but its strings,
-// see [Scan].
+// each calls do with every message of a scan up to its present end. do may keep only the strings of a message, see [Scan].
 func each(ctx context.Context, scan Scan, do func(*Message)) error {
 	look := func(m *Message) bool {
 		do(m)
 		return false
 	}
-	return sifted(ctx, scan, look, nil)
+	return scanAll(ctx, scan, look, nil)
 }
 
 // Find returns the dead letter at a position, or ErrNotFound.

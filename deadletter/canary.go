@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// remembered bounds the ids by which the canary recognises messages that came back. When it is full, every replayed
-	// message in the DLQ counts, including those of other replays.
-	remembered = 10_000
-	// tolerance is the share of replayed messages that may come back after the canary: one in tolerance.
-	tolerance = 10
-	// lookEvery is the interval between reads of the DLQ while it is watched.
-	lookEvery = 250 * time.Millisecond
+	// maxReplayedIDs bounds the ids by which the canary recognises messages that came back. When more were sent, every
+	// replayed message that arrives in the DLQ counts, including those of other replays.
+	maxReplayedIDs = 10_000
+	// sentPerReturned is how many messages must have been sent for each that came back, after the last step of the canary.
+	sentPerReturned = 10
+	// lookPause is the pause between reads of the DLQ while a replay watches it.
+	lookPause = 250 * time.Millisecond
 )
 
 // watch reads the messages that arrive in the DLQ while a replay runs, and judges its canary.
 type watch struct {
 	r     *runner
-	scan  Scan            // of new messages; nil if looking hides them, so that the whole DLQ must be read
+	scan  Scan            // of new messages; nil if reading hides messages, so that the whole DLQ must be read
 	stage int             // index into the canary; after the last one the rest is replayed
 	done  int             // sent in this stage
 	sent  map[string]int  // replay count of each sent message, by id
@@ -52,7 +52,7 @@ func (w *watch) close() error {
 	return w.scan.Close()
 }
 
-// left returns how many messages the present stage may still send.
+// left returns how many messages may still be sent in this stage.
 func (w *watch) left() int {
 	if w.stage >= len(w.r.task.Canary) {
 		return w.r.task.Window
@@ -60,25 +60,26 @@ func (w *watch) left() int {
 	return w.r.task.Canary[w.stage] - w.done
 }
 
+// note counts a message that was sent, and remembers its id.
 func (w *watch) note(m *Message) {
 	w.all++
-	if len(w.sent) < remembered {
+	if len(w.sent) < maxReplayedIDs {
 		w.sent[m.ID] = m.State.Replays
 	}
 }
 
-// after must be called after n messages were sent. At the end of a stage it waits. It returns an error if too many
-// messages came back.
-func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
+// checkReturned must be called after n messages were sent. At the end of a stage of the canary it watches the DLQ for the time
+// Task.Watch. It returns an error if too many messages came back.
+func (w *watch) checkReturned(ctx context.Context, n int, atEnd bool) error {
 	if w.stage >= len(w.r.task.Canary) {
 		// Read a slow DLQ less often.
-		if !atEnd && time.Since(w.looked) < max(lookEvery, 10*w.took) {
+		if !atEnd && time.Since(w.looked) < max(lookPause, 10*w.took) {
 			return nil
 		}
 		if err := w.look(ctx); err != nil {
 			return err
 		}
-		if w.back*tolerance > w.all {
+		if w.back*sentPerReturned > w.all {
 			return w.stop()
 		}
 		return nil
@@ -99,7 +100,7 @@ func (w *watch) after(ctx context.Context, n int, atEnd bool) error {
 		if rest <= 0 {
 			break
 		}
-		if err := wait.For(w.r.stopRequests.callerCtx, min(rest, lookEvery)); err != nil {
+		if err := wait.For(w.r.stopRequests.callerCtx, min(rest, lookPause)); err != nil {
 			return err
 		}
 		if err := w.r.stopRequests.check(ctx, &w.r.task); err != nil {
@@ -118,7 +119,7 @@ func (w *watch) look(ctx context.Context) error {
 		return w.lookAtAll(ctx)
 	}
 	return each(ctx, w.scan, func(m *Message) {
-		if _, known := w.sent[m.ID]; m.State.Replays > 0 && (known || w.all > remembered) {
+		if _, known := w.sent[m.ID]; m.State.Replays > 0 && (known || w.all > maxReplayedIDs) {
 			w.cameBack()
 		}
 	})
@@ -129,8 +130,8 @@ func (w *watch) cameBack() {
 	w.r.task.Counts.Returned++
 }
 
-// lookAtAll reads the whole DLQ, because looking hides messages and only one session may look at a time. A message that
-// is missing was sent. A message with one more replay has come back.
+// lookAtAll is look for a DLQ in which reading hides messages, so that only one session may read at a time. It reads the whole
+// DLQ. A sent message that is there with one more replay has come back.
 func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if s, ok := w.r.scan.(*driverScan); ok {
 		if a, ok := s.r.(driver.ArrivalCounter); ok {

@@ -15,22 +15,21 @@ const (
 	// MaxMarks is the largest number of messages that are marked as quarantined or refused on
 	// RabbitMQ and SQS, where the state of a DLQ is one message.
 	MaxMarks = 2000
-	// keptTasks is the number of tasks in the history.
-	keptTasks = 100
-	// missedFor is how long a marked message must be missing before its mark is removed. SQS keeps no message longer,
-	// so by then no consumer has it in hand.
-	missedFor = 14 * 24 * time.Hour
-	// maxMissed bounds how many messages are recorded as missing at once. The others are recorded after the marks of
-	// those are removed.
+	// maxTasks bounds the ended tasks in the history.
+	maxTasks = 100
+	// minMissed is how long a marked message must be missing before its mark is removed. SQS keeps no message longer.
+	minMissed = 14 * 24 * time.Hour
+	// maxMissed bounds the marked messages that are recorded as missing. The others are recorded later, when the marks of
+	// these are removed.
 	maxMissed = 200
 )
 
-// mark is the record of a message that stays. Time distinguishes it from a later message at the same position, as in a
-// DLQ that was deleted and created again.
+// mark is the record of a message that stays. If the DLQ is deleted and created again, another message may have the same
+// position, but not the same Time.
 type mark struct {
 	Outcome Outcome   `json:"outcome"`
-	Time    int64     `json:"time"` // of the message, in Unix milliseconds
-	Missed  time.Time `json:"missed,omitzero"`
+	Time    int64     `json:"time"`            // of the message, in Unix milliseconds
+	Missed  time.Time `json:"missed,omitzero"` // when a complete scan first did not find the message
 }
 
 func marksIn(state driver.State) map[Position]mark {
@@ -49,7 +48,7 @@ type driverClaim struct {
 	q       *driverQueue
 	s       driver.Session
 	holder  Holder
-	looking bool // holds the look lock
+	looking bool // the session has the read lock
 	scan    *driverScan
 }
 
@@ -95,7 +94,7 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 	if c.scan != nil {
 		marks = c.scan.marks
 	}
-	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)} // first, because it names the messages under way
+	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)} // first, because it names the messages that are being settled
 	var out []*Message
 	fresh := 0
 	for _, s := range done {
@@ -128,11 +127,11 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 	return nil
 }
 
-// record writes entries and removes messages. If the state is full, it removes the oldest ended tasks. It keeps the
-// marks, because a replay would otherwise send messages that they exclude.
+// record writes entries and removes messages. If the state is full, it removes the oldest ended tasks. It removes no marks,
+// because a replay would then send messages that they exclude.
 func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driver.Entry) error {
 	err := c.s.Remove(ctx, out, entries...)
-	for keep := keptTasks / 2; errors.Is(err, ErrStateFull); keep /= 2 {
+	for keep := maxTasks / 2; errors.Is(err, ErrStateFull); keep /= 2 {
 		old, failed := c.oldTasks(ctx, keep)
 		if failed != nil {
 			return failed
@@ -147,7 +146,7 @@ func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driv
 	return err
 }
 
-// oldTasks returns the entries that delete ended tasks, except for the latest keep.
+// oldTasks returns the entries that delete all ended tasks but those among the latest keep tasks.
 func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.Entry, err error) {
 	state, err := c.q.Load(ctx)
 	if err != nil {
@@ -167,7 +166,7 @@ func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.
 func (c *driverClaim) Save(ctx context.Context, t Task) error {
 	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)}
 	if !t.Unfinished() { // once for each task
-		old, err := c.oldTasks(ctx, keptTasks)
+		old, err := c.oldTasks(ctx, maxTasks)
 		if err != nil {
 			return err
 		}
@@ -189,8 +188,8 @@ func (c *driverClaim) Requested(ctx context.Context, task string) (w Request, er
 	return w, err
 }
 
-// DropMarks implements [Claim]. It drops the marks of messages that expired or that another program removed: those that
-// no runner has found in complete scans for 14 days. A message that was missed once may only be in hand elsewhere.
+// DropMarks implements [Claim]. It removes the marks of messages that expired or that another program removed: those that
+// no complete scan has found for 14 days. A message that one scan missed may only be hidden by another reader.
 func (c *driverClaim) DropMarks(ctx context.Context, met map[Position]bool) error {
 	state, err := c.q.Load(ctx)
 	if err != nil {
@@ -203,6 +202,8 @@ func (c *driverClaim) DropMarks(ctx context.Context, met map[Position]bool) erro
 	return c.record(ctx, nil, entries)
 }
 
+// forget returns the entries that remove marks or record their messages as missing. met has the marked messages that a complete
+// scan has found.
 func forget(marks map[Position]mark, met map[Position]bool, now time.Time) (entries []driver.Entry) {
 	missed := 0
 	for at, m := range marks {
@@ -221,7 +222,7 @@ func forget(marks map[Position]mark, met map[Position]bool, now time.Time) (entr
 			missed++
 			m.Missed = now.UTC().Truncate(time.Second)
 			entries = append(entries, entryOf(key, m))
-		case !m.Missed.IsZero() && now.Sub(m.Missed) >= missedFor:
+		case !m.Missed.IsZero() && now.Sub(m.Missed) >= minMissed:
 			entries = append(entries, driver.Entry{Key: key})
 		}
 	}

@@ -13,18 +13,17 @@ type Config struct {
 	// changed.
 	Retention time.Duration
 	// Discard turns the DLQ off: none is created, and a message that would go there is acked and
-	// lost. The sink gets each one as redeliver.Discarded. Do not set it together with a setting of
-	// the DLQ. Default: there is a DLQ.
+	// lost. The sink gets a redeliver.Discarded event for each. Do not set Discard together with
+	// Retention. Default: there is a DLQ.
 	Discard bool
 }
 
-// Check adds the problems of the configuration to ps. The longest retention is 0 if there is no
-// bound.
-func (c Config) Check(ps *redeliver.Problems, shortest, longest time.Duration) {
+// Check adds the problems of the configuration to ps. A maxRetention of 0 means no bound.
+func (c Config) Check(ps *redeliver.Problems, minRetention, maxRetention time.Duration) {
 	if c.Discard && c.Retention != 0 {
 		ps.Add("DLQ.Retention", c.Retention, "must not be set where DLQ.Discard is: there is no DLQ")
 	}
 	if c.Retention != 0 {
-		ps.CheckDuration("DLQ.Retention", c.Retention, shortest, longest)
+		ps.CheckDuration("DLQ.Retention", c.Retention, minRetention, maxRetention)
 	}
 }

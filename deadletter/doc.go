@@ -15,13 +15,12 @@
 //   - A message goes back to the group that failed it and to no other. The
 //     destination comes from the queue's own configuration, never from a header. A
 //     message whose headers name another group or origin is shown and refused.
-//   - One runner at a time: all writing goes through a [Claim]. A second one is
-//     refused with the name of the first ([HeldError]).
+//   - One runner writes at a time: it has the [Claim]. A second runner is refused with
+//     the name of the first one's user ([HeldError]).
 //   - A replay is a [Task] that is saved before its first message. It touches only
 //     messages that were in the DLQ when it was created, and records the outcome of
 //     each.
 //
-// All functions are safe for concurrent use. Two tasks of one queue need its claim,
-// so the second one fails with a [HeldError]. Bodies and headers of messages are the
+// All functions are safe for concurrent use. Bodies and headers of messages are the
 // broker's bytes and must not be changed.
 package deadletter

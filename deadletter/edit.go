@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// EditOptions configures an edit. Who, Why and Position are required, and a change of the body or
-// of a header.
+// EditOptions configures an edit. Who, Why and Position are required, and one of Body, Set and
+// Remove.
 type EditOptions struct {
 	Who, Why string
 	// Position is the message's place in the DLQ. ID, if it is given, must be its id, so that no other message
@@ -22,24 +22,24 @@ type EditOptions struct {
 	ID       string
 	// Body, if it is not nil, is the new body. Key and id do not change.
 	Body []byte
-	// Set are headers with new values. A new value replaces all values of that name, and new names come last. Remove
-	// are names of headers to remove. The headers of redeliver, and the one with the id, are locked.
-	Set    []Header
+	// Set has new headers. One replaces all headers of its name; new names come last. A [LockedHeader] is refused.
+	Set []Header
+	// Remove has the names of headers to remove. A [LockedHeader] is refused.
 	Remove []string
 }
 
-// Diff records what an edit changed. It has the SHA-256 of the bodies instead of the bodies,
-// because the record outlives them and not everybody may read them.
+// Diff is the record of what an edit changed. It has the SHA-256 of the bodies and not the bodies,
+// because it is kept for longer and more people may read it.
 type Diff struct {
 	Position Position `json:"position"`
 	ID       string   `json:"id"`
-	// Before and After are "sha256:..." and the length in bytes.
+	// BodyBefore and BodyAfter are "sha256:..." and the length in bytes.
 	BodyBefore string         `json:"body_before"`
 	BodyAfter  string         `json:"body_after"`
 	Headers    []HeaderChange `json:"headers,omitempty"`
 }
 
-// HeaderChange is a header before and after; nil means that it did not or does not exist.
+// HeaderChange has the values of a header before and after an edit. Nil means that there was or is none.
 type HeaderChange struct {
 	Name   string   `json:"name"`
 	Before [][]byte `json:"before"`
@@ -47,7 +47,7 @@ type HeaderChange struct {
 }
 
 // Edit replays one message with a changed body or headers. The original stays in the DLQ until the edited copy is
-// confirmed. The message may be quarantined, because the edited message is another one. The returned task has the diff.
+// confirmed. A quarantined message can be edited: the edited message may succeed. The returned task has the Diff.
 func Edit(ctx context.Context, q Queue, c EditOptions) (Task, error) {
 	if err := c.validate(); err != nil {
 		return Task{}, err
@@ -69,7 +69,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 	}
 	defer func() { err = errors.Join(err, scan.Close()) }()
 	m := (*Message)(nil)
-	err = sifted(ctx, scan, func(looked *Message) bool {
+	err = scanAll(ctx, scan, func(looked *Message) bool {
 		t.Counts.Scanned++
 		return looked.Position == c.Position
 	}, func(found *Message) bool {
@@ -82,7 +82,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 	if err != nil {
 		return err
 	}
-	copied, diff, err := c.on(m, t.DLQ)
+	copied, diff, err := c.editCopy(m, t.DLQ)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 
 func (c *EditOptions) validate() error {
 	var ps redeliver.Problems
-	signed(&ps, c.Who, c.Why)
+	checkSigned(&ps, c.Who, c.Why)
 	if c.Position == "" {
 		ps.Add("Position", `""`, "it is required")
 	}
@@ -116,16 +116,16 @@ func (c *EditOptions) validate() error {
 		ps.Add("Body, Set, Remove", "empty", "one must say what is to change")
 	}
 	for _, h := range c.Set {
-		c.lock(&ps, "Set", h.Name)
+		c.checkHeader(&ps, "Set", h.Name)
 	}
 	for _, name := range c.Remove {
-		c.lock(&ps, "Remove", name)
+		c.checkHeader(&ps, "Remove", name)
 	}
 	return ps.Err()
 }
 
-// lock reports a problem if the header identifies the message.
-func (c *EditOptions) lock(ps *redeliver.Problems, field, name string) {
+// checkHeader adds a problem to ps if name is empty or a [LockedHeader].
+func (c *EditOptions) checkHeader(ps *redeliver.Problems, field, name string) {
 	switch {
 	case name == "":
 		ps.Add(field, `""`, "must be the name of a header")
@@ -141,8 +141,8 @@ func LockedHeader(name string) bool {
 	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")
 }
 
-// on returns the edited copy, or an error if the message must not be edited.
-func (c *EditOptions) on(m *Message, dlq string) (*Message, *Diff, error) {
+// editCopy returns the edited copy of m, or an error if m must not be edited.
+func (c *EditOptions) editCopy(m *Message, dlq string) (*Message, *Diff, error) {
 	switch {
 	case c.ID != "" && c.ID != m.ID:
 		return nil, nil, fmt.Errorf("the message at %s in %s is %s, not %s: look again", c.Position, dlq, m.ID, c.ID)
@@ -166,7 +166,7 @@ func DryEdit(ctx context.Context, q Queue, c EditOptions) (*Diff, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, diff, err := c.on(m, q.Info().DLQ)
+	_, diff, err := c.editCopy(m, q.Info().DLQ)
 	return diff, err
 }
 
@@ -174,11 +174,11 @@ func DryEdit(ctx context.Context, q Queue, c EditOptions) (*Diff, error) {
 func (c *EditOptions) apply(m *Message) (*Message, *Diff) {
 	edited := *m
 	edited.Headers = nil
-	diff := &Diff{Position: m.Position, ID: m.ID, BodyBefore: named(m.Body)}
+	diff := &Diff{Position: m.Position, ID: m.ID, BodyBefore: describeBody(m.Body)}
 	if c.Body != nil {
 		edited.Body = c.Body
 	}
-	diff.BodyAfter = named(edited.Body)
+	diff.BodyAfter = describeBody(edited.Body)
 	set := slices.Clone(c.Set)
 	for _, h := range m.Headers {
 		if slices.Contains(c.Remove, h.Name) {
@@ -218,7 +218,8 @@ func values(headers []Header, name string) (all [][]byte) {
 	return all
 }
 
-func named(body []byte) string {
+// describeBody returns the SHA-256 and the length of a body.
+func describeBody(body []byte) string {
 	if body == nil {
 		return "null"
 	}

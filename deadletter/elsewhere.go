@@ -9,11 +9,13 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// ForeignReplayHeaders returns the headers with which m goes to a way back that redeliver does not write: a
-// retry topic of Spring's, or the origin. The state of a message would not be trusted there. The headers are the
-// user's. If Spring filled the DLQ, they include those that locate the first failure, which Spring only writes if they
-// are missing. They also include id and replays: other programs keep these headers when they dead-letter the message
-// again, and a canary and MaxReplays need them to recognise it.
+// ForeignReplayHeaders returns the headers with which m is replayed to a place where redeliver's state would not be trusted: a
+// retry topic of Spring's, or the origin. They are:
+//
+//   - the user's headers,
+//   - if Spring filled the DLQ, those that locate the first failure, because Spring writes them only if they are missing,
+//   - id and replays. Other programs keep these headers when they dead-letter the message again, and a canary and MaxReplays
+//     recognise it by them.
 func ForeignReplayHeaders(m *Message, info Info) []Header {
 	st := ReplayState(m, info)
 	headers := make([]Header, 0, len(m.Headers)+8)
@@ -30,9 +32,9 @@ func ForeignReplayHeaders(m *Message, info Info) []Header {
 		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, limits.MaxAttempts)), 10)})
 }
 
-// takeReturn reads the headers that ForeignReplayHeaders wrote if another program has dead-lettered the message again. A service
-// may have copied them from another message, so they count only if the last id is the one that belongs to this message.
-// The pair is then removed from the user's headers. Otherwise it stays there.
+// takeReturn reads the id and the replays that ForeignReplayHeaders added, of a message that another program has dead-lettered
+// again. A service may have copied them from another message, so they count only if fallback returns the same id. Then they are
+// moved from the user's headers to m.Foreign.
 func takeReturn(m *Message, fallback func() string) {
 	id, replays := lastHeader(m, redeliver.HeaderID), lastHeader(m, redeliver.HeaderReplays)
 	if id < 0 || replays < 0 {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// maxFinish bounds the work for a task after its context has ended: the runner finishes the calls under way,
-// records their outcome, and releases the claim.
+// maxFinish bounds each step of the work for a task after its context has ended: the runner ends its calls to the broker, records
+// their outcome, and releases the claim.
 const maxFinish = 10 * time.Second
 
-// finishContext returns a context that ends maxFinish after ctx. Messages are sent with it: if the runner stops, a
-// message on its way is still confirmed and recorded, and the next runner does not send it again.
+// finishContext returns a context that ends maxFinish after ctx. Messages are sent with it: when the caller stops the task, a
+// message that is being sent is still confirmed and recorded, so the next runner does not send it again.
 func finishContext(ctx context.Context) (long context.Context, end context.CancelFunc) {
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -36,7 +36,8 @@ type ending struct {
 
 func (e *ending) Error() string { return string(e.status) + ": " + e.note }
 
-// conclude records how a task has ended, even after ctx has ended, and releases the claim.
+// conclude records how a task has ended, and releases the claim, even after ctx has ended. err is why the task ended, nil if it is
+// done. An ending is the status of the task and no error of conclude.
 func conclude(ctx context.Context, claim Claim, t *Task, report Report, err error) error {
 	var e *ending
 	switch {

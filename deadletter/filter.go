@@ -10,27 +10,27 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Filter selects dead letters. All fields that are set must match; the zero Filter matches all. A
-// task records its filter, so it is plain data.
+// Filter selects dead letters. All fields that are set must match; the zero Filter matches all. It
+// is plain data, because a task records its filter.
 type Filter struct {
-	// Fingerprints are results of [Fingerprint], of which a message must have one.
+	// Fingerprints are results of [Fingerprint]. The message must have one of them.
 	Fingerprints []string `json:"fingerprints,omitempty"`
-	// IDs are ids of messages, of which a message must have one.
+	// IDs are ids of messages. The message must have one of them.
 	IDs []string `json:"ids,omitempty"`
-	// Positions are places in the DLQ, of which a message must have one.
+	// Positions are positions in the DLQ. The message must have one of them.
 	Positions []Position `json:"positions,omitempty"`
-	// Key is the message's key, exactly. Nil for any; a key that is not nil and
-	// empty means an empty key.
+	// Key is the message's key, exactly. Nil means any key or none; an empty key that is not nil
+	// means an empty key.
 	Key []byte `json:"key,omitempty"`
 	// Headers are user headers that the message must have with that value, by name.
 	Headers map[string]string `json:"headers,omitempty"`
-	// After and Before bound the latest failure: After <= failed < Before. Zero means no bound. If
-	// a message does not record when it failed, the time of its writing counts.
+	// After and Before bound the time of [Message.Failed]: After <= failed < Before. Zero means no
+	// bound.
 	After  time.Time `json:"after,omitzero"`
 	Before time.Time `json:"before,omitzero"`
-	// Reasons are reasons of redeliver, of which a message must have one.
+	// Reasons are reasons of redeliver. The message must have one of them.
 	Reasons []redeliver.Reason `json:"reasons,omitempty"`
-	// ErrorText must be in the error's text, in upper or lower case.
+	// ErrorText is a part of the error's text, in upper or lower case.
 	ErrorText string `json:"error_text,omitempty"`
 	// ErrorType is the error's type, exactly.
 	ErrorType string `json:"error_type,omitempty"`

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// DefaultMaxGroups bounds the groups of [Groups].
+// DefaultMaxGroups bounds the causes that [Groups] separates.
 const DefaultMaxGroups = 1000
 
 // Group describes the dead letters of one cause.
@@ -24,11 +24,11 @@ type Group struct {
 	FirstSeen, LastSeen time.Time
 	// Attempts is the total number of attempts.
 	Attempts int64
-	// Keys is the share of the DLQ's distinct keys that are in the group, from 0 to 1, by estimate (a few per
-	// cent off beyond 256 keys): 1 means all keys, near 0 one key. It is 0 if no message has a key.
+	// Keys is the share of the DLQ's distinct keys that are in the group, from 0 to 1. 0 means that no message has a key. It is
+	// an estimate, a few per cent off, if there are more than 256 keys.
 	Keys float64
-	// ErrorType, Error, Reason and Handler are those of its latest message. Example is the position
-	// of that message.
+	// ErrorType, Error, Reason and Handler are those of the group's latest message. Example is the
+	// position of that message.
 	ErrorType, Error string
 	Reason           redeliver.Reason
 	Handler          string

@@ -11,13 +11,13 @@ const (
 	WriterStreams   = driver.WriterStreams
 	WriterRabbitMQ  = driver.WriterRabbitMQ // RabbitMQ itself, by a dead-letter exchange
 	WriterSQS       = driver.WriterSQS      // SQS itself, by a RedrivePolicy
-	WriterUnknown   = driver.WriterUnknown  // unknown
+	WriterUnknown   = driver.WriterUnknown  // it has no headers that are understood
 )
 
-// The outcomes. The first three take the message out of the DLQ, the others mark one that stays.
+// The outcomes. With the first three the message leaves the DLQ. With the others it stays, and has a mark.
 const (
 	Replayed    = driver.Replayed    // a copy is confirmed on the way back to its group
-	Edited      = driver.Edited      // an edited copy is confirmed there
+	Edited      = driver.Edited      // an edited copy is confirmed on the way back to its group
 	Purged      = driver.Purged      // somebody removed it
 	Quarantined = driver.Quarantined // it was replayed as often as allowed, and came back each time
 	Refused     = driver.Refused     // its headers name another group or origin

@@ -24,8 +24,8 @@ const (
 // New returns a queue over an adapter's driver. Adapters call it.
 func New(d driver.DLQ) Queue { return &driverQueue{d} }
 
-// WithDriver returns q over the driver that wrap returns for q's own. It is for tests that count the driver's calls, or
-// make them fail. A Queue around one from New must have a method Unwrap() Queue, or WithDriver returns it unchanged.
+// WithDriver returns a queue like q with the driver that wrap returns for q's driver. It is for tests that count the calls of a
+// driver, or make them fail. q is a queue of New, or has a method Unwrap() Queue that returns one. Others are returned unchanged.
 func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
 	switch q := q.(type) {
 	case *driverQueue:
@@ -70,7 +70,7 @@ func (q *driverQueue) Request(ctx context.Context, task string, w Request) error
 	return q.Append(ctx, e)
 }
 
-// entryOf returns an entry whose value is the JSON of value, which is plain data.
+// entryOf returns an entry with the JSON of value, which must be plain data.
 func entryOf(key string, value any) driver.Entry {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -101,10 +101,10 @@ func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
 	return scan, nil
 }
 
-// lookInterval is the interval at which a session that waits for another's look tries again.
+// lookInterval is the interval at which a session tries again to get the read lock.
 const lookInterval = 200 * time.Millisecond
 
-// look opens a reader of a session. If looking hides messages, only one session looks at a time.
+// look opens a reader of a session. If reading hides messages, it first takes the read lock, unless the session has it.
 func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from From, has bool) (*driverScan, error) {
 	if q.hides() && !has {
 		if err := q.lockLook(ctx, s, h); err != nil {
@@ -122,10 +122,10 @@ func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from
 	return &driverScan{r: r, marks: marksIn(state), opened: time.Now()}, nil
 }
 
-// lockLook waits while another session looks. It refuses a caller that runs no task while a runner is alive. A dead
-// runner also holds its lease, but does not renew it.
+// lockLook takes the read lock. It waits while another session has it. While the runner of another task is alive, it returns a
+// HeldError. A runner that has died may still have its lease, but does not renew it.
 func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
-	var first time.Time // end of the runner's lease when it was first seen
+	var first time.Time // the end that the runner's lease had at the first try
 	for met := false; ; {
 		err := s.Lock(ctx, driver.ReadLock, h)
 		if !errors.Is(err, ErrHeld) {

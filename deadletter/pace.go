@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// pace keeps a rate. It does not make up for lost time, so that a slow broker is not followed by a burst.
+// pace keeps a rate. It does not make up for lost time, so that no burst follows when a slow broker recovers.
 type pace struct {
 	rate float64   // messages a second; 0 means no bound
 	free time.Time // when the next message may go
@@ -23,7 +23,7 @@ func (p *pace) maxBatch(n int) int {
 	return min(n, max(1, int(p.rate/4)))
 }
 
-// wait returns when n messages may go.
+// wait waits until n messages may go.
 func (p *pace) wait(ctx context.Context, n int) error {
 	if p.rate <= 0 || n == 0 {
 		return ctx.Err()

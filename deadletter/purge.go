@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// PurgeOptions configures [Purge]. It requires Who and Why, and either a Filter or Everything.
+// PurgeOptions configures [Purge]. Who and Why are required, and a Filter or Everything.
 type PurgeOptions struct {
 	Who, Why string
 	// Filter selects the messages to remove.
@@ -17,8 +17,8 @@ type PurgeOptions struct {
 	// Everything must be set for a filter that matches all messages.
 	Everything bool
 	// Expect, if it is not 0, is the number of messages that the caller has seen. If more match
-	// now, nothing is removed. Messages that arrive during the purge, by their writer's clock, are
-	// not touched. The purge never removes more than Expect.
+	// now, nothing is removed. Messages that arrive during the purge are not removed, by their
+	// writer's clock. The purge never removes more than Expect.
 	Expect int64
 	// Window is the number of messages that are removed at once. Default 500.
 	Window int
@@ -29,7 +29,7 @@ type PurgeOptions struct {
 // ErrTooMany marks a purge that would have removed more than was expected.
 var ErrTooMany = errors.New("the filter takes more than was expected; nothing was removed")
 
-// Purge removes dead letters for good. Task.Counts.Purged is their number. It only touches messages
+// Purge removes dead letters for good. Task.Counts.Purged is their number. It only removes messages
 // that are in the DLQ now. It can be resumed like a replay.
 func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 	p.Window = cmp.Or(p.Window, DefaultWindow)
@@ -52,6 +52,7 @@ func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 	return r.run(ctx)
 }
 
+// expect returns ErrTooMany if more than p.Expect messages match.
 func expect(ctx context.Context, q Queue, p PurgeOptions) error {
 	var n int64
 	err := Browse(ctx, q, p.Filter, 0, func(*Message) bool { n++; return n <= p.Expect })
@@ -63,7 +64,7 @@ func expect(ctx context.Context, q Queue, p PurgeOptions) error {
 
 func (p *PurgeOptions) validate() error {
 	var ps redeliver.Problems
-	signed(&ps, p.Who, p.Why)
+	checkSigned(&ps, p.Who, p.Why)
 	if p.Window < 1 || p.Window > maxWindow {
 		ps.Add("Window", p.Window, "must be from 1 to 10000, or 0 for the default")
 	}

@@ -21,14 +21,14 @@ type QuarantineOptions struct {
 }
 
 // Quarantine marks dead letters, as a replay marks messages that were replayed too often. They stay
-// in the DLQ, and a replay skips them unless it has Filter.Quarantined. Such a replay also ends the
-// quarantine. Task.Counts.Quarantined is the number of messages that were marked. It only touches
-// messages that are in the DLQ now. It can be resumed like a replay.
+// in the DLQ, and a replay skips them unless its Filter.Quarantined is set; such a replay ends their
+// quarantine. Task.Counts.Quarantined is the number of messages that were marked. Quarantine only
+// marks messages that are in the DLQ now. It can be resumed like a replay.
 //
-// On RabbitMQ and SQS a DLQ has at most MaxMarks marks, those of replays included. A window whose
-// marks do not all fit marks nothing, and the task fails with ErrStateFull. In a group of a FIFO queue
-// of SQS, only as many messages are marked as SQS shows at once. If there may be more, the task
-// fails, and its note says so.
+// On RabbitMQ and SQS a DLQ has at most MaxMarks marks, those of replays included. If the marks of a
+// window do not all fit, none of them is written, and the task fails with ErrStateFull. In a group of
+// a FIFO queue of SQS, only as many messages can be marked as SQS shows at once. If there may be more,
+// the task fails, and its note says so.
 func Quarantine(ctx context.Context, q Queue, i QuarantineOptions) (Task, error) {
 	i.Window = cmp.Or(i.Window, DefaultWindow)
 	if err := i.validate(); err != nil {
@@ -45,7 +45,7 @@ func Quarantine(ctx context.Context, q Queue, i QuarantineOptions) (Task, error)
 
 func (i *QuarantineOptions) validate() error {
 	var ps redeliver.Problems
-	signed(&ps, i.Who, i.Why)
+	checkSigned(&ps, i.Who, i.Why)
 	if i.Window < 1 || i.Window > maxWindow {
 		ps.Add("Window", i.Window, fmt.Sprintf("must be from 1 to %d, or 0 for the default", maxWindow))
 	}

@@ -12,8 +12,8 @@ import (
 // Queue is one DLQ, of one origin and one group, as an adapter opens it. It is safe for concurrent
 // use.
 //
-// A Queue does not retry. An adapter returns the error of a broker that does not answer. The
-// functions of this package then stop with that error, and their results so far stay recorded. A
+// A Queue does not retry: its methods return the error of a broker that does not answer. The
+// functions of this package then return that error, and their results so far stay recorded. A
 // call may block until its context ends.
 type Queue interface {
 	// Info describes the DLQ. It sends no request.
@@ -44,11 +44,11 @@ type Queue interface {
 	Request(ctx context.Context, task string, w Request) error
 	// Holder returns the present holder of the DLQ; ok is false if there is none.
 	Holder(ctx context.Context) (h Holder, ok bool, err error)
-	// Close ends the connection. Close scans and claims before.
+	// Close ends the connection. All scans must be closed and all claims released before.
 	Close() error
 }
 
-// The broker's own description of its DLQ, and of a message there. See package driver.
+// The types that describe a DLQ and the messages in it.
 type (
 	Info     = driver.Info
 	Holder   = driver.Holder
@@ -58,11 +58,11 @@ type (
 	Position = driver.Position
 	Writer   = driver.Writer
 	Outcome  = driver.Outcome
-	// HeldError names the holder of the DLQ.
+	// HeldError is the error if another runner holds the DLQ. It names the holder.
 	HeldError = driver.HeldError
 )
 
-// The beginnings of a scan.
+// The values of From.
 const (
 	Start = driver.Start
 	End   = driver.End
@@ -75,14 +75,15 @@ const NoReadEffect = driver.NoReadEffect
 
 // Scan reads a DLQ. It belongs to one goroutine.
 type Scan interface {
-	// Next returns the next message if want accepts it, and otherwise nil without an error, so that
-	// nothing is copied for it. The message that want gets, and the bytes in it, are valid only
-	// until want returns. Its strings may be kept, and so may everything of the returned message. A
-	// nil want accepts all messages. io.EOF is the end that the DLQ had when the scan began or when
-	// the last io.EOF was returned. After that Next may be called again, for messages that have
-	// arrived since. The error is [ErrBlocked] if earlier messages must be settled first.
+	// Next reads the next message. If want accepts it, or is nil, Next returns it. Otherwise Next
+	// returns nil without an error, and copies nothing of the message. The message that want gets,
+	// and the bytes in it, are valid only until want returns; its strings stay valid.
+	//
+	// The error is io.EOF at the end that the DLQ had when the scan began, or at the latest io.EOF.
+	// A later call returns messages that have arrived since. The error is [ErrBlocked] if earlier
+	// messages must be settled first.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
-	// Close returns messages that were only read to the DLQ.
+	// Close returns the messages that were read and not settled to the DLQ.
 	Close() error
 }
 
@@ -96,19 +97,19 @@ type Claim interface {
 	// or has failed. It returns one error for each message, nil for a confirmed one. Messages of
 	// one key keep their order.
 	Send(ctx context.Context, msgs []*Message) []error
-	// Settle records outcomes, and the task as Save does, and removes messages that leave the DLQ.
-	// It is called after the copies are confirmed. The messages come from a scan of this claim.
-	// Messages that leave and messages that stay are settled in two calls: if not all marks of
-	// those that stay fit, nothing is recorded, and the error is [ErrStateFull].
+	// Settle records outcomes and the task, and removes the messages that leave the DLQ. It must be
+	// called after their copies are confirmed. The messages must be of a scan of this claim. If the
+	// marks of messages that stay do not all fit, nothing is recorded, and the error is
+	// [ErrStateFull]; so settle messages that leave and messages that stay in two calls.
 	Settle(ctx context.Context, t Task, done []Settlement) error
-	// Add writes messages into the DLQ itself, confirmed, as Send does.
+	// Add is Send to the DLQ itself.
 	Add(ctx context.Context, msgs []*Message) []error
 	// Save records a task in place of its earlier record.
 	Save(ctx context.Context, t Task) error
 	// Requested returns the latest request for a task.
 	Requested(ctx context.Context, task string) (Request, error)
-	// DropMarks drops the marks of messages that somebody else has removed. A runner calls it after it
-	// has read the whole DLQ, with the marked messages that it found.
+	// DropMarks removes the marks of messages that are no longer in the DLQ. A runner calls it after
+	// it has read the whole DLQ. met has the marked messages that it found.
 	DropMarks(ctx context.Context, met map[Position]bool) error
 	// Release ends the claim, so that the next runner need not wait.
 	Release(ctx context.Context) error
@@ -128,16 +129,14 @@ const (
 var (
 	// ErrHeld marks a DLQ that another runner has. See [HeldError].
 	ErrHeld = driver.ErrHeld
-	// ErrClaimLost marks a claim that has run out, or was taken over.
+	// ErrClaimLost marks a claim that has expired, or that another runner has taken.
 	ErrClaimLost = driver.ErrClaimLost
 	// ErrNoTask marks a task that is not recorded.
 	ErrNoTask = errors.New("no such task")
-	// ErrBlocked is the error of Scan.Next if unsettled messages hold up those behind them, as in a
-	// group of a FIFO queue of SQS. Next continues when they are settled, or their scan is closed.
-	// For a reader that settles nothing this is the end.
+	// ErrBlocked is the error of Scan.Next if the broker shows no more messages until earlier ones
+	// are settled or returned, as in a group of a FIFO queue of SQS.
 	ErrBlocked = driver.ErrBlocked
-	// ErrStateFull is the error of Claim.Settle if the broker has no room for more marks of messages that stay. A replay
-	// continues without them.
+	// ErrStateFull is the error of Claim.Settle if the broker has no room for more marks. A replay continues without them.
 	ErrStateFull = driver.ErrStateFull
 	// ErrNotReported marks a value that the broker does not report.
 	ErrNotReported = driver.ErrNotReported
@@ -145,9 +144,8 @@ var (
 	ErrNotFound = errors.New("no such dead letter")
 )
 
-// ReplayState returns the state with which a dead letter goes back to its group. Its policy begins again. Its id, its
-// place in the origin and its first failure are kept, and its number of replays increases by one. Adapters write this
-// state.
+// ReplayState returns the state with which a dead letter goes back to its group; adapters write it. The policy begins again with
+// attempt 1. The id, the place in the origin and the time of the first failure stay, and the number of replays increases by one.
 func ReplayState(m *Message, info Info) redeliver.State {
 	st := m.State
 	st.ID, st.Group, st.Origin = m.ID, info.Group, info.Origin

@@ -10,13 +10,13 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// ReadHeaders sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings and
-// Mismatch. m has its Headers without redeliver's own block; ours is that block, or nil if there is
-// none. Read calls fallback for an id if no header has one. It drops a Time beyond the year 9999,
-// which must be wrong.
+// ReadHeaders sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings,
+// Foreign and Mismatch. ours are the headers that redeliver added, or nil if there are none; m.Headers
+// are the others. If no header has an id, ReadHeaders calls fallback for one. It removes a Time that is
+// not in the years 0 to 9999, which must be wrong.
 //
-// redeliver trusts a block only if it is of this queue's group and origin. A message with the
-// block of another group or origin does not belong here: it is shown, and a replay refuses it.
+// If ours name another group or origin than info, the message does not belong to this DLQ. It gets a
+// Mismatch: it is shown, and a replay refuses it.
 func ReadHeaders(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
 	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // some times in milliseconds do not fit into 64 bits
 		m.Time = time.Time{} // JSON cannot represent it
@@ -53,7 +53,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 			break
 		}
 	}
-	// Parse the block with the group that it names, so that it can be shown. A block of another group is not trusted.
+	// Parse the headers with the group that they name, so that they can be shown even if it is another group's.
 	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
 	if t := m.State.Truncated; t != "" {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))

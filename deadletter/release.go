@@ -2,8 +2,8 @@ package deadletter
 
 import "context"
 
-// finish ends a claim or a session, even after ctx has ended, within maxFinish. A broker that does not answer blocks
-// nobody, and its locks expire.
+// finish calls end, which ends a claim or a session, even after ctx has ended. It waits for the broker at most for maxFinish; the
+// locks expire later if it does not answer.
 func finish(ctx context.Context, end func(context.Context) error) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()

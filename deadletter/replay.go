@@ -20,9 +20,9 @@ const (
 	maxWindow = 10_000
 )
 
-// ReplayOptions configures a replay. It requires Who and Why.
+// ReplayOptions configures a replay. Who and Why are required.
 type ReplayOptions struct {
-	// The name of the user, for the history.
+	// Who is the name of the user, for the history.
 	Who string
 	// Why is the reason, for the history.
 	Why string
@@ -30,19 +30,19 @@ type ReplayOptions struct {
 	Filter Filter
 	// Rate bounds the messages that are sent in a second. Default 0, no bound.
 	Rate float64
-	// Canary has the sizes of the first steps, such as 1, 10, 100. After each step the replay watches the
-	// DLQ, and stops if a replayed message has come back. After the last step it continues with
-	// the rest, and stops when more than one in ten comes back. Default: none.
+	// Canary has the numbers of messages of the first steps, such as 1, 10, 100. After each step the
+	// replay watches the DLQ, and stops if a replayed message has come back. After the last step it
+	// continues with the rest, and stops when more than one in ten has come back. Default: none.
 	Canary []int
 	// Watch is how long the replay watches the DLQ after each step of the canary. It misses
 	// messages that come back later, so make it longer than the retries of the policy take. Default
 	// 30 s.
 	Watch time.Duration
-	// Window is how many messages may be sent and not yet settled. A crash may leave that many
+	// Window bounds the messages that are sent before they are settled. A crash may leave that many
 	// duplicates. Default 500, at most 10,000.
 	Window int
-	// MaxReplays bounds the number of replays of a message. A message with that many replays is quarantined. Default 3.
-	// Filter.Quarantined replays such messages nevertheless.
+	// MaxReplays bounds the replays of a message. A message with that many replays is quarantined, unless Filter.Quarantined is
+	// set. Default 3.
 	MaxReplays int
 	// Report is called with the progress. Optional.
 	Report Report
@@ -58,12 +58,12 @@ func (r ReplayOptions) withDefaults() ReplayOptions {
 // validate returns all problems at once.
 func (r ReplayOptions) validate() error {
 	var ps redeliver.Problems
-	signed(&ps, r.Who, r.Why)
+	checkSigned(&ps, r.Who, r.Why)
 	r.check(&ps)
 	return errors.Join(ps.Err(), r.Filter.check())
 }
 
-// check reports the problems of everything but Filter, Who and Why. A dry run needs neither Who nor Why.
+// check adds the problems of all fields but Filter, Who and Why to ps.
 func (r ReplayOptions) check(ps *redeliver.Problems) {
 	if r.Rate < 0 || math.IsNaN(r.Rate) || math.IsInf(r.Rate, 0) {
 		ps.Add("Rate", r.Rate, "must be a positive number, or 0 for no bound")
@@ -84,8 +84,8 @@ func (r ReplayOptions) check(ps *redeliver.Problems) {
 	}
 }
 
-// signed reports a problem if who or why is missing.
-func signed(ps *redeliver.Problems, who, why string) {
+// checkSigned adds a problem to ps if who or why is missing.
+func checkSigned(ps *redeliver.Problems, who, why string) {
 	if who == "" {
 		ps.Add("Who", `""`, "it is required: the history says who did it")
 	}
@@ -94,11 +94,11 @@ func signed(ps *redeliver.Problems, who, why string) {
 	}
 }
 
-// Replay replays the messages that are in the DLQ now and match the filter. It returns when the task
-// is done, paused, cancelled, stopped, failed or interrupted. The task has that status, and is
-// recorded before the first message is sent. Replay returns an error, too, if the task was
-// cut short: ctx ended, the broker did not answer, or the claim was lost. Resume continues such a
-// task. When ctx ends, Replay first confirms and records the messages that were sent, for up to 10 s.
+// Replay replays the messages that are in the DLQ now and match the filter. The task is recorded before
+// the first message is sent. Replay returns when the task is done, paused, cancelled, stopped, failed or
+// interrupted, which is its status. It also returns an error if ctx ended, the broker did not answer, or
+// the claim was lost; Resume continues such a task. When ctx ends, Replay takes up to 10 s to confirm and
+// record the messages that were sent.
 func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	r = r.withDefaults()
 	if err := r.validate(); err != nil {
@@ -114,9 +114,9 @@ func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 }
 
 // Resume continues a replay, a purge or a quarantine that was paused, was interrupted, failed or
-// stopped; see [Task.Resumable]. It only touches messages that were in the DLQ when the task was
-// created, and begins with the canary again. It is refused while another runner has the DLQ, and if
-// the DLQ was opened with another ReplayTo or ReadBy than the task's.
+// stopped; see [Task.Resumable]. It only settles messages that were in the DLQ when the task was
+// created, and begins again with the first step of the canary. It is refused while another runner has
+// the DLQ, and if the DLQ was opened with another ReplayTo or ReadBy than the task's.
 func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, error) {
 	if who == "" {
 		return Task{}, errors.New("resuming a task: who is required")
@@ -147,8 +147,8 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	return (&runner{q: q, claim: claim, task: t, report: report, resumed: true}).run(ctx)
 }
 
-// endPause ends a requested pause. A task that was cancelled while another task had the DLQ,
-// stays cancelled.
+// endPause removes the request for a pause. If there is a request to cancel, made while another task had the DLQ, it cancels the
+// task instead, and returns an error.
 func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
 	w, err := claim.Requested(ctx, t.ID)
 	if err != nil {
@@ -167,10 +167,10 @@ type Forecast struct {
 	// ReplayTo is the destination of the messages.
 	ReplayTo string
 	// Scanned is the number of messages that were read, Matched the number of those that match the
-	// filter. Of these, Replay would be sent, Quarantine are, or would be, marked as replayed
-	// too often, and Refuse name another group or origin.
+	// filter. Of the matching messages, Replay would be sent, Quarantine are quarantined or would be,
+	// and Refuse would be refused.
 	Scanned, Matched, Replay, Quarantine, Refuse int64
-	// Refusals are the reasons of the first few refusals.
+	// Refusals are the reasons of the first 10 refusals.
 	Refusals []string
 }
 
@@ -197,7 +197,7 @@ func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 			return
 		}
 		f.Matched++
-		switch choose(&r.Filter, r.MaxReplays, m) {
+		switch outcomeOfReplay(&r.Filter, r.MaxReplays, m) {
 		case Replayed:
 			f.Replay++
 		case Quarantined:
@@ -213,14 +213,14 @@ func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 	return f, errors.Join(err, scan.Close())
 }
 
-// choose returns the outcome that a replay chooses for a message that matches its filter.
-func choose(f *Filter, limit int, m *Message) Outcome {
+// outcomeOfReplay returns the outcome that a replay chooses for a message that matches its filter.
+func outcomeOfReplay(f *Filter, maxReplays int, m *Message) Outcome {
 	switch {
 	case m.Mismatch != "":
 		return Refused
 	case f.Quarantined:
 		return Replayed
-	case m.Mark == Quarantined || m.State.Replays >= limit:
+	case m.Mark == Quarantined || m.State.Replays >= maxReplays:
 		return Quarantined
 	default:
 		return Replayed

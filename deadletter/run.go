@@ -15,11 +15,11 @@ import (
 const (
 	// saveEvery is how often a task that settles nothing records its progress.
 	saveEvery = 2 * time.Second
-	// maxGather bounds how many messages a runner reads before it checks for requests and records its progress, if few
-	// messages match the filter.
+	// maxGather bounds the messages that a runner reads for a window. If few messages match the filter, it then checks for
+	// requests and records its progress, and reads on.
 	maxGather = 10_000
-	// gatherBytes bounds the memory of a window, in bytes.
-	gatherBytes = 32 << 20
+	// maxGatherBytes bounds the sizes of the messages of a window, in bytes.
+	maxGatherBytes = 32 << 20
 )
 
 // runner runs one replay, purge or quarantine, in one goroutine.
@@ -28,11 +28,11 @@ type runner struct {
 	claim   Claim
 	task    Task
 	report  Report
-	resumed bool      // by another runner, so that its scan may go beyond the task's end
-	counted time.Time // when the expected messages were counted, before the scan; zero if no number is expected
+	resumed bool      // the task is older than the scan, which may return messages that arrived after the task was created
+	counted time.Time // when the messages were counted for Expect; zero without Expect
 
 	unmarked int               // messages that stay without a mark, because the state is full
-	met      map[Position]bool // marked messages
+	met      map[Position]bool // marked messages that the scan has found
 	whole    bool              // the scan has come to the end
 	underWay underWay          // messages that an earlier runner has counted
 
@@ -42,8 +42,8 @@ type runner struct {
 	watch        *watch // nil if there is no canary
 }
 
-// run runs the task and records how it ended. When ctx ends, run stops between two messages or in a wait. Everything
-// else uses a context that lasts longer.
+// run runs the task and records how it ended. When ctx ends, run stops between two messages or in a wait. Calls to the broker
+// use the longer finishContext.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.stopRequests = pace{rate: r.task.Rate}, stopRequests{callerCtx: ctx, claim: r.claim}
 	r.underWay = underWayOf(r.task.Settling)
@@ -63,7 +63,7 @@ func (r *runner) run(ctx context.Context) (Task, error) {
 	return r.task, err
 }
 
-// begin records the task before it reads the DLQ.
+// begin records the task, and then opens the scan.
 func (r *runner) begin(ctx context.Context) (err error) {
 	if err = r.save(ctx); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (r *runner) closeScan() error {
 	return err
 }
 
-// rest returns messages that the broker would otherwise take back soon.
-func (r *runner) rest() error {
+// closeOldScan closes the scan if the broker would soon take back its messages, see driver.HoldLimiter.
+func (r *runner) closeOldScan() error {
 	s, ok := r.scan.(*driverScan)
 	if !ok {
 		return nil
@@ -118,7 +118,7 @@ func (r *runner) work(ctx context.Context) error {
 		if err := r.stopRequests.check(ctx, &r.task); err != nil {
 			return err
 		}
-		if err := errors.Join(r.rest(), r.openScan(ctx)); err != nil {
+		if err := errors.Join(r.closeOldScan(), r.openScan(ctx)); err != nil {
 			return err
 		}
 		var batch []*Message
@@ -132,7 +132,7 @@ func (r *runner) work(ctx context.Context) error {
 			return err
 		}
 		if r.watch != nil {
-			if err := r.watch.after(ctx, len(batch), atEnd); err != nil {
+			if err := r.watch.checkReturned(ctx, len(batch), atEnd); err != nil {
 				return err
 			}
 		}
@@ -143,15 +143,15 @@ func (r *runner) work(ctx context.Context) error {
 	return nil
 }
 
-// meet records that a message is marked or will be marked.
-func (r *runner) meet(at Position) {
+// noteMarked records in met a message that has a mark or gets one.
+func (r *runner) noteMarked(at Position) {
 	if r.met == nil {
 		r.met = make(map[Position]bool)
 	}
 	r.met[at] = true
 }
 
-// gather reads until a window is full. It returns the messages that are only marked separately.
+// gather reads until a window is full. batch has the messages that are to leave the DLQ, marks those that stay and get a mark.
 func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settlement, atEnd bool, err error) {
 	size := r.pace.maxBatch(r.task.Window)
 	if r.watch != nil {
@@ -160,16 +160,16 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	bytes, counted := 0, 0
 	want := func(m *Message) bool {
 		if m.Mark != "" {
-			r.meet(m.Position)
+			r.noteMarked(m.Position)
 		}
-		return !r.later(m) && r.task.Filter.Match(m)
+		return !r.isLater(m) && r.task.Filter.Match(m)
 	}
-	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < maxGather && bytes < gatherBytes; looked++ {
+	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < maxGather && bytes < maxGatherBytes; looked++ {
 		if err := r.stopRequests.callerCtx.Err(); err != nil {
 			return nil, nil, false, err
 		}
 		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)-counted) >= r.task.Expect {
-			return batch, marks, true, nil // messages beyond the expected number are not touched, even if the clocks are wrong
+			return batch, marks, true, nil // never more than expected, even if the clocks are wrong
 		}
 		m, err := r.scan.Next(ctx, want)
 		if errors.Is(err, io.EOF) {
@@ -178,9 +178,9 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		}
 		if errors.Is(err, ErrBlocked) {
 			if len(batch) > 0 {
-				return batch, marks, false, nil // the next scan reads the messages behind it
+				return batch, marks, false, nil // when the batch is settled, the next scan reads on
 			}
-			return nil, marks, r.task.Kind != KindQuarantine, r.behind(err, len(marks))
+			return nil, marks, r.task.Kind != KindQuarantine, r.endBlocked(err, len(marks))
 		}
 		if err != nil {
 			return nil, nil, false, err
@@ -206,9 +206,9 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	return batch, marks, false, nil
 }
 
-// behind ends a task that holds only messages that stay, so that it cannot reach the messages behind them. A replay or
-// purge is done, with a note. A quarantine is not done, because its messages stay and so hold up the others.
-func (r *runner) behind(err error, marks int) error {
+// endBlocked ends a task that can read no more because the broker shows only messages that stay. A replay or a purge is then done,
+// with a note. A quarantine has failed, unless marks are left to be written.
+func (r *runner) endBlocked(err error, marks int) error {
 	switch {
 	case r.task.Kind != KindQuarantine:
 		r.task.Note = "not all could be seen: " + err.Error() + ", which the filter passes"
@@ -224,7 +224,7 @@ func (r *runner) behind(err error, marks int) error {
 func (r *runner) outcome(m *Message) Outcome {
 	switch r.task.Kind {
 	case KindReplay:
-		return choose(&r.task.Filter, r.task.MaxReplays, m)
+		return outcomeOfReplay(&r.task.Filter, r.task.MaxReplays, m)
 	case KindQuarantine:
 		return Quarantined
 	default:
@@ -232,10 +232,10 @@ func (r *runner) outcome(m *Message) Outcome {
 	}
 }
 
-// later reports whether a message must not be touched although the scan returned it: it arrived after the messages were
-// counted or, for a resumed task, after the task was created. The time is by the clock of its writer and, for a
-// replayed message, of the consumer that failed it again. A message without a time is not later.
-func (r *runner) later(m *Message) bool {
+// isLater reports whether a message arrived after the messages were counted for Expect or, for a resumed task, after the task was
+// created. Such a message must not be settled. Its time is by the clock of its writer and, for a replayed message, of the consumer
+// that failed it again. A message without a time is not later.
+func (r *runner) isLater(m *Message) bool {
 	switch made := r.task.Created; {
 	case r.resumed:
 		return m.Time.After(made) || m.State.Replays > 0 && !m.State.LastFailed.Before(made)
@@ -246,8 +246,8 @@ func (r *runner) later(m *Message) bool {
 	}
 }
 
-// settle sends a window and then records the confirmed messages. It records those that are out first, because the marks
-// of those that stay may not fit.
+// settle sends the batch of a window, and then records the outcomes. It records the messages that leave the DLQ first, because the
+// marks of those that stay may not fit.
 func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement) error {
 	var out []Settlement
 	var failed error
@@ -271,7 +271,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 				return errors.Join(failed, err)
 			}
 		}
-	} else if time.Since(r.task.Updated) > saveEvery { // the task scans without matches
+	} else if time.Since(r.task.Updated) > saveEvery { // no message has matched for a while
 		if err := r.save(ctx); err != nil {
 			return errors.Join(failed, err)
 		}
@@ -279,9 +279,9 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	return failed
 }
 
-// record settles messages and saves the task that counts them. A replay continues if they cannot be marked: the next
-// replay finds out from the messages that they are refused or were replayed too often. A quarantine by hand fails
-// instead, because only the mark quarantines a message.
+// record settles messages and saves the task that counts them. If there is no room for marks, a replay continues: the next replay
+// can see in the messages themselves that they are refused or were replayed too often. A quarantine fails, because it is only in
+// the mark.
 func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
 	if len(done) == 0 {
 		return nil
@@ -292,7 +292,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 			t.Counts.count(s.Outcome)
 		}
 		if !s.Outcome.LeavesDLQ() {
-			r.meet(s.Message.Position)
+			r.noteMarked(s.Message.Position)
 		}
 	}
 	t.Updated, t.Settling = now(), r.underWay.bytes(done)
@@ -303,7 +303,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 		err = r.claim.Save(ctx, t)
 	}
 	if err != nil {
-		if r.isRecorded(ctx, &t) { // the record was written, so the rest of the window is under way
+		if r.isRecorded(ctx, &t) { // the messages are counted, although some may not be removed
 			r.task = t
 		}
 		return err
@@ -317,7 +317,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	return nil
 }
 
-// isRecorded reports whether the broker has this record of the task as the latest one.
+// isRecorded reports whether the latest record of the task on the broker is t.
 func (r *runner) isRecorded(ctx context.Context, t *Task) bool {
 	all, err := r.q.Tasks(ctx)
 	return err == nil && slices.ContainsFunc(all, func(was Task) bool {
@@ -341,8 +341,8 @@ func (r *runner) reportResults(done []Settlement, why map[*Message]string) {
 	}
 }
 
-// send replays a window. It returns the messages that are out and those that stay. A message that the broker will never
-// accept is marked and does not stop the others. Any other error ends the task.
+// send replays a window. out has the messages that are confirmed. stay has marks, and the messages that the broker will never
+// accept, whose reasons it adds to why. Any other error ends the task.
 func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement, why map[*Message]string) (out, stay []Settlement, failed error) {
 	if len(batch) == 0 {
 		return nil, marks, nil

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// askEvery is the interval at which a runner checks for a request to pause.
+// askEvery is the interval at which a runner checks for requests.
 const askEvery = 500 * time.Millisecond
 
-// stopRequests are the requests to stop a task: from its caller, whose context ends, and from other users, through the
-// DLQ.
+// stopRequests checks whether a task must stop: because its caller's context has ended, or because a user of another process has
+// recorded a request in the DLQ.
 type stopRequests struct {
-	callerCtx context.Context // of the caller; its end does not interrupt the calls under way
+	callerCtx context.Context // its end does not interrupt calls to the broker
 	claim     Claim
 	asked     time.Time
 }

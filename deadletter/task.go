@@ -15,7 +15,7 @@ type Task struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	DLQ  string `json:"dlq"`
-	// The name and the reason of the user.
+	// Who is the user's name, Why the user's reason.
 	Who string `json:"who"`
 	Why string `json:"why"`
 
@@ -23,15 +23,15 @@ type Task struct {
 	Updated time.Time `json:"updated"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Status  Status    `json:"status"`
-	// Note says why it stopped or failed.
+	// Note says why the task stopped or failed.
 	Note string `json:"note,omitempty"`
 
-	// How the DLQ was opened, as its [Info] says. Back is empty where an older version
-	// recorded the task.
+	// ReplayTo and ReadBy are those of the [Info] with which the DLQ was opened. ReplayTo is empty if
+	// an older version recorded the task.
 	ReplayTo string `json:"replay_to,omitempty"`
 	ReadBy   string `json:"read_by,omitempty"`
 
-	// The original request.
+	// The following are from the options of the request.
 	Filter     Filter        `json:"filter,omitzero"`
 	Rate       float64       `json:"rate,omitempty"`
 	Canary     []int         `json:"canary,omitempty"`
@@ -42,7 +42,7 @@ type Task struct {
 	Diff       *Diff         `json:"diff,omitempty"`   // of an edit
 
 	Counts Counts `json:"counts"`
-	// Settling names the messages that are counted and may not be out yet: 8 bytes for each.
+	// Settling names the messages that are counted and may still be in the DLQ: 8 bytes for each.
 	Settling []byte `json:"settling,omitempty"`
 }
 
@@ -75,8 +75,8 @@ func (c *Counts) count(o Outcome) {
 	}
 }
 
-// Report has functions that the goroutine of a task calls with its progress. The zero Report calls
-// none.
+// Report has functions that are called with the progress of a task, by its goroutine. A nil function
+// is not called.
 type Report struct {
 	// Progress is called with the task after each window.
 	Progress func(Task)
@@ -120,11 +120,11 @@ func (k Kind) fixed() string {
 // Status is the status of a task.
 type Status string
 
-// The states of a task.
+// The statuses of a task.
 const (
 	StatusRunning     Status = "running"
 	StatusPaused      Status = "paused"      // a user requested it, or its runner was stopped
-	StatusCancelled   Status = "cancelled"   // for good
+	StatusCancelled   Status = "cancelled"   // a user cancelled it; it cannot be resumed
 	StatusStopped     Status = "stopped"     // by its canary: replayed messages came back
 	StatusFailed      Status = "failed"      // Note says why, for example the broker did not answer, or the import is unreadable
 	StatusDone        Status = "done"        // all its messages are settled
@@ -180,19 +180,19 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 }
 
 // Pause asks the runner of a task to stop after its present window. It returns when the request is
-// recorded; the task's status shows when the task is paused. A task that could not be resumed is
-// not paused, so Pause refuses imports and edits.
+// recorded; the task's status shows when the task is paused. Pause refuses imports and edits, which
+// could not be resumed.
 func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, PauseRequest) }
 
-// Cancel asks for the final end of a task. A task without a runner is cancelled at once. Messages that it has replayed
-// stay replayed.
+// Cancel ends a task, which cannot be resumed then. It asks the runner of the task to stop; a task without a runner is cancelled
+// at once. Messages that the task has replayed stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
 	if err := want(ctx, q, id, CancelRequest); err != nil {
 		return err
 	}
 	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
 	if errors.Is(err, ErrHeld) {
-		return nil // its runner gets the request; if another task's runner has the DLQ, a resume finds it
+		return nil // its runner finds the request or, if another task has the DLQ, Resume does
 	}
 	if err != nil {
 		return err
@@ -207,6 +207,7 @@ func Cancel(ctx context.Context, q Queue, id, who string) error {
 	return errors.Join(err, finish(ctx, claim.Release))
 }
 
+// want records a request to the runner of a task.
 func want(ctx context.Context, q Queue, id string, w Request) error {
 	t, err := Lookup(ctx, q, id)
 	if err != nil {
@@ -231,8 +232,8 @@ func newTask(q Queue, kind Kind, who, why string) Task {
 	}
 }
 
-// checkOpenedAlike returns an error if the DLQ is now opened differently than for the task. The task would then read
-// other messages or send the rest elsewhere.
+// checkOpenedAlike returns an error if the DLQ is opened with another ReplayTo or ReadBy than the task's: the task would read other
+// messages, or send the rest elsewhere.
 func (t *Task) checkOpenedAlike(info Info) error {
 	var was, is, how string
 	switch {
@@ -245,7 +246,7 @@ func (t *Task) checkOpenedAlike(info Info) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("task %s was made with %s %q, and %s is opened with %q: open it as it was then, with Back %q and ReadBy %q, or cancel the task",
+	return fmt.Errorf("task %s was made with %s %q, and %s is opened with %q: open it as it was then, with ReplayTo %q and ReadBy %q, or cancel the task",
 		t.ID, how, was, info.DLQ, is, t.ReplayTo, t.ReadBy)
 }
 

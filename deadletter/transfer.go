@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// line is an exported dead letter: one JSON object in a line. Bytes are in base64, so that all are restored exactly.
-// null stays null.
+// line is an exported dead letter, a JSON object in one line. Bytes are in base64, so that an import restores them exactly. A null
+// stays null.
 type line struct {
 	DLQ     string       `json:"dlq"`
 	Origin  string       `json:"origin"`
@@ -83,13 +83,13 @@ func fromLine(lines []lineHeader) []Header {
 }
 
 // Import writes the output of Export into a DLQ of the same origin and group, and returns the task.
-// Counts.Imported of the task is the number of confirmed messages. A line that is no dead letter,
-// or one of another origin or group, ends the import before any later line is written. An import
-// can be cancelled, but not paused or resumed, because r is not kept: a second Import writes the
-// earlier lines again, with the same ids. The foreign headers of other fillers stay as they are.
+// Task.Counts.Imported is the number of confirmed messages. A line that is no dead letter, or one of
+// another origin or group, ends the import: no later line is written. An import can be cancelled, but
+// not paused or resumed, because r is not kept: a second Import writes the earlier lines again, with the
+// same ids. Headers that other programs added are imported unchanged.
 func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, error) {
 	var ps redeliver.Problems
-	signed(&ps, who, why)
+	checkSigned(&ps, who, why)
 	if err := ps.Err(); err != nil {
 		return Task{}, err
 	}
@@ -108,7 +108,7 @@ func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, e
 	return t, err
 }
 
-// intake reads an import.
+// intake reads the input of an import.
 type intake struct {
 	info Info
 	dec  *json.Decoder
@@ -148,7 +148,7 @@ func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *stopReques
 
 // gather reads a window. It returns an error together with the messages before it.
 func (in *intake) gather() (batch []*Message, err error) {
-	for bytes := 0; len(batch) < DefaultWindow && bytes < gatherBytes; {
+	for bytes := 0; len(batch) < DefaultWindow && bytes < maxGatherBytes; {
 		in.n++
 		var l line
 		if err := in.dec.Decode(&l); errors.Is(err, io.EOF) {
@@ -184,9 +184,9 @@ func (l *line) message(info Info) (*Message, error) {
 	for i, h := range l.State {
 		state[i] = redeliver.Header(h)
 	}
-	readOwn(m, info, state) // a message of another group is shown and refused, as before the export
+	readOwn(m, info, state) // a message with a Mismatch has it again
 	if info.OwnDLQ == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
-		// Without a block of redeliver's, headers with its prefix in the message would be trusted.
+		// Without a block of redeliver's own headers, the message's headers with its prefix would be trusted.
 		m.Writer, m.Foreign = WriterRedeliver, nil
 	}
 	if len(m.Findings) > 0 {

@@ -6,13 +6,12 @@ import (
 	"strconv"
 )
 
-// underWay is the set of messages that a task has counted but that may still be in the DLQ: their runner has recorded
-// that they are confirmed elsewhere, and may have died before it removed them. The next runner sends them again and
-// does not count them again.
+// underWay is the set of messages that a task has counted and that may still be in the DLQ: a runner has recorded that their
+// copies are confirmed, and may have died before it removed them. The next runner sends them again, but does not count them again.
 type underWay map[uint64]bool
 
-// underWayName returns a hash of a message's position and of its number of replays. A message that comes back to the
-// same position has another name.
+// underWayName returns the name of a message in an underWay: a hash of its position and its number of replays. A message that
+// comes back to the same position has another name.
 func underWayName(m *Message) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(m.Position))
@@ -28,7 +27,7 @@ func underWayOf(names []byte) underWay {
 	return u
 }
 
-// bytes returns the names in u and those of the messages that are being settled.
+// bytes returns the names in u and those of done, for Task.Settling.
 func (u underWay) bytes(done []Settlement) (names []byte) {
 	for _, s := range done {
 		if name := underWayName(s.Message); !u[name] {

@@ -12,13 +12,13 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Command asks the consumers of a group to act on waiting messages. They read it from their adapter's place for
-// commands (on Kafka the topic "<topic>.<group>.control"), and apply it when they read the messages. It is plain data,
-// and is kept as JSON. [NewCommand] returns one.
+// Command asks the consumers of a group to act on waiting messages. They read commands from a place of the adapter, on Kafka
+// the topic "<topic>.<group>.control", and apply them when they read the messages. A Command is plain data, kept as JSON; make it
+// with [NewCommand].
 type Command struct {
 	ID   string      `json:"id"`
 	Kind CommandKind `json:"kind"`
-	// The user's name and reason. Both are required.
+	// Who is the user's name, Why the user's reason. Both are required.
 	Who string `json:"who"`
 	Why string `json:"why"`
 	// Created is the time of the request. The command does not apply to messages that were
@@ -46,10 +46,11 @@ const (
 
 // WaitingFilter selects waiting messages. All fields that are set must match.
 type WaitingFilter struct {
-	// Levels are names of levels, as delayqueue.LevelName has them: any of them.
+	// Levels are names of levels, as returned by delayqueue.LevelName. A message must wait on one of
+	// them.
 	Levels []string `json:"levels,omitempty"`
-	// Filter selects by the messages themselves. A waiting message has no reason, position or mark;
-	// its fingerprint differs from the one that it will have in the DLQ.
+	// Filter selects by the messages themselves. A waiting message has no reason, position or mark.
+	// It will have another fingerprint in the DLQ.
 	Filter Filter `json:"filter,omitzero"`
 }
 
@@ -84,7 +85,7 @@ func (f *WaitingFilter) Check() error {
 // request.
 func NewCommand(c Command) (Command, error) {
 	var ps redeliver.Problems
-	signed(&ps, c.Who, c.Why)
+	checkSigned(&ps, c.Who, c.Why)
 	c.Created = now()
 	if c.Expires.IsZero() {
 		c.Expires = c.Created.Add(DefaultCommandLife)
@@ -121,8 +122,9 @@ func (c *Command) AppliesTo(m *Message, level time.Duration, now time.Time) bool
 	return now.Before(c.Expires) && !at.IsZero() && !at.After(c.Created) && c.Filter.Match(m, level)
 }
 
-// scheduled returns when a message was scheduled. A message that hops is written again, but was scheduled earlier. A
-// postponed message does not fail again, so its latest failure would release it forever.
+// scheduled returns when a message was scheduled: at its latest failure, because a hop writes it again without scheduling it. A
+// postponed message is scheduled when it is written, because its latest failure is older than the command, however often it is
+// postponed.
 func scheduled(m *Message) time.Time {
 	if m.State.Attempts == 0 || m.State.LastFailed.IsZero() || !m.State.PostponedSince.IsZero() {
 		return m.Time
@@ -135,7 +137,7 @@ func (c *Command) Cancelled() error {
 	return &redeliver.InvalidError{Err: fmt.Errorf("cancelled while it waited, by %s: %s (command %s)", c.Who, c.Why, c.ID)}
 }
 
-// WaitingLevel describes how much waits in one place.
+// WaitingLevel describes the messages that wait in one place.
 type WaitingLevel struct {
 	Level time.Duration // 0 for the way back, which is not a level
 	Place string        // the topic or queue
@@ -143,7 +145,6 @@ type WaitingLevel struct {
 	// estimates it, or also counts other records.
 	Depth int64
 	Exact bool
-	// Oldest is when the first of them was written there, and Due when the first is due. After Due they are late. Zero
-	// means unknown.
+	// Oldest is when the first of them was written there, Due when it is due. After Due it is late. Zero means unknown.
 	Oldest, Due time.Time
 }

@@ -52,9 +52,8 @@ func fillerOf(name string) driver.Writer {
 	}
 }
 
-// Read reads the headers of another program. It uses the first program whose header it finds, but prefers any other to
-// a header of Spring's that may have been copied along. It removes the program's headers from the user's, so that a
-// replay sends the original message.
+// Read reads the headers of another program into m.State, and moves them from m.Headers to m.Foreign, so that a replay sends the
+// original message. If it finds the headers of several programs, the first one counts, but isSpringLoose headers count least.
 func Read(m *driver.Message, info driver.Info) {
 	for _, h := range m.Headers {
 		f := fillerOf(h.Name)
@@ -106,7 +105,7 @@ func Read(m *driver.Message, info driver.Info) {
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
 		Belongs(m, info, "", text(watermillTopic))
-		m.State.Reason = redeliver.ReasonExhausted // the middlewares before its poison queue gave up
+		m.State.Reason = redeliver.ReasonExhausted // a middleware before Watermill's poison queue has retried it in vain
 	default:
 	}
 }
@@ -120,14 +119,14 @@ func readConnect(m *driver.Message, info driver.Info, said map[string][]byte, te
 	if stage := text(connectPrefix + "stage"); strings.HasSuffix(stage, "_CONVERTER") {
 		st.Reason = redeliver.ReasonUndecodable
 	}
-	placeInText(m, info, said, text, connectPrefix)
+	readTextPlace(m, info, said, text, connectPrefix)
 }
 
-// placeInText reads topic, partition and offset, which are text.
-func placeInText(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string, prefix string) {
+// readTextPlace reads a topic, a partition and an offset that are written as text.
+func readTextPlace(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string, prefix string) {
 	partition, err1 := strconv.ParseInt(string(said[prefix+"partition"]), 10, 32)
 	offset, err2 := strconv.ParseInt(string(said[prefix+"offset"]), 10, 64)
-	place(&m.State, partition, err1 == nil, offset, err2 == nil)
+	setPlace(&m.State, partition, err1 == nil, offset, err2 == nil)
 	Belongs(m, info, "", text(prefix+"topic"))
 }
 
@@ -140,7 +139,7 @@ func readStreams(m *driver.Message, info driver.Info, said map[string][]byte, te
 	if strings.HasSuffix(strings.ToLower(st.ErrorType), "serializationexception") {
 		st.Reason = redeliver.ReasonUndecodable
 	}
-	placeInText(m, info, said, text, streamsPrefix)
+	readTextPlace(m, info, said, text, streamsPrefix)
 }
 
 // rabbitDeaths is an entry of x-death: how often a message was dead-lettered from one queue for one reason.
@@ -186,15 +185,15 @@ func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, tex
 	Belongs(m, info, "", origin)
 }
 
-// place sets the coordinates in the origin, if both are known and valid.
-func place(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 bool) {
+// setPlace sets the partition and the offset in the origin, if both are known and valid.
+func setPlace(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 bool) {
 	if ok1 && ok2 && partition >= 0 && partition <= 1<<31-1 && offset >= 0 {
 		st.Source.Known, st.Source.Partition, st.Source.Offset = true, int32(partition), offset
 	}
 }
 
-// Belongs records a mismatch if a message names another group or origin than the queue's. The state in its headers then
-// has that name, too. An empty name makes no claim. A name that is too long for a header was cut there.
+// Belongs sets m.Mismatch, and the name in m.State, if a message names another group or origin than the DLQ's. An empty name is
+// ignored. A name that was cut to fit into a header matches the whole name.
 func Belongs(m *driver.Message, info driver.Info, group, origin string) {
 	const maxInHeader = 512 // the maximum length in a header
 	switch {

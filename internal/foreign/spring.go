@@ -42,9 +42,9 @@ func isSpring(name string) bool {
 		strings.HasPrefix(name, springException) || strings.HasPrefix(name, springKey))
 }
 
-// isSpringLoose reports whether a header is weak evidence that Spring filled the DLQ. @RetryableTopic also writes such
-// headers on its retry topics, and a service that forwards a message may copy them to another topic, where another
-// program fails it.
+// isSpringLoose reports whether a header is only weak evidence that Spring filled the DLQ. @RetryableTopic also writes such
+// headers on its retry topics. A service that forwards a message may copy them to another topic, whose messages another program
+// dead-letters.
 func isSpringLoose(name string) bool {
 	return isSpring(name) && (!strings.HasPrefix(name, springPrefix) || name == springGroup)
 }
@@ -58,7 +58,7 @@ func IsSpringOriginal(name string) bool {
 func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
 	st := &m.State
 	if before := text(springOriginal + "topic"); before != "" && before != info.Origin && text(springPrefix+"original-topic") == info.Origin {
-		// The header came along from another topic. The recoverer appended the values that are right here.
+		// A service copied the header from another topic. The recoverer appended the values for this topic.
 		for _, h := range m.Foreign {
 			if h.Name == springGroup {
 				said[springGroup] = h.Value
@@ -85,7 +85,7 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 	}
 	partition, ok1 := bigEndian(original("partition"))
 	offset, ok2 := bigEndian(original("offset"))
-	place(st, partition, ok1, offset, ok2)
+	setPlace(st, partition, ok1, offset, ok2)
 	for _, v := range [...][]byte{original("timestamp"), said[springFirstStood]} {
 		if ms, ok := shortBigEndian(v); ok && ms > 0 && ms <= lastMilli && st.Source.Timestamp.IsZero() {
 			st.Source.Timestamp = time.UnixMilli(ms).UTC()
@@ -95,8 +95,8 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 	Belongs(m, info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
 }
 
-// readSpringRetry reads the counts of @RetryableTopic. A message on its retry topics waits and is not dead. A group
-// that moves from Spring to redeliver takes it along.
+// readSpringRetry reads the counts and the due time of @RetryableTopic. A message on a retry topic of Spring's is no dead letter: it
+// waits. A group that moves from Spring to redeliver reads such messages, too.
 func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	st := &m.State
 	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= limits.MaxAttempts {
@@ -109,7 +109,7 @@ func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	if ok && next > 1 && next <= limits.MaxAttempts {
 		st.Attempts = int(next - 1)
 	}
-	// A message that goes to the DLT is due when it failed, so no later than it was written.
+	// A message that is due later than it was written waits. In a dead letter the due time is not later.
 	at := m.Time.UnixMilli()
 	if ms, ok := shortBigEndian(said[springDue]); ok && ms > 0 && ms <= lastMilli && at < ms && at >= ms-redeliver.MaxWait.Milliseconds() {
 		st.Due, st.Reason = time.UnixMilli(ms).UTC(), ""

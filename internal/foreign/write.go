@@ -8,11 +8,11 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// springNoTimestampType is the name of an unknown type in org.apache.kafka.common.record.TimestampType. Not every
-// client reports who set a record's time.
+// springNoTimestampType is the name of the unknown type in org.apache.kafka.common.record.TimestampType. Some clients do not
+// report whether the producer or the broker set a record's time.
 const springNoTimestampType = "NoTimestampType"
 
-// maxText bounds the value of a header that is not the text of an error, in bytes.
+// maxText bounds the value of a header, in bytes, if it is not the text of an error.
 const maxText = 512
 
 // AppendSpring appends the headers that Spring Kafka's DeadLetterPublishingRecoverer writes for a dead letter with that

@@ -1,5 +1,4 @@
-// Package limits has the bounds of what redeliver writes into headers and of how long a message waits in its place, and the functions
-// that keep texts and times within them.
+// Package limits has the bounds of headers and of waits in Blocking order, and functions that keep texts and times within them.
 package limits
 
 import (
@@ -15,12 +14,11 @@ import (
 const (
 	MaxErrorText   = 1024      // bytes of redeliver-error
 	MaxName        = 512       // bytes of an id, a group, an origin
-	MaxHeaderBytes = 4096      // bytes of the whole block
-	MaxAttempts    = 1_000_000 // the largest attempt or replay count in a header that counts
+	MaxHeaderBytes = 4096      // bytes of all headers
+	MaxAttempts    = 1_000_000 // the largest number of attempts or replays that is believed in a header
 )
 
-// Bounds and default of the delays of a Blocking policy. They are those of suspendCurrentQueueTimeMillis in RocketMQ's ordered
-// consumer.
+// Bounds and default of the waits in Blocking order. They are those of suspendCurrentQueueTimeMillis in RocketMQ's ordered consumer.
 const (
 	MinBlock     = 10 * time.Millisecond
 	MaxBlock     = 30 * time.Second
@@ -50,7 +48,7 @@ func ShortID(id string) string {
 
 // ParseTime reads an RFC 3339 time of the years 1 to 9999. ok is false for any other text.
 func ParseTime(value string) (t time.Time, ok bool) {
-	if value == "" { // most messages; the error of Parse would be an allocation
+	if value == "" { // as in most messages; the error of time.Parse would cost an allocation
 		return time.Time{}, false
 	}
 	t, err := time.Parse(time.RFC3339Nano, value)
@@ -78,7 +76,7 @@ func inRange(t time.Time) bool {
 	return year >= 1 && year <= 9999 && !t.IsZero()
 }
 
-// CeilMilli rounds t up to the millisecond: a due time that a header cuts would otherwise be up to 1 ms early.
+// CeilMilli rounds t up to the millisecond. A header has whole milliseconds, and a due time that was rounded down would be early.
 func CeilMilli(t time.Time) time.Time {
 	if r := t.Truncate(time.Millisecond); r.Before(t) {
 		return r.Add(time.Millisecond)
@@ -86,7 +84,7 @@ func CeilMilli(t time.Time) time.Time {
 	return t
 }
 
-// DurationText returns a duration for people: "366 days", "1h30m".
+// DurationText returns a duration as text for people: "366 days", "1h30m".
 func DurationText(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= 2*day && d%day == 0 {
@@ -95,7 +93,7 @@ func DurationText(d time.Duration) string {
 	return ShortDuration(d)
 }
 
-// ShortDuration is d.String() without minutes and seconds that are 0: 90 s is "1m30s", an hour "1h".
+// ShortDuration returns d.String() without minutes and seconds that are 0: 90 s is "1m30s", an hour "1h".
 func ShortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

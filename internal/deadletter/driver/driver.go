@@ -1,5 +1,5 @@
-// Package driver is what a broker implements so that package deadletter can work with its
-// dead-letter queues. Programs use package deadletter instead.
+// Package driver has the interfaces that an adapter implements so that package deadletter can work
+// with its broker's dead-letter queues. Programs use package deadletter instead.
 //
 // # The seam
 //
@@ -13,7 +13,7 @@
 //	Session  Lock Open Write Remove Close                 the work of a reader or a runner
 //	Reader   Next Close                                   the messages, the oldest first
 //
-// Brokers differ in three ways, and the seam does not hide it:
+// Brokers differ in three ways, which the seam does not hide:
 //
 //   - Kafka and the broker in memory show a message without taking it. RabbitMQ and SQS hide a
 //     message until it is removed or the reader is closed. Info.ReadEffect says which. If reading
@@ -26,32 +26,32 @@
 //
 // # One replay
 //
-// Run of 1,000 messages in windows of 500:
+// A replay of 1,000 messages in windows of 500:
 //
-//	Connect, Lock(claim)           refused with a HeldError while another has it
+//	Connect, Lock(claim)           refused with a HeldError while another session has it
 //	Append(task: running)          the task is known before its first message
 //	Lock(look), Open(Start)
 //	500 x Next
 //	Write(ToGroup, 500)            each is confirmed
-//	Remove(500, task)              first records the task, which counts the 500 and names them as
-//	                               settling; then removes them from the DLQ
-//	500 x Next, Write, Remove      this record names the second window in place of the first
+//	Remove(500, task)              first records the task, which counts the 500 messages and names
+//	                               them as settling; then removes them from the DLQ
+//	500 x Next, Write, Remove      this record names the messages of the second window instead
 //	Next: io.EOF
-//	Reader.Close
+//	Reader.Close                   returns unsettled messages to the DLQ
 //	Append(task: done)             nothing is settling
-//	Session.Close                  hands back unsettled messages, and releases the locks
+//	Session.Close                  releases the locks
 //
 // Marks of messages that stay (quarantined, refused) are state: Append(mark/<position>).
 //
 // # One crash
 //
 // A runner may die between any two of these calls, or inside one. The next runner writes only
-// after the session of the dead one has ended, with its connection or its lease. The dead one's
-// unsettled messages are in the DLQ again by then.
+// after the session of the dead runner has ended, with its connection or its lease. By then the
+// unsettled messages of the dead runner are in the DLQ again.
 //
 //   - Before Write: the next runner sends the window.
 //   - After Write, before Remove has recorded the task: the next runner sends the window again,
-//     as duplicates with the same ids. It counts them once, because the first runner has not.
+//     as duplicates with the same ids. It counts the messages, because the first runner has not.
 //   - After the record, before all messages are removed: the rest of the window is in the DLQ,
 //     and the task names it as settling. The next runner sends the rest again, perhaps as
 //     duplicates, and does not count it again.
@@ -125,16 +125,15 @@ type Session interface {
 
 // Reader reads the messages that are in the DLQ when it is opened and have not been removed.
 type Reader interface {
-	// Next returns the next message if want accepts it, and otherwise nil without an error, so that
-	// nothing is copied for it. The message that want gets, and the bytes in it, are valid only
-	// until want returns. Its strings may be kept, and so may everything of the returned message. A
-	// nil want accepts all messages.
+	// Next reads the next message. If want accepts it, or is nil, Next returns it. Otherwise Next
+	// returns nil without an error, and copies nothing of the message. The message that want gets,
+	// and the bytes in it, are valid only until want returns; its strings stay valid.
 	//
-	// io.EOF is the end. For a reader from [End] it is the end for now: the next call returns
-	// messages that have arrived since. [ErrBlocked] means that earlier messages must be removed
-	// first; then Next continues.
+	// The error io.EOF means that there are no more messages. For a reader from [End] it means that
+	// there are none now: a later call returns messages that have arrived since. [ErrBlocked] means
+	// that earlier messages must be removed before Next can continue.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
-	// Close hands back messages that were only read.
+	// Close returns the messages that were not removed to the DLQ.
 	Close(ctx context.Context) error
 }
 
@@ -144,26 +143,26 @@ type ArrivalCounter interface {
 	CountArrivals(ctx context.Context) (int, error)
 }
 
-// HoldLimiter is a [Reader] whose broker takes back messages that are in hand for too long.
+// HoldLimiter is a [Reader] whose broker takes back a message that was read too long ago and not removed.
 type HoldLimiter interface {
-	// MaxHold returns how long a message may be in hand, or 0 if there is no bound.
+	// MaxHold returns how long after it was read a message can be removed, or 0 if there is no bound.
 	MaxHold() time.Duration
 }
 
-// From is where a reader begins.
+// From says where a reader begins.
 type From uint8
 
-// The beginnings. A driver whose readers hide messages is not asked for End.
+// The values of From. A driver whose readers hide messages is not asked for End.
 const (
 	Start From = iota // at the oldest message
-	End               // after the present last message: only later ones are seen
+	End               // after the present last message: the reader returns only later ones
 	Tail              // at least TailSize messages before the end of each partition, where that is cheap; otherwise Start
 )
 
 // TailSize is how many of the latest records of a partition a reader from Tail reads at least.
 const TailSize = 4096
 
-// Destination is where Write writes messages.
+// Destination says where Write writes messages.
 type Destination uint8
 
 // The destinations.

@@ -21,6 +21,7 @@ type lease struct {
 	Released bool      `json:"released,omitempty"`
 }
 
+// held reports whether the lease has an owner now.
 func (l *lease) held(now time.Time) bool {
 	return l.Token != "" && !l.Released && now.Before(l.Until)
 }
@@ -29,7 +30,7 @@ func (l *lease) holder() Holder {
 	return Holder{Who: l.Who, Task: l.Task, Since: l.Since, Until: l.Until}
 }
 
-// supersedes reports whether a lease replaces another.
+// supersedes reports whether the lease is replaces the lease was. Both are JSON.
 func supersedes(was, is []byte) bool {
 	var old, next lease
 	if json.Unmarshal(is, &next) != nil {
@@ -41,6 +42,7 @@ func supersedes(was, is []byte) bool {
 	return next.Epoch > old.Epoch || next.Epoch == old.Epoch && next.Token == old.Token
 }
 
+// lease returns the lease of a lock. It is zero if the state has none.
 func (s State) lease(lock string) (l lease) {
 	if raw := s[lockPrefix+lock]; raw != nil {
 		_ = json.Unmarshal(raw, &l) // an unreadable value has no owner
@@ -57,9 +59,9 @@ func LeaseHolder(s State, lock string, now time.Time) (h Holder, ok bool) {
 	return l.holder(), true
 }
 
-// Leases are the locks of one session, on a broker that has no locks of its own. They are entries in the state, which
-// another session may replace when they have expired. They are renewed in the background. If two sessions take a lock
-// at once, the one whose entry comes first gets it.
+// Leases are the locks of one session, on a broker that has no locks of its own. Each is an entry in the state. A goroutine
+// renews them. Another session may replace an entry when it has expired. If two sessions take a lock at once, the one whose entry
+// comes first gets it.
 type Leases struct {
 	dlq   DLQ
 	lasts time.Duration
@@ -75,9 +77,9 @@ type Leases struct {
 
 // LeaseOptions are optional settings of [Leases].
 type LeaseOptions struct {
-	// Interval is the interval of renewals. Default: a third of their duration.
+	// Interval is the interval of renewals. Default: a third of the duration of a lease.
 	Interval time.Duration
-	// MinDuration returns the minimum duration of a lease for the messages in hand.
+	// MinDuration returns the minimum duration of a lease, for the messages that were read and not removed yet.
 	MinDuration func() time.Duration
 	// OnRenewed is called after each renewal.
 	OnRenewed func(context.Context)
@@ -195,7 +197,7 @@ func (l *Leases) renew(ctx context.Context) error {
 	return nil
 }
 
-// keep renews until ctx ends. It ignores errors of the broker; Check reports them when they have lasted too long.
+// keep renews the leases until ctx ends. It ignores errors of the broker; Check reports them when they have lasted too long.
 func (l *Leases) keep(ctx context.Context) {
 	tick := time.NewTicker(l.opts.Interval)
 	defer tick.Stop()
@@ -215,7 +217,7 @@ func (l *Leases) keep(ctx context.Context) {
 	}
 }
 
-// Check returns an error if a lock is lost, or may be.
+// Check returns an error if a lock is lost, or may be lost.
 func (l *Leases) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +231,7 @@ func (l *Leases) checkLocked() error {
 	return l.lost
 }
 
-// Release releases the locks. It does not touch a lock that is lost, or may be, because that may have a new owner.
+// Release releases the locks, unless one is lost or may be lost: it may have a new owner.
 func (l *Leases) Release(ctx context.Context) error {
 	l.End()
 	if errors.Is(l.Check(), ErrClaimLost) {

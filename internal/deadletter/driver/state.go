@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// State is the data that is kept with a DLQ beside its messages: values by key.
+// State is the data that a broker keeps with a DLQ beside its messages: values by key.
 type State map[string][]byte
 
 // Entry is a change of the state. A nil Value deletes the key.
@@ -21,9 +21,8 @@ type Entry struct {
 // lockPrefix begins the keys of leases.
 const lockPrefix = "lock/"
 
-// Put applies an entry, and reports whether it counts. The latest entry of a key counts, but a lease is only replaced
-// by one of a higher epoch or of the same owner. So all readers of the same entries in the same order find the same
-// owner.
+// Put applies an entry, and reports whether it counts. An entry replaces the earlier one of its key. But a lease counts only
+// if it has a higher epoch or the same owner. So all readers of the same entries find the same owner of a lock.
 func (s State) Put(e Entry) bool {
 	if strings.HasPrefix(e.Key, lockPrefix) && !supersedes(s[e.Key], e.Value) {
 		return false
@@ -36,10 +35,10 @@ func (s State) Put(e Entry) bool {
 	return true
 }
 
-// Snapshot is a state that is kept as one message, for brokers without a compacted log. An adapter reads the message,
-// applies entries, writes a new one and removes the old one, under a lock of the broker's. A process that dies in
-// between leaves two messages. A lock that expired leaves two of the same version. The next reader merges them, see
-// Merge.
+// Snapshot is a state that is kept as one message, for brokers without a compacted log. Under a lock of the broker's, an
+// adapter reads the message, applies entries, writes a new message and removes the old one. A process that dies after the write
+// leaves both messages. If its lock has expired meanwhile, there may be two messages of the same version. The next reader merges
+// them, see Merge.
 type Snapshot struct {
 	Version int64              `json:"version"`
 	Values  map[string]Version `json:"values,omitempty"`
@@ -113,8 +112,8 @@ func (s *Snapshot) Apply(entries []Entry) (changed bool) {
 	return changed
 }
 
-// Merge adds the entries of another snapshot. The later value of a key counts. A key that only one of them has was
-// deleted by the other if that one is recent enough to have seen it.
+// Merge adds the entries of another snapshot. Of two values of a key, the later one counts. If only one snapshot has a key, the
+// other one has deleted it if it is late enough to have seen it.
 func (s *Snapshot) Merge(o Snapshot) {
 	merged := make(map[string]Version, len(s.Values))
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(s.Values)), slices.Collect(maps.Keys(o.Values))) {
@@ -135,6 +134,6 @@ func (s *Snapshot) Merge(o Snapshot) {
 	s.Version, s.Values = max(s.Version, o.Version), merged
 }
 
-// MarkPrefix begins the keys of marks. The position of the message follows. A driver may delete a mark when its message
-// has gone.
+// MarkPrefix begins the keys of marks. The position of the message follows. A driver may delete the mark of a message that is no
+// longer in the DLQ.
 const MarkPrefix = "mark/"

@@ -9,12 +9,11 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// Position identifies a dead letter in its DLQ, for use by people: "2/1045" on Kafka, partition and
-// offset; on RabbitMQ a hash of the message; on SQS its MessageId. It identifies one message for as long as the message
-// is in the DLQ.
+// Position identifies a dead letter for as long as it is in its DLQ. People can read and type it: on Kafka it is partition and
+// offset, such as "2/1045"; on RabbitMQ a hash of the message; on SQS its MessageId.
 type Position string
 
-// Header is one header of a user, as it is on the wire.
+// Header is one header of a message, as the broker has it.
 type Header struct {
 	Name  string
 	Value []byte // nil if the broker has a null
@@ -22,13 +21,13 @@ type Header struct {
 
 // Message is one dead letter.
 type Message struct {
-	// ID stays the same through all attempts, the DLQ and replays.
+	// ID is the message's id. It stays the same through all attempts, the DLQ and replays.
 	ID string
 	// Position is its place in the DLQ.
 	Position Position
-	// Time is when it was written to the DLQ, by the writer's clock.
+	// Time is when it was written to the DLQ, by its writer's clock.
 	Time time.Time
-	// Key and Body are exactly as published, or nil.
+	// Key and Body are exactly as they were published, or nil.
 	Key, Body []byte
 	// Headers are the user's, in order, repeated ones included. State has those of redeliver, and
 	// Foreign those of other programs that fill the DLQ.
@@ -53,7 +52,7 @@ type Message struct {
 	Mismatch string
 	// Mark is the recorded outcome of a message that stays: quarantined or refused.
 	Mark Outcome
-	// Native belongs to the adapter, which finds the message by it.
+	// Native is for the adapter, which finds the message on its broker with it.
 	Native any
 }
 
@@ -78,17 +77,16 @@ const (
 	WriterStreams   Writer = "kafka-streams"
 	WriterRabbitMQ  Writer = "rabbitmq" // RabbitMQ itself, by a dead-letter exchange
 	WriterSQS       Writer = "sqs"      // SQS itself, by a RedrivePolicy
-	WriterUnknown   Writer = ""         // unknown
+	WriterUnknown   Writer = ""         // it has no headers that are understood
 )
 
 // Outcome is the outcome of a dead letter in a task.
 type Outcome string
 
-// The outcomes. The first three take the message out of the DLQ, the others mark
-// one that stays.
+// The outcomes. With the first three the message leaves the DLQ. With the others it stays, and has a mark.
 const (
 	Replayed    Outcome = "replayed"    // a copy is confirmed on the way back to its group
-	Edited      Outcome = "edited"      // an edited copy is confirmed there
+	Edited      Outcome = "edited"      // an edited copy is confirmed on the way back to its group
 	Purged      Outcome = "purged"      // somebody removed it
 	Quarantined Outcome = "quarantined" // it was replayed as often as allowed, and came back each time
 	Refused     Outcome = "refused"     // its headers name another group or origin
@@ -114,9 +112,9 @@ type Info struct {
 // NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.
 const NoReadEffect = "nothing"
 
-// Holder is the user who holds a DLQ, and the task.
+// Holder is the user who holds a lock of a DLQ, and the task.
 type Holder struct {
-	Who   string    // a person and a host, as they call themselves
+	Who   string    // a person and a host, as the user gave them
 	Task  string    // the id of the task
 	Since time.Time // when it was taken
 	Until time.Time // when it ends if it is not renewed; zero if a connection holds the lock
@@ -124,15 +122,15 @@ type Holder struct {
 
 // Sentinels for errors.Is.
 var (
-	// ErrRefused marks an error that concerns one message, however often it is written, for example
+	// ErrRefused marks an error that concerns one message and that no other try can fix, for example
 	// because it is too large.
 	ErrRefused = driver.ErrRefused
 	// ErrHeld marks a DLQ that another runner holds. See [HeldError].
 	ErrHeld = errors.New("another runner has the DLQ")
-	// ErrClaimLost marks a lock that has run out, or was taken over.
+	// ErrClaimLost marks a lock that has expired, or that another session has taken.
 	ErrClaimLost = errors.New("the claim on the DLQ was lost")
-	// ErrBlocked is the error of a reader if unsettled messages hold up those behind them, as in a
-	// group of a FIFO queue of SQS.
+	// ErrBlocked is the error of a reader if the broker shows no more messages until earlier ones are
+	// settled, as in a group of a FIFO queue of SQS.
 	ErrBlocked = errors.New("earlier messages must be settled first")
 	// ErrNotReported marks a value that the broker does not report.
 	ErrNotReported = errors.New("the broker does not report it")
