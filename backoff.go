@@ -12,13 +12,13 @@ import (
 // Backoff says how long the delayed retries of a message wait. Implementations must be safe for concurrent use and should return
 // the same result for the same arguments.
 type Backoff interface {
-	// Delay returns the wait before delayed retry n, counted from 0. draw, in [0, 1), is the message's share of the
-	// jitter. ok is false when there is no such retry: the message is exhausted.
+	// Delay returns the wait before delayed retry n, counted from 0. draw is a random number in [0, 1) for the jitter, fixed for
+	// each message and attempt. ok is false when there is no such retry: the message is exhausted.
 	Delay(n int, draw float64) (d time.Duration, ok bool)
 }
 
-// DelayLister is a [Backoff] that can list its delays. The delay topics have these delays, so that a planned retry waits on one of
-// them. For other backoffs they are 1s 5s 30s 2m 10m 1h.
+// DelayLister is a [Backoff] that can list its delays. The levels of a policy are derived from these delays. For other backoffs the
+// levels are 1s 5s 30s 2m 10m 1h.
 type DelayLister interface {
 	Backoff
 	// Delays returns the waits of the first n retries without jitter, or fewer if the backoff ends earlier, and the
@@ -35,8 +35,7 @@ const (
 	defaultMaxExponential  = time.Minute
 )
 
-// ExponentialBackoff waits min(Max, Base * 2^n) plus a jitter from [0, Base), drawn for each message and attempt; n is 0 for the
-// first delayed retry.
+// ExponentialBackoff waits min(Max, Base * 2^n) before delayed retry n, counted from 0, plus a random jitter from [0, Base).
 type ExponentialBackoff struct {
 	// Base is the first delay and the width of the jitter. Default 1 s.
 	Base time.Duration
@@ -44,7 +43,7 @@ type ExponentialBackoff struct {
 	Max time.Duration
 }
 
-// Exponential is [ExponentialBackoff] with its defaults: 1s 2s 4s ... 60s, each plus up to 1 s of jitter.
+// Exponential returns the [ExponentialBackoff] with its defaults: 1s 2s 4s ... 60s, each plus up to 1 s of jitter.
 func Exponential() ExponentialBackoff { return ExponentialBackoff{} }
 
 func (b ExponentialBackoff) bounds() (base, maxDelay time.Duration) {
@@ -101,25 +100,24 @@ func (b ExponentialBackoff) check(ps *Problems, field string) {
 	}
 }
 
-// StepsBackoff waits a listed delay before each retry, and repeats the last delay at the end of the list. See [Steps],
-// [Fixed], [RocketMQ].
+// StepsBackoff waits the delays of a list, and then repeats the last one. See [Steps], [Fixed] and [RocketMQ].
 type StepsBackoff struct {
 	steps   []time.Duration
 	planned int // the default of MaxRetries; 0 for none
 }
 
-// Fixed waits d before every retry.
+// Fixed returns a backoff that waits d before every retry.
 func Fixed(d time.Duration) StepsBackoff { return StepsBackoff{steps: []time.Duration{d}} }
 
-// Steps waits the given delays, one after another, and then repeats the last one. MaxRetries bounds the retries, not the number
-// of steps.
+// Steps returns a backoff that waits the given delays, one after another, and then repeats the last one. Not their number but
+// Policy.MaxRetries bounds the retries.
 func Steps(delays ...time.Duration) StepsBackoff {
 	return StepsBackoff{steps: append([]time.Duration(nil), delays...)}
 }
 
-// RocketMQ has the delays of Apache RocketMQ's consumers: 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h, then 2h. A policy
-// with a MaxRetries of 0 gets RocketMQ's 16 retries, 4h46m in all. Source: RocketMQ's messageDelayLevel from level 3 on, and
-// retryMaxTimes.
+// RocketMQ returns a backoff with the delays of Apache RocketMQ's consumers: 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h,
+// then 2h. A policy with a MaxRetries of 0 gets RocketMQ's 16 retries, 4h46m in all. Source: RocketMQ's messageDelayLevel from level
+// 3 on, and retryMaxTimes.
 func RocketMQ() StepsBackoff {
 	s, m := time.Second, time.Minute
 	return StepsBackoff{planned: 16, steps: []time.Duration{
@@ -127,9 +125,9 @@ func RocketMQ() StepsBackoff {
 	}}
 }
 
-// RocketMQHTTP is the rule of RocketMQ's HTTP consumers: every 5 minutes, and 288 retries (a day) for a policy with a MaxRetries of
-// 0. For ordered messages RocketMQ waits a minute, which is [Fixed] with 288 retries in [PerKey] order; [Blocking] waits at most 30
-// seconds.
+// RocketMQHTTP returns a backoff with the delays of RocketMQ's HTTP consumers: 5 minutes each. A policy with a MaxRetries of 0 gets
+// 288 retries, a day in all. For ordered messages RocketMQ waits a minute: use [Fixed], 288 retries and [PerKey] order. [Blocking]
+// order waits at most 30 seconds.
 func RocketMQHTTP() StepsBackoff {
 	return StepsBackoff{planned: 288, steps: []time.Duration{5 * time.Minute}}
 }
@@ -164,7 +162,7 @@ func (b StepsBackoff) check(ps *Problems, field string) {
 	}
 }
 
-// checkDelay refuses a planned delay that cannot be a level.
+// checkDelay adds a problem if a delay cannot be a level.
 func checkDelay(ps *Problems, field string, d time.Duration) {
 	switch {
 	case d < time.Millisecond:
@@ -177,10 +175,10 @@ func checkDelay(ps *Problems, field string, d time.Duration) {
 // backOffAdapter adapts a policy of cenkalti/backoff/v4.
 type backOffAdapter struct{ fresh func() backoff.BackOff }
 
-// FromBackOff uses a policy of cenkalti/backoff/v4. fresh returns a new one for every decision, and the n-th delay is the result of
-// its n-th NextBackOff; backoff.Stop means that the message is exhausted. A BackOff with a randomisation draws again at
-// every decision, so duplicates of a message may wait differently. MaxElapsedTime counts from the call of fresh, so it
-// only refuses delays that are longer: set it to 0 and use Policy.MaxAge.
+// FromBackOff returns a backoff with the delays of a policy of cenkalti/backoff/v4. fresh must return a new one at each call. The
+// n-th delay is the result of its n-th NextBackOff; backoff.Stop means that the message is exhausted. If the policy is random,
+// duplicates of a message may wait for different times. MaxElapsedTime counts from the call of fresh and so only refuses longer
+// delays: set it to 0 and use Policy.MaxAge.
 func FromBackOff(fresh func() backoff.BackOff) Backoff { return backOffAdapter{fresh} }
 
 // Delay implements [Backoff].

@@ -15,7 +15,7 @@ const (
 	Commit     Action = iota // the handler succeeded: ack
 	RetryNow                 // run it again at once, in this process
 	RetryLater               // schedule it for State.Due, then ack
-	Postponed                // as RetryLater, without an attempt counted
+	Postponed                // as RetryLater, but no attempt was counted
 	DeadLetter               // write it to the DLQ with State.Reason, then ack
 )
 
@@ -32,34 +32,31 @@ type Decision struct {
 	Action Action
 	// Delay is the wait until State.Due.
 	Delay time.Duration
-	// Pause is how long the handler asks that no message of the subscription begins. See the function Pause.
+	// Pause is for how long the handler asks that no message of the subscription begins; usually 0. See the function Pause.
 	Pause time.Duration
-	// MessageAtFault is that of the error's Class.
+	// MessageAtFault is Class.MessageAtFault of the error.
 	MessageAtFault bool
 	// State is the message's state after the answer, for its headers.
 	State State
 }
 
-// Decide decides about a message after an attempt. s is the state under which the attempt ran, err the handler's answer, now the
-// time of the answer. It is a pure function of its arguments and the policy's functions. It does not panic: if Classify
-// panics, the failure is an ordinary one, and if the backoff panics, the wait is a minute. State.Error then names the
-// panic.
+// Decide decides about a message after an attempt. s is the message's state before the attempt, err the handler's answer, now the
+// time of the answer. The result depends only on these and on the policy and its functions. Decide does not panic: if Classify
+// panics, the failure is an ordinary one, and if the backoff panics, the wait is a minute. State.Error then names the panic.
 //
-// The rules, first match wins:
+// The first rule that applies decides:
 //
-//  1. no error: Commit.
-//  2. ExpiredError, InvalidError, UndecodableError, CrashedError: DeadLetter, and no attempt is counted.
-//  3. Permanent: DeadLetter (permanent; rejected after Reject).
-//  4. Postpone: as 7. Pause: as 7, for the time of the pause. RetryAfter: on with 8, whatever Classify says.
+//  1. No error: Commit.
+//  2. ExpiredError, InvalidError, UndecodableError, CrashedError: DeadLetter. No attempt is counted.
+//  3. Permanent: DeadLetter (permanent). Reject: DeadLetter (rejected).
+//  4. Postpone: rule 7. Pause: rule 7, for the time of the pause. RetryAfter: rule 8, whatever Classify returns.
 //  5. KindPermanent: DeadLetter (permanent).
-//  6. KindPostpone, or an open circuit breaker: as 7.
-//  7. postponing: Postponed, uncounted, for at most 24 h in all, then DeadLetter (expired).
-//  8. no retries left, or the backoff has ended: DeadLetter (exhausted; timeout or panic when that was the last attempt's
-//     failure).
-//  9. an immediate retry is left and the error does not name a time: RetryNow; past MaxAge or State.Expires: DeadLetter
-//     (expired).
-//  10. the wait is RetryAfter's, else the backoff's; longer than MaxWait: DeadLetter (unschedulable); past MaxAge or
-//     State.Expires: DeadLetter (expired); else RetryLater.
+//  6. KindPostpone, or an open circuit breaker: rule 7.
+//  7. The message is postponed: Postponed. No attempt is counted. After 24 h in a row: DeadLetter (expired).
+//  8. No retries are left, or the backoff has ended: DeadLetter (exhausted; after a timeout timeout, after a panic panic).
+//  9. An immediate retry is left, and the error names no time: RetryNow. Past MaxAge or State.Expires: DeadLetter (expired).
+//  10. The wait is that of RetryAfter or otherwise of the backoff: RetryLater. A wait above MaxWait: DeadLetter
+//     (unschedulable). A wait past MaxAge or State.Expires: DeadLetter (expired).
 func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 	d.State = s
 	if err != nil {
@@ -125,7 +122,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	p.wait(d, RetryLater, wait, now)
 }
 
-// finalReason returns the reason of a failure that is not an attempt and has no retry, or "" for other failures.
+// finalReason returns the reason of a failure that counts as no attempt and is never retried, or "" for other failures.
 func finalReason(err error) Reason {
 	switch {
 	case is(err, ErrInvalid):
@@ -193,7 +190,7 @@ func (s *State) notePanic(function string, r any) {
 	s.Error = safeText(func() string { return fmt.Sprintf("Policy.%s panicked: %v; %s", function, r, s.Error) })
 }
 
-// postpone puts a message aside for as long as its next delayed retry would wait.
+// postpone postpones a message for as long as its next delayed retry would wait.
 func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 	s := &d.State
 	if s.PostponedSince.IsZero() {
@@ -262,7 +259,7 @@ func permanentReason(err error) Reason {
 	return ReasonPermanent
 }
 
-// exhaustedReason returns the reason for a message whose retries ran out with err.
+// exhaustedReason returns the reason for a message that has no retries left after err.
 func exhaustedReason(err error) Reason {
 	switch {
 	case is(err, ErrTimeout):
@@ -286,8 +283,8 @@ func retryDelay(err error) (time.Duration, bool) {
 	return after.After, true
 }
 
-// RejectUnschedulable changes a decision whose wait is longer than the broker can hold to DeadLetter. err names the
-// bound.
+// RejectUnschedulable changes a decision to DeadLetter, because the broker cannot delay the message for so long, or refuses it. err
+// says why.
 func (p *Policy) RejectUnschedulable(d *Decision, err error) {
 	s := &d.State
 	s.ErrorType, s.Due, d.Delay = errorType(err), time.Time{}, 0

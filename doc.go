@@ -2,7 +2,7 @@
 // message ([State]), the rules for its retries ([Policy]), the answers of a handler ([Permanent], [RetryAfter], [Postpone]) and the
 // events ([Event]).
 //
-// A service needs a [Policy] with a backoff, the answers of a handler, and perhaps
+// A service uses a [Policy] with a backoff, the answers of a handler, and perhaps
 // [FromContext] and a [Sink]:
 //
 //	policy := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Exponential()}

@@ -10,13 +10,13 @@ import (
 
 // Sentinels for errors.Is. If there is also a typed error, errors.As finds the details.
 var (
-	// ErrPermanent marks an error that no retry can fix. See [permanentError].
+	// ErrPermanent marks an error that no retry can fix. See [Permanent].
 	ErrPermanent = errors.New("permanent error")
 	// ErrRejected marks a message that its handler rejected. See [RejectedError].
 	ErrRejected = errors.New("rejected")
 	// ErrRetryAfter marks an error that says when to try again. See [RetryAfterError].
 	ErrRetryAfter = errors.New("retry after a given time")
-	// ErrPostponed marks an answer that is no attempt. See [postponeError].
+	// ErrPostponed marks an answer that counts as no attempt. See [Postpone].
 	ErrPostponed = errors.New("postponed")
 	// ErrPaused marks an answer that pauses the subscription. See [PauseError].
 	ErrPaused = errors.New("paused")
@@ -28,9 +28,9 @@ var (
 	ErrNacked = errors.New("nacked without an error")
 	// ErrInvalid marks a message that Policy.Invalid refused. See [InvalidError].
 	ErrInvalid = errors.New("message must no longer run")
-	// ErrUndecodable marks a message whose bytes are no message. See [UndecodableError].
+	// ErrUndecodable marks a record that cannot be decoded. See [UndecodableError].
 	ErrUndecodable = errors.New("undecodable message")
-	// ErrCrashed marks a message that ran alone when its process died, too often. See [CrashedError].
+	// ErrCrashed marks a message that ran alone each of the MaxCrashes times that its process died. See [CrashedError].
 	ErrCrashed = errors.New("the process died while it ran this message")
 	// ErrUnschedulable marks a delay that the broker cannot hold. See [UnschedulableError].
 	ErrUnschedulable = errors.New("delay cannot be scheduled")
@@ -41,8 +41,8 @@ var (
 // permanentError wraps the error of a handler for which a retry is useless.
 type permanentError struct{ Err error }
 
-// Permanent returns an error which says that no retry can fix err: the message goes to the DLQ now. Permanent(nil) is
-// nil. It may be wrapped with %w or joined.
+// Permanent returns an error that says that no retry can fix err: the message goes to the DLQ now. Permanent(nil) is
+// nil. The error may be wrapped with %w or joined.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -64,8 +64,8 @@ func (e *permanentError) Unwrap() error {
 // RejectedError is the reason why a handler rejected its message.
 type RejectedError struct{ Why string }
 
-// Reject refuses a message: it goes to the DLQ now, as after [Permanent], with the reason rejected and why as its error. It may be
-// wrapped with %w or joined.
+// Reject returns an error that refuses a message: it goes to the DLQ now, with the reason rejected and with why as its error. The
+// error may be wrapped with %w or joined.
 func Reject(why string) error { return &RejectedError{why} }
 
 func (e *RejectedError) Error() string {
@@ -78,14 +78,14 @@ func (e *RejectedError) Error() string {
 // Is makes errors.Is true for ErrRejected and ErrPermanent.
 func (e *RejectedError) Is(target error) bool { return target == ErrRejected || target == ErrPermanent }
 
-// RetryAfterError wraps an error whose cause said when to try again.
+// RetryAfterError wraps an error after which a dependency has said when to try again.
 type RetryAfterError struct {
 	Err   error
 	After time.Duration
 }
 
-// RetryAfter asks for a retry after d instead of the backoff's delay, because a dependency named the time. The attempt counts
-// towards MaxRetries. A negative d is 0. RetryAfter(nil, d) is nil.
+// RetryAfter returns an error that asks for a retry after d instead of the backoff's delay, for example because a dependency has said
+// when to try again. The attempt counts towards MaxRetries. A negative d means 0. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -107,13 +107,13 @@ func (e *RetryAfterError) Unwrap() error {
 // postponeError wraps an error that is no fault of the message.
 type postponeError struct{ Err error }
 
-// Postpone puts the message aside for the backoff's delay without counting an attempt, for at most [MaxPostponed] in all.
-// Postpone(nil) is nil.
+// Postpone returns an error that asks for another run after the backoff's delay without counting an attempt. A message that has
+// been postponed for 24 h in a row goes to the DLQ, expired. Postpone(nil) is nil.
 //
 // The error of an open circuit breaker of sony/gobreaker (v1 and v2) has the same effect, also wrapped or joined. It is recognised
-// by its text: every error of errors.New with exactly the text "circuit breaker is open" counts as one. RetryAfter around such an
-// error counts the attempt. The error "too many requests" of a half-open breaker counts as an attempt, because a handler may return
-// the same text for an HTTP status 429. For that one, or for another breaker, set Policy.Classify.
+// by its text: any error of errors.New with exactly the text "circuit breaker is open". With RetryAfter around it, the attempt counts.
+// The error "too many requests" of a half-open breaker counts as an attempt, because a handler may return the same text for an HTTP
+// status 429. For that error, or for another breaker, set Policy.Classify.
 func Postpone(err error) error {
 	if err == nil {
 		return nil
@@ -138,11 +138,11 @@ type PauseError struct {
 	Duration time.Duration
 }
 
-// Pause puts the message aside, as [Postpone] does, and pauses its subscription in this process: no message begins for d, neither
-// a first delivery nor a retry. Then one message at a time runs as a probe. All run again after the first probe whose handler does
-// not ask for another pause. Of several pauses the one that ends last counts. Attempts that have begun continue. So do
-// batches that have begun to gather, and suspects, which run alone. A d above [MaxPause] is cut to that. With a d of 0
-// or less, Pause is Postpone. Pause(nil, d) is nil.
+// Pause returns an error that postpones the message, as [Postpone] does, and pauses its subscription in this process: no message
+// begins for d, neither a first delivery nor a retry. Then one message at a time runs as a probe. All run again after the first probe
+// whose handler does not ask for another pause. Of several pauses, the one that ends last counts. A pause does not stop attempts that
+// have begun, batches that gather messages, and suspects, which run alone. A d above [MaxPause] means MaxPause. With a d of 0 or less,
+// Pause is Postpone. Pause(nil, d) is nil.
 func Pause(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -153,7 +153,7 @@ func Pause(err error, d time.Duration) error {
 	return &PauseError{err, min(d, MaxPause)}
 }
 
-// MaxPause is the longest pause that a handler can ask for at once.
+// MaxPause is the longest pause that a handler can ask for with one error.
 const MaxPause = time.Hour
 
 func (e *PauseError) Error() string        { return textOf(e.Unwrap(), ErrPaused) }
@@ -216,7 +216,7 @@ func (e *InvalidError) Unwrap() error {
 	return e.Err
 }
 
-// CrashedError says how often the process died while it ran this message alone.
+// CrashedError is the failure of a message that has run alone when its process died, MaxCrashes times.
 type CrashedError struct{ Crashes int }
 
 func (e *CrashedError) Error() string {
@@ -253,8 +253,7 @@ func (e *UnschedulableError) Error() string {
 }
 func (e *UnschedulableError) Is(target error) bool { return target == ErrUnschedulable }
 
-// textOf returns the text of a wrapped error, or of the sentinel if err is nil: the types are exported, and a literal
-// may be empty.
+// textOf returns the text of a wrapped error, or of the sentinel if err is nil, as in an empty literal of an exported type.
 func textOf(err, sentinel error) string {
 	if err == nil {
 		return sentinel.Error()
@@ -292,7 +291,7 @@ func isOpenBreaker(err error) (yes bool) {
 	return wrapsBreakerError(err)
 }
 
-// plainError is the type of what errors.New returns.
+// plainError is the type of the errors of errors.New.
 var plainError = reflect.TypeOf(errors.New(""))
 
 func wrapsBreakerError(err error) bool {

@@ -6,23 +6,23 @@ import "time"
 // block. A sink does not change what the library does.
 type Sink interface{ Event(Event) }
 
-// FilteringSink is a Sink that may not want [Attempted] and [Committed], which every message has. Such an event is not
-// created if no sink wants it. All other events are always reported.
+// FilteringSink is a Sink that may not want the events [Attempted] and [Committed], which every message has. If no sink wants such
+// an event, it is not created. All other events are always reported.
 type FilteringSink interface {
 	Sink
-	// Wants reports whether Event should be called for events of e's type; e's fields have no meaning. It is called before
-	// each event, like Event.
+	// Wants reports whether Event should be called for events of e's type; e's fields have no meaning. It is called as Event is,
+	// and before each such event.
 	Wants(e Event) bool
 }
 
-// SinkFunc is a function that is a [Sink].
+// SinkFunc makes a function a [Sink].
 type SinkFunc func(Event)
 
 // Event implements [Sink].
 func (f SinkFunc) Event(e Event) { f(e) }
 
-// Sinks returns a sink that passes events to several sinks, in order. It wants the events that one of them wants, so a [FilteringSink]
-// sink also gets events that only others want. Nil sinks are ignored.
+// Sinks returns a sink that passes events to several sinks, in order. It wants the events that one of them wants, so a
+// [FilteringSink] also gets events that only the others want. Nil sinks are ignored.
 func Sinks(sinks ...Sink) Sink {
 	var all sinkList
 	for _, s := range sinks {
@@ -97,9 +97,9 @@ type Discarded struct {
 	Err   error
 }
 
-// Hopped: a waiting message moved on from one level to a shorter one, or was written to a level behind a message of its key that
-// failed (PerKey), or came back from a delay topic of adapters/pubsub, or went to the retry topic at its third delivery
-// (adapters/kafkashare). It is reported after the broker has confirmed the write.
+// Hopped: a message was written to another place without an attempt. It is reported after the broker has confirmed the write. The
+// message moved from one level to a shorter one, waits on a level because a message of its key has failed (PerKey), came back from a
+// delay topic (adapters/pubsub), or went to the retry topic at its third delivery (adapters/kafkashare).
 type Hopped struct {
 	State    State
 	From, To string
@@ -117,11 +117,11 @@ type PublishFailed struct {
 	State State
 	Where string
 	Err   error
-	Try   int           // how often it was tried, from 1
+	Try   int           // the number of the try, from 1
 	Retry time.Duration // the pause before the next try
 }
 
-// HandlerStuck: a handler ignores its context. It still runs although its Timeout is over and its message has moved on.
+// HandlerStuck: a handler ignores its context. It still runs although its Timeout is over and its message was settled.
 type HandlerStuck struct {
 	State   State
 	Timeout time.Duration
@@ -136,8 +136,8 @@ type LateAnswer struct {
 	Stuck int64 // handlers of this subscription that are still stuck
 }
 
-// HeadersIgnored: a message has redeliver headers that are ignored: on a topic that redeliver does not write, of another group, or
-// invalid.
+// HeadersIgnored: redeliver ignored headers of its own in a message: they are invalid, of another group, or on a topic that
+// redeliver does not write.
 type HeadersIgnored struct {
 	Topic    string
 	ID       string
@@ -160,13 +160,13 @@ type MessagesLost struct {
 	Detail        string // what happened, and what to do
 }
 
-// SubscriptionChanged: a subscription's connection, partitions or intake changed. There is one event for a change of state, not one
-// for each try. A state that lasts is reported again every minute.
+// SubscriptionChanged: a subscription's connection, partitions or intake changed. There is one event for each change, not one for
+// each try. A state that lasts is reported again every minute.
 type SubscriptionChanged struct {
 	Origin, Group string
 	Change        Change
 	Detail        string
-	Err           error // nil if the change is an improvement
+	Err           error // nil if nothing is wrong after the change
 }
 
 func (Attempted) event()           {}

@@ -17,7 +17,7 @@ var ErrExpired = errors.New("message has expired")
 
 // ExpiredError means that a message is too old to run. No attempt is counted for it.
 type ExpiredError struct {
-	// Limit names the limit that has passed: MaxAge, or the message's own expiry.
+	// Limit describes the limit that the message has passed: MaxAge, or its own expiry.
 	Limit string
 	// End is the time of the limit.
 	End time.Time
@@ -39,8 +39,8 @@ func SetExpires(headers interface{ Set(name, value string) }, t time.Time) {
 	headers.Set(HeaderExpires, string(limits.AppendTime(nil, limits.CeilMilli(t))))
 }
 
-// CheckExpired returns an [ExpiredError] if t is later than MaxAge or the message's own expiry, so that no attempt of the message with the
-// state s may begin then. Subscribers call it before each attempt.
+// CheckExpired returns an [ExpiredError] if no attempt of a message with the state s may begin at t, because t is past MaxAge or past
+// the message's own expiry. Subscribers call it before each attempt.
 func (p *Policy) CheckExpired(s *State, t time.Time) error {
 	if e := p.expired(s, t); e != nil {
 		return e

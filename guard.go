@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Outage configures the detection of outages: nearly all attempts fail, for many keys and with one error, so the
-// messages are not the cause. In an outage nothing new begins, no attempt is counted, and no message goes to the DLQ because of it.
-// One message at a time runs as a probe. When enough probes have succeeded, the outage ends.
+// Outage configures the detection of outages: when nearly all attempts fail, for many keys and with one error, the messages are not
+// the cause. In an outage one message at a time runs, as a probe. No other message begins, no failure counts as an attempt, and no
+// message goes to the DLQ because of the outage. When enough probes in a row have succeeded, the outage ends.
 //
 // The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field set; unset fields then have their
 // defaults. Each process detects outages on its own.
 //
-// Permanent and Reject mean that the message is the cause, even in an outage. MaxAge and a bound of 24 h on
-// postponements still limit how long a message waits.
+// Permanent and Reject count even in an outage: they mean that the message is the cause. MaxAge, and the bound of 24 h for
+// postponed messages, still limit how long a message waits.
 type Outage struct {
-	// MinKeys is how many different keys (or ids, if messages have no key) must fail with one error: of the same type
-	// and with the same text except for numbers, ids and quotations. With fewer keys there is no outage. From 2 to
-	// 1000. Default 20, or 3 if the Order is Blocking: only the first message of each partition fails there.
+	// MinKeys is how many different keys (or ids, if messages have no key) must fail with one error before there is an outage.
+	// Errors are the same if they have the same type, and the same text except for numbers, ids and quotations. From 2 to 1000.
+	// Default 20, or 3 in Blocking order, in which only the first message of each partition fails.
 	MinKeys int
-	// Share is the share of attempts that must have failed since those keys first failed. From 0.1 to 1. Default
-	// 0.8.
+	// Share is the share of all attempts that must have failed since the first failure of those MinKeys. From 0.1 to 1.
+	// Default 0.8.
 	Share float64
-	// Window is the time within which the keys must have failed. From 1 s to 1 h. Default 1 min.
+	// Window is the time within which those MinKeys must have failed. From 1 s to 1 h. Default 1 min.
 	Window time.Duration
 	// Probe is the pause before the first probe. It doubles after each probe that fails with the outage's error.
 	// From 10 ms to MaxPause. Default 1 s.
@@ -59,15 +59,15 @@ func (o Outage) withDefaults(order Order) Outage {
 	return o
 }
 
-// DeadLetterRate bounds the rate of dead letters. Above it the messages are probably not the only cause: for example, a
-// deploy may make all of them fail. When more than Max messages have gone to the DLQ within Window, nothing new
-// begins for Pause. Then one message at a time begins, and another Pause follows each that is dead-lettered. When
-// Probes messages in a row have succeeded, all run again. Messages that were already on their way to the DLQ still go
-// there. The zero DeadLetterRate is off; a field that is set turns it on.
+// DeadLetterRate bounds the rate of dead letters. When it is exceeded, the messages are probably not the only cause: for example, a
+// deploy may make all of them fail. When more than Max messages have gone to the DLQ within Window, nothing new begins for Pause.
+// Then one message at a time begins, and another Pause follows each that is dead-lettered. When Probes messages in a row have
+// succeeded, all run again. Messages that had already failed for the last time still go to the DLQ. The zero DeadLetterRate is off; a
+// field that is set turns it on.
 type DeadLetterRate struct {
 	// Max is the maximum number of dead letters in a Window. From 1. Default 100.
 	Max int
-	// Window is the time over which they are counted. From 1 s to 24 h. Default 1 min.
+	// Window is the time over which dead letters are counted. From 1 s to 24 h. Default 1 min.
 	Window time.Duration
 	// Pause is how long nothing begins. From 10 ms to 24 h. Default 1 min.
 	Pause time.Duration
@@ -97,7 +97,7 @@ func (p *Policy) guardDefaults() {
 	p.Rate = p.Rate.withDefaults()
 }
 
-// checkGuards notes what is wrong with the guards of a policy that has its defaults.
+// checkGuards adds the problems of the guards of a policy that has its defaults.
 func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 	if o := p.Outage; o.On() {
 		in := func(name string) string { return field("Outage." + name) }
@@ -119,9 +119,9 @@ func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
 	}
 }
 
-// checkShare notes a share that is not from low to high, or is NaN.
-func checkShare(ps *Problems, field string, share, low, high float64) {
-	if !(share >= low && share <= high) {
-		ps.Add(field, share, fmt.Sprintf("must be from %v to %v, or 0 for the default", low, high))
+// checkShare adds a problem if share is not from minShare to maxShare, or is NaN.
+func checkShare(ps *Problems, field string, share, minShare, maxShare float64) {
+	if !(share >= minShare && share <= maxShare) {
+		ps.Add(field, share, fmt.Sprintf("must be from %v to %v, or 0 for the default", minShare, maxShare))
 	}
 }

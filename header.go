@@ -16,8 +16,8 @@ import (
 // HeaderPrefix begins the name of every header that redeliver writes.
 const HeaderPrefix = "redeliver-"
 
-// The headers, in the order in which they are written. HeaderAttempt is always written, and always first: on a broker whose headers
-// may repeat, the last HeaderAttempt begins redeliver's block, and all headers before it are the user's.
+// The headers, in the order in which they are written: redeliver's block. HeaderAttempt is always written, and always first. So on a
+// broker whose headers may repeat, the block begins with the last HeaderAttempt, and all headers before it are the user's.
 const (
 	HeaderAttempt         = "redeliver-attempt"
 	HeaderDue             = "redeliver-due"
@@ -50,8 +50,7 @@ const (
 	maxReason    = 32  // bytes of redeliver-reason
 	maxTruncated = 128 // bytes of redeliver-truncated
 
-	// MaxWait is the longest wait: 366 days. A message whose handler asks for a longer wait is dead-lettered,
-	// unschedulable.
+	// MaxWait is the longest wait: 366 days. A message that would wait for longer goes to the DLQ, unschedulable.
 	MaxWait = 366 * 24 * time.Hour
 )
 
@@ -60,8 +59,8 @@ type Header struct{ Name, Value string }
 
 // Finding is an invalid header of a message. It is reported, and the header is ignored.
 type Finding struct {
-	// Header is the header's name, Value its value, both cut to 64 bytes. Both are empty in the finding that counts others, see
-	// AppendFinding.
+	// Header is the header's name, Value its value, both cut to 64 bytes. Both are empty in the last finding if it counts those
+	// that were left out, see AppendFinding.
 	Header, Value string
 	// Problem describes the problem and the value that is used instead.
 	Problem string
@@ -79,8 +78,8 @@ func (f Finding) String() string {
 // maxFindings bounds the findings of one message, which may have a hundred thousand headers.
 const maxFindings = 20
 
-// AppendFinding appends f to the findings of one message and cuts its texts. Above maxFindings it only counts: the last
-// finding has the number of those that are left out.
+// AppendFinding appends f to the findings of one message and cuts its texts. After 20 findings it appends one more, which counts
+// those that are left out.
 func AppendFinding(findings []Finding, f Finding) []Finding {
 	if len(findings) < maxFindings {
 		f.Header, f.Value = strings.Clone(limits.Cut(f.Header, 64)), strings.Clone(limits.Cut(f.Value, 64))
@@ -214,8 +213,8 @@ func (w *headerWriter) time(t time.Time) {
 
 // ParseHeaders reads the state of a message of group from redeliver's block of headers. It never fails: an invalid
 // value is a [Finding], and the field gets a value with which the message neither goes to the DLQ early nor runs
-// forever. Headers of another group are one finding, and the state is empty. Headers that are not redeliver's are
-// ignored.
+// forever. If the headers are another group's, there is one finding, and the state is empty. Headers that are not redeliver's
+// are ignored.
 func ParseHeaders(group string, headers []Header) (State, []Finding) {
 	p := parser{}
 	name := limits.Cut(group, limits.MaxName)
@@ -296,15 +295,14 @@ var fields = [...]string{
 
 const stateNames = "adgoiflpeyrnktsqwTX"
 
-// first reports whether h is the first header of its name, and its name is one that is read. All repetitions of a name
-// are one finding.
+// first reports whether h is one of fields, and the first of its name. All repetitions of a name are one finding.
 func (p *parser) first(h Header) bool {
 	for n := range fields {
 		i := (p.next + n) % len(fields)
 		if h.Name != fields[i] {
 			continue
 		}
-		p.next = i + 1 // they are written in this order
+		p.next = i + 1 // headers are written in the order of fields
 		if p.seen[i]++; p.seen[i] == 2 {
 			p.find(h, "is there twice; the first is taken")
 		}
@@ -319,7 +317,7 @@ type parser struct {
 	partition, offset int64
 	hasPart, hasOff   bool
 	seen              [len(fields)]int
-	next              int // the index in fields behind the latest one
+	next              int // the index in fields after the field that was read last
 }
 
 func (p *parser) find(h Header, problem string) {

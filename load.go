@@ -1,28 +1,29 @@
 package redeliver
 
-// Load is how many messages a subscription has in hand, in this process.
+// Load counts the messages that a subscription has read in this process and not settled.
 type Load struct {
-	// InFlight counts the messages that have a slot of MaxInFlight or MaxRetriesInFlight, until they are settled: a handler runs
-	// or is about to run, a batch gathers them, or they are written to a level or the DLQ.
+	// InFlight counts the messages that use MaxInFlight or MaxRetriesInFlight, until they are settled: their handler runs or is
+	// about to run, a batch gathers them, or they are written to a level or the DLQ.
 	InFlight int
-	// Held counts the messages that were read and have no slot: they wait for their time, for a message of their key or group
-	// before them, or for a slot.
+	// Held counts the others: they wait until they are due, for an earlier message of their key or message group, or until they
+	// may begin.
 	Held int
 }
 
 // LoadSink is a Sink that asks subscriptions for their Load when it needs it, for a gauge that costs the messages nothing.
 type LoadSink interface {
 	Sink
-	// Watch is called when a subscription begins to read, even if it cannot reach its broker, and end when the
-	// subscription has ended. A program may have several subscriptions of one origin and group. load may be called at
-	// any time, also after the end, from many goroutines. It is quick, and takes no lock that is held during Event, so
-	// it may be called while a lock is held that Event takes.
+	// Watch is called when a subscription begins to read, even if it cannot reach its broker. The function end, which may be
+	// nil, is called when the subscription has ended. A program may have several subscriptions of one origin and group.
 	//
-	// Watch must not block: the subscription begins when it has returned. end may be nil. A panic of either is ignored.
+	// The sink may call load at any time, also after end, and from many goroutines. load is quick. It may be called while the
+	// sink holds a lock that its Event locks.
+	//
+	// Watch must not block: the subscription begins only when it has returned. A panic of Watch or end is ignored.
 	Watch(origin, group string, load func() Load) (end func())
 }
 
-// Watch implements [LoadSink] with all sinks that do. A panic of one does not keep the others from watching.
+// Watch implements [LoadSink]: it calls Watch of every sink that has it, also if one panics.
 func (all sinkList) Watch(origin, group string, load func() Load) (end func()) {
 	var ends []func()
 	for _, s := range all {

@@ -12,14 +12,14 @@ type Order uint8
 
 // The orders.
 const (
-	// KeyOrder, the default: messages of one key run one after another, if the broker has keys (Kafka; on an SQS FIFO
-	// queue the message group, which also waits for its failures). Later messages overtake one that has failed.
+	// KeyOrder, the default: messages of one key run one after another, and later messages overtake one that has failed. Only
+	// Kafka and SQS FIFO queues have keys. On a FIFO queue the key is the message group, which also waits for failed messages.
 	KeyOrder Order = iota
-	// Unordered: messages run as they come, also those of one key.
+	// Unordered: any messages run at once, also those of one key.
 	Unordered
-	// Blocking: one message at a time, in the order of the partition or queue, and a message that fails keeps its place. It
-	// waits there, 10 ms to 30 s, 1 s by default, and all messages behind it wait with it, until it succeeds or its retries run
-	// out and it goes to the DLQ. This is the order of RocketMQ's ordered consumer.
+	// Blocking: one message at a time runs, in the order of the partition or queue. A message that fails keeps its place: all
+	// messages behind it wait until it succeeds or goes to the DLQ. Before each retry it waits for 10 ms to 30 s, 1 s by default.
+	// This is the order of RocketMQ's ordered consumer.
 	//
 	// The process counts the attempts in memory: after a restart or a rebalance they start again. A message that is
 	// nacked without an error, or whose handler does not return when its Timeout is over, cannot keep its place: it
@@ -66,8 +66,7 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	}
 }
 
-// CheckOrder adds a problem for an order that an adapter does not have. The field is named below prefix, as by
-// Policy.Validate.
+// CheckOrder adds a problem if the policy's order is none of those that an adapter has. prefix is that of Policy.Validate.
 func (ps *Problems) CheckOrder(prefix string, p Policy, has ...Order) {
 	if !slices.Contains(has, p.Order) && p.Order <= PerKey {
 		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", has))

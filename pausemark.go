@@ -11,7 +11,7 @@ import (
 // PauseMark says that an operator has paused a subscription for its whole group. The broker keeps it as text.
 type PauseMark struct {
 	By     string    // user@host; empty if a person wrote the mark by hand
-	At     time.Time // by the clock of that host; zero likewise
+	At     time.Time // by the clock of that host; zero if a person wrote the mark by hand
 	Reason string
 	// NewOnly lets retries that fall due continue: only first attempts wait.
 	NewOnly bool

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	maxFrames    = 3   // functions that are named for a panic
-	maxFrameText = 120 // bytes of one
+	maxFrames    = 3   // functions that panicPlace names
+	maxFrameText = 120 // bytes of the text for one function
 )
 
 // panicPlace names the functions in which the handler panicked, the innermost first: "charge.(*Card).Pay (card.go:42)".

@@ -34,8 +34,7 @@ type Policy struct {
 	// MaxRetries bounds the attempts after the first, immediate or delayed: 3 means at most 4 attempts. Default 3, or the
 	// number that belongs to Backoff (RocketMQ 16, RocketMQHTTP 288). NoRetries for none.
 	MaxRetries int
-	// Immediate is how many of the retries run at once, in the process, before the first delayed one. Default 0. At most
-	// MaxRetries.
+	// Immediate is how many of the retries run without a wait, before the first delayed retry. Default 0. At most MaxRetries.
 	Immediate int
 	// Backoff says how long the delayed retries wait. Default Exponential().
 	Backoff Backoff
@@ -65,9 +64,9 @@ type Policy struct {
 	// ErrorText returns the text of an error for headers and events. The result is redacted (see Redact) and cut to
 	// 1024 bytes. Default: its Error method, and after a panic also the functions that panicked.
 	ErrorText func(error) string
-	// Supersede makes this policy decide also about messages that failed under another one, before a deploy. Set it in a deploy
-	// that corrects a policy. It does not shorten waits that have begun. Default: each message finishes by the rule under which
-	// it failed, see [Policy.Schedule].
+	// Supersede makes this policy decide also about messages that failed under another policy, before a deploy. Set it in a
+	// deploy that corrects a policy. It does not shorten waits that have begun. Default: the schedule under which a message
+	// failed first decides about its retries, see [Policy.Schedule].
 	Supersede bool
 	// Levels are the delays of the levels, ascending, in whole milliseconds. Default: derived from the backoff's delays, see
 	// package delayqueue.
@@ -88,9 +87,9 @@ type Class struct {
 	// Backoff and MaxRetries replace the policy's for this error if they are not zero.
 	Backoff    Backoff
 	MaxRetries int
-	// MessageAtFault says that the message is the cause of the error, not a dependency of the handler. Such a failure is no sign of
-	// an [Outage]. It counts as an attempt even in one, and does not throttle the handlers (MinInFlight). Set it for all errors but
-	// those of a dependency to limit outages to these.
+	// MessageAtFault says that the message is the cause of the error, not a dependency of the handler. Such a failure is no sign
+	// of an [Outage], counts as an attempt even in an outage, and does not reduce how many messages run (MinInFlight). To detect
+	// outages of dependencies only, set it for all other errors.
 	MessageAtFault bool
 }
 
@@ -117,7 +116,7 @@ type Message struct {
 	Body []byte // must not be changed
 }
 
-// WithDefaults returns the policy with the default in every field that is zero. NoRetries and NoTimeout stay.
+// WithDefaults returns the policy with the default in every field that is zero.
 func (p Policy) WithDefaults() Policy {
 	if p.Backoff == nil {
 		p.Backoff = Exponential()
@@ -216,8 +215,7 @@ func (p Policy) Delays() (delays []time.Duration, jitter time.Duration, ok bool)
 	return delays, jitter, true
 }
 
-// Fingerprint returns a hash of the schedule: policies with the same retries, delays and levels have the same
-// fingerprint. Messages carry it in the header redeliver-policy.
+// Fingerprint returns a hash of the policy's retries, delays, MaxAge and levels. Messages have it in the header redeliver-policy.
 func (p Policy) Fingerprint() string {
 	p = p.WithDefaults()
 	h := fnv.New64a()

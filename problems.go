@@ -43,25 +43,27 @@ func (ps Problems) Err() error {
 	return &ConfigError{ps}
 }
 
-// CheckPolicy adds all problems of a policy. field precedes the names of its fields.
+// CheckPolicy adds all problems of a policy. field and a dot precede the names of its fields.
 func (ps *Problems) CheckPolicy(field string, p Policy) { p.check(ps, field) }
 
-// CheckCount adds a problem for a number that is not from low to high; a high of 0 means no bound. The problem's text
-// says that 0 is the default, so n must have its default already.
-func (ps *Problems) CheckCount(field string, n, low, high int) { checkRange(ps, field, n, low, high) }
-
-// CheckDuration is CheckCount for a duration.
-func (ps *Problems) CheckDuration(field string, d, low, high time.Duration) {
-	checkRange(ps, field, d, low, high)
+// CheckCount adds a problem if n is not from minValue to maxValue; a maxValue of 0 means no bound. The problem's text
+// says that 0 means the default, so the caller must have replaced a 0 by the default.
+func (ps *Problems) CheckCount(field string, n, minValue, maxValue int) {
+	checkRange(ps, field, n, minValue, maxValue)
 }
 
-func checkRange[T int | time.Duration](ps *Problems, field string, value, low, high T) {
+// CheckDuration is CheckCount for a duration.
+func (ps *Problems) CheckDuration(field string, d, minValue, maxValue time.Duration) {
+	checkRange(ps, field, d, minValue, maxValue)
+}
+
+func checkRange[T int | time.Duration](ps *Problems, field string, value, minValue, maxValue T) {
 	switch {
-	case value >= low && (high == 0 || value <= high):
-	case high != 0:
-		ps.Add(field, value, fmt.Sprintf("must be from %v to %v, or 0 for the default", low, high))
-	case low > 0:
-		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", low))
+	case value >= minValue && (maxValue == 0 || value <= maxValue):
+	case maxValue != 0:
+		ps.Add(field, value, fmt.Sprintf("must be from %v to %v, or 0 for the default", minValue, maxValue))
+	case minValue > 0:
+		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", minValue))
 	default:
 		ps.Add(field, value, "must not be negative; 0 for the default")
 	}

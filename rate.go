@@ -2,9 +2,8 @@ package redeliver
 
 import "math"
 
-// Rate bounds the attempts that begin in a second in one process, first ones and retries together. The others wait in the process:
-// that is no attempt. In a batch each message counts. A message that runs alone, because it may have crashed its process, does not
-// wait.
+// Rate bounds how many attempts begin in a second in one process, first attempts and retries together. Messages that must wait do
+// so in the process; that counts as no attempt. In a batch each message counts. A suspect, which runs alone, does not wait.
 type Rate struct {
 	// PerSecond is the average number of attempts that begin in a second. It may be a fraction. Default 0, no bound.
 	PerSecond float64

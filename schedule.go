@@ -18,18 +18,18 @@ const (
 	scheduleVersion = "1"
 )
 
-// Schedule returns the policy's rule as text. Every waiting message carries it in the header redeliver-policy, after
-// the fingerprint, so that it finishes by the rule under which it failed, also after a deploy with another policy. See
+// Schedule returns the policy's retries, delays and MaxAge as text. Every waiting message has it in the header redeliver-policy,
+// after the fingerprint, so that the same schedule decides about its retries after a deploy with another policy. See
 // [Policy.WithSchedule].
 //
 //	1;3;1s,2s,4s,8s;j1s        Exponential(): 3 retries, and up to 1 s of jitter
 //	1;288;5m*289               RocketMQHTTP(): the same wait many times
 //	1;5;10s*4;i2;a24h          2 of the 5 immediate, and a MaxAge of a day
 //
-// It lists one more wait than there are delayed retries, for the postponement of a message without retries. If it lists
+// It lists one more wait than there are delayed retries, for a message that is postponed when it has no retries left. If it lists
 // fewer, the retries end there. It has no Timeout, Order, MaxCrashes, Levels or functions: those of the running process
-// apply. It is empty for a Backoff that is not [DelayLister], for a text of more than 256 bytes, more than 10,000
-// retries, or a wait that no policy may have. Then the policy of the process that runs the message decides.
+// apply. The text is empty if the Backoff is no [DelayLister], if it would have more than 256 bytes or 10,000 retries, or if a
+// wait is invalid. Then the policy of the process that runs the message decides.
 func (p Policy) Schedule() string {
 	p = p.WithDefaults()
 	listed, ok := p.Backoff.(DelayLister)
@@ -70,8 +70,7 @@ func (p Policy) Schedule() string {
 // WithSchedule returns the policy with MaxRetries, Immediate, Backoff and MaxAge of a [Policy.Schedule]. ok is false,
 // and the policy is unchanged, for a text that is not a schedule.
 //
-// Beyond the listed waits the last one is repeated, for a Classify with its own MaxRetries. The jitter is drawn evenly,
-// like that of Exponential.
+// If a Class has a larger MaxRetries, the last listed wait is repeated. The jitter is uniform, like that of Exponential.
 func (p Policy) WithSchedule(schedule string) (under Policy, ok bool) {
 	s, err := parseSchedule(schedule)
 	if err != nil {
@@ -84,7 +83,7 @@ func (p Policy) WithSchedule(schedule string) (under Policy, ok bool) {
 	return p, true
 }
 
-// schedule is a parsed rule. Delay parses the waits again, which is cheaper than to keep them: each message needs only one.
+// schedule is a parsed schedule. Delay parses the text of the waits again, because each message needs only one of them.
 type schedule struct {
 	retries, immediate int
 	waits              string
@@ -200,10 +199,10 @@ func parseRun(run string) (wait time.Duration, times int, err error) {
 	return wait, times, err
 }
 
-func parseCount(text string, low, high int) (int, error) {
+func parseCount(text string, minValue, maxValue int) (int, error) {
 	n, err := strconv.Atoi(text)
-	if err != nil || n < low || n > high || !startsWithDigit(text) {
-		return 0, fmt.Errorf("no number from %d to %d", low, high)
+	if err != nil || n < minValue || n > maxValue || !startsWithDigit(text) {
+		return 0, fmt.Errorf("no number from %d to %d", minValue, maxValue)
 	}
 	return n, nil
 }
@@ -224,7 +223,7 @@ func parseAge(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// startsWithDigit reports whether a number or a duration begins with a digit: no sign.
+// startsWithDigit reports whether a number or a duration begins with a digit, and so has no sign.
 func startsWithDigit(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
 // shortDuration formats d for time.ParseDuration, without parts that are zero: 1m, 1h30m.

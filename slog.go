@@ -75,12 +75,11 @@ type logRecord struct {
 	text    string
 	state   *State // nil if the event is not about one message
 	err     error
-	decided bool // err decided about the message
+	decided bool // the policy has decided about the message because of err
 	attrs   []slog.Attr
 }
 
-// errorText returns the text of the error: the state's, which Policy.ErrorText has written, or otherwise the error's,
-// made safe.
+// errorText returns the text of the error: that of the state, if the policy has written it, and otherwise the safeText of err.
 func (r logRecord) errorText() string {
 	if r.decided && r.state.Error != "" {
 		return r.state.Error
@@ -146,7 +145,7 @@ func recordOf(e Event) logRecord {
 	}
 }
 
-// firstOf bounds the findings, because the adapter may be a third party's.
+// firstOf bounds the number of findings, because a third party's adapter may not.
 func firstOf(findings []Finding) (first []Finding) {
 	for _, f := range findings {
 		first = AppendFinding(first, f)

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
-// State is what redeliver knows about one message in one group. The message's headers carry it; they count only on
-// topics that redeliver writes. The zero State is a message that was never attempted.
+// State is what redeliver knows about one message in one group. It is in the message's headers, which count only on
+// topics that redeliver writes. The zero State is that of a message without an attempt.
 type State struct {
 	// ID is the message's id in all attempts, in the DLQ and after replays.
 	ID string
@@ -23,7 +23,7 @@ type State struct {
 	Due time.Time
 	// FirstFailed and LastFailed are when the first and the latest attempt failed.
 	FirstFailed, LastFailed time.Time
-	// PostponedSince is the time of the first of the latest postponements in a row. Zero unless the latest
+	// PostponedSince is when the message was postponed first, since its latest attempt that counted. Zero unless the latest
 	// decision was to postpone it.
 	PostponedSince time.Time
 	// Error and ErrorType describe the latest failure. The text is cut to 1024 bytes and has no credentials of URLs.
@@ -34,7 +34,7 @@ type State struct {
 	Source Source
 	// Policy is the fingerprint of the policy that decided about the wait, see [Policy.Fingerprint].
 	Policy string
-	// Schedule is the rule that decided about the wait, and that decides about the message's next failure, see
+	// Schedule is the schedule that decided about the wait, and that decides about the message's next failure, see
 	// [Policy.Schedule]. Headers have it only if Policy is a fingerprint.
 	Schedule string
 	// Expires is the message's own expiry, from HeaderExpires or, on RabbitMQ, its expiration: from then on no attempt begins.
@@ -51,9 +51,9 @@ type State struct {
 	// "18874368 sha256:...". Source says where the original is. On RabbitMQ the dead letter has a part of the body, and other
 	// dead letters have the other parts. It is empty if the body is complete.
 	Truncated string
-	// DeadLetter is the state of a message in the DLQ that the subscription reads: the origin and the group that failed it,
-	// attempts, reason, error and times. It is nil if the subscription reads no DLQ. It has no header: the message
-	// keeps the headers that it has in the DLQ.
+	// DeadLetter is set if the subscription reads a DLQ. It is the state that the message has as a dead letter: its origin, the
+	// group that failed it, attempts, reason, error and times. It has no header of its own: the message keeps the headers that
+	// it has in the DLQ.
 	DeadLetter *State
 }
 
@@ -77,7 +77,7 @@ type Reason string
 const (
 	ReasonExhausted     Reason = "exhausted"     // its retries ran out
 	ReasonPermanent     Reason = "permanent"     // the handler or Classify said that a retry is useless
-	ReasonExpired       Reason = "expired"       // it is past MaxAge or its own expiry, or its next retry would be, or it was postponed for too long
+	ReasonExpired       Reason = "expired"       // it is past MaxAge or its own expiry, its next retry would be, or it was postponed for 24 h in a row
 	ReasonUndecodable   Reason = "undecodable"   // it cannot be decoded
 	ReasonTimeout       Reason = "timeout"       // its retries ran out, the last attempt with its Timeout
 	ReasonPanic         Reason = "panic"         // its retries ran out, the last attempt with a panic

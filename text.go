@@ -11,14 +11,14 @@ import (
 )
 
 var (
-	// It matches from a scheme to the last @ of the same word. An escaped quote does not end the word: net/url quotes
-	// URLs in its errors.
+	// urlUser matches from the scheme of a URL to the last @ of the same word. An escaped quote does not end the word, because
+	// net/url quotes URLs in its errors.
 	urlUser = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)((?:\\"|[^\s"])*)@`)
-	// The names of secrets in query strings and connection strings.
+	// urlSecret matches parameters of query strings and connection strings whose names are those of secrets.
 	urlSecret = regexp.MustCompile(`(?i)([?&;#](?:[a-z0-9_.-]*(?:password|passwd|pwd|secret|token|api[_-]?key|accesskey|signature|credential)|sig)=)[^&;\s"'<>]*`)
 )
 
-// hosts is an authority without a user: one host or several, each with or without a port.
+// hosts matches an authority without a user: one host or several, each with or without a port.
 var hosts = regexp.MustCompile(`^((\[[0-9a-fA-F:.%]+\]|[^][:@,]+)(:[0-9]+)?(,|$))*$`)
 
 // redactUser removes the user parts from a match of urlUser.
@@ -90,7 +90,8 @@ func (p *Policy) errorText(err error) string {
 	return text
 }
 
-// safeText makes the result of a user's function fit for headers and logs: short, valid and without credentials. It catches a panic.
+// safeText returns the result of a user's function in a form that headers and logs can have: short, valid and without credentials.
+// It catches a panic.
 func safeText(user func() string) (text string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -107,7 +108,7 @@ func safeText(user func() string) (text string) {
 			text = text[:word+i+len("://")]
 		}
 	}
-	// A copy: a state must not keep a long text in memory.
+	// Return a copy, so that a state does not keep a long text in memory.
 	return strings.Clone(limits.Cut(Redact(text), limits.MaxErrorText))
 }
 

@@ -118,7 +118,7 @@ func TestATaskContinuesOnlyIfItsDLQIsOpenedTheSameWay(t *testing.T) {
 		want         []string // parts of the error
 	}{
 		"the same":                          {kind: deadletter.KindReplay, back: retry, readBy: group},
-		"no ReadBy":                         {kind: deadletter.KindReplay, back: retry, want: []string{`ReadBy (--read-by) "billing-retry"`, `opened with ""`, `Back "orders-retry"`}},
+		"no ReadBy":                         {kind: deadletter.KindReplay, back: retry, want: []string{`ReadBy (--read-by) "billing-retry"`, `opened with ""`, `ReplayTo "orders-retry"`}},
 		"another ReplayTo":                  {kind: deadletter.KindReplay, back: "orders", readBy: group, want: []string{`ReplayTo (--replay-to) "orders-retry"`, `opened with "orders"`}},
 		"a purge, no ReadBy":                {kind: deadletter.KindPurge, back: retry, want: []string{"--read-by"}},
 		"a purge, which has no destination": {kind: deadletter.KindPurge, back: "orders", readBy: group},
