@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Arrival describes a message from a topic or queue that redeliver writes, except its headers.
+// Arrival describes a message that came back from a topic or queue that redeliver writes, without its headers.
 type Arrival struct {
 	// Group and Origin are the subscription's. Ladder has the levels of its policy; it is nil on a broker without
 	// levels.
@@ -18,16 +18,14 @@ type Arrival struct {
 	Findings []redeliver.Finding
 	// Level is the level on which the message waits, or 0 on the way back.
 	Level time.Duration
-	// Written is when the message was written to its present place, by the writer's clock if the broker reports it, and
-	// otherwise when it arrived. A time after Now counts as Now, because a wrong clock must not hold a message that has
-	// lost its due time.
+	// Written is when the message was written to its present place, by its writer's clock, or when it arrived if the broker does
+	// not report that. A time after Now counts as Now: a message that has lost its due time must not wait because of a wrong
+	// clock.
 	Written time.Time
-	// Leaves is when the message leaves its level for a shorter one. Default:
-	// Level after Written.
+	// Leaves is when the message leaves its level. Default: Level after Written.
 	Leaves time.Time
-	// Jitter is the longest remaining wait that the message spends in its present place, although a level could take
-	// it, because a hop would only bring it to a similar place. 0 if the remaining wait is checked when the level is
-	// over.
+	// Jitter is the longest remaining wait that the message spends in its present place although a level fits into it. 0 if the
+	// message hops whenever a level fits.
 	Jitter time.Duration
 	Now    time.Time
 }
@@ -39,7 +37,7 @@ type Stay struct {
 	State *redeliver.State
 	// Until is when the message leaves its place. It may be in the past.
 	Until time.Time
-	// Hops reports whether it is not due then, and moves to another level.
+	// Hops reports whether the message moves to another level at Until, because it is not due then.
 	Hops bool
 	// Publish reports whether it is a delayed publish, which no handler has received. When it is due, it goes to its
 	// topic.
@@ -49,20 +47,19 @@ type Stay struct {
 }
 
 // Arrive reads the state of a message that has come back, accepts the plausible parts of it, and returns how long the
-// message stays. headers are redeliver's own, as text. Arrive calls id for the message's own id if the headers have
-// none. It keeps neither of them. Only Arrive interprets these headers:
+// message stays. headers are redeliver's own, as text. If they have no id, Arrive calls id for the message's own. It keeps
+// neither headers nor id. Only Arrive interprets these headers:
 //
-//   - If the block of headers is missing, or is another group's, the message is
-//     a new one. An incomplete block may still have the due time. It may not send
-//     the message anywhere but to its own group's handler.
+//   - If the headers are missing, or are another group's, the message is a new one.
+//     Some of them may be missing, and the due time still counts. They can send the
+//     message to no other handler than its own group's.
 //   - Arrive accepts any due time, because clocks differ, and too early is worse
-//     than too late. A time that is further away than redeliver.MaxWait becomes
-//     that. A delayed publish is published all the same, because other groups
+//     than too late. A time that is further away than redeliver.MaxWait is changed to
+//     MaxWait from now. A delayed publish is published even then, because other groups
 //     may wait for it.
 //   - Without a due time the message leaves when its level is over. It does not
-//     leave at once, because the writer's clock may be ahead, and its retries must
-//     not all run within a moment.
-//   - If a level fits into the time that remains when this one is over, the message
+//     leave at once, because its retries must not all run within a moment.
+//   - If a level fits into the time that remains when this level is over, the message
 //     hops. Otherwise it stays until it is due.
 func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
 	st, findings := redeliver.ParseHeaders(a.Group, headers)

@@ -15,17 +15,16 @@ type Ladder []time.Duration
 // unlisted is the ladder of a backoff that cannot list its delays.
 var unlisted = Ladder{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
 
-// fine are the levels below a first delay that is longer than they are, so that the time that remains after the hops is
-// held for about a second at most. coarse are the levels above the last delay, so that a long RetryAfter needs few
-// hops.
+// fine are levels that are added below the first delay, so that the rest of a wait after its hops is at most about a second. coarse
+// are levels that are added above the last delay, so that a long RetryAfter needs few hops.
 var (
 	fine   = Ladder{time.Second, 5 * time.Second}
 	coarse = Ladder{15 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 )
 
 // NewLadder returns the ladder of a policy. It has Policy.Levels unchanged if they are set. Otherwise it has the
-// policy's own delays and the fine and coarse levels, reduced to Policy.MaxLevels so that the planned retries need the
-// fewest hops.
+// policy's delays and some shorter and longer levels. Of these it keeps Policy.MaxLevels, with which the planned retries need
+// the fewest hops.
 func NewLadder(p redeliver.Policy) Ladder {
 	p = p.WithDefaults()
 	if len(p.Levels) > 0 {
@@ -69,9 +68,9 @@ func Fingerprint(p redeliver.Policy) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// thin removes levels, one at a time, until at most maxLevels are left. It always removes the level whose loss costs the
-// planned delays the fewest additional hops and, among equals, the fewest for an hour. Then it exchanges levels for
-// removed ones for as long as that saves hops. The smallest level stays, because it bounds the hold.
+// thin removes levels, one at a time, until at most maxLevels are left. It removes the level without which the planned delays need
+// the fewest more hops and, among equals, an hour does. Then it exchanges levels for removed ones for as long as that saves hops. The
+// smallest level stays, because the rest of a wait is shorter than that.
 func thin(all Ladder, delays []time.Duration, maxLevels int) Ladder {
 	// Many retries may share a few delays (RocketMQHTTP has 288 equal ones).
 	weight := make(map[time.Duration]int)
@@ -116,10 +115,10 @@ func thin(all Ladder, delays []time.Duration, maxLevels int) Ladder {
 	return rungs
 }
 
-// Next returns the level for a message that may run after remaining: the largest level that fits. A level that is
-// longer by at most slack fits too, so that the time between a decision and its write does not send a planned wait to
-// shorter levels. An adapter that cannot release a message before its level is over delays it by up to slack. ok is
-// false if the rest is to be held.
+// Next returns the level for a message that may run after remaining: the largest level that fits. ok is false if none fits, so
+// that the message is held. A level that is longer than remaining by at most slack fits too: some time passes between a decision
+// and its write, and the message must not go to shorter levels because of that. If an adapter cannot release a message before its
+// level is over, the message is late by up to slack.
 func (l Ladder) Next(remaining, slack time.Duration) (level time.Duration, ok bool) {
 	for _, level := range slices.Backward(l) {
 		if level-min(slack, level/10) <= remaining {
@@ -138,8 +137,8 @@ func (l Ladder) hops(d time.Duration) (n int) {
 	return n
 }
 
-// Path returns the levels on which a wait of d is spent, in order. The rest is shorter than the smallest level and is
-// held.
+// Path returns the levels on which a message spends a wait of d, in order. For the rest, which is shorter than the smallest level, it
+// is held.
 func (l Ladder) Path(d time.Duration) []time.Duration {
 	var path []time.Duration
 	for {

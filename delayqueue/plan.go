@@ -14,12 +14,12 @@ import (
 type PlannedDelay struct {
 	Retry     int           // 1 for the first retry
 	Delay     time.Duration // without jitter; 0 is an immediate try
-	Jitter    time.Duration // the maximum that is added
+	Jitter    time.Duration // the maximum jitter that is added to Delay
 	Hops      []time.Duration
 	Mechanism string // a description of how it is spent
 }
 
-// PlanDelays returns how the waits of a policy are spent. For one wait, spend returns its hops and a description.
+// PlanDelays returns where messages spend the waits of a policy. For a wait, spend returns its hops and a description.
 // listed is false if the backoff cannot list its delays.
 func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Duration, mechanism string)) (all []PlannedDelay, listed bool) {
 	for range p.Immediate {
@@ -33,8 +33,8 @@ func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Durat
 	return all, listed
 }
 
-// Describe returns the hops of a wait and a description of how it is spent: on places of a kind ("delay topic"), with the
-// rest held by the reader of a place.
+// Describe returns the hops of a wait and a description of where a message spends it. kind is the kind of the places ("delay
+// topic"), and reader is what holds the message for the rest.
 func (l Ladder) Describe(d time.Duration, kind, reader string) (hops []time.Duration, mechanism string) {
 	hops = l.Path(d)
 	if len(hops) == 0 {
@@ -52,7 +52,7 @@ func (l Ladder) Describe(d time.Duration, kind, reader string) (hops []time.Dura
 	return hops, mechanism
 }
 
-// WriteDelays writes delays as a table. waits is the heading of the column that says where they are spent: "waits on".
+// WriteDelays writes delays as a table. waits is the heading of the column with the places, such as "waits on".
 func WriteDelays(w io.Writer, waits string, all []PlannedDelay) {
 	WriteTable(w, "retry\tafter\tjitter up to\t"+waits, func(w io.Writer) {
 		for _, d := range all {

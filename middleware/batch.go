@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// NoWait, as BatchConfig.Timeout, makes a batch run without waiting for more messages. The batch has the messages that
+// NoWait is a BatchConfig.Timeout that makes a batch run without waiting for more messages. The batch has the messages that
 // came while other batches ran.
 const NoWait = engine.NoWait
 
@@ -22,11 +22,10 @@ type BatchConfig = engine.BatchConfig
 // BatchFunc handles the messages of a batch. It may answer each message alone. The messages without an answer are acked when it
 // returns nil, and fail with its error otherwise. A panic is an error, as for a single message.
 //
-// ctx ends with the policy's Timeout, which counts from the call, and when every partition or connection of its messages is lost. A
-// single message that is lost to this process (SQS) ends only its own context. ctx has the values of Subscribe's
-// context. The values of a message's context, such as its state, are only in the message's own context. (The ctx of a
-// batch of messages that no subscriber of redeliver delivered has no values.) The function must be safe for concurrent
-// use if Concurrency is above 1.
+// ctx ends after the policy's Timeout, counted from the call, and when the partitions or connections of all its messages are lost.
+// When a single message is lost to this process (SQS), only the message's own context ends. ctx has the values of Subscribe's
+// context, or none for messages of other subscribers. The values of a message's context, such as its state, are only in the message's
+// own context. The function must be safe for concurrent use if Concurrency is above 1.
 type BatchFunc func(ctx context.Context, b *MessageBatch) error
 
 // Batch returns a handler that handles many messages at once:
@@ -37,16 +36,15 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 //	router.AddMiddleware(middleware.Retry())
 //	router.AddConsumerHandler("index", "documents", search.Subscriber(), index)
 //
-// Put Retry around it. Every message has its own attempts, delays, DLQ reason and Timeout. The Timeout counts from the call of the
+// Put it inside Retry. Every message has its own attempts, delays, DLQ reason and Timeout. The Timeout counts from the call of the
 // batch function, not while a message waits for its batch. A message whose context ends while it waits leaves the
-// queue. A message with its own answer is acked, or moves on, at once, while its batch still runs.
+// queue. A message with its own answer is settled at once, while its batch still runs.
 //
 // A batch has messages of one subscription. If the subscriber runs messages of one key one after another (Kafka), a
 // batch has at most one first delivery and one retry of each key. When the subscriber closes, or gives up a partition,
-// the waiting messages run without waiting for more. A message that runs alone, because its process died while it ran,
-// is a batch of its own.
+// the waiting messages run without waiting for more. A suspect, which runs alone, is a batch of its own.
 //
-// A function that exceeds the Timeout by more than a second is stuck: its messages have moved on, and the next batch begins beside it.
+// A function that exceeds the Timeout by more than a second is stuck: its messages were settled, and the next batch begins beside it.
 //
 // A Size above the subscription's MaxInFlight is refused: the sink gets a SubscriptionChanged ("batches refused"), and
 // the messages of the subscription are not handled and stay unacked. An invalid config and a nil fn are a
@@ -73,7 +71,7 @@ type batches struct {
 	config BatchConfig
 	fn     BatchFunc
 	all    sync.Map   // of *gatherer, by *engine.Subscription
-	mu     sync.Mutex // for writers
+	mu     sync.Mutex // locked to add to all
 }
 
 // add adds a message to the queue of its subscription.
@@ -89,7 +87,7 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 	}
 	g := b.gatherer(sub)
 	m.place.Init(m.ctx, (*batchWaiter)(m), d, len(m.Payload))
-	over := false // its time was over before it came here
+	over := false // its Timeout was over before it came here
 	added := g.batches.Add(&m.place, func() bool {
 		over = t != nil && !d.Gather()
 		if over || g.refused != nil {

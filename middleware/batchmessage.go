@@ -13,7 +13,7 @@ import (
 var (
 	// ErrRetryRequested is the failure of a message for which a batch function asked for a retry without an error.
 	ErrRetryRequested = engine.ErrRetryRequested
-	// ErrBatchEnded is the error of the LateAnswer for a message that was answered after the end of its batch.
+	// ErrBatchEnded is the error in the LateAnswer event of a message that was answered after the end of its batch.
 	ErrBatchEnded = engine.ErrBatchEnded
 )
 
@@ -35,11 +35,11 @@ func (b *MessageBatch) AckAll() bool { return b.batch.AckAll() }
 // [BatchMessage.Retry]). It reports whether the call counts, as AckAll does.
 func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
-// BatchMessage is a message of a batch. The first answer counts and takes effect at once, while the batch continues. Ack, Retry, Reject
-// and Answer report whether their answer counts. A later answer, or one after the message's Timeout, is ignored. The sink gets a
-// LateAnswer with [ErrBatchEnded] for an answer after the end of the batch.
+// BatchMessage is a message of a batch. Ack, Retry, Reject and Answer answer it, and report whether the answer counts. The first answer
+// counts and takes effect at once, while the batch continues. A later answer, or one after the message's Timeout, is ignored. For an
+// answer after the end of the batch the sink gets a LateAnswer with [ErrBatchEnded].
 //
-// The Ack of the Watermill message is not needed; its Nack is an answer.
+// The function need not call Ack of the Watermill message; its Nack is an answer.
 type BatchMessage struct {
 	*message.Message
 
@@ -59,17 +59,17 @@ func (m *BatchMessage) State() redeliver.State {
 	return st
 }
 
-// Ack says that the message was handled.
+// Ack answers that the message was handled.
 func (m *BatchMessage) Ack() bool { return m.place.Ack() }
 
-// Retry says that the message has failed and must run again after delay, or, without a delay, after the policy's delay.
+// Retry answers that the message has failed and must run again after delay, or, without a delay, after the policy's delay.
 // It counts towards MaxRetries. A negative delay counts as 0; all delays but the first are ignored.
 func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.place.Retry(delay...) }
 
 // Reject refuses the message: it goes to the DLQ now, with the reason rejected and reason as its error.
 func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason) }
 
-// Answer answers as the handler of a single message does by its return: nil is Ack, and the policy decides about an error.
+// Answer answers as a handler of single messages does with the error that it returns: nil is Ack, and the policy decides about an error.
 func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
 
 // batchWaiter lets the handler of a BatchMessage wait for its answer.

@@ -28,7 +28,7 @@ const (
 var ErrDerivedID = errors.New("dedup: the message has no id of its own; have its publisher set one, or set DedupConfig.Derived where equal messages are duplicates")
 
 // ErrProduced is the reason why a message is not marked: its handler has produced other messages, which a Router
-// publishes after all middlewares, and that may fail.
+// publishes only after all middlewares. If that fails, the message must run again.
 var ErrProduced = errors.New("dedup: what the handler produced is published after Dedup; put PublishInside inside Dedup")
 
 // DedupConfig configures [Dedup].
@@ -36,17 +36,17 @@ type DedupConfig = DedupConfigOf[*message.Message]
 
 // DedupConfigOf configures [DedupFor], for handlers of messages of type M.
 type DedupConfigOf[M any] struct {
-	// Store keeps the ids of handled messages. Default: a [DedupMemory] of 100,000 ids, for this process alone.
+	// Store keeps the ids of handled messages. Default: a [DedupMemory] of 100,000 ids, which only this process uses.
 	Store DedupStore
 	// TTL is how long an id is kept. Default 24 h.
 	TTL time.Duration
 	// StoreTimeout bounds one call of the store. Default 5 s.
 	StoreTimeout time.Duration
-	// ID returns the id of a message; a message with an empty one is not deduplicated. It must be safe for concurrent use.
-	// Default: redeliver's id, which is the message's own if its publisher set one.
+	// ID returns the id of a message, or an empty one for a message that is not deduplicated. It must be safe for concurrent
+	// use. Default: redeliver's id, which is the message's own if its publisher set one.
 	ID func(M) string
 	// Derived accepts ids that were derived from a message's content, so that messages with equal content are duplicates.
-	// Default false: such a message is handled each time, and the sink gets one SubscriptionChanged.
+	// Default false: a message with such an id is handled each time it comes, and the sink gets one SubscriptionChanged.
 	Derived bool
 	// Skipped is called for each duplicate. It must be quick. Default: none.
 	Skipped func(M)
@@ -61,8 +61,7 @@ func (c DedupConfigOf[M]) withDefaults() DedupConfigOf[M] {
 	return c
 }
 
-// Validate returns all that is wrong with the configuration in one
-// [redeliver.ConfigError].
+// Validate returns all that is wrong with the configuration in one [redeliver.ConfigError], or nil.
 func (c DedupConfigOf[M]) Validate() error {
 	var ps redeliver.Problems
 	if c.TTL < 0 {
@@ -74,8 +73,8 @@ func (c DedupConfigOf[M]) Validate() error {
 	return ps.Err()
 }
 
-// DedupStore keeps the marks of handled messages. It must be safe for concurrent use. A key names a message, its origin and the group
-// that handled it, and may have any bytes.
+// DedupStore keeps marks of handled messages. It must be safe for concurrent use. A key, which may have any bytes, identifies a message,
+// its origin and the group that handled it.
 type DedupStore interface {
 	// Seen reports whether a key is marked and its ttl has not passed.
 	Seen(ctx context.Context, key string) (bool, error)
@@ -90,10 +89,10 @@ type DedupStore interface {
 //	...
 //	router.AddMiddleware(middleware.Retry(), dedup)
 //
-// An id is marked when its handler has succeeded, and not before: a message that fails is retried, and a dead-lettered one can be
-// replayed. Copies that come at the same time to one process run one after another.
+// An id is marked when the handler has succeeded, and not before, so that a failed message can be retried and a dead letter replayed.
+// Copies that come to one process at the same time run one after another.
 //
-// It makes duplicates rare, but does not make handling exactly-once:
+// Dedup makes duplicates rare, but does not make handling exactly-once:
 //   - A message runs again when its process dies between the end of the handler and the mark. Only the handler's own transaction
 //     prevents that.
 //   - Copies at the same time in two processes may both run.
@@ -103,8 +102,8 @@ type DedupStore interface {
 //   - The answer of a handler that exceeded its Timeout is ignored, but its mark counts: the retry is a duplicate then.
 //
 // While the store does not answer, messages are postponed: no attempt is counted. When the store refuses a mark, the
-// message is acked nevertheless, because it was handled. The sink gets a SubscriptionChanged when either begins and
-// when it ends. An invalid config is a [redeliver.ConfigError].
+// message is acked nevertheless, because it was handled. The sink gets a SubscriptionChanged when the store fails in one of
+// these ways, and when it works again. An invalid config is a [redeliver.ConfigError].
 func Dedup(config DedupConfig) (message.HandlerMiddleware, error) {
 	d, err := newDeduplicator(config)
 	if err != nil {
@@ -133,7 +132,7 @@ func Dedup(config DedupConfig) (message.HandlerMiddleware, error) {
 //	...
 //	err = kafka.Consume(ctx, client, config, topics, dedup(charge))
 //
-// A handler that is called with another context than a drop-in's is not deduplicated, unless ID is set.
+// A message whose handler is called with another context than a drop-in's is not deduplicated, unless ID is set.
 func DedupFor[M any](config DedupConfigOf[M]) (func(next func(context.Context, M) error) func(context.Context, M) error, error) {
 	d, err := newDeduplicator(config)
 	if err != nil {

@@ -1,9 +1,9 @@
 // Package middleware wraps Watermill handlers. [Retry] counts attempts, and sends failed messages to a level or to the DLQ. [Dedup]
-// acks messages that were handled before. [PublishInside] makes the publishing of produced messages a part of the attempt. The order
-// is:
+// acks messages that were handled before. [PublishInside] publishes the messages that a handler produces within the attempt. Use them
+// in this order:
 //
 //	router.AddMiddleware(
-//		middleware.Retry(), // outermost: sees every failure
+//		middleware.Retry(), // outermost: gets every failure
 //		dedup,              // of middleware.Dedup: marks successes
 //		middleware.PublishInside(pub, "invoices"), // a refused publish is a failed attempt
 //	)

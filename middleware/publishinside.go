@@ -7,11 +7,11 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// PublishInside publishes the messages that the handler produced to topic within the attempt, so that a failed publish is a failed
-// attempt: counted, retried by the policy, dead-lettered with its error. A Router publishes only after all its
-// middlewares, and nacks the message after a failure; subscribers count that too, but do not get the error.
+// PublishInside returns a middleware that publishes the messages that the handler produced to topic, within the attempt. So a failed
+// publish is a failed attempt: it is counted, retried by the policy, and dead-lettered with its error. A Router, on the other hand,
+// publishes only after all its middlewares. When that fails it nacks the message, and subscribers do not get the error.
 //
-// Put it inside Retry. The Router must not publish the messages: AddConsumerHandler takes no handler that produces any,
+// Put it inside Retry. The Router must not publish the messages. But AddConsumerHandler takes no handler that produces messages,
 // so use AddHandler with a publisher and a topic that never get a message, or call the returned middleware directly.
 // The publisher is called once for all messages of an attempt. Messages that it published before it failed are
 // published again by the next attempt. Messages that a handler produced after the end of its attempt are dropped.

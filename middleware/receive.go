@@ -19,7 +19,7 @@ var (
 	ErrReceiverClosed = errors.New("receive: the subscription has ended")
 	// ErrSettled is the error for a message that was acked.
 	ErrSettled = errors.New("receive: the message is acked")
-	// ErrVisibleAgain is the error for a message whose invisible time is over: it goes to its next attempt or to the DLQ.
+	// ErrVisibleAgain is the error for a message whose invisible time is over: it comes again, or goes to the DLQ.
 	ErrVisibleAgain = errors.New("receive: the message's invisible time is over; it comes again")
 	// ErrAbandoned is the error for a message that this process lost before it was settled.
 	ErrAbandoned = engine.ErrAbandoned
@@ -40,12 +40,12 @@ var (
 //	}
 //
 // A message that is not acked within its invisible time has had a failed attempt, and comes again at once. MaxRetries, MaxAge, Invalid
-// and the DLQ of the policy apply as for a handler. Its Backoff and Timeout do not: the invisible time replaces both.
-// For a later retry, call ChangeInvisible and do not settle the message.
+// and the DLQ of the policy apply as for a handler. Backoff and Timeout do not apply: the invisible time replaces both.
+// To have the message again later, call ChangeInvisible and do not ack it.
 //
-// On Kafka and RabbitMQ the invisible time is a lease within this process, and the messages of a process that dies come back at once.
-// On SQS it is the queue's visibility timeout, so they come back after it. Messages that the broker's client reads ahead have no
-// invisible time and no attempt yet. If messages of one key run one after another (Kafka), they are received one after
+// When a process dies, its messages come back at once on Kafka and RabbitMQ, where the invisible time is known only to the process. On
+// SQS the invisible time is the visibility timeout, and the messages come back after it. For messages that the broker's client has read
+// ahead, no invisible time and no attempt has begun. If messages of one key run one after another (Kafka), they are received one after
 // another.
 //
 // A Receiver is safe for concurrent use.
@@ -57,8 +57,8 @@ type Receiver struct {
 	pushedBack *message.Message // read by a Receive that could not return it. Guarded by turn
 }
 
-// NewReceiver subscribes to a topic. The subscriber must be one of redeliver's. The subscription ends with ctx, or with Close of the
-// Receiver or of the subscriber. Messages that are not acked then come back, and no attempt is counted.
+// NewReceiver subscribes to a topic. The subscriber must be one of redeliver's. The subscription ends with ctx, or when the Receiver or
+// the subscriber is closed. Messages that are not acked by then come back, and no attempt is counted.
 func NewReceiver(ctx context.Context, sub message.Subscriber, topic string) (*Receiver, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	messages, err := sub.Subscribe(ctx, topic)
@@ -69,11 +69,11 @@ func NewReceiver(ctx context.Context, sub message.Subscriber, topic string) (*Re
 	return &Receiver{messages: messages, cancel: cancel, turn: make(chan struct{}, 1)}, nil
 }
 
-// Close ends the subscription. It does not wait: the subscriber's own Close does.
+// Close ends the subscription. It does not wait for the end, as Close of the subscriber does.
 func (r *Receiver) Close() { r.cancel() }
 
-// Receive waits for a message, and returns it with those that come within 5 ms, at most maxMessages. No other consumer
-// of the group gets them for the time invisible. The error is that of ctx if ctx ends first, and ErrReceiverClosed
+// Receive waits for a message, and returns it together with those that come within 5 ms after it, at most maxMessages. No other
+// consumer of the group gets them for the time invisible. The error is that of ctx if ctx ends first, and ErrReceiverClosed
 // after the end of the subscription.
 //
 // maxMessages must be at least 1; Receive never returns more than the subscriber's MaxInFlight and MaxRetriesInFlight
@@ -93,7 +93,7 @@ func (r *Receiver) Receive(ctx context.Context, maxMessages int, invisible time.
 	}
 	defer func() { <-r.turn }()
 	var all []*Received
-	var enough <-chan time.Time // nil until there is one
+	var enough <-chan time.Time // nil until there is a message
 	for len(all) < maxMessages {
 		msg, err := r.next(ctx, enough)
 		if msg == nil {
@@ -125,7 +125,7 @@ func (r *Receiver) Receive(ctx context.Context, maxMessages int, invisible time.
 // gatherFor is how long Receive waits for more messages when it has one.
 const gatherFor = 5 * time.Millisecond
 
-// next returns the next message. It returns nil with an error, or without an error when enough fires.
+// next returns the next message, or an error. When enough receives a value first, next returns nil and no error.
 func (r *Receiver) next(ctx context.Context, enough <-chan time.Time) (*message.Message, error) {
 	if msg := r.pushedBack; msg != nil {
 		r.pushedBack = nil

@@ -24,8 +24,8 @@ type ResequenceConfig = ResequenceConfigOf[*message.Message]
 
 // ResequenceConfigOf configures [ResequenceFor], for handlers of messages of type M.
 type ResequenceConfigOf[M any] struct {
-	// Sequence returns the stream of a message, and its number there, which counts up by one. A message for which ok is false is
-	// handled at once. It must be safe for concurrent use. Required.
+	// Sequence returns the stream of a message, and its number in the stream, which is one more than that of the message before. A
+	// message for which ok is false is handled at once. Sequence must be safe for concurrent use. Required.
 	Sequence func(M) (stream string, number uint64, ok bool)
 	// First is the number of a stream's first message. Default 1, which also works for a producer that counts from 0.
 	First uint64
@@ -33,7 +33,7 @@ type ResequenceConfigOf[M any] struct {
 	// another process may have handled them, or they may still come. Default 100 ms.
 	Settle time.Duration
 	// Wait is how long a stream waits for a number that does not come, or fails. Then it continues with the next number that has
-	// come; the skipped ones run when they come. It should be below the policy's Timeout, which includes the wait. Default 30 s.
+	// come; skipped numbers run when they come. Wait should be below the policy's Timeout, which includes the wait. Default 30 s.
 	Wait time.Duration
 	// Buffer bounds the messages that wait, of all streams. If one more would have to wait, its stream continues at
 	// once. Waiting messages are in flight, so the subscriber's MaxInFlight bounds them, too. Default 1,000.
@@ -43,8 +43,7 @@ type ResequenceConfigOf[M any] struct {
 	Skipped func(stream string, from, to uint64)
 }
 
-// Validate returns all that is wrong with the configuration in one
-// [redeliver.ConfigError].
+// Validate returns all that is wrong with the configuration in one [redeliver.ConfigError], or nil.
 func (c ResequenceConfigOf[M]) Validate() error {
 	var ps redeliver.Problems
 	if c.Sequence == nil {
@@ -77,16 +76,17 @@ func (c ResequenceConfigOf[M]) withDefaults() ResequenceConfigOf[M] {
 //	...
 //	router.AddMiddleware(middleware.Retry(), resequence)
 //
-// Put it inside Retry: a message that fails keeps its place, and those behind it wait until it has succeeded or goes to
-// the DLQ, at most for Wait after its handler has returned. A handler that ignores the end of its context holds them up
-// for longer. Outside Retry it puts only first attempts in order.
+// Put it inside Retry. Then a message that fails keeps its place: those behind it wait until it has succeeded or goes to
+// the DLQ, at most for Wait after its handler has returned. They wait for longer if the handler ignores the end of its context.
+// Outside Retry it puts only first attempts in order.
 //
-// It has limits. It sees only the messages of this process: a stream must come to one process, or have one consumer. A
-// waiting message has a slot of MaxInFlight, so the messages of a stream must not be further out of order than that,
-// and other streams also wait for slots. On Kafka messages of one key run one after another, so numbers that were
-// written out of order under one key stay out of order. After Wait, or with a full Buffer, it skips numbers: it does
-// not guarantee order, but it neither loses nor stops a message. A number below the stream's next one (a copy, or one
-// that was skipped) is handled when it comes.
+// It has limits:
+//   - It knows only the messages of this process, so all messages of a stream must come to one process.
+//   - A waiting message counts towards MaxInFlight. So the messages of a stream must not be further out of order than that, and
+//     messages of other streams may have to wait, too.
+//   - On Kafka messages of one key run one after another, so numbers that were written out of order under one key stay so.
+//   - After Wait, or with a full Buffer, it skips numbers: it does not guarantee order, but it neither loses nor stops a message.
+//   - A number below the stream's next one, of a copy or a skipped message, is handled when it comes.
 //
 // An invalid config is a [redeliver.ConfigError].
 func Resequence(config ResequenceConfig) (message.HandlerMiddleware, error) {
@@ -131,8 +131,8 @@ func ResequenceFor[M any](config ResequenceConfigOf[M]) (func(next func(context.
 	}, nil
 }
 
-// run calls the handler of a message when its turn comes. handle returns, in addition to the handler's error, why the
-// message has not ended.
+// run waits until a message may run, and calls its handler. handle returns the handler's error, and failure, the reason why
+// the message will run again.
 func (q *sequences[M]) run(ctx context.Context, m M, handle func() (failure, err error)) error {
 	name, number, ok := q.config.Sequence(m)
 	if !ok {

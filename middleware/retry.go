@@ -15,7 +15,7 @@ var ErrNoSubscription = errors.New("retry: the message comes from no redeliver s
 // Retry returns the middleware that applies a subscription's policy to the failures of a handler. One Retry serves all handlers, brokers
 // and policies of a Router: it finds the subscription in the message's context.
 //
-// For every message it
+// For every message, Retry
 //   - calls Policy.Invalid before each attempt, and dead-letters the messages that it refuses;
 //   - runs the handler with a context that ends with the policy's Timeout;
 //   - after a success returns the messages that the handler produced;
@@ -23,15 +23,15 @@ var ErrNoSubscription = errors.New("retry: the message comes from no redeliver s
 //     to a level or to the DLQ. It returns nil, and the Router acks the message. The subscriber acks it on the broker only when the
 //     broker has confirmed the write. While the broker refuses the write, only the write is tried again.
 //
-// A handler that exceeds its Timeout has failed at that moment, and its message moves on; its answer is ignored. If it still runs a
-// second later, it is stuck: it is counted (HandlerStuck) until it returns (LateAnswer).
+// When a handler exceeds its Timeout, its attempt has failed, its message is settled, and its later answer is ignored. A handler that
+// still runs a second later is stuck: it is counted (HandlerStuck) until it returns (LateAnswer).
 //
 // When a handler acks or nacks its message itself, its return value and its Timeout do not count.
 //
 // A Retry within another one only calls its handler: the outer one runs the attempt.
 //
-// An attempt that the end of the session or of the process ends is not counted: Retry returns an error, nothing is acked, and the
-// message comes back.
+// When the session or the process ends during an attempt, the attempt is not counted: Retry returns an error, nothing is acked, and
+// the message comes back.
 func Retry() message.HandlerMiddleware {
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) { return handle(h, msg) }

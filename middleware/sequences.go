@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// maxStreams bounds the streams that are kept. Each further one replaces one without messages, which starts afresh
+// maxStreams bounds the streams that are kept. A further one replaces one without messages, which begins again as a new stream
 // with its next message.
 const maxStreams = 100_000
 
@@ -25,7 +25,7 @@ type sequences[M any] struct {
 type stream struct {
 	name      string
 	begun     bool   // next is set
-	next      uint64 // the number that may run; lower ones may, too
+	next      uint64 // the number that may run; lower ones may run, too
 	running   int    // messages with the number next that run
 	waiters   map[uint64][]chan struct{}
 	waitTimer *time.Timer // runs while messages wait for next
@@ -79,10 +79,10 @@ func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*
 			return nil, fmt.Errorf("resequence: number %d of %q waited for lower numbers: %w", number, name, context.Cause(ctx))
 		}
 	}
-	return s, nil // its turn came before the end of ctx
+	return s, nil // it could run before the end of ctx
 }
 
-// leave records that a message with a number has run. over: the number will not run again.
+// leave records that a message with a number has run. over reports whether the number will not run again.
 func (q *sequences[M]) leave(s *stream, number uint64, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -129,7 +129,7 @@ func (q *sequences[M]) advanceLocked(s *stream, next uint64) {
 		}
 		delete(s.waiters, number)
 	}
-	if s.waitTimer != nil { // it moves
+	if s.waitTimer != nil { // the stream continues
 		s.waitTimer.Stop()
 		s.waitTimer = nil
 	}
@@ -152,7 +152,7 @@ func (q *sequences[M]) watchLocked(s *stream) {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			if s.waitTimer != timer {
-				return // the stream has moved meanwhile
+				return // the stream has continued meanwhile
 			}
 			s.waitTimer = nil
 			if s.running > 0 { // a running handler is not skipped

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// task is the task of a Watermill handler, and the one allocation of a message that succeeds.
+// task is the engine.Task of a Watermill handler, and the one allocation of a message that succeeds.
 type task struct {
 	msg      *message.Message
 	handler  message.HandlerFunc

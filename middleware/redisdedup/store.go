@@ -9,8 +9,8 @@
 //	router.AddMiddleware(middleware.Retry(), dedup)
 //
 // It works with a single Redis, Sentinel and Cluster. Each message costs an EXISTS before its handler and a SET with an
-// expiry after it. If Redis loses a mark, a duplicate may run: by an eviction policy that drops keys with an expiry, or
-// by a failover to a replica that is behind.
+// expiry after it. A duplicate may run if Redis loses a mark: because its eviction policy drops keys with an expiry, or because
+// it fails over to a replica that is behind.
 package redisdedup
 
 import (

@@ -1,5 +1,5 @@
-// Package sqlinbox makes the work of a handler and the mark that it is done one transaction of a SQL database. A message
-// that comes again changes nothing, at whatever point a process died:
+// Package sqlinbox does the work of a handler and marks its message as handled in one transaction of a SQL database. So a message
+// that comes again changes nothing, whenever a process has died:
 //
 //	inbox, err := sqlinbox.New(db, sqlinbox.Config{})
 //	...
@@ -93,8 +93,8 @@ func (i *Inbox) exec(ctx context.Context, what, query string, args ...any) error
 // A message whose id was derived from its content (derived:..., on RabbitMQ) is not marked, because equal messages have one id: its
 // work runs at each attempt. A handler must call Do once: a second call finds the mark of the first.
 //
-// Of copies that run at the same time one waits for the other, or fails and is retried, depending on the database. work
-// must not commit or roll back.
+// If copies of a message run at the same time, one waits for the other, or fails and is retried; that depends on the database.
+// work must not commit or roll back.
 func (i *Inbox) Do(ctx context.Context, work func(ctx context.Context, tx *sql.Tx) error) error {
 	state, ok := redeliver.FromContext(ctx)
 	if !ok {
