@@ -65,9 +65,9 @@ func (a *Auth) authenticate(r *http.Request) (Actor, error) {
 	return actor, nil
 }
 
-// proxySign returns the sign that a request came through a proxy, or "". A proxy that adds no header still passes on an
-// Origin or Referer with the name that the browser knows, or uses HTTP/1.0, which no browser does. A cross-site Referer
-// is only a link from another site.
+// proxySign returns the sign that a request came through a proxy, or "". Such a sign is a header that proxies add, an Origin or
+// Referer with a name of the console that is not local, or HTTP/1.0, which no browser uses. A cross-site Referer is no sign: the
+// browser followed a link from another site.
 func proxySign(r *http.Request) string {
 	for name := range r.Header {
 		switch lower := strings.ToLower(name); lower {
@@ -169,7 +169,7 @@ func Basic(users ...User) Auth {
 		if !ok {
 			return Actor{}, ErrLogin
 		}
-		e, ok := known[name] // the zero entry for an unknown name takes as long to compare and never matches
+		e, ok := known[name] // for an unknown name the zero entry, which takes as long to compare and never matches
 		sum := sha256.Sum256([]byte(password))
 		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || !ok {
 			return Actor{}, ErrLogin

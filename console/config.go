@@ -29,9 +29,9 @@ type Config struct {
 	// site could point a name of its own to the console. Default: any name; without Auth only localhost and the
 	// loopback addresses.
 	Hosts []string
-	// ReadOnly forbids all changes. A read that costs something is not a change. Default: the role decides.
+	// ReadOnly forbids all changes. A read that has an effect (Info.ReadEffect) is no change. Default: the role decides.
 	ReadOnly bool
-	// Redact is called with each key, body, header and error before it is shown. Default: they are shown unchanged.
+	// Redact is called with each key, body, header and error before it is shown. Default: all are shown unchanged.
 	Redact Redactor
 	// Decode converts binary bodies to JSON for display. Default: no body is decoded.
 	Decode Decoder
@@ -61,8 +61,8 @@ type Queue struct {
 
 // Waiter is a DLQ that can count the messages that wait for their next attempt in its group.
 type Waiter interface {
-	// Waiting returns the levels, the shortest delay first. It may be called at any time and reads no message. The
-	// console calls it at every sixth refresh with a timeout of 15 s, and shows its error beside the DLQ.
+	// Waiting returns the levels, the shortest delay first. It must not read messages. The console calls it at every sixth
+	// refresh with a timeout of 15 s, and shows its error beside the DLQ.
 	Waiting(ctx context.Context) ([]Level, error)
 }
 
@@ -71,7 +71,7 @@ type Level struct {
 	Name  string // "10s"
 	Count int64  // number of waiting messages
 	Late  int64  // number of those that are already due; -1 if unknown
-	// Overdue is how long the first of them has been due. It is 0 if that message is not due yet or this is unknown.
+	// Overdue is how long the first of the waiting messages has been due. It is 0 if that is unknown or the message is not due.
 	Overdue time.Duration
 }
 

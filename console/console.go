@@ -61,7 +61,7 @@ func (c *Console) Close() {
 // ServeHTTP implements http.Handler. All addresses in pages are relative, so it works under any prefix that
 // http.StripPrefix or a proxy removes.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "" { // "/prefix" without its slash, from which relative addresses would be wrong
+	if r.URL.Path == "" { // the prefix without its slash, relative to which addresses would be wrong
 		if asked, _, _ := strings.Cut(r.RequestURI, "?"); !strings.HasSuffix(asked, "/") {
 			redirect(w, "./"+path.Base(asked)+"/")
 			return

@@ -12,9 +12,9 @@ import (
 // maxDecodeTime is the timeout of a [Decoder], which may query a schema registry.
 const maxDecodeTime = 3 * time.Second
 
-// Decoder converts the body of a message to readable JSON. If it does not know the encoding, it returns a nil
-// Decoded.JSON. The page shows an error beside the body. A Decoder must be safe for concurrent use and must not modify
-// its arguments.
+// Decoder converts the body of a message to readable JSON. It returns a nil Decoded.JSON if it does not know the encoding. If it
+// returns an error, the page shows the error beside the body. It must be safe for concurrent use, and must not modify its
+// arguments.
 type Decoder func(ctx context.Context, body []byte, headers []deadletter.Header) (Decoded, error)
 
 // Decoded is the result of a [Decoder].

@@ -19,7 +19,7 @@ const (
 	maxStreamWrite = 10 * time.Second
 )
 
-// hub notifies open pages that something has changed. They then reload with the rights of their user.
+// hub notifies open pages that something has changed. A page then requests its content again, with the rights of its user.
 type hub struct {
 	mu      sync.Mutex
 	streams map[chan struct{}]string // the value is the user name and address

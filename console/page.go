@@ -95,7 +95,7 @@ type layout struct {
 	Query              string // the search text
 	Now                time.Time
 	Live               bool   // the page may be kept up to date
-	Note               string // what the last form has done
+	Note               string // the effect of the last form
 	Page               any
 }
 

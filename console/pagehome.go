@@ -36,7 +36,7 @@ type queueView struct {
 	MaxBar  int64
 }
 
-// trouble is higher for a DLQ that needs attention more, and negative for an empty one.
+// trouble returns a number that is the higher, the more a DLQ needs attention, and negative for an empty one.
 func (v *queueView) trouble() (worst int) {
 	if v.State == "empty" {
 		return -1
@@ -108,7 +108,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	p.Order = r.URL.Query().Get("order")
 	if by := homeOrders[p.Order]; by != nil {
 		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(by(&y), by(&x)) })
-	} else { // first those that need attention
+	} else { // those that need attention first
 		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(y.trouble(), x.trouble()) })
 	}
 	c.show(w, r, http.StatusOK, "home", layout{Title: "All queues", Nav: "home", Live: true, Page: p})

@@ -64,7 +64,7 @@ func (q *openQueue) wake() {
 	}
 }
 
-// pollQueue refreshes a DLQ regularly until ctx ends. Only the goroutine that holds the slot reads, so one DLQ is read
+// pollQueue refreshes a DLQ regularly until ctx ends. Only the goroutine that has the slot reads messages, so one DLQ is read
 // at a time.
 func (svc *service) pollQueue(q *openQueue, slot chan struct{}) {
 	timer := time.NewTimer(0)
@@ -86,7 +86,7 @@ func (svc *service) pollQueue(q *openQueue, slot chan struct{}) {
 	}
 }
 
-// pollState holds when a DLQ is to be read again.
+// pollState says when a DLQ is read again.
 type pollState struct {
 	readErr error     // of the last read of the messages, until one succeeds
 	due     time.Time // earliest time of the next read
@@ -160,7 +160,7 @@ func (svc *service) publishSnapshot(q *openQueue, s *snapshot) {
 	}
 }
 
-// countMessages requests the count and holder: both are free.
+// countMessages requests the count and the holder. Both requests read no message.
 func (svc *service) countMessages(ctx context.Context, q *openQueue, s *snapshot) error {
 	n, exact, err := q.q.Count(ctx)
 	if err != nil {
@@ -184,7 +184,7 @@ func (svc *service) countWaiting(ctx context.Context, q *openQueue, s *snapshot,
 	if !ok || time.Since(r.waitingCounted) < pollsPerFullRead*svc.cfg.Refresh {
 		return
 	}
-	if !r.waitingCounted.IsZero() { // the first time, waiting messages would be shown as unavailable
+	if !r.waitingCounted.IsZero() { // before the first count, the page would show that it failed
 		svc.publishSnapshot(q, s) // show the state first, because the count may take a while
 	}
 	r.waitingCounted = time.Now()

@@ -13,8 +13,8 @@ import (
 // it returns an error or panics, nothing of the part is shown. It must be quick and safe for concurrent use, and must
 // not modify its argument.
 //
-// It affects only what is shown. A search by key, header or error searches the original: give the role [Viewer] to
-// users who must not be able to search.
+// A Redactor does not affect searches: a search by key, header or error reads the original. Give users who must not find it the
+// role [Viewer].
 type Redactor func(Part) ([]byte, error)
 
 // Part is a key, a body, a header or an error of a message.
@@ -61,7 +61,7 @@ func (svc *service) redact(p Part) (value []byte, whole bool) {
 	return value, bytes.Equal(value, all)
 }
 
-// catchPanic calls a function of the user's code and returns a panic as an error.
+// catchPanic calls a function of the service that uses the console, and returns a panic as an error.
 func catchPanic(who string, theirs func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -106,7 +106,7 @@ func (svc *service) redactError(who Actor, info deadletter.Info, err error) stri
 	return svc.redactErrorText(who, info, nil, redeliver.Redact(err.Error()))
 }
 
-// redactErrorFor is trouble for the DLQ that a request names, which may not exist.
+// redactErrorFor is redactError for the DLQ that a request names, which may not exist.
 func (svc *service) redactErrorFor(who Actor, key string, err error) string {
 	q, here, unknown := svc.findQueue(who, key)
 	if unknown != nil {

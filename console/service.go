@@ -27,7 +27,7 @@ type service struct {
 	queues []*openQueue // never modified in place
 	notes  []string
 
-	mu     sync.Mutex // guards closed and calls of wg.Add
+	mu     sync.Mutex // guards closed, and is locked to call wg.Add
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -59,7 +59,7 @@ func newService(ctx context.Context, cfg Config) *service {
 	return svc
 }
 
-// newQueue returns a DLQ to show. If its name is not unique, its key includes the broker's name.
+// newQueue returns a DLQ to show. If ambiguous is set, several DLQs have its name, and its key includes the broker's name.
 func newQueue(q *Queue, ambiguous bool) *openQueue {
 	info := q.Info()
 	one := &openQueue{q: q.Queue, info: info, cluster: q.cluster(), key: info.DLQ, readCosts: info.ReadEffect != deadletter.NoReadEffect, wakeup: make(chan struct{}, 1)}

@@ -72,7 +72,7 @@ func (svc *service) acquireRead(ctx context.Context) (bounded context.Context, r
 // errBusy reports that no slot became free. Nothing was done.
 var errBusy = errors.New("too many look into DLQs at once")
 
-// listMessages returns the messages that match a filter, as far as w selects them.
+// listMessages returns the messages that w requests.
 func (svc *service) listMessages(ctx context.Context, who Actor, key string, w listQuery) (messageList, error) {
 	r := Record{Action: List}
 	if searchesContent(&w.Filter) {

@@ -1,5 +1,5 @@
-// Package doctor has the findings of a client's Doctor and of its old levels. The Doctor of each adapter examines a
-// subscription from outside: it changes nothing and joins no group.
+// Package doctor has the types for the method Doctor of an adapter's client, which examines a subscription from outside: it changes
+// nothing and joins no group. It also has the type of its old levels.
 package doctor
 
 import (
@@ -14,8 +14,8 @@ const DefaultLate = time.Minute
 
 // Examination configures a Doctor.
 type Examination struct {
-	// Late is how long a message may have been due before the Doctor reports it. A message is not settled before its
-	// handler has ended, so choose more than a handler takes. Default 1 min.
+	// Late is how long a message may have been due before the Doctor reports it. A message stays until its handler has ended, so
+	// choose more time than a handler takes. Default 1 min.
 	Late time.Duration
 	// AnyPolicy derives the policy from the existing levels instead of comparing them with the client's policy. Set it
 	// when you do not know which policy the group runs. Default false.
@@ -61,8 +61,8 @@ type Diagnosis struct {
 	// Backlog is about how many messages of the origin the group has not handled. On RabbitMQ and SQS it leaves out
 	// those that a consumer has. It is nil if the broker does not report it.
 	Backlog *int64
-	// Checked lists the examined topics, queues and groups. A topic or queue in neither list does not exist on the
-	// broker.
+	// Checked lists the topics, queues and groups that were examined. A topic or queue that is in neither Checked nor NotChecked
+	// does not exist on the broker.
 	Checked []string
 	// NotChecked lists what could not be examined, and why.
 	NotChecked []string

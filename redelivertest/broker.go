@@ -32,7 +32,7 @@ type Broker struct {
 	topics   map[string][]storedRecord
 	queues   map[[2]string]*queue // by topic and group
 	readers  []*reader
-	changed  chan struct{} // closed and replaced at each change
+	changed  chan struct{} // closed at each change, and replaced by another
 	crashed  bool          // a Client was killed
 	refusals int
 }
@@ -57,9 +57,9 @@ func New(tb testing.TB) *Broker {
 // Elapsed returns the time since the broker was created, by its clock.
 func (b *Broker) Elapsed() time.Duration { return time.Since(b.began) }
 
-// Publish writes messages to a topic, for all its groups, now and later. It fails the test for a
-// message with Watermill's delay: use the Publisher of a Client for that, because a delayed message
-// waits in a group.
+// Publish writes messages to a topic, for all its groups, present and future. It fails the test for a
+// message with Watermill's delay: such a message waits in a group, so publish it with the Publisher of
+// a Client.
 func (b *Broker) Publish(topic string, msgs ...*message.Message) {
 	b.tb.Helper()
 	for _, msg := range msgs {
@@ -111,10 +111,10 @@ func (b *Broker) wakeAllLocked() {
 
 // Wait returns when everything is at rest: each message of a group that has a reader was handled or
 // is in the DLQ, and nothing waits. In a bubble that takes no time, however long the delays are.
-// Wait fails the test if that state cannot be reached: a write is still refused (see
-// [Subscription.Refuse]), or a handler does not return (in real time, within a minute).
+// Wait fails the test if that never happens: because the test refuses a write (see
+// [Subscription.RefuseWrites]), or because a handler does not return (in real time, within a minute).
 //
-// Outside a bubble, a Router that the test itself runs must be Running before.
+// Outside a bubble, a Router that the test itself runs must be Running before the call.
 func (b *Broker) Wait() {
 	b.tb.Helper()
 	maxWait := maxRealWait

@@ -95,12 +95,12 @@ func (c Config) validate() error {
 	return ps.Err()
 }
 
-// Client is one service's member of a group. It is safe for concurrent use.
+// Client makes a service a member of a group. It is safe for concurrent use.
 type Client struct {
 	b   *Broker
 	cfg Config
 
-	// The broker's mu guards these.
+	// The broker's mu guards the following fields.
 	subs                    []*Subscriber
 	closing, closed, killed bool
 

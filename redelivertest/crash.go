@@ -3,10 +3,10 @@ package redelivertest
 import "slices"
 
 // A broker knows which messages a process had when it was killed, but not which of them killed it. So all of them are
-// suspects. From then on each one runs alone, when the client runs nothing else. Only a message that was alone when its
-// process died is charged with a crash. After Policy.MaxCrashes charges it goes to the DLQ.
+// suspects: from then on each runs alone, while the client runs nothing else. A crash counts only for a message that ran alone
+// when its process died. After Policy.MaxCrashes crashes the message goes to the DLQ.
 
-// mayRunLocked reports whether an item may run now, given what else the client runs. The caller holds the broker's mu.
+// mayRunLocked reports whether an item may run now, beside the other items that the client runs.
 func (c *Client) mayRunLocked(it *item) bool {
 	if s := c.suspect(); s != nil {
 		return it == s && c.running == 0
@@ -38,8 +38,8 @@ func (it *item) buries(r *reader) bool { return it.crashes >= r.sub.Policy.MaxCr
 
 // Kill ends the client as SIGKILL would, as far as the broker can see. From now on the client
 // settles and writes nothing, the next member of its group gets its messages, and its sink gets no
-// more events. A message that was alone in its handler counts a crash. Kill does not wait for
-// handlers: their contexts end, and their answers are ignored.
+// more events. A crash counts for a message that ran alone. Kill does not wait for handlers: their
+// contexts end, and their answers are ignored.
 func (c *Client) Kill() {
 	c.b.mu.Lock()
 	c.killed, c.closed, c.b.crashed = true, true, true

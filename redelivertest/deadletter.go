@@ -34,9 +34,8 @@ func (q *queue) deadLetterLocked(rec record, after *delivery) {
 	q.b.putLocked(q.dlq(), rec, after)
 }
 
-// DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. It behaves like the connection
-// to a broker on which a removal is real and reading has no effect. Close has the same effect as the death of its
-// process.
+// DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. Reading has no effect on it. Its Close has
+// the same effect as the death of a process: its claims end.
 func (s *Subscription) DeadLetterQueue() deadletter.Queue { return deadletter.New(&deadQueue{q: s.q}) }
 
 // deadQueue implements [driver.DLQ].

@@ -27,21 +27,21 @@
 //     message's story.
 //   - [Subscription.DeadLetters], [Subscription.Waiting]: the messages in the DLQ
 //     and on the delay topics, with their state.
-//   - [Broker.Wait]: waits until everything is at rest. All of these but Waiting
-//     do so first.
-//   - [Subscription.Refuse]: a broker that refuses a retry or a dead letter.
+//   - [Broker.Wait]: waits until everything is at rest. Outcome, DeadLetters and
+//     Events do so first.
+//   - [Subscription.RefuseWrites]: a broker that refuses a retry or a dead letter.
 //   - [Client.Kill]: a process that dies; [Config.Decode]: a message that cannot be decoded.
 //   - [Subscription.Events], [Config.Sink]: all events.
 //
 // # Semantics
 //
-// The broker is like Kafka with an ack for each message. Any number of groups read a topic from its first message on; a
-// retry comes back to the group that failed, by delay topics named like Kafka's. Messages of one key ([SetKey]) run one
-// after another, a failed one is overtaken, or waited for, as Policy.Order says. Delivery is at least once: the
-// messages of a killed process are delivered again. A message that was alone in its handler when its process was killed
-// counts a crash, and after Policy.MaxCrashes crashes it goes to the DLQ, crashed. After a kill, the messages that ran
-// then run one at a time. The DLQ is a topic, "<topic>.<group>.dlq", which another group may read.
+// The broker is like Kafka with an ack for each message. Any number of groups read a topic from its first message on. A
+// retry comes back to the group that failed it, through delay topics with the names that they have on Kafka. Messages of one key
+// ([SetKey]) run one after another; Policy.Order says whether others overtake a failed message. Delivery is at least once:
+// the messages of a killed process are delivered again. Those that ran when it was killed are suspects, which run one at a time.
+// A message that runs alone in Policy.MaxCrashes processes that are killed goes to the DLQ, crashed. The DLQ is a topic,
+// "<topic>.<group>.dlq", which another group may read.
 //
-// It passes the conformance kit, internal/adaptertest, with all its features, in bubbles and in real time. It has no
-// partitions, rebalances, connections and limits. The adapters' tests cover those on real brokers.
+// The broker passes the conformance kit, internal/adaptertest, with all its features, in bubbles and in real time. It has no
+// partitions, rebalances, connections or limits, which the adapters' tests cover on real brokers.
 package redelivertest

@@ -42,13 +42,13 @@ type item struct {
 
 	owner   *reader   // the reader that has it; nil if it is free
 	run     *delivery // set while it has an owner
-	handed  bool      // a handler has it
+	handed  bool      // its handler runs
 	suspect bool      // it ran when its process was killed
-	crashes int       // how often it was alone then
+	crashes int       // how often it ran alone when its process was killed
 }
 
-// delivery is the time for which an item has one owner. The effects of a message become visible after it has ended, so
-// that its events are in order.
+// delivery is the time for which an item has one owner. The records that a message causes are delivered only after its delivery has
+// ended, so that its events are in order.
 type delivery struct{ over bool }
 
 func (it *item) available() bool {

@@ -11,9 +11,9 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// Run runs test in a bubble of testing/synctest, with a new broker. Time is virtual there: it does
-// not move while any goroutine has something to do, and then jumps to the next due time. So delays
-// of hours take no time, and are exact to the nanosecond. It begins at midnight UTC of 2000-01-01.
+// Run runs test in a bubble of testing/synctest, with a new broker. Time is virtual there: it stands
+// still while any goroutine has something to do, and then jumps to the next due time. So delays of
+// hours take no time, and are exact to the nanosecond. Time begins at midnight UTC of 2000-01-01.
 //
 // The rules of synctest apply: no t.Run and t.Parallel inside, no network, and every goroutine must
 // end before the test does. A handler that should hang waits for t.Context().

@@ -96,8 +96,8 @@ func (s *Subscription) Waiting() []Stored {
 	return all
 }
 
-// RefuseWrites makes the broker refuse writes to a place of the group until restore is called. Until
-// then, messages that must go there do not come to rest.
+// RefuseWrites makes the broker refuse writes to a place of the group until restore is called. Messages
+// that must go there are written only after that.
 func (s *Subscription) RefuseWrites(what Place) (restore func()) {
 	b := s.q.b
 	count := func(n int) {

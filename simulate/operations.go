@@ -26,7 +26,7 @@ const (
 	sqsPrice    = 0.40 / 1e6
 )
 
-// spent counts the parts of all waits.
+// spent counts how messages spend their waits.
 type spent struct {
 	hops     int // writes to a level
 	held     int // waits too short for a level, which the adapter for Kafka writes to the retry topic

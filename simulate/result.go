@@ -14,7 +14,7 @@ import (
 type Result struct {
 	Messages     int `json:"messages"`
 	Succeeded    int `json:"succeeded"`
-	FirstAttempt int `json:"first_attempt"` // of those, in the first attempt
+	FirstAttempt int `json:"first_attempt"` // those that succeeded in the first attempt
 	Dead         int `json:"dead"`
 	// DeadBy is the number of messages in the DLQ by reason.
 	DeadBy map[redeliver.Reason]int `json:"dead_by,omitempty"`
@@ -100,8 +100,8 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 	return r
 }
 
-// at returns the bar that contains a time, and adds the bars up to it. All have one length. If there are too many, all
-// become longer.
+// at returns the bar that contains a time. It adds the missing bars before. All bars have one length; if there would be too many,
+// all become longer.
 func (r *Result) at(t time.Duration) *Bar {
 	for int(t/r.bar) >= maxBars {
 		r.widen()

@@ -54,7 +54,7 @@ type play struct {
 	dec     redeliver.Decision
 }
 
-// flight is a message that waits, or has just arrived. There may be millions.
+// flight is a message that waits, or has just arrived. There may be millions of them.
 type flight struct {
 	id        uint32
 	attempts  int32

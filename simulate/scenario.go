@@ -112,8 +112,8 @@ func share(ps *redeliver.Problems, field string, v float64) {
 
 // Fails returns the error of an attempt that begins at a time since the first message arrived, or
 // nil if it succeeds. id counts the messages from 0, in the order in which they arrive, and attempt
-// counts from 1. It is also the failure script for a handler whose real run you compare with this
-// one: the jitter is the same if the id of message 7 is "7".
+// counts from 1. To compare a simulation with a real run, let the handler return these errors; the
+// jitter is the same if the id of message 7 is "7".
 func (s *Scenario) Fails(id uint32, attempt int, at time.Duration) error {
 	if s.PoisonShare > 0 && s.draw(id, 0) < s.PoisonShare {
 		return ErrPoison

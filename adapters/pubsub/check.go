@@ -19,9 +19,8 @@ import (
 // checkTimeout is how long Check may take if ctx has no deadline.
 const checkTimeout = time.Minute
 
-// Check tests on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns any
-// problems in one redeliver.ConfigError. A Pub/Sub that it refuses loses messages, or duplicates them. It checks these
-// points:
+// Check tests on a topic of its own whether Publisher and Subscriber can keep waiting messages, and returns all
+// problems in one redeliver.ConfigError, or nil. A Pub/Sub with problems loses messages, or duplicates them. Check tests:
 //
 //   - Messages that are published before the first subscription must be delivered,
 //     so that a service that starts finds waiting messages. The default of
@@ -30,12 +29,11 @@ const checkTimeout = time.Minute
 //     redeliver's. Bytes that are not text may be refused, but not changed.
 //   - Two messages with one UUID must arrive as two, because a retry keeps its UUID.
 //   - A nacked message must come again.
-//   - Only one of two Subscribes may get a message: they are one group.
+//   - Only one of two Subscribes may get a message, because they are one group.
 //
-// It cannot check Config.Confirms or Config.MaxUnacked. All its waits end when ctx ends, or after a minute if
-// ctx has no deadline. A broker that returns a nacked message after a delay of its own needs that time. The topic,
-// "redeliver-check-" and a random suffix, stays; nothing reads it again. Call Check in a test, or when you deploy a
-// configuration.
+// It cannot check Config.Confirms or Config.MaxUnacked. It ends when ctx ends, or after a minute if ctx has no deadline. If
+// the broker delays a nacked message, it needs at least that time. The topic, "redeliver-check-" and a random suffix, is not
+// deleted; nothing reads it again. Call Check in a test, or when you deploy a configuration.
 func Check(ctx context.Context, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

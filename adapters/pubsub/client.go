@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Client is a service's member of a group. It is safe for concurrent use.
+// Client makes a service a member of a group. It is safe for concurrent use.
 type Client struct {
 	cfg Config
 

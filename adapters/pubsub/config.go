@@ -23,8 +23,8 @@ const (
 	maxInFlight = 1000 // each is one Subscribe of the user's subscriber
 )
 
-// NoLimit means that the subscriber leaves an unacked message with its consumer for as long as that
-// lives: see Config.MaxUnacked.
+// NoLimit is a Config.MaxUnacked without a bound: the subscriber never takes back an unacked message
+// while its consumer lives.
 const NoLimit time.Duration = -1
 
 // Config configures how a service reads topics of a Watermill Pub/Sub with retries, delays and a
@@ -40,8 +40,8 @@ type Config struct {
 	Subscriber message.Subscriber
 	// Group is the group of Subscriber. Retries come back to it only. Required.
 	Group string
-	// Confirms declares that Publisher returns nil only when the broker has stored the message.
-	// redeliver then acks a source. redeliver cannot check that, so Open refuses to start without Confirms.
+	// Confirms declares that Publish returns nil only when the broker has stored the message: then
+	// redeliver acks the original. redeliver cannot check that, so it must be declared. Required.
 	Confirms bool
 	// MaxUnacked is how long the subscriber leaves an unacked message with its process before it
 	// gives it to another: the idle time of a Redis consumer, the visibility timeout of SQS, the
@@ -59,13 +59,13 @@ type Config struct {
 	// and how many retries beside them. Each is a Subscribe of Subscriber, which
 	// delivers one message at a time. Default 16, at most 1000.
 	MaxInFlight int
-	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
-	// second in which half of the messages failed, twice MaxInFlight is halved, down to MinInFlight
-	// for first deliveries and retries together. It grows back when messages succeed. Failures that
-	// are the message's own fault (permanent, rejected, undecodable) do not count, but postponed
-	// messages do. Messages that wait for their turn are unacked meanwhile, so MaxUnacked must
-	// leave time for 2 x MaxInFlight / MinInFlight attempts one after another. At most MaxInFlight.
-	// Default 0: nothing shrinks.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. The limit for
+	// first deliveries and retries together begins at twice MaxInFlight. It is halved after every
+	// second in which half of the messages failed, down to MinInFlight, and grows back when messages
+	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
+	// count, but postponed messages do. Messages that wait for a slot are unacked meanwhile, so
+	// MaxUnacked must leave time for 2 x MaxInFlight / MinInFlight attempts one after another. At
+	// most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
 	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
 	// attempt. Default: the policy's delay for an error.
@@ -79,12 +79,12 @@ type Config struct {
 	// message.SubscribeInitializer, it is called for each of them, the DLQ included, before
 	// anything is read.
 	NoProvisioning bool
-	// Refused reports whether an error of Publish concerns only this message, however often it is
-	// tried, for example because it is too large. If a delay topic refuses such a message, it goes
-	// to the DLQ, unschedulable. If the DLQ refuses it, it goes there without its payload and
-	// metadata. Every other error pauses the intake at first. After 8 tries redeliver writes other
-	// messages: if that works, the error concerns this message. Refused must be safe for concurrent
-	// use. Default: no error is known to concern one message.
+	// Refused reports whether an error of Publish concerns only this message and no other try can
+	// fix it, for example because the message is too large. If Publish to a delay topic returns such
+	// an error, the message goes to the DLQ, unschedulable. If Publish to the DLQ does, the message
+	// goes there without its payload and metadata. Every other error pauses the intake at first.
+	// After 8 tries redeliver writes other messages: if that works, the error concerns this message.
+	// Refused must be safe for concurrent use. Default: no error is known to concern one message.
 	Refused func(error) bool
 	// Decode gets each message before its handler, and may change it. An error, or a panic, sends
 	// the message as it was to the DLQ, undecodable. It must be safe for concurrent use. Default:
@@ -166,7 +166,7 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 	} else if busy := p.Timeout*time.Duration(1+p.Immediate) + c.SendTimeout; busy > c.MaxUnacked {
 		ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf("with its immediate tries and SendTimeout (%s) makes %s and must not be above MaxUnacked, %s: %s", c.SendTimeout, busy, c.MaxUnacked, rule))
 	} else if c.MinInFlight > 0 && c.MinInFlight <= c.MaxInFlight {
-		// The last of the messages that wait for their turn.
+		// How many attempts the last of the waiting messages may wait for.
 		if turns := (2*c.MaxInFlight + c.MinInFlight - 1) / c.MinInFlight; busy > c.MaxUnacked/time.Duration(turns) {
 			ps.Add("MinInFlight", c.MinInFlight, fmt.Sprintf("lets up to %d attempts of %s run one after another while the last message of them waits unacked: that must not be above MaxUnacked, %s", turns, busy, c.MaxUnacked))
 		}

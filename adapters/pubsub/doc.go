@@ -12,8 +12,8 @@
 //	defer billing.Close(ctx) // after the router, before pub and sub
 //
 // Use adapters/kafka, adapters/amqp and adapters/sqs for their brokers.
-// docs/reference/watermill-pubsubs.md says what a Pub/Sub must hold, and how to set up
-// Watermill's own. [Check] tries a configuration.
+// docs/reference/watermill-pubsubs.md says what a Pub/Sub must do, and how to set up
+// Watermill's own. [Check] tests a configuration.
 //
 // # Topology
 //
@@ -24,8 +24,8 @@
 //	orders.billing.retry.1     the delay topics, up to .8, read by one lane each
 //	orders.billing.dlq         the DLQ, a plain topic
 //
-// A lane is one Subscribe of the user's subscriber. Delay topics have numbers, because
-// topics cannot be listed: all eight are read under every policy.
+// A lane is one Subscribe of the user's subscriber. A Pub/Sub cannot list topics, so the
+// delay topics have numbers, and all eight are read under every policy.
 //
 // # Delivery guarantees
 //
@@ -37,8 +37,8 @@
 // # Delay limits
 //
 // A delay may be up to redeliver.MaxWait (366 days), in hops over at most eight levels,
-// none longer than a third of MaxUnacked. Retries are never early. They are late by the
-// time that the lane needs for earlier ones, and by at most the smallest level.
+// none longer than a third of MaxUnacked. Retries are never early. They are late by at most
+// the smallest level, plus the time that the lane needs for earlier messages.
 //
 // # Header mapping
 //

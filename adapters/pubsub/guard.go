@@ -25,8 +25,8 @@ func callGuarded[T any](what string, do func() (T, error), end func(T, error)) {
 	v, err = do()
 }
 
-// within calls do and waits until it returns or ctx ends, because the user's Pub/Sub may take any time and ignore its
-// context. A late result is passed to late. what names the call in errors.
+// within calls do, which may take any time and ignore ctx because it uses the user's Pub/Sub, and waits until it returns or ctx
+// ends. It passes a later result to late. what names the call in errors.
 func within[T any](ctx context.Context, what string, do func() (T, error), late func(T)) (none T, err error) {
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
@@ -50,8 +50,8 @@ func within[T any](ctx context.Context, what string, do func() (T, error), late 
 	return none, context.Cause(ctx)
 }
 
-// subscribe subscribes with values. The Subscribe ends with cancel, not with ctx. If ctx ends first, subscribe does
-// not wait for it.
+// subscribe calls Subscribe with the context values, and waits for it until ctx ends. The subscription ends with cancel, not with
+// ctx.
 func subscribe(ctx, values context.Context, sub message.Subscriber, topic string) (in <-chan *message.Message, cancel context.CancelFunc, err error) {
 	reading, cancel := context.WithCancel(context.WithoutCancel(values))
 	in, err = within(ctx, "Subscribe", func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, nackAll)
@@ -75,7 +75,7 @@ func nackAll(in <-chan *message.Message) {
 	}
 }
 
-// publishWithin publishes a message and waits until ctx ends. The message may be written later.
+// publishWithin publishes a message, and waits for that until ctx ends. After an error the message may still be written.
 func publishWithin(ctx context.Context, pub message.Publisher, topic string, msg *message.Message) error {
 	msg.SetContext(ctx)
 	_, err := within(ctx, "Publish", func() (struct{}, error) { return struct{}{}, pub.Publish(topic, msg) }, func(struct{}) {})

@@ -11,8 +11,8 @@ import (
 )
 
 // delayTopics is the number of delay topics of a subscription under any policy. A Watermill Pub/Sub cannot list
-// topics. If names contained their level, a new policy would not find the topics of an older one, and their messages
-// would be stranded. So names have numbers, all topics are always read, and each record says when it may leave.
+// topics. If their names contained the level, nothing would read the topics of an older policy. So the names have numbers, all
+// topics are always read, and each record says when it may leave.
 const delayTopics = 8
 
 // levelSlack is how much longer than a wait its level may be. A message leaves when it is due, so this adds no
@@ -86,9 +86,9 @@ func newLadder(p redeliver.Policy, maxUnacked time.Duration) delayqueue.Ladder {
 	return kept
 }
 
-// nextTopic returns the next topic of a message that is due at due, and when the message leaves it. That is the retry
-// topic if it is due now, and otherwise the delay topic of the largest level that fits. A rest below all levels waits
-// on the first delay topic.
+// nextTopic returns the next topic of a message that is due at due, and when the message leaves that topic. It is the retry topic
+// if the message is due now, and otherwise the delay topic of the largest level that fits. If no level fits, it is the first
+// delay topic.
 func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	left := due.Sub(now)
 	if left <= 0 {
@@ -105,8 +105,8 @@ func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	return l.delays[nth], limits.CeilMilli(until)
 }
 
-// levelOf returns the wait on the nth delay topic for a record that has lost its due time. If the policy has no such
-// level, the record's own remaining time counts, up to the longest level.
+// levelOf returns how long a record that has lost its due time waits on the nth delay topic, counted from 0: the level, or longer,
+// up to the longest level, if the policy has no such level.
 func (l *layout) levelOf(nth int, longer time.Duration) time.Duration {
 	if nth < len(l.ladder) {
 		return l.ladder[nth]

@@ -21,8 +21,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// record is a message as the subscriber delivered it, without redeliver's own entry, which is in carried. The files in the order of
-// its life:
+// record is a message as the subscriber delivered it, without redeliver's own metadata entry. The files in the order of its life:
 //
 //	subscriber.go           subscribes, with an engine
 //	source.go               reads it, and later acks or nacks it
@@ -30,8 +29,8 @@ import (
 //	store.go, layout.go     write its copy to the next topic
 //	guard.go                makes every call of the user's Pub/Sub
 //
-// Payload and metadata do not change. The payload is a copy of its own, because message.Copy shares it among all receivers, and one
-// of them may change it in place. The metadata is copied only if it has an entry of redeliver.
+// Payload and metadata do not change. The payload is a copy, because message.Copy shares one payload among all receivers, and one
+// of them may change it. The metadata is copied only if it has redeliver's entry.
 type record struct {
 	uuid     string
 	payload  []byte
@@ -85,8 +84,8 @@ func (r *record) unmarshal() *message.Message {
 	return msg
 }
 
-// id returns the message's UUID. Without one it returns a hash of the content, marked as derived, which equal
-// messages share.
+// id returns the message's UUID. If it has none, id returns a hash of the content, marked as derived, which is the same for equal
+// messages.
 func (r *record) id() string {
 	if r.uuid != "" {
 		return engine.GivenID(r.uuid)

@@ -49,10 +49,10 @@ type source struct {
 var _ driver.Source[*record] = (*source)(nil)
 
 const (
-	// ackTimeout bounds how long an ending source waits for the subscriber to send the last ack. Subscribers send it
-	// after Ack, within a context that the source is about to cancel, and then end the message's own context.
+	// ackTimeout bounds how long an ending source waits until the subscriber has sent the last ack to its broker. Subscribers do
+	// that after Ack has returned, within a context that the source is about to cancel. Then they end the message's own context.
 	ackTimeout = 2 * time.Second
-	// ackTimeoutWithoutContext is the same for a message whose context never ends.
+	// ackTimeoutWithoutContext is ackTimeout for a message whose context never ends.
 	ackTimeoutWithoutContext = 200 * time.Millisecond
 
 	// clockSkew is how far this host's clock may be behind that of the host that released a message when it was due.
@@ -61,8 +61,8 @@ const (
 
 var errTakenBack = errors.New("the subscriber has taken the message back")
 
-// subscribe returns a source. The source has its own context, because the end of Subscribe's context would cut off
-// messages in flight.
+// subscribe returns a source. The source has its own context, because the end of Subscribe's context would end messages in
+// flight.
 func (r *reader) subscribe(ctx context.Context, in input) (*source, error) {
 	messages, cancel, err := subscribe(ctx, r.values, r.client.cfg.Subscriber, in.topic)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	m.Retry, m.Place, m.Until = true, s.topic, stay.Until
 	switch longer := stay.Until.Sub(now); {
 	case s.kind == back && longer > clockSkew, s.kind == delays && longer > lay.maxStay(s.nth)+levelSlack:
-		// An older policy or another program put it here. It moves to its own topic and blocks nothing.
+		// An older policy or another program put the message here. Move it to the topic of its level, so that it delays no other.
 		m.Step, m.Until = driver.Hop, time.Time{}
 	case s.kind == delays && rec.publish && !stay.Hops:
 		m.Step = driver.Publish
@@ -171,7 +171,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	return nil
 }
 
-// abandonWhenTakenBack makes the lane abandon a message when the subscriber takes it back.
+// abandonWhenTakenBack makes the lane abandon a message when the subscriber ends its context, because it takes the message back.
 func (s *source) abandonWhenTakenBack(m *driver.Message[*record]) {
 	rec := m.Record
 	rec.unwatch = context.AfterFunc(rec.raw.Context(), func() {

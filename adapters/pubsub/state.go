@@ -11,17 +11,17 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// StateKey is the one metadata entry in which redeliver's state travels: a JSON
+// StateKey is the name of the metadata entry that has redeliver's state: a JSON
 // object in printable ASCII, with the fields of redeliver's headers without their
 // prefix, all of them texts. It is one entry, because Pub/Subs limit the number of
-// entries and their content. It has these further fields:
+// entries and their content. It also has these fields:
 //
 //	until    on a delay topic: when the message leaves it
 //	publish  "true" for a delayed publish, which goes to its topic when it is due
 //	own      the message's own entry of that name, in base64
 //
-// It is believed only on topics that redeliver writes, and if group and origin are
-// the subscription's. Any other entry of that name is the message's own.
+// The entry is believed only on topics that redeliver writes, and only if its group
+// and origin are the subscription's. Any other entry of that name is the message's own.
 const StateKey = "redeliver"
 
 const (

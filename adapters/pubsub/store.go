@@ -72,7 +72,7 @@ func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now 
 }
 
 // maxOutageTries is the number of tries for which an unknown error of Publish counts as an outage and stops all
-// messages. After that the error may concern this message alone, so the others continue and show whether they can be
+// messages. After that the error may concern this message alone. So the others continue, which shows whether they can be
 // written.
 const maxOutageTries = 8
 

@@ -168,7 +168,7 @@ func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *so
 // reportLost reports once that inputs have no Subscribe, reportFound that all have one again.
 func (r *reader) reportLost(topic string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock() // held during the report, so that the last report is the current status
+	defer r.mu.Unlock() // only after the report, so that reports are in order
 	if r.down++; r.down == 1 {
 		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+topic+"; subscribing again with backoff", err)
 	}

@@ -56,10 +56,10 @@ type Hook struct {
 	counts struct{ delivered, failed, missed atomic.Int64 }
 }
 
-// OnDeadLetter returns a sink that calls deliver for each message in the DLQ, one after another in
-// their order, in its own goroutine. deliver may be slow, because no message waits for it. The
-// message is in the DLQ by then, and stays there whatever deliver returns. Calls that are outstanding
-// when the process dies are lost; the DLQ has all messages.
+// OnDeadLetter returns a sink that calls deliver for each message that goes to the DLQ, one after
+// another in their order, in a goroutine of its own. deliver may be slow, because no message waits for
+// it. The message is in the DLQ before the call, and stays there whatever deliver returns. Calls that
+// are outstanding when the process dies are lost; the DLQ has all messages.
 //
 // The error in redeliver.DeadLettered is the handler's own. State.Error is its text for display: it
 // is cut and has no credentials of URLs. The context ends when Close has waited for long enough.
@@ -149,10 +149,10 @@ func (h *Hook) Counts() Counts {
 	return Counts{Delivered: h.counts.delivered.Load(), Failed: h.counts.failed.Load(), Missed: h.counts.missed.Load()}
 }
 
-// Close accepts no more dead letters, calls the function for those that wait, and returns. If ctx ends before that, the
-// function's context ends, the dead letters that still wait are missed, and Close returns an error. It does not wait
-// for a function that ignores its context. Close the adapter's client first, because the function is called for its
-// last dead letters, too. A second Close only waits.
+// Close accepts no more dead letters, and returns when the function was called for those that wait. If ctx ends before that,
+// the function's context ends, the dead letters that still wait are missed, and Close returns an error. It does not wait
+// for a function that ignores its context. Close the adapter's client first, so that the function is called for its last dead
+// letters, too. A second Close only waits.
 func (h *Hook) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if !h.closed {

@@ -36,7 +36,7 @@ func (s *Sink) series(p place) *series {
 // background is the context of measurements, because an event has none.
 var background = context.Background()
 
-// Counter implements [redeliver.CountingSink]. Immediate successes are counted without an event.
+// Counter implements [redeliver.CountingSink]. Successes at the first attempt are counted without an event.
 func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if of != redeliver.Sink(s) {
 		return nil, of
@@ -44,7 +44,7 @@ func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Count
 	return &tally{s, s.places.of(place{origin, group})}, nil
 }
 
-// tally counts the messages of a subscription that succeed immediately.
+// tally counts the messages of a subscription that succeed at the first attempt.
 type tally struct {
 	sink *Sink
 	of   *series

@@ -30,7 +30,7 @@ func (t *Tracer) begin(ctx context.Context, p *consumer, s *span, m *tracing.Mes
 	} else {
 		ctx, s.Span = t.tracer.Start(ctx, p.name, o.root...)
 	}
-	if s.IsRecording() { // add the attributes that it began without
+	if s.IsRecording() { // add the attributes with which it did not begin
 		s.SetAttributes(attrMessageID.String(m.State.ID))
 		if t.cfg.System == "kafka" && source.Known {
 			s.SetAttributes(attrKafkaOff.Int64(source.Offset))
@@ -50,7 +50,7 @@ func (t *Tracer) publishedFirst(came context.Context, p *consumer, s *span, m *t
 		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, &m.State, published, trace.SpanContext{})...)
 		return ctx
 	case published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0:
-		ctx = came // it names no publisher, so a root costs nothing here
+		ctx = came // the message names no publisher, so the context has nothing else
 	}
 	ctx = t.begin(ctx, p, s, m)
 	if s.IsRecording() && published.IsValid() && !t.cfg.Parent {

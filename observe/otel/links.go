@@ -32,7 +32,7 @@ func (t *Tracer) published(ctx context.Context, c *carrier) (context.Context, tr
 	if sc := trace.SpanContextFromContext(ctx); sc.IsRemote() {
 		return ctx, sc
 	}
-	return ctx, trace.SpanContext{} // it is a span of this process and not from the headers
+	return ctx, trace.SpanContext{} // the span in ctx is one of this process, not from the headers
 }
 
 // carrier gives a propagator a message's headers.

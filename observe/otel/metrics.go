@@ -17,7 +17,7 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 }
 
-// Sink converts events to metrics. Give it to an adapter's Config.Sink, alone or combined with others by
+// Sink converts events to metrics. Set it as Config.Sink of an adapter, alone or combined with others by
 // redeliver.Sinks. It is safe for concurrent use, and one Sink may serve many clients of one broker.
 type Sink struct {
 	system string

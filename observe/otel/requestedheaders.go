@@ -9,9 +9,9 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// requestedHeaders has the names of the headers that a propagator reads in a message without headers. In a message that
-// has none of them it finds nothing, so it need not be called. The call needs a deep stack, and most messages of a
-// service without tracing have no such header.
+// requestedHeaders has the names of the headers that a propagator asks for. If a message has none of them, the propagator finds
+// nothing, so it need not be called. The call needs a deep stack, and most messages of a service without tracing have no such
+// header.
 type requestedHeaders struct {
 	propagator propagation.TextMapPropagator
 	learned    atomic.Pointer[[]string] // if it is nil or empty, the propagator must be called
@@ -34,12 +34,12 @@ func (a *requestedHeaders) none(headers redeliver.Headers) bool {
 	return len(*names) > 0
 }
 
-// learn calls the propagator with a message without headers. It does so at the first message, because OpenTelemetry's
-// global propagator may be set before that, and reads nothing until then.
+// learn calls the propagator with a message without headers, to get the names. It does so at the first message, because a service
+// may set OpenTelemetry's global propagator until then.
 func (a *requestedHeaders) learn() *[]string {
 	var names headerRecorder
 	if ctx := a.propagator.Extract(context.Background(), &names); ctx != context.Background() {
-		names = nil // it adds something to every message
+		names = nil // the propagator adds something to every message
 	}
 	all := []string(names)
 	a.learned.Store(&all)

@@ -25,18 +25,17 @@ type TracerConfig struct {
 	// Propagator reads the span that published a message from the message's own headers. Redeliver does not write such
 	// headers. Default: OpenTelemetry's global one, which reads nothing until the service has set it.
 	Propagator propagation.TextMapPropagator
-	// Parent makes the span of a handler of single messages a child. Its parent is the span that published the message
-	// or, if the message's headers name none, the span in the context in which it came. All attempts of a message are
-	// then in one trace, however long it waited in between. Default: each is the root of a trace of its own, with
-	// links.
+	// Parent makes the span of a handler of single messages a child of the span that published the message or, if the
+	// message's headers name none, of the span in the message's context. Then all attempts of a message are in one trace,
+	// however long it waited between them. Default: each attempt is the root of a trace of its own, with links.
 	Parent bool
 	// RetriesAreErrors gives the attempts that will be retried the status Error, too. Default: only
 	// dead-lettered messages have it.
 	RetriesAreErrors bool
 }
 
-// Tracer puts spans around handlers. Give it to an adapter's Config.Tracer. It is safe for
-// concurrent use, and one may serve many clients of one broker.
+// Tracer puts spans around handlers. Set it as Config.Tracer of an adapter. It is safe for
+// concurrent use, and one Tracer may serve many clients of one broker.
 type Tracer struct {
 	cfg     TracerConfig
 	tracer  trace.Tracer

@@ -23,8 +23,8 @@ type DLQConfig struct {
 	// Timeout bounds the requests to one DLQ at a scrape. All DLQs are asked at the same time. Default 5 s.
 	Timeout time.Duration
 	// ReadAges reads at most 100 messages of a DLQ, once a minute, if the broker does not report the age of the oldest
-	// one. Queue.Info().ReadEffect has the cost. A DLQ with MaxReads is not read, and none on RabbitMQ, where a policy
-	// may set a delivery limit at any time. Default false.
+	// one. Queue.Info().ReadEffect says what that does to them. It reads no DLQ with MaxReads, and none on RabbitMQ, where a
+	// policy may set a delivery limit at any time. Default false.
 	ReadAges bool
 }
 

@@ -48,7 +48,7 @@ func (s *Sink) of(p place) *series {
 	return found
 }
 
-// Counter implements [redeliver.CountingSink]. Immediate successes are counted without an event.
+// Counter implements [redeliver.CountingSink]. Successes at the first attempt are counted without an event.
 func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if of != redeliver.Sink(s) {
 		return nil, of

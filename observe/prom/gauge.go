@@ -2,8 +2,8 @@ package prom
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// gauge returns a metric for one scrape. If a label is not UTF-8, as in the name of a group, the scrape has an error. A
-// panic in a collector would end the process.
+// gauge returns a metric for one scrape. If a label is not UTF-8, as the name of a group may be, the metric is an error of the
+// scrape: a panic in a collector would end the process.
 func gauge(desc *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 	m, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	if err != nil {

@@ -29,7 +29,7 @@ type Config struct {
 	LatenessBuckets []float64
 }
 
-// Sink counts events. Give it to an adapter's Config.Sink, alone or combined with others by redeliver.Sinks. It is safe
+// Sink counts events. Set it as Config.Sink of an adapter, alone or combined with others by redeliver.Sinks. It is safe
 // for concurrent use, and one Sink may serve many clients of one broker.
 type Sink struct {
 	duration  *prometheus.HistogramVec

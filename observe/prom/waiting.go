@@ -29,8 +29,8 @@ type WaitingConfig struct {
 	Interval time.Duration
 }
 
-// Waiting is a subscription that the collector examines from outside, with functions of an adapter's client. It also
-// examines a subscription that no process consumes.
+// Waiting is a subscription that the collector examines from outside, with functions of an adapter's client. It may be one that no
+// process consumes.
 type Waiting struct {
 	// Origin and Group are its labels. Origin is required. On brokers without groups both are the queue.
 	Origin, Group string
