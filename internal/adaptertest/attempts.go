@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// attempts: what counts as one, and what the handler and the DLQ learn about it.
+// attempts tests what counts as an attempt, and what the handler and the DLQ report about it.
 func attempts() []test {
 	return []test{
 		{name: "TheHandlerSeesAttemptsOneToMaxRetriesPlusOne", body: countsAttempts},
@@ -142,7 +142,7 @@ func sameID(b *fixture) {
 	}
 }
 
-// takenID: producers use ids that look like those that redeliver derives.
+// takenID tests that a producer's id may look like one that redeliver derives.
 func takenID(b *fixture) {
 	b.start(Config{Policy: quickPolicy(1)}, failFirst(1))
 	b.put(Message{ID: "payments/0/11", Body: []byte("one")}, Message{ID: "derived:00ff", Body: []byte("two")})

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// batching: many messages in one call, each with an outcome of its own. A message that waits for its batch is in
-// flight. With head-of-line blocking it may block those that would fill the batch, which then runs at its Timeout.
+// batching tests handlers that get many messages in one call, each with an outcome of its own. A message that waits for its batch
+// is in flight. With head-of-line blocking it may block the messages that would fill the batch, which then runs after its Timeout.
 func batching() []test {
 	tests := []test{
 		{name: "BatchAnswersFollowTheTable", body: tableHolds},
@@ -38,8 +38,8 @@ type batchProcess struct {
 	batches  [][]string // batches that ran, with sorted ids
 }
 
-// startBatch starts a process of the first group. The journal has the messages of a batch as attempts that end as
-// they begin, so that a retry is due after that.
+// startBatch starts a process of the first group with a batch handler. In the journal the attempts of a batch's messages end when
+// they begin, so that a retry is due later than that.
 func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}

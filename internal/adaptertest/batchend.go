@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// batchEnds: batches whose function, service or process ends abnormally.
+// batchEnds tests batches whose function, service or process ends abnormally.
 func batchEnds() []test {
 	tests := []test{
 		{name: "APartialBatchRunsWhenTheServiceCloses", body: flushed},
@@ -27,7 +27,7 @@ func batchEnds() []test {
 	return tests
 }
 
-// flushed: a partial batch runs without waiting for more, within the drain timeout.
+// flushed tests that at a shutdown a partial batch runs without waiting for more messages.
 func flushed(b *fixture) {
 	const n = 3
 	msgs, ids := numberedMessages(n)
@@ -41,7 +41,7 @@ func flushed(b *fixture) {
 	b.dead(0)
 }
 
-// lostWhileGathering: the drain timeout ends while one batch runs and a message waits for the next.
+// lostWhileGathering ends the drain timeout while one batch runs and a message waits for the next.
 func lostWhileGathering(b *fixture) {
 	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
 		func(ctx context.Context, _ *Batch) error {
@@ -119,8 +119,8 @@ func killedBatch(b *fixture) {
 	b.dead(0)
 }
 
-// suspectsAlone: one message kills its process every time it runs. If it ran in a batch when that counts, the others
-// would be charged too.
+// suspectsAlone has a message that kills its process every time it runs. If it ran in a batch with others when crashes count, they
+// would count for the others, too.
 func suspectsAlone(b *fixture) {
 	p := quickPolicy(3)
 	p.MaxCrashes = 1

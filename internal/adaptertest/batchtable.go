@@ -121,7 +121,7 @@ func length(tb testing.TB, text string) time.Duration {
 	return d
 }
 
-// BatchPolicyDelay is the only delay of the policy under which rows are played.
+// BatchPolicyDelay is the only delay of the policy of playRows.
 const BatchPolicyDelay = 10 * time.Minute
 
 // OutcomeOfDelay returns the table's text for a message that waits for delay.
@@ -136,7 +136,7 @@ func OutcomeOfDelay(delay time.Duration) string {
 	return "retry after " + d
 }
 
-// tableHolds plays the rows, first those whose function returns in time, which have a long Timeout.
+// tableHolds checks the rows of BatchTable: first those whose function returns in time, with a long Timeout, and then the others.
 func tableHolds(b *fixture) {
 	var inTime, late []BatchRow
 	for _, row := range BatchRows(b) {
@@ -150,9 +150,8 @@ func tableHolds(b *fixture) {
 	playRows(b, "late", late, 2*time.Second)
 }
 
-// playRows plays rows under a policy with this Timeout. Delayed retries wait for longer than the test. An immediate
-// retry gets another message to fill its batch. If a duplicate delivery mixes other messages into a row's batch, the
-// row is played again.
+// playRows runs each row as a batch under a policy with this Timeout, and checks the outcomes. Delayed retries wait for longer than
+// the test. An immediate retry gets another message to fill its batch. If a duplicate gets into a row's batch, the row is repeated.
 func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	const tries = 10
 	policy := redeliver.Policy{

@@ -8,8 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// blocking: the order of RocketMQ's ordered consumer. Messages have one key, so that they share a partition or a
-// group.
+// blocking tests the order Blocking. Messages have one key, so that they share a partition or a message group.
 func blocking() []test {
 	return []test{
 		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "Blocking", body: inPlace.waits},

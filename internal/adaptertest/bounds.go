@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// bounds: promise 6, for headers.
+// bounds tests that headers are bounded (promise 6).
 func bounds() []test {
 	return []test{
 		{name: "ALongErrorIsCut", body: longError},
@@ -17,7 +17,7 @@ func bounds() []test {
 	}
 }
 
-// longError: brokers refuse a header of a mebibyte.
+// longError has an error text of a mebibyte, which brokers would refuse as a header.
 func longError(b *fixture) {
 	long := errors.New(strings.Repeat("no card 4711; ", 1<<20/14) + "the end")
 	b.start(Config{Policy: quickPolicy(1)}, func(*attempt) error { return long })

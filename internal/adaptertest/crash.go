@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// crashes: a process may be killed at any time, and nothing is lost.
+// crashes tests that nothing is lost when a process is killed, and that the messages that killed it are found.
 func crashes() []test {
 	return []test{
 		{name: "AKillMidHandlerLosesNothingAndCountsNothing", needs: "KeepsAttempts", body: killMidHandler},
@@ -94,7 +94,7 @@ func killMidWait(b *fixture) {
 	}
 }
 
-// killerAmongNeighbours: other messages are in flight when one kills the process, and are not charged.
+// killerAmongNeighbours has other messages in flight when one kills the process. Crashes must not count for them.
 func killerAmongNeighbours(b *fixture) {
 	const crashes = 2
 	ids := []string{"n1", "n2", "n3", "n4", "n5", "killer"}
@@ -117,8 +117,8 @@ func killerAmongNeighbours(b *fixture) {
 }
 
 // killUntilDeadLettered starts one process after another, and kills each when the killer runs in it, until all messages have
-// ended. So many may die, besides those in which it may run beside others. before is called before each kill, nil for
-// nothing, and returns further messages that must end. The killer must be in the DLQ then, and nothing else charged.
+// ended. At most atMost processes may die, and maxCrashesBeside more. before, if not nil, is called before each kill and returns
+// further messages that must end. At the end the killer must be in the DLQ, and no crash may have counted for another message.
 func (b *fixture) killUntilDeadLettered(atMost int, ids []string, start func() *process, before func(died int) (more []string)) (died int) {
 	b.Helper()
 	for {
@@ -150,8 +150,8 @@ func (b *fixture) killUntilDeadLettered(atMost int, ids []string, start func() *
 // maxCrashesBeside returns how often a message may kill its process before it runs alone.
 func (b *fixture) maxCrashesBeside() int { return cmp.Or(b.h.MaxCrashesBeside, 2) }
 
-// othersWait: messages in flight beside the killer, and those that come while it runs, do not run beside it when that
-// counts, are not charged, and are handled. One charge would send them to the DLQ.
+// othersWait has messages in flight beside the killer, and others that come while it runs. They must not run beside it when crashes
+// count, and must be handled. One crash would send them to the DLQ.
 func othersWait(b *fixture) {
 	const work = 200 * time.Millisecond
 	p := quickPolicy(3)

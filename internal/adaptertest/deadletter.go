@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// DeadLetters opens the DLQ of a group as a separate process would, and returns a function that kills that process:
-// as with [Service.Kill], nothing is released. After a kill its claim must expire soon.
+// DeadLetters opens the DLQ of a group as a separate process would. kill has the effect of SIGKILL on that process, as
+// [Service.Kill] has: nothing is released, and its claim expires soon.
 type DeadLetters func(t testing.TB, origin, group string) (q deadletter.Queue, kill func())
 
 // RunDeadLetters runs the kit of a [deadletter.Queue]: one subtest for each promise.
@@ -102,7 +102,7 @@ func (d *dlqFixture) idsInDLQ(q deadletter.Queue) (ids []string) {
 	return ids
 }
 
-// wantEmpty checks that the DLQ is wantEmpty.
+// wantEmpty checks that the DLQ is empty.
 func (d *dlqFixture) wantEmpty(q deadletter.Queue) {
 	d.Helper()
 	if got := d.idsInDLQ(q); len(got) > 0 {
@@ -110,8 +110,8 @@ func (d *dlqFixture) wantEmpty(q deadletter.Queue) {
 	}
 }
 
-// replayedOnce checks that messages, of which each had an attempt before, were replayed and left the DLQ, and at most so many
-// twice.
+// replayedOnce checks that messages, each of which had one attempt before, were replayed and have left the DLQ. At most twice of them
+// may have run twice.
 func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
 	d.Helper()
 	d.awaitCommits(ids...)
@@ -121,8 +121,8 @@ func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) 
 	}
 }
 
-// runsAbove counts the attempts of messages beyond this many of each. A duplicate may still be on its way; a later
-// message shows that none is.
+// runsAbove counts the attempts of messages, without the first each of every message. It first waits for a later message, because
+// duplicates come before that.
 func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
 	d.Helper()
 	last := fmt.Sprint(lastID, len(d.all()))
@@ -186,7 +186,7 @@ func (d *dlqFixture) retryWhileHeld(what string, do func(context.Context) error)
 	d.Helper()
 	ctx := d.withTimeout()
 	every := 500 * time.Millisecond
-	if d.h.Wrap != nil { // in virtual time waiting costs nothing, but each try does
+	if d.h.Wrap != nil { // virtual time: waiting costs nothing, but each try does
 		every = 3 * time.Second
 	}
 	tick := time.NewTicker(every)
@@ -207,7 +207,7 @@ func (d *dlqFixture) retryWhileHeld(what string, do func(context.Context) error)
 	}
 }
 
-// browsing: it shows the messages in the DLQ.
+// browsing tests that a DLQ shows its messages.
 func browsing() []deadTest {
 	return []deadTest{
 		{name: "ADeadLetterIsSeenAsItWasPublished", body: publishedMessage},

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// changing: purge, edit, export and import.
+// changing tests purge, edit, export and import.
 func changing() []deadTest {
 	return []deadTest{
 		{name: "APurgeRemovesAndCountsWhatItsFilterMatches", body: purged},

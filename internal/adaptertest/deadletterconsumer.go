@@ -4,14 +4,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// consuming: a DLQ may have a consumer, which is a normal subscription.
+// consuming tests that a DLQ may have a consumer, which is an ordinary subscription.
 func consuming() []deadTest {
 	return []deadTest{
 		{name: "ADLQMayHaveAConsumer", body: consumed, possible: func(h *Harness) bool { return h.DLQTopic != nil }},
 	}
 }
 
-// consumed: a second service fails the messages that it reads from the DLQ, so that its own DLQ can be replayed too.
+// consumed has a second service that reads the DLQ and fails its messages, so that its own DLQ can be replayed, too.
 func consumed(d *dlqFixture) {
 	msgs, ids := numberedMessages(3)
 	for i := range msgs {

@@ -84,7 +84,7 @@ func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids [
 	if !survived {
 		d.awaitClaim(next)
 		t, err = d.takenOver(ctx, next, t.ID, task)
-		for errors.Is(err, deadletter.ErrClaimLost) { // a broker that stalls ends the claim of a runner, as a kill does
+		for errors.Is(err, deadletter.ErrClaimLost) { // a claim also expires when the broker stalls
 			kills++
 			d.awaitClaim(next)
 			t, err = d.takenOver(ctx, next, t.ID, task)
@@ -109,7 +109,7 @@ func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids [
 	return survived
 }
 
-// takenOver resumes a task. If the task was not recorded before its runner was killed, it runs it again.
+// takenOver resumes a task. If the task was not recorded before its runner was killed, takenOver calls task to begin it again.
 func (d *dlqFixture) takenOver(ctx context.Context, q deadletter.Queue, id string, task func(deadletter.Queue) (deadletter.Task, error)) (deadletter.Task, error) {
 	d.Helper()
 	all, err := deadletter.History(ctx, q)
@@ -153,7 +153,7 @@ type killableDriver struct {
 	left  int
 	after bool
 	kill  func()
-	lives bool // it continues after kill
+	lives bool // the process continues after that call
 	dead  bool
 	at    string // the name of that call
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// replaying: a replayed message reaches the group that failed it, unchanged.
+// replaying tests that a replayed message reaches the group that failed it, unchanged.
 func replaying() []deadTest {
 	return []deadTest{
 		{name: "AReplayEmptiesTheDLQ", body: replayAll},
@@ -232,8 +232,8 @@ func pausedReplay(d *dlqFixture) {
 	d.resumed(q, t.ID, 0, ids...)
 }
 
-// cancelledReplay cancels the context of a replay while its first window is being sent, as Ctrl-C does, and another
-// runner resumes it.
+// cancelledReplay cancels the context of a replay while its first window is being sent, as Ctrl-C does. Then another runner resumes
+// the replay.
 func cancelledReplay(d *dlqFixture) {
 	msgs, ids := numberedMessages(30)
 	d.makeDeadLetters(failAlways, msgs...)

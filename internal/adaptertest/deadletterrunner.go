@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// killedRunners: a runner may be killed at any step of a replay.
+// killedRunners tests that a runner may be killed at any step of a replay.
 func killedRunners() []deadTest {
 	return []deadTest{
 		{name: "ASecondRunnerIsRefusedWithTheHoldersName", body: secondRunner},
@@ -55,7 +55,7 @@ func secondRunner(d *dlqFixture) {
 	d.awaitCommits(ids...)
 }
 
-// killReplay kills a replay in its third window, and another process resumes it.
+// killReplay kills the runner of a replay in the third window. Then another process resumes the replay.
 func killReplay(d *dlqFixture, m killableDriver, maxTwice int) {
 	msgs, ids := numberedMessages(60)
 	d.makeDeadLetters(failAlways, msgs...)

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// deadlines: a message does not run after its expiry.
+// deadlines tests that a message does not run after its expiry.
 func deadlines() []test {
 	return []test{
 		{name: "AnExpiredMessageNeverRuns", body: expiredBefore},

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// fidelity: promise 7.
+// fidelity tests that a message stays as it was published (promise 7).
 func fidelity() []test {
 	return []test{
 		{name: "AMessageIsUnchangedAtEveryAttemptAndInTheDLQ", body: unchanged},
@@ -57,7 +57,7 @@ func unchanged(b *fixture) {
 	for i, m := range msgs {
 		ids[i] = m.ID
 	}
-	// One wait on one level, one with a hop and a hold.
+	// The first wait needs one level. The second needs a hop, and holds the message for the rest.
 	p := redeliver.Policy{
 		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 450*time.Millisecond),
 		Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},

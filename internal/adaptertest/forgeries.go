@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// forgeries: forged headers are reported and not trusted.
+// forgeries tests that forged headers are reported and not trusted.
 func forgeries() []test {
 	return []test{
 		{name: "RedeliverHeadersOnTheOriginAreNotTrusted", body: forgedOnOrigin},
@@ -69,8 +69,8 @@ func foreign(b *fixture) {
 	b.checkReason(b.deadLetterState(dead), redeliver.ReasonExhausted, 3)
 }
 
-// forgedValues returns changes of the headers of a message that comes back to a group with two retries. An adapter
-// that trusts none of them runs the message as new.
+// forgedValues returns functions that forge the headers of a message that comes back to a group with two retries. An adapter
+// that trusts none of the headers runs the message as new.
 func forgedValues(f Features) map[string]func([]redeliver.Header) []redeliver.Header {
 	with := func(name, value string) func([]redeliver.Header) []redeliver.Header {
 		return func(hs []redeliver.Header) []redeliver.Header {
@@ -125,7 +125,7 @@ func garbage(b *fixture) {
 		m.OwnHeaders = spoil(m.OwnHeaders)
 		msgs, bad = append(msgs, m), append(bad, name)
 	}
-	const late = "due in the year 9999" // it waits for the longest possible time
+	const late = "due in the year 9999" // such a message waits for the longest possible time
 	m := back(late)
 	for i := range m.OwnHeaders {
 		if m.OwnHeaders[i].Name == redeliver.HeaderDue {

@@ -1,14 +1,13 @@
-// Package adaptertest is the contract of a redeliver adapter, as tests. An adapter
-// fulfils it if Run passes: for each promise that a program can check there is
-// one test, named after it.
+// Package adaptertest has the tests that every redeliver adapter must pass, the conformance kit.
+// [Run] runs them: one test for each promise that a program can check, named after the promise.
 //
 //	func TestConformance(t *testing.T) {
 //		adaptertest.Run(t, adaptertest.Harness{Name: "mybroker", Features: ..., Open: open, Put: put, ...})
 //	}
 //
-// A feature that the broker lacks is a false in [Features]. Everything else must hold.
+// A feature that the broker does not have is false in [Features]. All other promises must be kept.
 //
-// The kit asks a subscription what it has in hand, see [redeliver.LoadSink]. The engine counts that for all adapters.
+// The kit asks a subscription for its load, see [redeliver.LoadSink]. The engine counts that for all adapters.
 package adaptertest
 
 import (
@@ -28,13 +27,13 @@ type Harness struct {
 	// Name is the broker's name in the guarantee table.
 	Name     string
 	Features Features
-	// MaxHeaders is the largest number of headers of a message, not counting the ID. 0 means no limit that the kit
-	// would meet.
+	// MaxHeaders is the largest number of headers of a message, not counting the ID. 0 means that there is no limit, or one that
+	// the kit does not reach.
 	MaxHeaders int
-	// Oversized maps a place to a function that returns a message which the origin accepts and the place does not:
-	// redeliver's state makes it too large, or the function lowers a limit of the place. A message that is too large
-	// for the DLQ is also too large for Waits. The kit calls it when a service of the group has subscribed to the
-	// origin. A place without a function accepts everything that the origin accepts.
+	// Oversized maps a place to a function that returns a message that the origin accepts and the place does not. Either
+	// redeliver's state makes the message too large, or the function lowers a limit of the place. A message that is too large
+	// for the DLQ must also be too large for Levels. The kit calls the function when a service of the group has subscribed to
+	// the origin. A place without a function accepts everything that the origin accepts.
 	Oversized map[Place]func(t testing.TB, origin, group string) Message
 	// Compresses means that Put compresses a large message, and that the DLQ refuses one that unpacks to 105 MB.
 	Compresses bool
@@ -44,10 +43,10 @@ type Harness struct {
 	// ForgeHeaders returns st in the adapter's own headers, as a producer may forge them, beside those of
 	// [redeliver.State.AppendHeaders]. Nil means that there are no others.
 	ForgeHeaders func(st redeliver.State) []Header
-	// ReadsAhead means that under redeliver.PerKey a process reads and holds the messages behind one of their key or
+	// ReadsAhead means that in PerKey order a process reads messages that must wait for another one of their key or message
 	// group.
 	ReadsAhead bool
-	// MaxCrashesBeside is how often a message may kill its process beside others before it runs alone. Default 2.
+	// MaxCrashesBeside is how often a message may kill its process while others run, before it runs alone. Default 2.
 	MaxCrashesBeside int
 	// Wrap runs a test, for example in a bubble with a virtual clock. Nil calls the tests directly, many at once.
 	// Inside Wrap the kit starts no subtest, ends all its goroutines before the test ends, and does all its waiting.
@@ -94,8 +93,8 @@ const (
 	DLQ    Place = "the DLQ"
 )
 
-// Timeout bounds every wait of the kit for something that must happen. Resuming a dead runner's replay took 80 s with
-// one core for everything.
+// Timeout bounds every wait of the kit for something that must happen. With one core for kit and broker it took 80 s to resume the
+// replay of a dead runner.
 const Timeout = 2 * time.Minute
 
 // Config is the part of an adapter's configuration that the kit sets. Zero means
@@ -117,9 +116,9 @@ type Service interface {
 	Publisher() message.Publisher
 	// Close shuts it down.
 	Close(ctx context.Context) error
-	// Kill ends it as SIGKILL would, as seen from the broker: its connections are cut, nothing is settled, and it
-	// never comes back. It does not wait for handlers. Close is called some time later, and must release what is left
-	// in this process.
+	// Kill ends the service as SIGKILL would, as far as the broker can see: its connections are cut, and it settles nothing
+	// more. Kill does not wait for handlers. Close is called some time later, and must release the service's resources in the
+	// test's process.
 	Kill()
 }
 
@@ -128,8 +127,8 @@ const Undecodable = "\x00adaptertest: no message"
 
 // Message is a message as a client of the broker sees it.
 type Message struct {
-	// ID is Watermill's UUID, where the adapter looks for it. If it is empty, none is written, and the adapter makes
-	// one.
+	// ID is Watermill's UUID, in the header in which the adapter expects it. If it is empty, the message has no such header, and
+	// the adapter derives an id.
 	ID string
 	// Key is the key that orders messages. It is nil for no key, and if both Features.KeyOrder and Features.PerKey
 	// are false.

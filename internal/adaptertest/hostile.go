@@ -30,7 +30,7 @@ var hostileMessages = []hostileMessage{
 	{name: "AMessageThatUnpacksTo105MBBlocksNoOther", make: unpacking, oversized: DLQ, unpacks: true},
 }
 
-// hostile: promise 3. A hostile message goes to the DLQ and delays no other.
+// hostile tests that a hostile message goes to the DLQ and delays no other (promise 3).
 func hostile() (all []test) {
 	for _, m := range hostileMessages {
 		all = append(all, test{name: m.name, body: m.play, possible: func(h *Harness) bool {
@@ -43,8 +43,8 @@ func hostile() (all []test) {
 	return all
 }
 
-// minNeighbourTimeout is the least time allowed for the neighbours of a hostile message, because adapters repeat a
-// failed write every 10 s. On a slow machine they get ten times what a message took before.
+// minNeighbourTimeout is the minimum time for the neighbours of a hostile message to end, because adapters repeat a failed write
+// every 10 s. On a slow machine the time is ten times that of an earlier message.
 const minNeighbourTimeout = 10 * time.Second
 
 func (h *hostileMessage) play(b *fixture) {
@@ -89,7 +89,7 @@ func (h *hostileMessage) play(b *fixture) {
 	}
 }
 
-// checkDeadLetter checks the dead letter: the unchanged message, a stub that says where that is, or its parts.
+// checkDeadLetter checks the dead letter: the unchanged message, a stub that says where the message is, or its parts.
 func (h *hostileMessage) checkDeadLetter(b *fixture, bad Message) {
 	b.Helper()
 	var parts []Message

@@ -20,7 +20,7 @@ type attempt struct {
 	Seen         Message
 	Began, Ended time.Time // Ended is zero while it runs
 	Process      *process
-	Dying        bool // it began while its process was being killed, so nothing outside would have seen it
+	Dying        bool // it began while its process was being killed: a process that is really killed would not have begun it
 }
 
 // journal records what the handlers and sinks of a test's processes saw, in order. It records nothing of a process
@@ -29,7 +29,7 @@ type journal struct {
 	mu       sync.Mutex
 	events   []recordedEvent
 	attempts []*attempt
-	news     chan struct{} // closed and replaced at each change
+	news     chan struct{} // closed at each change, and replaced by another
 }
 
 // recordedEvent is an event and when it was reported.

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// olderPolicies: a deploy with another policy strands nothing.
+// olderPolicies tests that waiting messages come back after a deploy with another policy.
 func olderPolicies() []test {
 	return []test{
 		{name: "MessagesOfAnOlderPolicyComeBack", needs: "KeepsAttempts", body: olderPolicy},

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// loads: the load of a process is observable.
+// loads tests that the load of a process can be observed.
 func loads() []test {
 	return []test{
 		{name: "LoadCountsMessagesInFlight", body: inFlightIsKnown},
@@ -97,8 +97,8 @@ func inFlightIsKnown(b *fixture) {
 	}
 }
 
-// heldIsKnown checks that held messages count, if the harness ReadsAhead. Otherwise any number of them is right, and
-// the test only checks the messages in flight.
+// heldIsKnown checks that Load counts held messages if the harness has ReadsAhead. Otherwise any number of them is correct, and
+// heldIsKnown only checks the messages in flight.
 func heldIsKnown(b *fixture) {
 	ids := []string{"first", "second", "third", "fourth"}
 	gate := make(chan struct{})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// orders: which messages may run at once.
+// orders tests which messages may run at once.
 func orders() []test {
 	return []test{
 		{name: "MaxInFlightBoundsWhatRunsAtOnce", body: maxInFlight},
@@ -82,7 +82,7 @@ func slow(b *fixture) {
 	b.awaitEnds(ids...)
 }
 
-// inTurn returns messages of several keys, in turn.
+// inTurn returns each messages of every key, in which the keys alternate.
 func inTurn(keys, each int) (msgs []Message, ids []string) {
 	for i := range each {
 		for k := range keys {

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// outages: an unavailable dependency sends nothing to the DLQ.
+// outages tests that no message goes to the DLQ because a dependency is unavailable.
 func outages() []test {
 	return []test{
 		{name: "AnOutageDeadLettersNothing", body: outage},
@@ -58,8 +58,8 @@ func (b *fixture) checkOneFailure() {
 	}
 }
 
-// outage lasts ten times as long as the retries of a message. A message that fails for its own reason is
-// dead-lettered as usual.
+// outage has an outage that lasts ten times as long as the retries of a message. A message that fails for another reason must go to
+// the DLQ as usual.
 func outage(b *fixture) {
 	const n = 60
 	msgs, ids := numberedMessages(n)
@@ -103,7 +103,7 @@ func outage(b *fixture) {
 	})
 }
 
-// outageAndClose: messages that were held back come to the next process, uncounted.
+// outageAndClose closes the process in an outage. Its messages must come to the next process, and no attempt of theirs may count.
 func outageAndClose(b *fixture) {
 	const n = 30
 	msgs, ids := numberedMessages(n)
@@ -123,7 +123,7 @@ func outageAndClose(b *fixture) {
 	b.checkOneFailure()
 }
 
-// messagesAtFault: messages of many keys fail with the same error, but Classify says that they are to blame.
+// messagesAtFault fails messages of many keys with one error of which Classify says that the messages are the cause.
 func messagesAtFault(b *fixture) {
 	msgs, ids := numberedMessages(20)
 	p := outagePolicy()
@@ -140,7 +140,8 @@ func messagesAtFault(b *fixture) {
 	}
 }
 
-// flood: after some dead letters nothing begins for a time. Then single messages run, and all go on when they succeed.
+// flood tests that nothing begins for a time after too many dead letters. Then one message at a time runs, and all run when enough
+// have succeeded.
 func flood(b *fixture) {
 	msgs, ids := numberedMessages(40)
 	var well atomic.Bool
@@ -163,7 +164,8 @@ func flood(b *fixture) {
 	}
 }
 
-// handlerPauses: nothing begins in the pause, it counts no attempt, and all messages run after it.
+// handlerPauses tests that nothing begins in a pause that a handler asks for, that the pause counts no attempt, and that all messages
+// run after it.
 func handlerPauses(b *fixture) {
 	const n, pause = 20, 2 * time.Second
 	msgs, ids := numberedMessages(n)

@@ -20,7 +20,7 @@ type NewPauser interface {
 	PauseNew(ctx context.Context, topic, reason string) error
 }
 
-// pauses: an operator pauses a group.
+// pauses tests that an operator can pause a group.
 func pauses() []test {
 	return []test{
 		{name: "AGroupIsPausedAndResumed", needs: "GroupPause", body: groupPauses},
@@ -69,8 +69,8 @@ func (b *fixture) staysQuiet(n int) {
 	}
 }
 
-// groupPauses: one process pauses all. Running attempts end. Their retries wait, and so do new messages, in processes that
-// start meanwhile, too. No attempt is counted.
+// groupPauses pauses all processes from one. Running attempts may end. Their retries and new messages must wait, also in processes
+// that start meanwhile, and no attempt may count.
 func groupPauses(b *fixture) {
 	msgs, ids := numberedMessages(20)
 	goOn := make(chan struct{})
@@ -106,8 +106,8 @@ func groupPauses(b *fixture) {
 	b.dead(0)
 }
 
-// newPauses: one process pauses new messages for all. The retries of a message that had begun run, until it is done. New
-// messages wait for the end of the pause.
+// newPauses pauses new messages for all processes from one. A message that has begun must be retried until it is done. New messages
+// must wait for the end of the pause.
 func newPauses(b *fixture) {
 	msgs, ids := numberedMessages(50)
 	goOn := make(chan struct{})
@@ -151,7 +151,7 @@ func (b *fixture) failsLate(id string, goOn <-chan struct{}) handler {
 	}
 }
 
-// pauses: the message that failed comes first after the pause, although another process may continue.
+// pauses tests that the message that failed comes first after a pause, even in another process.
 func (o ordered) pauses(b *fixture) {
 	ids := []string{"failing", "behind", "last"}
 	goOn := make(chan struct{})

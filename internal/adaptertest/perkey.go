@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// perKey: a failing key blocks only its own messages.
+// perKey tests that a failing message blocks only the messages of its key.
 func perKey() []test {
 	return []test{
 		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: ofOneKey.waits},
@@ -36,7 +36,7 @@ func keyed(key string, names ...string) []Message {
 	return msgs
 }
 
-// othersFlow: more keys fail than may run at once.
+// othersFlow fails more keys than may run at once. Messages of other keys must run.
 func othersFlow(b *fixture) {
 	const bound = 2
 	others := []string{"o1", "o2", "o3", "o4", "o5"}
@@ -76,7 +76,7 @@ func othersFlow(b *fixture) {
 	b.dead(0)
 }
 
-// keysInOrder: every third message fails once, and every eleventh for good.
+// keysInOrder fails every third message once, and every eleventh always.
 func keysInOrder(b *fixture) {
 	const keys, each = 5, 20
 	var msgs []Message

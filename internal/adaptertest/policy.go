@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// policies: an impossible policy is refused at the start (promise 5).
+// policies tests that an impossible policy is refused at the start (promise 5).
 func policies() []test {
 	return []test{
 		{name: "ABadPolicyIsRefusedWithAllItsProblems", body: badPolicy},

@@ -53,7 +53,7 @@ func (b *fixture) messagesOfPolicy(was redeliver.Policy, failed time.Time, names
 	return msgs
 }
 
-// supersedes: by the rule in the message it would wait for an hour.
+// supersedes tests Policy.Supersede. By the schedule in its headers the message would wait for an hour.
 func supersedes(b *fixture) {
 	p := quickPolicy(2)
 	p.Supersede = true
@@ -65,7 +65,7 @@ func supersedes(b *fixture) {
 	}
 }
 
-// reportsOtherPolicy: messages come back that another policy wrote, it seems, long after this process began.
+// reportsOtherPolicy has messages come back whose headers say that another policy wrote them long after this process began.
 func reportsOtherPolicy(b *fixture) {
 	b.start(Config{Policy: quickPolicy(2)}, succeed)
 	b.h.PutRetries(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// publishing: messages that a handler produces, and delayed publishes.
+// publishing tests messages that a handler produces, and delayed publishes.
 func publishing() []test {
 	return []test{
 		{name: "AFailedPublishFailsTheAttempt", body: publishInside},

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// receives: a program that requests messages, instead of a handler.
+// receives tests middleware.Receiver: a program that requests messages has no handler.
 func receives() []test {
 	return []test{
 		{name: "AReceivedAndAckedMessageIsCommitted", body: receivedAndAcked},

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// replays: a dead letter that is sent back reaches the group that failed it.
+// replays tests that a dead letter that is sent back reaches the group that failed it.
 func replays() []test {
 	return []test{
 		{name: "ADeadLetterThatIsSentBackRunsAgain", body: func(b *fixture) { replay(b, true) }},
@@ -59,8 +59,7 @@ func replay(b *fixture, headers bool) {
 	}
 }
 
-// replayToOne sends dead letters of one group back, beside another group that has handled the same messages. Over the
-// origin it would get them again.
+// replayToOne sends dead letters back to one group. Another group has handled the same messages, and must not get them again.
 func replayToOne(b *fixture, headers bool) {
 	msgs, ids := numberedMessages(5)
 	other := newJournal()
@@ -70,8 +69,8 @@ func replayToOne(b *fixture, headers bool) {
 	b.ranOnceIn(other, ids)
 }
 
-// ranOnceIn checks that the second group has run messages once. Anything written to the origin meanwhile comes before
-// the last ones, in every part of an origin.
+// ranOnceIn checks that the second group has run messages once. It first waits for further messages in all parts of the origin: a
+// copy that was written to the origin would come before them.
 func (b *fixture) ranOnceIn(other *journal, ids []string) {
 	b.Helper()
 	last := make([]string, 8)

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// settling: nothing is acked before its next hop is confirmed, and a message ends in one place.
+// settling tests that nothing is acked before its copy is confirmed, and that a message ends in one place (promises 1 and 2).
 func settling() []test {
 	return []test{
 		{name: "SuccessIsCommittedAndWritesNothing", needs: "KeepsAttempts", body: successIsCommitted},
@@ -69,7 +69,8 @@ func exactlyOnePlace(b *fixture) {
 	}
 }
 
-// whileRefused: the handler does not run again, no other message begins, and later everything continues.
+// whileRefused makes the broker refuse a write. The handler must not run again, no other message may begin, and later everything must
+// continue.
 func whileRefused(b *fixture, place Place) {
 	retries, runs := 1, 2
 	if place == DLQ {
@@ -112,7 +113,7 @@ func whileRefused(b *fixture, place Place) {
 	}
 }
 
-// unackedWhileRefused: another process gets the message, so the broker still had it.
+// unackedWhileRefused tests that another process gets a message whose write is refused, because it is unacked.
 func unackedWhileRefused(b *fixture, place Place) {
 	retries, runs := 1, 2
 	if place == DLQ {

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// shutdowns: a deadline, after which unfinished work stays unacked (promise 6).
+// shutdowns tests that a shutdown is bounded, and that messages that have not ended by then stay unacked (promise 6).
 func shutdowns() []test {
 	return []test{
 		{name: "HandlersMayFinishWhenTheServiceCloses", body: mayFinish},
@@ -163,7 +163,7 @@ func (b *fixture) receive(out <-chan *message.Message) *message.Message {
 	return nil
 }
 
-// leaves: one of two processes of a group ends while messages run and wait.
+// leaves ends one of two processes of a group while messages run and wait.
 func leaves(b *fixture) {
 	const n = 60
 	msgs, ids := numberedMessages(n)
@@ -185,7 +185,7 @@ func leaves(b *fixture) {
 	b.dead(0)
 }
 
-// closedWhileWaiting: some messages wait on a level, some are held for their jitter.
+// closedWhileWaiting closes a process while some messages wait on a level and some are held for their jitter.
 func closedWhileWaiting(b *fixture) {
 	const n, base = 40, 800 * time.Millisecond
 	msgs, ids := numberedMessages(n)
@@ -207,7 +207,7 @@ func closedWhileWaiting(b *fixture) {
 	}
 }
 
-// dueWhileAway: no process runs when the retries are due.
+// dueWhileAway runs no process when the retries are due.
 func dueWhileAway(b *fixture) {
 	const n, delay = 40, 500 * time.Millisecond
 	msgs, ids := numberedMessages(n)
@@ -237,7 +237,7 @@ func (b *fixture) checkCameBackOnce(ids []string, delay time.Duration) {
 	b.dead(0)
 }
 
-// keepsServiceOpen: a Router closes its publisher and subscriber while its handlers run.
+// keepsServiceOpen tests that a Router may close its publisher and subscriber while its handlers run.
 func keepsServiceOpen(b *fixture) {
 	p := b.start(Config{Policy: quickPolicy(1)}, failHandler)
 	pub := p.svc.Publisher()

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// throttles: an unavailable dependency is not overloaded.
+// throttles tests that an unavailable dependency is not overloaded.
 func throttles() []test {
 	return []test{
 		{name: "MessagesInFlightShrinkWhileMessagesFail", needs: "NoHeadOfLineBlocking", body: shrinks},
@@ -15,7 +15,7 @@ func throttles() []test {
 	}
 }
 
-// rateLimited: waiting for the rate is not an attempt, and loses nothing.
+// rateLimited tests that messages that wait because of Policy.Rate are not lost, and that the wait counts as no attempt.
 func rateLimited(b *fixture) {
 	const n = 20
 	p := quickPolicy(1)
@@ -43,7 +43,7 @@ func rateLimited(b *fixture) {
 	}
 }
 
-// shrinks: growing back takes too long here, and is tested with redelivertest's clock.
+// shrinks tests that fewer messages run while they fail. That more run later would take too long here; redelivertest tests it.
 func shrinks(b *fixture) {
 	const minInFlight, most, n = 2, 16, 60
 	msgs, ids := numberedMessages(n)

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// traces: the trace of the latest attempt travels with a message.
+// traces tests that a message keeps the trace of its latest attempt.
 func traces() []test {
 	return []test{{name: "TheTraceOfTheLatestAttemptTravelsWithTheMessage", body: traceTravels}}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// verdicts: outcomes other than a planned retry.
+// verdicts tests outcomes other than a planned retry.
 func verdicts() []test {
 	return []test{
 		{name: "PermanentGoesToTheDLQAtOnce", body: permanent},
@@ -171,7 +171,7 @@ func workFor(ctx context.Context, takes time.Duration) error {
 	}
 }
 
-// extended: a lock that is renewed meanwhile is renewed for as long.
+// extended tests that an extended attempt keeps its message for as long as it runs, also on a broker that locks messages.
 func extended(b *fixture) {
 	p, takes := extendingPolicy()
 	b.start(Config{Policy: p}, func(a *attempt) error { return workFor(a.Msg.Context(), takes) })
@@ -204,7 +204,7 @@ func invalidated(b *fixture) {
 	}
 }
 
-// invalidByKey: Policy.Invalid gets the key of a message that has one, in whatever form the harness writes it.
+// invalidByKey tests that Policy.Invalid gets the key of a message.
 func invalidByKey(b *fixture) {
 	p := perKeyPolicy(1)
 	var gone atomic.Pointer[string]

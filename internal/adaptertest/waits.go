@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// dueTimes: promise 4. Each test of the kit checks that no attempt begins before State.Due. These tests check State.Due
-// itself, and how soon after it a retry begins.
+// dueTimes tests State.Due, and how soon after it a retry begins (promise 4). Every test of the kit checks that no attempt begins
+// before State.Due.
 func dueTimes() []test {
 	return []test{
 		{name: "ManyMessagesAreNeverEarly", body: neverEarly},
@@ -79,14 +79,14 @@ func farHops(b *fixture) {
 	wait(b, 750*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond)
 }
 
-// held: on the level it would take an hour.
+// held tests a wait that is shorter than the only level, which is an hour.
 func held(b *fixture) {
 	wait(b, 50*time.Millisecond, time.Hour)
 }
 
-// startsSoon: most slots are free, so only the adapter delays a retry. The bound grows with the time of an ordinary
-// message, as in hostile. It catches a retry that waits for an unrelated event, such as the next message, a longer
-// level or a poll every minute.
+// startsSoon tests that a retry begins soon after its due time when slots are free. The bound grows with the time of an ordinary
+// message, as in hostile. A retry that waits for an unrelated event, such as the next message, a longer level or a poll every
+// minute, exceeds it.
 func startsSoon(b *fixture) {
 	const n, delay = 20, 500 * time.Millisecond
 	b.start(Config{Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(delay), Levels: []time.Duration{delay}}}, func(a *attempt) error {
