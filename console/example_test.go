@@ -24,7 +24,7 @@ func ExampleNew() {
 		Audit: os.Stderr,
 	})
 	if err != nil {
-		return // there is no queue yet, and the console reports it
+		return // here always: orders is nil, and New returns that as an error
 	}
 	defer c.Close()
 	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", c))

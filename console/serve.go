@@ -28,7 +28,7 @@ type ServeConfig struct {
 	Ready func(url string)
 }
 
-// ErrPublic reports an address that others can reach and that is not safe.
+// ErrPublic is the error of ListenAndServe for an address at which other machines could use the console unsafely.
 var ErrPublic = errors.New("the console would be open to others than this machine")
 
 // ListenAndServe serves the console until ctx ends, and then returns nil. Without Config.Auth it refuses any address
@@ -76,8 +76,8 @@ func (c *Console) ListenAndServe(ctx context.Context, cfg ServeConfig) error {
 	return nil
 }
 
-// maxResponseTime is the timeout from the first byte of a request to the last byte of its response. The longest, an
-// edit, may take 65 s. A stream of events extends its deadline with each event.
+// maxResponseTime is the timeout from the first byte of a request to the last byte of its response. The longest request, an
+// edit, may take 65 s. A stream of events gets more time with each event.
 const maxResponseTime = 2 * time.Minute
 
 // server returns a server for the console that runs until ctx ends.

@@ -64,7 +64,7 @@ type flight struct {
 	postponed time.Duration // when it was postponed, plus 1; 0 if it is not
 }
 
-// attempt runs a message that is due, and follows the policy's decisions until it succeeds, waits, or is dead.
+// attempt runs a message that is due, and follows the policy's decisions until the message succeeds, waits, or is in the DLQ.
 func (p *play) attempt(f flight) {
 	start := p.free.next(f.due)
 	if !p.mayRun(&f, start) {
@@ -193,7 +193,7 @@ func (s *slots) Push(any) {}
 // Pop implements [heap.Interface]. It is not used.
 func (s *slots) Pop() any { return nil }
 
-// next returns when an attempt begins that may begin at due.
+// next returns when an attempt can begin: at due, or later when a slot is free.
 func (s slots) next(due time.Duration) time.Duration {
 	if len(s) == 0 {
 		return due
@@ -201,7 +201,7 @@ func (s slots) next(due time.Duration) time.Duration {
 	return max(due, s[0])
 }
 
-// take records that an attempt begins at next and takes that long.
+// take uses a slot for an attempt that begins at next(due) and takes the time takes.
 func (s slots) take(due, takes time.Duration) {
 	if len(s) > 0 {
 		s[0] = s.next(due) + takes

@@ -33,9 +33,9 @@ type Config struct {
 	// Publisher writes waiting messages, retries and dead letters. Publish must be synchronous: see
 	// Confirms. The Client does not close it; close it after the Client. Required.
 	Publisher message.Publisher
-	// Subscriber reads the topics and redeliver's own. It must be a member of Group: of all
-	// subscribers of a topic in that group one gets a message, unacked messages come back, and
-	// messages that were published before the first subscription are delivered. [Check] tries that.
+	// Subscriber reads the service's topics and redeliver's own. It must be a member of Group: only one
+	// of the subscribers of a topic in that group gets a message, unacked messages come back, and
+	// messages that were published before the first subscription are delivered. [Check] tests that.
 	// The Client does not close it; close it after the Client. Required.
 	Subscriber message.Subscriber
 	// Group is the group of Subscriber. Retries come back to it only. Required.
@@ -56,8 +56,8 @@ type Config struct {
 	// Names are the names of redeliver's topics. Default: see Names.
 	Names Names
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at once,
-	// and how many retries beside them. Each is a Subscribe of Subscriber, which
-	// delivers one message at a time. Default 16, at most 1000.
+	// and how many retries beside them. For each of them redeliver calls Subscribe of
+	// Subscriber, because that delivers one message at a time. Default 16, at most 1000.
 	MaxInFlight int
 	// MinInFlight lets the number of messages in flight shrink while messages fail. The limit for
 	// first deliveries and retries together begins at twice MaxInFlight. It is halved after every
@@ -76,8 +76,8 @@ type Config struct {
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
 	// NoProvisioning creates none of redeliver's topics. Default: if Subscriber is a
-	// message.SubscribeInitializer, it is called for each of them, the DLQ included, before
-	// anything is read.
+	// message.SubscribeInitializer, its SubscribeInitialize is called for each of redeliver's topics,
+	// the DLQ included, before anything is read.
 	NoProvisioning bool
 	// Refused reports whether an error of Publish concerns only this message and no other try can
 	// fix it, for example because the message is too large. If Publish to a delay topic returns such

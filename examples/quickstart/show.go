@@ -137,7 +137,7 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	if err := makeTopics(admin); err != nil {
 		return err
 	}
-	ledger, err := sarama.NewSyncProducer(s.brokers, &cfg) // its own connections, as a fetch delays writes
+	ledger, err := sarama.NewSyncProducer(s.brokers, &cfg) // with its own connections, because a fetch delays writes
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	return nil
 }
 
-// soon retries do for a while, because it takes a moment until all nodes of a cluster have a new topic.
+// soon calls do until it returns no error, for up to topicDelay: it takes a moment until all nodes of a cluster have a new topic.
 func soon(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, topicDelay)
 	defer cancel()

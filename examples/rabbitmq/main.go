@@ -56,7 +56,7 @@ func open(ctx context.Context, urls []string, sink redeliver.Sink, log watermill
 	return &shop{client, router}, nil
 }
 
-// place publishes an order. The topic is the routing key. An order that no queue is bound for is an error.
+// place publishes an order. The topic is the routing key. If no queue is bound for it, place returns an error.
 func (s *shop) place(routingKey, id string, body []byte) error {
 	return s.client.Publisher().Publish(routingKey, message.NewMessage(id, body))
 }

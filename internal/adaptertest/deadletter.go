@@ -121,7 +121,7 @@ func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) 
 	}
 }
 
-// runsAbove counts the attempts of messages, without the first each of every message. It first waits for a later message, because
+// runsAbove returns how many attempts messages have had in addition to a number each. It first waits for a later message, because
 // duplicates come before that.
 func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
 	d.Helper()
@@ -146,7 +146,7 @@ func (d *dlqFixture) browse(q deadletter.Queue, f deadletter.Filter) (found []*d
 	return found
 }
 
-// withTimeout is a context for one wait.
+// withTimeout returns a context for one wait.
 func (d *dlqFixture) withTimeout() context.Context {
 	ctx, cancel := context.WithTimeout(d.Context(), Timeout)
 	d.Cleanup(cancel)

@@ -19,7 +19,7 @@ type expirableParent struct {
 // own contexts above this one.
 var never = make(chan struct{})
 
-// expiredContext is a context with the values of parent whose deadline has passed.
+// expiredContext returns a context whose deadline has passed, with the values of parent.
 func expiredContext(parent context.Context, cause error) context.Context {
 	ctx, cancel := context.WithDeadlineCause(context.WithoutCancel(parent), time.Unix(0, 0), cause)
 	cancel() // it has ended already

@@ -128,12 +128,12 @@ func (s *Screen) isRepeat(id string) bool {
 // minShownLateness is the lateness that is printed even in a line with other details.
 const minShownLateness = 50 * time.Millisecond
 
-// lateness describes how long after its due time an attempt began. It returns "" if that is less than least.
-func (s *Screen) lateness(id string, least time.Duration) string {
+// lateness describes how long after its due time an attempt began. It returns "" if that is less than minLateness.
+func (s *Screen) lateness(id string, minLateness time.Duration) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	late, ok := s.late[id]
-	if !ok || late < least {
+	if !ok || late < minLateness {
 		return ""
 	}
 	if late >= time.Second {

@@ -15,8 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Without a broker the error once came after half a minute, when Watermill stopped waiting for a router that had never
-// run.
+// Without a broker the error once came only after half a minute: Watermill waited for so long for a router that had never run.
 func TestAShopWhoseBrokerDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	unreachable := errors.New("nobody answers")
 	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
