@@ -46,7 +46,7 @@ func ExampleExponentialBackoff() {
 	// Output: 100ms 200ms 400ms 800ms 1s 1s
 }
 
-// The jitter is a share of the base, which each message draws.
+// The jitter is a random share of the base, here 0 and a half.
 func ExampleExponentialBackoff_Delay() {
 	b := redeliver.ExponentialBackoff{Base: 2 * time.Second, Max: time.Minute}
 	for _, draw := range []float64{0, 0.5} {

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// PurgeOptions configures [Purge]. Who and Why are required, and a Filter or Everything.
+// PurgeOptions configures [Purge]. It requires Who and Why, and a Filter or Everything.
 type PurgeOptions struct {
 	Who, Why string
 	// Filter selects the messages to remove.

@@ -83,7 +83,7 @@ type Scan interface {
 	// A later call returns messages that have arrived since. The error is [ErrBlocked] if earlier
 	// messages must be settled first.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
-	// Close returns the messages that were read and not settled to the DLQ.
+	// Close returns to the DLQ the messages that were read and not settled.
 	Close() error
 }
 

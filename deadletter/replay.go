@@ -20,9 +20,9 @@ const (
 	maxWindow = 10_000
 )
 
-// ReplayOptions configures a replay. Who and Why are required.
+// ReplayOptions configures a replay. It requires Who and Why.
 type ReplayOptions struct {
-	// Who is the name of the user, for the history.
+	// The name of the user, for the history.
 	Who string
 	// Why is the reason, for the history.
 	Why string

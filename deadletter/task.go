@@ -15,7 +15,7 @@ type Task struct {
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	DLQ  string `json:"dlq"`
-	// Who is the user's name, Why the user's reason.
+	// The user's name and reason.
 	Who string `json:"who"`
 	Why string `json:"why"`
 

@@ -18,7 +18,7 @@ import (
 type Command struct {
 	ID   string      `json:"id"`
 	Kind CommandKind `json:"kind"`
-	// Who is the user's name, Why the user's reason. Both are required.
+	// The user's name and reason. Both are required.
 	Who string `json:"who"`
 	Why string `json:"why"`
 	// Created is the time of the request. The command does not apply to messages that were

@@ -131,7 +131,7 @@ func TestHopsAndLongWaits(t *testing.T) {
 	})
 }
 
-// A jitter that is longer than the shorter levels is spent in one place.
+// A message does not hop for the rest of a wait that is only jitter, even if it is longer than a level.
 func TestJitterNeedsNoHops(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := open(b, redeliver.Policy{MaxRetries: 1, Backoff: redeliver.ExponentialBackoff{Base: time.Minute}}).Handle("orders", declines)

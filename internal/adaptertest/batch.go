@@ -174,7 +174,7 @@ func fullAtOnce(b *fixture) {
 	const size = 5
 	_, ids := numberedMessages(3 * size)
 	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
-	b.handled(ids...) // not after an hour
+	b.handled(ids...) // at once: not after the Timeout of an hour
 	for _, ran := range p.ranBatches() {
 		if len(ran) != size {
 			b.Errorf("a batch of %d, want %d", len(ran), size)

@@ -15,9 +15,9 @@
 //
 // Brokers differ in three ways, which the seam does not hide:
 //
-//   - Kafka and the broker in memory show a message without taking it. RabbitMQ and SQS hide a
-//     message until it is removed or the reader is closed. Info.ReadEffect says which. If reading
-//     hides messages, package deadletter takes ReadLock first, so that one reader is open at a time.
+//   - Reading has no effect on Kafka and on the broker in memory. RabbitMQ and SQS hide a message
+//     that is read, until it is removed or the reader is closed: see Info.ReadEffect. There package
+//     deadletter takes ReadLock first, so that only one reader is open at a time.
 //   - A lock of RabbitMQ and of the broker in memory belongs to a connection and ends with it.
 //     On Kafka and SQS it is a lease in the state, see [Leases]: it ends some seconds after its
 //     process has died.
@@ -98,7 +98,7 @@ type DLQ interface {
 	Close() error
 }
 
-// The locks. A driver whose ReadEffect is [NoReadEffect] is not asked for ReadLock.
+// The locks. If the ReadEffect is [NoReadEffect], ReadLock is not used.
 const (
 	ClaimLock = "claim" // held by the runner that writes
 	ReadLock  = "look"  // held by the reader if reading hides messages
@@ -133,7 +133,7 @@ type Reader interface {
 	// there are none now: a later call returns messages that have arrived since. [ErrBlocked] means
 	// that earlier messages must be removed before Next can continue.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
-	// Close returns the messages that were not removed to the DLQ.
+	// Close returns to the DLQ the messages that were read and not removed.
 	Close(ctx context.Context) error
 }
 
