@@ -21,7 +21,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,8 +48,9 @@ type Config[R any] struct {
 	Origin string
 	// Group is the consumer group. On a broker without groups it is the name of the queue. Required.
 	Group string
-	// Codec returns the parts of a record. It need not know Origin and Group, which the Consumer adds to each state, nor read
-	// redeliver.HeaderExpires. A panic of its Message is an error, and an id of more than 512 bytes is hashed. Required.
+	// Codec returns the parts of a record. The Consumer adds the rest to the states of first deliveries: Origin and Group, the
+	// expiry in redeliver.HeaderExpires, and, if the producer gave no id, origin/partition/offset. An id of a producer that looks like
+	// that gets the prefix given:, and one of more than 512 bytes is hashed. A panic of Message is an error. Required.
 	Codec driver.Codec[R]
 	// Store writes messages to where they wait and to the DLQ. Required.
 	Store driver.Store[R]
@@ -126,10 +129,10 @@ type Consumer[R any] struct {
 	out     chan *message.Message // nil with a handler of records
 	jitter  time.Duration         // the largest that the policy's backoff adds to a delay
 	readers *engine.Readers
-	unwatch func() // removes the consumer from its sink
 
-	mu   sync.Mutex // also held during an event, so that events are in order
-	runs int        // that read now
+	mu      sync.Mutex // also held during an event, so that events are in order
+	runs    int        // that read now
+	unwatch func()     // removes the consumer from its sink; nil before the first Run
 }
 
 // New checks the configuration and returns a Consumer. All problems are in one redeliver.ConfigError. It reads and writes
@@ -150,12 +153,12 @@ func New[R any](cfg Config[R]) (*Consumer[R], error) {
 		c.out = make(chan *message.Message)
 	}
 	c.engine = engine.New(engine.Options[R]{Sub: c.sub, Codec: c.codec, Store: cfg.Store, Out: c.out, Handle: cfg.Handler})
-	c.unwatch = c.sub.Watched()
 	return c, nil
 }
 
-// Messages returns the channel of a Watermill subscriber, which Close closes. It is nil if there is a Handler. A message is
-// done when it is acked. A nacked message has failed an attempt.
+// Messages returns the channel that a Watermill subscriber returns. It is nil if there is a Handler. Close closes it: a subscriber
+// calls that after Run, because a Router waits for the end of the channel. A message is done when it is acked. A nacked message
+// has failed an attempt.
 func (c *Consumer[R]) Messages() <-chan *message.Message { return c.out }
 
 // Run reads a source until ctx ends, Close is called, or the source is lost or closes its channel. Then it waits for the
@@ -189,6 +192,9 @@ func (c *Consumer[R]) run(ctx context.Context, source driver.Source[R]) {
 func (c *Consumer[R]) countRun(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.unwatch == nil {
+		c.unwatch = c.sub.Watched()
+	}
 	if c.runs += n; n > 0 && c.runs == n {
 		c.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
@@ -206,11 +212,7 @@ func (c *Consumer[R]) Arrive(m *driver.Message[R], at delayqueue.Arrival, header
 	if at.Written.IsZero() {
 		at.Written = at.Now
 	}
-	stay := delayqueue.Arrive(&at, headers, func() string {
-		var own redeliver.State
-		c.codec.State(m, &own)
-		return own.ID
-	})
+	stay := delayqueue.Arrive(&at, headers, func() string { return c.idOf(m) })
 	_, _, stay.State.Expires = c.codec.Age(m)
 	if len(stay.Findings) > 0 {
 		c.sub.Emit(redeliver.HeadersIgnored{Topic: m.Place, ID: stay.State.ID, Findings: stay.Findings})
@@ -225,13 +227,38 @@ func (c *Consumer[R]) Arrive(m *driver.Message[R], at delayqueue.Arrival, header
 	}
 }
 
+// ReportForeignHeaders reports the headers of a message of the origin that have redeliver's names, for example because a
+// service has copied them. They are not believed, except redeliver.HeaderExpires, which is reported if it is no time.
+// Source.Parse may call it.
+func (c *Consumer[R]) ReportForeignHeaders(m *driver.Message[R], headers iter.Seq2[string, string]) {
+	var found []redeliver.Finding
+	for name, value := range headers {
+		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
+			found = engine.AppendForeignHeader(found, name, value, "on a topic or queue that redeliver does not write; it is not believed")
+		}
+	}
+	if found != nil {
+		c.sub.Emit(redeliver.HeadersIgnored{Topic: c.sub.Origin, ID: c.idOf(m), Findings: found})
+	}
+}
+
+// idOf returns the id that a message has without a state.
+func (c *Consumer[R]) idOf(m *driver.Message[R]) string {
+	var own redeliver.State
+	c.codec.State(m, &own)
+	return own.ID
+}
+
 // Close ends all Runs and waits until they have returned. If ctx ends meanwhile, Close returns ctx's error and continues in
 // the background; nothing is lost in either case. A second Close does nothing more.
 func (c *Consumer[R]) Close(ctx context.Context) error {
 	shut := func(r *engine.Readers) {
-		if r.Close() {
+		if !r.Close() {
+			return
+		}
+		c.engine.Close()
+		if c.unwatch != nil { // no Run is left that could change it
 			c.unwatch()
-			c.engine.Close()
 		}
 	}
 	if err := engine.CloseAll(ctx, []*engine.Readers{c.readers}, shut, func() {}); err != nil {

@@ -1,6 +1,7 @@
 package adapters
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -41,7 +42,15 @@ func (c codec[R]) Age(m *driver.Message[R]) (brought *redeliver.State, born, exp
 // State implements [driver.Codec].
 func (c codec[R]) State(m *driver.Message[R], st *redeliver.State) {
 	c.Codec.State(m, st)
-	st.Group, st.Origin, st.ID = c.group, c.origin, limits.ShortID(st.ID)
+	if brought, _, _ := c.Codec.Age(m); brought != nil {
+		return
+	}
+	st.Group, st.Origin = c.group, c.origin
+	if st.ID == "" && st.Source.Known {
+		st.ID = limits.ShortID(fmt.Sprintf("%s/%d/%d", c.origin, st.Source.Partition, st.Source.Offset))
+	} else {
+		st.ID = engine.GivenID(st.ID)
+	}
 	if st.Expires.IsZero() {
 		st.Expires = c.expires(m)
 	}

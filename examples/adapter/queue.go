@@ -54,6 +54,7 @@ type Row struct {
 
 	seq            int64
 	headers, state string // as in the table
+	tries          int    // to write a copy
 }
 
 // Queue is a queue and its handlers.
@@ -88,6 +89,11 @@ func insert(ctx context.Context, db *sql.DB, row *Row, state string, due time.Ti
 	return err
 }
 
+func insertDead(ctx context.Context, db *sql.DB, row *Row, state string) error {
+	_, err := db.ExecContext(ctx, `INSERT INTO dead_letters (id, body, headers, state) VALUES ($1, $2, $3, $4)`, row.ID, row.Body, row.headers, state)
+	return err
+}
+
 // Run handles messages until ctx ends or Close is called. A source that has failed is followed by another one.
 func (q *Queue) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -106,6 +112,9 @@ func (q *Queue) Run(ctx context.Context) error {
 	return nil
 }
 
+// maxOutageTries is how many errors of one write count as an outage, in which nothing new begins.
+const maxOutageTries = 8
+
 // store writes copies of messages. It implements driver.Store.
 type store struct{ db *sql.DB }
 
@@ -122,9 +131,9 @@ func (s store) Write(ctx context.Context, to driver.Place, m *driver.Message[*Ro
 			err = insert(ctx, s.db, row, "", time.Time{})
 		case to == driver.DLQ:
 			where = "dead_letters"
-			_, err = s.db.ExecContext(ctx, `INSERT INTO dead_letters (id, body, headers, state) VALUES ($1, $2, $3, $4)`, row.ID, row.Body, row.headers, string(state))
+			err = insertDead(ctx, s.db, row, string(state))
 		}
-		if err != nil && ctx.Err() == nil { // the database has answered: it may refuse this row only
+		if row.tries++; err != nil && row.tries > maxOutageTries { // is it this row? Other writes show it
 			err = fmt.Errorf("%w: %w", driver.ErrDoubtful, err)
 		}
 		done.Confirmed(where, err)

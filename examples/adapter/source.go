@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -42,12 +43,15 @@ func (s *source) Parse(m *driver.Message[*Row]) error {
 	row := m.Record
 	s.change(func() { s.room--; s.claimed-- })
 	m.Place, m.Size = "messages", len(row.Body)
+	err := json.Unmarshal([]byte(row.headers), &row.Headers)
 	if row.state != "" {
 		var headers []redeliver.Header
 		_ = json.Unmarshal([]byte(row.state), &headers) // Arrive reports it if there are none
 		s.q.Arrive(m, delayqueue.Arrival{Written: row.Written}, headers)
+	} else {
+		s.q.ReportForeignHeaders(m, maps.All(row.Headers))
 	}
-	if err := json.Unmarshal([]byte(row.headers), &row.Headers); err != nil {
+	if err != nil {
 		m.Step, m.Err = driver.Bury, &redeliver.UndecodableError{Err: err}
 	}
 	return nil

@@ -115,7 +115,7 @@ func TestRowsOfADeadProcessComeBackAfterItsLease(t *testing.T) {
 // newQueue makes a database with n messages.
 func newQueue(t *testing.T, file string, n int) *sql.DB {
 	t.Helper()
-	db, err := openFile(file)
+	db, err := openFile(file, "FULL")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func main() {
 }
 
 func run(ctx context.Context, file string, add int) error {
-	db, err := openFile(file)
+	db, err := openFile(file, "FULL")
 	if err != nil {
 		return err
 	}
@@ -80,12 +80,15 @@ func addMessages(ctx context.Context, db *sql.DB, n int) error {
 // messageID returns the id of a message, which says how often it fails.
 func messageID(i int) string { return fmt.Sprintf("%s-%d", []string{"good", "once", "bad"}[i%3], i) }
 
-// openFile opens a database. Its commits are on the disk when they return.
-func openFile(file string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate")
-	if err == nil {
-		_, err = db.Exec(adapter.Schema) //nolint:noctx // a file
+// openFile opens a database. With synchronous FULL its commits are on the disk when they return; with OFF they survive the
+// end of the process only.
+func openFile(file, synchronous string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous("+synchronous+")&_txlock=immediate")
+	if err != nil {
+		return nil, err
 	}
+	db.SetMaxOpenConns(1)            // writers of SQLite exclude each other, and wait for a connection more fairly than for a lock
+	_, err = db.Exec(adapter.Schema) //nolint:noctx // a file
 	return db, err
 }
 
