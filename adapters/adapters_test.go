@@ -174,7 +174,7 @@ func TestARecordIsRetriedAndDeadLettered(t *testing.T) {
 		}
 		b.run(t, b.config(policy, handler), func() {
 			b.in <- &record{id: "4711", metadata: map[string]string{redeliver.HeaderAttempt: "7"}, written: began}
-			time.Sleep(time.Hour) // in virtual time
+			<-time.After(time.Hour) // in virtual time
 		})
 		if want := []time.Duration{0, 95 * time.Second, 190 * time.Second}; !slices.Equal(ran, want) {
 			t.Errorf("attempts after %v, want %v", ran, want)

@@ -8,7 +8,6 @@ package adapter
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -30,7 +29,7 @@ CREATE TABLE IF NOT EXISTS messages (
 	id           TEXT    NOT NULL,           -- the message's; its copies have the same
 	body         BLOB,
 	headers      TEXT    NOT NULL,           -- the producer's, as a JSON object
-	state        TEXT    NOT NULL,           -- redeliver's headers, as a JSON array; empty for a new message
+	state        TEXT    NOT NULL,           -- redeliver's headers, likewise; empty for a new message
 	due          INTEGER NOT NULL,           -- nobody reads the row before; all times are Unix milliseconds
 	written      INTEGER NOT NULL,
 	lease        TEXT    NOT NULL DEFAULT '', -- who has claimed the row
@@ -97,11 +96,7 @@ func insertDead(ctx context.Context, db *sql.DB, row *Row, state string) error {
 // Run handles messages until ctx ends or Close is called. A source that has failed is followed by another one.
 func (q *Queue) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		s := &source{
-			q: q, lease: rand.Text(), rows: make(chan *Row), lost: make(chan struct{}),
-			changed: make(chan struct{}, 1), stopped: make(chan struct{}), flushed: make(chan struct{}),
-		}
-		s.ctx, s.end = context.WithCancel(context.Background())
+		s := newSource(q)
 		go s.work()
 		err := q.Consumer.Run(ctx, s)
 		s.end()
@@ -122,22 +117,41 @@ type store struct{ db *sql.DB }
 func (s store) Write(ctx context.Context, to driver.Place, m *driver.Message[*Row], st *redeliver.State, done driver.Done) {
 	go func() {
 		row, where := m.Record, "messages"
-		state, err := json.Marshal(st.AppendHeaders(nil))
+		state, err := encodeState(st)
 		switch {
 		case err != nil:
 		case to == driver.Level:
-			err = insert(ctx, s.db, row, string(state), st.Due)
+			err = insert(ctx, s.db, row, state, st.Due)
 		case to == driver.Topic: // a delayed publish is due
 			err = insert(ctx, s.db, row, "", time.Time{})
 		case to == driver.DLQ:
 			where = "dead_letters"
-			err = insertDead(ctx, s.db, row, string(state))
+			err = insertDead(ctx, s.db, row, state)
 		}
 		if row.tries++; err != nil && row.tries > maxOutageTries { // is it this row? Other writes show it
 			err = fmt.Errorf("%w: %w", driver.ErrDoubtful, err)
 		}
 		done.Confirmed(where, err)
 	}()
+}
+
+func encodeState(st *redeliver.State) (string, error) {
+	all := make(map[string]string)
+	for name, value := range st.Headers() {
+		all[name] = string(value)
+	}
+	text, err := json.Marshal(all)
+	return string(text), err
+}
+
+// decodeState returns no headers if the text is damaged, which Arrive reports.
+func decodeState(text string) (headers []redeliver.Header) {
+	var all map[string]string
+	_ = json.Unmarshal([]byte(text), &all)
+	for name, value := range all {
+		headers = append(headers, redeliver.Header{Name: name, Value: value})
+	}
+	return headers
 }
 
 // codec returns the parts of a row. It implements driver.Codec.

@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"log/slog"
 	"maps"
@@ -32,6 +33,15 @@ type source struct {
 	settled, returned []int64
 }
 
+func newSource(q *Queue) *source {
+	s := &source{
+		q: q, lease: rand.Text(), rows: make(chan *Row), lost: make(chan struct{}),
+		changed: make(chan struct{}, 1), stopped: make(chan struct{}), flushed: make(chan struct{}),
+	}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	return s
+}
+
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *Row { return s.rows }
 
@@ -45,9 +55,7 @@ func (s *source) Parse(m *driver.Message[*Row]) error {
 	m.Place, m.Size = "messages", len(row.Body)
 	err := json.Unmarshal([]byte(row.headers), &row.Headers)
 	if row.state != "" {
-		var headers []redeliver.Header
-		_ = json.Unmarshal([]byte(row.state), &headers) // Arrive reports it if there are none
-		s.q.Arrive(m, delayqueue.Arrival{Written: row.Written}, headers)
+		s.q.Arrive(m, delayqueue.Arrival{Written: row.Written}, decodeState(row.state))
 	} else {
 		s.q.ReportForeignHeaders(m, maps.All(row.Headers))
 	}
@@ -191,7 +199,7 @@ func (s *source) claim(room int) error {
 	if err != nil {
 		return err
 	}
-	defer found.Close() //nolint:errcheck // Err has its error
+	defer found.Close()
 	var rows []*Row
 	for found.Next() {
 		row, written := new(Row), int64(0)

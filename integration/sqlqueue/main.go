@@ -42,7 +42,7 @@ func run(ctx context.Context, file string, add int) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // everything is committed
+	defer db.Close()
 	if err := addMessages(ctx, db, add); err != nil {
 		return err
 	}
@@ -57,7 +57,9 @@ func run(ctx context.Context, file string, add int) error {
 	ctx, stop := context.WithCancel(ctx)
 	go func() {
 		defer stop()
-		for left := 1; left > 0; time.Sleep(q.Poll) {
+		look := time.NewTicker(q.Poll)
+		defer look.Stop()
+		for left := 1; left > 0; <-look.C {
 			if err := db.QueryRowContext(ctx, `SELECT count(*) FROM messages`).Scan(&left); err != nil {
 				log.Print(err)
 			}
@@ -96,7 +98,7 @@ func openFile(file, synchronous string) (*sql.DB, error) {
 func handle(ctx context.Context, row *adapter.Row) error {
 	st, _ := redeliver.FromContext(ctx)
 	fmt.Println("attempt", row.ID, st.Attempt(), st.Due.UnixMilli(), time.Now().UnixMilli())
-	time.Sleep(20 * time.Millisecond) // the work
+	<-time.After(20 * time.Millisecond) // the work
 	if strings.HasPrefix(row.ID, "bad") || strings.HasPrefix(row.ID, "once") && st.Attempt() == 1 {
 		return errDeclined
 	}
