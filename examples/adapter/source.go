@@ -115,6 +115,8 @@ func (s *source) work() {
 	poll := time.NewTicker(s.q.Poll)
 	defer poll.Stop()
 	stopped := sync.OnceFunc(func() { close(s.stopped) })
+	expiry := time.AfterFunc(s.q.Lease, sync.OnceFunc(func() { close(s.lost) })) // also while the database does not answer
+	defer expiry.Stop()
 	renewed, reads := time.Now(), true
 	for {
 		last := s.ctx.Err() != nil // read before the rows: Flush comes after all calls of Settle and Return
@@ -131,12 +133,9 @@ func (s *source) work() {
 			<-poll.C
 		} else if renew {
 			renewed = begun
+			expiry.Reset(time.Until(begun.Add(s.q.Lease)))
 		}
-		if time.Since(renewed) > s.q.Lease {
-			close(s.lost)
-			return
-		}
-		if last {
+		if last || s.isLost() {
 			return
 		}
 		if stopping {
@@ -154,6 +153,15 @@ func (s *source) work() {
 		case <-poll.C:
 		case <-s.ctx.Done():
 		}
+	}
+}
+
+func (s *source) isLost() bool {
+	select {
+	case <-s.lost:
+		return true
+	default:
+		return false
 	}
 }
 
