@@ -8,7 +8,7 @@
 //   - a [Codec] that returns the parts of a record,
 //   - a [Store] that writes a message to its next place.
 //
-// Package adapters runs them, and examples/adapter is an adapter in one file. docs/how-to/write-an-adapter.md explains it.
+// Package adapters runs them, and examples/adapter is an example. docs/how-to/write-an-adapter.md explains it.
 //
 // Experimental: until version 1.0 a minor version may change this package. The changelog says so.
 //
