@@ -1,12 +1,16 @@
-// Package driver has the interfaces between the engine and a broker, which an adapter implements.
+// Package driver has the interfaces between redeliver's engine and a broker, which an adapter implements.
 //
-// The engine (package internal/engine) owns the loop: it reads messages, holds those that are not due, keeps the order of
-// keys, bounds what runs, runs handlers, decides about failures and waits for the messages in flight when a subscription
-// ends. An adapter reads, parses, settles and writes messages. It has three parts:
+// The engine owns the loop: it reads messages, holds those that are not due, keeps the order of keys, bounds what runs,
+// runs handlers, decides about failures and waits for the messages in flight when a subscription ends. An adapter
+// reads, parses, settles and writes messages. It has three parts, for the broker's own type of records R:
 //
 //   - a [Source] for each partition or queue that it reads,
 //   - a [Codec] that returns the parts of a record,
 //   - a [Store] that writes a message to its next place.
+//
+// Package adapters runs them, and examples/adapter is an example. docs/how-to/write-an-adapter.md explains it.
+//
+// Experimental: until version 1.0 a minor version may change this package. The changelog says so.
 //
 // # The life of a message
 //
@@ -16,7 +20,13 @@
 //	  lost or never begun: Source.Return
 //
 // The engine settles a message only after the broker has confirmed the write of its copy, so a process may die at any arrow:
-// the message is on its source, on its next place, or on both.
+// the message is on its source, on its next place, or on both, with the same id.
+//
+// # Fields that most adapters leave out
+//
+// Suspects, Isolate and Message.Alone are for adapters that count crashes, InPlace, Displaced and ErrStay for messages that
+// wait in their source, Lost and Abandon for brokers that take messages back. An adapter without them leaves the fields zero
+// and does not use the others.
 package driver
 
 import (
@@ -35,10 +45,10 @@ type Step uint8
 // The steps.
 const (
 	Handle  Step = iota // its handler runs
-	Hop                 // a copy of it waits on another level: it is not due, or it is rewritten
-	Publish             // it is a delayed publish: it goes to its topic
-	Isolate             // it may have crashed its process: it goes to the place of suspects
-	Bury                // it goes to the DLQ, because of Message.Err
+	Hop                 // it is written to a Level again: it is not due, or its present place is the wrong one
+	Publish             // it is a delayed publish: it is written to its Topic
+	Isolate             // it may have crashed its process: it is written to Suspects
+	Bury                // it is written to the DLQ, because of Message.Err
 )
 
 // Place is where a Store writes a message.
@@ -47,99 +57,120 @@ type Place uint8
 // The places.
 const (
 	Level    Place = iota // a level, where it waits until State.Due
-	Topic                 // its topic, as a new message
+	Topic                 // its origin, as a new message, without redeliver's headers
 	Suspects              // the place of messages that may have crashed their process, which run one at a time
 	DLQ                   // the dead-letter queue
 )
 
-// Message is one record on its way through this process. The source fills it in Parse. The engine keeps it until it calls
-// Settle or Return, and its address does not change until then.
+// Message is one record on its way through this process. The engine makes it with Record set, and Source.Parse sets the
+// other fields; all may stay zero for a new message that runs at once. The engine keeps it until it calls Settle or Return,
+// and its address does not change until then.
 type Message[R any] struct {
+	// Record is the broker's own record, as Source.Messages returned it.
 	Record R
 	// Key orders messages: those of one key run one after another, in the order in which they were read. 0 means no
-	// order. A source that keeps first deliveries and retries apart gives them different keys.
+	// order. It is usually a hash. A source that keeps first deliveries and retries apart gives them different keys.
 	Key uint64
-	// Until is the time before which the engine does nothing with the message. Zero, or a past time, means now.
+	// Until is the time before which the engine does nothing with the message, by the clock of this host. Zero, or a
+	// past time, means now.
 	Until time.Time
 	// Step is what the engine does at that time.
 	Step Step
-	// Retry reports whether the message counts as a retry, whose slots are separate from those of first deliveries.
+	// Retry reports whether the message counts as a retry: retries have their own slots, and a message that is no retry
+	// counts as new.
 	Retry bool
-	// Returned reports whether the message came with a state: it failed before, or was replayed. It is set for every
-	// retry.
+	// Returned reports whether a message that is no retry came with a state: it was replayed or postponed before its
+	// first attempt.
 	Returned bool
 	// Alone reports whether the source lets nothing else of this process run at the same time.
 	Alone bool
-	// InPlace reports whether the message waits at the head of its key: no message behind it begins until it is
-	// settled.
+	// InPlace reports whether the message waits until Until at the head of its key: no message behind it begins until it
+	// is settled.
 	InPlace bool
-	// Displaced reports whether the message has lost its place in the origin: it waits as in other orders although its
-	// subscription is Blocking.
+	// Displaced reports, in a subscription with Blocking order, whether the message has lost its place in the origin: it
+	// waits on a level, as in other orders.
 	Displaced bool
-	// State is the message's state in this process; nil while its record has it. A source that reads the message again after
-	// Return may keep it in memory.
+	// State is the state with which the message came, as package delayqueue read it, or the state that the source kept
+	// in memory after Return. While it is nil the engine calls Codec.State and Codec.Age.
 	State *redeliver.State
-	// Place names where the message was read from, for the event of a Hop.
+	// Place names the topic or queue from which the message was read, for events.
 	Place string
 	// Err is the reason to send the message to the DLQ, with Bury.
 	Err error
-	// Size is the message's size in bytes, which LaneOptions.MaxBytes bounds.
+	// Size is the message's size in bytes, for the bound on the memory of a source's messages. 0 means that it is not
+	// counted.
 	Size int
-	// Seq is for the source: a slot in its tracker, a delivery tag.
+	// Seq is the source's own: a slot in its tracker, a delivery tag. The engine does not change it.
 	Seq uint64
-	// Owner is for the engine.
+	// Owner is the engine's own. Adapters must neither read nor change it.
 	Owner any
 }
 
 // ErrSettled is the error of Parse for a record that was already settled. The engine ignores the record.
 var ErrSettled = errors.New("the record was settled before")
 
-// Source is one partition or queue. The lane's goroutine calls all methods, one at a time; none may block for long.
+// Source is one partition or queue. One goroutine calls all its methods, one at a time, so none may block for long: a source
+// does its I/O in a goroutine of its own. Each message that Parse accepted ends with one call of Settle or Return, unless
+// the source is lost or has abandoned it.
 type Source[R any] interface {
 	// Messages returns the records in the order in which they were read. The source closes the channel when no more
-	// records will come: the lane then finishes the messages that it has begun, returns the others and ends.
+	// records will come: the engine then waits for the messages in flight, returns the others and calls Flush. It is
+	// called once.
 	Messages() <-chan R
-	// Lost is closed when this process may not settle any more messages of the source: its session or channel has
-	// ended. It is nil if the broker itself refuses late settlements.
+	// Lost is closed when this process may not settle any more messages of the source: its session, channel or lease has
+	// ended. The engine then ends the contexts of the handlers, and calls neither Settle nor Flush; a Return has no effect.
+	// It is nil if the broker itself refuses late settlements. It is called once.
 	Lost() <-chan struct{}
-	// Parse fills m, whose Record is set. The engine ignores a record for which it returns an error. The source has reported
-	// the record, except with ErrSettled.
+	// Parse sets the fields of m, whose Record is set. The engine ignores a record for which it returns an error: the
+	// source has reported and, if necessary, settled it. A record that cannot be read should not be ignored but go to the
+	// DLQ, with Bury.
 	Parse(m *Message[R]) error
-	// Accept sets how many messages the lane has room for, in addition to those that it has parsed. The source should
+	// Accept sets how many messages the engine has room for, in addition to those that Parse has got. The source should
 	// stop reading while that is 0; messages that it has read may still come. It is called again whenever the number
 	// has changed or a message was parsed.
 	Accept(n int)
-	// Stop is called when the lane ends: the source reads nothing more. The lane continues reading Messages until the channel is
-	// closed and no message is in flight, at most for the drain timeout. With a nil channel it does not wait for the source.
+	// Stop is called once, when the engine has begun to end the source, which reads nothing more. The engine continues to
+	// receive from Messages, and returns what comes, until no message is in flight and the channel that Stop returned is
+	// closed, at most for the drain timeout. With a nil channel it does not wait for the source.
 	Stop() <-chan struct{}
-	// Settle acks a message that has ended or whose copy waits elsewhere. The source may batch acks until Commit.
+	// Settle acks a message that has ended or whose copy is confirmed. The source may collect acks until Commit. If an ack
+	// is lost, the message comes again.
 	Settle(m *Message[R])
-	// Return returns a message that this process will not settle to the broker: it was never begun, or it was
-	// abandoned. It should come again after wait, if the broker can delay it. runs reports whether a handler of this
-	// process may still run.
+	// Return gives a message back to the broker that this process will not settle: it has not begun, or was abandoned. It
+	// should come again after wait, if the broker can delay it. runs reports whether a handler of this process may still
+	// run it: then it should come as late as possible. The attempt did not count.
 	Return(m *Message[R], wait time.Duration, runs bool)
 	// Commit is called after one or several calls of Settle.
 	Commit()
-	// Flush is the last call: it passes all acks and returns to the broker, before ctx ends.
+	// Flush is the last call: it passes all acks and returns to the broker, and returns when that is done or ctx ends, after
+	// at most 10 s.
 	Flush(ctx context.Context)
 }
 
-// Codec returns the parts of a record. Any goroutine calls it, but not two for one message at a time.
+// Starter is a [Source] that needs its [Lane].
+type Starter[R any] interface {
+	// Start is called once, before the engine reads Messages.
+	Start(lane Lane[R])
+}
+
+// Codec returns the parts of a record. Any goroutine calls it, but not two for one message at a time. It must not change the
+// record, and what it returns stays unchanged until the message is settled.
 type Codec[R any] interface {
-	// Message returns a new Watermill message, as it was first published. Its handler's context has the values of its
-	// context. An error sends the record to the DLQ, undecodable.
+	// Message returns a new Watermill message, as it was first published, which shares no bytes with the record. Its
+	// handler's context has the values of its context. An error sends the record to the DLQ, undecodable. It is not called
+	// if the handler gets records.
 	Message(m *Message[R]) (*message.Message, error)
 	// Key returns the message's key, or nil if it has none, and Body returns its body, as they were published.
 	Key(m *Message[R]) []byte
 	Body(m *Message[R]) []byte
 	// Headers returns the message's own headers, without redeliver's.
 	Headers(m *Message[R]) redeliver.Headers
-	// Age returns what decides whether the message is too old to run: the state that it came with, which must not be
-	// changed. For a first delivery that is nil, and Age returns the message's time in its origin and its own expiry,
-	// or zero if there is none. The engine calls it before each attempt.
+	// Age returns the facts that decide whether the message is too old to run. For a first delivery brought is nil, born
+	// is the message's time in its origin, and expires is its own expiry; both are zero if unknown. Otherwise brought is
+	// the state that it came with, which must not be changed. The engine calls it before each attempt.
 	Age(m *Message[R]) (brought *redeliver.State, born, expires time.Time)
 	// State fills st, which is zero, with the state that the message came with, or, for a first delivery, with ID,
-	// Group, Origin, Source and Expires.
+	// Group, Origin, Source and Expires. The ID belongs to this message alone and never changes: a copy has it in its state.
 	State(m *Message[R], st *redeliver.State)
 }
 
@@ -149,11 +180,12 @@ type Done interface {
 	// broker has confirmed the message. where names the topic or queue, also with an error.
 	Confirmed(where string, err error)
 	// Unanswered may be called once, before Confirmed: ctx has ended, the broker has not answered, and the client cannot
-	// cancel the write. Confirmed follows the answer.
+	// cancel the write. The engine stops the intake. Confirmed follows the answer.
 	Unanswered(where string, err error)
 }
 
-// Result receives the result of one Write. It implements Done. It must be made with a capacity of 1.
+// Result receives the result of one Write that an adapter makes for itself. It implements Done. It must be made with a
+// capacity of 1.
 type Result chan error
 
 // Confirmed implements [Done].
@@ -164,15 +196,20 @@ func (Result) Unanswered(string, error) {}
 
 // Store writes messages. Any goroutine calls it, many at a time.
 type Store[R any] interface {
-	// Write writes a copy of m, with st as its state, to a place, and calls done.Confirmed exactly once. It tries once; the
-	// engine tries again after an error. A try ends when ctx does, unless the client cannot cancel it: then done is called
-	// when the client has answered, because a second copy must not be written meanwhile.
+	// Write writes a copy of m, with st as its state, to a place, and calls done.Confirmed exactly once: with nil only
+	// when the copy would survive a crash of the broker. The state is st.Headers, beside the message's own headers; key,
+	// body and headers stay as they were published.
 	//
-	// Write keeps neither st nor m after it has called done. It may block while the client is busy.
+	// It tries once, and the engine tries again after an error, with pauses from 100 ms to 10 s. A try ends when ctx does,
+	// unless the client cannot cancel it: then done is called when the client has answered, because a second copy must not
+	// be written meanwhile.
+	//
+	// Write keeps neither st nor m after it has called done. It may block while the client is busy, but should return before
+	// the broker's answer: it may be called by the goroutine that calls the source.
 	//
 	// Errors: ErrRefused concerns this message; ErrDoubtful may concern it. redeliver.UnschedulableError means that no
 	// place can hold its wait. ErrStay is not a failure: the source keeps the message, hidden, and the engine runs it
-	// again when it is due. Every other error is an outage.
+	// again when it is due. Every other error is an outage: nothing new begins until this write has succeeded.
 	Write(ctx context.Context, to Place, m *Message[R], st *redeliver.State, done Done)
 }
 
@@ -192,9 +229,10 @@ var (
 	ErrStay = errors.New("the message waits in its source")
 )
 
-// Lane is the interface of the engine for a source. Its methods may be called from any goroutine.
+// Lane is the engine's part of one source. Any goroutine may call Post. See the other methods for their callers.
 type Lane[R any] interface {
-	// Post makes the lane's goroutine call f. After the lane's end it returns false and does not call f.
+	// Post makes the goroutine that calls the source call f, which must not block. After the lane's end it returns false
+	// and does not call f.
 	Post(f func()) bool
 	// Revise calls f for each message that waits until it is due, in the order of Seq. f may change Until and Step. Only a
 	// function of Post may call it.

@@ -63,6 +63,8 @@ var allowed = map[string][]string{
 	// Any Watermill Pub/Sub: it imports no broker client.
 	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
+	// An adapter of the user's own: it imports no broker client.
+	"adapters": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
 	"internal/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"redelivertest": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", "github.com/ThreeDotsLabs/watermill",

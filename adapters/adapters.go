@@ -1,0 +1,268 @@
+// Package adapters runs an adapter of your own on redeliver's engine: retries with backoff and a dead-letter queue for a
+// broker or a queue that redeliver does not know.
+//
+// You write the three parts of package driver: a Source, a Codec and a Store. A [Consumer] runs them for one origin and one
+// group, and calls a handler of the broker's own records, or delivers Watermill messages:
+//
+//	c, err := adapters.New(adapters.Config[*Row]{Origin: "orders", Group: "billing", Codec: codec, Store: store, Handler: charge})
+//	...
+//	err = c.Run(ctx, source) // until ctx ends; one call for each partition or queue
+//
+// docs/how-to/write-an-adapter.md explains it with examples/adapter, a queue in a table of a database.
+//
+// It gives an adapter retries, levels and hops, the DLQ, Policy.Outage, DeadLetterRate and Rate, throttling, timeouts, expiry
+// and all events. It has neither Blocking and PerKey order, crash counting, batches, pauses of a group, nor package deadletter.
+//
+// Experimental: until version 1.0 a minor version may change this package. The changelog says so.
+package adapters
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// Defaults of [Config].
+const (
+	defaultMaxInFlight  = 100
+	defaultMaxBytes     = 64 << 20
+	defaultDrainTimeout = 10 * time.Second
+)
+
+// Config configures a [Consumer]. Origin, Group, Codec and Store are required.
+type Config[R any] struct {
+	// Origin is the topic or queue whose messages are handled. Required.
+	Origin string
+	// Group is the consumer group. On a broker without groups it is the name of the queue. Required.
+	Group string
+	// Codec returns the parts of a record. The Consumer adds the rest to the states of first deliveries: Origin and Group, the
+	// expiry in redeliver.HeaderExpires, and, if the producer gave no id, origin/partition/offset. An id of a producer that looks like
+	// that gets the prefix given:, and one of more than 512 bytes is hashed. A panic of Message is an error. Required.
+	Codec driver.Codec[R]
+	// Store writes messages to where they wait and to the DLQ. Required.
+	Store driver.Store[R]
+	// Handler handles a record; nil means success. Many goroutines call it at once. Default: handlers receive from
+	// [Consumer.Messages], and need middleware.Retry.
+	Handler func(ctx context.Context, record R) error
+	// Policy decides about failures. PerKey and Blocking are refused. The source sets driver.Message.Key for KeyOrder only.
+	// Default: the zero Policy, three retries after 1, 2 and 4 s plus jitter.
+	Policy redeliver.Policy
+	// MaxInFlight bounds the first deliveries that run at once. Default 100.
+	MaxInFlight int
+	// MaxRetriesInFlight bounds the retries that run at once beside them. Default MaxInFlight.
+	MaxRetriesInFlight int
+	// MinInFlight lets both bounds shrink together while messages fail, down to this number. At most MaxInFlight. Default 0:
+	// nothing shrinks.
+	MinInFlight int
+	// MaxBytes bounds the sizes (driver.Message.Size) of the messages that a Run has in memory: above it the source should
+	// read no more. Default 64 MiB.
+	MaxBytes int
+	// NackDelay is how long a message waits that was nacked without an error. Default: the policy's delay for an error.
+	NackDelay time.Duration
+	// DrainTimeout bounds how long handlers have to finish when a Run ends. After that their contexts are cancelled, and their
+	// messages are returned to the source. Default 10 s.
+	DrainTimeout time.Duration
+	// SendTimeout bounds one try of the Store to write a message. Default 30 s.
+	SendTimeout time.Duration
+	// Sink receives the events. Default: NewSlogSink.
+	Sink redeliver.Sink
+}
+
+func (c Config[R]) withDefaults() Config[R] {
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
+	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
+	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, engine.DefaultSendTimeout)
+	if c.Sink == nil {
+		c.Sink = redeliver.NewSlogSink(slog.Default())
+	}
+	return c
+}
+
+// validate returns all problems at once. c must have its defaults.
+func (c *Config[R]) validate() error {
+	var ps redeliver.Problems
+	if c.Origin == "" {
+		ps.Add("Origin", `""`, "it is required")
+	}
+	if c.Group == "" {
+		ps.Add("Group", `""`, "it is required: a retry comes back to the group that failed it")
+	}
+	if c.Codec == nil {
+		ps.Add("Codec", "nil", "it is required")
+	}
+	if c.Store == nil {
+		ps.Add("Store", "nil", "it is required")
+	}
+	ps.CheckPolicy("Policy", c.Policy)
+	ps.CheckOrder("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered)
+	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
+	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
+	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	ps.CheckCount("MaxBytes", c.MaxBytes, 1, 0)
+	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
+	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
+	return ps.Err()
+}
+
+// Consumer handles the messages of one origin for one group. It is safe for concurrent use.
+type Consumer[R any] struct {
+	sub     *engine.Subscription
+	engine  *engine.Engine[R]
+	codec   codec[R]
+	options engine.LaneOptions[R]
+	out     chan *message.Message // nil with a handler of records
+	jitter  time.Duration         // the largest that the policy's backoff adds to a delay
+	readers *engine.Readers
+
+	mu      sync.Mutex // also held during an event, so that events are in order
+	runs    int        // that read now
+	unwatch func()     // removes the consumer from its sink; nil before the first Run
+}
+
+// New checks the configuration and returns a Consumer. All problems are in one redeliver.ConfigError. It reads and writes
+// nothing.
+func New[R any](cfg Config[R]) (*Consumer[R], error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("adapters: %w", err)
+	}
+	c := &Consumer[R]{codec: codec[R]{cfg.Codec, cfg.Origin, cfg.Group}, readers: engine.NewReaders(errors.New("adapters: the consumer is closed"))}
+	c.sub = &engine.Subscription{
+		Origin: cfg.Origin, Group: cfg.Group, Policy: cfg.Policy.WithDefaults(), Sink: cfg.Sink, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
+		MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
+	}
+	_, c.jitter, _ = c.sub.Policy.Delays()
+	c.options = engine.LaneOptions[R]{MaxAhead: cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxBytes: cfg.MaxBytes, DrainTimeout: cfg.DrainTimeout}
+	if cfg.Handler == nil {
+		c.out = make(chan *message.Message)
+	}
+	c.engine = engine.New(engine.Options[R]{Sub: c.sub, Codec: c.codec, Store: cfg.Store, Out: c.out, Handle: cfg.Handler})
+	return c, nil
+}
+
+// Messages returns the channel that a Watermill subscriber returns. It is nil if there is a Handler. Close closes it: a subscriber
+// calls that after Run, because a Router waits for the end of the channel. A message is done when it is acked. A nacked message
+// has failed an attempt.
+func (c *Consumer[R]) Messages() <-chan *message.Message { return c.out }
+
+// Run reads a source until ctx ends, Close is called, or the source is lost or closes its channel. Then it waits for the
+// messages in flight, up to Config.DrainTimeout. A source is run once; several may run at once, and share the handlers. The
+// handlers' contexts have the values of ctx. The error is nil unless the Consumer was closed before.
+func (c *Consumer[R]) Run(ctx context.Context, source driver.Source[R]) error {
+	ended := make(chan struct{})
+	err := c.readers.Begin(ctx, func(context.Context) (func(context.Context), error) {
+		return func(ctx context.Context) {
+			defer close(ended)
+			c.run(ctx, source)
+		}, nil
+	})
+	if err == nil {
+		<-ended
+	}
+	return err
+}
+
+func (c *Consumer[R]) run(ctx context.Context, source driver.Source[R]) {
+	c.countRun(1)
+	defer c.countRun(-1)
+	var start func(driver.Lane[R])
+	if s, ok := source.(driver.Starter[R]); ok {
+		start = s.Start
+	}
+	c.engine.RunLane(ctx, context.WithoutCancel(ctx), source, c.options, start)
+}
+
+// countRun counts n more sources that are read, and reports the first one.
+func (c *Consumer[R]) countRun(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unwatch == nil {
+		c.unwatch = c.sub.Watched()
+	}
+	if c.runs += n; n > 0 && c.runs == n {
+		c.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+	}
+}
+
+// Arrive sets the fields of a message that the Store wrote to a Level, from the headers of redeliver that it came with:
+// State, Retry, Until, and Step, Hop or Publish. Source.Parse calls it, with Place set, and never for a message of the origin, where
+// anyone can write such headers.
+//
+// at has the Ladder of the levels, delayqueue.NewLadder(policy), the Level that the message was read from, and when it was
+// Written there. A broker that holds a message until any time has no levels, and leaves them zero. Arrive sets Group, Origin,
+// Jitter and Now.
+func (c *Consumer[R]) Arrive(m *driver.Message[R], at delayqueue.Arrival, headers []redeliver.Header) {
+	at.Group, at.Origin, at.Jitter, at.Now = c.sub.Group, c.sub.Origin, c.jitter, time.Now()
+	if at.Written.IsZero() {
+		at.Written = at.Now
+	}
+	stay := delayqueue.Arrive(&at, headers, func() string { return c.idOf(m) })
+	_, _, stay.State.Expires = c.codec.Age(m)
+	if len(stay.Findings) > 0 {
+		c.sub.Emit(redeliver.HeadersIgnored{Topic: m.Place, ID: stay.State.ID, Findings: stay.Findings})
+	}
+	c.sub.Met(stay.State)
+	m.State, m.Retry, m.Until = stay.State, true, stay.Until
+	switch {
+	case stay.Hops:
+		m.Step = driver.Hop
+	case stay.Publish:
+		m.Step = driver.Publish
+	}
+}
+
+// ReportForeignHeaders reports the headers of a message of the origin that have redeliver's names, for example because a
+// service has copied them. They are not believed, except redeliver.HeaderExpires, which is reported if it is no time.
+// Source.Parse may call it.
+func (c *Consumer[R]) ReportForeignHeaders(m *driver.Message[R], headers iter.Seq2[string, string]) {
+	var found []redeliver.Finding
+	for name, value := range headers {
+		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
+			found = engine.AppendForeignHeader(found, name, value, "on a topic or queue that redeliver does not write; it is not believed")
+		}
+	}
+	if found != nil {
+		c.sub.Emit(redeliver.HeadersIgnored{Topic: c.sub.Origin, ID: c.idOf(m), Findings: found})
+	}
+}
+
+// idOf returns the id that a message has without a state.
+func (c *Consumer[R]) idOf(m *driver.Message[R]) string {
+	var own redeliver.State
+	c.codec.State(m, &own)
+	return own.ID
+}
+
+// Close ends all Runs and waits until they have returned. If ctx ends meanwhile, Close returns ctx's error and continues in
+// the background; nothing is lost in either case. A second Close does nothing more.
+func (c *Consumer[R]) Close(ctx context.Context) error {
+	shut := func(r *engine.Readers) {
+		if !r.Close() {
+			return
+		}
+		c.engine.Close()
+		if c.unwatch != nil { // no Run is left that could change it
+			c.unwatch()
+		}
+	}
+	if err := engine.CloseAll(ctx, []*engine.Readers{c.readers}, shut, func() {}); err != nil {
+		return fmt.Errorf("adapters: closing: %w", err)
+	}
+	return nil
+}

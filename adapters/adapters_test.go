@@ -1,0 +1,252 @@
+package adapters_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/driver"
+)
+
+// broker is an adapter in memory, with delay topics. It implements driver.Source, driver.Codec and driver.Store.
+type broker struct {
+	consumer *adapters.Consumer[*record]
+	ladder   delayqueue.Ladder
+	in       chan *record
+	started  bool
+
+	mu      sync.Mutex
+	settled int
+	written []string // where copies were written
+	dead    []redeliver.State
+	events  []redeliver.Event
+}
+
+type record struct {
+	id       string
+	metadata map[string]string
+	written  time.Time
+	level    time.Duration
+	headers  []redeliver.Header
+}
+
+func newBroker(p redeliver.Policy) *broker {
+	return &broker{ladder: delayqueue.NewLadder(p.WithDefaults()), in: make(chan *record, 100)}
+}
+
+func (b *broker) config(p redeliver.Policy, handler func(context.Context, *record) error) adapters.Config[*record] {
+	return adapters.Config[*record]{Origin: "orders", Group: "billing", Codec: b, Store: b, Handler: handler, Policy: p, Sink: b}
+}
+
+// run runs a consumer until the test is done, and closes it.
+func (b *broker) run(t *testing.T, cfg adapters.Config[*record], test func()) {
+	t.Helper()
+	var err error
+	if b.consumer, err = adapters.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var runs sync.WaitGroup
+	runs.Go(func() {
+		if err := b.consumer.Run(ctx, b); err != nil {
+			t.Error(err)
+		}
+	})
+	test()
+	cancel()
+	runs.Wait()
+	for range 2 {
+		if err := b.consumer.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.consumer.Run(t.Context(), b); err == nil {
+		t.Error("a closed consumer runs a source")
+	}
+}
+
+func (b *broker) Event(e redeliver.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
+}
+
+func (b *broker) Start(l driver.Lane[*record])                         { b.started = l != nil }
+func (b *broker) Messages() <-chan *record                             { return b.in }
+func (b *broker) Lost() <-chan struct{}                                { return nil }
+func (b *broker) Accept(int)                                           {}
+func (b *broker) Stop() <-chan struct{}                                { return nil }
+func (b *broker) Return(*driver.Message[*record], time.Duration, bool) {}
+func (b *broker) Commit()                                              {}
+func (b *broker) Flush(context.Context)                                {}
+
+func (b *broker) Parse(m *driver.Message[*record]) error {
+	rec := m.Record
+	if rec.headers == nil {
+		b.consumer.ReportForeignHeaders(m, maps.All(rec.metadata))
+		return nil
+	}
+	m.Place = "orders.retry." + delayqueue.LevelName(rec.level)
+	b.consumer.Arrive(m, delayqueue.Arrival{Ladder: b.ladder, Level: rec.level, Written: rec.written}, rec.headers)
+	return nil
+}
+
+func (b *broker) Settle(*driver.Message[*record]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settled++
+}
+
+func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
+	if m.Record.id == "panics" {
+		panic("no such schema")
+	}
+	return message.NewMessage(m.Record.id, nil), nil
+}
+func (b *broker) Key(*driver.Message[*record]) []byte  { return nil }
+func (b *broker) Body(*driver.Message[*record]) []byte { return nil }
+func (b *broker) Headers(m *driver.Message[*record]) redeliver.Headers {
+	return message.Metadata(m.Record.metadata)
+}
+
+func (b *broker) Age(m *driver.Message[*record]) (brought *redeliver.State, born, expires time.Time) {
+	return nil, m.Record.written, time.Time{}
+}
+
+func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
+	st.ID, st.Source = m.Record.id, redeliver.Source{Known: true, Partition: 1, Offset: 7}
+}
+
+func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
+	where := "orders.dlq"
+	b.mu.Lock()
+	if to == driver.DLQ {
+		b.dead = append(b.dead, *st)
+	} else {
+		level, _ := b.ladder.Next(time.Until(st.Due), 100*time.Millisecond)
+		where = delayqueue.LevelName(level)
+		b.written = append(b.written, where)
+		b.in <- &record{id: m.Record.id, metadata: m.Record.metadata, written: time.Now(), level: level, headers: st.AppendHeaders(nil)}
+	}
+	b.mu.Unlock()
+	done.Confirmed(where, nil)
+}
+
+func TestABadConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
+	t.Parallel()
+	_, err := adapters.New(adapters.Config[*record]{
+		Policy: redeliver.Policy{Order: redeliver.PerKey}, MaxInFlight: -1, MinInFlight: 9, DrainTimeout: -1, SendTimeout: -1, MaxBytes: -1, NackDelay: -1, MaxRetriesInFlight: -1,
+	})
+	refused, ok := errors.AsType[*redeliver.ConfigError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	var fields []string
+	for _, p := range refused.Problems {
+		fields = append(fields, p.Field)
+	}
+	want := []string{"Origin", "Group", "Codec", "Store", "Policy.Order", "MaxInFlight", "MaxRetriesInFlight", "MinInFlight", "MaxBytes", "NackDelay", "DrainTimeout", "SendTimeout"}
+	if !slices.Equal(fields, want) {
+		t.Errorf("problems of %q, want %q", fields, want)
+	}
+}
+
+// A message waits on levels, hops, comes back when it is due and not before, and goes to the DLQ after its last attempt.
+func TestARecordIsRetriedAndDeadLettered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(95 * time.Second), Levels: []time.Duration{5 * time.Second, 30 * time.Second, time.Minute}}
+		b, began := newBroker(policy), time.Now()
+		var ran []time.Duration
+		handler := func(context.Context, *record) error {
+			ran = append(ran, time.Since(began).Truncate(time.Second))
+			return errors.New("declined")
+		}
+		b.run(t, b.config(policy, handler), func() {
+			b.in <- &record{id: "4711", metadata: map[string]string{redeliver.HeaderAttempt: "7"}, written: began}
+			<-time.After(time.Hour) // in virtual time
+		})
+		if want := []time.Duration{0, 95 * time.Second, 190 * time.Second}; !slices.Equal(ran, want) {
+			t.Errorf("attempts after %v, want %v", ran, want)
+		}
+		if hops := []string{"1m", "30s", "5s"}; !slices.Equal(b.written, slices.Concat(hops, hops)) {
+			t.Errorf("it waited on %v, want %v twice", b.written, hops)
+		}
+		if len(b.dead) != 1 || b.settled != 7 {
+			t.Fatalf("%d dead letters, and %d copies were settled; want 1 and 7", len(b.dead), b.settled)
+		}
+		if st := b.dead[0]; st.ID != "4711" || st.Group != "billing" || st.Origin != "orders" || st.Attempts != 3 || st.Reason != redeliver.ReasonExhausted || st.Source.Offset != 7 {
+			t.Errorf("the dead letter has the state %+v", st)
+		}
+		ignored := 0
+		for _, e := range b.events {
+			if e, ok := e.(redeliver.HeadersIgnored); ok && e.ID == "4711" && len(e.Findings) == 1 {
+				ignored++
+			}
+		}
+		if ignored != 1 || !b.started {
+			t.Errorf("foreign headers were reported %d times, want once; the source got its lane: %v", ignored, b.started)
+		}
+	})
+}
+
+// Ids are unique and bounded, whatever the codec returns, and redeliver-expires counts.
+func TestTheStateOfAFirstDeliveryIsCompleted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{MaxRetries: redeliver.NoRetries}
+		b := newBroker(policy)
+		expired := map[string]string{redeliver.HeaderExpires: time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)}
+		ran := 0
+		handler := func(context.Context, *record) error { ran++; return errors.New("declined") }
+		b.run(t, b.config(policy, handler), func() {
+			for _, rec := range []*record{{id: ""}, {id: "orders/1/7"}, {id: string(make([]byte, 600))}, {id: "expired", metadata: expired}} {
+				b.in <- rec
+				synctest.Wait()
+			}
+		})
+		var ids []string
+		for _, st := range b.dead {
+			ids = append(ids, st.ID)
+		}
+		if len(ids) != 4 || ids[0] != "orders/1/7" || ids[1] != "given:orders/1/7" || len(ids[2]) > 512 || ids[2] == "" || ids[3] != "expired" {
+			t.Fatalf("the ids are %q", ids)
+		}
+		if st := b.dead[3]; ran != 3 || st.Reason != redeliver.ReasonExpired {
+			t.Errorf("%d handlers ran, want 3; the expired message has %q", ran, st.Reason)
+		}
+	})
+}
+
+func TestWatermillMessages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{MaxRetries: redeliver.NoRetries}
+		b := newBroker(policy)
+		var ids []string
+		b.run(t, b.config(policy, nil), func() {
+			b.in <- &record{id: "panics"}
+			b.in <- &record{id: "4711"}
+			msg := <-b.consumer.Messages()
+			ids = append(ids, msg.UUID)
+			msg.Ack()
+			synctest.Wait()
+		})
+		if _, open := <-b.consumer.Messages(); open || !slices.Equal(ids, []string{"4711"}) || b.settled != 2 {
+			t.Errorf("the channel is open: %v; messages %v, %d settled", open, ids, b.settled)
+		}
+		if len(b.dead) != 1 || b.dead[0].Reason != redeliver.ReasonUndecodable {
+			t.Errorf("dead letters %+v, want one, undecodable", b.dead)
+		}
+	})
+}

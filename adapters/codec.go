@@ -1,0 +1,67 @@
+package adapters
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
+)
+
+// codec adds to an adapter's own codec what is the same for all adapters.
+type codec[R any] struct {
+	driver.Codec[R]
+	origin, group string
+}
+
+// Message implements [driver.Codec]: a panic is an error.
+func (c codec[R]) Message(m *driver.Message[R]) (*message.Message, error) {
+	return engine.Unmarshal(unmarshaler[R](c), m)
+}
+
+type unmarshaler[R any] codec[R]
+
+// Unmarshal implements [engine.Unmarshaler].
+func (u unmarshaler[R]) Unmarshal(m *driver.Message[R]) (*message.Message, error) {
+	return u.Codec.Message(m)
+}
+
+// Age implements [driver.Codec].
+func (c codec[R]) Age(m *driver.Message[R]) (brought *redeliver.State, born, expires time.Time) {
+	brought, born, expires = c.Codec.Age(m)
+	if brought == nil && expires.IsZero() {
+		expires = c.expires(m)
+	}
+	return brought, born, expires
+}
+
+// State implements [driver.Codec].
+func (c codec[R]) State(m *driver.Message[R], st *redeliver.State) {
+	c.Codec.State(m, st)
+	if brought, _, _ := c.Codec.Age(m); brought != nil {
+		return
+	}
+	st.Group, st.Origin = c.group, c.origin
+	if st.ID == "" && st.Source.Known {
+		st.ID = limits.ShortID(fmt.Sprintf("%s/%d/%d", c.origin, st.Source.Partition, st.Source.Offset))
+	} else {
+		st.ID = engine.GivenID(st.ID)
+	}
+	if st.Expires.IsZero() {
+		st.Expires = c.expires(m)
+	}
+}
+
+// expires returns the expiry in the message's own headers.
+func (c codec[R]) expires(m *driver.Message[R]) time.Time {
+	h := c.Headers(m)
+	if h == nil {
+		return time.Time{}
+	}
+	at, _ := limits.ParseTime(h.Get(redeliver.HeaderExpires))
+	return at
+}
