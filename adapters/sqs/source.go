@@ -313,17 +313,16 @@ func (s *source) signalChanged() {
 // Return implements [driver.Source]. The handler of a message that ran out of time may still run, so such a message
 // stays hidden until its timeout ends.
 func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs bool) {
-	d := m.Record
-	if s.kind == suspectQueue {
-		s.requeueSuspect(m)
-		return
-	}
-	s.returnMessage(d, wait, runs)
+	s.returnMessage(m.Record, wait, runs)
 }
 
 // returnMessage returns a message to the queue. Others can receive it after wait or, if hidden is set, when its
-// visibility timeout ends.
+// visibility timeout ends. It writes a suspect again, unless that would reset the count for which it is buried.
 func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
+	if s.kind == suspectQueue && d.step != driver.Bury {
+		s.requeueSuspect(d)
+		return
+	}
 	s.mu.Lock()
 	if d.gone || d.settled {
 		s.mu.Unlock()
@@ -383,19 +382,19 @@ func (s *source) Stop() <-chan struct{} {
 // Flush implements [driver.Source].
 func (s *source) Flush(ctx context.Context) {
 	close(s.ending)
-	s.cancelReceives()
+	if s.kind == suspectQueue { // a receive that is cut short may count as a crash of its message
+		defer context.AfterFunc(ctx, s.cancelReceives)()
+	} else {
+		s.cancelReceives()
+	}
 	s.deleter.batches.stopLingering()
 	s.visibilityChanger.batches.stopLingering()
 	s.polling.Wait() // they return what they still have
-	for {
-		select {
-		case d := <-s.in:
-			s.returnUnparsed([]*delivery{d})
-			continue
-		default:
-		}
-		break
+	var rest []*delivery
+	for len(s.in) > 0 {
+		rest = append(rest, <-s.in)
 	}
+	s.returnUnparsed(rest)
 	for s.isBusy() {
 		select {
 		case <-s.changed:

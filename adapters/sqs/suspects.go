@@ -7,8 +7,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-
-	"github.com/redeliver/redeliver/driver"
 )
 
 // When a process dies, all its messages come back. SQS's count of receives rises for all of them, after lost
@@ -122,8 +120,7 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 
 // requeueSuspect writes a suspect that did not begin or did not answer in the drain timeout to its queue again.
 // Otherwise its next receive would count as a crash. Its handler and its writes may still run.
-func (s *source) requeueSuspect(m *driver.Message[*delivery]) {
-	d := m.Record
+func (s *source) requeueSuspect(d *delivery) {
 	s.mu.Lock()
 	if d.gone || d.settled {
 		s.mu.Unlock()
@@ -132,9 +129,10 @@ func (s *source) requeueSuspect(m *driver.Message[*delivery]) {
 	s.closeLocked(d)
 	d.settled = true
 	s.settled++ // Flush waits for it
+	m := d.m
 	s.mu.Unlock()
 	st := s.stateOf(d)
-	if m.State != nil {
+	if m != nil && m.State != nil {
 		st = *m.State
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
