@@ -5,11 +5,6 @@ import (
 	"time"
 )
 
-const maxBatch = 10 // SQS's limit of entries in one request
-
-// entryIDs are the ids of a request's entries.
-var entryIDs = [maxBatch]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
-
 // batcher gathers items into requests of up to ten. An item waits up to linger for others, and once more if the first
 // request had no room for it. While all workers are busy, new items wait for the next request. It is safe for
 // concurrent use.

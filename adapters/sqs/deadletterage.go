@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver/deadletter"
@@ -15,13 +14,11 @@ import (
 // Retention implements [driver.DLQ]. It returns the queue's MessageRetentionPeriod, which counts from when redeliver
 // wrote a message there. If SQS itself moved the message from a standard queue, it counts from the first send.
 func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
-	out, err := q.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &q.dlq.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameMessageRetentionPeriod},
-	})
+	attributes, err := q.client.attributesOf(ctx, q.dlq, types.QueueAttributeNameMessageRetentionPeriod)
 	if err != nil {
-		return 0, errorOf("reading the attributes of queue", q.dlq.name, err)
+		return 0, err
 	}
-	text := out.Attributes[string(types.QueueAttributeNameMessageRetentionPeriod)]
+	text := attributes[string(types.QueueAttributeNameMessageRetentionPeriod)]
 	seconds, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || seconds <= 0 {
 		return 0, fmt.Errorf("sqs: %w the MessageRetentionPeriod of queue %s: %q", deadletter.ErrNotReported, q.dlq.name, text)

@@ -217,7 +217,7 @@ func (s *deadSession) isLater(m *deadletter.Message, at time.Time) bool {
 // endOfQueue returns why a receive was empty: io.EOF or deadletter.ErrBlocked. It returns nil if SQS reports more
 // messages.
 func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
-	visible, _, err := s.q.counts(ctx, s.q.dlq.url, s.q.dlq.name)
+	visible, _, err := s.q.client.countMessages(ctx, s.q.dlq)
 	if err != nil {
 		return err
 	}

@@ -47,20 +47,27 @@ func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 		}
 		q.url = aws.ToString(out.QueueUrl)
 	}
-	out, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
-	})
+	attributes, err := c.attributesOf(ctx, q, types.QueueAttributeNameAll)
 	switch {
 	case isMissingQueue(err):
 	case errorCode(err) == "AccessDenied" || errorCode(err) == "AccessDeniedException":
 		q.exists, q.attributesDenied = true, true
 	case err != nil:
-		return errorOf("reading the attributes of queue", a.name, err)
+		return err
 	default:
-		q.setAttributes(out.Attributes)
+		q.setAttributes(attributes)
 	}
 	q.limit = limitOf(q, c.cfg.MaxMessageSize)
 	return nil
+}
+
+// attributesOf asks SQS for attributes of a queue.
+func (c *Client) attributesOf(ctx context.Context, q *queue, names ...types.QueueAttributeName) (map[string]string, error) {
+	out, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: names})
+	if err != nil {
+		return nil, errorOf("reading the attributes of queue", q.name, err)
+	}
+	return out.Attributes, nil
 }
 
 // limitOf returns the largest message size of a queue: the configured one, the queue's own, or the default.
@@ -124,32 +131,20 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	known := q.exists
 	if known {
-		_, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-			QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
-		})
-		if !isMissingQueue(err) {
+		if _, err := c.attributesOf(ctx, q, types.QueueAttributeNameQueueArn); !isMissingQueue(err) {
 			return nil // the queue exists, even if this call failed for another reason
 		}
 		if c.cfg.NoProvisioning {
 			return fmt.Errorf("sqs: queue %s was deleted, and NoProvisioning is set: create it", q.name)
 		}
 	}
-	attributes := l.desiredAttributes(&c.cfg, q)
-	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: attributes})
+	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: l.desiredAttributes(&c.cfg, q)})
+	at := address{name: q.name}
 	switch {
 	case err == nil:
+		at.url = aws.ToString(out.QueueUrl)
 	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, errorCode(err)):
 		// The queue exists with other attributes, perhaps because another process was faster.
-		if known {
-			return nil
-		}
-		if err := c.describeQueue(ctx, q, address{name: q.name}); err != nil {
-			return err
-		}
-		if q.url == "" {
-			return errorOf("creating queue", q.name, errors.New("SQS reports both that it exists and that it does not; try again"))
-		}
-		return nil
 	case errorCode(err) == "QueueDeletedRecently":
 		return errorOf("creating queue", q.name, fmt.Errorf("it was deleted within the last minute, wait for a minute: %w", err))
 	default:
@@ -158,15 +153,11 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	if known {
 		return nil
 	}
-	q.url = aws.ToString(out.QueueUrl)
-	described, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
-	})
-	if err != nil {
-		return errorOf("reading the attributes of queue", q.name, err)
+	if err := c.describeQueue(ctx, q, at); err != nil {
+		return err
 	}
-	q.limit = 0
-	q.setAttributes(described.Attributes)
-	q.limit = limitOf(q, c.cfg.MaxMessageSize)
+	if !q.exists {
+		return errorOf("creating queue", q.name, errors.New("SQS reports both that it exists and that it does not; try again"))
+	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -173,19 +172,11 @@ func (s *sender) sendBatch(all []*sending) {
 
 // request sends one request and returns the result of each message. err concerns the whole request.
 func (s *sender) request(ctx context.Context, batch []*sending) (results []error, err error) {
-	in := &sqs.SendMessageBatchInput{QueueUrl: &s.queue.url, Entries: make([]types.SendMessageBatchRequestEntry, len(batch))}
+	entries := make([]types.SendMessageBatchRequestEntry, len(batch))
 	for i, m := range batch {
-		in.Entries[i] = m.entry(strconv.Itoa(i), s.queue)
+		entries[i] = m.entry(&entryIDs[i], s.queue)
 	}
-	out, err := s.api.SendMessageBatch(ctx, in)
-	return entryResults(len(batch), err, func(done func(id *string, err error)) {
-		for _, f := range out.Failed { // first, because a reported failure wins
-			done(f.Id, failedEntry(f))
-		}
-		for _, ok := range out.Successful {
-			done(ok.Id, nil)
-		}
-	}), err
+	return s.queue.sendEntries(ctx, s.api, entries)
 }
 
 // sendError returns the error of a message that was not sent; nil for nil.
@@ -202,9 +193,9 @@ func (s *sender) sendError(err error) error {
 
 // entry returns the message as an entry of a request. DelaySeconds 0 means the queue's own delay, so a copy that
 // should not wait gets 1.
-func (m *sending) entry(id string, q *queue) types.SendMessageBatchRequestEntry {
+func (m *sending) entry(id *string, q *queue) types.SendMessageBatchRequestEntry {
 	e := types.SendMessageBatchRequestEntry{
-		Id: &id, MessageBody: &m.body, MessageAttributes: m.attributes, DelaySeconds: m.delay,
+		Id: id, MessageBody: &m.body, MessageAttributes: m.attributes, DelaySeconds: m.delay,
 	}
 	if q.delay > 0 && !q.fifo && m.delay == 0 && m.moved {
 		e.DelaySeconds = 1

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
@@ -64,16 +63,14 @@ func (s *source) hasMessages(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.client.cfg.SendTimeout)
 	defer cancel()
 	name := types.QueueAttributeNameApproximateNumberOfMessages
-	out, err := s.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &s.queue.url, AttributeNames: []types.QueueAttributeName{name},
-	})
+	attributes, err := s.client.attributesOf(ctx, s.queue, name)
 	if err != nil {
 		if isMissingQueue(err) {
 			_ = s.client.provision(ctx, s.layout) // the writer reports the error
 		}
 		return errorCode(err) == "AccessDenied" // then only a receive shows whether there are messages
 	}
-	n, err := strconv.Atoi(out.Attributes[string(name)])
+	n, err := strconv.Atoi(attributes[string(name)])
 	return err != nil || n > 0
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strconv"
 	"sync"
 	"time"
 
@@ -165,59 +164,24 @@ func (h *visibilityChanger) changeBatch(batch []*visibilityChange) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.requestTimeout)
 	defer cancel()
 	now := time.Now() // taken before the request, so that SQS's timeout ends later
-	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &h.queue.url, Entries: make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))}
+	all := make([]hiding, len(batch))
 	for i, c := range batch {
-		receipt, seconds := c.v.extension(now, h.visibilityTimeout)
+		all[i].receipt, all[i].seconds = c.v.extension(now, h.visibilityTimeout)
 		if c.giveBack {
-			seconds = int32(max(0, math.Ceil(c.at.Sub(now).Seconds())))
+			all[i].seconds = int32(max(0, math.Ceil(c.at.Sub(now).Seconds())))
 		}
-		in.Entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &receipt, VisibilityTimeout: seconds}
 	}
-	out, err := h.api.ChangeMessageVisibilityBatch(ctx, in)
-	results := entryResults(len(batch), err, func(done func(id *string, err error)) {
-		for _, f := range out.Failed {
-			done(f.Id, failedEntry(f))
-		}
-		for _, ok := range out.Successful {
-			done(ok.Id, nil)
-		}
-	})
+	results := h.queue.hideReceipts(ctx, h.api, all)
 	for i, c := range batch {
 		c.v.mu.Lock()
 		switch {
-		case c.v.receipt != *in.Entries[i].ReceiptHandle:
+		case c.v.receipt != all[i].receipt:
 			results[i] = errNewReceipt
 		case results[i] == nil:
-			c.v.hiddenFor = time.Duration(in.Entries[i].VisibilityTimeout) * time.Second
+			c.v.hiddenFor = time.Duration(all[i].seconds) * time.Second
 			c.v.until = now.Add(c.v.hiddenFor)
 		}
 		c.v.mu.Unlock()
 		h.finish(c, results[i])
 	}
 }
-
-// entryResults returns the results of the n entries of a request. err is the error of the whole request. The first
-// result of an entry counts, and an entry that the answer does not mention has failed.
-func entryResults(n int, err error, answer func(done func(id *string, err error))) []error {
-	results := make([]error, n)
-	for i := range results {
-		results[i] = redactError(err)
-	}
-	if err != nil {
-		return results
-	}
-	mentioned := make([]bool, n)
-	answer(func(id *string, err error) {
-		if i, bad := strconv.Atoi(aws.ToString(id)); bad == nil && i >= 0 && i < n && !mentioned[i] {
-			mentioned[i], results[i] = true, err
-		}
-	})
-	for i := range results {
-		if !mentioned[i] {
-			results[i] = errNotMentioned
-		}
-	}
-	return results
-}
-
-var errNotMentioned = errors.New("sqs: the answer does not mention the entry")
