@@ -73,14 +73,14 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 	}
 }
 
-// A message allocates nothing between its receive and its deletion. The lane's own setup is less than one allocation
+// A message is one allocation between its receive and its deletion. The lane's own setup is less than one allocation
 // for twenty messages. Each request makes a few more, and how many messages share one depends on timing.
-func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
+func TestConsumeAllocatesOnceOnSuccess(t *testing.T) {
 	const n = 20_000
 	run := laneOf(t, n, func(context.Context, types.Message) error { return nil })
 	requests := 0
 	all := testing.AllocsPerRun(1, func() { requests = run() })
-	if per := (all - 3*float64(requests)) / n; per > 1./20 {
+	if per := (all - 3*float64(requests)) / n; per > 1+1./20 {
 		t.Errorf("%.3f allocations for a message, not counting those of %d requests", per, requests)
 	}
 	t.Logf("%.3f allocations for a message in total", all/n)

@@ -43,9 +43,11 @@ type outgoing struct {
 }
 
 // size returns the size of the message as SQS counts it.
-func (o *outgoing) size() int {
-	n := len(o.body)
-	for name, v := range o.attributes {
+func (o *outgoing) size() int { return messageSize(o.body, o.attributes) }
+
+func messageSize(body string, attributes map[string]types.MessageAttributeValue) int {
+	n := len(body)
+	for name, v := range attributes {
 		n += attributeSize(name, v)
 	}
 	return n

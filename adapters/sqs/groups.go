@@ -142,7 +142,6 @@ func (g *groups) pause(ctx context.Context, p *pauseLength, found, want int) {
 // watchFreedGroups receives messages of freed groups while all pollers wait for other groups, until ctx ends.
 func (s *source) watchFreedGroups(ctx context.Context) {
 	pause := newReceiveBackoff()
-	defer s.intake.wakeAtEnd(ctx)()
 	for {
 		select {
 		case <-s.groups.unwatched:

@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,16 +19,14 @@ func (s *source) runHeartbeats() {
 	timeout := s.client.cfg.VisibilityTimeout
 	tick := time.NewTicker(min(timeout, maxShortVisibility) / 10)
 	defer tick.Stop()
-	var all []*delivery
 	for {
 		select {
 		case <-tick.C:
 		case <-s.over:
 			return
 		}
-		all = s.allHeld(all)
 		now := time.Now()
-		for _, d := range all {
+		for _, d := range s.allHeld() {
 			switch expired, extend := d.check(now, timeout); {
 			case expired:
 				s.dropLost(d, nil)
@@ -39,18 +38,13 @@ func (s *source) runHeartbeats() {
 				})
 			}
 		}
-		clear(all)
 	}
 }
 
-func (s *source) allHeld(all []*delivery) []*delivery {
+func (s *source) allHeld() []*delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all = all[:0]
-	for _, d := range s.held {
-		all = append(all, d)
-	}
-	return all
+	return slices.Collect(maps.Values(s.held))
 }
 
 // dropLost drops a message that others may have by now, and all behind it in its group, so that none overtakes it.

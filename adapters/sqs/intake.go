@@ -69,17 +69,8 @@ func (in *intake) wake() {
 	in.changed.Broadcast()
 }
 
-// wakeAtEnd makes reserve notice the end of ctx. The caller must call it once before reserve, and done afterwards.
-func (in *intake) wakeAtEnd(ctx context.Context) (done func() bool) {
-	return context.AfterFunc(ctx, func() {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		in.changed.Broadcast()
-	})
-}
-
-// reserve waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended;
-// see wakeAtEnd.
+// reserve waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended,
+// and the caller must wake it then.
 func (in *intake) reserve(ctx context.Context, poller int) (int, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -116,7 +107,6 @@ func (in *intake) adaptPollers(found, want int) {
 // poll receives until ctx ends, as poller n. After failures it backs off.
 func (s *source) poll(ctx context.Context, n int) {
 	pause := newReceiveBackoff()
-	defer s.intake.wakeAtEnd(ctx)()
 	receiveWait := time.Second // a short first receive soon shows that the queue can be read
 	var p pauseLength
 	for {

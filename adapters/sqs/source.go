@@ -104,6 +104,7 @@ func (s *source) startReceiving() {
 		return
 	}
 	// Messages of receives that had begun before the pause come later, so everything in hand is returned repeatedly.
+	context.AfterFunc(s.pollCtx, s.intake.wake)
 	s.polling.Go(func() { s.r.pause.Run(s.pollCtx, func() { s.lane.Post(func() { s.lane.ReturnUnrun(nil) }) }) })
 	for n := range s.client.cfg.Pollers {
 		s.polling.Go(func() { s.poll(s.pollCtx, n) })
@@ -122,37 +123,36 @@ func (s *source) heldRoom() (settled, more int) {
 
 // registerMessages registers received messages as held. It returns those that the lane does not have yet.
 func (s *source) registerMessages(msgs []types.Message, at time.Time, hidden time.Duration) []*delivery {
-	all := newDeliveries(msgs)
-	fresh := all[:0]
+	fresh := make([]*delivery, 0, len(msgs))
 	for i := range msgs {
-		if d := all[i]; s.registerMessage(d, &msgs[i], at, hidden) {
+		if d := s.registerMessage(&msgs[i], at, hidden); d != nil {
 			fresh = append(fresh, d)
 		}
 	}
 	return fresh
 }
 
-func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hidden time.Duration) (fresh bool) {
+// registerMessage returns nil if the lane has the message.
+func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Duration) *delivery {
 	id := aws.ToString(m.MessageId)
 	s.mu.Lock()
 	for had := s.held[id]; had != nil; had = s.held[id] {
 		if had.settled || receiveCountOf(m) <= s.maxReceives() { // keep it, with the new receipt
 			had.receive(m, at, hidden)
 			s.mu.Unlock()
-			return false
+			return nil
 		}
 		s.mu.Unlock()
 		s.dropLost(had, nil) // it came back too often to be kept
 		s.mu.Lock()
 	}
-	d.source, d.id, d.bytes = s, id, sizeOf(m) // before readDelivery changes it
-	d.keptState = s.client.memory.Take(id)
+	d := &delivery{source: s, id: id, bytes: messageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.memory.Take(id)}
 	d.receive(m, at, hidden)
 	if begun := sentAt(m); s.queue.retention > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.retention)
 	}
 	if s.kind == suspectQueue {
-		d.closed, d.removed, d.copying = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+		d.answered, d.removed = make(chan struct{}, 1), make(chan struct{})
 	}
 	s.held[id] = d
 	s.bytes += d.bytes
@@ -166,7 +166,7 @@ func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hi
 	}
 	s.mu.Unlock()
 	s.readDelivery(d, m, at, first)
-	return true
+	return d
 }
 
 // maxReceives returns the number of receives after which a message that comes again is no longer kept as it is.
@@ -257,13 +257,11 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	}
 }
 
-// closeLocked removes a settled or lost message from its group's line. It ends a suspect's turn, even if the handler
-// of a lost suspect still runs.
+// closeLocked removes a settled or lost message from its group's line. It ends the wait for a suspect's answer, even
+// if the handler of a lost suspect still runs.
 func (s *source) closeLocked(d *delivery) {
 	s.open--
-	if d.closed != nil {
-		close(d.closed)
-	}
+	d.signalAnswered()
 	if line := s.lines[d.group]; d.group != "" {
 		line = slices.DeleteFunc(line, func(other *delivery) bool { return other == d })
 		if s.lines[d.group] = line; len(line) == 0 {

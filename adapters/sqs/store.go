@@ -26,10 +26,7 @@ var _ driver.Store[*delivery] = (*store)(nil)
 // Write implements [driver.Store].
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
 	d := m.Record
-	select {
-	case d.copying <- struct{}{}:
-	default: // not a suspect, or a repeated try
-	}
+	d.signalAnswered() // the copy may wait for the end of an outage
 	var q *queue
 	var o outgoing
 	switch to {

@@ -93,11 +93,10 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	d := all[0]
 	s.passToLane(all) // even when ctx has ended
 	select {
-	case <-d.closed:
-	case <-d.copying: // the handler has answered, and the copy may wait for the end of an outage
+	case <-d.answered:
 	case <-ctx.Done(): // nothing follows; the turn ends with the message
 		go func() {
-			<-d.closed
+			<-d.removed
 			t.Give()
 		}()
 		return false, false
