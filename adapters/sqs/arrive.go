@@ -90,7 +90,7 @@ func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 func (s *source) hasRoomForState(d *delivery) bool {
 	st := s.stateOf(d)
 	st.Due = time.Now()
-	_, ok := d.waitingCopy(&st, s.layout.main.limit)
+	_, ok := d.waitingCopy(&st, s.layout.main.maxSize)
 	return ok
 }
 

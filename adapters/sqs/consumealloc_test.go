@@ -21,8 +21,8 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 	tb.Helper()
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
-	queue := &queue{name: "orders", url: "http://sqs.test/1/orders", limit: defaultMaxMessageSize}
-	c := &Client{cfg: cfg, held: cfg.heldLimit(), turn: engine.NewTurn()}
+	queue := &queue{name: "orders", url: "http://sqs.test/1/orders", maxSize: defaultMaxMessageSize}
+	c := &Client{cfg: cfg, maxHeld: cfg.maxHeld(), turn: engine.NewTurn()}
 	r := newReader(context.Background(), c, &layout{main: queue, suspects: queue, dlq: queue, policy: cfg.Policy.WithDefaults()})
 	e := engine.New(engine.Options[*delivery]{
 		Sub: r.sub, Codec: codec{}, Store: r.store, Handle: func(ctx context.Context, d *delivery) error { return handle(ctx, d.native) },

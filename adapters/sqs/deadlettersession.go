@@ -90,9 +90,9 @@ func (s *deadSession) composeReplay(m *deadletter.Message) (outgoing, error) {
 	st := deadletter.ReplayState(m, s.q.info)
 	rec := recordFrom(m, m.Headers)
 	rec.keys = s.q.client.cfg.StateKeys
-	o, ok := rec.waitingCopy(&st, s.q.main.limit)
+	o, ok := rec.waitingCopy(&st, s.q.main.maxSize)
 	if !ok {
-		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.main.limit, s.q.main.name)
+		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.main.maxSize, s.q.main.name)
 	}
 	if s.q.main.fifo {
 		o.dedup = moveDedupID("replay", rec, &st)
@@ -110,7 +110,7 @@ func (s *deadSession) composeImport(m *deadletter.Message) (outgoing, error) {
 	}
 	rec := recordFrom(m, m.Headers)
 	rec.keys = s.q.client.cfg.StateKeys
-	o := rec.deadCopy(&m.State, s.q.dlq.limit)
+	o := rec.deadCopy(&m.State, s.q.dlq.maxSize)
 	o.dedup = moveDedupID("import", rec, &m.State)
 	return o, nil
 }

@@ -20,16 +20,16 @@ const (
 	defaultMaxHeldBytes    = 128 << 20
 )
 
-// heldLimit bounds what a lane holds. A receive begins only if a full request of the largest messages fits.
-type heldLimit struct{ messages, bytes int }
+// maxHeld bounds what a lane holds. A receive begins only if a full request of the largest messages fits.
+type maxHeld struct{ messages, bytes int }
 
-// heldLimit returns a limit with room for all messages that may be in flight.
-func (c *Config) heldLimit() heldLimit {
-	return heldLimit{max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers), defaultMaxHeldBytes}
+// maxHeld returns a limit with room for all messages that may be in flight.
+func (c *Config) maxHeld() maxHeld {
+	return maxHeld{max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers), defaultMaxHeldBytes}
 }
 
 // room returns how many more messages may be requested.
-func (b heldLimit) room(messages, bytes, largest int) int {
+func (b maxHeld) room(messages, bytes, largest int) int {
 	return min(b.messages-messages, (b.bytes-bytes)/max(1, largest))
 }
 
@@ -116,7 +116,7 @@ func (s *source) poll(ctx context.Context, n int) {
 		}
 		found, err := s.fetchMessages(want, s.groups.receiveWait(p, receiveWait))
 		switch {
-		case isContextEnd(ctx, err):
+		case err != nil && ctx.Err() != nil:
 			return
 		case err != nil:
 			s.r.disconnected(s.queue.name, err)

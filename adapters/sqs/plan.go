@@ -71,7 +71,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 
 func (l *layout) plan(cfg *Config) *Plan {
 	p := &Plan{
-		Topic: l.topic, Queue: l.main.name, URL: l.main.url, FIFO: l.main.fifo, LongestWait: l.maxHandlerWait(), MaxMessageSize: l.main.limit,
+		Topic: l.topic, Queue: l.main.name, URL: l.main.url, FIFO: l.main.fifo, LongestWait: l.maxHandlerWait(), MaxMessageSize: l.main.maxSize,
 		Notes: l.notes, NotChecked: l.unchecked,
 	}
 	for _, q := range l.queues() {
@@ -97,7 +97,7 @@ func (l *layout) plan(cfg *Config) *Plan {
 				"SQS hides it until it is due and for VisibilityTimeout (%s) behind that", cfg.VisibilityTimeout))
 	} else {
 		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits hidden, for at most %s since it was received",
-			l.main.limit, limits.DurationText(maxVisibility)))
+			l.main.maxSize, limits.DurationText(maxVisibility)))
 	}
 	return p
 }

@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +13,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 )
-
-func errNoRegion() error {
-	var ps redeliver.Problems
-	ps.Add("AWS.Region", "empty", "it is required: set AWS_REGION, a profile with a region, or Config.AWS; or Endpoint for a server of your own")
-	return ps.Err()
-}
 
 // findQueue asks SQS for a queue. A queue that does not exist has no URL, unless the address is one.
 func (c *Client) findQueue(ctx context.Context, a address) (*queue, error) {
@@ -31,7 +26,7 @@ func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 		ps.Add("queue "+a.name, a.region, "must be in the client's region, "+c.cfg.AWS.Region)
 		return fmt.Errorf("sqs: %w", ps.Err())
 	}
-	q.url, q.limit = a.url, c.cfg.MaxMessageSize
+	q.url, q.maxSize = a.url, cmp.Or(c.cfg.MaxMessageSize, defaultMaxMessageSize)
 	if q.url == "" {
 		in := &sqs.GetQueueUrlInput{QueueName: aws.String(a.name)}
 		if a.account != "" {
@@ -40,7 +35,6 @@ func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 		out, err := c.api.GetQueueUrl(ctx, in)
 		switch {
 		case isMissingQueue(err):
-			q.limit = limitOf(q, c.cfg.MaxMessageSize)
 			return nil
 		case err != nil:
 			return errorOf("looking for queue", a.name, err)
@@ -55,9 +49,8 @@ func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 	case err != nil:
 		return err
 	default:
-		q.setAttributes(attributes)
+		q.setAttributes(attributes, c.cfg.MaxMessageSize)
 	}
-	q.limit = limitOf(q, c.cfg.MaxMessageSize)
 	return nil
 }
 
@@ -68,20 +61,6 @@ func (c *Client) attributesOf(ctx context.Context, q *queue, names ...types.Queu
 		return nil, errorOf("reading the attributes of queue", q.name, err)
 	}
 	return out.Attributes, nil
-}
-
-// limitOf returns the largest message size of a queue: the configured one, the queue's own, or the default.
-func limitOf(q *queue, configured int) int {
-	switch {
-	case configured > 0 && q.limit > 0:
-		return min(configured, q.limit)
-	case configured > 0:
-		return configured
-	case q.limit > 0:
-		return q.limit
-	default:
-		return defaultMaxMessageSize
-	}
 }
 
 // survey reads the queues of a topic and refuses what cannot work, without creating anything. It returns all problems

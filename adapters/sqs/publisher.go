@@ -72,8 +72,8 @@ func (p *Publisher) composeMessage(topic string, q *queue, msg *message.Message)
 	if err != nil {
 		return outgoing{}, fmt.Errorf("sqs: marshaling message %s: %w", msg.UUID, err)
 	}
-	if n := o.size(); n > q.limit {
-		return fail(fmt.Errorf("body and attributes are %d bytes, the queue takes %d", n, q.limit))
+	if n := o.size(); n > q.maxSize {
+		return fail(fmt.Errorf("body and attributes are %d bytes, the queue takes %d", n, q.maxSize))
 	}
 	if n := len(o.attributes); n > maxAttributes {
 		return fail(fmt.Errorf("it has %d attributes, SQS takes %d", n, maxAttributes))
@@ -111,7 +111,7 @@ func (p *Publisher) delayedCopy(q *queue, msg *message.Message, o outgoing, due,
 	}
 	st := redeliver.State{ID: engine.GivenID(id), Group: q.name, Origin: q.name, Due: due}
 	rec.messageID = st.ID
-	waiting, ok := rec.waitingCopy(&st, q.limit)
+	waiting, ok := rec.waitingCopy(&st, q.maxSize)
 	if ok {
 		waiting.moved, waiting.delay = true, delaySeconds(due.Sub(now))
 		return waiting, nil
@@ -119,7 +119,7 @@ func (p *Publisher) delayedCopy(q *queue, msg *message.Message, o outgoing, due,
 	// There is no room for state. SQS alone can delay the message, for up to 15 minutes.
 	o.delay = delaySeconds(due.Sub(now) + time.Second - 1)
 	if due.Sub(now) > maxDelay {
-		return fail(fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.size(), q.limit, maxDelay))
+		return fail(fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.size(), q.maxSize, maxDelay))
 	}
 	return o, nil
 }

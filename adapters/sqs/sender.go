@@ -52,7 +52,7 @@ func (m *sending) report(err error) {
 func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
 	s := &sender{api: api, queue: q}
 	// The limit of one message is the limit of a request too.
-	s.batches = newBatcher(linger, sendWorkers, q.limit, func(m *sending) int { return m.size() }, s.sendBatch)
+	s.batches = newBatcher(linger, sendWorkers, q.maxSize, func(m *sending) int { return m.size() }, s.sendBatch)
 	return s
 }
 
@@ -109,7 +109,7 @@ func (s *sender) sendInOrder(all []*sending) {
 				n++
 				continue
 			}
-			if bytes += m.size(); len(batch) > 0 && bytes > s.queue.limit {
+			if bytes += m.size(); len(batch) > 0 && bytes > s.queue.maxSize {
 				break
 			}
 			batch = append(batch, m)

@@ -87,7 +87,7 @@ func newSource(r *reader, k kind, q *queue) *source {
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	cfg := &s.client.cfg
 	opt := engine.LaneOptions[*delivery]{
-		MaxAhead: cfg.maxAhead(), MaxHeld: s.client.held.messages, DrainTimeout: cfg.DrainTimeout,
+		MaxAhead: cfg.maxAhead(), MaxHeld: s.client.maxHeld.messages, DrainTimeout: cfg.DrainTimeout,
 	}
 	opt.Exclusive = s.kind == suspectQueue
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
@@ -118,7 +118,7 @@ func (s *source) startReceiving() {
 func (s *source) heldRoom() (settled, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settled, s.client.held.room(len(s.held), s.bytes, s.queue.limit)
+	return s.settled, s.client.maxHeld.room(len(s.held), s.bytes, s.queue.maxSize)
 }
 
 // registerMessages registers received messages as held. It returns those that the lane does not have yet.
