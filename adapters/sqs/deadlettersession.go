@@ -53,21 +53,14 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 	if to == driver.ToDLQ {
 		queue, compose = s.q.dlq, s.composeImport
 	}
-	errs := make([]error, len(msgs))
 	if err := s.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
 	}
 	timeout := s.q.client.cfg.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	var all []*sending
-	var of []int
-	for i, m := range msgs {
-		o, err := compose(m)
-		if err != nil {
-			errs[i] = err
-			continue
-		}
+	errs := s.q.client.sender(queue, publishLinger).sendAll(ctx, len(msgs), func(i int) (outgoing, error) {
+		o, err := compose(msgs[i])
 		o.moved = true
 		if !queue.fifo {
 			o.dedup = ""
@@ -75,12 +68,11 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 				o.group = ""
 			}
 		}
-		all, of = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}), append(of, i)
-	}
-	for i, err := range s.q.client.sender(queue, publishLinger).sendAll(all) {
-		errs[of[i]] = err
+		return o, err
+	})
+	for i, err := range errs {
 		if err == nil && to == driver.ToGroup && time.Since(s.startedAt) < skewWindow {
-			s.replayedEarly[msgs[of[i]].ID] = true // when it comes back, a reader could take it for an old message
+			s.replayedEarly[msgs[i].ID] = true // when it comes back, a reader could take it for an old message
 		}
 	}
 	return errs

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -119,17 +120,15 @@ func (s *source) poll(ctx context.Context, n int) {
 		case err != nil && ctx.Err() != nil:
 			return
 		case err != nil:
-			s.r.disconnected(s.queue.name, err)
+			s.r.report(redeliver.ChangeDisconnected, "reading "+s.queue.name+"; trying again with backoff", err)
 			if isMissingQueue(err) { // it was deleted while we read it
-				if err := s.client.provision(ctx, s.layout); err != nil && ctx.Err() == nil {
-					s.r.disconnected(s.queue.name, err)
-				}
+				_ = s.client.provision(ctx, s.layout) // after an error the next receive fails too
 			}
 			_ = wait.For(ctx, pause.NextBackOff())
 		default:
 			receiveWait = s.nextWait(receiveWait, found)
 			pause.Reset()
-			s.r.consuming()
+			s.r.report(redeliver.ChangeConsuming, "", nil)
 			s.intake.adaptPollers(found, want)
 			if 0 < found && found < want {
 				_ = wait.For(ctx, partialBatchPause)

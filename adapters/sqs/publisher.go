@@ -35,21 +35,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err != nil {
 		return err
 	}
-	var all []*sending
-	var nth []int // the indexes of all in messages
-	errs := make([]error, len(messages))
-	for i, msg := range messages {
-		o, err := p.composeMessage(topic, q, msg)
-		if err != nil {
-			errs[i] = err
-			continue
-		}
-		all = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)})
-		nth = append(nth, i)
-	}
-	for i, err := range p.client.sender(q, publishLinger).sendAll(all) {
-		errs[nth[i]] = err
-	}
+	errs := p.client.sender(q, publishLinger).sendAll(ctx, len(messages), func(i int) (outgoing, error) {
+		return p.composeMessage(topic, q, messages[i])
+	})
 	for i, err := range errs {
 		if err != nil {
 			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,19 +35,10 @@ type sender struct {
 // sending is a message that is being sent.
 type sending struct {
 	outgoing
-	ctx      context.Context
-	claimed  atomic.Bool // by a request, or by the end of ctx
-	done     chan error  // buffered
-	onResult func(error) // used instead of done
-}
-
-// report reports the result of sending a message.
-func (m *sending) report(err error) {
-	if m.onResult != nil {
-		m.onResult(err)
-		return
-	}
-	m.done <- err
+	ctx     context.Context
+	claimed atomic.Bool // by a request, or by the end of ctx
+	report  func(error) // called once, with nil when SQS has the message
+	err     error       // what was reported; only for sendAll
 }
 
 func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
@@ -59,39 +51,48 @@ func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
 // post writes a message and calls onResult from another goroutine, with nil when SQS has the message. After an error
 // SQS may have it too, because the answer may be lost.
 func (s *sender) post(ctx context.Context, o outgoing, onResult func(error)) {
-	s.batches.add(&sending{outgoing: o, ctx: ctx, onResult: onResult})
-}
-
-// await returns the result of sending a message.
-func (s *sender) await(m *sending) error {
-	select {
-	case err := <-m.done:
-		return err
-	case <-m.ctx.Done():
-		if m.claimed.CompareAndSwap(false, true) {
-			return s.lateError(m)
-		}
-		return <-m.done // the request ends with ctx
-	}
+	s.batches.add(&sending{outgoing: o, ctx: ctx, report: onResult})
 }
 
 func (s *sender) lateError(m *sending) error {
 	return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, context.Cause(m.ctx))
 }
 
-// sendAll writes messages and returns the result of each. For a FIFO queue it sends one request after another.
-func (s *sender) sendAll(all []*sending) []error {
+// sendAll composes n messages, writes them and returns the result of each. For a FIFO queue it sends one request after
+// another.
+func (s *sender) sendAll(ctx context.Context, n int, compose func(i int) (outgoing, error)) []error {
+	errs := make([]error, n)
+	var all []*sending
+	var unreported sync.WaitGroup
+	for i := range n {
+		o, err := compose(i)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		m := &sending{outgoing: o, ctx: ctx}
+		m.report = func(err error) {
+			m.err, errs[i] = err, err
+			unreported.Done()
+		}
+		unreported.Add(1)
+		all = append(all, m)
+	}
 	if s.queue.fifo {
 		s.sendInOrder(all)
-	} else {
+		return errs
+	}
+	defer context.AfterFunc(ctx, func() {
 		for _, m := range all {
-			s.batches.add(m)
+			if m.claimed.CompareAndSwap(false, true) { // otherwise its request ends with ctx
+				m.report(s.lateError(m))
+			}
 		}
+	})()
+	for _, m := range all {
+		s.batches.add(m)
 	}
-	errs := make([]error, len(all))
-	for i, m := range all {
-		errs[i] = s.await(m)
-	}
+	unreported.Wait()
 	return errs
 }
 
@@ -105,7 +106,7 @@ func (s *sender) sendInOrder(all []*sending) {
 		for n < len(all) && len(batch) < maxBatch {
 			m := all[n]
 			if err := broken[m.group]; err != nil {
-				m.done <- fmt.Errorf("sqs: a message before it in its group was not sent: %w", err)
+				m.report(fmt.Errorf("sqs: a message before it in its group was not sent: %w", err))
 				n++
 				continue
 			}
@@ -115,14 +116,11 @@ func (s *sender) sendInOrder(all []*sending) {
 			batch = append(batch, m)
 			n++
 		}
-		sent := slices.Clone(batch) // sendBatch modifies its slice
-		s.sendBatch(batch)
-		for _, m := range sent {
-			err := <-m.done
-			if err != nil && !errors.Is(err, driver.ErrRefused) {
-				broken[m.group] = err
+		s.sendBatch(slices.Clone(batch)) // it modifies its slice
+		for _, m := range batch {
+			if m.err != nil && !errors.Is(m.err, driver.ErrRefused) {
+				broken[m.group] = m.err
 			}
-			m.done <- err
 		}
 		all = all[n:]
 	}
