@@ -59,6 +59,9 @@ func (s *source) dropLost(d *delivery, then func()) {
 		}
 		return
 	}
+	if s.kind == suspectQueue {
+		s.liveReceives.Add(1) // its next receive is no sign of a crash
+	}
 	lost := []*delivery{d}
 	if line := s.lines[d.group]; d.group != "" {
 		lost = append(lost, line[slices.Index(line, d)+1:]...)

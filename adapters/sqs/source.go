@@ -34,7 +34,7 @@ type source struct {
 	groups            *groups // nil on a standard queue
 	visibilityChanger *visibilityChanger
 	deleter           *deleter
-	lostAnswers       atomic.Int64 // failed receives, which SQS may have counted
+	liveReceives      atomic.Int64 // receives of suspects that SQS counted, or may have, while this process lives on
 
 	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 

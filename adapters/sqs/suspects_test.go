@@ -153,6 +153,32 @@ func TestBuriedSuspectDoesNotRunAgainAfterShutdown(t *testing.T) {
 	})
 }
 
+// A process that cannot keep a suspect hidden is alive, so it does not charge the suspect when it comes again.
+func TestLostSuspectIsNotCharged(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.create("orders-suspects")
+		b.put("orders-suspects", "a", "v", "", nil)
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
+			if action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
+				return &failure{status: 500, code: "InternalFailure"}
+			}
+			return nil
+		})
+		c := b.start("one", "orders", Config{}, func(redeliver.State, *message.Message) error {
+			<-time.After(time.Minute)
+			return nil
+		})
+		b.advance(15 * time.Minute)
+		b.setFault(nil)
+		b.advance(5 * time.Minute)
+		b.close(c)
+		if runs := b.ran("a"); len(runs) < 5 || len(b.messagesIn("orders-dlq")) != 0 || len(b.messagesIn("orders-suspects")) != 0 {
+			b.Errorf("ran %v, %d dead, %d suspects remain", runs, len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
+		}
+	})
+}
+
 // A FIFO queue drops a message whose deduplication id it saw within five minutes. A message that moves to the suspects
 // and back several times never counts as a duplicate of an earlier move.
 func TestDeduplicationDropsNoMove(t *testing.T) {
