@@ -59,7 +59,7 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 			e.RunLane(ctx, ctx, s, engine.LaneOptions[*delivery]{MaxAhead: cfg.maxAhead(), DrainTimeout: time.Second}, func(l driver.Lane[*delivery]) { s.lane = l })
 		}()
 		for _, batch := range batches {
-			if _, ok := s.intake.reserve(ctx, 0); !ok {
+			if _, ok := s.intake.reserveRoom(ctx, 0); !ok {
 				tb.Error("the intake is closed")
 			}
 			s.passToLane(s.registerMessages(batch, time.Now(), cfg.VisibilityTimeout))

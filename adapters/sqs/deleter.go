@@ -52,13 +52,13 @@ func (d *deleter) deleteBatch(batch []*delivery) {
 	}
 	results := d.queue.deleteReceipts(ctx, d.api, receipts)
 	for i, m := range batch {
-		d.finish(m, results[i])
+		d.finishDeletion(m, results[i])
 	}
 }
 
-// finish handles the result of a deletion, or schedules another try. A stale receipt means that the message is
+// finishDeletion handles the result of a deletion, or schedules another try. A stale receipt means that the message is
 // deleted or that another process has it.
-func (d *deleter) finish(m *delivery, err error) {
+func (d *deleter) finishDeletion(m *delivery, err error) {
 	select {
 	case <-d.over:
 		d.onDeleted(m)

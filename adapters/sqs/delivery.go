@@ -18,7 +18,7 @@ import (
 //	codec.go                     shows it to the handler and the policy
 //	store.go, fit.go, sender.go  write its copy
 //	deleter.go                   deletes it
-//	batch.go                     gathers the entries of one request
+//	batch.go, requests.go        gather the entries of one request, and send it
 //	suspects.go                  runs it alone
 type delivery struct {
 	record

@@ -28,7 +28,7 @@ type groups struct {
 	counts    map[string]int // held messages by group
 	empty     engine.Gate    // closed while a group is held
 	minWait   time.Duration  // the wait of a short receive
-	paused    atomic.Int64   // pollers
+	paused    atomic.Int64   // number of paused pollers
 	freed     chan struct{}  // wakes a paused poller
 	unwatched chan struct{}  // wakes watchFreedGroups when no poller is paused
 }
@@ -112,8 +112,8 @@ func (g *groups) receiveWait(p pauseLength, maxWait time.Duration) time.Duration
 	return g.minWait
 }
 
-// pause pauses a poller after a receive. It ends early when a group is free.
-func (g *groups) pause(ctx context.Context, p *pauseLength, found, want int) {
+// pausePoller pauses a poller after a receive. It ends early when a group is free.
+func (g *groups) pausePoller(ctx context.Context, p *pauseLength, found, want int) {
 	if g == nil {
 		return
 	}
@@ -150,7 +150,7 @@ func (s *source) watchFreedGroups(ctx context.Context) {
 		}
 		receiveWait := freedGroupWait
 		for more := true; more; {
-			want, ok := s.intake.reserve(ctx, 0)
+			want, ok := s.intake.reserveRoom(ctx, 0)
 			if !ok {
 				return
 			}

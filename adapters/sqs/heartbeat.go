@@ -27,7 +27,7 @@ func (s *source) runHeartbeats() {
 		}
 		now := time.Now()
 		for _, d := range s.allHeld() {
-			switch expired, extend := d.check(now, timeout); {
+			switch expired, extend := d.checkHiding(now, timeout); {
 			case expired:
 				s.dropLost(d, nil)
 			case extend:
@@ -70,7 +70,7 @@ func (s *source) dropLost(d *delivery, then func()) {
 		s.dropReturnedLocked(l)
 	}
 	s.mu.Unlock()
-	s.intake.wake()
+	s.intake.wakePollers()
 	posted := s.lane.Post(func() {
 		for _, l := range slices.Backward(lost) {
 			s.abandonLost(l)

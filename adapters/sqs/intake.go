@@ -63,16 +63,16 @@ func (in *intake) setRoom(accept, got int) {
 	in.changed.Broadcast()
 }
 
-// wake makes pollers check again whether there is room.
-func (in *intake) wake() {
+// wakePollers makes pollers check again whether there is room.
+func (in *intake) wakePollers() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.changed.Broadcast()
 }
 
-// reserve waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended,
+// reserveRoom waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended,
 // and the caller must wake it then.
-func (in *intake) reserve(ctx context.Context, poller int) (int, bool) {
+func (in *intake) reserveRoom(ctx context.Context, poller int) (int, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for ctx.Err() == nil {
@@ -85,8 +85,8 @@ func (in *intake) reserve(ctx context.Context, poller int) (int, bool) {
 	return 0, false
 }
 
-// release gives back the part of a reservation for which no messages came.
-func (in *intake) release(n int) {
+// releaseRoom gives back the part of a reservation for which no messages came.
+func (in *intake) releaseRoom(n int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.reserved -= n
@@ -111,7 +111,7 @@ func (s *source) poll(ctx context.Context, n int) {
 	receiveWait := time.Second // a short first receive soon shows that the queue can be read
 	var p pauseLength
 	for {
-		want, ok := s.intake.reserve(ctx, n)
+		want, ok := s.intake.reserveRoom(ctx, n)
 		if !ok {
 			return
 		}
@@ -133,7 +133,7 @@ func (s *source) poll(ctx context.Context, n int) {
 			if 0 < found && found < want {
 				_ = wait.For(ctx, partialBatchPause)
 			}
-			s.groups.pause(ctx, &p, found, want)
+			s.groups.pausePoller(ctx, &p, found, want)
 		}
 	}
 }
@@ -142,13 +142,13 @@ func (s *source) poll(ctx context.Context, n int) {
 func (s *source) fetchMessages(want int, wait time.Duration) (found int, err error) {
 	msgs, err := s.receive(want, wait)
 	if len(msgs) == 0 {
-		s.intake.release(want)
+		s.intake.releaseRoom(want)
 		return 0, err
 	}
 	s.groups.expectMessages()
 	defer s.groups.messagesArrived()
 	all := s.registerMessages(msgs, time.Now(), s.visibilityFor(wait))
-	s.intake.release(want - len(all))
+	s.intake.releaseRoom(want - len(all))
 	s.passToLane(all)
 	return len(msgs), err
 }

@@ -153,10 +153,10 @@ func (s *sender) sendBatch(all []*sending) {
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
-	results, err := s.request(ctx, batch)
+	results, err := s.sendRequest(ctx, batch)
 	if err != nil && len(batch) > 1 && mayConcernOneEntry(err) {
 		for i, m := range batch { // one by one
-			if one, err := s.request(ctx, []*sending{m}); err != nil {
+			if one, err := s.sendRequest(ctx, []*sending{m}); err != nil {
 				results[i] = err
 			} else {
 				results[i] = one[0]
@@ -168,8 +168,8 @@ func (s *sender) sendBatch(all []*sending) {
 	}
 }
 
-// request sends one request and returns the result of each message. err concerns the whole request.
-func (s *sender) request(ctx context.Context, batch []*sending) (results []error, err error) {
+// sendRequest sends one request and returns the result of each message. err concerns the whole request.
+func (s *sender) sendRequest(ctx context.Context, batch []*sending) (results []error, err error) {
 	entries := make([]types.SendMessageBatchRequestEntry, len(batch))
 	for i, m := range batch {
 		entries[i] = m.entry(&entryIDs[i], s.queue)

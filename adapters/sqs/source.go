@@ -104,7 +104,7 @@ func (s *source) startReceiving() {
 		return
 	}
 	// Messages of receives that had begun before the pause come later, so everything in hand is returned repeatedly.
-	context.AfterFunc(s.pollCtx, s.intake.wake)
+	context.AfterFunc(s.pollCtx, s.intake.wakePollers)
 	s.polling.Go(func() { s.r.pause.Run(s.pollCtx, func() { s.lane.Post(func() { s.lane.ReturnUnrun(nil) }) }) })
 	for n := range s.client.cfg.Pollers {
 		s.polling.Go(func() { s.poll(s.pollCtx, n) })
@@ -138,7 +138,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 	s.mu.Lock()
 	for had := s.held[id]; had != nil; had = s.held[id] {
 		if had.settled || receiveCountOf(m) <= s.maxReceives() { // keep it, with the new receipt
-			had.receive(m, at, hidden)
+			had.setReceipt(m, at, hidden)
 			s.mu.Unlock()
 			return nil
 		}
@@ -147,7 +147,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 		s.mu.Lock()
 	}
 	d := &delivery{source: s, id: id, bytes: messageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.memory.Take(id)}
-	d.receive(m, at, hidden)
+	d.setReceipt(m, at, hidden)
 	if begun := sentAt(m); s.queue.retention > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.retention)
 	}
@@ -180,7 +180,7 @@ func (s *source) maxReceives() int {
 // passToLane passes messages to the lane, or returns them if nothing may begin now.
 func (s *source) passToLane(all []*delivery) {
 	if s.kind == mainQueue && s.client.turn.Closed() {
-		s.intake.release(len(all))
+		s.intake.releaseRoom(len(all))
 		s.returnUnparsed(all)
 		return
 	}
@@ -188,7 +188,7 @@ func (s *source) passToLane(all []*delivery) {
 		select {
 		case s.in <- d:
 		case <-s.ending:
-			s.intake.release(len(all) - i)
+			s.intake.releaseRoom(len(all) - i)
 			s.returnUnparsed(all[i:])
 			return
 		}
@@ -280,7 +280,7 @@ func (s *source) deleted(d *delivery) {
 	s.dropLocked(d)
 	suspect := d.suspect
 	s.mu.Unlock()
-	s.intake.wake()
+	s.intake.wakePollers()
 	if suspect {
 		// Run the suspect only now. If it killed the process before the original is deleted, both would exist.
 		s.r.wakeSuspects()
@@ -328,7 +328,7 @@ func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	}
 	s.dropReturnedLocked(d)
 	s.mu.Unlock()
-	s.intake.wake()
+	s.intake.wakePollers()
 	if !hidden {
 		s.makeVisible(d, wait)
 	}
