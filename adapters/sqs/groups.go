@@ -46,20 +46,6 @@ func newGroups(q *queue) *groups {
 	return g
 }
 
-// expectMessages marks messages as held before the lane counts them. messagesArrived undoes it. Both are safe for
-// concurrent use.
-func (g *groups) expectMessages() {
-	if g != nil {
-		g.empty.Close()
-	}
-}
-
-func (g *groups) messagesArrived() {
-	if g != nil {
-		g.empty.Open()
-	}
-}
-
 // addLocked counts a message that came.
 func (g *groups) addLocked(group string) {
 	if g == nil {

@@ -145,8 +145,6 @@ func (s *source) fetchMessages(want int, wait time.Duration) (found int, err err
 		s.intake.releaseRoom(want)
 		return 0, err
 	}
-	s.groups.expectMessages()
-	defer s.groups.messagesArrived()
 	all := s.registerMessages(msgs, time.Now(), s.visibilityFor(wait))
 	s.intake.releaseRoom(want - len(all))
 	s.passToLane(all)
