@@ -40,7 +40,7 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 		s.reportForeignAttributes(d, found)
 	}
 	if s.kind == suspectQueue {
-		d.crashes = max(0, receiveCountOf(m)-1-int(s.lostAnswers.Load()))
+		d.crashes = max(0, receiveCountOf(m)-1-int(s.liveReceives.Load()))
 		if d.crashes >= s.layout.policy.MaxCrashes {
 			d.step = driver.Bury
 		}
@@ -90,7 +90,7 @@ func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 func (s *source) hasRoomForState(d *delivery) bool {
 	st := s.stateOf(d)
 	st.Due = time.Now()
-	_, ok := d.waitingCopy(&st, s.layout.main.limit)
+	_, ok := d.waitingCopy(&st, s.layout.main.maxSize)
 	return ok
 }
 

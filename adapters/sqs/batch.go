@@ -5,20 +5,15 @@ import (
 	"time"
 )
 
-const maxBatch = 10 // SQS's limit of entries in one request
-
-// entryIDs are the ids of a request's entries.
-var entryIDs = [maxBatch]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
-
 // batcher gathers items into requests of up to ten. An item waits up to linger for others, and once more if the first
 // request had no room for it. While all workers are busy, new items wait for the next request. It is safe for
 // concurrent use.
 type batcher[T any] struct {
-	linger  time.Duration
-	workers int
-	bytes   int // of all items of a request; 0 means no limit
-	size    func(T) int
-	flush   func([]T) // sends one request; it must not retain the slice
+	linger     time.Duration
+	maxWorkers int
+	maxBytes   int // of all items of a request; 0 means no limit
+	size       func(T) int
+	flush      func([]T) // sends one request; it must not retain the slice
 
 	mu         sync.Mutex
 	waiting    []T
@@ -28,8 +23,8 @@ type batcher[T any] struct {
 	lingerOff  bool
 }
 
-func newBatcher[T any](linger time.Duration, workers, bytes int, size func(T) int, flush func([]T)) *batcher[T] {
-	return &batcher[T]{linger: linger, workers: workers, bytes: bytes, size: size, flush: flush, full: make(chan struct{}, 1)}
+func newBatcher[T any](linger time.Duration, maxWorkers, maxBytes int, size func(T) int, flush func([]T)) *batcher[T] {
+	return &batcher[T]{linger: linger, maxWorkers: maxWorkers, maxBytes: maxBytes, size: size, flush: flush, full: make(chan struct{}, 1)}
 }
 
 // add adds an item to the next request.
@@ -60,7 +55,7 @@ func (b *batcher[T]) signalFull() {
 
 // startWorkerLocked starts a worker if one is needed.
 func (b *batcher[T]) startWorkerLocked() {
-	if len(b.waiting) > 0 && !b.collecting && b.running < b.workers {
+	if len(b.waiting) > 0 && !b.collecting && b.running < b.maxWorkers {
 		b.collecting = true
 		b.running++
 		go b.work()
@@ -101,9 +96,9 @@ func (b *batcher[T]) work() {
 func (b *batcher[T]) takeBatchLocked() []T {
 	n, bytes := 0, 0
 	for n < len(b.waiting) && n < maxBatch {
-		if b.bytes > 0 {
+		if b.maxBytes > 0 {
 			bytes += b.size(b.waiting[n])
-			if n > 0 && bytes > b.bytes {
+			if n > 0 && bytes > b.maxBytes {
 				break
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/awshttp"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -19,11 +20,11 @@ import (
 // Client holds a service's access to SQS, its policies, and everything that is opened from it. It is safe for
 // concurrent use.
 type Client struct {
-	cfg    Config
-	api    *sqs.Client
-	turn   *engine.Turn
-	held   heldLimit
-	memory engine.States[string] // of messages that wait hidden, because SQS has no place for it
+	cfg     Config
+	api     *sqs.Client
+	turn    *engine.Turn
+	maxHeld maxHeld
+	memory  engine.States[string] // of messages that wait hidden, because SQS has no place for it
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by topic
@@ -59,13 +60,15 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.AWS.Region == "" {
 		own := cfg.AWS.Copy()
 		if cfg.Endpoint == "" && own.BaseEndpoint == nil {
-			return nil, fmt.Errorf("sqs: %w", errNoRegion())
+			var ps redeliver.Problems
+			ps.Add("AWS.Region", "empty", "it is required: set AWS_REGION, a profile with a region, or Config.AWS; or Endpoint for a server of your own")
+			return nil, fmt.Errorf("sqs: %w", ps.Err())
 		}
 		own.Region = "us-east-1" // other servers ignore the region, but a request is signed for one
 		cfg.AWS = &own
 	}
 	c := &Client{
-		cfg: cfg, turn: engine.NewTurn(), held: cfg.heldLimit(), memory: engine.States[string]{MaxMessages: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
+		cfg: cfg, turn: engine.NewTurn(), maxHeld: cfg.maxHeld(), memory: engine.States[string]{MaxMessages: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
 	}
 	c.api = sqs.NewFromConfig(*cfg.AWS, func(o *sqs.Options) {
 		if cfg.Endpoint != "" {

@@ -21,8 +21,8 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 	tb.Helper()
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
-	queue := &queue{name: "orders", url: "http://sqs.test/1/orders", limit: defaultMaxMessageSize}
-	c := &Client{cfg: cfg, held: cfg.heldLimit(), turn: engine.NewTurn()}
+	queue := &queue{name: "orders", url: "http://sqs.test/1/orders", maxSize: defaultMaxMessageSize}
+	c := &Client{cfg: cfg, maxHeld: cfg.maxHeld(), turn: engine.NewTurn()}
 	r := newReader(context.Background(), c, &layout{main: queue, suspects: queue, dlq: queue, policy: cfg.Policy.WithDefaults()})
 	e := engine.New(engine.Options[*delivery]{
 		Sub: r.sub, Codec: codec{}, Store: r.store, Handle: func(ctx context.Context, d *delivery) error { return handle(ctx, d.native) },
@@ -59,7 +59,7 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 			e.RunLane(ctx, ctx, s, engine.LaneOptions[*delivery]{MaxAhead: cfg.maxAhead(), DrainTimeout: time.Second}, func(l driver.Lane[*delivery]) { s.lane = l })
 		}()
 		for _, batch := range batches {
-			if _, ok := s.intake.reserve(ctx, 0); !ok {
+			if _, ok := s.intake.reserveRoom(ctx, 0); !ok {
 				tb.Error("the intake is closed")
 			}
 			s.passToLane(s.registerMessages(batch, time.Now(), cfg.VisibilityTimeout))
@@ -73,14 +73,14 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 	}
 }
 
-// A message allocates nothing between its receive and its deletion. The lane's own setup is less than one allocation
+// A message is one allocation between its receive and its deletion. The lane's own setup is less than one allocation
 // for twenty messages. Each request makes a few more, and how many messages share one depends on timing.
-func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
+func TestConsumeAllocatesOnceOnSuccess(t *testing.T) {
 	const n = 20_000
 	run := laneOf(t, n, func(context.Context, types.Message) error { return nil })
 	requests := 0
 	all := testing.AllocsPerRun(1, func() { requests = run() })
-	if per := (all - 3*float64(requests)) / n; per > 1./20 {
+	if per := (all - 3*float64(requests)) / n; per > 1+1./20 {
 		t.Errorf("%.3f allocations for a message, not counting those of %d requests", per, requests)
 	}
 	t.Logf("%.3f allocations for a message in total", all/n)

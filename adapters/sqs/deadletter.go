@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
@@ -99,7 +97,7 @@ type deadLetters struct {
 	stateSemaphore chan struct{} // held while this process reads or writes the state
 
 	mu       sync.Mutex
-	stateURL string
+	state    *queue // nil until it exists
 	sessions map[*deadSession]bool
 	closed   bool
 }
@@ -109,29 +107,24 @@ func (q *deadLetters) Info() deadletter.Info { return q.info }
 
 // Count implements [driver.DLQ]. SQS only estimates the number.
 func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error) {
-	visible, hidden, err := q.counts(ctx, q.dlq.url, q.dlq.name)
-	return visible + hidden, false, err
+	_, n, err = q.client.countMessages(ctx, q.dlq)
+	return n, false, err
 }
 
-// counts returns the approximate number of messages in a queue.
-func (q *deadLetters) counts(ctx context.Context, url, name string) (visible, hidden int64, err error) {
-	out, err := q.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{
-		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
-		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
-	}})
-	if err != nil {
-		return 0, 0, errorOf("asking for queue", name, err)
-	}
-	number := func(name types.QueueAttributeName) int64 {
-		n, err := strconv.ParseInt(out.Attributes[string(name)], 10, 64)
+// countMessages returns SQS's estimate of how many messages a queue has, and how many of them are not hidden.
+func (c *Client) countMessages(ctx context.Context, q *queue) (visible, all int64, err error) {
+	attributes, err := c.attributesOf(ctx, q, types.QueueAttributeNameApproximateNumberOfMessages,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed)
+	for name, text := range attributes {
+		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return 0
+			continue
 		}
-		return n
+		if all += n; name == string(types.QueueAttributeNameApproximateNumberOfMessages) {
+			visible = n
+		}
 	}
-	visible = number(types.QueueAttributeNameApproximateNumberOfMessages)
-	hidden = number(types.QueueAttributeNameApproximateNumberOfMessagesNotVisible) + number(types.QueueAttributeNameApproximateNumberOfMessagesDelayed)
-	return visible, hidden, nil
+	return visible, all, err
 }
 
 // LockHolder implements [driver.DLQ].
@@ -176,13 +169,25 @@ func (q *deadLetters) Close() error {
 	return nil
 }
 
-func (q *deadLetters) queueURL(ctx context.Context, name string) (url string, exists bool, err error) {
-	out, err := q.client.api.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(name)})
-	switch {
-	case isMissingQueue(err):
-		return "", false, nil
-	case err != nil:
-		return "", false, errorOf("looking for queue", name, err)
+// Retention implements [driver.DLQ]. It returns the queue's MessageRetentionPeriod, which counts from when redeliver
+// wrote a message there. If SQS itself moved the message from a standard queue, it counts from the first send.
+func (q *deadLetters) Retention(ctx context.Context) (time.Duration, error) {
+	attributes, err := q.client.attributesOf(ctx, q.dlq, types.QueueAttributeNameMessageRetentionPeriod)
+	if err != nil {
+		return 0, err
 	}
-	return aws.ToString(out.QueueUrl), true, nil
+	text := attributes[string(types.QueueAttributeNameMessageRetentionPeriod)]
+	seconds, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || seconds <= 0 {
+		return 0, fmt.Errorf("sqs: %w the MessageRetentionPeriod of queue %s: %q", deadletter.ErrNotReported, q.dlq.name, text)
+	}
+	return time.Duration(seconds) * time.Second, nil
 }
+
+// Oldest implements [driver.DLQ]. Only CloudWatch reports it (ApproximateAgeOfOldestMessage).
+func (q *deadLetters) Oldest(context.Context) (at time.Time, ok bool, err error) {
+	return at, false, nil
+}
+
+// DropLimit implements [driver.DLQ]. A queue of SQS is bounded only by time.
+func (q *deadLetters) DropLimit(context.Context) (string, error) { return "", nil }

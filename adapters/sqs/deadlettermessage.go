@@ -2,14 +2,11 @@ package sqs
 
 import (
 	"bytes"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -96,20 +93,12 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header) *record {
 	if m.Native != nil && bytes.Equal(body, m.Body) {
 		e.Body = old.Body
 	} else {
-		text := string(m.Body)
-		switch {
-		case text == "":
-			text, e.Body = " ", "empty"
-		case !isValidText(text):
-			text, e.Body = base64.StdEncoding.EncodeToString(m.Body), "base64"
-		}
-		rec.native.Body = aws.String(text)
+		rec.native.Body = aws.String(e.encodeBody(m.Body))
 	}
 	rec.MessageAttributes = make(map[string]types.MessageAttributeValue, len(headers)+1)
 	for _, h := range headers {
 		v, known := was.MessageAttributes[h.Name]
 		value, meta := old.Metadata[h.Name]
-		text := utf8.Valid(h.Value) && isValidText(string(h.Value))
 		switch {
 		case known && bytes.Equal(attributeBytes(v), h.Value):
 			rec.MessageAttributes[h.Name] = v
@@ -117,17 +106,13 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header) *record {
 			e.Metadata[h.Name] = string(h.Value)
 		case kinds[h.Name] != "":
 			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: kinds[h.Name], Value: h.Value}.attribute()
-		case text:
-			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: stringType, Value: h.Value}.attribute()
+		case isValidText(string(h.Value)):
+			rec.MessageAttributes[h.Name] = textAttribute(string(h.Value))
 		default:
 			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: binaryType, Value: h.Value}.attribute()
 		}
 	}
-	if e.Body != "" || len(e.Metadata) > 0 {
-		if raw, err := json.Marshal(e); err == nil { // strings never fail
-			rec.MessageAttributes[EncodedAttribute] = displaced{Type: stringType, Value: []byte(escapeNonASCII(string(raw)))}.attribute()
-		}
-	}
+	e.addTo(rec.MessageAttributes)
 	return &rec
 }
 

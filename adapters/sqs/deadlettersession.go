@@ -53,21 +53,14 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 	if to == driver.ToDLQ {
 		queue, compose = s.q.dlq, s.composeImport
 	}
-	errs := make([]error, len(msgs))
 	if err := s.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
 	}
 	timeout := s.q.client.cfg.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	var all []*sending
-	var of []int
-	for i, m := range msgs {
-		o, err := compose(m)
-		if err != nil {
-			errs[i] = err
-			continue
-		}
+	errs := s.q.client.sender(queue, publishLinger).sendAll(ctx, len(msgs), func(i int) (outgoing, error) {
+		o, err := compose(msgs[i])
 		o.moved = true
 		if !queue.fifo {
 			o.dedup = ""
@@ -75,12 +68,11 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 				o.group = ""
 			}
 		}
-		all, of = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)}), append(of, i)
-	}
-	for i, err := range s.q.client.sender(queue, publishLinger).sendAll(all) {
-		errs[of[i]] = err
+		return o, err
+	})
+	for i, err := range errs {
 		if err == nil && to == driver.ToGroup && time.Since(s.startedAt) < skewWindow {
-			s.replayedEarly[msgs[of[i]].ID] = true // when it comes back, a reader could take it for an old message
+			s.replayedEarly[msgs[i].ID] = true // when it comes back, a reader could take it for an old message
 		}
 	}
 	return errs
@@ -90,9 +82,9 @@ func (s *deadSession) composeReplay(m *deadletter.Message) (outgoing, error) {
 	st := deadletter.ReplayState(m, s.q.info)
 	rec := recordFrom(m, m.Headers)
 	rec.keys = s.q.client.cfg.StateKeys
-	o, ok := rec.waitingCopy(&st, s.q.main.limit)
+	o, ok := rec.waitingCopy(&st, s.q.main.maxSize)
 	if !ok {
-		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.main.limit, s.q.main.name)
+		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.main.maxSize, s.q.main.name)
 	}
 	if s.q.main.fifo {
 		o.dedup = moveDedupID("replay", rec, &st)
@@ -110,7 +102,7 @@ func (s *deadSession) composeImport(m *deadletter.Message) (outgoing, error) {
 	}
 	rec := recordFrom(m, m.Headers)
 	rec.keys = s.q.client.cfg.StateKeys
-	o := rec.deadCopy(&m.State, s.q.dlq.limit)
+	o := rec.deadCopy(&m.State, s.q.dlq.maxSize)
 	o.dedup = moveDedupID("import", rec, &m.State)
 	return o, nil
 }
@@ -217,7 +209,7 @@ func (s *deadSession) isLater(m *deadletter.Message, at time.Time) bool {
 // endOfQueue returns why a receive was empty: io.EOF or deadletter.ErrBlocked. It returns nil if SQS reports more
 // messages.
 func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
-	visible, _, err := s.q.counts(ctx, s.q.dlq.url, s.q.dlq.name)
+	visible, _, err := s.q.client.countMessages(ctx, s.q.dlq)
 	if err != nil {
 		return err
 	}

@@ -54,8 +54,8 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	case <-ctx.Done():
 		return snap, at, q.stateInUse(context.Cause(ctx))
 	}
-	url, isNew, err := q.provisionState(ctx, len(entries) > 0)
-	if err != nil || url == "" {
+	state, isNew, err := q.provisionState(ctx, len(entries) > 0)
+	if err != nil || state == nil {
 		return snap, at, err
 	}
 	if ctx.Err() != nil { // both cases of the select may have been ready
@@ -63,7 +63,7 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 	}
 	graceCtx, end := withGrace(ctx, stateGrace)
 	defer end()
-	found, err := q.receiveState(ctx, graceCtx, url, isNew, &snap)
+	found, err := q.receiveState(ctx, graceCtx, state, isNew, &snap)
 	if err != nil {
 		return snap, at, err
 	}
@@ -73,34 +73,22 @@ func (q *deadLetters) updateState(ctx context.Context, entries []driver.Entry) (
 		}
 	}
 	if changed := snap.Apply(entries); !changed && len(found) <= 1 {
-		return snap, at, q.returnState(graceCtx, url, found)
+		return snap, at, q.returnState(graceCtx, state, found)
 	}
 	body, err := snap.Bytes()
 	if err == nil && len(body) > maxStateSize {
 		err = fmt.Errorf("sqs: %w: the state of %s is %d bytes, more than a message holds: cancel tasks that are not to go on, or filter by something shorter than a list", driver.ErrStateFull, q.info.DLQ, len(body))
 	}
 	if err != nil {
-		return snap, at, errors.Join(err, q.returnState(graceCtx, url, found))
+		return snap, at, errors.Join(err, q.returnState(graceCtx, state, found))
 	}
-	return snap, at, q.writeState(graceCtx, url, found, string(body))
+	return snap, at, q.writeState(graceCtx, state, found, string(body))
 }
 
-// withGrace returns a context that ends grace later than ctx, for the same reason. ctx must have a deadline.
+// withGrace returns a context that ends grace later than ctx.
 func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	deadline, _ := ctx.Deadline()
-	longer, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(grace))
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return // the deadline of longer ends it
-		}
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel()
-		case <-longer.Done():
-		}
-	})
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return longer, func() { stop(); cancel() }
 }
 
@@ -110,10 +98,10 @@ func (q *deadLetters) stateInUse(err error) error {
 
 // receiveState receives the state. While others hold it, receiveState waits until ctx ends. Its requests end with
 // graceCtx, so that a started receive is not cut short.
-func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, isNew bool, snap *driver.Snapshot) (found []types.Message, err error) {
+func (q *deadLetters) receiveState(ctx, graceCtx context.Context, state *queue, isNew bool, snap *driver.Snapshot) (found []types.Message, err error) {
 	for tries := 0; ; tries++ {
 		out, err := q.client.api.ReceiveMessage(graceCtx, &sqs.ReceiveMessageInput{
-			QueueUrl: &url, MaxNumberOfMessages: maxBatch, VisibilityTimeout: int32(stateVisibility / time.Second),
+			QueueUrl: &state.url, MaxNumberOfMessages: maxBatch, VisibilityTimeout: int32(stateVisibility / time.Second),
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameSentTimestamp},
 		})
 		if err != nil {
@@ -127,8 +115,7 @@ func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, is
 			return nil, nil
 		}
 		if tries%5 == 1 { // not at each try, because others often hold it only briefly
-			visible, hidden, err := q.counts(graceCtx, url, q.stateName)
-			if err != nil || visible+hidden == 0 {
+			if _, n, err := q.client.countMessages(graceCtx, state); err != nil || n == 0 {
 				return nil, err
 			}
 		}
@@ -139,7 +126,7 @@ func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, is
 	for _, m := range found {
 		one, err := driver.ReadSnapshot([]byte(aws.ToString(m.Body)))
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("sqs: queue %s: %w", q.stateName, err), q.returnState(graceCtx, url, found))
+			return nil, errors.Join(fmt.Errorf("sqs: queue %s: %w", q.stateName, err), q.returnState(graceCtx, state, found))
 		}
 		snap.Merge(one)
 	}
@@ -147,59 +134,36 @@ func (q *deadLetters) receiveState(ctx, graceCtx context.Context, url string, is
 }
 
 // returnState makes a state visible that was only read.
-func (q *deadLetters) returnState(ctx context.Context, url string, found []types.Message) error {
-	if len(found) == 0 {
+func (q *deadLetters) returnState(ctx context.Context, state *queue, found []types.Message) error {
+	all := make([]hiding, len(found))
+	for i, m := range found {
+		all[i].receipt = aws.ToString(m.ReceiptHandle)
+	}
+	if len(all) == 0 {
 		return nil
 	}
-	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &url}
-	for i, m := range found {
-		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle})
-	}
-	out, err := q.client.api.ChangeMessageVisibilityBatch(ctx, in)
-	if err == nil {
-		err = batchErrors(out.Failed)
-	}
-	if err != nil {
+	if err := realErrors(state.hideReceipts(ctx, q.client.api, all)); err != nil {
 		return errorOf("handing back", q.stateName, err)
 	}
 	return nil
 }
 
-// batchErrors returns the errors of a batch's entries. It ignores stale receipts, because the message is deleted or
-// another process has it.
-func batchErrors(failed []types.BatchResultErrorEntry) error {
-	var errs []error
-	for _, f := range failed {
-		if err := failedEntry(f); !isStaleReceipt(err) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // writeState writes the new state and then deletes the old messages.
-func (q *deadLetters) writeState(ctx context.Context, url string, found []types.Message, body string) error {
-	sent, err := q.client.api.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: []types.SendMessageBatchRequestEntry{{
-		Id: aws.String("0"), MessageBody: &body, MessageGroupId: aws.String(stateGroup), MessageDeduplicationId: aws.String(rand.Text()),
-	}}})
-	if err == nil {
-		err = batchErrors(sent.Failed)
+func (q *deadLetters) writeState(ctx context.Context, state *queue, found []types.Message, body string) error {
+	results, _ := state.sendEntries(ctx, q.client.api, []types.SendMessageBatchRequestEntry{{
+		Id: &entryIDs[0], MessageBody: &body, MessageGroupId: aws.String(stateGroup), MessageDeduplicationId: aws.String(rand.Text()),
+	}})
+	if results[0] != nil {
+		return errorOf("writing", q.stateName, results[0])
 	}
-	if err != nil {
-		return errorOf("writing", q.stateName, err)
+	receipts := make([]string, len(found))
+	for i, m := range found {
+		receipts[i] = aws.ToString(m.ReceiptHandle)
 	}
-	if len(found) == 0 {
+	if len(receipts) == 0 {
 		return nil
 	}
-	in := &sqs.DeleteMessageBatchInput{QueueUrl: &url}
-	for i, m := range found {
-		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle})
-	}
-	out, err := q.client.api.DeleteMessageBatch(ctx, in)
-	if err == nil {
-		err = batchErrors(out.Failed)
-	}
-	if err != nil {
+	if err := realErrors(state.deleteReceipts(ctx, q.client.api, receipts)); err != nil {
 		return errorOf("deleting from", q.stateName, err)
 	}
 	return nil
@@ -223,34 +187,33 @@ func stateAttributes(dlq map[string]string) map[string]string {
 	return attributes
 }
 
-// provisionState returns the URL of the state's queue. It creates a missing queue if create is set, and reports
-// whether it did.
-func (q *deadLetters) provisionState(ctx context.Context, create bool) (url string, isNew bool, err error) {
+// provisionState returns the state's queue. It creates a missing queue if create is set, and reports whether it did.
+func (q *deadLetters) provisionState(ctx context.Context, create bool) (state *queue, isNew bool, err error) {
 	q.mu.Lock()
-	url = q.stateURL
+	state = q.state
 	q.mu.Unlock()
-	if url != "" {
-		return url, false, nil
+	if state != nil {
+		return state, false, nil
 	}
-	url, exists, err := q.queueURL(ctx, q.stateName)
-	if err != nil || !exists && !create {
-		return "", false, err
+	state, err = q.client.findQueue(ctx, address{name: q.stateName})
+	if err != nil || !state.exists && !create {
+		return nil, false, err
 	}
-	if !exists {
+	if isNew = !state.exists; isNew {
 		attributes := stateAttributes(q.dlq.attributes)
 		if q.client.cfg.NoProvisioning {
 			var ps redeliver.Problems
 			ps.Add("queue "+q.stateName, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+textOf(attributes))
-			return "", false, fmt.Errorf("sqs: %w", ps.Err())
+			return nil, false, fmt.Errorf("sqs: %w", ps.Err())
 		}
 		out, err := q.client.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &q.stateName, Attributes: attributes})
 		if err != nil {
-			return "", false, errorOf("creating queue", q.stateName, err)
+			return nil, false, errorOf("creating queue", q.stateName, err)
 		}
-		url = aws.ToString(out.QueueUrl)
+		state.url = aws.ToString(out.QueueUrl)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.stateURL = url
-	return url, !exists, nil
+	q.state = state
+	return state, isNew, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -53,7 +52,7 @@ func (s *deadSession) nextHiding(h *heldMessage) time.Duration {
 // extendHeld extends the hiding of the messages that need it.
 func (s *deadSession) extendHeld(ctx context.Context) {
 	now := time.Now()
-	var batch []types.ChangeMessageVisibilityBatchRequestEntry
+	var all []hiding
 	s.mu.Lock()
 	for _, h := range s.held {
 		if !s.needsExtension(h, now) {
@@ -61,22 +60,16 @@ func (s *deadSession) extendHeld(ctx context.Context) {
 		}
 		h.hidden = s.nextHiding(h)
 		h.until = now.Add(h.hidden)
-		batch = append(batch, types.ChangeMessageVisibilityBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(len(batch) % maxBatch)), ReceiptHandle: aws.String(h.receipt), VisibilityTimeout: int32(h.hidden / time.Second),
-		})
+		all = append(all, hiding{h.receipt, int32(h.hidden / time.Second)})
 	}
 	s.mu.Unlock()
-	_ = s.changeVisibility(ctx, batch) // after an error others may receive the message, and so may this session
+	_ = s.changeVisibility(ctx, all) // after an error others may receive the message, and so may this session
 }
 
 // changeVisibility changes the visibility of messages, ten per request.
-func (s *deadSession) changeVisibility(ctx context.Context, all []types.ChangeMessageVisibilityBatchRequestEntry) error {
-	return inBatches(all, func(ten []types.ChangeMessageVisibilityBatchRequestEntry) error {
-		out, err := s.q.client.api.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.q.dlq.url, Entries: ten})
-		if err == nil {
-			err = batchErrors(out.Failed)
-		}
-		if err != nil {
+func (s *deadSession) changeVisibility(ctx context.Context, all []hiding) error {
+	return inBatches(all, func(ten []hiding) error {
+		if err := realErrors(s.q.dlq.hideReceipts(ctx, s.q.client.api, ten)); err != nil {
 			return errorOf("hiding or showing messages of", s.q.dlq.name, err)
 		}
 		return nil
@@ -106,16 +99,14 @@ func inBatches[T any](all []T, do func([]T) error) error {
 
 // releaseHeld makes the held messages visible. After an error they become visible when their timeout ends.
 func (s *deadSession) releaseHeld(ctx context.Context) error {
-	var batch []types.ChangeMessageVisibilityBatchRequestEntry
+	var all []hiding
 	s.mu.Lock()
 	for _, h := range s.held {
-		batch = append(batch, types.ChangeMessageVisibilityBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(len(batch) % maxBatch)), ReceiptHandle: aws.String(h.receipt), VisibilityTimeout: 0,
-		})
+		all = append(all, hiding{receipt: h.receipt})
 	}
 	clear(s.held)
 	s.mu.Unlock()
-	return s.changeVisibility(ctx, batch)
+	return s.changeVisibility(ctx, all)
 }
 
 // receiveMessages receives up to ten messages and returns the new ones. A message that is held already gets a new
@@ -149,27 +140,23 @@ func (s *deadSession) receiveMessages(ctx context.Context) (fresh []types.Messag
 
 // deleteMessages deletes held messages.
 func (s *deadSession) deleteMessages(ctx context.Context, ids []string) error {
-	entries := make([]types.DeleteMessageBatchRequestEntry, 0, len(ids))
+	receipts := make([]string, len(ids))
 	s.mu.Lock()
-	for _, id := range ids {
+	for i, id := range ids {
 		h := s.held[id]
 		if h == nil {
 			s.mu.Unlock()
 			return fmt.Errorf("sqs: message %s of %s is no longer held", id, s.q.info.DLQ)
 		}
-		entries = append(entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(len(entries) % maxBatch)), ReceiptHandle: aws.String(h.receipt)})
+		receipts[i] = h.receipt
 	}
 	s.mu.Unlock()
-	err := inBatches(entries, func(ten []types.DeleteMessageBatchRequestEntry) error {
-		out, err := s.q.client.api.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: &s.q.dlq.url, Entries: ten})
-		if err != nil {
+	err := inBatches(receipts, func(ten []string) error {
+		// A stale receipt is an error too: the message is read again.
+		if err := errors.Join(s.q.dlq.deleteReceipts(ctx, s.q.client.api, ten)...); err != nil {
 			return errorOf("deleting from", s.q.dlq.name, err)
 		}
-		var errs []error
-		for _, f := range out.Failed { // a stale receipt counts too: the message is read again
-			errs = append(errs, errorOf("deleting from", s.q.dlq.name, failedEntry(f)))
-		}
-		return errors.Join(errs...)
+		return nil
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

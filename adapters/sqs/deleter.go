@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
 const (
@@ -46,28 +45,20 @@ func (d *deleter) add(m *delivery) { d.batches.add(m) }
 func (d *deleter) deleteBatch(batch []*delivery) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
 	defer cancel()
-	in := &sqs.DeleteMessageBatchInput{QueueUrl: &d.queue.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(batch))}
+	receipts := make([]string, len(batch))
 	for i, m := range batch {
-		m.deletion.receipt = m.receiptHandle()
-		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &m.deletion.receipt}
+		receipts[i] = m.receiptHandle()
+		m.deletion.receipt = receipts[i]
 	}
-	out, err := d.api.DeleteMessageBatch(ctx, in)
-	results := entryResults(len(batch), err, func(done func(id *string, err error)) {
-		for _, f := range out.Failed {
-			done(f.Id, failedEntry(f))
-		}
-		for _, ok := range out.Successful {
-			done(ok.Id, nil)
-		}
-	})
+	results := d.queue.deleteReceipts(ctx, d.api, receipts)
 	for i, m := range batch {
-		d.finish(m, results[i])
+		d.finishDeletion(m, results[i])
 	}
 }
 
-// finish handles the result of a deletion, or schedules another try. A stale receipt means that the message is
+// finishDeletion handles the result of a deletion, or schedules another try. A stale receipt means that the message is
 // deleted or that another process has it.
-func (d *deleter) finish(m *delivery, err error) {
+func (d *deleter) finishDeletion(m *delivery, err error) {
 	select {
 	case <-d.over:
 		d.onDeleted(m)

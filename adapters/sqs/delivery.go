@@ -1,9 +1,6 @@
 package sqs
 
 import (
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 )
@@ -21,7 +18,7 @@ import (
 //	codec.go                     shows it to the handler and the policy
 //	store.go, fit.go, sender.go  write its copy
 //	deleter.go                   deletes it
-//	batch.go                     gathers the entries of one request
+//	batch.go, requests.go        gather the entries of one request, and send it
 //	suspects.go                  runs it alone
 type delivery struct {
 	record
@@ -38,9 +35,9 @@ type delivery struct {
 	rewrite bool // rewrite it, because it came back often
 	crashes int  // of a suspect: how often its process died while it ran alone
 
-	// For suspects. closed is closed when the message is settled or gone, removed when it is deleted. copying gets
-	// one value when its copy is about to be written.
-	closed, removed, copying chan struct{}
+	// For suspects. answered gets one value when the handler has answered or the message is gone. removed is closed
+	// when the message is deleted or gone.
+	answered, removed chan struct{}
 
 	deletion deletion
 
@@ -57,34 +54,10 @@ type delivery struct {
 	suspect   bool                       // written to the queue of suspects
 }
 
-// newDeliveries allocates the deliveries of one receive, small ones as one slab. A slab lives as long as any of its
-// messages, so large messages get separate allocations.
-func newDeliveries(msgs []types.Message) []*delivery {
-	bytes := 0
-	for i := range msgs {
-		bytes += len(aws.ToString(msgs[i].Body))
+// signalAnswered does nothing for a message that is no suspect.
+func (d *delivery) signalAnswered() {
+	select {
+	case d.answered <- struct{}{}:
+	default:
 	}
-	all := make([]*delivery, len(msgs))
-	if bytes > maxSlabBytes {
-		for i := range all {
-			all[i] = new(delivery)
-		}
-		return all
-	}
-	slab := make([]delivery, len(msgs))
-	for i := range slab {
-		all[i] = &slab[i]
-	}
-	return all
-}
-
-const maxSlabBytes = 64 << 10
-
-// sizeOf returns the size of a message as SQS counts it.
-func sizeOf(m *types.Message) int {
-	n := len(aws.ToString(m.Body))
-	for name, v := range m.MessageAttributes {
-		n += attributeSize(name, v)
-	}
-	return n
 }

@@ -49,7 +49,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		}
 	}
 	if how.AnyPolicy { // the policy with the longest waits is unknown
-		l.longestWait, l.totalWait, l.jitter = 0, 0, 0
+		l.longestWait, l.totalWait = 0, 0
 		d.NotChecked = append(d.NotChecked, "whether the retention is longer than the waits (the policy is not given)")
 	}
 	var ps redeliver.Problems

@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -124,9 +123,6 @@ var temporaryCode = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded
 func mayConcernOneEntry(err error) bool {
 	return isRefused(err) || slices.Contains([]string{"BatchRequestTooLong", "BatchEntryIdsNotDistinct", "InvalidBatchEntryId"}, errorCode(err))
 }
-
-// isContextEnd reports whether an error comes only from the end of ctx.
-func isContextEnd(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 func errorOf(what, queue string, err error) error {
 	return fmt.Errorf("sqs: %s %s: %w%s", what, queue, redactError(err), remedy(err))

@@ -43,9 +43,11 @@ type outgoing struct {
 }
 
 // size returns the size of the message as SQS counts it.
-func (o *outgoing) size() int {
-	n := len(o.body)
-	for name, v := range o.attributes {
+func (o *outgoing) size() int { return messageSize(o.body, o.attributes) }
+
+func messageSize(body string, attributes map[string]types.MessageAttributeValue) int {
+	n := len(body)
+	for name, v := range attributes {
 		n += attributeSize(name, v)
 	}
 	return n
@@ -63,8 +65,8 @@ func (r *record) plainCopy() outgoing {
 	}
 }
 
-// copyWithState returns the message with st in StateAttribute. ok is false if it does not fit into limit.
-func (r *record) copyWithState(st *redeliver.State, limit int, dispensable []string) (o outgoing, ok bool) {
+// copyWithState returns the message with st in StateAttribute. ok is false if it does not fit into maxSize bytes.
+func (r *record) copyWithState(st *redeliver.State, maxSize int, dispensable []string) (o outgoing, ok bool) {
 	o = r.plainCopy()
 	c := carried{headers: st.AppendHeaders(nil), copies: r.copiesNext, part: r.part}
 	if r.messageID != st.ID {
@@ -76,7 +78,7 @@ func (r *record) copyWithState(st *redeliver.State, limit int, dispensable []str
 	o.attributes = make(map[string]types.MessageAttributeValue, len(r.copiedAttributes())+1)
 	maps.Copy(o.attributes, r.copiedAttributes())
 	c.displaceAttributes(o.attributes)
-	free := limit - o.size() - len(StateAttribute) - len(stringType) - r.keys.size()
+	free := maxSize - o.size() - len(StateAttribute) - len(stringType) - r.keys.size()
 	packed, ok := c.packWithin(free, dispensable)
 	if ok {
 		o.attributes[StateAttribute] = textAttribute(r.keys.sign(packed, o.body))
@@ -133,20 +135,20 @@ func textAttribute(value string) types.MessageAttributeValue {
 }
 
 // waitingCopy returns the copy that waits. ok is false if the message leaves no room for the state.
-func (r *record) waitingCopy(st *redeliver.State, limit int) (o outgoing, ok bool) {
-	return r.copyWithState(st, limit, dispensable)
+func (r *record) waitingCopy(st *redeliver.State, maxSize int) (o outgoing, ok bool) {
+	return r.copyWithState(st, maxSize, dispensable)
 }
 
 // rewrittenCopy returns the copy of a message that is rewritten because it came back often.
-func (r *record) rewrittenCopy(st *redeliver.State, limit int) (o outgoing, ok bool) {
+func (r *record) rewrittenCopy(st *redeliver.State, maxSize int) (o outgoing, ok bool) {
 	own := *r
 	own.copiesNext = r.copies + 1
-	return own.copyWithState(st, limit, dispensable)
+	return own.copyWithState(st, maxSize, dispensable)
 }
 
 // deadCopy returns the copy for the DLQ with as much of the state as fits, or with none.
-func (r *record) deadCopy(st *redeliver.State, limit int) outgoing {
-	if o, ok := r.copyWithState(st, limit, dispensableInDLQ); ok {
+func (r *record) deadCopy(st *redeliver.State, maxSize int) outgoing {
+	if o, ok := r.copyWithState(st, maxSize, dispensableInDLQ); ok {
 		return o
 	}
 	return r.plainCopy()

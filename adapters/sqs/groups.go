@@ -28,7 +28,7 @@ type groups struct {
 	counts    map[string]int // held messages by group
 	empty     engine.Gate    // closed while a group is held
 	minWait   time.Duration  // the wait of a short receive
-	paused    atomic.Int64   // pollers
+	paused    atomic.Int64   // number of paused pollers
 	freed     chan struct{}  // wakes a paused poller
 	unwatched chan struct{}  // wakes watchFreedGroups when no poller is paused
 }
@@ -44,20 +44,6 @@ func newGroups(q *queue) *groups {
 		g.minWait = time.Second
 	}
 	return g
-}
-
-// expectMessages marks messages as held before the lane counts them. messagesArrived undoes it. Both are safe for
-// concurrent use.
-func (g *groups) expectMessages() {
-	if g != nil {
-		g.empty.Close()
-	}
-}
-
-func (g *groups) messagesArrived() {
-	if g != nil {
-		g.empty.Open()
-	}
 }
 
 // addLocked counts a message that came.
@@ -112,8 +98,8 @@ func (g *groups) receiveWait(p pauseLength, maxWait time.Duration) time.Duration
 	return g.minWait
 }
 
-// pause pauses a poller after a receive. It ends early when a group is free.
-func (g *groups) pause(ctx context.Context, p *pauseLength, found, want int) {
+// pausePoller pauses a poller after a receive. It ends early when a group is free.
+func (g *groups) pausePoller(ctx context.Context, p *pauseLength, found, want int) {
 	if g == nil {
 		return
 	}
@@ -142,7 +128,6 @@ func (g *groups) pause(ctx context.Context, p *pauseLength, found, want int) {
 // watchFreedGroups receives messages of freed groups while all pollers wait for other groups, until ctx ends.
 func (s *source) watchFreedGroups(ctx context.Context) {
 	pause := newReceiveBackoff()
-	defer s.intake.wakeAtEnd(ctx)()
 	for {
 		select {
 		case <-s.groups.unwatched:
@@ -151,7 +136,7 @@ func (s *source) watchFreedGroups(ctx context.Context) {
 		}
 		receiveWait := freedGroupWait
 		for more := true; more; {
-			want, ok := s.intake.reserve(ctx, 0)
+			want, ok := s.intake.reserveRoom(ctx, 0)
 			if !ok {
 				return
 			}

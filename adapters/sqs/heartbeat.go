@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,17 +19,15 @@ func (s *source) runHeartbeats() {
 	timeout := s.client.cfg.VisibilityTimeout
 	tick := time.NewTicker(min(timeout, maxShortVisibility) / 10)
 	defer tick.Stop()
-	var all []*delivery
 	for {
 		select {
 		case <-tick.C:
 		case <-s.over:
 			return
 		}
-		all = s.allHeld(all)
 		now := time.Now()
-		for _, d := range all {
-			switch expired, extend := d.check(now, timeout); {
+		for _, d := range s.allHeld() {
+			switch expired, extend := d.checkHiding(now, timeout); {
 			case expired:
 				s.dropLost(d, nil)
 			case extend:
@@ -39,18 +38,13 @@ func (s *source) runHeartbeats() {
 				})
 			}
 		}
-		clear(all)
 	}
 }
 
-func (s *source) allHeld(all []*delivery) []*delivery {
+func (s *source) allHeld() []*delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all = all[:0]
-	for _, d := range s.held {
-		all = append(all, d)
-	}
-	return all
+	return slices.Collect(maps.Values(s.held))
 }
 
 // dropLost drops a message that others may have by now, and all behind it in its group, so that none overtakes it.
@@ -65,6 +59,9 @@ func (s *source) dropLost(d *delivery, then func()) {
 		}
 		return
 	}
+	if s.kind == suspectQueue {
+		s.liveReceives.Add(1) // its next receive is no sign of a crash
+	}
 	lost := []*delivery{d}
 	if line := s.lines[d.group]; d.group != "" {
 		lost = append(lost, line[slices.Index(line, d)+1:]...)
@@ -73,7 +70,7 @@ func (s *source) dropLost(d *delivery, then func()) {
 		s.dropReturnedLocked(l)
 	}
 	s.mu.Unlock()
-	s.intake.wake()
+	s.intake.wakePollers()
 	posted := s.lane.Post(func() {
 		for _, l := range slices.Backward(lost) {
 			s.abandonLost(l)

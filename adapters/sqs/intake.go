@@ -7,6 +7,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -20,16 +21,16 @@ const (
 	defaultMaxHeldBytes    = 128 << 20
 )
 
-// heldLimit bounds what a lane holds. A receive begins only if a full request of the largest messages fits.
-type heldLimit struct{ messages, bytes int }
+// maxHeld bounds what a lane holds. A receive begins only if a full request of the largest messages fits.
+type maxHeld struct{ messages, bytes int }
 
-// heldLimit returns a limit with room for all messages that may be in flight.
-func (c *Config) heldLimit() heldLimit {
-	return heldLimit{max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers), defaultMaxHeldBytes}
+// maxHeld returns a limit with room for all messages that may be in flight.
+func (c *Config) maxHeld() maxHeld {
+	return maxHeld{max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers), defaultMaxHeldBytes}
 }
 
 // room returns how many more messages may be requested.
-func (b heldLimit) room(messages, bytes, largest int) int {
+func (b maxHeld) room(messages, bytes, largest int) int {
 	return min(b.messages-messages, (b.bytes-bytes)/max(1, largest))
 }
 
@@ -62,25 +63,16 @@ func (in *intake) setRoom(accept, got int) {
 	in.changed.Broadcast()
 }
 
-// wake makes pollers check again whether there is room.
-func (in *intake) wake() {
+// wakePollers makes pollers check again whether there is room.
+func (in *intake) wakePollers() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.changed.Broadcast()
 }
 
-// wakeAtEnd makes reserve notice the end of ctx. The caller must call it once before reserve, and done afterwards.
-func (in *intake) wakeAtEnd(ctx context.Context) (done func() bool) {
-	return context.AfterFunc(ctx, func() {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		in.changed.Broadcast()
-	})
-}
-
-// reserve waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended;
-// see wakeAtEnd.
-func (in *intake) reserve(ctx context.Context, poller int) (int, bool) {
+// reserveRoom waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended,
+// and the caller must wake it then.
+func (in *intake) reserveRoom(ctx context.Context, poller int) (int, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for ctx.Err() == nil {
@@ -93,8 +85,8 @@ func (in *intake) reserve(ctx context.Context, poller int) (int, bool) {
 	return 0, false
 }
 
-// release gives back the part of a reservation for which no messages came.
-func (in *intake) release(n int) {
+// releaseRoom gives back the part of a reservation for which no messages came.
+func (in *intake) releaseRoom(n int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.reserved -= n
@@ -116,35 +108,32 @@ func (in *intake) adaptPollers(found, want int) {
 // poll receives until ctx ends, as poller n. After failures it backs off.
 func (s *source) poll(ctx context.Context, n int) {
 	pause := newReceiveBackoff()
-	defer s.intake.wakeAtEnd(ctx)()
 	receiveWait := time.Second // a short first receive soon shows that the queue can be read
 	var p pauseLength
 	for {
-		want, ok := s.intake.reserve(ctx, n)
+		want, ok := s.intake.reserveRoom(ctx, n)
 		if !ok {
 			return
 		}
 		found, err := s.fetchMessages(want, s.groups.receiveWait(p, receiveWait))
 		switch {
-		case isContextEnd(ctx, err):
+		case err != nil && ctx.Err() != nil:
 			return
 		case err != nil:
-			s.r.disconnected(s.queue.name, err)
+			s.r.report(redeliver.ChangeDisconnected, "reading "+s.queue.name+"; trying again with backoff", err)
 			if isMissingQueue(err) { // it was deleted while we read it
-				if err := s.client.provision(ctx, s.layout); err != nil && ctx.Err() == nil {
-					s.r.disconnected(s.queue.name, err)
-				}
+				_ = s.client.provision(ctx, s.layout) // after an error the next receive fails too
 			}
 			_ = wait.For(ctx, pause.NextBackOff())
 		default:
 			receiveWait = s.nextWait(receiveWait, found)
 			pause.Reset()
-			s.r.consuming()
+			s.r.report(redeliver.ChangeConsuming, "", nil)
 			s.intake.adaptPollers(found, want)
 			if 0 < found && found < want {
 				_ = wait.For(ctx, partialBatchPause)
 			}
-			s.groups.pause(ctx, &p, found, want)
+			s.groups.pausePoller(ctx, &p, found, want)
 		}
 	}
 }
@@ -153,13 +142,11 @@ func (s *source) poll(ctx context.Context, n int) {
 func (s *source) fetchMessages(want int, wait time.Duration) (found int, err error) {
 	msgs, err := s.receive(want, wait)
 	if len(msgs) == 0 {
-		s.intake.release(want)
+		s.intake.releaseRoom(want)
 		return 0, err
 	}
-	s.groups.expectMessages()
-	defer s.groups.messagesArrived()
 	all := s.registerMessages(msgs, time.Now(), s.visibilityFor(wait))
-	s.intake.release(want - len(all))
+	s.intake.releaseRoom(want - len(all))
 	s.passToLane(all)
 	return len(msgs), err
 }

@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -30,7 +31,7 @@ type queue struct {
 	attributesDenied bool              // reading its attributes is denied
 	attributes       map[string]string // current ones, or those for its creation
 
-	limit     int           // bytes of a message
+	maxSize   int           // bytes of a message
 	delay     int32         // seconds, for messages without a delay of their own
 	retention time.Duration // 0 means unknown
 }
@@ -45,15 +46,14 @@ const (
 
 // layout is the set of queues of one subscription.
 type layout struct {
-	topic                          string
-	main, suspects                 *queue
-	dlq                            *queue // nil if DLQ.Discard is set
-	policy                         redeliver.Policy
-	field                          string // name of the policy's field in the configuration
-	notes, unchecked               []string
-	longestWait, totalWait, jitter time.Duration // waits that the policy plans: the longest one, and the sum
-	listed                         bool
-	dlqRetention                   time.Duration // DLQ.Retention; 0 accepts any
+	topic                  string
+	main, suspects         *queue
+	dlq                    *queue // nil if DLQ.Discard is set
+	policy                 redeliver.Policy
+	field                  string // name of the policy's field in the configuration
+	notes, unchecked       []string
+	longestWait, totalWait time.Duration // waits that the policy plans, jitter included: the longest one, and the sum
+	dlqRetention           time.Duration // DLQ.Retention; 0 accepts any
 }
 
 // newLayout parses a topic and makes all checks that need no request.
@@ -74,8 +74,7 @@ func newLayout(cfg *Config, topic string) (*layout, address, error) {
 	if !cfg.DLQ.Discard {
 		l.dlq = &queue{name: cfg.Names.dlq(a.name), kind: deadQueue, fifo: l.main.fifo}
 	}
-	delays, jitter, ok := l.policy.Delays()
-	l.jitter, l.listed = jitter, ok
+	delays, jitter, _ := l.policy.Delays()
 	for _, d := range delays {
 		l.longestWait = max(l.longestWait, d+jitter)
 		l.totalWait += d + jitter
@@ -111,11 +110,11 @@ func (l *layout) ownQueues() []*queue {
 	return []*queue{l.suspects, l.dlq}
 }
 
-// setAttributes stores the attributes that SQS reports for a queue.
-func (q *queue) setAttributes(attributes map[string]string) {
+// setAttributes stores the attributes that SQS reports for a queue. maxSize is Config.MaxMessageSize.
+func (q *queue) setAttributes(attributes map[string]string, maxSize int) {
 	q.exists, q.attributes, q.arn = true, attributes, attributes["QueueArn"]
 	if n, err := strconv.Atoi(attributes["MaximumMessageSize"]); err == nil && n > 0 {
-		q.limit = n
+		q.maxSize = min(n, cmp.Or(maxSize, n))
 	}
 	if n, err := strconv.ParseInt(attributes["DelaySeconds"], 10, 32); err == nil {
 		q.delay = int32(n)

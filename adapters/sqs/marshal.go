@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -53,19 +52,9 @@ type encoded struct {
 // Unmarshal implements [Marshaler].
 func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
 	e, ok := encodedOf(m)
-	payload := []byte(aws.ToString(m.Body))
-	switch e.Body {
-	case "":
-	case "empty":
-		payload = []byte{}
-	case "base64":
-		decoded, err := base64.StdEncoding.DecodeString(string(payload))
-		if err != nil {
-			return nil, fmt.Errorf("the body is said to be base64 by the attribute %s: %w", EncodedAttribute, err)
-		}
-		payload = decoded
-	default:
-		return nil, fmt.Errorf("the attribute %s says that the body is %.40q, which is unknown", EncodedAttribute, e.Body)
+	payload, err := e.decodeBody(aws.ToString(m.Body))
+	if err != nil {
+		return nil, err
 	}
 	uuid, named := uuidOf(m)
 	if !named {
@@ -101,13 +90,7 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[str
 		attributes[UUIDAttribute] = textAttribute(msg.UUID)
 	}
 	e := encoded{Metadata: map[string]string{}}
-	body := string(msg.Payload)
-	switch {
-	case body == "":
-		body, e.Body = " ", "empty"
-	case !isValidText(body):
-		body, e.Body = base64.StdEncoding.EncodeToString(msg.Payload), "base64"
-	}
+	body := e.encodeBody(msg.Payload)
 	names := slices.Sorted(maps.Keys(msg.Metadata))
 	var plain []string
 	for _, name := range names {
@@ -131,44 +114,51 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[str
 			e.Metadata[name] = msg.Metadata[name]
 		}
 	}
-	if len(e.Metadata) > 0 || e.Body != "" {
-		raw, err := json.Marshal(e)
-		if err != nil {
-			return "", nil, err
-		}
-		attributes[EncodedAttribute] = textAttribute(escapeNonASCII(string(raw)))
-	}
+	e.addTo(attributes)
 	return body, attributes, nil
 }
 
-// escapeNonASCII escapes non-ASCII characters of a JSON text, because JSON allows characters that SQS does not.
-func escapeNonASCII(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r < 0x7f:
-			b.WriteRune(r)
-		case r > 0xffff:
-			r -= 0x10000
-			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
+// encodeBody returns a body as SQS accepts it.
+func (e *encoded) encodeBody(body []byte) string {
+	switch text := string(body); {
+	case text == "":
+		e.Body = "empty"
+		return " "
+	case !isValidText(text):
+		e.Body = "base64"
+		return base64.StdEncoding.EncodeToString(body)
+	default:
+		e.Body = ""
+		return text
 	}
-	return b.String()
+}
+
+// decodeBody undoes encodeBody.
+func (e *encoded) decodeBody(text string) ([]byte, error) {
+	switch e.Body {
+	case "":
+		return []byte(text), nil
+	case "empty":
+		return []byte{}, nil
+	case "base64":
+		body, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return nil, fmt.Errorf("the body is said to be base64 by the attribute %s: %w", EncodedAttribute, err)
+		}
+		return body, nil
+	default:
+		return nil, fmt.Errorf("the attribute %s says that the body is %.40q, which is unknown", EncodedAttribute, e.Body)
+	}
+}
+
+// addTo adds EncodedAttribute if anything is encoded.
+func (e *encoded) addTo(attributes map[string]types.MessageAttributeValue) {
+	if len(e.Metadata) > 0 || e.Body != "" {
+		attributes[EncodedAttribute] = textAttribute(jsonText(e))
+	}
 }
 
 // isMetadataName reports whether SQS accepts a name for an attribute and redeliver does not use it.
 func isMetadataName(name string) bool {
-	if name == "" || len(name) > 256 || name == UUIDAttribute || name == EncodedAttribute || name == StateAttribute {
-		return false
-	}
-	for _, r := range name {
-		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.') {
-			return false
-		}
-	}
-	lower := strings.ToLower(name)
-	return !strings.HasPrefix(lower, "aws.") && !strings.HasPrefix(lower, "amazon.") &&
-		name[0] != '.' && name[len(name)-1] != '.' && !strings.Contains(name, "..")
+	return isAttributeName(name) && name != UUIDAttribute && name != EncodedAttribute && name != StateAttribute
 }

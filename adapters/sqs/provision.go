@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +13,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 )
-
-func errNoRegion() error {
-	var ps redeliver.Problems
-	ps.Add("AWS.Region", "empty", "it is required: set AWS_REGION, a profile with a region, or Config.AWS; or Endpoint for a server of your own")
-	return ps.Err()
-}
 
 // findQueue asks SQS for a queue. A queue that does not exist has no URL, unless the address is one.
 func (c *Client) findQueue(ctx context.Context, a address) (*queue, error) {
@@ -31,7 +26,7 @@ func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 		ps.Add("queue "+a.name, a.region, "must be in the client's region, "+c.cfg.AWS.Region)
 		return fmt.Errorf("sqs: %w", ps.Err())
 	}
-	q.url, q.limit = a.url, c.cfg.MaxMessageSize
+	q.url, q.maxSize = a.url, cmp.Or(c.cfg.MaxMessageSize, defaultMaxMessageSize)
 	if q.url == "" {
 		in := &sqs.GetQueueUrlInput{QueueName: aws.String(a.name)}
 		if a.account != "" {
@@ -40,41 +35,32 @@ func (c *Client) describeQueue(ctx context.Context, q *queue, a address) error {
 		out, err := c.api.GetQueueUrl(ctx, in)
 		switch {
 		case isMissingQueue(err):
-			q.limit = limitOf(q, c.cfg.MaxMessageSize)
 			return nil
 		case err != nil:
 			return errorOf("looking for queue", a.name, err)
 		}
 		q.url = aws.ToString(out.QueueUrl)
 	}
-	out, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
-	})
+	attributes, err := c.attributesOf(ctx, q, types.QueueAttributeNameAll)
 	switch {
 	case isMissingQueue(err):
 	case errorCode(err) == "AccessDenied" || errorCode(err) == "AccessDeniedException":
 		q.exists, q.attributesDenied = true, true
 	case err != nil:
-		return errorOf("reading the attributes of queue", a.name, err)
+		return err
 	default:
-		q.setAttributes(out.Attributes)
+		q.setAttributes(attributes, c.cfg.MaxMessageSize)
 	}
-	q.limit = limitOf(q, c.cfg.MaxMessageSize)
 	return nil
 }
 
-// limitOf returns the largest message size of a queue: the configured one, the queue's own, or the default.
-func limitOf(q *queue, configured int) int {
-	switch {
-	case configured > 0 && q.limit > 0:
-		return min(configured, q.limit)
-	case configured > 0:
-		return configured
-	case q.limit > 0:
-		return q.limit
-	default:
-		return defaultMaxMessageSize
+// attributesOf asks SQS for attributes of a queue.
+func (c *Client) attributesOf(ctx context.Context, q *queue, names ...types.QueueAttributeName) (map[string]string, error) {
+	out, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: names})
+	if err != nil {
+		return nil, errorOf("reading the attributes of queue", q.name, err)
 	}
+	return out.Attributes, nil
 }
 
 // survey reads the queues of a topic and refuses what cannot work, without creating anything. It returns all problems
@@ -124,32 +110,20 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	known := q.exists
 	if known {
-		_, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-			QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
-		})
-		if !isMissingQueue(err) {
+		if _, err := c.attributesOf(ctx, q, types.QueueAttributeNameQueueArn); !isMissingQueue(err) {
 			return nil // the queue exists, even if this call failed for another reason
 		}
 		if c.cfg.NoProvisioning {
 			return fmt.Errorf("sqs: queue %s was deleted, and NoProvisioning is set: create it", q.name)
 		}
 	}
-	attributes := l.desiredAttributes(&c.cfg, q)
-	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: attributes})
+	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.name), Attributes: l.desiredAttributes(&c.cfg, q)})
+	at := address{name: q.name}
 	switch {
 	case err == nil:
+		at.url = aws.ToString(out.QueueUrl)
 	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, errorCode(err)):
 		// The queue exists with other attributes, perhaps because another process was faster.
-		if known {
-			return nil
-		}
-		if err := c.describeQueue(ctx, q, address{name: q.name}); err != nil {
-			return err
-		}
-		if q.url == "" {
-			return errorOf("creating queue", q.name, errors.New("SQS reports both that it exists and that it does not; try again"))
-		}
-		return nil
 	case errorCode(err) == "QueueDeletedRecently":
 		return errorOf("creating queue", q.name, fmt.Errorf("it was deleted within the last minute, wait for a minute: %w", err))
 	default:
@@ -158,15 +132,11 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	if known {
 		return nil
 	}
-	q.url = aws.ToString(out.QueueUrl)
-	described, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
-	})
-	if err != nil {
-		return errorOf("reading the attributes of queue", q.name, err)
+	if err := c.describeQueue(ctx, q, at); err != nil {
+		return err
 	}
-	q.limit = 0
-	q.setAttributes(described.Attributes)
-	q.limit = limitOf(q, c.cfg.MaxMessageSize)
+	if !q.exists {
+		return errorOf("creating queue", q.name, errors.New("SQS reports both that it exists and that it does not; try again"))
+	}
 	return nil
 }

@@ -35,21 +35,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err != nil {
 		return err
 	}
-	var all []*sending
-	var nth []int // the indexes of all in messages
-	errs := make([]error, len(messages))
-	for i, msg := range messages {
-		o, err := p.composeMessage(topic, q, msg)
-		if err != nil {
-			errs[i] = err
-			continue
-		}
-		all = append(all, &sending{outgoing: o, ctx: ctx, done: make(chan error, 1)})
-		nth = append(nth, i)
-	}
-	for i, err := range p.client.sender(q, publishLinger).sendAll(all) {
-		errs[nth[i]] = err
-	}
+	errs := p.client.sender(q, publishLinger).sendAll(ctx, len(messages), func(i int) (outgoing, error) {
+		return p.composeMessage(topic, q, messages[i])
+	})
 	for i, err := range errs {
 		if err != nil {
 			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), err)
@@ -72,8 +60,8 @@ func (p *Publisher) composeMessage(topic string, q *queue, msg *message.Message)
 	if err != nil {
 		return outgoing{}, fmt.Errorf("sqs: marshaling message %s: %w", msg.UUID, err)
 	}
-	if n := o.size(); n > q.limit {
-		return fail(fmt.Errorf("body and attributes are %d bytes, the queue takes %d", n, q.limit))
+	if n := o.size(); n > q.maxSize {
+		return fail(fmt.Errorf("body and attributes are %d bytes, the queue takes %d", n, q.maxSize))
 	}
 	if n := len(o.attributes); n > maxAttributes {
 		return fail(fmt.Errorf("it has %d attributes, SQS takes %d", n, maxAttributes))
@@ -111,7 +99,7 @@ func (p *Publisher) delayedCopy(q *queue, msg *message.Message, o outgoing, due,
 	}
 	st := redeliver.State{ID: engine.GivenID(id), Group: q.name, Origin: q.name, Due: due}
 	rec.messageID = st.ID
-	waiting, ok := rec.waitingCopy(&st, q.limit)
+	waiting, ok := rec.waitingCopy(&st, q.maxSize)
 	if ok {
 		waiting.moved, waiting.delay = true, delaySeconds(due.Sub(now))
 		return waiting, nil
@@ -119,7 +107,7 @@ func (p *Publisher) delayedCopy(q *queue, msg *message.Message, o outgoing, due,
 	// There is no room for state. SQS alone can delay the message, for up to 15 minutes.
 	o.delay = delaySeconds(due.Sub(now) + time.Second - 1)
 	if due.Sub(now) > maxDelay {
-		return fail(fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.size(), q.limit, maxDelay))
+		return fail(fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.size(), q.maxSize, maxDelay))
 	}
 	return o, nil
 }

@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"encoding/base64"
 	"maps"
 	"strconv"
 	"strings"
@@ -44,11 +43,7 @@ type record struct {
 
 // Get returns an attribute's value as text, or "".
 func (r *record) Get(name string) string {
-	v, ok := r.MessageAttributes[name]
-	if ok && v.StringValue == nil {
-		return string(v.BinaryValue)
-	}
-	return aws.ToString(v.StringValue)
+	return string(attributeBytes(r.MessageAttributes[name]))
 }
 
 // ownExpiry returns the expiry that the message itself names.
@@ -186,15 +181,11 @@ func foreignAttributes(m *types.Message) []redeliver.Finding {
 
 // publishedBody returns the body as its publisher had it.
 func (r *record) publishedBody() []byte {
-	body := []byte(aws.ToString(r.native.Body))
+	text := aws.ToString(r.native.Body)
 	e, _ := encodedOf(&r.native)
-	switch e.Body {
-	case "empty":
-		return []byte{}
-	case "base64":
-		if decoded, err := base64.StdEncoding.DecodeString(string(body)); err == nil {
-			return decoded
-		}
+	body, err := e.decodeBody(text)
+	if err != nil {
+		return []byte(text)
 	}
 	return body
 }

@@ -35,8 +35,8 @@ func (l *layout) check(ps *redeliver.Problems) {
 		}
 	}
 	for _, q := range slices.Backward(l.ownQueues()) {
-		if q.exists && !q.attributesDenied && l.main.exists && q.limit < l.main.limit {
-			ps.Add("queue "+q.name, q.limit, fmt.Sprintf("must take messages of %d bytes as %s does: raise its MaximumMessageSize", l.main.limit, l.main.name))
+		if q.exists && !q.attributesDenied && l.main.exists && q.maxSize < l.main.maxSize {
+			ps.Add("queue "+q.name, q.maxSize, fmt.Sprintf("must take messages of %d bytes as %s does: raise its MaximumMessageSize", l.main.maxSize, l.main.name))
 		}
 		switch {
 		case !q.exists || q.retention == 0:

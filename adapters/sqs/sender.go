@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,64 +35,64 @@ type sender struct {
 // sending is a message that is being sent.
 type sending struct {
 	outgoing
-	ctx      context.Context
-	claimed  atomic.Bool // by a request, or by the end of ctx
-	done     chan error  // buffered
-	onResult func(error) // used instead of done
-}
-
-// report reports the result of sending a message.
-func (m *sending) report(err error) {
-	if m.onResult != nil {
-		m.onResult(err)
-		return
-	}
-	m.done <- err
+	ctx     context.Context
+	claimed atomic.Bool // by a request, or by the end of ctx
+	report  func(error) // called once, with nil when SQS has the message
+	err     error       // what was reported; only for sendAll
 }
 
 func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
 	s := &sender{api: api, queue: q}
 	// The limit of one message is the limit of a request too.
-	s.batches = newBatcher(linger, sendWorkers, q.limit, func(m *sending) int { return m.size() }, s.sendBatch)
+	s.batches = newBatcher(linger, sendWorkers, q.maxSize, func(m *sending) int { return m.size() }, s.sendBatch)
 	return s
 }
 
 // post writes a message and calls onResult from another goroutine, with nil when SQS has the message. After an error
 // SQS may have it too, because the answer may be lost.
 func (s *sender) post(ctx context.Context, o outgoing, onResult func(error)) {
-	s.batches.add(&sending{outgoing: o, ctx: ctx, onResult: onResult})
-}
-
-// await returns the result of sending a message.
-func (s *sender) await(m *sending) error {
-	select {
-	case err := <-m.done:
-		return err
-	case <-m.ctx.Done():
-		if m.claimed.CompareAndSwap(false, true) {
-			return s.lateError(m)
-		}
-		return <-m.done // the request ends with ctx
-	}
+	s.batches.add(&sending{outgoing: o, ctx: ctx, report: onResult})
 }
 
 func (s *sender) lateError(m *sending) error {
 	return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, context.Cause(m.ctx))
 }
 
-// sendAll writes messages and returns the result of each. For a FIFO queue it sends one request after another.
-func (s *sender) sendAll(all []*sending) []error {
+// sendAll composes n messages, writes them and returns the result of each. For a FIFO queue it sends one request after
+// another.
+func (s *sender) sendAll(ctx context.Context, n int, compose func(i int) (outgoing, error)) []error {
+	errs := make([]error, n)
+	var all []*sending
+	var unreported sync.WaitGroup
+	for i := range n {
+		o, err := compose(i)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		m := &sending{outgoing: o, ctx: ctx}
+		m.report = func(err error) {
+			m.err, errs[i] = err, err
+			unreported.Done()
+		}
+		unreported.Add(1)
+		all = append(all, m)
+	}
 	if s.queue.fifo {
 		s.sendInOrder(all)
-	} else {
+		return errs
+	}
+	defer context.AfterFunc(ctx, func() {
 		for _, m := range all {
-			s.batches.add(m)
+			if m.claimed.CompareAndSwap(false, true) { // otherwise its request ends with ctx
+				m.report(s.lateError(m))
+			}
 		}
+	})()
+	for _, m := range all {
+		s.batches.add(m)
 	}
-	errs := make([]error, len(all))
-	for i, m := range all {
-		errs[i] = s.await(m)
-	}
+	unreported.Wait()
 	return errs
 }
 
@@ -106,24 +106,21 @@ func (s *sender) sendInOrder(all []*sending) {
 		for n < len(all) && len(batch) < maxBatch {
 			m := all[n]
 			if err := broken[m.group]; err != nil {
-				m.done <- fmt.Errorf("sqs: a message before it in its group was not sent: %w", err)
+				m.report(fmt.Errorf("sqs: a message before it in its group was not sent: %w", err))
 				n++
 				continue
 			}
-			if bytes += m.size(); len(batch) > 0 && bytes > s.queue.limit {
+			if bytes += m.size(); len(batch) > 0 && bytes > s.queue.maxSize {
 				break
 			}
 			batch = append(batch, m)
 			n++
 		}
-		sent := slices.Clone(batch) // sendBatch modifies its slice
-		s.sendBatch(batch)
-		for _, m := range sent {
-			err := <-m.done
-			if err != nil && !errors.Is(err, driver.ErrRefused) {
-				broken[m.group] = err
+		s.sendBatch(slices.Clone(batch)) // it modifies its slice
+		for _, m := range batch {
+			if m.err != nil && !errors.Is(m.err, driver.ErrRefused) {
+				broken[m.group] = m.err
 			}
-			m.done <- err
 		}
 		all = all[n:]
 	}
@@ -156,10 +153,10 @@ func (s *sender) sendBatch(all []*sending) {
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
-	results, err := s.request(ctx, batch)
+	results, err := s.sendRequest(ctx, batch)
 	if err != nil && len(batch) > 1 && mayConcernOneEntry(err) {
 		for i, m := range batch { // one by one
-			if one, err := s.request(ctx, []*sending{m}); err != nil {
+			if one, err := s.sendRequest(ctx, []*sending{m}); err != nil {
 				results[i] = err
 			} else {
 				results[i] = one[0]
@@ -171,21 +168,13 @@ func (s *sender) sendBatch(all []*sending) {
 	}
 }
 
-// request sends one request and returns the result of each message. err concerns the whole request.
-func (s *sender) request(ctx context.Context, batch []*sending) (results []error, err error) {
-	in := &sqs.SendMessageBatchInput{QueueUrl: &s.queue.url, Entries: make([]types.SendMessageBatchRequestEntry, len(batch))}
+// sendRequest sends one request and returns the result of each message. err concerns the whole request.
+func (s *sender) sendRequest(ctx context.Context, batch []*sending) (results []error, err error) {
+	entries := make([]types.SendMessageBatchRequestEntry, len(batch))
 	for i, m := range batch {
-		in.Entries[i] = m.entry(strconv.Itoa(i), s.queue)
+		entries[i] = m.entry(&entryIDs[i], s.queue)
 	}
-	out, err := s.api.SendMessageBatch(ctx, in)
-	return entryResults(len(batch), err, func(done func(id *string, err error)) {
-		for _, f := range out.Failed { // first, because a reported failure wins
-			done(f.Id, failedEntry(f))
-		}
-		for _, ok := range out.Successful {
-			done(ok.Id, nil)
-		}
-	}), err
+	return s.queue.sendEntries(ctx, s.api, entries)
 }
 
 // sendError returns the error of a message that was not sent; nil for nil.
@@ -202,9 +191,9 @@ func (s *sender) sendError(err error) error {
 
 // entry returns the message as an entry of a request. DelaySeconds 0 means the queue's own delay, so a copy that
 // should not wait gets 1.
-func (m *sending) entry(id string, q *queue) types.SendMessageBatchRequestEntry {
+func (m *sending) entry(id *string, q *queue) types.SendMessageBatchRequestEntry {
 	e := types.SendMessageBatchRequestEntry{
-		Id: &id, MessageBody: &m.body, MessageAttributes: m.attributes, DelaySeconds: m.delay,
+		Id: id, MessageBody: &m.body, MessageAttributes: m.attributes, DelaySeconds: m.delay,
 	}
 	if q.delay > 0 && !q.fifo && m.delay == 0 && m.moved {
 		e.DelaySeconds = 1

@@ -34,7 +34,7 @@ type source struct {
 	groups            *groups // nil on a standard queue
 	visibilityChanger *visibilityChanger
 	deleter           *deleter
-	lostAnswers       atomic.Int64 // failed receives, which SQS may have counted
+	liveReceives      atomic.Int64 // receives of suspects that SQS counted, or may have, while this process lives on
 
 	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 
@@ -87,7 +87,7 @@ func newSource(r *reader, k kind, q *queue) *source {
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	cfg := &s.client.cfg
 	opt := engine.LaneOptions[*delivery]{
-		MaxAhead: cfg.maxAhead(), MaxHeld: s.client.held.messages, DrainTimeout: cfg.DrainTimeout,
+		MaxAhead: cfg.maxAhead(), MaxHeld: s.client.maxHeld.messages, DrainTimeout: cfg.DrainTimeout,
 	}
 	opt.Exclusive = s.kind == suspectQueue
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
@@ -104,6 +104,7 @@ func (s *source) startReceiving() {
 		return
 	}
 	// Messages of receives that had begun before the pause come later, so everything in hand is returned repeatedly.
+	context.AfterFunc(s.pollCtx, s.intake.wakePollers)
 	s.polling.Go(func() { s.r.pause.Run(s.pollCtx, func() { s.lane.Post(func() { s.lane.ReturnUnrun(nil) }) }) })
 	for n := range s.client.cfg.Pollers {
 		s.polling.Go(func() { s.poll(s.pollCtx, n) })
@@ -117,42 +118,41 @@ func (s *source) startReceiving() {
 func (s *source) heldRoom() (settled, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settled, s.client.held.room(len(s.held), s.bytes, s.queue.limit)
+	return s.settled, s.client.maxHeld.room(len(s.held), s.bytes, s.queue.maxSize)
 }
 
 // registerMessages registers received messages as held. It returns those that the lane does not have yet.
 func (s *source) registerMessages(msgs []types.Message, at time.Time, hidden time.Duration) []*delivery {
-	all := newDeliveries(msgs)
-	fresh := all[:0]
+	fresh := make([]*delivery, 0, len(msgs))
 	for i := range msgs {
-		if d := all[i]; s.registerMessage(d, &msgs[i], at, hidden) {
+		if d := s.registerMessage(&msgs[i], at, hidden); d != nil {
 			fresh = append(fresh, d)
 		}
 	}
 	return fresh
 }
 
-func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hidden time.Duration) (fresh bool) {
+// registerMessage returns nil if the lane has the message.
+func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Duration) *delivery {
 	id := aws.ToString(m.MessageId)
 	s.mu.Lock()
 	for had := s.held[id]; had != nil; had = s.held[id] {
 		if had.settled || receiveCountOf(m) <= s.maxReceives() { // keep it, with the new receipt
-			had.receive(m, at, hidden)
+			had.setReceipt(m, at, hidden)
 			s.mu.Unlock()
-			return false
+			return nil
 		}
 		s.mu.Unlock()
 		s.dropLost(had, nil) // it came back too often to be kept
 		s.mu.Lock()
 	}
-	d.source, d.id, d.bytes = s, id, sizeOf(m) // before readDelivery changes it
-	d.keptState = s.client.memory.Take(id)
-	d.receive(m, at, hidden)
+	d := &delivery{source: s, id: id, bytes: messageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.memory.Take(id)}
+	d.setReceipt(m, at, hidden)
 	if begun := sentAt(m); s.queue.retention > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.retention)
 	}
 	if s.kind == suspectQueue {
-		d.closed, d.removed, d.copying = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+		d.answered, d.removed = make(chan struct{}, 1), make(chan struct{})
 	}
 	s.held[id] = d
 	s.bytes += d.bytes
@@ -166,7 +166,7 @@ func (s *source) registerMessage(d *delivery, m *types.Message, at time.Time, hi
 	}
 	s.mu.Unlock()
 	s.readDelivery(d, m, at, first)
-	return true
+	return d
 }
 
 // maxReceives returns the number of receives after which a message that comes again is no longer kept as it is.
@@ -180,7 +180,7 @@ func (s *source) maxReceives() int {
 // passToLane passes messages to the lane, or returns them if nothing may begin now.
 func (s *source) passToLane(all []*delivery) {
 	if s.kind == mainQueue && s.client.turn.Closed() {
-		s.intake.release(len(all))
+		s.intake.releaseRoom(len(all))
 		s.returnUnparsed(all)
 		return
 	}
@@ -188,7 +188,7 @@ func (s *source) passToLane(all []*delivery) {
 		select {
 		case s.in <- d:
 		case <-s.ending:
-			s.intake.release(len(all) - i)
+			s.intake.releaseRoom(len(all) - i)
 			s.returnUnparsed(all[i:])
 			return
 		}
@@ -257,13 +257,11 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	}
 }
 
-// closeLocked removes a settled or lost message from its group's line. It ends a suspect's turn, even if the handler
-// of a lost suspect still runs.
+// closeLocked removes a settled or lost message from its group's line. It ends the wait for a suspect's answer, even
+// if the handler of a lost suspect still runs.
 func (s *source) closeLocked(d *delivery) {
 	s.open--
-	if d.closed != nil {
-		close(d.closed)
-	}
+	d.signalAnswered()
 	if line := s.lines[d.group]; d.group != "" {
 		line = slices.DeleteFunc(line, func(other *delivery) bool { return other == d })
 		if s.lines[d.group] = line; len(line) == 0 {
@@ -282,7 +280,7 @@ func (s *source) deleted(d *delivery) {
 	s.dropLocked(d)
 	suspect := d.suspect
 	s.mu.Unlock()
-	s.intake.wake()
+	s.intake.wakePollers()
 	if suspect {
 		// Run the suspect only now. If it killed the process before the original is deleted, both would exist.
 		s.r.wakeSuspects()
@@ -313,17 +311,16 @@ func (s *source) signalChanged() {
 // Return implements [driver.Source]. The handler of a message that ran out of time may still run, so such a message
 // stays hidden until its timeout ends.
 func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs bool) {
-	d := m.Record
-	if s.kind == suspectQueue {
-		s.requeueSuspect(m)
-		return
-	}
-	s.returnMessage(d, wait, runs)
+	s.returnMessage(m.Record, wait, runs)
 }
 
 // returnMessage returns a message to the queue. Others can receive it after wait or, if hidden is set, when its
-// visibility timeout ends.
+// visibility timeout ends. It writes a suspect again, unless that would reset the count for which it is buried.
 func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
+	if s.kind == suspectQueue && d.step != driver.Bury {
+		s.requeueSuspect(d)
+		return
+	}
 	s.mu.Lock()
 	if d.gone || d.settled {
 		s.mu.Unlock()
@@ -331,7 +328,7 @@ func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	}
 	s.dropReturnedLocked(d)
 	s.mu.Unlock()
-	s.intake.wake()
+	s.intake.wakePollers()
 	if !hidden {
 		s.makeVisible(d, wait)
 	}
@@ -383,19 +380,19 @@ func (s *source) Stop() <-chan struct{} {
 // Flush implements [driver.Source].
 func (s *source) Flush(ctx context.Context) {
 	close(s.ending)
-	s.cancelReceives()
+	if s.kind == suspectQueue { // a receive that is cut short may count as a crash of its message
+		defer context.AfterFunc(ctx, s.cancelReceives)()
+	} else {
+		s.cancelReceives()
+	}
 	s.deleter.batches.stopLingering()
 	s.visibilityChanger.batches.stopLingering()
 	s.polling.Wait() // they return what they still have
-	for {
-		select {
-		case d := <-s.in:
-			s.returnUnparsed([]*delivery{d})
-			continue
-		default:
-		}
-		break
+	var rest []*delivery
+	for len(s.in) > 0 {
+		rest = append(rest, <-s.in)
 	}
+	s.returnUnparsed(rest)
 	for s.isBusy() {
 		select {
 		case <-s.changed:

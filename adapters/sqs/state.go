@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // StateAttribute is the one message attribute in which redeliver's state travels:
@@ -61,15 +61,11 @@ type displaced struct {
 
 // pack returns the attribute's value. It is valid for SQS and deterministic.
 func (c *carried) pack() string {
-	var b strings.Builder
+	fields := make(map[string]any, len(c.headers)+5)
 	put := func(name, value string) {
-		if value == "" {
-			return
+		if value != "" {
+			fields[name] = value
 		}
-		writeSeparator(&b)
-		writeString(&b, name)
-		b.WriteByte(':')
-		writeString(&b, value)
 	}
 	for _, h := range c.headers {
 		put(strings.TrimPrefix(h.Name, redeliver.HeaderPrefix), h.Value)
@@ -81,65 +77,45 @@ func (c *carried) pack() string {
 		put(keyCopies, strconv.Itoa(c.copies))
 	}
 	if len(c.attributes) > 0 {
-		writeSeparator(&b)
-		writeString(&b, keyAttributes)
-		for i, a := range c.attributes {
-			b.WriteString([]string{":[", ","}[min(i, 1)])
-			b.WriteString(`{"name":`)
-			writeString(&b, a.Name)
-			b.WriteString(`,"type":`)
-			writeString(&b, a.Type)
-			b.WriteString(`,"value":"` + base64.StdEncoding.EncodeToString(a.Value) + `"}`)
-		}
-		b.WriteByte(']')
+		fields[keyAttributes] = c.attributes
 	}
-	if b.Len() == 0 {
-		b.WriteByte('{')
-	}
-	b.WriteByte('}')
-	return b.String()
+	return jsonText(fields)
 }
 
-func writeSeparator(b *strings.Builder) {
-	if b.Len() == 0 {
-		b.WriteByte('{')
-	} else {
-		b.WriteByte(',')
-	}
-}
+// notAccepted escapes the characters that JSON allows and SQS does not.
+var notAccepted = strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`)
 
-// writeString writes a JSON string with only the characters that SQS accepts. Invalid UTF-8 becomes U+FFFD.
-func writeString(b *strings.Builder, s string) {
-	const hex = "0123456789abcdef"
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f || r == 0xfffe || r == 0xffff:
-			b.WriteString(`\u`)
-			for shift := 12; shift >= 0; shift -= 4 {
-				b.WriteByte(hex[r>>shift&0xf])
-			}
-		default:
-			b.WriteRune(r)
-		}
+// jsonText returns an object as JSON that SQS accepts, with its fields in order. Invalid UTF-8 becomes U+FFFD.
+func jsonText(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err) // texts and bytes never fail
 	}
-	b.WriteByte('"')
+	return notAccepted.Replace(strings.TrimSuffix(b.String(), "\n"))
 }
 
 // isAttribute reports whether SQS accepts an attribute of this name, type and value.
 func isAttribute(d displaced) bool {
 	kind, _, _ := strings.Cut(d.Type, ".")
-	name := strings.ToLower(d.Name)
-	return len(d.Name) > 0 && len(d.Name) <= 256 && len(d.Type) <= 256 && (kind == "String" || kind == "Number" || kind == "Binary") &&
-		len(d.Value) > 0 && (kind == "Binary" || isValidText(string(d.Value))) &&
-		!strings.HasPrefix(name, "aws.") && !strings.HasPrefix(name, "amazon.") && !strings.HasPrefix(name, ".") &&
-		!strings.HasSuffix(name, ".") && !strings.Contains(name, "..") &&
-		!strings.ContainsFunc(name, func(r rune) bool {
-			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("_-.", r)
-		})
+	return isAttributeName(d.Name) && len(d.Type) <= 256 && (kind == "String" || kind == "Number" || kind == "Binary") &&
+		len(d.Value) > 0 && (kind == "Binary" || isValidText(string(d.Value)))
+}
+
+// isAttributeName reports whether SQS accepts a name for an attribute.
+func isAttributeName(name string) bool {
+	if name == "" || len(name) > 256 {
+		return false
+	}
+	for _, r := range name {
+		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.') {
+			return false
+		}
+	}
+	lower := strings.ToLower(name)
+	return !strings.HasPrefix(lower, "aws.") && !strings.HasPrefix(lower, "amazon.") &&
+		name[0] != '.' && name[len(name)-1] != '.' && !strings.Contains(name, "..")
 }
 
 // unpack reads the attribute's value. ok is false if it is not an object of redeliver. It skips unknown fields and
@@ -235,11 +211,7 @@ func (d displaced) attribute() types.MessageAttributeValue {
 }
 
 func displace(name string, v types.MessageAttributeValue) displaced {
-	d := displaced{Name: name, Type: aws.ToString(v.DataType), Value: v.BinaryValue}
-	if v.StringValue != nil {
-		d.Value = []byte(*v.StringValue)
-	}
-	return d
+	return displaced{Name: name, Type: aws.ToString(v.DataType), Value: attributeBytes(v)}
 }
 
 // isBinary reports whether values of a type are bytes. It may be a custom type, such as "Binary.png".
@@ -258,4 +230,47 @@ func isValidText(s string) bool {
 		}
 	}
 	return true
+}
+
+// keyMAC is the last field of a signed state.
+const keyMAC = "mac"
+
+// stateKeys sign the state in StateAttribute.
+type stateKeys statekeys.Keys
+
+// macSize is the length of ,"mac":"..." in a signed state.
+var macSize = len(macField("")) + statekeys.Size
+
+func macField(signature string) string { return `,"` + keyMAC + `":"` + signature + `"` }
+
+// size returns the length that a signature adds to a state.
+func (k stateKeys) size() int {
+	if len(k) == 0 {
+		return 0
+	}
+	return macSize
+}
+
+// sign adds the field mac to a packed state.
+func (k stateKeys) sign(packed, body string) string {
+	if len(k) == 0 {
+		return packed
+	}
+	fields := strings.TrimSuffix(packed, "}")
+	return fields + macField(statekeys.Keys(k).Sign(fields, []byte(body))) + "}"
+}
+
+// verify reports whether a state was signed with one of the keys for a message with
+// this body.
+func (k stateKeys) verify(signed, body string) bool {
+	if len(k) == 0 {
+		return true
+	}
+	rest, ok := strings.CutSuffix(signed, "}")
+	if !ok || len(rest) < macSize {
+		return false
+	}
+	fields, mac := rest[:len(rest)-macSize], rest[len(rest)-macSize:]
+	signature, ok := strings.CutPrefix(strings.TrimSuffix(mac, `"`), strings.TrimSuffix(macField(""), `"`))
+	return ok && statekeys.Keys(k).Verify(signature, fields, []byte(body))
 }

@@ -139,7 +139,7 @@ func TestTenthAttributeTravelsInsideTheState(t *testing.T) {
 	attributes["zz"] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: []byte{0, 255}}
 	r := recordOfParts("v", attributes, nil)
 	o, ok := r.waitingCopy(&redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1}, 4096)
-	want := `{"attempt":"1","group":"orders","origin":"orders","id":"u","message-id":"m-1","attributes":[{"name":"zz","type":"Binary","value":"AP8="}]}`
+	want := `{"attempt":"1","attributes":[{"name":"zz","type":"Binary","value":"AP8="}],"group":"orders","id":"u","message-id":"m-1","origin":"orders"}`
 	if got := aws.ToString(o.attributes[StateAttribute].StringValue); !ok || got != want {
 		t.Errorf("ours is\n%s, want\n%s", got, want)
 	}

@@ -99,7 +99,7 @@ func TestShortStateKeysAreRefused(t *testing.T) {
 func TestDelayedPublishIsSigned(t *testing.T) {
 	p := &Publisher{client: &Client{cfg: Config{Marshaler: DefaultMarshaler{}, StateKeys: [][]byte{[]byte("sixteen bytes...")}}}}
 	msg := delayedMessage(t)
-	o, err := p.composeMessage("orders", &queue{name: "orders", limit: 4096}, msg)
+	o, err := p.composeMessage("orders", &queue{name: "orders", maxSize: 4096}, msg)
 	if err != nil {
 		t.Fatal(err)
 	}

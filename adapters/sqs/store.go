@@ -26,10 +26,7 @@ var _ driver.Store[*delivery] = (*store)(nil)
 // Write implements [driver.Store].
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
 	d := m.Record
-	select {
-	case d.copying <- struct{}{}:
-	default: // not a suspect, or a repeated try
-	}
+	d.signalAnswered() // the copy may wait for the end of an outage
 	var q *queue
 	var o outgoing
 	switch to {
@@ -39,7 +36,7 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 			go func() { done.Confirmed(q.name, t.writeInParts(ctx, d, st)) }()
 			return
 		}
-		o = d.deadCopy(st, q.limit)
+		o = d.deadCopy(st, q.maxSize)
 		o.dedup = t.deduplicationID(q, "dead", d, st)
 	case driver.Suspects:
 		q, o = t.suspectCopy(d, st)
@@ -56,7 +53,7 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 			t.hideUntilDue(m, st, done)
 			return
 		case !ok:
-			done.Confirmed(q.name, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, q.limit, q.name))
+			done.Confirmed(q.name, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, q.maxSize, q.name))
 			return
 		}
 	}
@@ -79,7 +76,7 @@ func (t *store) Truncates() bool { return true }
 // the smallest parts, too, it writes them without the message's attributes: one of them may be what SQS refuses.
 func (t *store) writeInParts(ctx context.Context, d *delivery, st *redeliver.State) error {
 	if d.partSize == 0 {
-		d.partSize = max(minMessageSize, t.layout.dlq.limit/2)
+		d.partSize = max(minMessageSize, t.layout.dlq.maxSize/2)
 	}
 	for {
 		err := t.writeParts(ctx, d, st)
@@ -125,12 +122,12 @@ func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bo
 			own.Due = limits.CeilMilli(time.Now().UTC())
 			st = &own
 		}
-		o, ok = d.rewrittenCopy(st, q.limit)
+		o, ok = d.rewrittenCopy(st, q.maxSize)
 		// A message that kills its process at once would otherwise leave original and copy each time.
 		o.delay = max(1, delaySeconds(time.Until(st.Due)))
 		return o, ok
 	}
-	o, ok = d.waitingCopy(st, q.limit)
+	o, ok = d.waitingCopy(st, q.maxSize)
 	if q.fifo {
 		o.dedup = t.deduplicationID(q, "retry", d, st)
 	} else {
@@ -147,7 +144,7 @@ func delaySeconds(left time.Duration) int32 {
 // suspectCopy returns the copy for the queue of suspects. It has no state if there is no room for it.
 func (t *store) suspectCopy(d *delivery, st *redeliver.State) (*queue, outgoing) {
 	q := t.layout.suspects
-	o, ok := d.waitingCopy(st, q.limit)
+	o, ok := d.waitingCopy(st, q.maxSize)
 	if !ok {
 		o = d.plainCopy()
 	}

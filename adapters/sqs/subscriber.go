@@ -66,8 +66,8 @@ type reader struct {
 	suspectAdded chan struct{}   // signals a new suspect
 	pause        engine.PauseLooker
 
-	mu                       sync.Mutex
-	reportedUp, reportedLost bool // the last reported change
+	mu       sync.Mutex
+	reported redeliver.Change // the last one
 }
 
 func newReader(values context.Context, c *Client, l *layout) *reader {
@@ -105,23 +105,12 @@ func (r *reader) wakeSuspects() {
 	}
 }
 
-// disconnected reports once that the queue cannot be read; consuming reports when it can be again.
-func (r *reader) disconnected(queue string, err error) {
+// report reports that the queue can be read or cannot, if that is a change.
+func (r *reader) report(change redeliver.Change, detail string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
-	was := r.reportedLost
-	r.reportedLost, r.reportedUp = true, false
-	if !was {
-		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
+	if r.reported != change {
+		r.sub.EmitChange(change, detail, err)
 	}
-}
-
-func (r *reader) consuming() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	was := r.reportedUp
-	r.reportedLost, r.reportedUp = false, true
-	if !was {
-		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
-	}
+	r.reported = change
 }

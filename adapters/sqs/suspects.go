@@ -5,10 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-
-	"github.com/redeliver/redeliver/driver"
 )
 
 // When a process dies, all its messages come back. SQS's count of receives rises for all of them, after lost
@@ -66,16 +63,14 @@ func (s *source) hasMessages(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.client.cfg.SendTimeout)
 	defer cancel()
 	name := types.QueueAttributeNameApproximateNumberOfMessages
-	out, err := s.client.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &s.queue.url, AttributeNames: []types.QueueAttributeName{name},
-	})
+	attributes, err := s.client.attributesOf(ctx, s.queue, name)
 	if err != nil {
 		if isMissingQueue(err) {
 			_ = s.client.provision(ctx, s.layout) // the writer reports the error
 		}
 		return errorCode(err) == "AccessDenied" // then only a receive shows whether there are messages
 	}
-	n, err := strconv.Atoi(out.Attributes[string(name)])
+	n, err := strconv.Atoi(attributes[string(name)])
 	return err != nil || n > 0
 }
 
@@ -88,7 +83,7 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	}
 	msgs, err := s.receive(1, time.Second)
 	if err != nil {
-		s.lostAnswers.Add(1) // SQS may have counted a receive that was not a crash
+		s.liveReceives.Add(1) // SQS may have counted a receive that was not a crash
 	}
 	all := s.registerMessages(msgs, time.Now(), s.client.cfg.VisibilityTimeout)
 	if len(all) == 0 { // another process has it
@@ -98,11 +93,10 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	d := all[0]
 	s.passToLane(all) // even when ctx has ended
 	select {
-	case <-d.closed:
-	case <-d.copying: // the handler has answered, and the copy may wait for the end of an outage
+	case <-d.answered:
 	case <-ctx.Done(): // nothing follows; the turn ends with the message
 		go func() {
-			<-d.closed
+			<-d.removed
 			t.Give()
 		}()
 		return false, false
@@ -122,8 +116,7 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 
 // requeueSuspect writes a suspect that did not begin or did not answer in the drain timeout to its queue again.
 // Otherwise its next receive would count as a crash. Its handler and its writes may still run.
-func (s *source) requeueSuspect(m *driver.Message[*delivery]) {
-	d := m.Record
+func (s *source) requeueSuspect(d *delivery) {
 	s.mu.Lock()
 	if d.gone || d.settled {
 		s.mu.Unlock()
@@ -132,9 +125,10 @@ func (s *source) requeueSuspect(m *driver.Message[*delivery]) {
 	s.closeLocked(d)
 	d.settled = true
 	s.settled++ // Flush waits for it
+	m := d.m
 	s.mu.Unlock()
 	st := s.stateOf(d)
-	if m.State != nil {
+	if m != nil && m.State != nil {
 		st = *m.State
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)

@@ -97,6 +97,88 @@ func TestSuspectCutShortByShutdownIsNotCharged(t *testing.T) {
 	})
 }
 
+// A suspect that arrives when the drain timeout is over has not run, so its receive does not count as a crash.
+func TestSuspectThatArrivesAfterTheDrainTimeoutIsNotCharged(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.create("orders-suspects")
+		b.put("orders-suspects", "a", "v", "", nil)
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
+			if action == "ReceiveMessage" && queue == "orders-suspects" {
+				return &failure{delay: 500 * time.Millisecond}
+			}
+			return nil
+		})
+		for range 5 {
+			c := b.start("n", "orders", Config{DrainTimeout: 100 * time.Millisecond}, succeed)
+			b.advance(200 * time.Millisecond) // the receive is under way
+			b.close(c)
+			b.advance(time.Minute)
+		}
+		if all := b.messagesIn("orders-suspects"); len(b.ran("a")) != 0 || len(all) != 1 || all[0].count != 0 {
+			b.Errorf("ran %v, the suspects are %v, want one that was not received", b.ran("a"), all)
+		}
+		c := b.start("last", "orders", Config{}, succeed)
+		b.advance(time.Minute)
+		b.close(c)
+		if len(b.ran("a")) != 1 || len(b.messagesIn("orders-dlq")) != 0 {
+			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.messagesIn("orders-dlq")))
+		}
+	})
+}
+
+// A suspect that has killed its process too often keeps that count when the DLQ cannot be written until shutdown.
+func TestBuriedSuspectDoesNotRunAgainAfterShutdown(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.create("orders-suspects")
+		b.put("orders-suspects", "a", "v", "", nil)
+		b.queues["orders-suspects"].messages[0].count = redeliver.Policy{}.WithDefaults().MaxCrashes // receives so far
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
+			if action == "SendMessageBatch" && queue == "orders-dlq" {
+				return &failure{status: 500, code: "InternalFailure"}
+			}
+			return nil
+		})
+		c := b.start("one", "orders", Config{}, succeed)
+		b.advance(time.Minute)
+		b.close(c)
+		b.setFault(nil)
+		c = b.start("two", "orders", Config{}, succeed)
+		b.advance(2 * time.Minute)
+		b.close(c)
+		if len(b.ran("a")) != 0 || len(b.messagesIn("orders-dlq")) != 1 || len(b.messagesIn("orders-suspects")) != 0 {
+			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.messagesIn("orders-dlq")))
+		}
+	})
+}
+
+// A process that cannot keep a suspect hidden is alive, so it does not charge the suspect when it comes again.
+func TestLostSuspectIsNotCharged(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.create("orders-suspects")
+		b.put("orders-suspects", "a", "v", "", nil)
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
+			if action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
+				return &failure{status: 500, code: "InternalFailure"}
+			}
+			return nil
+		})
+		c := b.start("one", "orders", Config{}, func(redeliver.State, *message.Message) error {
+			<-time.After(time.Minute)
+			return nil
+		})
+		b.advance(15 * time.Minute)
+		b.setFault(nil)
+		b.advance(5 * time.Minute)
+		b.close(c)
+		if runs := b.ran("a"); len(runs) < 5 || len(b.messagesIn("orders-dlq")) != 0 || len(b.messagesIn("orders-suspects")) != 0 {
+			b.Errorf("ran %v, %d dead, %d suspects remain", runs, len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
+		}
+	})
+}
+
 // A FIFO queue drops a message whose deduplication id it saw within five minutes. A message that moves to the suspects
 // and back several times never counts as a duplicate of an earlier move.
 func TestDeduplicationDropsNoMove(t *testing.T) {

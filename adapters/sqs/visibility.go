@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strconv"
 	"sync"
 	"time"
 
@@ -27,8 +26,8 @@ type visibility struct {
 	next     *visibilityChange // follows that request
 }
 
-// receive stores the receipt of a receive. hidden is its visibility timeout. The message may have come before.
-func (v *visibility) receive(m *types.Message, at time.Time, hidden time.Duration) {
+// setReceipt stores the receipt of a receive. hidden is its visibility timeout. The message may have come before.
+func (v *visibility) setReceipt(m *types.Message, at time.Time, hidden time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.receipt, v.receivedAt, v.until, v.hiddenFor = aws.ToString(m.ReceiptHandle), at, at.Add(hidden), hidden
@@ -62,9 +61,9 @@ func (v *visibility) maxHiddenUntilLocked() time.Time {
 	return end
 }
 
-// check reports whether others may receive the message by now, and whether it needs a heartbeat. It needs one when
+// checkHiding reports whether others may receive the message by now, and whether it needs a heartbeat. It needs one when
 // 40% of its timeout is over, or if the timeout ends before due.
-func (v *visibility) check(now time.Time, timeout time.Duration) (expired, extend bool) {
+func (v *visibility) checkHiding(now time.Time, timeout time.Duration) (expired, extend bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	extend = v.until.Sub(now) < min(v.hiddenFor, timeout)*6/10 || v.until.Before(v.due)
@@ -111,22 +110,22 @@ func newVisibilityChanger(api *sqs.Client, q *queue, visibilityTimeout, requestT
 // extend hides a message for longer, and calls done with the result from another goroutine. While a change is under way
 // it does nothing, and does not call done.
 func (h *visibilityChanger) extend(v *visibility, done func(error)) {
-	h.request(&visibilityChange{v: v, done: done}, false)
+	h.requestChange(&visibilityChange{v: v, done: done}, false)
 }
 
 // hideUntil hides a message until due and for the visibility timeout after it, so that a crash does not make the
 // message early.
 func (h *visibilityChanger) hideUntil(v *visibility, due time.Time, done func(error)) {
 	v.keepUntil(due)
-	h.request(&visibilityChange{v: v, done: done}, true)
+	h.requestChange(&visibilityChange{v: v, done: done}, true)
 }
 
 // makeVisible makes a message visible at a time, or now.
 func (h *visibilityChanger) makeVisible(v *visibility, at time.Time, done func(error)) {
-	h.request(&visibilityChange{v: v, giveBack: true, at: at, done: done}, true)
+	h.requestChange(&visibilityChange{v: v, giveBack: true, at: at, done: done}, true)
 }
 
-func (h *visibilityChanger) request(c *visibilityChange, queueIfBusy bool) {
+func (h *visibilityChanger) requestChange(c *visibilityChange, queueIfBusy bool) {
 	c.v.mu.Lock()
 	busy := c.v.changing
 	var replaced *visibilityChange
@@ -143,8 +142,8 @@ func (h *visibilityChanger) request(c *visibilityChange, queueIfBusy bool) {
 	}
 }
 
-// finish reports the result of a request and starts the one that follows it.
-func (h *visibilityChanger) finish(c *visibilityChange, err error) {
+// finishChange reports the result of a request and starts the one that follows it.
+func (h *visibilityChanger) finishChange(c *visibilityChange, err error) {
 	c.v.mu.Lock()
 	next := c.v.next
 	c.v.next, c.v.changing = nil, next != nil
@@ -165,59 +164,24 @@ func (h *visibilityChanger) changeBatch(batch []*visibilityChange) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.requestTimeout)
 	defer cancel()
 	now := time.Now() // taken before the request, so that SQS's timeout ends later
-	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &h.queue.url, Entries: make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))}
+	all := make([]hiding, len(batch))
 	for i, c := range batch {
-		receipt, seconds := c.v.extension(now, h.visibilityTimeout)
+		all[i].receipt, all[i].seconds = c.v.extension(now, h.visibilityTimeout)
 		if c.giveBack {
-			seconds = int32(max(0, math.Ceil(c.at.Sub(now).Seconds())))
+			all[i].seconds = int32(max(0, math.Ceil(c.at.Sub(now).Seconds())))
 		}
-		in.Entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &receipt, VisibilityTimeout: seconds}
 	}
-	out, err := h.api.ChangeMessageVisibilityBatch(ctx, in)
-	results := entryResults(len(batch), err, func(done func(id *string, err error)) {
-		for _, f := range out.Failed {
-			done(f.Id, failedEntry(f))
-		}
-		for _, ok := range out.Successful {
-			done(ok.Id, nil)
-		}
-	})
+	results := h.queue.hideReceipts(ctx, h.api, all)
 	for i, c := range batch {
 		c.v.mu.Lock()
 		switch {
-		case c.v.receipt != *in.Entries[i].ReceiptHandle:
+		case c.v.receipt != all[i].receipt:
 			results[i] = errNewReceipt
 		case results[i] == nil:
-			c.v.hiddenFor = time.Duration(in.Entries[i].VisibilityTimeout) * time.Second
+			c.v.hiddenFor = time.Duration(all[i].seconds) * time.Second
 			c.v.until = now.Add(c.v.hiddenFor)
 		}
 		c.v.mu.Unlock()
-		h.finish(c, results[i])
+		h.finishChange(c, results[i])
 	}
 }
-
-// entryResults returns the results of the n entries of a request. err is the error of the whole request. The first
-// result of an entry counts, and an entry that the answer does not mention has failed.
-func entryResults(n int, err error, answer func(done func(id *string, err error))) []error {
-	results := make([]error, n)
-	for i := range results {
-		results[i] = redactError(err)
-	}
-	if err != nil {
-		return results
-	}
-	mentioned := make([]bool, n)
-	answer(func(id *string, err error) {
-		if i, bad := strconv.Atoi(aws.ToString(id)); bad == nil && i >= 0 && i < n && !mentioned[i] {
-			mentioned[i], results[i] = true, err
-		}
-	})
-	for i := range results {
-		if !mentioned[i] {
-			results[i] = errNotMentioned
-		}
-	}
-	return results
-}
-
-var errNotMentioned = errors.New("sqs: the answer does not mention the entry")

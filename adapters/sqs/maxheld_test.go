@@ -14,18 +14,18 @@ import (
 // Held messages are bounded by number and by size. The others stay in the queue.
 func TestHeldMessagesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
-		limit func(*heldLimit)
+		limit func(*maxHeld)
 		most  int
 	}{
-		"messages": {func(l *heldLimit) { l.messages = 57 }, 57},
-		"bytes":    {func(l *heldLimit) { l.bytes = 57 << 10 }, 57},
+		"messages": {func(l *maxHeld) { l.messages = 57 }, 57},
+		"bytes":    {func(l *maxHeld) { l.bytes = 57 << 10 }, 57},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create("orders.fifo", "MaximumMessageSize", "1024")
 				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(stringType)-len("m000"))
 				cl := b.client(b.T, Config{Policy: steps(1, 10*time.Minute), Sink: b})
-				c.limit(&cl.held)
+				c.limit(&cl.maxHeld)
 				b.read(cl, "one", "orders.fifo", failHandler)
 				for i := range 200 { // each in its own group
 					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)
@@ -47,14 +47,14 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 // The default limit has room for all messages that may be in flight.
 func TestDefaultHeldLimit(t *testing.T) {
 	small, large := (Config{}).withDefaults(), (Config{MaxInFlight: maxInFlight}).withDefaults()
-	if got := small.heldLimit(); got != (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}) {
+	if got := small.maxHeld(); got != (maxHeld{defaultMaxHeldMessages, defaultMaxHeldBytes}) {
 		t.Errorf("the default is %+v", got)
 	}
-	if got := large.heldLimit().messages; got < 2*maxInFlight {
+	if got := large.maxHeld().messages; got < 2*maxInFlight {
 		t.Errorf("%d held messages for %d in flight", got, 2*maxInFlight)
 	}
 	// A receive of ten messages of SQS's largest size fits.
-	if got := (heldLimit{defaultMaxHeldMessages, defaultMaxHeldBytes}).room(0, 0, maxMessageSize); got < maxBatch {
+	if got := (maxHeld{defaultMaxHeldMessages, defaultMaxHeldBytes}).room(0, 0, maxMessageSize); got < maxBatch {
 		t.Errorf("room for %d", got)
 	}
 }
