@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -91,6 +92,11 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	at := time.Unix(1_700_000_000, 42)
 	l.add(entryStarted, 7, 2, at)
 	l.add(entryForwarded, 1<<40, 255, at)
+	if f, err := os.Open(path); err != nil {
+		t.Error(err)
+	} else if all, ended, err := countEntries(f); all != 2 || ended != 0 || err != nil {
+		t.Errorf("%d entries, %d ended, %v", all, ended, err)
+	}
 	got, err := readEntries(path)
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ type cluster struct {
 	prefix string // of all topics and groups of this run of the program
 	serial int
 	shape  shape // of what is written
+	pid    int   // of the broker, once it is known; 0 if it is not
 }
 
 // maxBuffered bounds the bytes of large messages that a writer has in flight. Ten thousand records of 1 KiB, which are
@@ -103,7 +104,7 @@ func (n names) group(s side) string {
 	switch {
 	case s.java():
 		return n.peer + "-" + string(s)
-	case s == viaRouter || s == byHand:
+	case s == viaRouter || s == byHand || s == share:
 		return n.peer + "-" + string(s)
 	case s == peer || s == singles || s == keyOrder || s == unseen:
 		return n.peer
@@ -203,6 +204,9 @@ func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int6
 func (c *cluster) unsettled(ctx context.Context, s spec) (int64, error) {
 	if s.Side.spring() {
 		return c.unsettledOfSpring(ctx, s)
+	}
+	if s.Side == share {
+		return c.unsettledOfShare(ctx, s)
 	}
 	topics := []string{s.Topic}
 	if s.Side != peer {

@@ -71,6 +71,7 @@ const (
 	unseen    side = "ours-unobserved"
 	viaRouter side = "ours-router"
 	byHand    side = "floor"
+	share     side = "share" // adapters/kafkashare
 	peer      side = "peer"
 
 	second backoffName = "fixed 1 s"

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/integration/bench/floor"
@@ -131,7 +132,11 @@ func (h *handling) handleNative(ctx context.Context, value []byte) error {
 	now := time.Now()
 	h.meter.enter(value)
 	if h.spec.Failing.Every > 0 {
-		if err := h.fail(ctx, value, now); err != nil {
+		st, ok := redeliver.FromContext(ctx)
+		if !ok {
+			return errNoState
+		}
+		if err := h.attempt(value, now, st.Attempts, st.Due); err != nil {
 			return err
 		}
 	}

@@ -67,8 +67,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.Func("only", "the rows to run, `NAME,...` (default all; see --list)", func(s string) error {
+	flags.Func("only", "the rows to run, `NAME,...`; share- is all whose names begin so (default all; see --list)", func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
+			if some := beginning(name); len(some) > 0 {
+				o.only = append(o.only, some...)
+				continue
+			}
 			if find(name) == nil {
 				return fmt.Errorf("no row is called %q; see --list", name)
 			}

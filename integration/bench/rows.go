@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -24,8 +25,8 @@ const (
 	manyInFlight    = 500 // for handlers that wait, and for failures, which are in flight until their next hop is confirmed
 )
 
-// noTarget is the target of a row that shows how something grows.
-const noTarget = "none, a curve"
+// noTarget is the target of a row that only shows something.
+const noTarget = "none"
 
 // rows are set in init, because find refers to them.
 var rows []row
@@ -61,6 +62,12 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"consume-fail-all", "100,000 preloaded always fail through kafka.Consume: 3 retries of 1 s, then the DLQ", "20,000 msg/s", onKafka, consumeFailAllRow},
 		{"floor-fail-all", "100,000 preloaded always fail: 3 retries of 1 s, then the DLQ, through kafka.Consume and through the Router, against the smallest program by hand on sarama that does the same writes", "drop-in 0.95x in 1.2x the CPU, Router 0.75x in 1.6x", onKafka, floorFailAllRow},
 		{"floor-consume", "500,000 preloaded that all succeed, the same", "drop-in 0.95x", onKafka, floorConsumeRow},
+		{"share-success-1", "share group against kafka, a process each, all succeed, 30,000", noTarget, onKafka, shareSuccessRow(1)},
+		{"share-success-4", "the same in 4 processes each", noTarget, onKafka, shareSuccessRow(4)},
+		{"share-success-16", "the same in 16 processes each", noTarget, onKafka, shareSuccessRow(16)},
+		{"share-fail-all", "share group against kafka, 4 processes each, 20,000 always fail: 3 retries of 1 s, then the DLQ", noTarget, onKafka, shareFailAllRow},
+		{"share-lateness", "share group against kafka, 4 processes each: due to handler entry, level 1 s, steady 500 failing messages/s for 10 s, 3 retries each", "never early", onKafka, shareLatenessRow},
+		{"share-kill", "share group against kafka: SIGKILL of one of 4 processes at 1,000 messages/s, handlers take 20 ms", noTarget, onKafka, shareKillRow},
 		{"run-http", "redeliver run --http, the command with its defaults, and a handler that answers at once, a process each, 100,000 preloaded", "10,000 msg/s", onKafka, runHTTPRow},
 		{"grow-waiting", "1,000 to 1,000,000 messages that wait on a level of 1 m and all fall due at one time, until all have succeeded", noTarget, onKafka, growWaitingRow},
 		{"grow-size", "4,000 to 50,000 preloaded always fail: 3 retries of 1 s, then the DLQ; values of 100 B to 100 KiB", noTarget, onKafka, growSizeRow},
@@ -88,6 +95,19 @@ func find(name string) *row {
 		return nil
 	}
 	return &rows[i]
+}
+
+// beginning returns the rows whose names begin with a prefix that ends in a dash.
+func beginning(prefix string) (names []string) {
+	if !strings.HasSuffix(prefix, "-") {
+		return nil
+	}
+	for _, r := range rows {
+		if strings.HasPrefix(r.name, prefix) {
+			names = append(names, r.name)
+		}
+	}
+	return names
 }
 
 // experiment is a row that is being run.

@@ -41,8 +41,11 @@ func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) 
 		return s.openSQS(ctx, sink)
 	case onNone, onKafka, onRocket: // on RocketMQ only a side in Java consumes
 	}
-	if s.Side == peer {
+	switch s.Side {
+	case peer:
 		return s.openPeer()
+	case share:
+		return s.openShare(ctx, sink)
 	}
 	cfg := s.config(sink)
 	if s.Observed {
@@ -248,7 +251,7 @@ func newHandling(s spec, ready func()) (*handling, error) {
 			return nil, err
 		}
 	}
-	if s.Failing.Every == 0 {
+	if !s.watched() {
 		return h, nil
 	}
 	var err, lerr error
@@ -266,17 +269,31 @@ func (h *handling) handle(msg *message.Message) error {
 	now := time.Now()
 	value := h.spec.value(msg.Payload)
 	h.meter.enter(value)
+	var st redeliver.State
+	if h.spec.watched() {
+		var ok bool
+		if st, ok = redeliver.FromContext(msg.Context()); !ok {
+			return errNoState
+		}
+		h.entries.add(entryStarted, idOf(value), st.Attempts+1, now)
+	}
 	if h.spec.Wait > 0 && !h.drains(now) {
 		time.Sleep(h.spec.Wait) //nolint:forbidigo // This is the handler's work.
 	}
-	if h.spec.Failing.Every > 0 {
-		if err := h.fail(msg.Context(), value, now); err != nil {
+	if h.spec.watched() {
+		if err := h.attempt(value, now, st.Attempts, st.Due); err != nil {
 			return err
 		}
+		h.entries.add(entryEnded, idOf(value), 0, time.Now())
 	}
 	h.meter.settle()
 	return nil
 }
+
+var errNoState = errors.New("the message has no redeliver state")
+
+// watched reports whether the row looks at single attempts.
+func (s spec) watched() bool { return s.Failing.Every > 0 || s.Entries != "" }
 
 // drains reports whether only the backlog is left, which is handled at full speed. Messages that fall due shortly
 // before that are not measured: they might run in the drain.
@@ -291,15 +308,6 @@ func (h *handling) drains(now time.Time) bool {
 	return ran > slow
 }
 
-// fail records when an attempt came, and fails it if the spec says so.
-func (h *handling) fail(ctx context.Context, value []byte, now time.Time) error {
-	st, ok := redeliver.FromContext(ctx)
-	if !ok {
-		return errors.New("the message has no redeliver state")
-	}
-	return h.attempt(value, now, st.Attempts, st.Due)
-}
-
 // attempt is one run of the handler for a message with that many earlier failures and that due time.
 func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.Time) error {
 	id := idOf(value)
@@ -311,7 +319,6 @@ func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.T
 		// Messages that were due before that count, however late they come.
 		h.late.add(now.Sub(due))
 	}
-	h.entries.add(entryStarted, id, attempts+1, now)
 	if h.fails(id, attempts+1) {
 		return errDeclined
 	}
@@ -323,12 +330,15 @@ func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.T
 
 // firstPass is how many messages succeed in their first attempt.
 func (s spec) firstPass() int64 {
+	if s.Failing.Every == 0 {
+		return int64(s.Messages)
+	}
 	return int64(s.Messages - (s.Messages+s.Failing.Every-1)/s.Failing.Every)
 }
 
 // sink returns nil, for the default sink, if nothing fails.
 func (h *handling) sink() redeliver.Sink {
-	if h.spec.Failing.Every == 0 && !h.spec.Batch.Timed {
+	if !h.spec.watched() && !h.spec.Batch.Timed {
 		return nil
 	}
 	return eventSink{h}
@@ -358,6 +368,9 @@ func (h *handling) event(e redeliver.Event) {
 		}
 	case redeliver.DeadLettered:
 		h.forwarded(e.State)
+		if id, ok := idOfUUID(e.State.ID); ok {
+			h.entries.add(entryEnded, id, 0, time.Now())
+		}
 		h.meter.settle()
 	case redeliver.RetryScheduled:
 		h.forwarded(e.State)
