@@ -6,6 +6,8 @@ GO ?= go
 ARGS ?=
 # Only tests that match: make soak RUN=Loss
 RUN ?=
+# The address of make compatible: host:port
+BROKER ?=
 FUZZTIME ?= 10s
 
 GOLANGCI := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -16,7 +18,7 @@ SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 WITH_BROKERS := bin/withbrokers --brief --kafka --rabbitmq --sqs --redis
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup unit race test prove prove-setup bench-setup lint fmt tidy-check api mutate bench outage soak screenshots cover fuzz tools clean
+.PHONY: help build setup unit race test prove prove-setup bench-setup lint fmt tidy-check api mutate bench outage aws compatible soak screenshots cover fuzz tools clean
 .PHONY: image compose-test chart-check release-check release release-dry sbom licences licences-check vuln
 
 help: ## list the targets
@@ -24,7 +26,7 @@ help: ## list the targets
 
 build: ## compile everything, tests too, and run nothing
 	$(GO) build ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
-	$(GO) vet -tags prove ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
+	$(GO) vet -tags prove,compatible ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
 
 setup: ## get what make test needs: brokers, a browser, a C compiler
 	@integration/setup.sh test
@@ -50,7 +52,7 @@ prove-setup:
 lint: ## gofmt and golangci-lint over all modules; links and lines of the Markdown pages, words of pages, comments and names
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change these, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	$(GOLANGCI) run --build-tags prove ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
+	$(GOLANGCI) run --build-tags prove,compatible ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
 	$(GO) test ./internal/arch -run '^TestMarkdown|^TestGo|^TestNames' -count=1
 
 fmt: ## format every Go file
@@ -73,6 +75,14 @@ bench-setup:
 outage: prove-setup tools ## record what an outage of a minute does on each broker, beside Watermill's Retry + PoisonQueue; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/outage ./integration/outage
 	bin/withbrokers --kafka --rabbitmq --sqs -- bin/outage --out docs/evidence $(ARGS)
+
+aws: ## the kit and the loss suite on the SQS of AWS, which costs cents: make aws ARGS='--region eu-central-1', then clean --region ...
+	@$(GO) build -buildvcs=false -o bin/aws ./integration/aws
+	bin/aws $(ARGS)
+
+compatible: ## the kit and the loss suite on a Kafka-compatible broker: make compatible BROKER=host:9092
+	@$(GO) build -buildvcs=false -o bin/compatible ./integration/compatible
+	bin/compatible --broker '$(BROKER)' $(ARGS)
 
 soak: prove-setup tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
 	REDELIVER_SOAK=1 $(WITH_BROKERS) --rabbitmq4 --moto -- $(SUITES) soak

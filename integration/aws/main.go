@@ -49,8 +49,8 @@ const (
 
 // The requests of a run of all tests on ElasticMQ, on 2026-11-27.
 const (
-	usualStandard = 0
-	usualFIFO     = 0
+	usualStandard = 7_400
+	usualFIFO     = 5_800
 )
 
 const defaultTests = "^(TestConformance|TestConformanceFIFO|TestLossSQS)$"
@@ -96,7 +96,7 @@ func parse(args []string, out io.Writer) (options, error) {
 		flags.StringVar(&o.prefix, "prefix", prefix, "delete the queues whose names begin with this `PREFIX`, also those of a run that is under way")
 	} else {
 		flags.StringVar(&o.run, "run", defaultTests, "run the tests that match this `REGEXP`, as go test -run")
-		flags.IntVar(&o.bound, "max-requests", 400_000, "refuse all requests after `N`, and fail")
+		flags.IntVar(&o.bound, "max-requests", 100_000, "refuse all requests after `N`, and fail")
 	}
 	if err := flags.Parse(args); err != nil {
 		return o, err
