@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package gotest runs tests of this repository on servers that somebody names, and prints what passed.
 package gotest
 
@@ -35,7 +37,9 @@ func (t Tests) Execute(ctx context.Context, out io.Writer) error {
 	args := append([]string{"test", "-json", "-count=1", "-p=1", "-timeout=" + maxTime.String(), "-tags=" + t.Tags, "-run", t.Run}, t.Packages...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env, cmd.Stderr = root, append(os.Environ(), t.Env...), out
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	// go test does not end the processes that the tests start, so all of them are signalled.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 20 * time.Second
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
