@@ -111,7 +111,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(answer)
+	_, _ = w.Write(answer) //nolint:gosec // No browser reads it.
 }
 
 // withPrefix adds the prefix to the names of queues in a request, and returns the queue's own name.
@@ -229,7 +229,7 @@ func refuse(w http.ResponseWriter, code, message string) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	w.Header().Set("X-Amzn-Query-Error", code+";Sender")
 	w.WriteHeader(http.StatusBadRequest)
-	_ = json.NewEncoder(w).Encode(map[string]string{"__type": "com.amazonaws.sqs#" + code, "message": message})
+	_, _ = fmt.Fprintf(w, `{"__type":"com.amazonaws.sqs#%s","message":%s}`, code, quoted(message))
 }
 
 // made returns the requests by action, and what of them is billed.

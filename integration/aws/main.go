@@ -213,8 +213,7 @@ func removeQueue(ctx context.Context, api *awssqs.Client, name string) error {
 	if err == nil {
 		_, err = api.DeleteQueue(ctx, &awssqs.DeleteQueueInput{QueueUrl: found.QueueUrl})
 	}
-	var gone *types.QueueDoesNotExist
-	if errors.As(err, &gone) {
+	if _, gone := errors.AsType[*types.QueueDoesNotExist](err); gone {
 		return nil
 	}
 	return err

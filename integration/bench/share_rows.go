@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -80,7 +81,7 @@ func (e *experiment) withTeam(ctx context.Context, who side, run, processes int,
 	paths := make([]string, processes)
 	for i := range paths {
 		s := t.spec
-		s.Entries = filepath.Join(t.dir, fmt.Sprint(i))
+		s.Entries = filepath.Join(t.dir, strconv.Itoa(i))
 		if s.Profile != "" {
 			s.Profile += fmt.Sprintf("-%d-of-%d", i+1, processes)
 		}

@@ -41,10 +41,10 @@ func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) 
 		return s.openSQS(ctx, sink)
 	case onNone, onKafka, onRocket: // on RocketMQ only a side in Java consumes
 	}
-	switch s.Side {
-	case peer:
+	if s.Side == peer {
 		return s.openPeer()
-	case share:
+	}
+	if s.Side == share {
 		return s.openShare(ctx, sink)
 	}
 	cfg := s.config(sink)
