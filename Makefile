@@ -76,7 +76,7 @@ outage: prove-setup tools ## record what an outage of a minute does on each brok
 	$(GO) build -buildvcs=false -o bin/outage ./integration/outage
 	bin/withbrokers --kafka --rabbitmq --sqs -- bin/outage --out docs/evidence $(ARGS)
 
-aws: ## the kit and the loss suite on the SQS of AWS, which costs cents: make aws ARGS='--region eu-central-1', then clean --region ...
+aws: ## the kit and the loss suite on the SQS of AWS, which costs cents: make aws ARGS='--region eu-central-1'; ARGS='clean --region ...' after a killed run
 	@$(GO) build -buildvcs=false -o bin/aws ./integration/aws
 	bin/aws $(ARGS)
 
