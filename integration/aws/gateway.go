@@ -229,7 +229,7 @@ func refuse(w http.ResponseWriter, code, message string) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	w.Header().Set("X-Amzn-Query-Error", code+";Sender")
 	w.WriteHeader(http.StatusBadRequest)
-	_, _ = fmt.Fprintf(w, `{"__type":"com.amazonaws.sqs#%s","message":%s}`, code, quoted(message))
+	_, _ = fmt.Fprintf(w, `{"__type":"com.amazonaws.sqs#%s","message":%s}`, code, quoted(message)) //nolint:gosec // No browser reads it.
 }
 
 // made returns the requests by action, and what of them is billed.
