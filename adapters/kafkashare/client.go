@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -36,7 +37,9 @@ const openTimeout = 30 * time.Second
 // a Client. All problems are in one redeliver.ConfigError.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	var ps redeliver.Problems
+	cfg.check(&ps)
+	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafkashare: %w", err)
 	}
 	c := &Client{cfg: cfg, layouts: make(map[string]*layout)}
