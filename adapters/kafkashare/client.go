@@ -33,8 +33,8 @@ var errClosed = errors.New("kafkashare: the client is closed")
 // openTimeout bounds how long Open waits for a cluster that does not answer.
 const openTimeout = 30 * time.Second
 
-// Open checks the configuration and the cluster, sets the share group's configuration, and returns
-// a Client. All problems are in one redeliver.ConfigError.
+// Open checks the configuration and the cluster, and returns a Client. All problems are in one
+// redeliver.ConfigError.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	var ps redeliver.Problems

@@ -65,8 +65,8 @@ type Config struct {
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
 	// NoProvisioning neither creates topics nor sets the share group's configuration, and refuses to
-	// start where something is missing. Default: Subscribe creates topics, and Open sets the group's
-	// configuration where nobody has set it.
+	// start where something is missing. Default: Subscribe creates topics and sets what nobody has set
+	// in the group's configuration.
 	NoProvisioning bool
 	// Marshaler turns records into Watermill messages and back. Default: DefaultMarshaler.
 	Marshaler Marshaler

@@ -63,7 +63,6 @@ type reader struct {
 	sub    *engine.Subscription
 	engine *engine.Engine[*kgo.Record]
 	values context.Context // the values of Subscribe's context, without its end
-	jitter time.Duration   // the largest jitter that the policy's backoff adds to a delay
 
 	mu   sync.Mutex
 	down int // members that could not read
@@ -85,7 +84,6 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Values: values,
 		},
 	}
-	_, r.jitter, _ = l.policy.Delays()
 	return r, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -66,7 +67,7 @@ func await[E redeliver.Event](t *testing.T, s *events, is func(E) bool) E {
 
 func anyOf[E redeliver.Event](E) bool { return true }
 
-// service opens a service on a new origin, without a subscription. Open has set the group's configuration then.
+// service opens a service on a new origin, without a subscription. The topics exist then, and the group's configuration.
 func service(t *testing.T, h adaptertest.Harness, sink redeliver.Sink) (s adaptertest.Service, origin, group string) {
 	t.Helper()
 	origin, groups := h.Origin(t, 1)
@@ -75,6 +76,9 @@ func service(t *testing.T, h adaptertest.Harness, sink redeliver.Sink) (s adapte
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	if err := s.Subscriber().(message.SubscribeInitializer).SubscribeInitialize(origin); err != nil {
+		t.Fatal(err)
+	}
 	return s, origin, groups[0]
 }
 
