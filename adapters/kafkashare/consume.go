@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -72,16 +71,7 @@ func (c *Config) checkCall(topics []string, handlerMissing bool) (ps redeliver.P
 	if c.NackDelay != 0 {
 		ps.Add("NackDelay", c.NackDelay, "must be 0: a handler of records has no nack; it returns redeliver.RetryAfter")
 	}
-	if len(topics) == 0 {
-		ps.Add("topics", "empty", "it is required: at least one topic")
-	}
-	for i, topic := range topics {
-		field := fmt.Sprintf("topics[%d]", i)
-		kafkaname.CheckTopic(&ps, field, topic)
-		if slices.Contains(topics[:i], topic) {
-			ps.Add(field, fmt.Sprintf("%q", topic), "must not be listed twice")
-		}
-	}
+	kafkaname.CheckTopics(&ps, topics)
 	if handlerMissing {
 		ps.Add("handler", "nil", "it is required")
 	}

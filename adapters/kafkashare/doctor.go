@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
@@ -48,12 +47,13 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		return nil, err
 	}
 	d.addSettings(ps)
-	waiting, err := d.unsettled(ctx, kadm.NewClient(c.client))
+	adm := kadm.NewClient(c.client)
+	waiting, err := d.unsettled(ctx, adm)
 	if err != nil {
 		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the members of the groups, and waiting messages (%v)", err))
 		return d.Diagnosis, nil
 	}
-	return d.Diagnosis, d.checkLate(ctx, waiting)
+	return d.Diagnosis, d.checkLate(ctx, adm, waiting)
 }
 
 // addSettings adds what is missing, and the problems ps of topics and of the group.
@@ -81,7 +81,7 @@ func (d *examination) addSettings(ps redeliver.Problems) {
 
 // unsettled asks who reads the origin, how much of it is not handled, and how many messages wait. It returns from where
 // the retry group has not settled its topics.
-func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[string]map[int32]kgo.Offset, error) {
+func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[string]map[int32]int64, error) {
 	all, _, err := d.client.admin.topics(ctx)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[stri
 	if err := errors.Join(errMembers, errShared, errCommitted, errStarts, errEnds, starts.Error(), ends.Error()); err != nil {
 		return nil, err
 	}
-	counts, from := make(map[string]int64), make(map[string]map[int32]kgo.Offset)
+	counts, from := make(map[string]int64), make(map[string]map[int32]int64)
 	ends.Each(func(end kadm.ListedOffset) {
 		topic, n := end.Topic, end.Partition
 		first := max(starts[topic][n].Offset, committed[topic][n].At)
@@ -109,9 +109,9 @@ func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[stri
 		counts[topic] += count
 		if topic != d.Origin && count > 0 {
 			if from[topic] == nil {
-				from[topic] = make(map[int32]kgo.Offset)
+				from[topic] = make(map[int32]int64)
 			}
-			from[topic][n] = kgo.NewOffset().At(first)
+			from[topic][n] = first
 		}
 	})
 	d.addWaiting(counts, slices.Contains(members.SubscribedTopics(), d.Origin))
@@ -138,44 +138,22 @@ func (d *examination) addWaiting(counts map[string]int64, isRead bool) {
 	d.Checked = append(d.Checked, "the members of group "+d.Group, "waiting messages, and whether they are late", "levels of older policies")
 }
 
-// readTimeout bounds how long Doctor reads the oldest messages.
-const readTimeout = 10 * time.Second
-
-// checkLate checks the oldest unsettled record of each partition. left has their offsets.
-func (d *examination) checkLate(ctx context.Context, left map[string]map[int32]kgo.Offset) error {
-	if len(left) == 0 {
-		return nil
-	}
-	cl, err := d.client.newClient(kgo.ConsumePartitions(left), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	for len(left) > 0 && ctx.Err() == nil {
-		cl.PollFetches(ctx).EachPartition(func(p kgo.FetchTopicPartition) {
-			if _, first := left[p.Topic][p.Partition]; !first || len(p.Records) == 0 {
-				return
+// checkLate checks how old the unsettled records are. from has the offset of the oldest in each partition.
+func (d *examination) checkLate(ctx context.Context, adm *kadm.Client, from map[string]map[int32]int64) error {
+	for _, topic := range slices.Sorted(maps.Keys(from)) {
+		level, _ := d.layout.level(topic)
+		longest := level + d.layout.jitter + slices.Min(append(slices.Clip(d.layout.ladder), redeliver.MaxWait)) // a rest that no level takes
+		limit := time.Now().Add(-longest - d.options.Late)
+		young, err := adm.ListOffsetsAfterMilli(ctx, limit.UnixMilli(), topic)
+		if err != nil {
+			return fmt.Errorf("kafkashare: asking for the oldest messages of %s: %w", topic, err)
+		}
+		for n, offset := range from[topic] {
+			if old := young[topic][n].Offset - offset; old > 0 {
+				d.Add(doctor.SymptomLate, topic, fmt.Sprintf("%d messages from offset %d of partition %d on were written before %s, should have left %s later at the latest, and are not settled",
+					old, offset, n, limit.UTC().Format(time.RFC3339), longest))
 			}
-			d.addLate(p.Records[0])
-			if delete(left[p.Topic], p.Partition); len(left[p.Topic]) == 0 {
-				delete(left, p.Topic)
-			}
-		})
-	}
-	if len(left) > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether messages of %d topics are late (they could not be read within %s)", len(left), readTimeout))
+		}
 	}
 	return nil
-}
-
-func (d *examination) addLate(rec *kgo.Record) {
-	level, _ := d.layout.level(rec.Topic)
-	_, ours := splitHeaders(rec.Headers)
-	leaves := d.layout.arrive(rec, ours, level).Until
-	if late := time.Since(leaves); late > d.options.Late {
-		d.Add(doctor.SymptomLate, rec.Topic, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled",
-			rec.Offset, rec.Partition, leaves.UTC().Format(time.RFC3339), late.Round(time.Second)))
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -43,21 +42,9 @@ type layout struct {
 
 func dlqName(topic, group string) string { return kafkaname.Base(topic, group) + wirename.DLQSuffix }
 
-// delay returns the name of a level's topic.
-func (l *layout) delay(level time.Duration) string {
-	return l.retry + "." + delayqueue.LevelName(level)
-}
-
 // level returns the level of a topic on which messages wait; 0 for the way back.
 func (l *layout) level(topic string) (level time.Duration, ok bool) {
-	if topic == l.retry {
-		return 0, true
-	}
-	suffix, found := strings.CutPrefix(topic, l.retry+".")
-	if !found {
-		return 0, false
-	}
-	return delayqueue.ParseLevel(suffix)
+	return kafkaname.Level(l.retry, topic)
 }
 
 // waiting is a regular expression for the topics on which messages wait. It finds the levels of older and newer
@@ -69,16 +56,9 @@ func (l *layout) waiting() string {
 // topicFor returns the topic on which a message waits from now until due.
 func (l *layout) topicFor(due, now time.Time) string {
 	if level, ok := l.ladder.Next(due.Sub(now), slack); ok {
-		return l.delay(level)
+		return kafkaname.Delay(l.retry, level)
 	}
 	return l.retry
-}
-
-// arrive interprets a record of a topic on which messages wait. ours are redeliver's headers.
-func (l *layout) arrive(rec *kgo.Record, ours []redeliver.Header, level time.Duration) delayqueue.Stay {
-	return delayqueue.Arrive(&delayqueue.Arrival{
-		Group: l.group, Origin: l.origin, Ladder: l.ladder, Level: level, Written: rec.Timestamp, Jitter: l.jitter, Now: time.Now(),
-	}, ours, func() string { return recordID(rec) })
 }
 
 // names returns our topics.
@@ -122,7 +102,7 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 		})
 	}
 	for _, level := range l.ladder {
-		add(l.delay(level), kindDelay, level)
+		add(kafkaname.Delay(l.retry, level), kindDelay, level)
 	}
 	add(l.retry, kindRetry, 0)
 	add(l.dlq, kindDLQ, 0)

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
@@ -205,7 +206,9 @@ func (s *waiting) Parse(m *driver.Message[*kgo.Record]) error {
 	s.track = append(s.track, tracked{next: kgo.EpochOffset{Epoch: rec.LeaderEpoch, Offset: rec.Offset + 1}})
 	var ours []redeliver.Header
 	rec.Headers, ours = splitHeaders(rec.Headers)
-	stay := r.layout.arrive(&rec, ours, s.level)
+	stay := delayqueue.Arrive(&delayqueue.Arrival{
+		Group: r.layout.group, Origin: r.layout.origin, Ladder: r.layout.ladder, Level: s.level, Written: rec.Timestamp, Jitter: r.layout.jitter, Now: time.Now(),
+	}, ours, func() string { return recordID(&rec) })
 	st := stay.State
 	st.DeadLetter, _ = r.layout.readDeadLetter(&rec) // its findings were reported at the first delivery
 	st.Expires = expiresOf(&rec)

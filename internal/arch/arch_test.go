@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"internal/engine": {module, module + "/internal/tracing", module + "/delayqueue", module + "/driver", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
 	"internal/statekeys":         {module},
-	"internal/kafkaname":         {module},
+	"internal/kafkaname":         {module, module + "/delayqueue"},
 	"internal/awshttp":           {"github.com/aws/aws-sdk-go-v2/aws/transport/http"}, // for the adapter, and for clients of the tests
 	"doctor":                     {module},                                            // what the Doctor of a client finds
 	"internal/deadletter/driver": {module, module + "/driver"},
