@@ -77,10 +77,10 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	if kafkaname.CheckTopic(&ps, "topic", topic); ps != nil {
 		return nil, fmt.Errorf("kafkashare: %w", ps.Err())
 	}
-	p, base := c.cfg.policy(topic), kafkaname.Base(topic, c.cfg.Group)
+	p := c.cfg.policy(topic)
 	l := &layout{
 		origin: topic, group: c.cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: delayqueue.NewLadder(p),
-		retry: base + wirename.RetrySuffix, dlq: base + wirename.DLQSuffix,
+		retry: kafkaname.Base(topic, c.cfg.Group) + wirename.RetrySuffix, dlq: dlqName(topic, c.cfg.Group),
 	}
 	_, l.jitter, _ = p.Delays()
 	found, err := c.admin.awaitLeaders(ctx, topic)
