@@ -26,14 +26,11 @@ func brokerError(code int16, text *string) error {
 	return err
 }
 
-// topics returns the metadata of the named topics that exist, and the brokers.
+// topics returns the metadata of the named topics that exist, or of all, and the brokers. kadm's may be 5 s old.
 func (a admin) topics(ctx context.Context, names ...string) (map[string]kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
 	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{}
 	for _, name := range names {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = &name
-		req.Topics = append(req.Topics, t)
+		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: &name})
 	}
 	resp, err := req.RequestWith(ctx, a.client)
 	if err != nil {
@@ -51,11 +48,8 @@ func (a admin) topics(ctx context.Context, names ...string) (map[string]kmsg.Met
 	return found, resp.Brokers, nil
 }
 
-// setting is the value of a setting.
-type setting struct {
-	value string
-	own   bool // set for this very resource
-}
+// settings are a configuration: all values by name, and those that are set for this very resource.
+type settings struct{ all, own map[string]string }
 
 // Brokers learn of a new topic or setting at different times.
 const (
@@ -64,68 +58,68 @@ const (
 )
 
 // settings returns the configuration of a topic, a group or a broker.
-func (a admin) settings(ctx context.Context, kind kmsg.ConfigResourceType, name string) (all map[string]setting, err error) {
+func (a admin) settings(ctx context.Context, kind kmsg.ConfigResourceType, name string) (s settings, err error) {
 	for range maxAskTries {
-		all, err = a.describe(ctx, kind, name)
+		s, err = a.describe(ctx, kind, name)
 		if !errors.Is(err, kerr.UnknownTopicOrPartition) || wait.For(ctx, askPause) != nil {
 			break
 		}
 	}
-	return all, err
+	return s, err
 }
 
-func (a admin) describe(ctx context.Context, kind kmsg.ConfigResourceType, name string) (map[string]setting, error) {
+func (a admin) describe(ctx context.Context, kind kmsg.ConfigResourceType, name string) (settings, error) {
+	s := settings{make(map[string]string), make(map[string]string)}
 	req := kmsg.NewPtrDescribeConfigsRequest()
-	res := kmsg.NewDescribeConfigsRequestResource()
-	res.ResourceType, res.ResourceName = kind, name
-	req.Resources = append(req.Resources, res)
+	req.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kind, ResourceName: name}}
 	resp, err := req.RequestWith(ctx, a.client)
-	if err == nil && len(resp.Resources) != 1 {
-		err = errors.New("no answer")
-	}
-	if err == nil {
-		err = brokerError(resp.Resources[0].ErrorCode, resp.Resources[0].ErrorMessage)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("kafkashare: reading the settings of %s: %w; the user needs DescribeConfigs on it", name, err)
+		return s, fmt.Errorf("kafkashare: reading the settings of %s: %w", name, err)
 	}
-	all := make(map[string]setting)
-	for _, c := range resp.Resources[0].Configs {
-		if c.Value != nil {
-			own := c.Source == kmsg.ConfigSourceGroupConfig || c.Source == kmsg.ConfigSourceDynamicTopicConfig
-			all[c.Name] = setting{*c.Value, own}
+	for _, r := range resp.Resources {
+		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
+			return s, fmt.Errorf("kafkashare: reading the settings of %s: %w; the user needs DescribeConfigs on it", name, err)
+		}
+		for _, c := range r.Configs {
+			if c.Value == nil {
+				continue
+			}
+			s.all[c.Name] = *c.Value
+			if c.Source == kmsg.ConfigSourceGroupConfig {
+				s.own[c.Name] = *c.Value
+			}
 		}
 	}
-	return all, nil
+	return s, nil
 }
 
 // configureGroup sets settings of a group.
 func (a admin) configureGroup(ctx context.Context, group string, values map[string]string) error {
-	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	res := kmsg.NewIncrementalAlterConfigsRequestResource()
-	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group
+	res := kmsg.IncrementalAlterConfigsRequestResource{ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: group}
 	for name, value := range values {
-		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-		c.Name, c.Value = name, &value
-		res.Configs = append(res.Configs, c)
+		res.Configs = append(res.Configs, kmsg.IncrementalAlterConfigsRequestResourceConfig{Name: name, Value: &value})
 	}
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	req.Resources = append(req.Resources, res)
 	resp, err := req.RequestWith(ctx, a.client)
-	if err == nil && len(resp.Resources) == 1 {
-		err = brokerError(resp.Resources[0].ErrorCode, resp.Resources[0].ErrorMessage)
+	if err != nil {
+		return err
+	}
+	for _, r := range resp.Resources {
+		err = errors.Join(err, brokerError(r.ErrorCode, r.ErrorMessage))
 	}
 	return err
 }
 
 // create creates a topic. An existing one is no error.
-func (a admin) create(ctx context.Context, name string, partitions int32, replicas int16, settings map[string]string) error {
+func (a admin) create(ctx context.Context, t PlannedTopic) error {
 	values := make(map[string]*string)
-	for k, v := range settings {
+	for k, v := range t.Settings {
 		values[k] = &v
 	}
-	resp, err := kadm.NewClient(a.client).CreateTopic(ctx, partitions, replicas, values, name)
+	resp, err := kadm.NewClient(a.client).CreateTopic(ctx, t.Partitions, t.Replicas, values, t.Name)
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("kafkashare: creating topic %s with partitions=%d, replicas=%d, %v: %w %s", name, partitions, replicas, settings, err, resp.ErrMessage)
+		return fmt.Errorf("kafkashare: creating topic %s with partitions=%d, replicas=%d, %v: %w %s", t.Name, t.Partitions, t.Replicas, t.Settings, err, resp.ErrMessage)
 	}
 	return nil
 }

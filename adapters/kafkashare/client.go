@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -32,11 +33,13 @@ var errClosed = errors.New("kafkashare: the client is closed")
 // openTimeout bounds how long Open waits for a cluster that does not answer.
 const openTimeout = 30 * time.Second
 
-// Open checks the configuration and the cluster, sets the share group's configuration, and returns
-// a Client. All problems are in one redeliver.ConfigError.
+// Open checks the configuration and the cluster, and returns a Client. All problems are in one
+// redeliver.ConfigError.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	var ps redeliver.Problems
+	cfg.check(&ps)
+	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafkashare: %w", err)
 	}
 	c := &Client{cfg: cfg, layouts: make(map[string]*layout)}

@@ -65,8 +65,8 @@ type Config struct {
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
 	// NoProvisioning neither creates topics nor sets the share group's configuration, and refuses to
-	// start where something is missing. Default: Subscribe creates topics, and Open sets the group's
-	// configuration where nobody has set it.
+	// start where something is missing. Default: Subscribe creates topics and sets what nobody has set
+	// in the group's configuration.
 	NoProvisioning bool
 	// Marshaler turns records into Watermill messages and back. Default: DefaultMarshaler.
 	Marshaler Marshaler
@@ -109,26 +109,25 @@ func (c *Config) batch() int {
 	return (c.MaxInFlight + clients - 1) / clients
 }
 
-// validate returns all problems that do not depend on the cluster. c has its defaults.
-func (c *Config) validate() error {
-	var ps redeliver.Problems
+// check adds all problems that do not depend on the cluster. c has its defaults.
+func (c *Config) check(ps *redeliver.Problems) {
 	if len(c.Brokers) == 0 {
 		ps.Add("Brokers", "empty", "it is required: host:port of at least one broker")
 	}
-	kafkaname.CheckGroup(&ps, "Group", c.Group)
-	kafkaname.CheckGroup(&ps, "RetryGroup", c.RetryGroup)
+	kafkaname.CheckGroup(ps, "Group", c.Group)
+	kafkaname.CheckGroup(ps, "RetryGroup", c.RetryGroup)
 	if c.RetryGroup == c.Group {
 		ps.Add("RetryGroup", c.RetryGroup, "must differ from Group: Kafka does not allow one id for a share group and a consumer group")
 	}
-	check := func(field string, p redeliver.Policy) {
+	checkPolicy := func(field string, p redeliver.Policy) {
 		ps.CheckPolicy(field, p)
 		ps.CheckOrder(field, p, redeliver.KeyOrder, redeliver.Unordered)
 	}
-	check("Policy", c.Policy)
+	checkPolicy("Policy", c.Policy)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		field := fmt.Sprintf("Topics[%q]", topic)
-		kafkaname.CheckTopic(&ps, field, topic)
-		check(field, c.Topics[topic])
+		kafkaname.CheckTopic(ps, field, topic)
+		checkPolicy(field, c.Topics[topic])
 	}
 	ps.CheckCount("Clients", c.Clients, 1, maxClients)
 	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
@@ -137,5 +136,4 @@ func (c *Config) validate() error {
 	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
 	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
-	return ps.Err()
 }

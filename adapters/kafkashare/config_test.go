@@ -49,6 +49,20 @@ func TestAConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 	}
 }
 
+func TestACallIsRefusedWithAllItsProblems(t *testing.T) {
+	t.Parallel()
+	cfg := kafkashare.Config{Marshaler: kafkashare.DefaultMarshaler{}, NackDelay: time.Second, Group: "g"}
+	common := []string{"Marshaler", "NackDelay", "topics[1]", "handler"}
+	err := kafkashare.Consume(t.Context(), cfg, []string{"orders", "orders"}, nil)
+	if got, want := problems(t, err), slices.Concat(common, []string{"Brokers"}); !slices.Equal(got, want) {
+		t.Errorf("the problems are %v, want %v: %v", got, want, err)
+	}
+	err = kafkashare.ConsumeBatch(t.Context(), cfg, []string{"orders", "orders"}, kafkashare.BatchConfig{Size: 200}, nil)
+	if got, want := problems(t, err), slices.Concat(common, []string{"BatchConfig.Size", "Brokers"}); !slices.Equal(got, want) {
+		t.Errorf("the problems are %v, want %v: %v", got, want, err)
+	}
+}
+
 // Brokers of Kafka 4.1 list the requests of share groups, and share groups are off.
 func TestABrokerWithoutShareGroupsIsRefused(t *testing.T) {
 	t.Parallel()

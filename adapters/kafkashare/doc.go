@@ -44,6 +44,6 @@
 // # Not supported
 //
 // Order of keys, Blocking and PerKey. Crash counting: a message that kills its process comes back.
-// Plan, Doctor, commands about waiting messages, drop-ins, other names. A message that runs for long
-// holds up the other messages of its member's last poll.
+// Pause, commands about waiting messages, other names: their control topic is that of adapters/kafka.
+// A message that runs for long holds up the other messages of its member's last poll.
 package kafkashare

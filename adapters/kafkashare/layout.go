@@ -3,12 +3,8 @@ package kafkashare
 import (
 	"context"
 	"fmt"
-	"maps"
-	"math"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -22,14 +18,11 @@ import (
 )
 
 const (
-	// headerRoom is how much larger than the origin's records ours may be, because of our headers and of a batch with
-	// one record.
-	headerRoom      = 64 << 10
-	minSegmentBytes = 16 << 20
-
 	// slack is how much longer a level may be than the wait that is put on it. Its reader lets each record go when it is
 	// due.
 	slack = 100 * time.Millisecond
+	// maxWrite is the largest batch of a client of franz-go.
+	maxWrite = 100 << 20
 )
 
 // layout has the topics of one subscription. Their names are those of adapters/kafka, so that the command and the
@@ -39,36 +32,19 @@ type layout struct {
 	policy        redeliver.Policy
 	fingerprint   string
 	ladder        delayqueue.Ladder
+	jitter        time.Duration // the largest that the policy's backoff adds to a delay
 	retry, dlq    string
+	topics        []PlannedTopic
+	recordBytes   int              // of the origin's largest record
 	partitions    map[string]int32 // of our topics
 	writer        *kgo.Client      // writes to our topics
 }
 
 func dlqName(topic, group string) string { return kafkaname.Base(topic, group) + wirename.DLQSuffix }
 
-func newLayout(cfg *Config, topic string) *layout {
-	p := cfg.policy(topic)
-	return &layout{
-		origin: topic, group: cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: delayqueue.NewLadder(p),
-		retry: kafkaname.Base(topic, cfg.Group) + wirename.RetrySuffix, dlq: dlqName(topic, cfg.Group),
-	}
-}
-
-// delay returns the name of a level's topic.
-func (l *layout) delay(level time.Duration) string {
-	return l.retry + "." + delayqueue.LevelName(level)
-}
-
 // level returns the level of a topic on which messages wait; 0 for the way back.
 func (l *layout) level(topic string) (level time.Duration, ok bool) {
-	if topic == l.retry {
-		return 0, true
-	}
-	suffix, found := strings.CutPrefix(topic, l.retry+".")
-	if !found {
-		return 0, false
-	}
-	return delayqueue.ParseLevel(suffix)
+	return kafkaname.Level(l.retry, topic)
 }
 
 // waiting is a regular expression for the topics on which messages wait. It finds the levels of older and newer
@@ -80,21 +56,96 @@ func (l *layout) waiting() string {
 // topicFor returns the topic on which a message waits from now until due.
 func (l *layout) topicFor(due, now time.Time) string {
 	if level, ok := l.ladder.Next(due.Sub(now), slack); ok {
-		return l.delay(level)
+		return kafkaname.Delay(l.retry, level)
 	}
 	return l.retry
 }
 
-// topics returns our topics.
-func (l *layout) topics() []string {
-	all := []string{l.retry, l.dlq}
-	for _, level := range l.ladder {
-		all = append(all, l.delay(level))
+// names returns our topics.
+func (l *layout) names() []string {
+	names := make([]string, len(l.topics))
+	for i, t := range l.topics {
+		names[i] = t.Name
 	}
-	return all
+	return names
 }
 
-// readyLayout returns the layout of a topic after it has created or checked its topics.
+// inspect compares the cluster with the configuration. It also returns the layout with the redeliver.ConfigError about
+// existing topics that would lose messages, and about missing ones that the client may not create.
+func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
+	var ps redeliver.Problems
+	if kafkaname.CheckTopic(&ps, "topic", topic); ps != nil {
+		return nil, fmt.Errorf("kafkashare: %w", ps.Err())
+	}
+	p := c.cfg.policy(topic)
+	l := &layout{
+		origin: topic, group: c.cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: delayqueue.NewLadder(p),
+		retry: kafkaname.Base(topic, c.cfg.Group) + wirename.RetrySuffix, dlq: dlqName(topic, c.cfg.Group),
+	}
+	_, l.jitter, _ = p.Delays()
+	found, err := c.admin.awaitLeaders(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("%w; create %s before it is subscribed to", err, topic)
+	}
+	settings, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, topic)
+	if err != nil {
+		return nil, err
+	}
+	if l.recordBytes, err = strconv.Atoi(settings.all["max.message.bytes"]); err != nil {
+		l.recordBytes = 1 << 20
+	}
+	partitions := found[topic].Partitions
+	add := func(name, kind string, level time.Duration) {
+		l.topics = append(l.topics, PlannedTopic{
+			Name: name, Kind: kind, Level: level, Partitions: min(int32(len(partitions)), maxOwnPartitions), Replicas: int16(len(partitions[0].Replicas)),
+			Settings: kafkaname.Settings(l.recordBytes, 0, settings.all["min.insync.replicas"]),
+		})
+	}
+	for _, level := range l.ladder {
+		add(kafkaname.Delay(l.retry, level), kindDelay, level)
+	}
+	add(l.retry, kindRetry, 0)
+	add(l.dlq, kindDLQ, 0)
+	existing, _, err := c.admin.topics(ctx, l.names()...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.topics {
+		t := &l.topics[i]
+		switch m, exists := existing[t.Name]; {
+		case exists:
+			t.Partitions, t.Exists = int32(len(m.Partitions)), true
+			if err := c.check(ctx, &ps, l, t); err != nil {
+				return nil, err
+			}
+		case c.cfg.NoProvisioning:
+			ps.Add("topic "+t.Name, missing, fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %v", t.Partitions, t.Replicas, t.Settings))
+		}
+	}
+	if err := ps.Err(); err != nil {
+		return l, fmt.Errorf("kafkashare: %w", err)
+	}
+	return l, nil
+}
+
+// missing is the value of a topic in the problem that it does not exist.
+const missing = "missing"
+
+// check adds the problems of an existing topic of ours. The user chooses how long dead letters are kept.
+func (c *Client) check(ctx context.Context, ps *redeliver.Problems, l *layout, t *PlannedTopic) error {
+	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, t.Name)
+	if err != nil {
+		return err
+	}
+	kafkaname.CheckSettings(ps, t.Name, t.waits(), s.all, l.recordBytes+limits.MaxHeaderBytes)
+	if kept := s.all["retention.ms"]; t.waits() && kept != "-1" && kept != "" {
+		ps.Add("topic "+t.Name+" retention.ms", kept, "must be -1: messages that wait would be lost")
+	}
+	return nil
+}
+
+// readyLayout returns the layout of a topic after it has set the group's configuration and has created or checked our
+// topics.
 func (c *Client) readyLayout(ctx context.Context, topic string) (*layout, error) {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()
@@ -107,11 +158,10 @@ func (c *Client) readyLayout(ctx context.Context, topic string) (*layout, error)
 	case l != nil:
 		return l, nil
 	}
-	var ps redeliver.Problems
-	if kafkaname.CheckTopic(&ps, "topic", topic); ps != nil {
-		return nil, fmt.Errorf("kafkashare: %w", ps.Err())
+	l, err := c.inspect(ctx, topic)
+	if err != nil {
+		return nil, err
 	}
-	l = newLayout(&c.cfg, topic)
 	if err := c.provision(ctx, l); err != nil {
 		return nil, err
 	}
@@ -121,49 +171,20 @@ func (c *Client) readyLayout(ctx context.Context, topic string) (*layout, error)
 	return l, nil
 }
 
-// provision creates the topics that are missing, and refuses existing ones that would lose messages.
+// provision sets the group's configuration, creates the topics that are missing, and makes their writer.
 func (c *Client) provision(ctx context.Context, l *layout) error {
-	found, err := c.admin.awaitLeaders(ctx, l.origin)
-	if err != nil {
-		return fmt.Errorf("%w; create %s before it is subscribed to", err, l.origin)
-	}
-	origin := found[l.origin]
-	settings, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, l.origin)
-	if err != nil {
+	if err := c.configureGroup(ctx); err != nil {
 		return err
 	}
-	largest, err := strconv.Atoi(settings["max.message.bytes"].value)
-	if err != nil {
-		largest = 1 << 20
-	}
-	own := ownSettings(largest, settings["min.insync.replicas"].value)
-	existing, _, err := c.admin.topics(ctx, l.topics()...)
-	if err != nil {
-		return err
-	}
-	var ps redeliver.Problems
-	partitions, replicas := min(int32(len(origin.Partitions)), maxOwnPartitions), int16(len(origin.Partitions[0].Replicas))
-	for _, name := range l.topics() {
-		_, exists := existing[name]
-		switch {
-		case exists:
-			s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, name)
-			if err != nil {
-				return err
-			}
-			l.check(&ps, name, s, largest)
-		case c.cfg.NoProvisioning:
-			ps.Add("topic "+name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %v", partitions, replicas, own))
-		case ps == nil:
-			if err := c.admin.create(ctx, name, partitions, replicas, own); err != nil {
+	for _, t := range l.topics {
+		if !t.Exists {
+			if err := c.admin.create(ctx, t); err != nil {
 				return err
 			}
 		}
 	}
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("kafkashare: %w", err)
-	}
-	if existing, err = c.admin.awaitLeaders(ctx, l.topics()...); err != nil {
+	existing, err := c.admin.awaitLeaders(ctx, l.names()...)
+	if err != nil {
 		return err
 	}
 	l.partitions = make(map[string]int32)
@@ -171,41 +192,6 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 		l.partitions[name] = int32(len(t.Partitions))
 	}
 	l.writer, err = c.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.ProducerBatchMaxBytes(int32(min(largest+headerRoom, maxWrite))))
+		kgo.ProducerBatchMaxBytes(int32(min(l.recordBytes+kafkaname.HeaderRoom, maxWrite))))
 	return err
-}
-
-// maxWrite is the largest batch of a client of franz-go.
-const maxWrite = 100 << 20
-
-// ownSettings returns the settings with which our topics are created. The origin's limit applies to batches as its
-// producers compressed them, so a record may be larger here.
-func ownSettings(largest int, minInSync string) map[string]string {
-	room := min(math.MaxInt32, max(largest+headerRoom, 2*largest))
-	s := map[string]string{
-		"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", "retention.ms": "-1", "retention.bytes": "-1",
-		"unclean.leader.election.enable": "false", "max.message.bytes": strconv.Itoa(room),
-		"segment.bytes": strconv.Itoa(max(minSegmentBytes, room)), // the active segment is never deleted, so keep it small
-	}
-	if minInSync != "" {
-		s["min.insync.replicas"] = minInSync
-	}
-	return s
-}
-
-// check adds the problems of an existing topic of ours. The user chooses how long dead letters are kept.
-func (l *layout) check(ps *redeliver.Problems, name string, s map[string]setting, largest int) {
-	must := map[string]string{"cleanup.policy": "delete", "retention.bytes": "-1"}
-	if name != l.dlq {
-		must["message.timestamp.type"], must["retention.ms"] = "CreateTime", "-1"
-	}
-	for _, setting := range slices.Sorted(maps.Keys(must)) {
-		if got := s[setting].value; got != must[setting] && got != "" {
-			ps.Add("topic "+name+" "+setting, got, "must be "+must[setting]+": messages that wait would be lost, or come back at a wrong time")
-		}
-	}
-	needed := min(math.MaxInt32, largest+limits.MaxHeaderBytes)
-	if have, err := strconv.Atoi(s["max.message.bytes"].value); err == nil && have < needed {
-		ps.Add("topic "+name+" max.message.bytes", have, fmt.Sprintf("must be at least %d: the largest record of %s and our headers", needed, l.origin))
-	}
 }

@@ -36,10 +36,9 @@ type member struct {
 	over    chan struct{}      // closed by Flush
 
 	mu        sync.Mutex
-	room      bool                     // the lane accepts messages
-	unsettled map[*kgo.Record]struct{} // unsettled
-	renewing  bool
-	late      map[*kgo.Record]kgo.AckStatus // acks that came while locks were renewed
+	room      bool                          // the lane accepts messages
+	unsettled map[*kgo.Record]struct{}      // unsettled
+	late      map[*kgo.Record]kgo.AckStatus // acks that came while locks are renewed; nil if they are not
 	broken    error
 }
 
@@ -52,7 +51,7 @@ const idleTimeout = 15 * time.Minute
 func (r *reader) join() (*member, error) {
 	m := &member{
 		r: r, out: make(chan *kgo.Record), changed: make(chan struct{}, 1), stopped: make(chan struct{}), over: make(chan struct{}),
-		unsettled: make(map[*kgo.Record]struct{}), late: make(map[*kgo.Record]kgo.AckStatus),
+		unsettled: make(map[*kgo.Record]struct{}),
 	}
 	cfg := &r.client.cfg
 	var err error
@@ -157,13 +156,15 @@ func (m *member) renew() {
 			return
 		}
 		m.mu.Lock()
-		m.renewing = len(m.unsettled) > 0
+		none := len(m.unsettled) == 0
+		if !none {
+			m.late = make(map[*kgo.Record]kgo.AckStatus)
+		}
 		for rec := range m.unsettled {
 			rec.Ack(kgo.AckRenew)
 		}
-		renewing := m.renewing
 		m.mu.Unlock()
-		if !renewing {
+		if none {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), third)
@@ -171,21 +172,25 @@ func (m *member) renew() {
 			m.fail(fmt.Errorf("the broker did not renew locks in %s: %w", third, err))
 		}
 		cancel()
-		m.mu.Lock()
-		m.renewing = false
-		for rec, status := range m.late {
-			m.ackLocked(rec, status)
-		}
-		clear(m.late)
-		m.mu.Unlock()
+		m.ackLate()
 	}
+}
+
+// ackLate ends a renewal, and acks what was settled meanwhile.
+func (m *member) ackLate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for rec, status := range m.late {
+		m.ackLocked(rec, status)
+	}
+	m.late = nil
 }
 
 // ack acks a record for good.
 func (m *member) ack(rec *kgo.Record, status kgo.AckStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.renewing {
+	if m.late != nil {
 		m.late[rec] = status
 		return
 	}
@@ -278,12 +283,7 @@ func (m *member) Commit() {}
 // Flush implements [driver.Source].
 func (m *member) Flush(ctx context.Context) {
 	close(m.over)
-	m.mu.Lock()
-	for rec, status := range m.late { // a renewal is on its way; the broker may refuse these
-		m.ackLocked(rec, status)
-	}
-	clear(m.late)
-	m.mu.Unlock()
+	m.ackLate()             // a renewal may be on its way, and the broker may refuse these
 	_ = m.cl.FlushAcks(ctx) // the broker delivers records again whose acks it did not get
 }
 

@@ -28,17 +28,16 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
 	results := make([]driver.Result, len(messages))
-	errs := make([]error, len(messages))
 	for i, msg := range messages {
 		results[i] = make(driver.Result, 1)
-		errs[i] = p.start(ctx, topic, msg, results[i])
-	}
-	for i := range messages {
-		if errs[i] == nil {
-			errs[i] = <-results[i] // a write ends with ctx
+		if err := p.start(ctx, topic, msg, results[i]); err != nil {
+			results[i] <- err
 		}
-		if errs[i] != nil {
-			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), errs[i])
+	}
+	var errs []error
+	for i, result := range results {
+		if err := <-result; err != nil { // a write ends with ctx
+			errs = append(errs, fmt.Errorf("message %d of %d: %w", i+1, len(messages), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -31,23 +31,27 @@ const (
 	isolation    = "share.isolation.level"
 )
 
-// groupSettings are set where nobody has set them. The group begins at the oldest record, as groups of adapters/kafka
+// ourGroupSettings are set where nobody has set them. The group begins at the oldest record, as groups of adapters/kafka
 // do, and skips the records of aborted transactions. The broker's default limit of 5 is too low: deploys and lost
 // connections use up deliveries.
-var groupSettings = map[string]string{resetSetting: "earliest", limitSetting: strconv.Itoa(minLimit), isolation: "read_committed"}
+var ourGroupSettings = map[string]string{resetSetting: "earliest", limitSetting: strconv.Itoa(minLimit), isolation: "read_committed"}
 
-// checkCluster sets and checks what the share group needs. All problems are in one error. The broker reports none of
-// them to a member: polls stay empty.
+// checkCluster checks what the share group needs. All problems are in one error. The broker reports none of them to a
+// member: polls stay empty.
 func (c *Client) checkCluster(ctx context.Context) error {
 	var ps redeliver.Problems
-	checks := []func(context.Context, *redeliver.Problems) error{c.checkFeature, c.checkStateTopic, c.checkKinds, c.configureGroup}
-	for i, check := range checks {
-		if err := check(ctx, &ps); err != nil {
-			return err
-		}
-		if i == 0 && ps != nil {
-			break // without share groups the others would fail
-		}
+	if err := c.checkFeature(ctx, &ps); err != nil || ps != nil {
+		return errors.Join(err, ps.Err()) // without share groups the other checks would fail
+	}
+	if err := c.checkStateTopic(ctx, &ps); err != nil {
+		return err
+	}
+	if err := c.checkKinds(ctx, &ps); err != nil {
+		return err
+	}
+	var err error
+	if c.group, err = c.checkGroup(ctx, &ps); err != nil {
+		return err
 	}
 	return ps.Err()
 }
@@ -92,7 +96,7 @@ func (c *Client) checkStateTopic(ctx context.Context, ps *redeliver.Problems) er
 	t, exists := found[stateTopic]
 	if exists {
 		s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, stateTopic)
-		least, _ := strconv.Atoi(s["min.insync.replicas"].value)
+		least, _ := strconv.Atoi(s.all["min.insync.replicas"])
 		for _, p := range t.Partitions {
 			if err == nil && len(p.ISR) < least {
 				ps.Add(fmt.Sprintf("topic %s, in-sync replicas of partition %d", stateTopic, p.Partition), len(p.ISR), fmt.Sprintf("must be at least %d (min.insync.replicas): the group cannot read", least))
@@ -109,8 +113,8 @@ func (c *Client) checkStateTopic(ctx context.Context, ps *redeliver.Problems) er
 		return nil //nolint:nilerr // the user may not read the brokers' settings
 	}
 	const prefix = "share.coordinator.state.topic."
-	replicas, _ := strconv.Atoi(s[prefix+"replication.factor"].value)
-	least, _ := strconv.Atoi(s[prefix+"min.isr"].value)
+	replicas, _ := strconv.Atoi(s.all[prefix+"replication.factor"])
+	least, _ := strconv.Atoi(s.all[prefix+"min.isr"])
 	if replicas > len(brokers) {
 		ps.Add(prefix+"replication.factor", replicas, fmt.Sprintf("must be at most %d, the number of brokers: the topic %s cannot be created, and nothing is read", len(brokers), stateTopic))
 	}
@@ -137,44 +141,56 @@ func (c *Client) checkKinds(ctx context.Context, ps *redeliver.Problems) error {
 	return nil
 }
 
-// configureGroup sets what nobody has set, and refuses a delivery limit that is too low.
-func (c *Client) configureGroup(ctx context.Context, ps *redeliver.Problems) error {
-	read := func() (map[string]setting, error) {
-		return c.admin.settings(ctx, kmsg.ConfigResourceTypeGroupConfig, c.cfg.Group)
-	}
-	s, err := read()
+// groupSettings returns the configuration of the share group with what provision will set in it, and that.
+func (c *Client) groupSettings(ctx context.Context) (all, unset map[string]string, err error) {
+	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeGroupConfig, c.cfg.Group)
 	if err != nil {
+		return nil, nil, err
+	}
+	unset = maps.Clone(ourGroupSettings)
+	maps.DeleteFunc(unset, func(name, _ string) bool { return s.own[name] != "" })
+	if !c.cfg.NoProvisioning {
+		maps.Copy(s.all, unset)
+	}
+	return s.all, unset, nil
+}
+
+// configureGroup sets what nobody has set, and waits until the broker knows.
+func (c *Client) configureGroup(ctx context.Context) error {
+	_, unset, err := c.groupSettings(ctx)
+	if err != nil || len(unset) == 0 || c.cfg.NoProvisioning {
 		return err
 	}
-	missing := maps.Clone(groupSettings)
-	maps.DeleteFunc(missing, func(name, _ string) bool { return s[name].own })
-	hint := "set it with kafka-configs.sh --group " + c.cfg.Group
-	if len(missing) > 0 && !c.cfg.NoProvisioning {
-		if err := c.admin.configureGroup(ctx, c.cfg.Group, missing); errors.Is(err, kerr.GroupAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
-			hint += fmt.Sprintf(", or grant AlterConfigs on the group: %v", err)
-		} else if err != nil {
-			return fmt.Errorf("kafkashare: setting %v of group %s: %w", missing, c.cfg.Group, err)
-		}
-		for try := 0; err == nil && try < maxAskTries; try++ { // a broker learns of it later
-			if s, err = read(); err != nil || s[resetSetting].own || wait.For(ctx, askPause) != nil {
-				break
-			}
-		}
-		if err != nil {
+	if err := c.admin.configureGroup(ctx, c.cfg.Group, unset); err != nil {
+		return fmt.Errorf("kafkashare: setting %v of group %s: %w; without AlterConfigs on the group, have them set, and set NoProvisioning", unset, c.cfg.Group, err)
+	}
+	for try := 0; ; try++ {
+		if _, unset, err = c.groupSettings(ctx); err != nil || len(unset) == 0 {
 			return err
 		}
+		if try == maxAskTries || wait.For(ctx, askPause) != nil {
+			return fmt.Errorf("kafkashare: the brokers do not report %v of group %s after it was set", unset, c.cfg.Group)
+		}
 	}
-	if !s[resetSetting].own {
-		ps.Add(resetSetting, s[resetSetting].value, "must be set for the group, to earliest or latest: "+hint)
+}
+
+// checkGroup refuses a share group without redeliver's settings and a delivery limit that is too low.
+func (c *Client) checkGroup(ctx context.Context, ps *redeliver.Problems) (group, error) {
+	all, unset, err := c.groupSettings(ctx)
+	if err != nil {
+		return group{}, err
 	}
-	limit, _ := strconv.Atoi(s[limitSetting].value)
+	hint := "set it with kafka-configs.sh --group " + c.cfg.Group
+	if _, isUnset := unset[resetSetting]; isUnset && c.cfg.NoProvisioning {
+		ps.Add(resetSetting, all[resetSetting], "must be set for the group, to earliest or latest: "+hint)
+	}
+	limit, _ := strconv.Atoi(all[limitSetting])
 	if limit < minLimit {
 		ps.Add(limitSetting, limit, fmt.Sprintf("must be at least %d: at the limit the broker drops a message, and deploys and lost connections count; %s", minLimit, hint))
 	}
-	ms, err := strconv.Atoi(s[lockSetting].value)
+	ms, err := strconv.Atoi(all[lockSetting])
 	if err != nil {
-		return fmt.Errorf("kafkashare: the %s of group %s: %w", lockSetting, c.cfg.Group, err)
+		return group{}, fmt.Errorf("kafkashare: the %s of group %s: %w", lockSetting, c.cfg.Group, err)
 	}
-	c.group = group{lock: time.Duration(ms) * time.Millisecond, limit: limit}
-	return nil
+	return group{lock: time.Duration(ms) * time.Millisecond, limit: limit}, nil
 }

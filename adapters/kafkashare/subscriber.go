@@ -30,13 +30,12 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		l, err := s.client.readyLayout(ctx, topic)
+		r, err := s.client.reader(ctx, topic)
 		if err != nil {
 			return nil, err
 		}
 		out = make(chan *message.Message)
-		r := newReader(context.WithoutCancel(ctx), s.client, l)
-		return func(ctx context.Context) { r.run(ctx, out) }, nil
+		return func(ctx context.Context) { r.run(ctx, engine.Options[*kgo.Record]{Out: out}) }, nil
 	})
 	return out, err
 }
@@ -64,15 +63,20 @@ type reader struct {
 	sub    *engine.Subscription
 	engine *engine.Engine[*kgo.Record]
 	values context.Context // the values of Subscribe's context, without its end
-	jitter time.Duration   // the largest jitter that the policy's backoff adds to a delay
 
 	mu   sync.Mutex
 	down int // members that could not read
 	last int // messages in hand at their last delivery
 }
 
-func newReader(values context.Context, c *Client, l *layout) *reader {
-	cfg := &c.cfg
+// reader makes the reader of a topic after it has created or checked redeliver's topics. The reader has the values of
+// ctx, but does not end with it.
+func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
+	l, err := c.readyLayout(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	cfg, values := &c.cfg, context.WithoutCancel(ctx)
 	r := &reader{
 		client: c, layout: l, values: values,
 		sub: &engine.Subscription{
@@ -80,15 +84,15 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Values: values,
 		},
 	}
-	_, r.jitter, _ = l.policy.Delays()
-	return r
+	return r, nil
 }
 
 func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} }
 
-// run delivers messages until ctx ends, then waits for those in flight.
-func (r *reader) run(ctx context.Context, out chan *message.Message) {
-	r.engine = engine.New(engine.Options[*kgo.Record]{Sub: r.sub, Codec: r.codec(), Store: &store{r.client.client, r.layout}, Out: out})
+// run handles messages as opt says until ctx ends, then waits for those in flight.
+func (r *reader) run(ctx context.Context, opt engine.Options[*kgo.Record]) {
+	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), &store{r.client.client, r.layout}
+	r.engine = engine.New(opt)
 	defer r.engine.Close()
 	defer r.sub.Watched()()
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)

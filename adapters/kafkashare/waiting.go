@@ -207,7 +207,7 @@ func (s *waiting) Parse(m *driver.Message[*kgo.Record]) error {
 	var ours []redeliver.Header
 	rec.Headers, ours = splitHeaders(rec.Headers)
 	stay := delayqueue.Arrive(&delayqueue.Arrival{
-		Group: r.layout.group, Origin: r.layout.origin, Ladder: r.layout.ladder, Level: s.level, Written: rec.Timestamp, Jitter: r.jitter, Now: time.Now(),
+		Group: r.layout.group, Origin: r.layout.origin, Ladder: r.layout.ladder, Level: s.level, Written: rec.Timestamp, Jitter: r.layout.jitter, Now: time.Now(),
 	}, ours, func() string { return recordID(&rec) })
 	st := stay.State
 	st.DeadLetter, _ = r.layout.readDeadLetter(&rec) // its findings were reported at the first delivery

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -66,7 +67,7 @@ func await[E redeliver.Event](t *testing.T, s *events, is func(E) bool) E {
 
 func anyOf[E redeliver.Event](E) bool { return true }
 
-// service opens a service on a new origin, without a subscription. Open has set the group's configuration then.
+// service opens a service on a new origin, without a subscription. The topics exist then, and the group's configuration.
 func service(t *testing.T, h adaptertest.Harness, sink redeliver.Sink) (s adaptertest.Service, origin, group string) {
 	t.Helper()
 	origin, groups := h.Origin(t, 1)
@@ -75,6 +76,9 @@ func service(t *testing.T, h adaptertest.Harness, sink redeliver.Sink) (s adapte
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	if err := s.Subscriber().(message.SubscribeInitializer).SubscribeInitialize(origin); err != nil {
+		t.Fatal(err)
+	}
 	return s, origin, groups[0]
 }
 
@@ -234,6 +238,60 @@ func TestAHandlerMayOutlastTheLock(t *testing.T) {
 	slices.Sort(ran)
 	if want := []string{"last", "quick", "slow"}; !slices.Equal(ran, want) {
 		t.Errorf("ran %v, want %v", ran, want)
+	}
+}
+
+// A handler of Kafka's own records gets each record as it is in its topic, at every attempt, and its answer counts.
+func TestConsume(t *testing.T) {
+	t.Parallel()
+	addrs := brokers.RequireKafka(t)
+	h := kafkatest.NewShare(t, addrs)
+	origin, groups := h.Origin(t, 1)
+	seen := newEvents()
+	cfg := kafkashare.Config{Brokers: addrs, Group: groups[0], Sink: seen, Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(50 * time.Millisecond)}}
+	var mu sync.Mutex
+	attempts := make(map[string][]int)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- kafkashare.Consume(ctx, cfg, []string{origin}, func(ctx context.Context, rec *kgo.Record) error {
+			st, _ := redeliver.FromContext(ctx)
+			if rec.Topic != origin || len(rec.Headers) != 2 || string(rec.Headers[1].Value) != "\x00\xff" || kafkashare.RecordFromContext(ctx) != rec {
+				t.Errorf("attempt %d got %+v", st.Attempt(), rec)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			id := string(rec.Headers[0].Value)
+			attempts[id] = append(attempts[id], st.Attempt())
+			switch {
+			case id == "permanent":
+				return redeliver.Permanent(errors.New("declined"))
+			case id == "panics":
+				panic("ours")
+			case id == "recovers" && st.Attempt() < 3:
+				return errors.New("declined")
+			}
+			return nil
+		})
+	}()
+	want := map[string][]int{"succeeds": {1}, "recovers": {1, 2, 3}, "permanent": {1}, "panics": {1, 2, 3}}
+	for id := range want {
+		h.Put(t, origin, adaptertest.Message{ID: id, Headers: []adaptertest.Header{{Name: "raw", Value: []byte{0, 255}}}})
+	}
+	for id, reason := range map[string]redeliver.Reason{"permanent": redeliver.ReasonPermanent, "panics": redeliver.ReasonPanic} {
+		await(t, seen, func(e redeliver.DeadLettered) bool { return e.State.ID == id && e.State.Reason == reason })
+	}
+	for _, id := range []string{"succeeds", "recovers"} {
+		await(t, seen, func(e redeliver.Committed) bool { return e.State.ID == id })
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for id := range want {
+		if got := attempts[id]; !slices.Equal(got, want[id]) {
+			t.Errorf("%s ran as attempts %v, want %v", id, got, want[id])
+		}
 	}
 }
 

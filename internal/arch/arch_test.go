@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"internal/engine": {module, module + "/internal/tracing", module + "/delayqueue", module + "/driver", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
 	"internal/statekeys":         {module},
-	"internal/kafkaname":         {module},
+	"internal/kafkaname":         {module, module + "/delayqueue"},
 	"internal/awshttp":           {"github.com/aws/aws-sdk-go-v2/aws/transport/http"}, // for the adapter, and for clients of the tests
 	"doctor":                     {module},                                            // what the Doctor of a client finds
 	"internal/deadletter/driver": {module, module + "/driver"},
@@ -58,7 +58,7 @@ var allowed = map[string][]string{
 	"adapters/sqs": {module, module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/kafkashare": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing",
+	"adapters/kafkashare": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// Any Watermill Pub/Sub: it imports no broker client.
 	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message",

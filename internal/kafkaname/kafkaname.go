@@ -6,9 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -29,6 +32,23 @@ func Base(topic, group string) string {
 	sum := sha256.Sum256([]byte(topic + "\x00" + group))
 	hash := "-" + hex.EncodeToString(sum[:8])
 	return name[:MaxTopic-MaxSuffix-len(hash)] + hash
+}
+
+// Delay returns the name of a level's topic. retry is the name of the retry topic.
+func Delay(retry string, level time.Duration) string {
+	return retry + "." + delayqueue.LevelName(level)
+}
+
+// Level returns the level of a topic on which messages wait; 0 for the retry topic itself.
+func Level(retry, topic string) (level time.Duration, ok bool) {
+	if topic == retry {
+		return 0, true
+	}
+	suffix, found := strings.CutPrefix(topic, retry+".")
+	if !found {
+		return 0, false
+	}
+	return delayqueue.ParseLevel(suffix)
 }
 
 // EscapeGroup writes a group reversibly as a part of a topic's name. The dot and every byte that is illegal there
@@ -77,6 +97,20 @@ func CheckTopic(ps *redeliver.Problems, field, topic string) {
 		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == '_' || r == '-')
 	}):
 		ps.Add(field, fmt.Sprintf("%q", topic), "must be letters, digits, dot, underscore and hyphen only")
+	}
+}
+
+// CheckTopics refuses a list of topics that is empty, names one twice, or has a name that Kafka would refuse.
+func CheckTopics(ps *redeliver.Problems, topics []string) {
+	if len(topics) == 0 {
+		ps.Add("topics", "empty", "it is required: at least one topic")
+	}
+	for i, topic := range topics {
+		field := fmt.Sprintf("topics[%d]", i)
+		CheckTopic(ps, field, topic)
+		if slices.Contains(topics[:i], topic) {
+			ps.Add(field, fmt.Sprintf("%q", topic), "must not be listed twice")
+		}
 	}
 }
 

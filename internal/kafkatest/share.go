@@ -31,7 +31,7 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 	k := &harness{addrs: addrs, guard: &produceGuard{}}
 	k.client = k.connect(tb)
 	k.admin = kadm.NewClient(k.client)
-	h.Name, h.Features, h.ReadsAhead, h.ConsumeBatch, h.Received = "Kafka share groups", ShareFeatures, false, nil, seenShare
+	h.Name, h.Features, h.ReadsAhead, h.Received = "Kafka share groups", ShareFeatures, false, seenShare
 	h.Refuse = func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 		if what == adaptertest.DLQ {
 			return k.guard.refuse(origin + "." + group + ".dlq")
@@ -41,17 +41,30 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 	h.Open = func(tb testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
 		tb.Helper()
 		dialer := newKillableDialer(k.guard)
-		c, err := kafkashare.Open(tb.Context(), kafkashare.Config{
-			Brokers: addrs, Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
-			NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, Marshaler: shareMarshaler{},
-			Options: shareOptions(dialer),
-		})
+		config := k.shareConfig(cfg, dialer)
+		config.Marshaler = shareMarshaler{}
+		c, err := kafkashare.Open(tb.Context(), config)
 		if err != nil {
 			return nil, err
 		}
 		return shareService{c, func() { k.killShare(cfg.Group, dialer) }}, nil
 	}
+	h.ConsumeBatch = func(_ testing.TB, cfg adaptertest.Config, bc kafkashare.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+		dialer := newKillableDialer(k.guard)
+		return func(ctx context.Context) error {
+			return kafkashare.ConsumeBatch(ctx, k.shareConfig(cfg, dialer), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafkashare.Batch) error {
+				return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
+			})
+		}, func() { k.killShare(cfg.Group, dialer) }
+	}
 	return h
+}
+
+func (k *harness) shareConfig(cfg adaptertest.Config, dialer *killableDialer) kafkashare.Config {
+	return kafkashare.Config{
+		Brokers: k.addrs, Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
+		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, Options: shareOptions(dialer),
+	}
 }
 
 // shareOptions are the options of a client with the dialer's connections.

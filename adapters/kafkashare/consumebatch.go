@@ -1,0 +1,102 @@
+package kafkashare
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// BatchConfig says when a batch runs: when it reaches its Size, its Bytes (of values) or its
+// Timeout. A batch is never empty.
+type BatchConfig = engine.BatchConfig
+
+// NoWait is a Timeout of BatchConfig: a batch runs at once with the messages that are there.
+const NoWait = engine.NoWait
+
+// BatchHandler handles a batch of records, see [ConsumeBatch].
+type BatchHandler func(ctx context.Context, b *Batch) error
+
+// ConsumeBatch is [Consume] with a handler for up to batch.Size records of one topic at once, each
+// with an answer, attempts and a delay of its own. When the handler returns, the records without an
+// answer are done after nil, and have failed after an error or a panic.
+// docs/reference/batching.md says which answer counts.
+//
+// The handler's ctx ends with the policy's Timeout, which counts from the call. The state of a
+// record is in the record's own context. A batch.Size above MaxInFlight is refused.
+func ConsumeBatch(ctx context.Context, config Config, topics []string, batch BatchConfig, handler BatchHandler) error {
+	ps := config.checkCall(topics, handler == nil)
+	batch.Check(&ps)
+	batch = batch.WithDefaults()
+	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
+	return config.consume(ctx, ps, topics, engine.Options[*kgo.Record]{
+		BatchConfig: batch,
+		Batch: func(b *engine.Batch, all []*engine.BatchMember[*kgo.Record]) error {
+			return handler(b, newBatch(b, all))
+		},
+	})
+}
+
+// Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
+// the handler returns.
+type Batch struct {
+	// Messages has at least one message, in the order of their arrival. The slice is the handler's own.
+	Messages []*BatchMessage
+	// Origin and Group name the subscription: the topic and the group that reads it.
+	Origin, Group string
+
+	batch *engine.Batch
+}
+
+func newBatch(b *engine.Batch, all []*engine.BatchMember[*kgo.Record]) *Batch {
+	nb := &Batch{Origin: b.Origin, Group: b.Group, batch: b}
+	for _, m := range all {
+		nb.Messages = append(nb.Messages, &BatchMessage{m.Record, m})
+	}
+	return nb
+}
+
+// AckAll answers that every record without an answer of its own is done when the handler returns,
+// whatever the handler returns. It reports whether the call counts: it does not after another
+// AckAll or RetryAll, or after the end of the batch.
+func (b *Batch) AckAll() bool { return b.batch.AckAll() }
+
+// RetryAll fails every record without an answer of its own when the handler returns. These records
+// run again after delay (see [BatchMessage.Retry]). It reports whether the call counts, as AckAll
+// does.
+func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
+
+// BatchMessage is a record of a batch, as it is in its topic, at every attempt. The first answer
+// counts, and takes effect at once. Each method reports whether its call was that answer. The record
+// must not be changed, but may be kept.
+type BatchMessage struct {
+	*kgo.Record
+
+	member *engine.BatchMember[*kgo.Record]
+}
+
+// Context returns the record's context, which has its state.
+func (m *BatchMessage) Context() context.Context { return m.member.Context() }
+
+// State returns the state of the record: State().Attempt() is the number of the attempt that runs
+// now.
+func (m *BatchMessage) State() redeliver.State { return m.member.State() }
+
+// Ack answers that the record is done.
+func (m *BatchMessage) Ack() bool { return m.member.Ack() }
+
+// Retry answers that the record has failed and should run again after delay or, without one, when
+// the policy says. It counts towards MaxRetries.
+func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retry(delay...) }
+
+// Reject refuses the record: it goes to the DLQ now, with the reason rejected and the given text as
+// its error.
+func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
+
+// Answer answers as the handler of a single record does with the value that it returns: nil is Ack,
+// and about an error the policy decides.
+func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }

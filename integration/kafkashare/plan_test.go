@@ -1,0 +1,148 @@
+package kafkashare_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafkashare"
+	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/internal/kafkatest"
+)
+
+func open(t *testing.T, cfg kafkashare.Config) *kafkashare.Client {
+	t.Helper()
+	cfg.Brokers = brokers.RequireKafka(t)
+	c, err := kafkashare.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(t.Context()) })
+	return c
+}
+
+// A plan lists what Subscribe will create, and creates nothing.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
+	origin, groups := h.Origin(t, 1)
+	c := open(t, kafkashare.Config{Group: groups[0], Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(time.Second, time.Minute), Levels: []time.Duration{time.Second, time.Minute}}})
+	check := func(exist bool) {
+		p, err := c.Plan(t.Context(), origin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		for _, topic := range p.Topics {
+			kinds = append(kinds, topic.Kind)
+			if topic.Exists != exist || topic.Partitions != 2 || topic.Replicas != 1 || topic.Settings["retention.ms"] != "-1" || !strings.HasPrefix(topic.Name, origin+"."+groups[0]+".") {
+				t.Errorf("planned %+v, want it to exist: %t", topic, exist)
+			}
+		}
+		if want := []string{"delay", "delay", "retry", "dlq"}; !slices.Equal(kinds, want) {
+			t.Errorf("planned %v, want %v", kinds, want)
+		}
+		if p.GroupSettings["share.delivery.count.limit"] != "10" || p.GroupSettings["share.auto.offset.reset"] != "earliest" || len(p.GroupSettings) != 4 || len(p.Delays) != 2 || len(p.Rights) != 7 {
+			t.Errorf("planned %+v", p)
+		}
+		if text := p.String(); !strings.Contains(text, origin+"."+groups[0]+".retry.1m") || !strings.Contains(text, "earliest") {
+			t.Error(text)
+		}
+	}
+	check(false)
+	check(false)
+	_, err := kafkashare.Open(t.Context(), kafkashare.Config{Brokers: brokers.RequireKafka(t), Group: groups[0], NoProvisioning: true})
+	wantProblems(t, err, "share.auto.offset.reset", "share.delivery.count.limit")
+	if err := c.Subscriber().SubscribeInitialize(origin); err != nil {
+		t.Fatal(err)
+	}
+	check(true)
+	p, err := open(t, kafkashare.Config{Group: groups[0], NoProvisioning: true, Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}}).Plan(t.Context(), origin)
+	if p != nil {
+		t.Errorf("planned %+v without the right to create", p)
+	}
+	wantProblems(t, err, "topic "+origin+"."+groups[0]+".retry.1h")
+}
+
+// Doctor finds what is missing, what nobody reads, what is late, and old levels.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
+	origin, groups := h.Origin(t, 1)
+	group, ours := groups[0], origin+"."+groups[0]
+	policy := redeliver.Policy{Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
+	c := open(t, kafkashare.Config{Group: group, Policy: policy})
+	examine := func(want ...string) *doctor.Diagnosis {
+		t.Helper()
+		d, err := c.Doctor(t.Context(), origin, doctor.Examination{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range d.Symptoms {
+			got = append(got, string(s.Kind)+" "+s.Place)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("found %v, want %v: %+v", got, want, d)
+		}
+		return d
+	}
+	examine("missing "+ours+".retry.1m", "missing "+ours+".retry", "missing "+ours+".dlq")
+
+	if err := open(t, kafkashare.Config{Group: group, Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}}).Subscriber().SubscribeInitialize(origin); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Subscriber().SubscribeInitialize(origin); err != nil {
+		t.Fatal(err)
+	}
+	examine("orphan " + ours + ".retry.1h")
+
+	st := redeliver.State{ID: "late", Group: group, Origin: origin, Attempts: 1, Due: time.Now().Add(-time.Hour), Source: redeliver.Source{Known: true}}
+	rec := &kgo.Record{Topic: ours + ".retry", Timestamp: st.Due}
+	for _, header := range st.AppendHeaders(nil) {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: header.Name, Value: []byte(header.Value)})
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers.RequireKafka(t)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	examine("orphan "+ours+".retry.1h", "consumer "+group, "late "+ours+".retry")
+
+	seen := newEvents()
+	cfg := adaptertest.Config{Origin: origin, Group: group, Policy: policy, Sink: seen}
+	s, err := h.Open(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(t.Context())
+	handle(t, s, origin)
+	await(t, seen, func(e redeliver.Committed) bool { return e.State.ID == "late" })
+	h.Put(t, origin, adaptertest.Message{ID: "new"})
+	await(t, seen, func(e redeliver.Committed) bool { return e.State.ID == "new" })
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := examine("orphan " + ours + ".retry.1h")
+	if d.Backlog == nil || *d.Backlog != 0 {
+		t.Errorf("the backlog is %v", d.Backlog)
+	}
+	h.Put(t, origin, adaptertest.Message{ID: "unread"})
+	if d = examine("orphan "+ours+".retry.1h", "consumer "+group); d.Backlog == nil || *d.Backlog != 1 {
+		t.Errorf("the backlog is %v", d.Backlog)
+	}
+	if _, err := c.Doctor(t.Context(), origin, doctor.Examination{Group: "other"}); err == nil {
+		t.Error("a client examined another group")
+	}
+}
