@@ -67,18 +67,18 @@ func (o *deadWriter) close() {
 func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	if to == driver.ToGroup {
 		return c.write(ctx, msgs, c.q.info.ReplayTo, func(m *deadletter.Message, w *pendingWrite) {
-			rec := &w.room
+			rec := &w.room.message
 			if c.q.foreignBack {
 				c.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, c.q.info))
 				return
 			}
 			c.writer.addHeaders(rec, m.Headers)
 			c.writer.state = deadletter.ReplayState(m, c.q.info)
-			w.values = appendWaiting(rec, &c.writer.state, w.values[:0])
+			w.room.appendWaiting(&c.writer.state)
 		})
 	}
 	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, w *pendingWrite) {
-		rec := &w.room
+		rec := &w.room.message
 		c.writer.addHeaders(rec, m.Headers)
 		if m.Writer == deadletter.WriterRedeliver {
 			appendState(rec, &m.State)
@@ -105,7 +105,7 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 	c.writer.pending = c.writer.pending[:0]
 	for i, m := range msgs {
 		w := pendingWrites.Get().(*pendingWrite) //nolint:forcetypeassert // nothing else is in there
-		rec := &w.room
+		rec := &w.room.message
 		*rec = sarama.ProducerMessage{Topic: topic, Headers: rec.Headers[:0]}
 		if m.Key != nil {
 			rec.Key = sarama.ByteEncoder(m.Key)

@@ -39,10 +39,7 @@ type pendingWrite struct {
 	record    *sarama.ProducerMessage
 	partition int32 // the target, or anyPartition
 	done      chan error
-	room      sarama.ProducerMessage // the record, if it comes from the pool
-	key       encoder                // of that record
-	value     encoder
-	values    []byte // of its headers
+	room      outgoing // the record, if it comes from the pool
 
 	// Set by post, which does not use done.
 	then   driver.Done
@@ -60,13 +57,11 @@ var pendingWrites = sync.Pool{New: func() any { return &pendingWrite{done: make(
 
 // recycle drops references to the written record and puts c back into the pool.
 func (c *pendingWrite) recycle() {
-	if cap(c.room.Headers) > 1024 {
+	if cap(c.room.message.Headers) > 1024 {
 		return // a user's thousands of headers
 	}
-	clear(c.room.Headers)
-	c.room = sarama.ProducerMessage{Headers: c.room.Headers[:0]}
+	c.room.reset()
 	c.producer, c.record, c.then, c.failed, c.ctx, c.group, c.answered = nil, nil, nil, nil, nil, nil, false
-	c.key, c.value = nil, nil
 	pendingWrites.Put(c)
 }
 
@@ -132,7 +127,7 @@ func (g *writeGroup) reportUnanswered() {
 	for _, c := range all {
 		c.mu.Lock()
 		if !c.answered {
-			c.then.Unanswered(c.room.Topic, unansweredError(g.ctx, c.room.Topic))
+			c.then.Unanswered(c.room.message.Topic, unansweredError(g.ctx, c.room.message.Topic))
 		}
 		c.mu.Unlock()
 	}
@@ -241,7 +236,7 @@ func (p *producer) post(ctx context.Context, c *pendingWrite, partition int32, t
 		return
 	}
 	go func() {
-		if err := p.write(ctx, c, &c.room, partition); err != nil {
+		if err := p.write(ctx, c, &c.room.message, partition); err != nil {
 			c.refuse(err)
 		}
 	}()
@@ -253,17 +248,17 @@ func (c *pendingWrite) refuse(err error) {
 	if c.failed != nil {
 		c.failed(err)
 	}
-	c.then.Confirmed(c.room.Topic, err)
+	c.then.Confirmed(c.room.message.Topic, err)
 }
 
 // tryPost gives a record to forward. It reports whether it did: forward may have many, and the record may need the
 // other producer.
 func (p *producer) tryPost(c *pendingWrite, partition int32) bool {
-	if c.room.ByteSize(2) > p.maxRecordBytes {
+	if c.room.message.ByteSize(2) > p.maxRecordBytes {
 		return false
 	}
-	c.producer, c.record, c.partition = p, &c.room, partition
-	c.room.Metadata = c
+	c.producer, c.record, c.partition = p, &c.room.message, partition
+	c.room.message.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
@@ -283,7 +278,7 @@ const maxPosted = 1024
 // forward hands posted records to sarama, whose input has no buffer: it takes one only while it waits for one.
 func (p *producer) forward() {
 	for c := range p.posted {
-		if err := p.handOver(c.ctx, &c.room); err != nil {
+		if err := p.handOver(c.ctx, &c.room.message); err != nil {
 			go c.refuse(err) // it may write again
 		}
 	}

@@ -98,20 +98,35 @@ func foreignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
 	return found
 }
 
-// fillRecord makes c.room the record to write to topic, and reuses c's memory. It copies key, value and headers byte for
-// byte, and appends redeliver's block if st is not nil. The record gets the time of the write. A stub has redeliver's
-// block only, and its key if that is short.
-func (c *pendingWrite) fillRecord(r *sarama.ConsumerMessage, topic string, st *redeliver.State, waits bool) {
-	m := &c.room
+// outgoing is a record to write, with the memory that it points to. The next record uses that memory again.
+type outgoing struct {
+	message sarama.ProducerMessage
+	key     encoder
+	value   encoder
+	values  []byte // of the message's headers
+}
+
+// reset drops what the record points to and keeps the room for headers.
+func (o *outgoing) reset() {
+	clear(o.message.Headers)
+	o.message = sarama.ProducerMessage{Headers: o.message.Headers[:0]}
+	o.key, o.value = nil, nil
+}
+
+// fill makes o the copy of r to write to topic. It copies key, value and headers byte for byte, and appends redeliver's
+// block if st is not nil. The record gets the time of the write. A stub has redeliver's block only, and its key if that
+// is short.
+func (o *outgoing) fill(r *sarama.ConsumerMessage, topic string, st *redeliver.State, waits bool) {
+	m := &o.message
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
 	isStub := st != nil && st.Truncated != ""
 	if r.Key != nil && (!isStub || len(r.Key) <= maxStubKey) {
-		c.key = r.Key
-		m.Key = &c.key
+		o.key = r.Key
+		m.Key = &o.key
 	}
 	if r.Value != nil && !isStub {
-		c.value = r.Value
-		m.Value = &c.value
+		o.value = r.Value
+		m.Value = &o.value
 	}
 	if !isStub {
 		for _, h := range r.Headers {
@@ -127,13 +142,18 @@ func (c *pendingWrite) fillRecord(r *sarama.ConsumerMessage, topic string, st *r
 		appendState(m, st.DeadLetter)
 	}
 	if waits {
-		c.values = appendWaiting(m, st, c.values[:0])
+		o.appendWaiting(st)
 	} else {
 		appendState(m, st)
 	}
 }
 
-// encoder is a key or value in a pendingWrite. sarama.ByteEncoder would be an allocation.
+// appendWaiting is the function appendWaiting with o's buffer.
+func (o *outgoing) appendWaiting(st *redeliver.State) {
+	o.values = appendWaiting(&o.message, st, o.values[:0])
+}
+
+// encoder is a key or value of an outgoing record. sarama.ByteEncoder would be an allocation.
 type encoder []byte
 
 // Encode implements [sarama.Encoder].

@@ -78,8 +78,8 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 // partition.
 func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, waits bool, extra []deadletter.Header, done driver.Done) {
 	c := pendingWrites.Get().(*pendingWrite) //nolint:forcetypeassert // nothing else is in there
-	c.fillRecord(rec, topic, st, waits)
-	appendHeaders(&c.room, extra)
+	c.room.fill(rec, topic, st, waits)
+	appendHeaders(&c.room.message, extra)
 	partition := anyPartition
 	if st != nil && st.Source.Known {
 		partition = st.Source.Partition
