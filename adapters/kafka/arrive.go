@@ -6,6 +6,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -27,14 +28,14 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	w := &waitState{written: rec.Timestamp.UnixMilli()}
 	s.track.record(m.Seq).waiting = w
-	users, ours := splitHeaders(rec.Headers)
+	users, ours := record.SplitHeaders(rec.Headers)
 	rec.Headers = users
 	stay := s.r.readArrival(rec, ours, *s.level)
 	clear(ours) // they are behind users in one array
-	detachRecord(rec)
+	record.Detach(rec)
 	st := stay.State
 	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported at the first delivery
-	st.Expires = expiresOf(rec)
+	st.Expires = record.Expires(rec)
 	s.r.sub.Met(st)
 	if len(stay.Findings) > 0 {
 		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
@@ -68,11 +69,11 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 // readDeadLetter removes the block of a DLQ from a record that was copied from there, and returns the state in it. It
 // ignores the block of another subscription's DLQ.
 func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, []redeliver.Finding) {
-	users, ours := splitHeaders(rec.Headers)
+	users, ours := record.SplitHeaders(rec.Headers)
 	if ours == nil {
 		return nil, nil
 	}
-	dead, found := engine.DeadLetterState(appendTexts(nil, ours), func(origin, group string) bool {
+	dead, found := engine.DeadLetterState(record.AppendTexts(nil, ours), func(origin, group string) bool {
 		return r.client.cfg.Names.dlq(origin, group) == r.layout.origin
 	})
 	if dead != nil {
@@ -88,7 +89,7 @@ func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHea
 	return delayqueue.Arrive(&delayqueue.Arrival{
 		Group: layout.group, Origin: layout.origin, Ladder: layout.ladder,
 		Level: w.level, Written: m.Timestamp, Now: time.Now(),
-	}, appendTexts(room[:0], ours), func() string { return recordID(m) })
+	}, record.AppendTexts(room[:0], ours), func() string { return record.ID(m) })
 }
 
 // isReleased reports whether a command makes a message due.

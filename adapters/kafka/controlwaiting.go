@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -191,9 +192,9 @@ func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, s offsetRang
 
 // message makes the message of a waiting record from its headers.
 func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetchedRecord) *deadletter.Message {
-	users, ours := splitHeaders(rec.headers)
+	users, ours := record.SplitHeaders(rec.headers)
 	var room [20]redeliver.Header
-	st, findings := redeliver.ParseHeaders(w.group, appendTexts(room[:0], ours))
+	st, findings := redeliver.ParseHeaders(w.group, record.AppendTexts(room[:0], ours))
 	var names deadNames
 	m := copyMessage(&deadletter.Message{
 		Position: deadletter.Position(placeKey(partition, rec.offset)), Time: rec.at.UTC(), State: st, Findings: findings, Writer: deadletter.WriterRedeliver,
@@ -204,7 +205,7 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetchedRecord) 
 	}
 	m.State.Origin = w.topic
 	if m.ID = st.ID; m.ID == "" {
-		m.ID = recordID(&sarama.ConsumerMessage{Topic: t.log.topic, Partition: partition, Offset: rec.offset, Headers: users})
+		m.ID = record.ID(&sarama.ConsumerMessage{Topic: t.log.topic, Partition: partition, Offset: rec.offset, Headers: users})
 	}
 	return m
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -63,7 +64,7 @@ func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Mes
 	v.place = deadPlace{part.partition, rec.offset, from, rec.at.UnixMilli()}
 	users, ours := rec.headers, []*sarama.RecordHeader(nil)
 	if !q.foreign { // other programs copy a producer's headers, ours included
-		users, ours = splitHeaders(rec.headers)
+		users, ours = record.SplitHeaders(rec.headers)
 	}
 	v.headers = v.names.append(v.headers[:0], users)
 	m := &v.message
@@ -74,7 +75,7 @@ func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Mes
 	var room [20]redeliver.Header
 	var texts []redeliver.Header
 	if len(ours) > 0 {
-		texts = appendTexts(room[:0], ours)
+		texts = record.AppendTexts(room[:0], ours)
 	}
 	deadletter.ReadHeaders(m, q.info, texts, func() string { return q.idOf(m, v.place) })
 	return m
@@ -122,20 +123,20 @@ func copyMessage(scanned *deadletter.Message) *deadletter.Message {
 			size += len(headers[i].Value)
 		}
 	}
-	room := make(byteArena, 0, size)
-	m.Key, m.Body = room.copyBytes(m.Key), room.copyBytes(m.Body)
-	m.Headers, m.Foreign = room.copyHeaders(m.Headers), room.copyHeaders(m.Foreign)
+	room := make(record.Arena, 0, size)
+	m.Key, m.Body = room.Copy(m.Key), room.Copy(m.Body)
+	m.Headers, m.Foreign = copyHeaders(&room, m.Headers), copyHeaders(&room, m.Foreign)
 	return m
 }
 
-// copyHeaders copies headers. It returns nil for nil.
-func (c *byteArena) copyHeaders(from []deadletter.Header) []deadletter.Header {
+// copyHeaders copies headers into room. It returns nil for nil.
+func copyHeaders(room *record.Arena, from []deadletter.Header) []deadletter.Header {
 	if from == nil {
 		return nil
 	}
 	to := make([]deadletter.Header, len(from))
 	for i, h := range from {
-		to[i] = deadletter.Header{Name: h.Name, Value: c.copyBytes(h.Value)}
+		to[i] = deadletter.Header{Name: h.Name, Value: room.Copy(h.Value)}
 	}
 	return to
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/foreign"
@@ -67,23 +68,23 @@ func (o *deadWriter) close() {
 func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	if to == driver.ToGroup {
 		return c.write(ctx, msgs, c.q.info.ReplayTo, func(m *deadletter.Message, w *pendingWrite) {
-			rec := &w.room.message
+			rec := &w.room.Message
 			if c.q.foreignBack {
 				c.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, c.q.info))
 				return
 			}
 			c.writer.addHeaders(rec, m.Headers)
 			c.writer.state = deadletter.ReplayState(m, c.q.info)
-			w.room.appendWaiting(&c.writer.state)
+			w.room.AppendWaiting(&c.writer.state)
 		})
 	}
 	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, w *pendingWrite) {
-		rec := &w.room.message
+		rec := &w.room.Message
 		c.writer.addHeaders(rec, m.Headers)
 		if m.Writer == deadletter.WriterRedeliver {
-			appendState(rec, &m.State)
+			record.AppendState(rec, &m.State)
 			if c.q.client.cfg.SpringHeaders {
-				appendHeaders(rec, foreign.AppendSpring(nil, &m.State))
+				record.AppendHeaders(rec, foreign.AppendSpring(nil, &m.State))
 			}
 		} else {
 			c.writer.addHeaders(rec, m.Foreign)
@@ -105,7 +106,7 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 	c.writer.pending = c.writer.pending[:0]
 	for i, m := range msgs {
 		w := pendingWrites.Get().(*pendingWrite) //nolint:forcetypeassert // nothing else is in there
-		rec := &w.room.message
+		rec := &w.room.Message
 		*rec = sarama.ProducerMessage{Topic: topic, Headers: rec.Headers[:0]}
 		if m.Key != nil {
 			rec.Key = sarama.ByteEncoder(m.Key)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -226,7 +227,7 @@ func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) er
 
 // dueOf returns when a record is due, if its headers say so.
 func dueOf(rec *fetchedRecord) (due time.Time, ok bool) {
-	_, ours := splitHeaders(rec.headers)
+	_, ours := record.SplitHeaders(rec.headers)
 	for _, h := range ours {
 		if h != nil && string(h.Key) == redeliver.HeaderDue {
 			due, err := time.Parse(time.RFC3339Nano, string(h.Value))

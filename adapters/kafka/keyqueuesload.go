@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -138,7 +139,7 @@ func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition in
 
 // loadedCopy parses a record of a waiting topic as its lane would. ok is false if it has no order.
 func (r *reader) loadedCopy(w waitLevel, partition int32, rec fetchedRecord) (c recordCopy, due time.Time, ok bool) {
-	users, ours := splitHeaders(rec.headers)
+	users, ours := record.SplitHeaders(rec.headers)
 	m := sarama.ConsumerMessage{Key: rec.key, Headers: users, Timestamp: rec.at}
 	stay := r.readArrival(&m, ours, w)
 	c, ok = orderedCopy(&m, &stay, partition)

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 )
 
 // onePartition makes a fake cluster with a topic of one partition. write writes a record to it.
@@ -89,7 +90,7 @@ func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 		st := redeliver.State{ID: fmt.Sprint(i), Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now().Add(time.Hour)}
 		st.Source = redeliver.Source{Known: true, Offset: int64(i), Timestamp: time.Now()}
 		var m sarama.ProducerMessage
-		appendWaiting(&m, &st, nil)
+		record.AppendWaiting(&m, &st, nil)
 		rec := &kgo.Record{Topic: level, Key: fmt.Append(nil, i), Value: body}
 		for _, h := range m.Headers {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})

@@ -7,6 +7,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -43,7 +45,7 @@ func (DefaultMarshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message
 		msg.Metadata[string(h.Key)] = string(h.Value)
 	}
 	if msg.UUID == "" {
-		msg.UUID = recordID(rec)
+		msg.UUID = record.ID(rec)
 	}
 	return msg, nil
 }
@@ -64,6 +66,18 @@ func (DefaultMarshaler) Marshal(topic string, msg *message.Message) (*sarama.Pro
 		}
 	}
 	return m, nil
+}
+
+// RecordFromContext returns the Kafka record of the message whose handler got ctx. It is as it was in its origin: key,
+// headers with their order, duplicates and bytes, topic, partition, offset and timestamp. It is nil for a context of
+// another message. The record must not be changed.
+func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
+	if d := engine.FromContext(ctx); d != nil {
+		if r, ok := d.Record().(*sarama.ConsumerMessage); ok {
+			return r
+		}
+	}
+	return nil
 }
 
 type keyKey struct{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/driver"
 )
 
@@ -39,7 +40,7 @@ type pendingWrite struct {
 	record    *sarama.ProducerMessage
 	partition int32 // the target, or anyPartition
 	done      chan error
-	room      outgoing // the record, if it comes from the pool
+	room      record.Outgoing // the record, if it comes from the pool
 
 	// Set by post, which does not use done.
 	then   driver.Done
@@ -57,10 +58,10 @@ var pendingWrites = sync.Pool{New: func() any { return &pendingWrite{done: make(
 
 // recycle drops references to the written record and puts c back into the pool.
 func (c *pendingWrite) recycle() {
-	if cap(c.room.message.Headers) > 1024 {
+	if cap(c.room.Message.Headers) > 1024 {
 		return // a user's thousands of headers
 	}
-	c.room.reset()
+	c.room.Reset()
 	c.producer, c.record, c.then, c.failed, c.ctx, c.group, c.answered = nil, nil, nil, nil, nil, nil, false
 	pendingWrites.Put(c)
 }
@@ -127,7 +128,7 @@ func (g *writeGroup) reportUnanswered() {
 	for _, c := range all {
 		c.mu.Lock()
 		if !c.answered {
-			c.then.Unanswered(c.room.message.Topic, unansweredError(g.ctx, c.room.message.Topic))
+			c.then.Unanswered(c.room.Message.Topic, unansweredError(g.ctx, c.room.Message.Topic))
 		}
 		c.mu.Unlock()
 	}
@@ -236,7 +237,7 @@ func (p *producer) post(ctx context.Context, c *pendingWrite, partition int32, t
 		return
 	}
 	go func() {
-		if err := p.write(ctx, c, &c.room.message, partition); err != nil {
+		if err := p.write(ctx, c, &c.room.Message, partition); err != nil {
 			c.refuse(err)
 		}
 	}()
@@ -248,17 +249,17 @@ func (c *pendingWrite) refuse(err error) {
 	if c.failed != nil {
 		c.failed(err)
 	}
-	c.then.Confirmed(c.room.message.Topic, err)
+	c.then.Confirmed(c.room.Message.Topic, err)
 }
 
 // tryPost gives a record to forward. It reports whether it did: forward may have many, and the record may need the
 // other producer.
 func (p *producer) tryPost(c *pendingWrite, partition int32) bool {
-	if c.room.message.ByteSize(2) > p.maxRecordBytes {
+	if c.room.Message.ByteSize(2) > p.maxRecordBytes {
 		return false
 	}
-	c.producer, c.record, c.partition = p, &c.room.message, partition
-	c.room.message.Metadata = c
+	c.producer, c.record, c.partition = p, &c.room.Message, partition
+	c.room.Message.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
@@ -278,7 +279,7 @@ const maxPosted = 1024
 // forward hands posted records to sarama, whose input has no buffer: it takes one only while it waits for one.
 func (p *producer) forward() {
 	for c := range p.posted {
-		if err := p.handOver(c.ctx, &c.room.message); err != nil {
+		if err := p.handOver(c.ctx, &c.room.Message); err != nil {
 			go c.refuse(err) // it may write again
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -75,7 +76,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic, _ = l.topicFor(due, now)
-	appendWaiting(m, &st, nil)
+	record.AppendWaiting(m, &st, nil)
 	return p.client.producer.start(ctx, m, anyPartition)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -192,8 +193,8 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 		m.State = st
 	}
 	if s.r.sub.Sink != nil {
-		if found = append(found, foreignHeaders(m.Record.Headers)...); found != nil {
-			id := recordID(m.Record)
+		if found = append(found, record.ForeignHeaders(m.Record.Headers)...); found != nil {
+			id := record.ID(m.Record)
 			if m.State != nil {
 				id = m.State.ID
 			}

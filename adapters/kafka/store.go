@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/foreign"
@@ -78,8 +79,8 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 // partition.
 func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, waits bool, extra []deadletter.Header, done driver.Done) {
 	c := pendingWrites.Get().(*pendingWrite) //nolint:forcetypeassert // nothing else is in there
-	c.room.fill(rec, topic, st, waits)
-	appendHeaders(&c.room.message, extra)
+	c.room.Fill(rec, topic, st, waits)
+	record.AppendHeaders(&c.room.Message, extra)
 	partition := anyPartition
 	if st != nil && st.Source.Known {
 		partition = st.Source.Partition
@@ -89,8 +90,8 @@ func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMes
 }
 
 // writeDeadLetter writes a message to the DLQ. Spring's headers follow our own block. Readers that search by name find
-// them, because they take the last header of a name, and splitHeaders removes them with our block. If the DLQ refuses
-// the message with Spring's headers, it is written without them.
+// them, because they take the last header of a name, and record.SplitHeaders removes them with our block. If the DLQ
+// refuses the message with Spring's headers, it is written without them.
 func (s *store) writeDeadLetter(ctx context.Context, rec *sarama.ConsumerMessage, st *redeliver.State, done driver.Done) {
 	topic := s.layout.topicOf(dlqTopic, 0).name
 	plain := func() { s.write(ctx, topic, rec, st, false, nil, done) }
@@ -132,10 +133,4 @@ func (p publishDone) Confirmed(where string, err error) {
 		err = fmt.Errorf("%w: grant Write on the topic to the group's members, which publish delayed messages: %w", driver.ErrRefused, err)
 	}
 	p.Done.Confirmed(where, err)
-}
-
-func appendHeaders(m *sarama.ProducerMessage, extra []deadletter.Header) {
-	for _, h := range extra {
-		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: h.Value})
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -149,8 +150,8 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	return r
 }
 
-func (r *reader) codec() codec {
-	return codec{r.layout.origin, r.layout.group, r.client.cfg.Marshaler}
+func (r *reader) codec() record.Codec {
+	return record.Codec{Origin: r.layout.origin, Group: r.layout.group, Unmarshaler: r.client.cfg.Marshaler}
 }
 
 // start makes the engine, which handles messages as opt says.

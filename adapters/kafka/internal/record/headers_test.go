@@ -1,4 +1,4 @@
-package kafka
+package record
 
 import (
 	"strconv"
@@ -18,7 +18,7 @@ func TestManyForeignHeadersAreCountedAndNotListed(t *testing.T) {
 		headers = append(headers, &sarama.RecordHeader{Key: []byte(name), Value: make([]byte, 1000)})
 	}
 	size := 0
-	found := foreignHeaders(headers)
+	found := ForeignHeaders(headers)
 	for _, f := range found {
 		size += len(f.Header) + len(f.Value) + len(f.Problem)
 	}

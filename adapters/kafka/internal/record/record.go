@@ -1,8 +1,15 @@
-package kafka
+// Package record reads and writes Kafka records as redeliver lays them out.
+//
+// A record on a topic of redeliver's has the user's key, value and headers as they were in its origin, byte for byte.
+// Its state follows: a block of redeliver's own text headers, which begins at the last attempt header. A reader takes
+// the block off again with [SplitHeaders], so a handler never sees it. A record that was copied from a DLQ has a second
+// block before the first one: the state with which it was there.
+//
+// The bytes of a fetched record alias the response of the broker. [Detach] copies what is kept for longer.
+package record
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,20 +17,10 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
-
-// RecordFromContext returns the Kafka record of the message whose handler got ctx. It is as it was in its origin: key,
-// headers with their order, duplicates and bytes, topic, partition, offset and timestamp. It is nil for a context of
-// another message. The record must not be changed.
-func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
-	if d := engine.FromContext(ctx); d != nil {
-		if r, ok := d.Record().(*sarama.ConsumerMessage); ok {
-			return r
-		}
-	}
-	return nil
-}
 
 var (
 	attemptHeader = []byte(redeliver.HeaderAttempt)
@@ -32,8 +29,8 @@ var (
 	headerPrefix  = []byte(redeliver.HeaderPrefix)
 )
 
-// splitHeaders separates the user's headers from redeliver's block, which begins at the last attempt header.
-func splitHeaders(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) {
+// SplitHeaders separates the user's headers from redeliver's block, which begins at the last attempt header.
+func SplitHeaders(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordHeader) {
 	for i, h := range slices.Backward(headers) {
 		if h != nil && bytes.Equal(h.Key, attemptHeader) {
 			return headers[:i:i], headers[i:]
@@ -56,8 +53,8 @@ type headerName struct {
 	bytes []byte
 }
 
-// appendTexts appends redeliver's block to headers, as text.
-func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []redeliver.Header {
+// AppendTexts appends redeliver's block to headers, as text.
+func AppendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []redeliver.Header {
 	size := 0
 	for _, h := range ours {
 		if h != nil {
@@ -86,9 +83,9 @@ func appendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 	return headers
 }
 
-// foreignHeaders reports redeliver headers on a topic that redeliver does not write. A service copied them there, and
+// ForeignHeaders reports redeliver headers on a topic that redeliver does not write. A service copied them there, and
 // they are treated as the user's.
-func foreignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
+func ForeignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
 	var found []redeliver.Finding
 	for _, h := range headers {
 		if h != nil && bytes.HasPrefix(h.Key, headerPrefix) {
@@ -98,26 +95,26 @@ func foreignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
 	return found
 }
 
-// outgoing is a record to write, with the memory that it points to. The next record uses that memory again.
-type outgoing struct {
-	message sarama.ProducerMessage
+// Outgoing is a record to write, with the memory that it points to. The next record uses that memory again.
+type Outgoing struct {
+	Message sarama.ProducerMessage
 	key     encoder
 	value   encoder
 	values  []byte // of the message's headers
 }
 
-// reset drops what the record points to and keeps the room for headers.
-func (o *outgoing) reset() {
-	clear(o.message.Headers)
-	o.message = sarama.ProducerMessage{Headers: o.message.Headers[:0]}
+// Reset drops what the record points to and keeps the room for headers.
+func (o *Outgoing) Reset() {
+	clear(o.Message.Headers)
+	o.Message = sarama.ProducerMessage{Headers: o.Message.Headers[:0]}
 	o.key, o.value = nil, nil
 }
 
-// fill makes o the copy of r to write to topic. It copies key, value and headers byte for byte, and appends redeliver's
+// Fill makes o the copy of r to write to topic. It copies key, value and headers byte for byte, and appends redeliver's
 // block if st is not nil. The record gets the time of the write. A stub has redeliver's block only, and its key if that
 // is short.
-func (o *outgoing) fill(r *sarama.ConsumerMessage, topic string, st *redeliver.State, waits bool) {
-	m := &o.message
+func (o *Outgoing) Fill(r *sarama.ConsumerMessage, topic string, st *redeliver.State, waits bool) {
+	m := &o.Message
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
 	isStub := st != nil && st.Truncated != ""
 	if r.Key != nil && (!isStub || len(r.Key) <= maxStubKey) {
@@ -139,21 +136,21 @@ func (o *outgoing) fill(r *sarama.ConsumerMessage, topic string, st *redeliver.S
 		return
 	}
 	if st.DeadLetter != nil && !isStub { // the state with which it was in the DLQ
-		appendState(m, st.DeadLetter)
+		AppendState(m, st.DeadLetter)
 	}
 	if waits {
-		o.appendWaiting(st)
+		o.AppendWaiting(st)
 	} else {
-		appendState(m, st)
+		AppendState(m, st)
 	}
 }
 
-// appendWaiting is the function appendWaiting with o's buffer.
-func (o *outgoing) appendWaiting(st *redeliver.State) {
-	o.values = appendWaiting(&o.message, st, o.values[:0])
+// AppendWaiting is the function AppendWaiting with o's buffer.
+func (o *Outgoing) AppendWaiting(st *redeliver.State) {
+	o.values = AppendWaiting(&o.Message, st, o.values[:0])
 }
 
-// encoder is a key or value of an outgoing record. sarama.ByteEncoder would be an allocation.
+// encoder is a key or value of an Outgoing record. sarama.ByteEncoder would be an allocation.
 type encoder []byte
 
 // Encode implements [sarama.Encoder].
@@ -165,16 +162,16 @@ func (e *encoder) Length() int { return len(*e) }
 // maxStubKey is the longest key of a stub, in bytes.
 const maxStubKey = 4096
 
-// appendState appends redeliver's block to the headers of a dead letter.
-func appendState(m *sarama.ProducerMessage, st *redeliver.State) {
+// AppendState appends redeliver's block to the headers of a dead letter.
+func AppendState(m *sarama.ProducerMessage, st *redeliver.State) {
 	for name, value := range st.Headers() {
 		m.Headers = append(m.Headers, sarama.RecordHeader{Key: headerNames[name].bytes, Value: value})
 	}
 }
 
-// appendWaiting appends redeliver's block to the headers of a record that waits. Its values are in the buffer that
-// appendWaiting returns.
-func appendWaiting(m *sarama.ProducerMessage, st *redeliver.State, buf []byte) []byte {
+// AppendWaiting appends redeliver's block to the headers of a record that waits. Its values are in the buffer that
+// AppendWaiting returns.
+func AppendWaiting(m *sarama.ProducerMessage, st *redeliver.State, buf []byte) []byte {
 	attempt, due, state, buf := st.AppendWaiting(buf)
 	m.Headers = append(m.Headers, sarama.RecordHeader{Key: attemptHeader, Value: attempt})
 	if len(due) > 0 {
@@ -184,23 +181,30 @@ func appendWaiting(m *sarama.ProducerMessage, st *redeliver.State, buf []byte) [
 	return buf
 }
 
-// byteArena holds copies of what a record points to. The bytes of a fetched record alias the whole response, which has
-// a megabyte or more and would live as long as the record.
-type byteArena []byte
+// AppendHeaders appends headers behind those of a record.
+func AppendHeaders(m *sarama.ProducerMessage, extra []deadletter.Header) {
+	for _, h := range extra {
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: h.Value})
+	}
+}
 
-// newByteArena makes room for a key, a value, and headers with their names.
-func newByteArena(key, value []byte, headers []*sarama.RecordHeader) byteArena {
+// Arena holds copies of what a record points to. The bytes of a fetched record alias the whole response, which has
+// a megabyte or more and would live as long as the record.
+type Arena []byte
+
+// newArena makes room for a key, a value, and headers with their names.
+func newArena(key, value []byte, headers []*sarama.RecordHeader) Arena {
 	size := len(key) + len(value)
 	for _, h := range headers {
 		if h != nil {
 			size += len(h.Key) + len(h.Value)
 		}
 	}
-	return make(byteArena, 0, size)
+	return make(Arena, 0, size)
 }
 
-// copyBytes copies b. It returns nil for nil.
-func (c *byteArena) copyBytes(b []byte) []byte {
+// Copy copies b. It returns nil for nil.
+func (c *Arena) Copy(b []byte) []byte {
 	if b == nil {
 		return nil
 	}
@@ -209,22 +213,22 @@ func (c *byteArena) copyBytes(b []byte) []byte {
 	return (*c)[n:len(*c):len(*c)]
 }
 
-// detachRecord copies what a record points to. Its headers belong to the record and are changed in place.
-func detachRecord(m *sarama.ConsumerMessage) {
-	room := newByteArena(m.Key, m.Value, m.Headers)
-	m.Key, m.Value = room.copyBytes(m.Key), room.copyBytes(m.Value)
+// Detach copies what a record points to. Its headers belong to the record and are changed in place.
+func Detach(m *sarama.ConsumerMessage) {
+	room := newArena(m.Key, m.Value, m.Headers)
+	m.Key, m.Value = room.Copy(m.Key), room.Copy(m.Value)
 	for _, h := range m.Headers {
 		if h != nil {
-			h.Key, h.Value = room.copyBytes(h.Key), room.copyBytes(h.Value)
+			h.Key, h.Value = room.Copy(h.Key), room.Copy(h.Value)
 		}
 	}
 }
 
-// recordID returns Watermill's UUID header of a record, or else its coordinates in the origin. It hashes an id that
+// ID returns Watermill's UUID header of a record, or else its coordinates in the origin. It hashes an id that
 // does not fit into a header.
-func recordID(m *sarama.ConsumerMessage) string {
+func ID(m *sarama.ConsumerMessage) string {
 	for _, h := range m.Headers {
-		if h != nil && string(h.Key) == UUIDHeader && len(h.Value) > 0 {
+		if h != nil && string(h.Key) == wirename.WatermillUUID && len(h.Value) > 0 {
 			return engine.GivenID(string(h.Value))
 		}
 	}

@@ -1,4 +1,4 @@
-package kafka
+package record
 
 import (
 	"slices"
@@ -13,38 +13,38 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// codec returns the parts of a record as they were in its origin: redeliver's headers are removed, and topic,
+// Codec returns the parts of a record as they were in its origin: redeliver's headers are removed, and topic,
 // partition, offset and timestamp are the origin's. Message.State has the state of a record that comes from a topic of
 // ours. codec implements driver.Codec.
-type codec struct {
-	origin, group string
-	marshaler     Marshaler
+type Codec struct {
+	Origin, Group string
+	Unmarshaler   engine.Unmarshaler[*sarama.ConsumerMessage]
 }
 
-var _ driver.Codec[*sarama.ConsumerMessage] = codec{}
+var _ driver.Codec[*sarama.ConsumerMessage] = Codec{}
 
 // Message implements [driver.Codec].
-func (c codec) Message(m *driver.Message[*sarama.ConsumerMessage]) (*message.Message, error) {
-	return engine.Unmarshal(c.marshaler, m.Record)
+func (c Codec) Message(m *driver.Message[*sarama.ConsumerMessage]) (*message.Message, error) {
+	return engine.Unmarshal(c.Unmarshaler, m.Record)
 }
 
 // Key implements [driver.Codec].
-func (codec) Key(m *driver.Message[*sarama.ConsumerMessage]) []byte { return m.Record.Key }
+func (Codec) Key(m *driver.Message[*sarama.ConsumerMessage]) []byte { return m.Record.Key }
 
 // Body implements [driver.Codec].
-func (codec) Body(m *driver.Message[*sarama.ConsumerMessage]) []byte { return m.Record.Value }
+func (Codec) Body(m *driver.Message[*sarama.ConsumerMessage]) []byte { return m.Record.Value }
 
 // Headers implements [driver.Codec].
-func (codec) Headers(m *driver.Message[*sarama.ConsumerMessage]) redeliver.Headers {
+func (Codec) Headers(m *driver.Message[*sarama.ConsumerMessage]) redeliver.Headers {
 	return (*headers)(m.Record)
 }
 
 // Age implements [driver.Codec].
-func (codec) Age(m *driver.Message[*sarama.ConsumerMessage]) (state *redeliver.State, created, expires time.Time) {
+func (Codec) Age(m *driver.Message[*sarama.ConsumerMessage]) (state *redeliver.State, created, expires time.Time) {
 	if m.State != nil {
 		return m.State, time.Time{}, time.Time{}
 	}
-	return nil, timestamp(m.Record), expiresOf(m.Record)
+	return nil, timestamp(m.Record), Expires(m.Record)
 }
 
 // timestamp returns the time of a record. It is zero if the producer has no clock and wrote 0 or -1.
@@ -55,22 +55,22 @@ func timestamp(rec *sarama.ConsumerMessage) time.Time {
 	return time.Time{}
 }
 
-// expiresOf returns the expiry that a record names.
-func expiresOf(rec *sarama.ConsumerMessage) time.Time {
+// Expires returns the expiry that a record names.
+func Expires(rec *sarama.ConsumerMessage) time.Time {
 	at, _ := limits.ParseTime((*headers)(rec).Get(redeliver.HeaderExpires))
 	return at
 }
 
 // State implements [driver.Codec].
-func (c codec) State(m *driver.Message[*sarama.ConsumerMessage], st *redeliver.State) {
+func (c Codec) State(m *driver.Message[*sarama.ConsumerMessage], st *redeliver.State) {
 	if m.State != nil {
 		*st = *m.State
 		return
 	}
 	rec := m.Record
-	st.ID, st.Group, st.Origin = recordID(rec), c.group, c.origin
+	st.ID, st.Group, st.Origin = ID(rec), c.Group, c.Origin
 	st.Source = redeliver.Source{Known: true, Partition: rec.Partition, Offset: rec.Offset, Timestamp: timestamp(rec)}
-	st.Expires = expiresOf(rec)
+	st.Expires = Expires(rec)
 }
 
 // headers are the headers of a record, as the policy sees them.
