@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
@@ -22,7 +23,7 @@ import (
 type Client struct {
 	cfg      Config
 	admin    admin
-	producer *producer
+	producer *produce.Producer
 	owner    string       // the client's name in commit metadata
 	turn     *engine.Turn // suspects of all subscriptions take turns
 
@@ -109,7 +110,7 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 		_ = client.Close()
 		return nil, fmt.Errorf("kafka: asking %v for its controller: %w", cfg.Brokers, err)
 	}
-	p, err := newProducer(cfg.Brokers, cfg.producerConfig())
+	p, err := produce.New(cfg.Brokers, cfg.producerConfig())
 	if err != nil {
 		_ = client.Close()
 		return nil, err
@@ -136,7 +137,7 @@ func connectionHint(cfg *sarama.Config) string {
 
 // disconnect closes what connect opened. Nobody is left to handle errors.
 func (c *Client) disconnect() {
-	c.producer.close()
+	c.producer.Close()
 	_ = c.admin.client.Close()
 }
 
@@ -198,7 +199,7 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	l, closed := c.layouts[topic], c.closed
 	c.mu.Unlock()
 	if closed {
-		return nil, errClosed
+		return nil, produce.ErrClosed
 	}
 	if l != nil {
 		return l, nil
@@ -214,6 +215,11 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	defer c.mu.Unlock()
 	c.layouts[topic] = l
 	return l, nil
+}
+
+// writeEntries writes records to a compacted topic and returns when all are confirmed.
+func (c *Client) writeEntries(ctx context.Context, topic string, entries ...produce.Entry) error {
+	return c.producer.WriteEntries(ctx, c.cfg.SendTimeout, topic, entries...)
 }
 
 // SubscribeInitialize creates the origin topic with the broker's defaults if it does not exist, and

@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 )
@@ -131,14 +132,14 @@ func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (de
 	if err := w.refreshLocked(ctx); err != nil {
 		return cmd, err
 	}
-	e, err := jsonEntry(commandPrefix+cmd.ID, &cmd)
+	e, err := produce.JSONEntry(commandPrefix+cmd.ID, &cmd)
 	if err != nil {
 		return cmd, err
 	}
-	entries := []stateEntry{e}
+	entries := []produce.Entry{e}
 	for i := range w.log.commands {
 		if old := &w.log.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife { // it expired long ago
-			entries = append(entries, tombstoneOf(commandPrefix+old.ID))
+			entries = append(entries, produce.Tombstone(commandPrefix+old.ID))
 		}
 	}
 	return cmd, w.c.writeEntries(ctx, w.control.topic, entries...)
@@ -155,7 +156,7 @@ func (w *Waiting) Withdraw(ctx context.Context, id string) error {
 	if !slices.ContainsFunc(w.log.commands, func(c deadletter.Command) bool { return c.ID == id }) {
 		return fmt.Errorf("%w: command %q is not in %s", deadletter.ErrNoTask, id, w.control.topic)
 	}
-	return w.c.writeEntries(ctx, w.control.topic, tombstoneOf(commandPrefix+id))
+	return w.c.writeEntries(ctx, w.control.topic, produce.Tombstone(commandPrefix+id))
 }
 
 // Commands returns the commands to the consumers, the oldest first. Expired ones stay for a day, or

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/kafkaname"
@@ -230,10 +231,10 @@ func (q *deadQueue) Append(ctx context.Context, entries ...driver.Entry) error {
 	return q.client.writeEntries(ctx, q.state.topic, stateEntries(entries)...)
 }
 
-func stateEntries(entries []driver.Entry) []stateEntry {
-	all := make([]stateEntry, 0, len(entries))
+func stateEntries(entries []driver.Entry) []produce.Entry {
+	all := make([]produce.Entry, 0, len(entries))
 	for _, e := range entries {
-		all = append(all, stateEntry{e.Key, e.Value})
+		all = append(all, produce.Entry{Key: e.Key, Value: e.Value})
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -20,9 +21,9 @@ import (
 type deadWriter struct {
 	state   redeliver.State   // of the message that is written
 	names   map[string][]byte // of users' headers, see deadNames
-	pending []*pendingWrite
+	pending []*produce.Write
 
-	producer      atomic.Pointer[producer] // batches records; nil before the first large window
+	producer      atomic.Pointer[produce.Producer] // batches records; nil before the first large window
 	triedProducer bool
 }
 
@@ -36,7 +37,7 @@ const (
 
 // producerFor returns the producer for n messages. The client's producer sends the first record at once, which is good
 // for messages that come one by one. A window is handed over as a whole, so its producer batches.
-func (c *deadSession) producerFor(ctx context.Context, n int) *producer {
+func (c *deadSession) producerFor(ctx context.Context, n int) *produce.Producer {
 	if own := c.writer.producer.Load(); own != nil {
 		return own
 	}
@@ -49,7 +50,7 @@ func (c *deadSession) producerFor(ctx context.Context, n int) *producer {
 		f.Messages, f.Frequency = deadletter.DefaultWindow, gatherLinger
 	}
 	brokers := c.q.client.cfg.Brokers
-	own, err := withinDialTimeout(ctx, brokers, cfg, func() (*producer, error) { return newProducer(brokers, cfg) }, (*producer).close)
+	own, err := withinDialTimeout(ctx, brokers, cfg, func() (*produce.Producer, error) { return produce.New(brokers, cfg) }, (*produce.Producer).Close)
 	if err != nil {
 		return c.q.client.producer // it is connected, or returns the error
 	}
@@ -60,26 +61,26 @@ func (c *deadSession) producerFor(ctx context.Context, n int) *producer {
 // close releases the session's producer.
 func (o *deadWriter) close() {
 	if own := o.producer.Swap(nil); own != nil {
-		go own.close() // in the background: without a broker it waits long for answers
+		go own.Close() // in the background: without a broker it waits long for answers
 	}
 }
 
 // Write implements [driver.Session].
 func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	if to == driver.ToGroup {
-		return c.write(ctx, msgs, c.q.info.ReplayTo, func(m *deadletter.Message, w *pendingWrite) {
-			rec := &w.room.Message
+		return c.write(ctx, msgs, c.q.info.ReplayTo, func(m *deadletter.Message, w *produce.Write) {
+			rec := &w.Record.Message
 			if c.q.foreignBack {
 				c.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, c.q.info))
 				return
 			}
 			c.writer.addHeaders(rec, m.Headers)
 			c.writer.state = deadletter.ReplayState(m, c.q.info)
-			w.room.AppendWaiting(&c.writer.state)
+			w.Record.AppendWaiting(&c.writer.state)
 		})
 	}
-	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, w *pendingWrite) {
-		rec := &w.room.Message
+	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, w *produce.Write) {
+		rec := &w.Record.Message
 		c.writer.addHeaders(rec, m.Headers)
 		if m.Writer == deadletter.WriterRedeliver {
 			record.AppendState(rec, &m.State)
@@ -94,7 +95,7 @@ func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 
 // write produces messages with the headers that head adds. The partition follows from the one in the origin, as in the
 // subscriber.
-func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *pendingWrite)) []error {
+func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *produce.Write)) []error {
 	if err := c.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
 	}
@@ -105,8 +106,8 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 	defer cancel()
 	c.writer.pending = c.writer.pending[:0]
 	for i, m := range msgs {
-		w := pendingWrites.Get().(*pendingWrite) //nolint:forcetypeassert // nothing else is in there
-		rec := &w.room.Message
+		w := produce.PooledWrite()
+		rec := &w.Record.Message
 		*rec = sarama.ProducerMessage{Topic: topic, Headers: rec.Headers[:0]}
 		if m.Key != nil {
 			rec.Key = sarama.ByteEncoder(m.Key)
@@ -115,22 +116,22 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 			rec.Value = sarama.ByteEncoder(m.Body)
 		}
 		head(m, w)
-		partition := anyPartition
+		partition := produce.AnyPartition
 		if m.State.Source.Known {
 			partition = m.State.Source.Partition
 		}
 		if topic == c.q.info.Origin && m.Key != nil && c.q.isOutsideOrigin(partition) {
-			partition = anyPartition
+			partition = produce.AnyPartition
 		}
-		errs[i] = writer.write(ctx, w, rec, partition)
+		errs[i] = writer.Send(ctx, w, rec, partition)
 		c.writer.pending = append(c.writer.pending, w)
 	}
 	for i, w := range c.writer.pending {
 		if errs[i] != nil {
 			continue
 		}
-		if errs[i] = w.wait(ctx); errs[i] == nil {
-			w.recycle()
+		if errs[i] = w.Wait(ctx); errs[i] == nil {
+			w.Recycle()
 		}
 	}
 	clear(c.writer.pending) // do not keep unanswered writes in memory

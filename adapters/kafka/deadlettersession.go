@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
@@ -27,7 +28,7 @@ func (q *deadQueue) Connect(context.Context) (driver.Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.sessions == nil {
-		return nil, errClosed
+		return nil, produce.ErrClosed
 	}
 	s := &deadSession{q: q, seen: make(map[int32]seenRange), lastTrim: time.Now(), leases: driver.NewLeases(q, q.lease, driver.LeaseOptions{})}
 	q.sessions[s] = true
@@ -68,7 +69,7 @@ func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 	}
 	records := stateEntries(entries)
 	for _, s := range all {
-		e, err := jsonEntry(placeKey(s.partition, s.From), s.removedSpan)
+		e, err := produce.JSONEntry(placeKey(s.partition, s.From), s.removedSpan)
 		if err != nil {
 			return err
 		}
@@ -89,11 +90,11 @@ func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 }
 
 // writeState writes records to the state topic, in order, and returns when all are confirmed.
-func (c *deadSession) writeState(ctx context.Context, records []stateEntry) error {
+func (c *deadSession) writeState(ctx context.Context, records []produce.Entry) error {
 	if len(records) == 0 {
 		return nil
 	}
-	return c.q.client.writeEntriesWith(ctx, c.producerFor(ctx, 0), c.q.state.topic, records...)
+	return c.producerFor(ctx, 0).WriteEntries(ctx, c.q.client.cfg.SendTimeout, c.q.state.topic, records...)
 }
 
 // partitionSpan is a span of one partition.

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -61,52 +60,6 @@ func (q *deadQueue) readState(ctx context.Context) (unreadable int, err error) {
 		}
 	}
 	return q.ledger.unreadable - before, nil
-}
-
-// stateEntry is a record for the state topic. A nil value is a tombstone.
-type stateEntry struct {
-	key   string
-	value []byte
-}
-
-// tombstoneOf returns the record that deletes a key.
-func tombstoneOf(key string) stateEntry { return stateEntry{key: key} }
-
-// writeEntries writes records to a compacted topic and returns when all are confirmed.
-func (c *Client) writeEntries(ctx context.Context, topic string, entries ...stateEntry) error {
-	return c.writeEntriesWith(ctx, c.producer, topic, entries...)
-}
-
-func (c *Client) writeEntriesWith(ctx context.Context, writer *producer, topic string, entries ...stateEntry) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.SendTimeout, fmt.Errorf("no answer within %s", c.cfg.SendTimeout))
-	defer cancel()
-	waits := make([]*pendingWrite, 0, len(entries))
-	for _, e := range entries {
-		m := &sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder(e.key)}
-		if e.value != nil {
-			m.Value = sarama.ByteEncoder(e.value)
-		}
-		one, err := writer.start(ctx, m, 0)
-		if err != nil {
-			return err
-		}
-		waits = append(waits, one)
-	}
-	var failed error
-	for _, one := range waits {
-		if err := one.wait(ctx); err != nil && failed == nil {
-			failed = err
-		}
-	}
-	return failed
-}
-
-func jsonEntry(key string, v any) (stateEntry, error) {
-	value, err := json.Marshal(v)
-	if err != nil {
-		return stateEntry{}, fmt.Errorf("kafka: writing %s: %w", key, err)
-	}
-	return stateEntry{key, value}, nil
 }
 
 // provisionState creates the state topic, or checks the existing one. existing is the result of findTopics.

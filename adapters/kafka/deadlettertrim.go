@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
@@ -31,7 +32,7 @@ func (c *deadSession) markSeen(partition int32, next int64) {
 func (c *deadSession) trim(ctx context.Context) {
 	c.lastTrim = time.Now()
 	below := make(map[int32]int64)
-	var forgotten []stateEntry
+	var forgotten []produce.Entry
 	c.q.mu.Lock()
 	for p, r := range c.seen {
 		upTo := r.start // outcomes of records that the broker has deleted are forgotten, too
@@ -40,13 +41,13 @@ func (c *deadSession) trim(ctx context.Context) {
 		}
 		for _, s := range c.q.ledger.removed[p] {
 			if s.Through < upTo {
-				forgotten = append(forgotten, tombstoneOf(placeKey(p, s.From)))
+				forgotten = append(forgotten, produce.Tombstone(placeKey(p, s.From)))
 			}
 		}
 		for key := range c.q.ledger.state {
 			at, ok := strings.CutPrefix(key, driver.MarkPrefix)
 			if partition, offset, err := parsePlace(at); ok && err == nil && partition == p && offset < upTo {
-				forgotten = append(forgotten, tombstoneOf(key))
+				forgotten = append(forgotten, produce.Tombstone(key))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -46,13 +47,15 @@ func (w *Waiting) PauseNew(ctx context.Context, reason string) error {
 }
 
 func (w *Waiting) pause(ctx context.Context, reason string, newOnly bool) error {
-	return w.writePause(ctx, stateEntry{pauseKey, []byte(engine.NewPauseMark(reason, newOnly).String())})
+	return w.writePause(ctx, produce.Entry{Key: pauseKey, Value: []byte(engine.NewPauseMark(reason, newOnly).String())})
 }
 
 // Resume is [Client.Resume] for the group of w.
-func (w *Waiting) Resume(ctx context.Context) error { return w.writePause(ctx, tombstoneOf(pauseKey)) }
+func (w *Waiting) Resume(ctx context.Context) error {
+	return w.writePause(ctx, produce.Tombstone(pauseKey))
+}
 
-func (w *Waiting) writePause(ctx context.Context, e stateEntry) error {
+func (w *Waiting) writePause(ctx context.Context, e produce.Entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.createControlLocked(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -31,14 +32,14 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	waiting := make([]*pendingWrite, len(messages))
+	waiting := make([]*produce.Write, len(messages))
 	errs := make([]error, len(messages))
 	for i, msg := range messages {
 		waiting[i], errs[i] = p.start(ctx, topic, msg)
 	}
 	for i, w := range waiting {
 		if errs[i] == nil {
-			errs[i] = w.wait(ctx)
+			errs[i] = w.Wait(ctx)
 		}
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), errs[i])
@@ -48,7 +49,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // start hands one message to the producer.
-func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*pendingWrite, error) {
+func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*produce.Write, error) {
 	m, err := p.client.cfg.Marshaler.Marshal(topic, msg)
 	if err == nil && m == nil {
 		err = errors.New("the marshaler returned no record")
@@ -62,7 +63,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		return p.client.producer.start(ctx, m, anyPartition)
+		return p.client.producer.Start(ctx, m, produce.AnyPartition)
 	}
 	l, err := p.client.readyLayout(topic)
 	if err != nil {
@@ -77,7 +78,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic, _ = l.topicFor(due, now)
 	record.AppendWaiting(m, &st, nil)
-	return p.client.producer.start(ctx, m, anyPartition)
+	return p.client.producer.Start(ctx, m, produce.AnyPartition)
 }
 
 // Close implements message.Publisher and does nothing, because a Router calls it while handlers

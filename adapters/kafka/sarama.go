@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 )
 
 // checkSarama refuses settings that lose messages or cannot work.
@@ -122,30 +123,6 @@ func (c Config) producerConfig() *sarama.Config {
 	cfg.Producer.Return.Successes = true
 	cfg.Producer.Return.Errors = true
 	cfg.Producer.Retry.Max = max(1, cfg.Producer.Retry.Max)
-	inner := cfg.Producer.Partitioner
-	cfg.Producer.Partitioner = func(topic string) sarama.Partitioner { return ownPartitioner{inner(topic)} }
+	cfg.Producer.Partitioner = produce.Partitions(cfg.Producer.Partitioner)
 	return cfg
-}
-
-// ownPartitioner uses the partition that our own records name, and the caller's partitioner for others.
-type ownPartitioner struct{ sarama.Partitioner }
-
-// Partition implements [sarama.Partitioner].
-func (p ownPartitioner) Partition(msg *sarama.ProducerMessage, partitions int32) (int32, error) {
-	if c, ok := msg.Metadata.(*pendingWrite); ok && c.partition >= 0 {
-		return c.partition % partitions, nil
-	}
-	return p.Partitioner.Partition(msg, partitions)
-}
-
-// MessageRequiresConsistency makes sarama count all partitions for our records, including those without a leader.
-// Otherwise the partition of a record would depend on which leaders are up.
-func (p ownPartitioner) MessageRequiresConsistency(msg *sarama.ProducerMessage) bool {
-	if c, ok := msg.Metadata.(*pendingWrite); ok && c.partition >= 0 {
-		return true
-	}
-	if d, ok := p.Partitioner.(sarama.DynamicConsistencyPartitioner); ok {
-		return d.MessageRequiresConsistency(msg)
-	}
-	return p.RequiresConsistency()
 }

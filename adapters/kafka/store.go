@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
@@ -34,7 +35,7 @@ func (l *layout) topicFor(due, now time.Time) (topic string, isShort bool) {
 // store writes messages of one subscription to where they wait, to the DLQ, and, for a delayed publish, to the origin.
 // It implements driver.Store.
 type store struct {
-	producer  *producer
+	producer  *produce.Producer
 	layout    *layout
 	spring    bool        // see Config.SpringHeaders
 	failed    func(error) // called with the error of each write
@@ -78,15 +79,15 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 // there share one here. Without a state, the record is written as its publisher made it, and its key chooses the
 // partition.
 func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, waits bool, extra []deadletter.Header, done driver.Done) {
-	c := pendingWrites.Get().(*pendingWrite) //nolint:forcetypeassert // nothing else is in there
-	c.room.Fill(rec, topic, st, waits)
-	record.AppendHeaders(&c.room.Message, extra)
-	partition := anyPartition
+	c := produce.PooledWrite()
+	c.Record.Fill(rec, topic, st, waits)
+	record.AppendHeaders(&c.Record.Message, extra)
+	partition := produce.AnyPartition
 	if st != nil && st.Source.Known {
 		partition = st.Source.Partition
 	}
-	c.failed = s.failed
-	s.producer.post(ctx, c, partition, done)
+	c.Failed = s.failed
+	s.producer.Post(ctx, c, partition, done)
 }
 
 // writeDeadLetter writes a message to the DLQ. Spring's headers follow our own block. Readers that search by name find

@@ -1,4 +1,13 @@
-package kafka
+// Package produce writes records and reports when the broker has confirmed each.
+//
+// sarama cannot take a record back that it has accepted. So a [Producer] never gives one up: a caller that stops
+// waiting learns that there is no answer, and the answer itself is still reported when it comes. [Producer.Post] calls
+// back, [Producer.Start] returns a [Write] to wait for, and [Producer.WriteEntries] writes to a compacted topic.
+//
+// A broker refuses a whole batch for one record. A refused record is therefore written again, alone and compressed,
+// before its refusal counts. Errors that concern one record only are marked with driver.ErrRefused or
+// driver.ErrDoubtful; all others concern the partition or the cluster.
+package produce
 
 import (
 	"context"
@@ -14,12 +23,12 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// producer writes records and reports when the broker has confirmed each.
-type producer struct {
+// Producer writes records and reports when the broker has confirmed each.
+type Producer struct {
 	client    sarama.Client
 	async     sarama.AsyncProducer
 	readers   sync.WaitGroup
-	posted    chan *pendingWrite // for forward; closed by close
+	posted    chan *Write // for forward; closed by Close
 	forwarder sync.WaitGroup
 	mu        sync.RWMutex // held for reading while a record is handed over
 	closed    bool
@@ -29,41 +38,46 @@ type producer struct {
 	// For the first record above maxRecordBytes, or refused, newOversize makes a second, compressing producer, whose
 	// own newOversize is nil.
 	maxRecordBytes int
-	newOversize    func() (*producer, error)
+	newOversize    func() (*Producer, error)
 	oversizeMu     sync.Mutex
-	oversize       *producer
+	oversize       *Producer
 }
 
-// pendingWrite waits for the answer to one record. It is the record's metadata.
-type pendingWrite struct {
-	producer  *producer
-	record    *sarama.ProducerMessage
-	partition int32 // the target, or anyPartition
+// Write waits for the answer to one record. It is the record's metadata.
+type Write struct {
+	producer  *Producer
+	sent      *sarama.ProducerMessage
+	partition int32 // the target, or AnyPartition
 	done      chan error
-	room      record.Outgoing // the record, if it comes from the pool
+	Record    record.Outgoing // the record, if it comes from the pool
 
 	// Set by post, which does not use done.
 	then   driver.Done
-	failed func(error)     // called with an error, before then; nil for none
+	Failed func(error)     // called with an error, before then; nil for none
 	ctx    context.Context // bounds the handover; when it ends, then.Unanswered follows
 
 	group      *writeGroup
-	prev, next *pendingWrite // in the group
+	prev, next *Write // in the group
 	mu         sync.Mutex
 	answered   bool
 }
 
-// pendingWrites reuses answered writes, with room for a record and its headers. An unanswered one must not be put back.
-var pendingWrites = sync.Pool{New: func() any { return &pendingWrite{done: make(chan error, 1)} }}
+// pooledWrites reuses answered writes, with room for a record and its headers. An unanswered one must not be put back.
+var pooledWrites = sync.Pool{New: func() any { return &Write{done: make(chan error, 1)} }}
 
-// recycle drops references to the written record and puts c back into the pool.
-func (c *pendingWrite) recycle() {
-	if cap(c.room.Message.Headers) > 1024 {
+// PooledWrite returns a write whose record is empty.
+func PooledWrite() *Write {
+	return pooledWrites.Get().(*Write) //nolint:forcetypeassert // nothing else is in there
+}
+
+// Recycle drops references to the written record and puts c back into the pool.
+func (c *Write) Recycle() {
+	if cap(c.Record.Message.Headers) > 1024 {
 		return // a user's thousands of headers
 	}
-	c.room.Reset()
-	c.producer, c.record, c.then, c.failed, c.ctx, c.group, c.answered = nil, nil, nil, nil, nil, nil, false
-	pendingWrites.Put(c)
+	c.Record.Reset()
+	c.producer, c.sent, c.then, c.Failed, c.ctx, c.group, c.answered = nil, nil, nil, nil, nil, nil, false
+	pooledWrites.Put(c)
 }
 
 // writeGroup has the unanswered posted writes of one context. The engine uses one context for all writes that begin
@@ -72,12 +86,12 @@ type writeGroup struct {
 	ctx context.Context
 
 	mu   sync.Mutex
-	head *pendingWrite
+	head *Write
 }
 
 // watchDeadline adds a write to the group of its context. When the context ends, the group reports the writes without
 // an answer, which sarama cannot take back.
-func (p *producer) watchDeadline(c *pendingWrite) {
+func (p *Producer) watchDeadline(c *Write) {
 	g := p.group.Load()
 	if g == nil || g.ctx != c.ctx {
 		g = &writeGroup{ctx: c.ctx}
@@ -97,7 +111,7 @@ func (p *producer) watchDeadline(c *pendingWrite) {
 }
 
 // remove removes a write. It reports whether it was still there.
-func (g *writeGroup) remove(c *pendingWrite) bool {
+func (g *writeGroup) remove(c *Write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -118,7 +132,7 @@ func (g *writeGroup) remove(c *pendingWrite) bool {
 // reportUnanswered removes and reports all writes of the group.
 func (g *writeGroup) reportUnanswered() {
 	g.mu.Lock()
-	var all []*pendingWrite
+	var all []*Write
 	for g.head != nil {
 		c := g.head
 		all = append(all, c)
@@ -128,14 +142,14 @@ func (g *writeGroup) reportUnanswered() {
 	for _, c := range all {
 		c.mu.Lock()
 		if !c.answered {
-			c.then.Unanswered(c.room.Message.Topic, unansweredError(g.ctx, c.room.Message.Topic))
+			c.then.Unanswered(c.Record.Message.Topic, unansweredError(g.ctx, c.Record.Message.Topic))
 		}
 		c.mu.Unlock()
 	}
 }
 
 // stopWatch stops watchDeadline. It reports whether c may be recycled, which it may not if the group may be reporting it.
-func (c *pendingWrite) stopWatch() (stopped bool) {
+func (c *Write) stopWatch() (stopped bool) {
 	stopped = c.group.remove(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,21 +157,23 @@ func (c *pendingWrite) stopWatch() (stopped bool) {
 	return stopped
 }
 
-const anyPartition int32 = -1
+// AnyPartition leaves the choice to the partitioner of the configuration.
+const AnyPartition int32 = -1
 
-var (
-	errClosed     = errors.New("kafka: the client is closed")
-	errUnanswered = errors.New("no answer")
-)
+// ErrClosed is the error of writes, and of new sessions and subscriptions, after the client was closed.
+var ErrClosed = errors.New("kafka: the client is closed")
 
-func newProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
-	p, err := startProducer(brokers, cfg)
+var errUnanswered = errors.New("no answer")
+
+// New connects a producer.
+func New(brokers []string, cfg *sarama.Config) (*Producer, error) {
+	p, err := start(brokers, cfg)
 	if err != nil {
 		return nil, err
 	}
 	p.maxRecordBytes = cfg.Producer.MaxMessageBytes
-	p.newOversize = func() (*producer, error) {
-		return startProducer(brokers, oversizeConfig(cfg))
+	p.newOversize = func() (*Producer, error) {
+		return start(brokers, oversizeConfig(cfg))
 	}
 	return p, nil
 }
@@ -177,7 +193,7 @@ func oversizeConfig(cfg *sarama.Config) *sarama.Config {
 	return &oversize
 }
 
-func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
+func start(brokers []string, cfg *sarama.Config) (*Producer, error) {
 	client, err := sarama.NewClient(brokers, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
@@ -187,7 +203,7 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 		_ = client.Close() // sarama's constructor does not close it
 		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
 	}
-	p := &producer{client: client, async: async, posted: make(chan *pendingWrite, maxPosted)}
+	p := &Producer{client: client, async: async, posted: make(chan *Write, maxPosted)}
 	p.forwarder.Go(p.forward)
 	p.readers.Go(func() {
 		for m := range async.Successes() {
@@ -203,7 +219,7 @@ func startProducer(brokers []string, cfg *sarama.Config) (*producer, error) {
 }
 
 func deliverAnswer(m *sarama.ProducerMessage, err error) {
-	c, ok := m.Metadata.(*pendingWrite)
+	c, ok := m.Metadata.(*Write)
 	switch {
 	case !ok: // not one of ours
 	case c.then == nil:
@@ -211,7 +227,7 @@ func deliverAnswer(m *sarama.ProducerMessage, err error) {
 	case err == nil:
 		then, topic := c.then, m.Topic
 		if c.stopWatch() {
-			c.recycle()
+			c.Recycle()
 		}
 		then.Confirmed(topic, nil)
 	default:
@@ -220,7 +236,7 @@ func deliverAnswer(m *sarama.ProducerMessage, err error) {
 }
 
 // handleFailure reports the failure of a posted record, unless retryAlone writes it again.
-func (c *pendingWrite) handleFailure(err error) {
+func (c *Write) handleFailure(err error) {
 	retried, err := c.retryAlone(c.ctx, err)
 	if retried {
 		return
@@ -228,38 +244,38 @@ func (c *pendingWrite) handleFailure(err error) {
 	c.refuse(err) // c is not recycled: sarama still reads a record after it has returned it with an error.
 }
 
-// post hands over a record and returns at once. It calls then with the result when that is known, because sarama cannot
+// Post hands over a record and returns at once. It calls then with the result when that is known, because sarama cannot
 // take a record back. ctx bounds the handover; if it ends first, then.Unanswered is called.
-func (p *producer) post(ctx context.Context, c *pendingWrite, partition int32, then driver.Done) {
+func (p *Producer) Post(ctx context.Context, c *Write, partition int32, then driver.Done) {
 	c.then, c.ctx = then, ctx
 	p.watchDeadline(c)
 	if p.tryPost(c, partition) {
 		return
 	}
 	go func() {
-		if err := p.write(ctx, c, &c.room.Message, partition); err != nil {
+		if err := p.Send(ctx, c, &c.Record.Message, partition); err != nil {
 			c.refuse(err)
 		}
 	}()
 }
 
 // refuse reports the error of a posted record.
-func (c *pendingWrite) refuse(err error) {
+func (c *Write) refuse(err error) {
 	c.stopWatch()
-	if c.failed != nil {
-		c.failed(err)
+	if c.Failed != nil {
+		c.Failed(err)
 	}
-	c.then.Confirmed(c.room.Message.Topic, err)
+	c.then.Confirmed(c.Record.Message.Topic, err)
 }
 
 // tryPost gives a record to forward. It reports whether it did: forward may have many, and the record may need the
 // other producer.
-func (p *producer) tryPost(c *pendingWrite, partition int32) bool {
-	if c.room.Message.ByteSize(2) > p.maxRecordBytes {
+func (p *Producer) tryPost(c *Write, partition int32) bool {
+	if c.Record.Message.ByteSize(2) > p.maxRecordBytes {
 		return false
 	}
-	c.producer, c.record, c.partition = p, &c.room.Message, partition
-	c.room.Message.Metadata = c
+	c.producer, c.sent, c.partition = p, &c.Record.Message, partition
+	c.Record.Message.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
@@ -277,16 +293,16 @@ func (p *producer) tryPost(c *pendingWrite, partition int32) bool {
 const maxPosted = 1024
 
 // forward hands posted records to sarama, whose input has no buffer: it takes one only while it waits for one.
-func (p *producer) forward() {
+func (p *Producer) forward() {
 	for c := range p.posted {
-		if err := p.handOver(c.ctx, &c.room.Message); err != nil {
+		if err := p.handOver(c.ctx, &c.Record.Message); err != nil {
 			go c.refuse(err) // it may write again
 		}
 	}
 }
 
 // handOver gives a record to sarama, unless ctx ends first.
-func (p *producer) handOver(ctx context.Context, m *sarama.ProducerMessage) error {
+func (p *Producer) handOver(ctx context.Context, m *sarama.ProducerMessage) error {
 	select {
 	case p.async.Input() <- m:
 		return nil
@@ -295,40 +311,40 @@ func (p *producer) handOver(ctx context.Context, m *sarama.ProducerMessage) erro
 	}
 }
 
-// start hands over a record. wait returns the result.
-func (p *producer) start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (*pendingWrite, error) {
-	c := &pendingWrite{done: make(chan error, 1)}
-	return c, p.write(ctx, c, m, partition)
+// Start hands over a record. [Write.Wait] returns the result.
+func (p *Producer) Start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (*Write, error) {
+	c := &Write{done: make(chan error, 1)}
+	return c, p.Send(ctx, c, m, partition)
 }
 
-// write is start with the caller's pendingWrite, which must not wait for another record.
-func (p *producer) write(ctx context.Context, c *pendingWrite, m *sarama.ProducerMessage, partition int32) error {
+// Send is Start with the caller's Write, which must not wait for another record.
+func (p *Producer) Send(ctx context.Context, c *Write, m *sarama.ProducerMessage, partition int32) error {
 	if p.newOversize != nil && m.ByteSize(2) > p.maxRecordBytes {
 		packed, err := p.oversizeProducer()
 		if err != nil {
 			return err
 		}
-		return packed.write(ctx, c, m, partition)
+		return packed.Send(ctx, c, m, partition)
 	}
-	c.producer, c.record, c.partition = p, m, partition
+	c.producer, c.sent, c.partition = p, m, partition
 	m.Metadata = c
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
-		return errClosed
+		return ErrClosed
 	}
 	return p.handOver(ctx, m)
 }
 
-// wait returns when the record is confirmed or refused, or ctx ends. After ctx has ended the record may still be
+// Wait returns when the record is confirmed or refused, or ctx ends. After ctx has ended the record may still be
 // written, and wait may be called again.
-func (c *pendingWrite) wait(ctx context.Context) error {
+func (c *Write) Wait(ctx context.Context) error {
 	for {
 		var err error
 		select {
 		case err = <-c.done:
 		case <-ctx.Done():
-			return unansweredError(ctx, c.record.Topic)
+			return unansweredError(ctx, c.sent.Topic)
 		}
 		if err == nil {
 			return nil
@@ -346,8 +362,8 @@ func unansweredError(ctx context.Context, topic string) error {
 
 // retryAlone writes a refused record again, alone and compressed, because a refusal applies to a whole batch. It
 // reports whether it did, or returns the final error.
-func (c *pendingWrite) retryAlone(ctx context.Context, refusal error) (retried bool, err error) {
-	err = classify(fmt.Errorf("kafka: writing to %s: %w", c.record.Topic, refusal))
+func (c *Write) retryAlone(ctx context.Context, refusal error) (retried bool, err error) {
+	err = classify(fmt.Errorf("kafka: writing to %s: %w", c.sent.Topic, refusal))
 	if c.producer.newOversize == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
 		return false, err
 	}
@@ -355,7 +371,7 @@ func (c *pendingWrite) retryAlone(ctx context.Context, refusal error) (retried b
 	if perr != nil {
 		return false, errors.Join(err, perr)
 	}
-	if perr := packed.write(ctx, c, c.record, c.partition); perr != nil {
+	if perr := packed.Send(ctx, c, c.sent, c.partition); perr != nil {
 		return false, perr
 	}
 	return true, nil
@@ -392,8 +408,8 @@ func classify(err error) error {
 	return err
 }
 
-// close ends the producer when all accepted records are answered.
-func (p *producer) close() {
+// Close ends the producer when all accepted records are answered.
+func (p *Producer) Close() {
 	p.mu.Lock()
 	wasClosed := p.closed
 	p.closed = true
@@ -412,12 +428,12 @@ func (p *producer) close() {
 	p.oversizeMu.Lock()
 	defer p.oversizeMu.Unlock()
 	if p.oversize != nil {
-		p.oversize.close()
+		p.oversize.Close()
 	}
 }
 
 // oversizeProducer returns the producer for large or refused records.
-func (p *producer) oversizeProducer() (*producer, error) {
+func (p *Producer) oversizeProducer() (*Producer, error) {
 	p.oversizeMu.Lock()
 	defer p.oversizeMu.Unlock()
 	if p.oversize == nil {
