@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 // claimMetas has the commit metadata that the last owners of a session's partitions left.
@@ -27,13 +27,8 @@ type claimMeta struct {
 	meta   commitMeta
 }
 
-const (
-	// commitRetryPause is the pause before a failed commit is tried again. The group rebalances, or its coordinator
-	// moves.
-	commitRetryPause = 50 * time.Millisecond
-	// metaTries bounds how often a session asks for metadata. The pause doubles each time, six seconds in all.
-	metaTries = 7
-)
+// metaTries bounds how often a session asks for metadata. The pause doubles each time, six seconds in all.
+const metaTries = 7
 
 // newOwner returns a name under which one Client writes its metadata.
 func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
@@ -42,11 +37,11 @@ func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
 // coordinator may be moving.
 func (r *reader) readMetas(ctx context.Context, claims map[string][]int32) (found map[string]map[int32]claimMeta, err error) {
 	for try := 0; ; try++ {
-		found, err = r.client.admin.fetchMetas(r.layout.group, claims)
+		found, err = fetchMetas(r.client.admin, r.layout.group, claims)
 		if err == nil || try == metaTries {
 			return found, err
 		}
-		pause := time.NewTimer(commitRetryPause << try)
+		pause := time.NewTimer(cluster.CommitRetryPause << try)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -56,19 +51,20 @@ func (r *reader) readMetas(ctx context.Context, claims map[string][]int32) (foun
 	}
 }
 
-func (a admin) fetchMetas(group string, claims map[string][]int32) (map[string]map[int32]claimMeta, error) {
+// fetchMetas reads the metadata of partitions.
+func fetchMetas(a cluster.Admin, group string, claims map[string][]int32) (map[string]map[int32]claimMeta, error) {
 	found := make(map[string]map[int32]claimMeta, len(claims))
 	if len(claims) == 0 {
 		return found, nil
 	}
-	committed, err := a.groupOffsets(group, claims)
+	committed, err := a.GroupOffsets(group, claims)
 	if err != nil {
 		return nil, err
 	}
 	for topic, partitions := range claims {
 		found[topic] = make(map[int32]claimMeta, len(partitions))
 		for _, p := range partitions {
-			if found[topic][p], err = committed.meta(topic, p); err != nil {
+			if found[topic][p], err = metaOf(committed, topic, p); err != nil {
 				return nil, err
 			}
 		}
@@ -97,12 +93,13 @@ func (r *reader) readMeta(ctx context.Context, topic string, partition int32) (c
 	return found[topic][partition], err
 }
 
-func (c groupOffsets) meta(topic string, partition int32) (claimMeta, error) {
-	offset, err := c.offset(topic, partition)
+// metaOf returns what a group has committed for a partition.
+func metaOf(committed cluster.GroupOffsets, topic string, partition int32) (claimMeta, error) {
+	offset, err := committed.Offset(topic, partition)
 	if err != nil {
 		return claimMeta{}, err
 	}
-	return claimMeta{offset, parseMeta(c.response.GetBlock(topic, partition).Metadata)}, nil
+	return claimMeta{offset, parseMeta(committed.Metadata(topic, partition))}, nil
 }
 
 // reportUncounted reports, once, that crashes are not counted for now.
@@ -153,81 +150,42 @@ func (s *source) useMeta(from int64, f claimMeta) {
 	}
 }
 
+// resetRecreated makes the session read partitions from their beginning if their committed offsets belong to an earlier
+// topic of the same name. Otherwise new records would be skipped.
+func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
+	r.metas.mu.Lock()
+	defer r.metas.mu.Unlock()
+	for topic, partitions := range r.metas.found {
+		reported := topic == r.layout.origin || r.restoredTopics.isRecent(topic)
+		for p, found := range partitions {
+			if !r.topicIDs.Differs(topic, found.meta.topic) {
+				continue
+			}
+			oldest, err := r.client.admin.Client.GetOffset(topic, p, sarama.OffsetOldest)
+			if err != nil {
+				return fmt.Errorf("kafka: asking for the start of %s/%d: %w", topic, p, err)
+			}
+			text := commitMeta{owner: r.client.owner, topic: r.topicIDs[topic], state: stateLeft, alone: -1}.text(oldest)
+			sess.MarkOffset(topic, p, oldest, text)
+			sess.ResetOffset(topic, p, oldest, text)
+			partitions[p] = claimMeta{offset: oldest}
+			if !reported {
+				reported = true
+				r.sub.Emit(redeliver.MessagesLost{
+					Origin: r.layout.origin, Group: r.layout.group, Where: topic,
+					Detail: "the topic was deleted with its messages and created again; it is read from its beginning",
+				})
+			}
+		}
+	}
+	return nil
+}
+
 // settledBefore returns the records above from that f says are settled. It returns nil if the metadata was copied to
 // another offset or belongs to an earlier topic of the same name.
 func (r *reader) settledBefore(topic string, f claimMeta, from int64) []offsetRun {
-	if f.offset != from || f.meta.base != f.offset || r.topicIDs.differs(topic, f.meta) {
+	if f.offset != from || f.meta.base != f.offset || r.topicIDs.Differs(topic, f.meta.topic) {
 		return nil
 	}
 	return f.meta.settled
-}
-
-// offsetCommit is one offset to commit.
-type offsetCommit struct {
-	topic     string
-	partition int32
-	offset    int64
-	text      string // metadata
-}
-
-// commit commits offsets in one request, and returns the answer to each. It does not use sarama's own commit, which
-// does not return the answer and waits behind the fetches of the group's connection.
-func (a admin) commit(group string, sess sarama.ConsumerGroupSession, all []offsetCommit) []error {
-	errs := make([]error, len(all))
-	req := &sarama.OffsetCommitRequest{
-		ConsumerGroup: group, ConsumerID: sess.MemberID(), ConsumerGroupGeneration: sess.GenerationID(),
-		RetentionTime: -1, Version: commitVersion(a.client.Config().Version),
-	}
-	for _, c := range all {
-		req.AddBlockWithLeaderEpoch(c.topic, c.partition, c.offset, -1, 0, c.text)
-	}
-	coordinator, err := a.client.Coordinator(group)
-	var res *sarama.OffsetCommitResponse
-	if err == nil {
-		if res, err = coordinator.CommitOffset(req); err != nil {
-			_ = coordinator.Close() // the next try connects again
-			_ = a.client.RefreshCoordinator(group)
-		}
-	}
-	moved := false
-	for i, c := range all {
-		if err != nil {
-			errs[i] = fmt.Errorf("kafka: committing %s/%d: %w", c.topic, c.partition, err)
-			continue
-		}
-		code, ok := res.Errors[c.topic][c.partition]
-		if !ok {
-			code = sarama.ErrUnknown
-		}
-		if code != sarama.ErrNoError {
-			errs[i] = code
-		}
-		moved = moved || code == sarama.ErrNotCoordinatorForConsumer || code == sarama.ErrConsumerCoordinatorNotAvailable
-	}
-	if moved {
-		_ = a.client.RefreshCoordinator(group)
-	}
-	return errs
-}
-
-// isPermanentRefusal reports whether the same commit fails however often it is tried.
-func isPermanentRefusal(err error) bool {
-	return errors.Is(err, sarama.ErrOffsetMetadataTooLarge) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
-}
-
-// isFenced reports whether the group has moved on without the session that made a commit.
-func isFenced(err error) bool {
-	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
-}
-
-// commitVersion returns a version of the request that has neither a static member's name nor a leader's epoch.
-func commitVersion(v sarama.KafkaVersion) int16 {
-	switch {
-	case v.IsAtLeast(sarama.V2_1_0_0):
-		return 6
-	case v.IsAtLeast(sarama.V2_0_0_0):
-		return 4
-	default:
-		return 3
-	}
 }

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
@@ -22,7 +22,7 @@ import (
 // that is opened from it. It is safe for concurrent use.
 type Client struct {
 	cfg      Config
-	admin    admin
+	admin    cluster.Admin
 	producer *produce.Producer
 	owner    string       // the client's name in commit metadata
 	turn     *engine.Turn // suspects of all subscriptions take turns
@@ -45,63 +45,11 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	clientConfig := cfg.clientConfig()
-	return withinDialTimeout(ctx, cfg.Brokers, clientConfig, func() (*Client, error) { return connect(cfg, clientConfig) }, (*Client).disconnect)
-}
-
-// callWithContext calls a function that takes no context, as sarama's do not. When ctx ends first, it returns the cause
-// and the call continues in the background. The late result is passed to discard, which may be nil. start runs the call:
-// it is [inGoroutine], or the Go method of a WaitGroup.
-func callWithContext[T any](ctx context.Context, start func(func()), call func() (T, error), discard func(T)) (T, error) {
-	type answer struct {
-		made T
-		err  error
-	}
-	done := make(chan answer)
-	start(func() {
-		made, err := call()
-		select {
-		case done <- answer{made, err}:
-		case <-ctx.Done():
-			if err == nil && discard != nil {
-				discard(made)
-			}
-		}
-	})
-	select {
-	case a := <-done:
-		return a.made, a.err
-	case <-ctx.Done():
-		var none T
-		return none, fmt.Errorf("kafka: %w", context.Cause(ctx))
-	}
-}
-
-func inGoroutine(f func()) { go f() }
-
-// withinDialTimeout connects within ctx and the dial timeout. sarama's constructors alone take longer, because they try
-// every broker several times.
-func withinDialTimeout[T any](ctx context.Context, brokers []string, cfg *sarama.Config, connect func() (T, error), discard func(T)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Net.DialTimeout,
-		fmt.Errorf("no broker of %v answered within %s; %s", brokers, cfg.Net.DialTimeout, connectionHint(cfg)))
-	defer cancel()
-	return callWithContext(ctx, inGoroutine, connect, discard)
-}
-
-// dial makes a sarama client within ctx and the dial timeout.
-func dial(ctx context.Context, brokers []string, cfg *sarama.Config) (sarama.Client, error) {
-	return withinDialTimeout(ctx, brokers, cfg, func() (sarama.Client, error) { return newClient(brokers, cfg) }, func(c sarama.Client) { _ = c.Close() })
-}
-
-func newClient(brokers []string, cfg *sarama.Config) (sarama.Client, error) {
-	client, err := sarama.NewClient(brokers, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("kafka: connecting to %v: %w; %s", brokers, err, connectionHint(cfg))
-	}
-	return client, nil
+	return cluster.WithinDialTimeout(ctx, cfg.Brokers, clientConfig, func() (*Client, error) { return connect(cfg, clientConfig) }, (*Client).disconnect)
 }
 
 func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
-	client, err := newClient(cfg.Brokers, clientConfig)
+	client, err := cluster.NewClient(cfg.Brokers, clientConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -116,29 +64,15 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		cfg: cfg, admin: admin{client, clusterAdmin}, producer: p, layouts: make(map[string]*layout), static: make(map[string]bool),
+		cfg: cfg, admin: cluster.Admin{Client: client, Sarama: clusterAdmin}, producer: p, layouts: make(map[string]*layout), static: make(map[string]bool),
 		owner: newOwner(), turn: engine.NewTurn(), sweepInterval: sweepInterval,
 	}, nil
-}
-
-// connectionHint names the settings to check when no broker answers. Many brokers close the connection without an error
-// if TLS, user or password are wrong.
-func connectionHint(cfg *sarama.Config) string {
-	encrypted, user := "off", "off"
-	if cfg.Net.TLS.Enable {
-		encrypted = "on"
-	}
-	if cfg.Net.SASL.Enable {
-		mechanism := cmp.Or(cfg.Net.SASL.Mechanism, sarama.SASLTypePlaintext)
-		user = fmt.Sprintf("%s as user %q", mechanism, cfg.Net.SASL.User)
-	}
-	return fmt.Sprintf("check the addresses, Sarama.Net.TLS (%s) and Sarama.Net.SASL (%s)", encrypted, user)
 }
 
 // disconnect closes what connect opened. Nobody is left to handle errors.
 func (c *Client) disconnect() {
 	c.producer.Close()
-	_ = c.admin.client.Close()
+	_ = c.admin.Client.Close()
 }
 
 // Subscriber returns a Watermill subscriber of the client's group. Closing it, as a Router does,
@@ -230,15 +164,15 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}
-	existing, err := s.client.admin.topics(topic)
+	existing, err := s.client.admin.Topics(topic)
 	if err != nil {
 		return err
 	}
 	if existing[topic] == nil {
-		if _, err := s.client.admin.createTopic(ownTopic{name: topic, partitions: -1, replicas: -1}, 0); err != nil {
+		if _, err := s.client.admin.CreateTopic(cluster.Topic{Name: topic, Partitions: -1, Replicas: -1}, 0); err != nil {
 			return err
 		}
-		if err := s.client.admin.awaitLeaders(topic); err != nil {
+		if err := s.client.admin.AwaitLeaders(topic); err != nil {
 			return err
 		}
 	}

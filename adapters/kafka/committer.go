@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 const changeRunAgain = "settled messages run again"
@@ -23,7 +24,7 @@ const lastCommitTimeout = 3 * time.Second
 // only metadata that a lane waits for. Until that is committed the lane marks nothing, so that an older commit of
 // sarama's does not undo it.
 type committer struct {
-	admin         admin
+	admin         cluster.Admin
 	group         string
 	interval      time.Duration
 	saramaCommits bool // sarama commits marked offsets
@@ -110,7 +111,7 @@ func (c *committer) run() {
 		}
 		again = nil
 		if left := c.flush(regular); left {
-			again = time.After(commitRetryPause)
+			again = time.After(cluster.CommitRetryPause)
 		}
 	}
 }
@@ -124,7 +125,7 @@ func (c *committer) flush(regular bool) (again bool) {
 	}
 	c.mu.Unlock()
 	var all []*snapshot
-	var reqs []offsetCommit
+	var reqs []cluster.OffsetCommit
 	var sess sarama.ConsumerGroupSession
 	for _, s := range sources {
 		snap := s.snapshot(regular)
@@ -137,13 +138,13 @@ func (c *committer) flush(regular bool) (again bool) {
 			s.applyCommitResult(snap, nil)
 		default:
 			sess = s.session
-			all, reqs = append(all, snap), append(reqs, offsetCommit{s.topic, s.partition, snap.offset, snap.metadata})
+			all, reqs = append(all, snap), append(reqs, cluster.OffsetCommit{Topic: s.topic, Partition: s.partition, Offset: snap.offset, Metadata: snap.metadata})
 		}
 	}
 	if len(all) == 0 {
 		return false
 	}
-	for i, err := range c.admin.commit(c.group, sess, reqs) {
+	for i, err := range c.admin.Commit(c.group, sess, reqs) {
 		again = all[i].s.applyCommitResult(all[i], err) || again
 	}
 	return again
@@ -209,12 +210,12 @@ func (s *source) commitRefusedLocked(snap *snapshot, err error) (again bool) {
 		s.crashes.unwritable = true
 		s.crashes.post(func() { s.crashes.giveUp(err) })
 		return true
-	case isPermanentRefusal(err):
+	case cluster.IsPermanentRefusal(err):
 		s.urgent = false
 		s.crashes.post(func() { s.crashes.giveUp(err) })
 		s.stopWaitingLocked()
 		return false
-	case snap.last && (isFenced(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
+	case snap.last && (cluster.IsFenced(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
 		s.stopWaitingLocked()
 		return false
 	default: // the group rebalances, or its coordinator moves

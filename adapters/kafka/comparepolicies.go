@@ -13,7 +13,7 @@ import (
 // end. Each member asks, because when members join only the group's leader gets that information. It needs Describe on
 // the group. If the coordinator does not answer, retries of another policy show it, too, see [engine.Subscription.Met].
 func (r *reader) comparePolicies() {
-	found, err := r.client.admin.sarama.DescribeConsumerGroups([]string{r.layout.group})
+	found, err := r.client.admin.Sarama.DescribeConsumerGroups([]string{r.layout.group})
 	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError {
 		return
 	}

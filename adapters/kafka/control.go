@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
 )
@@ -128,13 +129,13 @@ func (c *control) refresh(ctx context.Context) error {
 			return c.err
 		}
 		topic := c.r.layout.control.name
-		existing, err := callWithContext(ctx, inGoroutine, func() (map[string]*sarama.TopicMetadata, error) { return c.r.client.admin.topics(topic) }, nil)
+		existing, err := cluster.Call(ctx, func() (map[string]*sarama.TopicMetadata, error) { return c.r.client.admin.Topics(topic) })
 		if c.exists, c.err = existing[topic] != nil, err; !c.exists {
 			c.nextLook = time.Now().Add(controlRetryPause)
 			return c.err
 		}
 	}
-	err := c.log.refresh(ctx, &logReader{client: c.r.client.admin.client, topic: c.r.layout.control.name})
+	err := c.log.refresh(ctx, &logReader{client: c.r.client.admin.Client, topic: c.r.layout.control.name})
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		c.exists, c.log.next = false, 0 // if it is created again, read it from its beginning
 		return nil

@@ -34,7 +34,7 @@ func (w *Waiting) checkControl() error {
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the partitions of %s: %w", topic, err)
 	}
-	settings, err := w.c.admin.settings(topic)
+	settings, err := w.c.admin.Settings(topic)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 			return fmt.Errorf("kafka: group %s has no level %s of %s; its levels are %s", w.group, name, w.topic, strings.Join(levels, ", "))
 		}
 	}
-	found, err := w.c.admin.sarama.DescribeConsumerGroups([]string{w.group})
+	found, err := w.c.admin.Sarama.DescribeConsumerGroups([]string{w.group})
 	if err == nil && len(found) == 1 && !errors.Is(found[0].Err, sarama.ErrNoError) {
 		err = found[0].Err
 	}
@@ -92,7 +92,7 @@ func (w *Waiting) createControlLocked() error {
 	if w.control.client != nil {
 		return nil
 	}
-	existing, err := w.c.admin.topics(w.control.topic, w.back)
+	existing, err := w.c.admin.Topics(w.control.topic, w.back)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkaname"
@@ -58,7 +59,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	existing, err := c.admin.topics()
+	existing, err := c.admin.Topics()
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	if existing[back] == nil {
 		return nil, fmt.Errorf("kafka: %s does not exist: group %s has never subscribed to %s, or its Names differ", back, cfg.Group, cfg.Topic)
 	}
-	client, err := dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
+	client, err := cluster.Dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 	for p := range t.partitions {
 		partitions[p] = p
 	}
-	committed, err := w.c.admin.groupOffsets(w.group, map[string][]int32{t.log.topic: partitions})
+	committed, err := w.c.admin.GroupOffsets(w.group, map[string][]int32{t.log.topic: partitions})
 	unknownGroup := errors.Is(err, sarama.ErrGroupIDNotFound) // it has no members and has committed nothing
 	if err != nil && !unknownGroup {
 		return nil, err
@@ -114,7 +115,7 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 	for _, p := range partitions {
 		next := int64(-1)
 		if !unknownGroup {
-			if next, err = committed.offset(t.log.topic, p); err != nil {
+			if next, err = committed.Offset(t.log.topic, p); err != nil {
 				return nil, err
 			}
 		}

@@ -117,7 +117,7 @@ func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 			n = len(t.Partitions)
 		}
 		if 0 < n && n < want && r.mayGrow(want) {
-			if err := r.client.admin.addPartitions(topic, want); err != nil {
+			if err := r.client.admin.AddPartitions(topic, want); err != nil {
 				return fmt.Errorf("%w (%w)", unequalPartitions(topic, n, r.layout.origin, want), err)
 			}
 			grown = append(grown, topic)
@@ -134,7 +134,7 @@ func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 	if len(grown) == 0 {
 		return nil
 	}
-	if err := r.client.admin.awaitLeaders(grown...); err != nil {
+	if err := r.client.admin.AwaitLeaders(grown...); err != nil {
 		return err
 	}
 	return fmt.Errorf("kafka: topic %s has more partitions than before, so %s got as many; the next session reads them", r.layout.origin, strings.Join(grown, ", "))

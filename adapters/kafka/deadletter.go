@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -79,7 +80,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	// A client of its own: fetches of megabytes hold up other requests of their connection.
-	client, err := dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
+	client, err := cluster.Dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (q *deadQueue) findTopics(ctx context.Context) (map[string]*sarama.TopicMet
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	existing, err := q.client.admin.topics(q.info.DLQ, q.state.topic, q.info.ReplayTo)
+	existing, err := q.client.admin.Topics(q.info.DLQ, q.state.topic, q.info.ReplayTo)
 	if err != nil {
 		return nil, err
 	}

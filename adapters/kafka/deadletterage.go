@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -101,6 +102,6 @@ func (q *deadQueue) DropLimit(ctx context.Context) (string, error) {
 
 // settings returns the settings of the DLQ's topic.
 func (q *deadQueue) settings(ctx context.Context) (map[string]string, error) {
-	all, err := callWithContext(ctx, inGoroutine, func() (map[string]map[string]string, error) { return q.client.admin.settings(q.info.DLQ) }, nil)
+	all, err := cluster.Call(ctx, func() (map[string]map[string]string, error) { return q.client.admin.Settings(q.info.DLQ) })
 	return all[q.info.DLQ], err
 }

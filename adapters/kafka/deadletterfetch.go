@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 const (
@@ -81,7 +82,7 @@ func retryFetch[T any](ctx context.Context, l *logReader, partition int32, call 
 	var err error
 	for try := range fetchTries {
 		var found T
-		if found, err = callWithContext(ctx, inGoroutine, call, nil); err == nil {
+		if found, err = cluster.Call(ctx, call); err == nil {
 			return found, nil
 		}
 		if ctx.Err() != nil {

@@ -36,7 +36,7 @@ func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dl
 // readByOffsets returns the offsets that ReadBy has committed. They are negative if there are none.
 func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
 	read := make([]int64, len(partitions))
-	found, err := q.client.admin.groupOffsets(q.info.ReadBy, map[string][]int32{q.info.DLQ: partitions})
+	found, err := q.client.admin.GroupOffsets(q.info.ReadBy, map[string][]int32{q.info.DLQ: partitions})
 	unknown := errors.Is(err, sarama.ErrGroupIDNotFound) // the error of some brokers
 	if err != nil && !unknown {
 		return nil, err
@@ -45,7 +45,7 @@ func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
 		if read[i] = -1; unknown {
 			continue
 		}
-		if read[i], err = found.offset(q.info.DLQ, p); err != nil {
+		if read[i], err = found.Offset(q.info.DLQ, p); err != nil {
 			return nil, err
 		}
 	}
@@ -97,14 +97,8 @@ func (q *deadQueue) checkReadBy(ctx context.Context) error {
 	if !hasRecords || slices.Max(read) >= 0 {
 		return nil
 	}
-	if found, err := q.client.admin.groupOffsets(q.info.ReadBy, nil); err == nil { // an unknown group is an error here
-		for _, partitions := range found.response.Blocks {
-			for _, block := range partitions {
-				if block.Offset >= 0 {
-					return nil
-				}
-			}
-		}
+	if found, err := q.client.admin.GroupOffsets(q.info.ReadBy, nil); err == nil && found.Any() { // an unknown group is an error here
+		return nil
 	}
 	return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired? one that has handled nothing there can be left out", q.info.ReadBy, q.info.DLQ)
 }

@@ -21,7 +21,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: listing DLQs: %w", context.Cause(ctx))
 	}
-	existing, err := c.admin.topics()
+	existing, err := c.admin.Topics()
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
@@ -50,7 +51,7 @@ func (c *deadSession) producerFor(ctx context.Context, n int) *produce.Producer 
 		f.Messages, f.Frequency = deadletter.DefaultWindow, gatherLinger
 	}
 	brokers := c.q.client.cfg.Brokers
-	own, err := withinDialTimeout(ctx, brokers, cfg, func() (*produce.Producer, error) { return produce.New(brokers, cfg) }, (*produce.Producer).Close)
+	own, err := cluster.WithinDialTimeout(ctx, brokers, cfg, func() (*produce.Producer, error) { return produce.New(brokers, cfg) }, (*produce.Producer).Close)
 	if err != nil {
 		return c.q.client.producer // it is connected, or returns the error
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -79,18 +80,18 @@ func (q *deadQueue) provisionState(existing map[string]*sarama.TopicMetadata) er
 
 // createCompanion creates a companion of an existing topic, with as many replicas.
 func (c *Client) createCompanion(name string, k topicKind, of *sarama.TopicMetadata) error {
-	settings, err := c.admin.settings(of.Name)
+	settings, err := c.admin.Settings(of.Name)
 	if err != nil {
 		return err
 	}
 	t := companion(name, k, int16(len(of.Partitions[0].Replicas)), settings[of.Name]["min.insync.replicas"])
 	if c.cfg.NoProvisioning {
-		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, settingsText(t.settings))
+		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.name, t.replicas, cluster.SettingsText(t.settings))
 	}
-	if _, err := c.admin.createTopic(t, 0); err != nil {
+	if _, err := c.admin.CreateTopic(t.spec(), 0); err != nil {
 		return err
 	}
-	return c.admin.awaitLeaders(t.name)
+	return c.admin.AwaitLeaders(t.name)
 }
 
 // companion returns a compacted topic: a DLQ's state, or the commands to a group.
@@ -112,7 +113,7 @@ func companion(name string, k topicKind, replicas int16, minInSync string) ownTo
 }
 
 func (q *deadQueue) checkState(partitions int) error {
-	settings, err := q.client.admin.settings(q.state.topic)
+	settings, err := q.client.admin.Settings(q.state.topic)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (c *deadSession) trim(ctx context.Context) {
 	}
 	var err error
 	if len(below) > 0 {
-		err = c.q.client.admin.sarama.DeleteRecords(c.q.info.DLQ, below)
+		err = c.q.client.admin.Sarama.DeleteRecords(c.q.info.DLQ, below)
 	}
 	if err == nil {
 		for p, offset := range below {

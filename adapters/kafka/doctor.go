@@ -59,7 +59,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 
 // checkAbandoned looks for messages that wait for groups without members, for example after a group was renamed.
 func (d *examination) checkAbandoned(ctx context.Context) error {
-	existing, err := d.client.admin.topics()
+	existing, err := d.client.admin.Topics()
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 		if _, level = names.level(d.layout.origin, group, name); !level && name != names.retry(d.layout.origin, group) {
 			continue
 		}
-		found, err := d.client.admin.sarama.DescribeConsumerGroups([]string{group})
+		found, err := d.client.admin.Sarama.DescribeConsumerGroups([]string{group})
 		if err != nil || len(found) != 1 || len(found[0].Members) > 0 || !slices.Contains([]string{"Empty", "Dead"}, found[0].State) {
 			continue // it has members, or that is not known
 		}
@@ -199,7 +199,7 @@ func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
 
 // checkLate checks the oldest unsettled record of each partition.
 func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) error {
-	log := logReader{d.client.admin.client, t.name}
+	log := logReader{d.client.admin.Client, t.name}
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
 		left := waiting[p]
 		if left.count() <= 0 {

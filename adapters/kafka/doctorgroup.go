@@ -66,7 +66,7 @@ func (d *examination) describeGroup(ctx context.Context) *groupState {
 	}
 	why := ""
 	for range groupTries {
-		found, err := d.client.admin.sarama.DescribeConsumerGroups([]string{d.layout.group})
+		found, err := d.client.admin.Sarama.DescribeConsumerGroups([]string{d.layout.group})
 		if err == nil && len(found) == 1 {
 			err = found[0].Err
 		}
@@ -168,15 +168,15 @@ const maxMarkers = 100
 func (d *examination) lags(ctx context.Context, group string, topics []string) (map[string]lag, error) {
 	partitions := make(map[string][]int32)
 	for _, topic := range topics {
-		all, err := d.client.admin.client.Partitions(topic)
+		all, err := d.client.admin.Client.Partitions(topic)
 		if err != nil {
 			return nil, fmt.Errorf("kafka: asking for the partitions of %s: %w", topic, err)
 		}
 		partitions[topic] = all
 	}
-	committed, err := d.client.admin.sarama.ListConsumerGroupOffsets(group, partitions)
+	committed, err := d.client.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
 	for try := 1; isCoordinatorMoving(err) && try < groupTries && wait.For(ctx, groupPause) == nil; try++ {
-		committed, err = d.client.admin.sarama.ListConsumerGroupOffsets(group, partitions)
+		committed, err = d.client.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
 	}
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
 		return nil, nil //nolint:nilnil // it is unknown, which is no failure
@@ -186,7 +186,7 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 	}
 	lags := make(map[string]lag, len(topics))
 	for _, topic := range topics {
-		log := logReader{d.client.admin.client, topic}
+		log := logReader{d.client.admin.Client, topic}
 		lags[topic] = make(lag)
 		for _, p := range partitions[topic] {
 			start, end, boundsErr := log.bounds(ctx, p)

@@ -43,7 +43,7 @@ func (l *layout) otherLevels(names Names, existing map[string]*sarama.TopicMetad
 // checkTopics creates our deleted topics again, makes the reader join again if the levels have changed, and returns all
 // topics. It changes nothing if the cluster does not answer.
 func (r *reader) checkTopics() (map[string]*sarama.TopicMetadata, error) {
-	existing, err := r.client.admin.topics()
+	existing, err := r.client.admin.Topics()
 	if err == nil && existing[r.layout.origin] == nil { // the broker does not know all topics yet
 		err = fmt.Errorf("kafka: listing topics: %s does not exist", r.layout.origin)
 	}

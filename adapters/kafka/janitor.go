@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 // sweepInterval is how often settled records of our topics are deleted. Their retention is unlimited, so the broker
@@ -68,7 +69,7 @@ func (r *reader) releaseOwned(topic string, partition int32) (release func()) {
 }
 
 // recreated reports whether topics were created again since their lanes began.
-func (o *ownedPartitions) recreated(now topicIDs) bool {
+func (o *ownedPartitions) recreated(now cluster.TopicIDs) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for topic, set := range o.partitions {
@@ -164,7 +165,7 @@ func (r *reader) sweep() error {
 	if len(partitions) == 0 {
 		return nil
 	}
-	now, err := r.client.admin.topicIDs(slices.Collect(maps.Keys(partitions))...)
+	now, err := r.client.admin.TopicIDs(slices.Collect(maps.Keys(partitions))...)
 	if err != nil {
 		return err
 	}
@@ -176,8 +177,8 @@ func (r *reader) sweep() error {
 }
 
 // deleteSettled is sweep for the topic ids of now.
-func (r *reader) deleteSettled(now topicIDs, partitions map[string][]int32) error {
-	committed, err := r.client.admin.groupOffsets(r.layout.group, partitions)
+func (r *reader) deleteSettled(now cluster.TopicIDs, partitions map[string][]int32) error {
+	committed, err := r.client.admin.GroupOffsets(r.layout.group, partitions)
 	if err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func (r *reader) deleteSettled(now topicIDs, partitions map[string][]int32) erro
 	for topic, ps := range partitions {
 		below := make(map[int32]int64)
 		for _, p := range ps {
-			offset, err := committed.offset(topic, p)
+			offset, err := committed.Offset(topic, p)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -197,7 +198,7 @@ func (r *reader) deleteSettled(now topicIDs, partitions map[string][]int32) erro
 		if len(below) == 0 {
 			continue
 		}
-		if err := r.client.admin.sarama.DeleteRecords(topic, below); err != nil {
+		if err := r.client.admin.Sarama.DeleteRecords(topic, below); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -47,13 +47,13 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 	for topic := range r.levels {
 		topics[topic] = []int32{partition}
 	}
-	committed, err := r.client.admin.groupOffsets(r.layout.group, topics)
+	committed, err := r.client.admin.GroupOffsets(r.layout.group, topics)
 	if err != nil {
 		return err
 	}
 	queues.clear()
 	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
-		found, err := committed.meta(topic, partition)
+		found, err := metaOf(committed, topic, partition)
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 			return err
 		}
 	}
-	found, err := committed.meta(r.layout.origin, partition)
+	found, err := metaOf(committed, r.layout.origin, partition)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 // loadLevel loads the unsettled records of a waiting topic. found is what the group has committed.
 func (r *reader) loadLevel(ctx context.Context, queues *keyQueues, topic string, partition int32, found claimMeta) error {
 	next := found.offset
-	log := logReader{client: r.client.admin.client, topic: topic}
+	log := logReader{client: r.client.admin.Client, topic: topic}
 	start, end, err := log.bounds(ctx, partition)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (r *reader) loadLevel(ctx context.Context, queues *keyQueues, topic string,
 // Then there may be millions. After the first MaxWaiting, it loads only records of keys that wait on a level. A record
 // takes about 75 bytes of memory, or 170 with a new queue.
 func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition int32, settled []offsetRun) error {
-	log := logReader{client: r.client.admin.client, topic: r.layout.origin}
+	log := logReader{client: r.client.admin.Client, topic: r.layout.origin}
 	next, high := queues.from, queues.highestOffset()
 	if high < next {
 		return nil

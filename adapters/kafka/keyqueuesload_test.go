@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 )
 
@@ -59,7 +60,7 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 		}
 		write(rec)
 	}
-	r := &reader{client: &Client{cfg: Config{MaxWaiting: maxParked}, admin: admin{client: client}}, layout: &layout{origin: "orders"}}
+	r := &reader{client: &Client{cfg: Config{MaxWaiting: maxParked}, admin: cluster.Admin{Client: client}}, layout: &layout{origin: "orders"}}
 	queues := newKeyQueues(new(atomic.Int64))
 	queues.startAt(0)
 	waits := recordCopy{keyOffset: keyOffset{maphash.String(seed, "waits"), records}}
@@ -98,7 +99,7 @@ func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 		write(rec)
 	}
 	r := &reader{
-		client: &Client{cfg: Config{MaxWaiting: records}, admin: admin{client: client}},
+		client: &Client{cfg: Config{MaxWaiting: records}, admin: cluster.Admin{Client: client}},
 		layout: &layout{origin: "orders", group: "billing"}, levels: map[string]waitLevel{level: {time.Second}},
 	}
 	queues := newKeyQueues(new(atomic.Int64))

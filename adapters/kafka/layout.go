@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -77,6 +78,11 @@ const (
 	controlTopic topicKind = "control"
 )
 
+// spec returns how the topic is created.
+func (t ownTopic) spec() cluster.Topic {
+	return cluster.Topic{Name: t.name, Partitions: t.partitions, Replicas: t.replicas, Settings: t.settings}
+}
+
 // waits reports whether messages wait on the topic and come back from it.
 func (t ownTopic) waits() bool { return t.kind != dlqTopic }
 
@@ -89,7 +95,7 @@ func (c *Client) layout(topic, group string) (*layout, error) {
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	existing, err := c.admin.topics()
+	existing, err := c.admin.Topics()
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +104,7 @@ func (c *Client) layout(topic, group string) (*layout, error) {
 			break
 		}
 		<-time.After(250 * time.Millisecond)
-		if existing, err = c.admin.topics(); err != nil {
+		if existing, err = c.admin.Topics(); err != nil {
 			return nil, err
 		}
 	}
@@ -116,7 +122,7 @@ func (c *Client) layoutOf(topic, group string, existing map[string]*sarama.Topic
 		origin: topic, group: group, policy: policy, ladder: delayqueue.NewLadder(policy),
 		partitions: int32(len(origin.Partitions)), maxWait: redeliver.MaxWait, fingerprint: delayqueue.Fingerprint(policy),
 	}
-	settings, err := c.admin.settings(topic)
+	settings, err := c.admin.Settings(topic)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +282,7 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 		}
 		s, ok := settings[t.name]
 		if !t.exists && cfg.NoProvisioning {
-			ps.Add("topic "+t.name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %s", t.partitions, t.replicas, settingsText(t.settings)))
+			ps.Add("topic "+t.name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %s", t.partitions, t.replicas, cluster.SettingsText(t.settings)))
 		}
 		if !ok {
 			continue
@@ -323,15 +329,4 @@ func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, foun
 			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))
 		}
 	}
-}
-
-func settingsText(s map[string]string) string {
-	var text string
-	for _, k := range slices.Sorted(maps.Keys(s)) {
-		if text != "" {
-			text += ", "
-		}
-		text += k + "=" + s[k]
-	}
-	return text
 }

@@ -94,7 +94,7 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 		}
 		o := old[0]
 		if o.KeepReason == "" {
-			if err := c.admin.deleteTopic(place); err != nil {
+			if err := c.admin.DeleteTopic(place); err != nil {
 				return done, err
 			}
 			o.Removed = true

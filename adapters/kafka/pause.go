@@ -79,11 +79,11 @@ func (w *Waiting) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
 
 func (c *Client) paused(ctx context.Context, topic, group string) (*redeliver.PauseMark, error) {
 	control := c.cfg.Names.control(topic, group)
-	existing, err := c.admin.topics(control)
+	existing, err := c.admin.Topics(control)
 	if err != nil || existing[control] == nil {
 		return nil, err
 	}
 	var log commandLog
-	err = log.refresh(ctx, &logReader{client: c.admin.client, topic: control})
+	err = log.refresh(ctx, &logReader{client: c.admin.Client, topic: control})
 	return log.paused, err
 }

@@ -118,7 +118,7 @@ func TestAnUnreadPartitionIsReported(t *testing.T) {
 			reported = append(reported, c)
 		}
 	}))
-	r.client.admin.client = broken{}
+	r.client.admin.Client = broken{}
 	s := &staticClaim{ctx: context.Background()}
 	err := (&session{reader: r}).ConsumeClaim(s, noOffsetClaim{s})
 	if !errors.Is(err, sarama.ErrOutOfBrokers) || len(reported) != 1 || !errors.Is(reported[0].Err, sarama.ErrOutOfBrokers) || !strings.Contains(reported[0].Detail, "orders/0") {

@@ -8,6 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 // minRestoreInterval is the time before a topic is created again a second time. A program that deletes
@@ -50,10 +51,10 @@ func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 	}
 	// The offsets of all members' lanes belong to the deleted topic.
 	defer r.extra.rejoin()
-	if err := r.client.admin.awaitLeaders(created...); err != nil {
+	if err := r.client.admin.AwaitLeaders(created...); err != nil {
 		return nil, nil, err
 	}
-	existing, err := r.client.admin.topics()
+	existing, err := r.client.admin.Topics()
 	return existing, missing, err
 }
 
@@ -66,12 +67,12 @@ func (r *restoredTopics) isRecent(topic string) bool {
 
 func (r *reader) restoreLocked(t ownTopic) (created bool, err error) {
 	if r.client.cfg.NoProvisioning {
-		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with partitions=%d, replicas=%d, %s", t.name, t.partitions, t.replicas, settingsText(t.settings))
+		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with partitions=%d, replicas=%d, %s", t.name, t.partitions, t.replicas, cluster.SettingsText(t.settings))
 	}
 	if time.Since(r.restoredTopics.restoredAt[t.name]) < minRestoreInterval {
 		return false, fmt.Errorf("kafka: topic %s was deleted again within %s: it is created again after that, or when a process starts", t.name, minRestoreInterval)
 	}
-	if created, err = r.client.admin.createTopic(t, r.layout.neededRetention()); created {
+	if created, err = r.client.admin.CreateTopic(t.spec(), r.layout.neededRetention()); created {
 		if r.restoredTopics.restoredAt == nil {
 			r.restoredTopics.restoredAt = make(map[string]time.Time)
 		}

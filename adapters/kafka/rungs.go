@@ -94,7 +94,7 @@ func (r *reader) findRungs() {
 	if len(names) == 0 {
 		return
 	}
-	existing, err := r.client.admin.topics(names...)
+	existing, err := r.client.admin.Topics(names...)
 	if err != nil || len(existing) == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ func (r *reader) findRungs() {
 
 // problemsOf returns the problems of an existing topic's settings.
 func (r *reader) problemsOf(t ownTopic) (problems redeliver.Problems, err error) {
-	settings, err := r.client.admin.settings(t.name)
+	settings, err := r.client.admin.Settings(t.name)
 	if err == nil {
 		r.layout.checkSettings(r.client.cfg, t, settings[t.name], &problems)
 	}
@@ -146,7 +146,7 @@ func (r *reader) tryToCreateRungs() error {
 			names = append(names, t.name)
 		}
 	}
-	existing, err := r.client.admin.topics(names...)
+	existing, err := r.client.admin.Topics(names...)
 	if err != nil {
 		return err
 	}
@@ -156,14 +156,14 @@ func (r *reader) tryToCreateRungs() error {
 		if !t.rung || existing[t.name] != nil {
 			continue
 		}
-		if _, err := r.client.admin.createTopic(t, r.layout.neededRetention()); err != nil {
+		if _, err := r.client.admin.CreateTopic(t.spec(), r.layout.neededRetention()); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		created = append(created, t.name)
 	}
 	if len(created) > 0 {
-		errs = append(errs, r.client.admin.awaitLeaders(created...))
+		errs = append(errs, r.client.admin.AwaitLeaders(created...))
 	}
 	return errors.Join(errs...)
 }

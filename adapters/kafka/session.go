@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/IBM/sarama"
 
@@ -30,13 +29,13 @@ type session struct {
 // that were written before their first claim, and all messages after the group's offsets expired.
 func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
-	ids, err := r.client.admin.topicIDs(append(slices.Collect(maps.Keys(r.levels)), r.layout.origin)...)
+	ids, err := r.client.admin.TopicIDs(append(slices.Collect(maps.Keys(r.levels)), r.layout.origin)...)
 	if err != nil {
 		return err
 	}
 	r.topicIDs = ids
 	claims := r.ownClaims(sess.Claims())
-	if missing := ids.missing(claims); missing != "" {
+	if missing := ids.Missing(claims); missing != "" {
 		return fmt.Errorf("kafka: topic %s: %w", missing, sarama.ErrUnknownTopicOrPartition)
 	}
 	if err := r.reportNoOffsets(sess.Context(), sess.Claims()); err != nil {
@@ -70,17 +69,17 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 // were deleted, or messages were published with a delay before its first member. All records run, even settled ones
 // that the group had no right to delete.
 func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32) error {
-	origin, client := r.layout.origin, r.client.admin.client
+	origin, client := r.layout.origin, r.client.admin.Client
 	all, err := client.Partitions(origin)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
 	}
-	committed, err := r.client.admin.groupOffsets(r.layout.group, map[string][]int32{origin: all})
+	committed, err := r.client.admin.GroupOffsets(r.layout.group, map[string][]int32{origin: all})
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
-		if offset, err := committed.offset(origin, p); err != nil || offset >= 0 {
+		if offset, err := committed.Offset(origin, p); err != nil || offset >= 0 {
 			return err
 		}
 	}
@@ -130,7 +129,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	from := claim.InitialOffset()
 	if from == sarama.OffsetOldest {
 		// The partition has no valid offset. useMeta replaces an offset behind the end of a truncated log.
-		oldest, err := r.client.admin.client.GetOffset(claim.Topic(), claim.Partition(), sarama.OffsetOldest)
+		oldest, err := r.client.admin.Client.GetOffset(claim.Topic(), claim.Partition(), sarama.OffsetOldest)
 		if err != nil {
 			return fmt.Errorf("kafka: asking for the start of %s/%d: %w", claim.Topic(), claim.Partition(), err)
 		}
@@ -140,7 +139,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	if err != nil {
 		return err
 	}
-	if r.topicIDs.differs(claim.Topic(), meta.meta) {
+	if r.topicIDs.Differs(claim.Topic(), meta.meta.topic) {
 		return nil // A cooperative rebalance brought it. The next session reads it from its beginning, see Setup.
 	}
 	if claim.InitialOffset() == sarama.OffsetOldest && meta.offset > from {
@@ -177,20 +176,20 @@ func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int
 	if len(partitions) == 0 {
 		return false, nil
 	}
-	origin, client := r.layout.origin, r.client.admin.client
+	origin, client := r.layout.origin, r.client.admin.Client
 	all, err := client.Partitions(origin)
 	if err != nil {
 		return false, fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
 	}
 	all = slices.Compact(slices.Sorted(slices.Values(append(all, partitions...)))) // the client may not know new ones yet
-	committed, err := r.client.admin.groupOffsets(r.layout.group, map[string][]int32{origin: all})
+	committed, err := r.client.admin.GroupOffsets(r.layout.group, map[string][]int32{origin: all})
 	if err != nil {
 		return false, err
 	}
 	begun := false
 	var without []int32
 	for _, p := range all {
-		found, err := committed.meta(origin, p)
+		found, err := metaOf(committed, origin, p)
 		if err != nil {
 			return false, err
 		}
@@ -198,7 +197,7 @@ func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int
 		if found.offset < 0 {
 			without = append(without, p)
 		} else if slices.Contains(partitions, p) { // another member may have committed it after the session read its offsets
-			sess.MarkOffset(origin, p, found.offset, committed.response.GetBlock(origin, p).Metadata)
+			sess.MarkOffset(origin, p, found.offset, committed.Metadata(origin, p))
 		}
 	}
 	if begun || len(without) == 0 {
@@ -211,10 +210,10 @@ func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int
 		}
 	}
 	text := commitMeta{owner: r.client.owner, topic: r.topicIDs[origin], state: stateLeft, alone: -1}.text(0)
-	err = r.client.admin.commitAll(r.layout.group, sess, origin, offsets, text)
+	err = r.client.admin.CommitAll(r.layout.group, sess, origin, offsets, text)
 	if errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
 		text = ""
-		err = r.client.admin.commitAll(r.layout.group, sess, origin, offsets, text)
+		err = r.client.admin.CommitAll(r.layout.group, sess, origin, offsets, text)
 	}
 	if err != nil {
 		return false, err
@@ -226,36 +225,6 @@ func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int
 		}
 	}
 	return moved, nil
-}
-
-// commitAll commits offsets of a topic in one request, and returns when the broker has accepted all of them.
-func (a admin) commitAll(group string, sess sarama.ConsumerGroupSession, topic string, offsets map[int32]int64, text string) error {
-	var pending []offsetCommit
-	for p, offset := range offsets {
-		pending = append(pending, offsetCommit{topic, p, offset, text})
-	}
-	for {
-		var retry []offsetCommit
-		for i, err := range a.commit(group, sess, pending) {
-			switch {
-			case err == nil:
-			case isPermanentRefusal(err), isFenced(err):
-				return fmt.Errorf("kafka: committing the end of %s/%d for group %s: %w", topic, pending[i].partition, group, err)
-			default:
-				retry = append(retry, pending[i])
-			}
-		}
-		if pending = retry; len(pending) == 0 {
-			return nil
-		}
-		pause := time.NewTimer(commitRetryPause)
-		select {
-		case <-pause.C:
-		case <-sess.Context().Done():
-			pause.Stop()
-			return fmt.Errorf("kafka: committing the end of %s for group %s: %w", topic, group, sess.Context().Err())
-		}
-	}
 }
 
 // claimsText counts partitions, because a policy with eight levels has hundreds.

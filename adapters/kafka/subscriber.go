@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -105,7 +106,7 @@ type reader struct {
 	engine         *engine.Engine[*sarama.ConsumerMessage]
 	values         context.Context      // the Subscribe context's values, without its end
 	levels         map[string]waitLevel // topics of the session on which messages wait
-	topicIDs       topicIDs             // of the session's topics
+	topicIDs       cluster.TopicIDs     // of the session's topics
 	extra          extraLevels
 	rungs          rungs
 	owned          ownedPartitions

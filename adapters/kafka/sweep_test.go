@@ -7,6 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -46,7 +47,7 @@ func (d *fakeAdmin) DeleteRecords(topic string, below map[int32]int64) error {
 func (d *fakeAdmin) expect(t *testing.T, r *reader, want map[string]int64) {
 	t.Helper()
 	d.deleted = make(map[string]int64)
-	if err := r.deleteSettled(topicIDs{"1s": "a", "2s": "b"}, r.owned.byTopic()); (err != nil) != (d.refuses+d.unknown != "") {
+	if err := r.deleteSettled(cluster.TopicIDs{"1s": "a", "2s": "b"}, r.owned.byTopic()); (err != nil) != (d.refuses+d.unknown != "") {
 		t.Errorf("sweeping: %v", err)
 	}
 	if !maps.Equal(d.deleted, want) {
@@ -58,7 +59,7 @@ func (d *fakeAdmin) expect(t *testing.T, r *reader, want map[string]int64) {
 func TestSweepDeletesOnlySettledRecords(t *testing.T) {
 	d := &fakeAdmin{committed: 100}
 	r := &reader{
-		client: &Client{admin: admin{sarama: d}}, layout: &layout{group: "billing"}, sub: &engine.Subscription{},
+		client: &Client{admin: cluster.Admin{Sarama: d}}, layout: &layout{group: "billing"}, sub: &engine.Subscription{},
 		levels: map[string]waitLevel{"1s": {}, "2s": {}},
 	}
 	r.owned.add("1s", "a", 0, 3)

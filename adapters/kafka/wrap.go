@@ -169,7 +169,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 // checkMember checks that the session's member belongs to the group of the configuration, and reads all topics.
 func (w *Wrapped) checkMember(member string, all []topicList) error {
 	group := w.client.cfg.Group
-	described, err := w.client.admin.sarama.DescribeConsumerGroups([]string{group})
+	described, err := w.client.admin.Sarama.DescribeConsumerGroups([]string{group})
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the members of group %s: %w", group, err)
 	}

@@ -1,4 +1,4 @@
-package kafka
+package cluster
 
 import "testing"
 
@@ -8,14 +8,14 @@ func TestASessionNeedsAllItsTopics(t *testing.T) {
 	t.Parallel()
 	claims := map[string][]int32{"orders": {0}, "orders.billing.retry": {0}}
 	for name, row := range map[string]struct {
-		ids     topicIDs
+		ids     TopicIDs
 		missing string
 	}{
-		"all":   {topicIDs{"orders": "a", "orders.billing.retry": "b"}, ""},
-		"a few": {topicIDs{"orders": "a"}, "orders.billing.retry"},
-		"no id": {topicIDs{"orders": "", "orders.billing.retry": ""}, ""},
+		"all":   {TopicIDs{"orders": "a", "orders.billing.retry": "b"}, ""},
+		"a few": {TopicIDs{"orders": "a"}, "orders.billing.retry"},
+		"no id": {TopicIDs{"orders": "", "orders.billing.retry": ""}, ""},
 	} {
-		if got := row.ids.missing(claims); got != row.missing {
+		if got := row.ids.Missing(claims); got != row.missing {
 			t.Errorf("%s: %q is missing, want %q", name, got, row.missing)
 		}
 	}

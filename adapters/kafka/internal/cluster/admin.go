@@ -1,4 +1,10 @@
-package kafka
+// Package cluster connects to a cluster and asks it for what no session does: topics and their settings, the offsets of
+// groups, and commits whose answer is seen.
+//
+// sarama's functions take no context, and some of its requests fail once on a connection that was idle for long or while
+// a coordinator moves. This package bounds them by a context and repeats them where a repetition does no harm. It knows
+// nothing of retries, levels and DLQs. Its errors say which right a user needs.
+package cluster
 
 import (
 	"errors"
@@ -12,15 +18,15 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// admin lists and changes topics. It has its own client, because a fetch that waits for records holds its connection.
-type admin struct {
-	client sarama.Client
-	sarama sarama.ClusterAdmin
+// Admin lists and changes topics. It has its own client, because a fetch that waits for records holds its connection.
+type Admin struct {
+	Client sarama.Client
+	Sarama sarama.ClusterAdmin
 }
 
-// topics returns the metadata of the named topics that the client may see, or of all topics. A cluster may have many
+// Topics returns the metadata of the named topics that the client may see, or of all topics. A cluster may have many
 // thousands, so ask for all only to search by name.
-func (a admin) topics(names ...string) (topics map[string]*sarama.TopicMetadata, err error) {
+func (a Admin) Topics(names ...string) (topics map[string]*sarama.TopicMetadata, err error) {
 	for range 3 { // a connection that was idle for long may be dead
 		if topics, err = a.askTopics(names); err == nil {
 			return topics, nil
@@ -29,15 +35,15 @@ func (a admin) topics(names ...string) (topics map[string]*sarama.TopicMetadata,
 	return nil, err
 }
 
-func (a admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, error) {
-	broker := a.client.LeastLoadedBroker()
+func (a Admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, error) {
+	broker := a.Client.LeastLoadedBroker()
 	if broker == nil {
 		return nil, fmt.Errorf("kafka: listing topics: %w", sarama.ErrOutOfBrokers)
 	}
-	if err := broker.Open(a.client.Config()); err != nil && !errors.Is(err, sarama.ErrAlreadyConnected) {
+	if err := broker.Open(a.Client.Config()); err != nil && !errors.Is(err, sarama.ErrAlreadyConnected) {
 		return nil, fmt.Errorf("kafka: listing topics: %w", err)
 	}
-	res, err := broker.GetMetadata(sarama.NewMetadataRequest(a.client.Config().Version, names))
+	res, err := broker.GetMetadata(sarama.NewMetadataRequest(a.Client.Config().Version, names))
 	if err != nil {
 		_ = broker.Close() // the next try connects again
 		return nil, fmt.Errorf("kafka: listing topics: %w", err)
@@ -57,8 +63,8 @@ const (
 	unknownPause = 100 * time.Millisecond
 )
 
-// settings returns the configurations of existing topics.
-func (a admin) settings(topics ...string) (map[string]map[string]string, error) {
+// Settings returns the configurations of existing topics.
+func (a Admin) Settings(topics ...string) (map[string]map[string]string, error) {
 	if len(topics) == 0 {
 		return nil, nil
 	}
@@ -70,12 +76,12 @@ func (a admin) settings(topics ...string) (map[string]map[string]string, error) 
 	return settings, err
 }
 
-func (a admin) describe(topics []string) (map[string]map[string]string, error) {
+func (a Admin) describe(topics []string) (map[string]map[string]string, error) {
 	resources := make([]*sarama.ConfigResource, len(topics))
 	for i, t := range topics {
 		resources[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: t}
 	}
-	results, err := a.sarama.DescribeConfigs(resources, sarama.DescribeConfigsOptions{})
+	results, err := a.Sarama.DescribeConfigs(resources, sarama.DescribeConfigsOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("kafka: reading the settings of %v: %w", topics, err)
 	}
@@ -96,23 +102,23 @@ func (a admin) describe(topics []string) (map[string]map[string]string, error) {
 	return settings, nil
 }
 
-// groupOffsets is what a group has committed.
-type groupOffsets struct {
+// GroupOffsets is what a group has committed.
+type GroupOffsets struct {
 	group    string
 	response *sarama.OffsetFetchResponse
 }
 
-// groupOffsets asks what a group has committed for partitions.
-func (a admin) groupOffsets(group string, partitions map[string][]int32) (groupOffsets, error) {
-	found, err := a.sarama.ListConsumerGroupOffsets(group, partitions)
+// GroupOffsets asks what a group has committed for partitions.
+func (a Admin) GroupOffsets(group string, partitions map[string][]int32) (GroupOffsets, error) {
+	found, err := a.Sarama.ListConsumerGroupOffsets(group, partitions)
 	if err != nil {
-		return groupOffsets{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
+		return GroupOffsets{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
 	}
-	return groupOffsets{group, found}, nil
+	return GroupOffsets{group, found}, nil
 }
 
-// offset returns the committed offset of a partition. It is negative if there is none.
-func (c groupOffsets) offset(topic string, partition int32) (int64, error) {
+// Offset returns the committed offset of a partition. It is negative if there is none.
+func (c GroupOffsets) Offset(topic string, partition int32) (int64, error) {
 	block := c.response.GetBlock(topic, partition)
 	switch {
 	case block == nil:
@@ -123,81 +129,44 @@ func (c groupOffsets) offset(topic string, partition int32) (int64, error) {
 	return block.Offset, nil
 }
 
-// provision checks the topics that exist and creates the others. Several processes may call it at once.
-func (c *Client) provision(l *layout) error {
-	if err := c.verifyFresh(l); err != nil {
-		return err
+// Metadata returns the metadata of a partition's committed offset. It is "" if there is none.
+func (c GroupOffsets) Metadata(topic string, partition int32) string {
+	if block := c.response.GetBlock(topic, partition); block != nil {
+		return block.Metadata
 	}
-	created := false
-	for _, t := range l.topics {
-		if !t.exists && !t.rung {
-			if _, err := c.admin.createTopic(t, l.neededRetention()); err != nil {
-				return err
+	return ""
+}
+
+// Any reports whether the group has committed an offset anywhere.
+func (c GroupOffsets) Any() bool {
+	for _, partitions := range c.response.Blocks {
+		for _, block := range partitions {
+			if block.Offset >= 0 {
+				return true
 			}
-			created = true
 		}
 	}
-	if !created {
-		return nil
-	}
-	all := l.subscribed()
-	if !l.discards {
-		all = append(all, l.topicOf(dlqTopic, 0).name)
-	}
-	if err := c.admin.awaitLeaders(all...); err != nil {
-		return err
-	}
-	// Another process may have created them with other settings, or the broker may have changed ours.
-	fresh, err := c.layout(l.origin, l.group)
-	if err != nil {
-		return err
-	}
-	if err := c.verify(fresh); err != nil {
-		return err
-	}
-	*l = *fresh
-	return nil
-}
-
-// verifyFresh is verify. If a topic was deleted since the topics were listed, as levels of older policies are, it lists
-// them again.
-func (c *Client) verifyFresh(l *layout) error {
-	err := c.verify(l)
-	if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		return err
-	}
-	fresh, err := c.layout(l.origin, l.group)
-	if err != nil {
-		return err
-	}
-	*l = *fresh
-	return c.verify(l)
-}
-
-// verify refuses existing topics that cannot hold the policy.
-func (c *Client) verify(l *layout) error {
-	var names []string
-	for _, t := range l.topics {
-		if t.exists {
-			names = append(names, t.name)
-		}
-	}
-	settings, err := c.admin.settings(names...)
-	if err != nil {
-		return err
-	}
-	return l.check(c.cfg, settings)
+	return false
 }
 
 // retentions are tried in order if a managed Kafka refuses -1.
 var retentions = []time.Duration{365 * 24 * time.Hour, 90 * 24 * time.Hour, 30 * 24 * time.Hour, 14 * 24 * time.Hour, 7 * 24 * time.Hour}
 
-// createTopic creates a topic, and reports whether it did. An existing topic is no error.
-func (a admin) createTopic(t ownTopic, needed time.Duration) (created bool, err error) {
-	settings := maps.Clone(t.settings)
+// Topic is a topic to create.
+type Topic struct {
+	Name       string
+	Partitions int32 // -1 for the default of the broker, as for replicas
+	Replicas   int16
+	Settings   map[string]string
+}
+
+// CreateTopic creates a topic, and reports whether it did. An existing topic is no error. If the broker refuses
+// unlimited retention, it tries shorter ones, down to needed.
+func (a Admin) CreateTopic(t Topic, needed time.Duration) (created bool, err error) {
+	settings := maps.Clone(t.Settings)
 	err = a.tryCreate(t, settings)
 	for _, r := range retentions {
-		if err == nil || t.settings["retention.ms"] != "-1" || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
+		if err == nil || t.Settings["retention.ms"] != "-1" || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
 			break
 		}
 		settings["retention.ms"] = strconv.FormatInt(r.Milliseconds(), 10)
@@ -210,18 +179,18 @@ func (a admin) createTopic(t ownTopic, needed time.Duration) (created bool, err 
 		return false, nil
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
 		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with partitions=%d, replicas=%d, %s, and set NoProvisioning",
-			t.name, err, t.partitions, t.replicas, settingsText(t.settings))
-	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.name) != "":
+			t.Name, err, t.Partitions, t.Replicas, SettingsText(t.Settings))
+	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.Name) != "":
 		return false, fmt.Errorf("kafka: creating topic %s: topic %s exists, and Kafka refuses names that differ only by dots and underscores: %w; "+
-			"set Config.Names, to give other names to the topics of one of the two subscriptions", t.name, a.collidingTopic(t.name), err)
+			"set Config.Names, to give other names to the topics of one of the two subscriptions", t.Name, a.collidingTopic(t.Name), err)
 	default:
-		return false, fmt.Errorf("kafka: creating topic %s with partitions=%d, replicas=%d, %s: %w", t.name, t.partitions, t.replicas, settingsText(settings), err)
+		return false, fmt.Errorf("kafka: creating topic %s with partitions=%d, replicas=%d, %s: %w", t.Name, t.Partitions, t.Replicas, SettingsText(settings), err)
 	}
 }
 
 // collidingTopic returns an existing topic whose name differs only by dots and underscores, or "".
-func (a admin) collidingTopic(name string) string {
-	all, err := a.topics()
+func (a Admin) collidingTopic(name string) string {
+	all, err := a.Topics()
 	if err != nil {
 		return ""
 	}
@@ -238,27 +207,27 @@ func (a admin) collidingTopic(name string) string {
 // Admin.Timeout.
 const maxTimeoutTries = 5
 
-func (a admin) tryCreate(t ownTopic, settings map[string]string) error {
+func (a Admin) tryCreate(t Topic, settings map[string]string) error {
 	entries := make(map[string]*string, len(settings))
 	for k, v := range settings {
 		entries[k] = &v
 	}
-	detail := &sarama.TopicDetail{NumPartitions: t.partitions, ReplicationFactor: t.replicas, ConfigEntries: entries}
-	return retryTimeouts(func() error { return a.sarama.CreateTopic(t.name, detail, false) })
+	detail := &sarama.TopicDetail{NumPartitions: t.Partitions, ReplicationFactor: t.Replicas, ConfigEntries: entries}
+	return retryTimeouts(func() error { return a.Sarama.CreateTopic(t.Name, detail, false) })
 }
 
-// addPartitions gives a topic more partitions. It is no error that another member has done so.
-func (a admin) addPartitions(topic string, n int) error {
-	err := retryTimeouts(func() error { return a.sarama.CreatePartitions(topic, int32(n), nil, false) })
+// AddPartitions gives a topic more partitions. It is no error that another member has done so.
+func (a Admin) AddPartitions(topic string, n int) error {
+	err := retryTimeouts(func() error { return a.Sarama.CreatePartitions(topic, int32(n), nil, false) })
 	if err != nil && !errors.Is(err, sarama.ErrInvalidPartitions) {
 		return fmt.Errorf("kafka: adding partitions to topic %s: %w; the user needs Alter on it", topic, err)
 	}
 	return nil
 }
 
-// deleteTopic deletes a topic. A missing topic is no error.
-func (a admin) deleteTopic(topic string) error {
-	err := retryTimeouts(func() error { return a.sarama.DeleteTopic(topic) })
+// DeleteTopic deletes a topic. A missing topic is no error.
+func (a Admin) DeleteTopic(topic string) error {
+	err := retryTimeouts(func() error { return a.Sarama.DeleteTopic(topic) })
 	if err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return fmt.Errorf("kafka: deleting topic %s: %w; the user needs Delete on it", topic, err)
 	}
@@ -277,12 +246,12 @@ func retryTimeouts(ask func() error) error {
 // leaderTimeout bounds how long a new topic may have no leaders. Busy brokers need seconds.
 const leaderTimeout = 30 * time.Second
 
-// awaitLeaders returns when all partitions of the topics have a leader. A member that subscribes earlier would see
+// AwaitLeaders returns when all partitions of the topics have a leader. A member that subscribes earlier would see
 // fewer partitions and rebalance again.
-func (a admin) awaitLeaders(topics ...string) error {
+func (a Admin) AwaitLeaders(topics ...string) error {
 	deadline := time.Now().Add(leaderTimeout)
 	for {
-		existing, err := a.topics(topics...)
+		existing, err := a.Topics(topics...)
 		missing := slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
 			t := existing[name]
 			return t != nil && !slices.ContainsFunc(t.Partitions, func(p *sarama.PartitionMetadata) bool { return p.Leader < 0 })
@@ -298,4 +267,16 @@ func (a admin) awaitLeaders(topics ...string) error {
 		}
 		<-time.After(20 * time.Millisecond)
 	}
+}
+
+// SettingsText returns settings as a text for people, by name.
+func SettingsText(s map[string]string) string {
+	var text string
+	for _, k := range slices.Sorted(maps.Keys(s)) {
+		if text != "" {
+			text += ", "
+		}
+		text += k + "=" + s[k]
+	}
+	return text
 }

@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// CommitRetryPause is the pause before a failed commit is tried again. The group rebalances, or its coordinator moves.
+const CommitRetryPause = 50 * time.Millisecond
+
+// OffsetCommit is one offset to commit.
+type OffsetCommit struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Metadata  string // metadata
+}
+
+// Commit commits offsets in one request, and returns the answer to each. It does not use sarama's own commit, which
+// does not return the answer and waits behind the fetches of the group's connection.
+func (a Admin) Commit(group string, sess sarama.ConsumerGroupSession, all []OffsetCommit) []error {
+	errs := make([]error, len(all))
+	req := &sarama.OffsetCommitRequest{
+		ConsumerGroup: group, ConsumerID: sess.MemberID(), ConsumerGroupGeneration: sess.GenerationID(),
+		RetentionTime: -1, Version: commitVersion(a.Client.Config().Version),
+	}
+	for _, c := range all {
+		req.AddBlockWithLeaderEpoch(c.Topic, c.Partition, c.Offset, -1, 0, c.Metadata)
+	}
+	coordinator, err := a.Client.Coordinator(group)
+	var res *sarama.OffsetCommitResponse
+	if err == nil {
+		if res, err = coordinator.CommitOffset(req); err != nil {
+			_ = coordinator.Close() // the next try connects again
+			_ = a.Client.RefreshCoordinator(group)
+		}
+	}
+	moved := false
+	for i, c := range all {
+		if err != nil {
+			errs[i] = fmt.Errorf("kafka: committing %s/%d: %w", c.Topic, c.Partition, err)
+			continue
+		}
+		code, ok := res.Errors[c.Topic][c.Partition]
+		if !ok {
+			code = sarama.ErrUnknown
+		}
+		if code != sarama.ErrNoError {
+			errs[i] = code
+		}
+		moved = moved || code == sarama.ErrNotCoordinatorForConsumer || code == sarama.ErrConsumerCoordinatorNotAvailable
+	}
+	if moved {
+		_ = a.Client.RefreshCoordinator(group)
+	}
+	return errs
+}
+
+// IsPermanentRefusal reports whether the same commit fails however often it is tried.
+func IsPermanentRefusal(err error) bool {
+	return errors.Is(err, sarama.ErrOffsetMetadataTooLarge) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
+}
+
+// IsFenced reports whether the group has moved on without the session that made a commit.
+func IsFenced(err error) bool {
+	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
+}
+
+// commitVersion returns a version of the request that has neither a static member's name nor a leader's epoch.
+func commitVersion(v sarama.KafkaVersion) int16 {
+	switch {
+	case v.IsAtLeast(sarama.V2_1_0_0):
+		return 6
+	case v.IsAtLeast(sarama.V2_0_0_0):
+		return 4
+	default:
+		return 3
+	}
+}
+
+// CommitAll commits offsets of a topic in one request, and returns when the broker has accepted all of them.
+func (a Admin) CommitAll(group string, sess sarama.ConsumerGroupSession, topic string, offsets map[int32]int64, text string) error {
+	var pending []OffsetCommit
+	for p, offset := range offsets {
+		pending = append(pending, OffsetCommit{topic, p, offset, text})
+	}
+	for {
+		var retry []OffsetCommit
+		for i, err := range a.Commit(group, sess, pending) {
+			switch {
+			case err == nil:
+			case IsPermanentRefusal(err), IsFenced(err):
+				return fmt.Errorf("kafka: committing the end of %s/%d for group %s: %w", topic, pending[i].Partition, group, err)
+			default:
+				retry = append(retry, pending[i])
+			}
+		}
+		if pending = retry; len(pending) == 0 {
+			return nil
+		}
+		pause := time.NewTimer(CommitRetryPause)
+		select {
+		case <-pause.C:
+		case <-sess.Context().Done():
+			pause.Stop()
+			return fmt.Errorf("kafka: committing the end of %s for group %s: %w", topic, group, sess.Context().Err())
+		}
+	}
+}

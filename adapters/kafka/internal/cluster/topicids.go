@@ -1,0 +1,39 @@
+package cluster
+
+import "github.com/IBM/sarama"
+
+// TopicIDs are the ids of existing topics, by name. If a topic is deleted and created again, its id changes, and the
+// group's offsets do not apply to it. An id is empty before Kafka 2.8, or if Sarama.Version is older.
+type TopicIDs map[string]string
+
+// TopicIDs asks for the ids of topics.
+func (a Admin) TopicIDs(topics ...string) (TopicIDs, error) {
+	existing, err := a.Topics(topics...)
+	if err != nil {
+		return nil, err
+	}
+	ids := make(TopicIDs, len(existing))
+	for name, t := range existing {
+		ids[name] = ""
+		if t.Uuid != (sarama.Uuid{}) {
+			ids[name] = t.Uuid.String()
+		}
+	}
+	return ids, nil
+}
+
+// Missing returns a claimed topic that does not exist, or "". It was deleted after the group assigned it. Without its id
+// the session could not see that the offsets do not apply to the topic that follows.
+func (ids TopicIDs) Missing(claims map[string][]int32) string {
+	for topic := range claims {
+		if _, exists := ids[topic]; !exists {
+			return topic
+		}
+	}
+	return ""
+}
+
+// Differs reports whether id, which is empty if it is not known, is that of an earlier topic of the same name.
+func (ids TopicIDs) Differs(topic, id string) bool {
+	return id != "" && ids[topic] != "" && id != ids[topic]
+}
