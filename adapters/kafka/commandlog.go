@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -26,8 +27,8 @@ type commandLog struct {
 }
 
 // refresh reads to the end of the log.
-func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
-	start, end, err := log.bounds(ctx, 0)
+func (b *commandLog) refresh(ctx context.Context, log *topiclog.Reader) error {
+	start, end, err := log.Bounds(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -37,38 +38,25 @@ func (b *commandLog) refresh(ctx context.Context, log *logReader) error {
 	if b.next == 0 { // the topic is read from its beginning
 		b.paused = nil
 	}
-	b.next = max(b.next, start)
-	for b.next < end {
-		p, err := log.read(ctx, 0, b.next)
-		if err != nil {
-			return err
-		}
-		for i := range p.records {
-			b.apply(&p.records[i])
-		}
-		b.next = p.next
-		if p.end && p.next < end {
-			return fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", log.topic, p.next, end)
-		}
-	}
-	return nil
+	b.next, err = log.ReadToEnd(ctx, 0, max(b.next, start), end, b.apply)
+	return err
 }
 
 // apply reads one record. It ignores unknown keys.
-func (b *commandLog) apply(r *fetchedRecord) {
-	if string(r.key) == pauseKey {
-		if b.paused = nil; r.value != nil {
-			mark := redeliver.ParsePauseMark(string(r.value))
+func (b *commandLog) apply(r *topiclog.Record) {
+	if string(r.Key) == pauseKey {
+		if b.paused = nil; r.Value != nil {
+			mark := redeliver.ParsePauseMark(string(r.Value))
 			b.paused = &mark
 		}
 		return
 	}
-	id, ours := strings.CutPrefix(string(r.key), commandPrefix)
+	id, ours := strings.CutPrefix(string(r.Key), commandPrefix)
 	if !ours {
 		return
 	}
 	b.commands = slices.DeleteFunc(b.commands, func(c deadletter.Command) bool { return c.ID == id })
-	if r.value == nil {
+	if r.Value == nil {
 		return
 	}
 	c, err := readCommand(id, r)
@@ -85,14 +73,14 @@ func (b *commandLog) apply(r *fetchedRecord) {
 // A command takes messages that were scheduled before it. The earliest of three clocks counts: the sender's, the
 // broker's, which times the record, and ours. With a clock that is ahead, the command would also release messages that
 // fail later.
-func readCommand(id string, r *fetchedRecord) (c deadletter.Command, err error) {
-	if err = json.Unmarshal(r.value, &c); err != nil {
+func readCommand(id string, r *topiclog.Record) (c deadletter.Command, err error) {
+	if err = json.Unmarshal(r.Value, &c); err != nil {
 		return c, err
 	}
 	var text struct {
 		Filter json.RawMessage `json:"filter"`
 	}
-	if err = json.Unmarshal(r.value, &text); err != nil {
+	if err = json.Unmarshal(r.Value, &text); err != nil {
 		return c, err
 	}
 	if text.Filter != nil {
@@ -105,7 +93,7 @@ func readCommand(id string, r *fetchedRecord) (c deadletter.Command, err error) 
 	if c.ID != id {
 		return c, fmt.Errorf("it says that its id is %.40q", c.ID)
 	}
-	for _, at := range []time.Time{r.at, time.Now()} {
+	for _, at := range []time.Time{r.Time, time.Now()} {
 		if at.Before(c.Created) {
 			c.Created = at
 		}

@@ -5,22 +5,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func asRecord(t *testing.T, c deadletter.Command) *fetchedRecord {
+func asRecord(t *testing.T, c deadletter.Command) *topiclog.Record {
 	t.Helper()
 	value, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fetchedRecord{key: []byte(commandPrefix + c.ID), value: value, at: time.Now()}
+	return &topiclog.Record{Key: []byte(commandPrefix + c.ID), Value: value, Time: time.Now()}
 }
 
 func TestCommandLogReadsCommandsAndForgetsWithdrawnOnes(t *testing.T) {
 	t.Parallel()
 	var b commandLog
-	var given []*fetchedRecord
+	var given []*topiclog.Record
 	for _, c := range []deadletter.Command{
 		{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Everything: true},
 		{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}},
@@ -38,7 +39,7 @@ func TestCommandLogReadsCommandsAndForgetsWithdrawnOnes(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	for _, r := range given {
-		b.apply(&fetchedRecord{key: r.key})
+		b.apply(&topiclog.Record{Key: r.Key})
 	}
 	if len(b.commands) > 0 || b.refused != nil {
 		t.Errorf("%+v", b)
@@ -57,7 +58,7 @@ func TestCommandLogTrustsTheEarliestClock(t *testing.T) {
 	} {
 		c := deadletter.Command{ID: "7", Kind: deadletter.ReleaseWaiting, Everything: true, Created: at.claim, Expires: now.Add(time.Hour)}
 		r := asRecord(t, c)
-		r.at = at.broker
+		r.Time = at.broker
 		read, err := readCommand("7", r)
 		if off := read.Created.Sub(at.want); err != nil || off < 0 || off > 10*time.Second {
 			t.Errorf("%s: it counts from %s, want %s: %v", name, read.Created, at.want, err)
@@ -74,14 +75,14 @@ func TestCommandLogIgnoresGarbage(t *testing.T) {
 		"command/15": `{"id":"15","kind":"cancel","filter":{"levels":["1h"],"shards":[7]}}`, "command/16": `{"id":"16","kind":"cancel","filter":{"filter":{"error_text":"x","tenant":"acme"}}}`,
 	} {
 		var b commandLog
-		b.apply(&fetchedRecord{key: []byte(key), value: []byte(value)})
+		b.apply(&topiclog.Record{Key: []byte(key), Value: []byte(value)})
 		if len(b.commands) > 0 || len(b.refused) != 1 {
 			t.Errorf("%s: %+v", key, b)
 		}
 	}
 	var b commandLog
 	for _, key := range []string{"", "seen", "progress/7/1h/0", "settled/1h/0/0/x", "release/1h"} {
-		b.apply(&fetchedRecord{key: []byte(key), value: []byte("{}")})
+		b.apply(&topiclog.Record{Key: []byte(key), Value: []byte("{}")})
 	}
 	if len(b.commands) > 0 || b.refused != nil {
 		t.Errorf("%+v", b)
@@ -92,7 +93,7 @@ func TestCommandLogIgnoresGarbage(t *testing.T) {
 func TestCommandLogReadsACommandOfANewerVersion(t *testing.T) {
 	t.Parallel()
 	var b commandLog
-	b.apply(&fetchedRecord{key: []byte("command/7"), value: []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`)})
+	b.apply(&topiclog.Record{Key: []byte("command/7"), Value: []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`)})
 	if len(b.commands) != 1 || b.refused != nil {
 		t.Errorf("%+v", b)
 	}
@@ -103,11 +104,11 @@ func FuzzCommandLog(f *testing.F) {
 	f.Add("settled/1h/1/0", []byte(`{"bits":""}`))
 	f.Fuzz(func(_ *testing.T, key string, value []byte) {
 		var b commandLog
-		b.apply(&fetchedRecord{key: []byte(key), value: value})
+		b.apply(&topiclog.Record{Key: []byte(key), Value: value})
 		for i := range b.commands {
 			(&commands{all: b.commands[i:]}).released(time.Hour)
 		}
-		b.apply(&fetchedRecord{key: []byte(key)})
+		b.apply(&topiclog.Record{Key: []byte(key)})
 	})
 }
 
@@ -123,12 +124,12 @@ func TestCommandLogReadsPauses(t *testing.T) {
 		{[]byte("by hand"), "by hand"},
 		{[]byte{}, ""},
 	} {
-		b.apply(&fetchedRecord{key: []byte(pauseKey), value: c.value})
+		b.apply(&topiclog.Record{Key: []byte(pauseKey), Value: c.value})
 		if b.paused == nil || b.paused.Reason != c.want {
 			t.Errorf("%q is read as %+v", c.value, b.paused)
 		}
 	}
-	b.apply(&fetchedRecord{key: []byte(pauseKey)})
+	b.apply(&topiclog.Record{Key: []byte(pauseKey)})
 	if b.paused != nil || b.refused != nil || b.commands != nil {
 		t.Errorf("%+v", b)
 	}

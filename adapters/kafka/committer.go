@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
 )
@@ -135,7 +136,7 @@ func (c *control) refresh(ctx context.Context) error {
 			return c.err
 		}
 	}
-	err := c.log.refresh(ctx, &logReader{client: c.r.client.admin.Client, topic: c.r.layout.control.name})
+	err := c.log.refresh(ctx, &topiclog.Reader{Client: c.r.client.admin.Client, Topic: c.r.layout.control.name})
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		c.exists, c.log.next = false, 0 // if it is created again, read it from its beginning
 		return nil

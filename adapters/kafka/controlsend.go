@@ -18,7 +18,7 @@ import (
 
 // refreshLocked reads the control topic, if it exists.
 func (w *Waiting) refreshLocked(ctx context.Context) error {
-	if w.control.client == nil {
+	if w.control.Client == nil {
 		return nil
 	}
 	return w.log.refresh(ctx, &w.control)
@@ -29,7 +29,7 @@ const appendTime = "message.timestamp.type=LogAppendTime"
 
 // checkControl refuses a control topic that would lose commands, or whose commands would be ignored.
 func (w *Waiting) checkControl() error {
-	topic := w.control.topic
+	topic := w.control.Topic
 	partitions, err := w.client.Partitions(topic)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the partitions of %s: %w", topic, err)
@@ -89,22 +89,22 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 
 // createControlLocked creates the control topic if it does not exist.
 func (w *Waiting) createControlLocked() error {
-	if w.control.client != nil {
+	if w.control.Client != nil {
 		return nil
 	}
-	existing, err := w.c.admin.Topics(w.control.topic, w.back)
+	existing, err := w.c.admin.Topics(w.control.Topic, w.back)
 	if err != nil {
 		return err
 	}
-	if existing[w.control.topic] == nil {
+	if existing[w.control.Topic] == nil {
 		if existing[w.back] == nil {
 			return fmt.Errorf("kafka: %s does not exist any more: nothing waits for group %s", w.back, w.group)
 		}
-		if err := w.c.createCompanion(w.control.topic, controlTopic, existing[w.back]); err != nil {
+		if err := w.c.createCompanion(w.control.Topic, controlTopic, existing[w.back]); err != nil {
 			return err
 		}
 	}
-	w.control.client = w.client
+	w.control.Client = w.client
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (de
 			entries = append(entries, produce.Tombstone(commandPrefix+old.ID))
 		}
 	}
-	return cmd, w.c.writeEntries(ctx, w.control.topic, entries...)
+	return cmd, w.c.writeEntries(ctx, w.control.Topic, entries...)
 }
 
 // Withdraw takes a command back; its effects so far stay. The error is deadletter.ErrNoTask if
@@ -154,9 +154,9 @@ func (w *Waiting) Withdraw(ctx context.Context, id string) error {
 		return err
 	}
 	if !slices.ContainsFunc(w.log.commands, func(c deadletter.Command) bool { return c.ID == id }) {
-		return fmt.Errorf("%w: command %q is not in %s", deadletter.ErrNoTask, id, w.control.topic)
+		return fmt.Errorf("%w: command %q is not in %s", deadletter.ErrNoTask, id, w.control.Topic)
 	}
-	return w.c.writeEntries(ctx, w.control.topic, produce.Tombstone(commandPrefix+id))
+	return w.c.writeEntries(ctx, w.control.Topic, produce.Tombstone(commandPrefix+id))
 }
 
 // Commands returns the commands to the consumers, the oldest first. Expired ones stay for a day, or

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -34,7 +35,7 @@ type Waiting struct {
 	topic, group string
 	back         string // the retry topic
 	client       sarama.Client
-	control      logReader
+	control      topiclog.Reader
 	levels       []waitingTopic
 
 	mu  sync.Mutex
@@ -43,7 +44,7 @@ type Waiting struct {
 
 // waitingTopic is a topic on which messages wait.
 type waitingTopic struct {
-	log        logReader
+	log        topiclog.Reader
 	level      time.Duration
 	partitions int32
 }
@@ -76,13 +77,13 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	for name, t := range existing {
 		level, ok := names.level(cfg.Topic, cfg.Group, name)
 		if ok || name == back {
-			w.levels = append(w.levels, waitingTopic{logReader{client: client, topic: name}, level, int32(len(t.Partitions))})
+			w.levels = append(w.levels, waitingTopic{topiclog.Reader{Client: client, Topic: name}, level, int32(len(t.Partitions))})
 		}
 	}
 	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return int(min(1, max(-1, x.level-y.level))) })
-	w.control = logReader{client: client, topic: names.control(cfg.Topic, cfg.Group)}
-	if existing[w.control.topic] == nil {
-		w.control.client = nil // there are no commands
+	w.control = topiclog.Reader{Client: client, Topic: names.control(cfg.Topic, cfg.Group)}
+	if existing[w.control.Topic] == nil {
+		w.control.Client = nil // there are no commands
 	}
 	return w, nil
 }
@@ -106,7 +107,7 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 	for p := range t.partitions {
 		partitions[p] = p
 	}
-	committed, err := w.c.admin.GroupOffsets(w.group, map[string][]int32{t.log.topic: partitions})
+	committed, err := w.c.admin.GroupOffsets(w.group, map[string][]int32{t.log.Topic: partitions})
 	unknownGroup := errors.Is(err, sarama.ErrGroupIDNotFound) // it has no members and has committed nothing
 	if err != nil && !unknownGroup {
 		return nil, err
@@ -115,11 +116,11 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 	for _, p := range partitions {
 		next := int64(-1)
 		if !unknownGroup {
-			if next, err = committed.Offset(t.log.topic, p); err != nil {
+			if next, err = committed.Offset(t.log.Topic, p); err != nil {
 				return nil, err
 			}
 		}
-		start, end, err := t.log.bounds(ctx, p)
+		start, end, err := t.log.Bounds(ctx, p)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +138,7 @@ func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error)
 	all := make([]deadletter.WaitingLevel, 0, len(w.levels))
 	for i := range w.levels {
 		t := &w.levels[i]
-		row := deadletter.WaitingLevel{Level: t.level, Place: t.log.topic, Exact: true}
+		row := deadletter.WaitingLevel{Level: t.level, Place: t.log.Topic, Exact: true}
 		parts, err := w.waitingRanges(ctx, t)
 		if err != nil {
 			return nil, err
@@ -170,43 +171,43 @@ func earlier(x, y time.Time) time.Time {
 // eachWaiting yields the waiting messages of a partition, until yield returns false.
 func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, s offsetRange, yield func(*deadletter.Message) bool) error {
 	for next := s.start; next < s.end; {
-		p, err := t.log.read(ctx, s.partition, next)
+		p, err := t.log.Read(ctx, s.partition, next)
 		if err != nil {
 			return err
 		}
-		for i := range p.records {
-			rec := &p.records[i]
-			if rec.offset >= s.end {
+		for i := range p.Records {
+			rec := &p.Records[i]
+			if rec.Offset >= s.end {
 				return nil
 			}
 			if !yield(w.message(t, s.partition, rec)) {
 				return nil
 			}
 		}
-		if p.end && p.next <= next {
+		if p.End && p.Next <= next {
 			return nil // a transaction is open
 		}
-		next = p.next
+		next = p.Next
 	}
 	return nil
 }
 
 // message makes the message of a waiting record from its headers.
-func (w *Waiting) message(t *waitingTopic, partition int32, rec *fetchedRecord) *deadletter.Message {
-	users, ours := record.SplitHeaders(rec.headers)
+func (w *Waiting) message(t *waitingTopic, partition int32, rec *topiclog.Record) *deadletter.Message {
+	users, ours := record.SplitHeaders(rec.Headers)
 	var room [20]redeliver.Header
 	st, findings := redeliver.ParseHeaders(w.group, record.AppendTexts(room[:0], ours))
 	var names deadNames
 	m := copyMessage(&deadletter.Message{
-		Position: deadletter.Position(placeKey(partition, rec.offset)), Time: rec.at.UTC(), State: st, Findings: findings, Writer: deadletter.WriterRedeliver,
-		Key: rec.key, Body: rec.value, Headers: names.append(make([]deadletter.Header, 0, len(users)), users),
+		Position: deadletter.Position(placeKey(partition, rec.Offset)), Time: rec.Time.UTC(), State: st, Findings: findings, Writer: deadletter.WriterRedeliver,
+		Key: rec.Key, Body: rec.Value, Headers: names.append(make([]deadletter.Header, 0, len(users)), users),
 	})
 	if m.State.Due.IsZero() { // as its consumer does
-		m.State.Due = limits.CeilMilli(rec.at.Add(t.level).UTC())
+		m.State.Due = limits.CeilMilli(rec.Time.Add(t.level).UTC())
 	}
 	m.State.Origin = w.topic
 	if m.ID = st.ID; m.ID == "" {
-		m.ID = record.ID(&sarama.ConsumerMessage{Topic: t.log.topic, Partition: partition, Offset: rec.offset, Headers: users})
+		m.ID = record.ID(&sarama.ConsumerMessage{Topic: t.log.Topic, Partition: partition, Offset: rec.Offset, Headers: users})
 	}
 	return m
 }
@@ -232,7 +233,7 @@ func (w *Waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit 
 				}
 				if f.Match(m, t.level) {
 					found++
-					more = yield(deadletter.WaitingLevel{Level: t.level, Place: t.log.topic}, m) && found != limit
+					more = yield(deadletter.WaitingLevel{Level: t.level, Place: t.log.Topic}, m) && found != limit
 				}
 				return more
 			})

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/kafkaname"
@@ -86,7 +87,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	}
 	q := &deadQueue{
 		client: c, sessions: make(map[*deadSession]bool), info: info, foreign: foreign, foreignBack: foreignBack, lease: cfg.Lease, conn: client, ledger: newLedger(),
-		log: logReader{client, info.DLQ}, state: logReader{client, info.DLQ + wirename.StateSuffix},
+		log: topiclog.Reader{Client: client, Topic: info.DLQ}, state: topiclog.Reader{Client: client, Topic: info.DLQ + wirename.StateSuffix},
 	}
 	existing, err := q.findTopics(ctx)
 	if err != nil {
@@ -118,8 +119,8 @@ type deadQueue struct {
 	foreignBack bool
 	lease       time.Duration
 	conn        sarama.Client
-	log         logReader
-	state       logReader
+	log         topiclog.Reader
+	state       topiclog.Reader
 
 	mu         sync.Mutex
 	partitions int32 // at the last check
@@ -133,7 +134,7 @@ func (q *deadQueue) findTopics(ctx context.Context) (map[string]*sarama.TopicMet
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	existing, err := q.client.admin.Topics(q.info.DLQ, q.state.topic, q.info.ReplayTo)
+	existing, err := q.client.admin.Topics(q.info.DLQ, q.state.Topic, q.info.ReplayTo)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func (q *deadQueue) findTopics(ctx context.Context) (map[string]*sarama.TopicMet
 
 // setTopicsLocked stores the result of findTopics.
 func (q *deadQueue) setTopicsLocked(existing map[string]*sarama.TopicMetadata) {
-	q.partitions, q.hasState = int32(len(existing[q.info.DLQ].Partitions)), existing[q.state.topic] != nil
+	q.partitions, q.hasState = int32(len(existing[q.info.DLQ].Partitions)), existing[q.state.Topic] != nil
 }
 
 // partitionCount returns the number of partitions of the DLQ.
@@ -229,7 +230,7 @@ func (q *deadQueue) Append(ctx context.Context, entries ...driver.Entry) error {
 			return err
 		}
 	}
-	return q.client.writeEntries(ctx, q.state.topic, stateEntries(entries)...)
+	return q.client.writeEntries(ctx, q.state.Topic, stateEntries(entries)...)
 }
 
 func stateEntries(entries []driver.Entry) []produce.Entry {

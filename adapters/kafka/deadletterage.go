@@ -44,22 +44,22 @@ func (q *deadQueue) oldestIn(ctx context.Context, partition int32) (at time.Time
 		if next >= end {
 			return at, false, nil
 		}
-		p, err := q.log.readUpTo(ctx, partition, next, headFetchBytes)
+		p, err := q.log.ReadUpTo(ctx, partition, next, headFetchBytes)
 		if err != nil {
 			return at, false, err
 		}
-		for _, rec := range p.records {
+		for _, rec := range p.Records {
 			q.mu.Lock()
-			out := q.ledger.isRemoved(partition, rec.offset, rec.at)
+			out := q.ledger.isRemoved(partition, rec.Offset, rec.Time)
 			q.mu.Unlock()
 			if !out {
-				return rec.at.UTC(), true, nil
+				return rec.Time.UTC(), true, nil
 			}
 		}
-		if p.end || p.next <= next {
+		if p.End || p.Next <= next {
 			return at, false, nil // no committed record
 		}
-		next = p.next
+		next = p.Next
 	}
 }
 

@@ -55,13 +55,13 @@ func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
 // bounds returns the bounds of the log, without the records that ReadBy has handled.
 func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
 	if q.info.ReadBy == "" {
-		return q.log.bounds(ctx, partition)
+		return q.log.Bounds(ctx, partition)
 	}
 	read, err := q.readByOffsets(partition) // before the log's bounds, so that a commit meanwhile is not beyond its end
 	if err != nil {
 		return 0, 0, err
 	}
-	if start, end, err = q.log.bounds(ctx, partition); err != nil {
+	if start, end, err = q.log.Bounds(ctx, partition); err != nil {
 		return start, end, err
 	}
 	if read[0] > end { // the offset does not belong to these records

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -47,12 +48,12 @@ func (s *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 
 // message makes the message of a record in the buffer. It returns nil for a settled one. The message points into the
 // page.
-func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Message {
+func (s *deadReader) message(part *deadPart, rec *topiclog.Record) *deadletter.Message {
 	q := s.q
 	from := part.seen
-	part.seen = rec.offset + 1
+	part.seen = rec.Offset + 1
 	q.mu.Lock()
-	out := q.ledger.isRemoved(part.partition, rec.offset, rec.at)
+	out := q.ledger.isRemoved(part.partition, rec.Offset, rec.Time)
 	q.mu.Unlock()
 	if s.session != nil {
 		s.session.markSeen(part.partition, part.seen)
@@ -61,16 +62,16 @@ func (s *deadReader) message(part *deadPart, rec *fetchedRecord) *deadletter.Mes
 		return nil
 	}
 	v := &s.buffer
-	v.place = deadPlace{part.partition, rec.offset, from, rec.at.UnixMilli()}
-	users, ours := rec.headers, []*sarama.RecordHeader(nil)
+	v.place = deadPlace{part.partition, rec.Offset, from, rec.Time.UnixMilli()}
+	users, ours := rec.Headers, []*sarama.RecordHeader(nil)
 	if !q.foreign { // other programs copy a producer's headers, ours included
-		users, ours = record.SplitHeaders(rec.headers)
+		users, ours = record.SplitHeaders(rec.Headers)
 	}
 	v.headers = v.names.append(v.headers[:0], users)
 	m := &v.message
 	*m = deadletter.Message{
-		Position: positionOf(part.partition, rec.offset), Time: rec.at.UTC(),
-		Key: rec.key, Body: rec.value, Headers: v.headers,
+		Position: positionOf(part.partition, rec.Offset), Time: rec.Time.UTC(),
+		Key: rec.Key, Body: rec.Value, Headers: v.headers,
 	}
 	var room [20]redeliver.Header
 	var texts []redeliver.Header

@@ -10,13 +10,14 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
 // letterPage returns a page of n dead letters, from an offset on.
-func letterPage(n int, from int64) []fetchedRecord {
+func letterPage(n int, from int64) []topiclog.Record {
 	at := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
-	page := make([]fetchedRecord, n)
+	page := make([]topiclog.Record, n)
 	for i := range page {
 		st := redeliver.State{
 			ID: fmt.Sprint("m-", from+int64(i)), Group: "billing", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "card declined",
@@ -26,7 +27,7 @@ func letterPage(n int, from int64) []fetchedRecord {
 		for name, value := range st.Headers() {
 			headers = append(headers, &sarama.RecordHeader{Key: []byte(name), Value: value})
 		}
-		page[i] = fetchedRecord{offset: from + int64(i), at: at, key: fmt.Append(nil, "key-", i), value: fmt.Append(nil, "body-", i), headers: headers}
+		page[i] = topiclog.Record{Offset: from + int64(i), Time: at, Key: fmt.Append(nil, "key-", i), Value: fmt.Append(nil, "body-", i), Headers: headers}
 	}
 	return page
 }
@@ -42,7 +43,7 @@ func newScan(claimed bool) *deadReader {
 }
 
 // scanPage scans a page and wants every oneIn-th message.
-func (s *deadReader) scanPage(t *testing.T, page []fetchedRecord, oneIn int) (got []*deadletter.Message) {
+func (s *deadReader) scanPage(t *testing.T, page []topiclog.Record, oneIn int) (got []*deadletter.Message) {
 	t.Helper()
 	s.page = page
 	for i := range page {
@@ -58,10 +59,10 @@ func (s *deadReader) scanPage(t *testing.T, page []fetchedRecord, oneIn int) (go
 }
 
 // overwritePage overwrites the bytes of a page, as the next fetch may.
-func overwritePage(page []fetchedRecord) {
+func overwritePage(page []topiclog.Record) {
 	for i := range page {
-		room := [][]byte{page[i].key, page[i].value}
-		for _, h := range page[i].headers {
+		room := [][]byte{page[i].Key, page[i].Value}
+		for _, h := range page[i].Headers {
 			room = append(room, h.Key, h.Value)
 		}
 		for _, b := range room {

@@ -1,10 +1,14 @@
 package kafka
 
-import "context"
+import (
+	"context"
+
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+)
 
 // pagePrefetcher reads the next page while the current one is processed. Only the goroutine of its scan uses it.
 type pagePrefetcher struct {
-	log  *logReader
+	log  *topiclog.Reader
 	stop context.CancelFunc // ends the running read; nil before the first
 	ctx  context.Context
 	page chan deadPage // nil if no read is running
@@ -12,13 +16,13 @@ type pagePrefetcher struct {
 }
 
 type deadPage struct {
-	page page
+	page topiclog.Page
 	err  error
 }
 
 // read returns the next page of a partition, and begins to read the page after it if that is before the end. ctx bounds
 // only the wait, not the read.
-func (a *pagePrefetcher) read(ctx context.Context, part *deadPart) (page, error) {
+func (a *pagePrefetcher) read(ctx context.Context, part *deadPart) (topiclog.Page, error) {
 	if a.page == nil || a.part.partition != part.partition || a.part.next != part.next {
 		a.close()
 		a.begin(ctx, part.partition, part.next)
@@ -28,13 +32,13 @@ func (a *pagePrefetcher) read(ctx context.Context, part *deadPart) (page, error)
 	case p = <-a.page:
 		a.page = nil
 	case <-ctx.Done():
-		return page{}, ctx.Err()
+		return topiclog.Page{}, ctx.Err()
 	}
 	if p.err != nil {
-		return page{}, p.err
+		return topiclog.Page{}, p.err
 	}
-	if !p.page.end && p.page.next < part.end {
-		a.begin(ctx, part.partition, p.page.next)
+	if !p.page.End && p.page.Next < part.end {
+		a.begin(ctx, part.partition, p.page.Next)
 	}
 	return p.page, nil
 }
@@ -46,7 +50,7 @@ func (a *pagePrefetcher) begin(ctx context.Context, partition int32, next int64)
 	found := make(chan deadPage, 1)
 	a.page, a.part = found, deadPart{partition: partition, next: next}
 	go func() {
-		p, err := a.log.read(a.ctx, partition, next)
+		p, err := a.log.Read(a.ctx, partition, next)
 		found <- deadPage{p, err}
 	}()
 }

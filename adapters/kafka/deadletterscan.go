@@ -5,6 +5,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -24,8 +25,8 @@ type deadReader struct {
 	q        *deadQueue
 	session  *deadSession // nil if nothing is to be removed
 	parts    []deadPart
-	at       int             // index into parts
-	page     []fetchedRecord // records that were not processed yet
+	at       int               // index into parts
+	page     []topiclog.Record // records that were not processed yet
 	prefetch pagePrefetcher
 	buffer   scanBuffer
 }
@@ -82,17 +83,17 @@ func (s *deadReader) nextPage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.page = p.records
+	s.page = p.Records
 	for i, rec := range s.page { // records that were written after the scan began are left out
-		if rec.offset >= part.end {
+		if rec.Offset >= part.end {
 			s.page = s.page[:i]
-			p.next = part.end
+			p.Next = part.end
 			break
 		}
 	}
-	part.next = p.next
-	if p.end {
-		part.end = min(part.end, p.next)
+	part.next = p.Next
+	if p.End {
+		part.end = min(part.end, p.Next)
 	}
 	return nil
 }
@@ -103,7 +104,7 @@ func (s *deadReader) extendEnds(ctx context.Context) error {
 		return err
 	}
 	for i := range s.parts {
-		_, end, err := s.q.log.bounds(ctx, s.parts[i].partition)
+		_, end, err := s.q.log.Bounds(ctx, s.parts[i].partition)
 		if err != nil {
 			return err
 		}

@@ -94,7 +94,7 @@ func (c *deadSession) writeState(ctx context.Context, records []produce.Entry) e
 	if len(records) == 0 {
 		return nil
 	}
-	return c.producerFor(ctx, 0).WriteEntries(ctx, c.q.client.cfg.SendTimeout, c.q.state.topic, records...)
+	return c.producerFor(ctx, 0).WriteEntries(ctx, c.q.client.cfg.SendTimeout, c.q.state.Topic, records...)
 }
 
 // partitionSpan is a span of one partition.

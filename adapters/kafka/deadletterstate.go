@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -19,7 +20,7 @@ func (q *deadQueue) refresh(ctx context.Context) error {
 	if unreadable > 0 {
 		q.client.cfg.Sink.Event(redeliver.SubscriptionChanged{
 			Origin: q.info.Origin, Group: q.info.Group, Change: redeliver.ChangeDLQStateUnknown,
-			Detail: fmt.Sprintf("%d records of %s are skipped; check which other programs write to it", unreadable, q.state.topic),
+			Detail: fmt.Sprintf("%d records of %s are skipped; check which other programs write to it", unreadable, q.state.Topic),
 		})
 	}
 	return err
@@ -38,7 +39,7 @@ func (q *deadQueue) readState(ctx context.Context) (unreadable int, err error) {
 			return 0, nil
 		}
 	}
-	start, end, err := q.state.bounds(ctx, 0)
+	start, end, err := q.state.Bounds(ctx, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -46,21 +47,8 @@ func (q *deadQueue) readState(ctx context.Context) (unreadable int, err error) {
 		q.ledger = newLedger()
 	}
 	before := q.ledger.unreadable
-	q.ledger.next = max(q.ledger.next, start)
-	for q.ledger.next < end {
-		p, err := q.state.read(ctx, 0, q.ledger.next)
-		if err != nil {
-			return q.ledger.unreadable - before, err
-		}
-		for _, r := range p.records {
-			q.ledger.apply(r.key, r.value)
-		}
-		q.ledger.next = p.next
-		if p.end && p.next < end {
-			return q.ledger.unreadable - before, fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", q.state.topic, p.next, end)
-		}
-	}
-	return q.ledger.unreadable - before, nil
+	q.ledger.next, err = q.state.ReadToEnd(ctx, 0, max(q.ledger.next, start), end, func(r *topiclog.Record) { q.ledger.apply(r.Key, r.Value) })
+	return q.ledger.unreadable - before, err
 }
 
 // provisionState creates the state topic, or checks the existing one. existing is the result of findTopics.
@@ -68,7 +56,7 @@ func (q *deadQueue) provisionState(existing map[string]*sarama.TopicMetadata) er
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.setTopicsLocked(existing)
-	if state := existing[q.state.topic]; state != nil {
+	if state := existing[q.state.Topic]; state != nil {
 		return q.checkState(len(state.Partitions))
 	}
 	if err := q.client.createCompanion(q.info.DLQ+wirename.StateSuffix, stateTopic, existing[q.info.DLQ]); err != nil {
@@ -113,16 +101,16 @@ func companion(name string, k topicKind, replicas int16, minInSync string) ownTo
 }
 
 func (q *deadQueue) checkState(partitions int) error {
-	settings, err := q.client.admin.Settings(q.state.topic)
+	settings, err := q.client.admin.Settings(q.state.Topic)
 	if err != nil {
 		return err
 	}
 	var ps redeliver.Problems
 	if partitions != 1 {
-		ps.Add("topic "+q.state.topic+" partitions", partitions, "must be 1: everybody must read it in the same order")
+		ps.Add("topic "+q.state.Topic+" partitions", partitions, "must be 1: everybody must read it in the same order")
 	}
-	if policy := settings[q.state.topic]["cleanup.policy"]; policy != "compact" {
-		ps.Add("topic "+q.state.topic+" cleanup.policy", policy, "must be compact, or settled messages would be replayed again")
+	if policy := settings[q.state.Topic]["cleanup.policy"]; policy != "compact" {
+		ps.Add("topic "+q.state.Topic+" cleanup.policy", policy, "must be compact, or settled messages would be replayed again")
 	}
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)

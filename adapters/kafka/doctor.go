@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -199,35 +200,35 @@ func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
 
 // checkLate checks the oldest unsettled record of each partition.
 func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) error {
-	log := logReader{d.client.admin.Client, t.name}
+	log := topiclog.Reader{Client: d.client.admin.Client, Topic: t.name}
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
 		left := waiting[p]
 		if left.count() <= 0 {
 			continue
 		}
-		page, err := log.read(ctx, p, left.from)
+		page, err := log.Read(ctx, p, left.from)
 		if err != nil {
 			return err
 		}
-		if len(page.records) == 0 {
+		if len(page.Records) == 0 {
 			continue // only markers of transactions
 		}
-		rec := page.records[0]
-		leavesAt := rec.at.Add(t.level)
+		rec := page.Records[0]
+		leavesAt := rec.Time.Add(t.level)
 		if due, ok := dueOf(&rec); ok && (t.level == 0 || due.Before(leavesAt)) {
 			leavesAt = due
 		}
 		if lateBy := time.Since(leavesAt); lateBy > d.options.WithDefaults().Late {
 			d.Add(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
-				rec.offset, p, leavesAt.UTC().Format(time.RFC3339), lateBy.Round(time.Second), left.count()))
+				rec.Offset, p, leavesAt.UTC().Format(time.RFC3339), lateBy.Round(time.Second), left.count()))
 		}
 	}
 	return nil
 }
 
 // dueOf returns when a record is due, if its headers say so.
-func dueOf(rec *fetchedRecord) (due time.Time, ok bool) {
-	_, ours := record.SplitHeaders(rec.headers)
+func dueOf(rec *topiclog.Record) (due time.Time, ok bool) {
+	_, ours := record.SplitHeaders(rec.Headers)
 	for _, h := range ours {
 		if h != nil && string(h.Key) == redeliver.HeaderDue {
 			due, err := time.Parse(time.RFC3339Nano, string(h.Value))

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/wait"
@@ -186,10 +187,10 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 	}
 	lags := make(map[string]lag, len(topics))
 	for _, topic := range topics {
-		log := logReader{d.client.admin.Client, topic}
+		log := topiclog.Reader{Client: d.client.admin.Client, Topic: topic}
 		lags[topic] = make(lag)
 		for _, p := range partitions[topic] {
-			start, end, boundsErr := log.bounds(ctx, p)
+			start, end, boundsErr := log.Bounds(ctx, p)
 			if boundsErr != nil {
 				return nil, boundsErr
 			}
@@ -201,8 +202,8 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 			}
 			if n := end - from; n > 0 && n <= maxMarkers {
 				// Members do not commit markers of transactions.
-				if page, err := log.read(ctx, p, from); err == nil && len(page.records) == 0 {
-					from = min(max(from, page.next), end)
+				if page, err := log.Read(ctx, p, from); err == nil && len(page.Records) == 0 {
+					from = min(max(from, page.Next), end)
 				}
 			}
 			lags[topic][p] = unsettled{from, end}

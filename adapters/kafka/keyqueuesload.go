@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
@@ -71,8 +72,8 @@ func (r *reader) tryLoadQueues(ctx context.Context, queues *keyQueues, partition
 // loadLevel loads the unsettled records of a waiting topic. found is what the group has committed.
 func (r *reader) loadLevel(ctx context.Context, queues *keyQueues, topic string, partition int32, found claimMeta) error {
 	next := found.offset
-	log := logReader{client: r.client.admin.Client, topic: topic}
-	start, end, err := log.bounds(ctx, partition)
+	log := topiclog.Reader{Client: r.client.admin.Client, Topic: topic}
+	start, end, err := log.Bounds(ctx, partition)
 	if err != nil {
 		return err
 	}
@@ -81,19 +82,19 @@ func (r *reader) loadLevel(ctx context.Context, queues *keyQueues, topic string,
 	}
 	settled := r.settledBefore(topic, found, next)
 	for next < end {
-		p, err := log.read(ctx, partition, next)
+		p, err := log.Read(ctx, partition, next)
 		if err != nil {
 			return err
 		}
-		for _, rec := range p.records {
-			if !containsOffset(settled, rec.offset) {
+		for _, rec := range p.Records {
+			if !containsOffset(settled, rec.Offset) {
 				queues.addLoaded(r.loadedCopy(r.levels[topic], partition, rec))
 			}
 		}
-		if p.end && p.next <= next {
+		if p.End && p.Next <= next {
 			break // a transaction is open
 		}
-		next = p.next
+		next = p.Next
 	}
 	queues.loadedEnds[topic] = next
 	return nil
@@ -104,43 +105,43 @@ func (r *reader) loadLevel(ctx context.Context, queues *keyQueues, topic string,
 // Then there may be millions. After the first MaxWaiting, it loads only records of keys that wait on a level. A record
 // takes about 75 bytes of memory, or 170 with a new queue.
 func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition int32, settled []offsetRun) error {
-	log := logReader{client: r.client.admin.Client, topic: r.layout.origin}
+	log := topiclog.Reader{Client: r.client.admin.Client, Topic: r.layout.origin}
 	next, high := queues.from, queues.highestOffset()
 	if high < next {
 		return nil
 	}
-	start, end, err := log.bounds(ctx, partition)
+	start, end, err := log.Bounds(ctx, partition)
 	if err != nil {
 		return err
 	}
 	next = max(next, start)
 	for n := 0; next < min(end, high); {
-		p, err := log.read(ctx, partition, next)
+		p, err := log.Read(ctx, partition, next)
 		if err != nil {
 			return err
 		}
-		for _, rec := range p.records {
-			if rec.key == nil || rec.offset >= high || containsOffset(settled, rec.offset) {
+		for _, rec := range p.Records {
+			if rec.Key == nil || rec.Offset >= high || containsOffset(settled, rec.Offset) {
 				continue
 			}
-			at := keyOffset{maphash.Bytes(seed, rec.key), rec.offset}
+			at := keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}
 			if n < r.client.cfg.MaxWaiting || queues.hasQueue(at.key) {
-				queues.addExpected(at, originTime(rec.at))
+				queues.addExpected(at, originTime(rec.Time))
 				n++
 			}
 		}
-		if p.end && p.next <= next {
+		if p.End && p.Next <= next {
 			break
 		}
-		next = p.next
+		next = p.Next
 	}
 	return nil
 }
 
 // loadedCopy parses a record of a waiting topic as its lane would. ok is false if it has no order.
-func (r *reader) loadedCopy(w waitLevel, partition int32, rec fetchedRecord) (c recordCopy, due time.Time, ok bool) {
-	users, ours := record.SplitHeaders(rec.headers)
-	m := sarama.ConsumerMessage{Key: rec.key, Headers: users, Timestamp: rec.at}
+func (r *reader) loadedCopy(w waitLevel, partition int32, rec topiclog.Record) (c recordCopy, due time.Time, ok bool) {
+	users, ours := record.SplitHeaders(rec.Headers)
+	m := sarama.ConsumerMessage{Key: rec.Key, Headers: users, Timestamp: rec.Time}
 	stay := r.readArrival(&m, ours, w)
 	c, ok = orderedCopy(&m, &stay, partition)
 	return c, stay.State.Due, ok

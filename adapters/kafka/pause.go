@@ -5,6 +5,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -64,7 +65,7 @@ func (w *Waiting) writePause(ctx context.Context, e produce.Entry) error {
 	if err := w.checkControl(); err != nil {
 		return err
 	}
-	return w.c.writeEntries(ctx, w.control.topic, e)
+	return w.c.writeEntries(ctx, w.control.Topic, e)
 }
 
 // Paused returns by whom, when and why a topic was paused for the client's group, or nil.
@@ -84,6 +85,6 @@ func (c *Client) paused(ctx context.Context, topic, group string) (*redeliver.Pa
 		return nil, err
 	}
 	var log commandLog
-	err = log.refresh(ctx, &logReader{client: c.admin.Client, topic: control})
+	err = log.refresh(ctx, &topiclog.Reader{Client: c.admin.Client, Topic: control})
 	return log.paused, err
 }

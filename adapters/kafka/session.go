@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 )
 
 // session handles one consumer group session. sarama calls ConsumeClaim in its own goroutine for each partition.
@@ -84,9 +85,9 @@ func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32)
 		}
 	}
 	for topic := range r.levels {
-		log, n := logReader{client: client, topic: topic}, int64(0)
+		log, n := topiclog.Reader{Client: client, Topic: topic}, int64(0)
 		for _, p := range claims[topic] {
-			start, end, err := log.bounds(ctx, p)
+			start, end, err := log.Bounds(ctx, p)
 			if err != nil {
 				return err
 			}

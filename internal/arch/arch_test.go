@@ -43,9 +43,10 @@ var allowed = map[string][]string{
 	"middleware/sqlinbox":        {module}, // database/sql; the driver is the user's
 	"adapters/kafka/internal/record": {module, module + "/deadletter", module + "/driver", module + "/internal/engine",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/IBM/sarama"},
-	"adapters/kafka/internal/produce": {module + "/adapters/kafka/internal/record", module + "/driver", "github.com/IBM/sarama"},
-	"adapters/kafka/internal/cluster": {"github.com/IBM/sarama"},
-	"adapters/kafka": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/record", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", module + "/internal/foreign",
+	"adapters/kafka/internal/produce":  {module + "/driver", "github.com/IBM/sarama"},
+	"adapters/kafka/internal/cluster":  {"github.com/IBM/sarama"},
+	"adapters/kafka/internal/topiclog": {module + "/adapters/kafka/internal/cluster", "github.com/IBM/sarama"},
+	"adapters/kafka": {module, module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/record", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver", module + "/internal/foreign",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
 	"adapters/amqp": {module, module + "/adapters/amqp/internal/crashes", module + "/adapters/amqp/internal/dlq", module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/pausemark", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/topology", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/internal/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},

@@ -1,0 +1,219 @@
+// Package topiclog reads the partitions of a topic by offset, outside of any group: DLQs, waiting messages, and the
+// compacted topics of commands and of a DLQ's state.
+//
+// A log has gaps: markers of transactions, aborted records, compacted ones. So a [Page] says where the next one begins,
+// and whether a committed record follows at all. Only that ends a loop; offsets that are counted up to the end of the
+// log might never arrive.
+package topiclog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+)
+
+const (
+	fetchBytes = 2 << 20
+	fetchTries = 20
+	fetchPause = 250 * time.Millisecond
+)
+
+// Reader reads a topic's partitions by offset, outside of any group. sarama's consumer cannot be used, because it
+// would wait forever at an end that is a marker of a transaction and not a record.
+type Reader struct {
+	Client sarama.Client
+	Topic  string
+}
+
+// Record is a record that was read.
+type Record struct {
+	Offset  int64
+	Time    time.Time
+	Key     []byte // key, value and headers alias the response
+	Value   []byte
+	Headers []*sarama.RecordHeader
+}
+
+// Page is the result of one request.
+type Page struct {
+	Records []Record
+	Next    int64 // the offset behind the records
+	End     bool  // no committed record follows
+}
+
+// Bounds returns the first offset of a partition and the one behind its last.
+func (l *Reader) Bounds(ctx context.Context, partition int32) (start, end int64, err error) {
+	both, err := retryFetch(ctx, l, partition, func() (both [2]int64, err error) {
+		if both[0], err = l.Client.GetOffset(l.Topic, partition, sarama.OffsetOldest); err != nil {
+			return both, err
+		}
+		both[1], err = l.Client.GetOffset(l.Topic, partition, sarama.OffsetNewest)
+		return both, err
+	})
+	return both[0], max(both[0], both[1]), err
+}
+
+// Read returns records from an offset on. It skips records that were deleted meanwhile.
+func (l *Reader) Read(ctx context.Context, partition int32, offset int64) (Page, error) {
+	return l.ReadUpTo(ctx, partition, offset, fetchBytes)
+}
+
+// ReadUpTo is read for about that many bytes, but at least a batch.
+func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, bytes int32) (Page, error) {
+	return retryFetch(ctx, l, partition, func() (Page, error) {
+		p, err := l.fetch(partition, offset, bytes)
+		if !errors.Is(err, sarama.ErrOffsetOutOfRange) {
+			return p, err
+		}
+		start, err := l.Client.GetOffset(l.Topic, partition, sarama.OffsetOldest)
+		if err != nil {
+			return Page{}, err
+		}
+		if start <= offset {
+			return Page{Next: offset, End: true}, nil // it was created again, and is shorter
+		}
+		return Page{Next: start}, nil
+	})
+}
+
+// ReadToEnd calls apply for the records of a partition from next on, up to end, and returns the offset behind
+// them. It returns an error if a transaction is open.
+func (l *Reader) ReadToEnd(ctx context.Context, partition int32, next, end int64, apply func(*Record)) (int64, error) {
+	for next < end {
+		p, err := l.Read(ctx, partition, next)
+		if err != nil {
+			return next, err
+		}
+		for i := range p.Records {
+			apply(&p.Records[i])
+		}
+		next = p.Next
+		if p.End && p.Next < end {
+			return next, fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", l.Topic, p.Next, end)
+		}
+	}
+	return next, nil
+}
+
+// retryFetch retries errors of moving leaders and of connections that were idle for long. It returns when ctx ends,
+// even if sarama's function takes no context.
+func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call func() (T, error)) (T, error) {
+	var none T
+	var err error
+	for try := range fetchTries {
+		var found T
+		if found, err = cluster.Call(ctx, call); err == nil {
+			return found, nil
+		}
+		if ctx.Err() != nil {
+			return none, fmt.Errorf("kafka: reading %s: %w", l.Topic, ctx.Err())
+		}
+		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+			return none, fmt.Errorf("kafka: reading %s: %w; the user needs Read on it", l.Topic, err)
+		}
+		if errors.Is(err, sarama.ErrClosedClient) {
+			break
+		}
+		if leader, lerr := l.Client.Leader(l.Topic, partition); lerr == nil && !isBrokerError(err) {
+			_ = leader.Close() // the next try connects again
+		}
+		pause := time.NewTimer(min(fetchPause, time.Duration(try)*20*time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return none, fmt.Errorf("kafka: reading %s: %w", l.Topic, ctx.Err())
+		}
+		_ = l.Client.RefreshMetadata(l.Topic) // the next try returns the error
+	}
+	return none, fmt.Errorf("kafka: reading %s/%d: %w; check whether its leader answers", l.Topic, partition, err)
+}
+
+// isBrokerError reports whether a broker sent the error. Otherwise the connection failed.
+func isBrokerError(err error) bool {
+	var k sarama.KError
+	return errors.As(err, &k)
+}
+
+func (l *Reader) fetch(partition int32, offset int64, bytes int32) (Page, error) {
+	leader, err := l.Client.Leader(l.Topic, partition)
+	if err != nil {
+		return Page{}, err
+	}
+	// 4 is the oldest version that all current brokers support; zstd needs 10.
+	req := &sarama.FetchRequest{Version: 4, MinBytes: 1, MaxBytes: bytes * 2, MaxWaitTime: 100, Isolation: sarama.ReadCommitted}
+	if l.Client.Config().Version.IsAtLeast(sarama.V2_1_0_0) {
+		req.Version, req.SessionEpoch = 10, -1 // no session
+	}
+	req.AddBlock(l.Topic, partition, offset, bytes, -1)
+	res, err := leader.Fetch(req)
+	if err != nil {
+		return Page{}, err
+	}
+	block := res.GetBlock(l.Topic, partition)
+	switch {
+	case block == nil:
+		return Page{}, sarama.ErrIncompleteResponse
+	case !errors.Is(block.Err, sarama.ErrNoError):
+		return Page{}, block.Err
+	}
+	p := Page{Next: offset}
+	if err := p.addRecords(block, offset); err != nil {
+		return Page{}, fmt.Errorf("at offset %d: %w", p.Next, err)
+	}
+	p.End = p.Next >= block.LastStableOffset
+	return p, nil
+}
+
+// addRecords adds the records of a response, without those of aborted transactions.
+func (p *Page) addRecords(block *sarama.FetchResponseBlock, from int64) error {
+	begun := make(map[int64]bool) // aborted transactions, by producer
+	aborted := block.AbortedTransactions
+	n := 0
+	for _, set := range block.RecordsSet {
+		if set.RecordBatch != nil {
+			n += len(set.RecordBatch.Records)
+		}
+	}
+	p.Records = make([]Record, 0, n)
+	for _, set := range block.RecordsSet {
+		b := set.RecordBatch
+		if b == nil {
+			return errors.New("its records are in the format of before Kafka 0.11, which is not read")
+		}
+		if b.PartialTrailingRecord {
+			return nil
+		}
+		for _, t := range aborted {
+			if t.FirstOffset >= b.FirstOffset && t.FirstOffset <= b.LastOffset() || t.FirstOffset < b.FirstOffset && !begun[t.ProducerID] && t.FirstOffset >= 0 {
+				begun[t.ProducerID] = true
+				t.FirstOffset = -1 // it begins only once
+			}
+		}
+		switch {
+		case b.Control:
+			if len(b.Records) > 0 && len(b.Records[0].Key) >= 4 && binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0 {
+				delete(begun, b.ProducerID) // the end of an aborted transaction
+			}
+		case b.IsTransactional && begun[b.ProducerID]:
+		default:
+			for _, r := range b.Records {
+				if offset := b.FirstOffset + r.OffsetDelta; offset >= from {
+					at := b.FirstTimestamp.Add(r.TimestampDelta)
+					if b.LogAppendTime {
+						at = b.MaxTimestamp
+					}
+					p.Records = append(p.Records, Record{offset, at, r.Key, r.Value, r.Headers})
+				}
+			}
+		}
+		p.Next = max(p.Next, b.LastOffset()+1)
+	}
+	return nil
+}
