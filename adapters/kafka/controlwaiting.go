@@ -197,10 +197,10 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *topiclog.Record
 	users, ours := record.SplitHeaders(rec.Headers)
 	var room [20]redeliver.Header
 	st, findings := redeliver.ParseHeaders(w.group, record.AppendTexts(room[:0], ours))
-	var names deadNames
-	m := copyMessage(&deadletter.Message{
-		Position: deadletter.Position(placeKey(partition, rec.Offset)), Time: rec.Time.UTC(), State: st, Findings: findings, Writer: deadletter.WriterRedeliver,
-		Key: rec.Key, Body: rec.Value, Headers: names.append(make([]deadletter.Header, 0, len(users)), users),
+	var names record.Names
+	m := record.CopyMessage(&deadletter.Message{
+		Position: record.Position(partition, rec.Offset), Time: rec.Time.UTC(), State: st, Findings: findings, Writer: deadletter.WriterRedeliver,
+		Key: rec.Key, Body: rec.Value, Headers: names.Append(make([]deadletter.Header, 0, len(users)), users),
 	})
 	if m.State.Due.IsZero() { // as its consumer does
 		m.State.Due = limits.CeilMilli(rec.Time.Add(t.level).UTC())

@@ -43,8 +43,8 @@ const (
 //	  keyqueues.go, keygate.go                its key (PerKey)
 //	  control.go                              commands
 //	  crashgate.go                            did it crash the last owner?
-//	codec.go                                what the handler and the policy see
-//	store.go, producer.go                   its copy is written
+//	internal/record/codec.go                what the handler and the policy see
+//	store.go, internal/produce              its copy is written
 //	settled.go, commitmeta.go, committer.go it is settled, and that is committed
 type source struct {
 	r         *reader

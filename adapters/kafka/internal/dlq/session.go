@@ -1,4 +1,4 @@
-package kafka
+package dlq
 
 import (
 	"cmp"
@@ -8,45 +8,46 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// deadSession implements [driver.Session]. Its locks are leases.
-type deadSession struct {
-	q      *deadQueue
+// session implements [driver.Session]. Its locks are leases.
+type session struct {
+	q      *Queue
 	leases *driver.Leases
 	claims bool // it may write
 
 	seen     map[int32]seenRange // by partition; only records that were seen may be deleted
 	lastTrim time.Time
-	writer   deadWriter
+	writer   writer
 }
 
 // Connect implements [driver.DLQ].
-func (q *deadQueue) Connect(context.Context) (driver.Session, error) {
+func (q *Queue) Connect(context.Context) (driver.Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.sessions == nil {
 		return nil, produce.ErrClosed
 	}
-	s := &deadSession{q: q, seen: make(map[int32]seenRange), lastTrim: time.Now(), leases: driver.NewLeases(q, q.lease, driver.LeaseOptions{})}
+	s := &session{q: q, seen: make(map[int32]seenRange), lastTrim: time.Now(), leases: driver.NewLeases(q, q.Lease, driver.LeaseOptions{})}
 	q.sessions[s] = true
 	return s, nil
 }
 
 // Lock implements [driver.Session].
-func (c *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
+func (c *session) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
 	q := c.q
 	existing, err := q.findTopics(ctx)
 	if err != nil {
 		return err
 	}
-	if q.foreignBack && existing[q.info.ReplayTo] == nil {
-		return fmt.Errorf("kafka: topic %s, the way back of the messages of %s, does not exist: name one that group %s reads", q.info.ReplayTo, q.info.DLQ, q.info.Group)
+	if q.ForeignBack && existing[q.Where.ReplayTo] == nil {
+		return fmt.Errorf("kafka: topic %s, the way back of the messages of %s, does not exist: name one that group %s reads", q.Where.ReplayTo, q.Where.DLQ, q.Where.Group)
 	}
-	if existing[q.info.ReplayTo] == nil { // nobody would read the replayed messages
-		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.info.ReplayTo, q.info.Group, q.info.Origin)
+	if existing[q.Where.ReplayTo] == nil { // nobody would read the replayed messages
+		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.Where.ReplayTo, q.Where.Group, q.Where.Origin)
 	}
 	if err := q.provisionState(existing); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (c *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 }
 
 // Remove implements [driver.Session]. Removed neighbours share one record.
-func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+func (c *session) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	if err := c.leases.Check(); err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 	}
 	records := stateEntries(entries)
 	for _, s := range all {
-		e, err := produce.JSONEntry(placeKey(s.partition, s.From), s.removedSpan)
+		e, err := produce.JSONEntry(string(record.Position(s.partition, s.From)), s.removedSpan)
 		if err != nil {
 			return err
 		}
@@ -90,11 +91,11 @@ func (c *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 }
 
 // writeState writes records to the state topic, in order, and returns when all are confirmed.
-func (c *deadSession) writeState(ctx context.Context, records []produce.Entry) error {
+func (c *session) writeState(ctx context.Context, records []produce.Entry) error {
 	if len(records) == 0 {
 		return nil
 	}
-	return c.producerFor(ctx, 0).WriteEntries(ctx, c.q.client.cfg.SendTimeout, c.q.state.Topic, records...)
+	return c.producerFor(ctx, 0).WriteEntries(ctx, c.q.SendTimeout, c.q.state.Topic, records...)
 }
 
 // partitionSpan is a span of one partition.
@@ -104,15 +105,15 @@ type partitionSpan struct {
 }
 
 func spansOf(msgs []*deadletter.Message) (all []partitionSpan, err error) {
-	places := make([]deadPlace, len(msgs))
+	places := make([]place, len(msgs))
 	for i, m := range msgs {
-		p, ok := m.Native.(deadPlace)
+		p, ok := m.Native.(place)
 		if !ok {
 			return nil, fmt.Errorf("kafka: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
 		}
 		places[i] = p
 	}
-	slices.SortFunc(places, func(x, y deadPlace) int {
+	slices.SortFunc(places, func(x, y place) int {
 		return cmp.Or(cmp.Compare(x.partition, y.partition), cmp.Compare(x.offset, y.offset))
 	})
 	for _, p := range places {
@@ -130,7 +131,7 @@ func spansOf(msgs []*deadletter.Message) (all []partitionSpan, err error) {
 }
 
 // Close implements [driver.Session]. It also trims the DLQ.
-func (c *deadSession) Close(ctx context.Context) error {
+func (c *session) Close(ctx context.Context) error {
 	defer c.writer.close()
 	c.q.mu.Lock()
 	delete(c.q.sessions, c)

@@ -1,4 +1,4 @@
-package kafka
+package dlq
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 const headFetchBytes = 1 << 10
 
 // Oldest implements [driver.DLQ]. It looks at the first unsettled record of each partition.
-func (q *deadQueue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
+func (q *Queue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
 	if err := q.refresh(ctx); err != nil {
 		return at, false, err
 	}
@@ -32,7 +32,7 @@ func (q *deadQueue) Oldest(ctx context.Context) (at time.Time, ok bool, err erro
 }
 
 // oldestIn returns the time of the first unsettled record of a partition.
-func (q *deadQueue) oldestIn(ctx context.Context, partition int32) (at time.Time, found bool, err error) {
+func (q *Queue) oldestIn(ctx context.Context, partition int32) (at time.Time, found bool, err error) {
 	next, end, err := q.bounds(ctx, partition)
 	if err != nil {
 		return at, false, err
@@ -64,7 +64,7 @@ func (q *deadQueue) oldestIn(ctx context.Context, partition int32) (at time.Time
 }
 
 // Retention implements [driver.DLQ]. It returns retention.ms of the topic.
-func (q *deadQueue) Retention(ctx context.Context) (time.Duration, error) {
+func (q *Queue) Retention(ctx context.Context) (time.Duration, error) {
 	settings, err := q.settings(ctx)
 	if err != nil || !strings.Contains(settings["cleanup.policy"], "delete") {
 		return 0, err
@@ -72,7 +72,7 @@ func (q *deadQueue) Retention(ctx context.Context) (time.Duration, error) {
 	ms, err := strconv.ParseInt(settings["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotReported, q.info.DLQ, settings["retention.ms"])
+		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotReported, q.Where.DLQ, settings["retention.ms"])
 	case ms < 0 || ms > int64(maxRetention/time.Millisecond):
 		return 0, nil
 	default:
@@ -84,7 +84,7 @@ func (q *deadQueue) Retention(ctx context.Context) (time.Duration, error) {
 const maxRetention = 100 * 365 * 24 * time.Hour
 
 // DropLimit implements [driver.DLQ]. It returns retention.bytes and compaction.
-func (q *deadQueue) DropLimit(ctx context.Context) (string, error) {
+func (q *Queue) DropLimit(ctx context.Context) (string, error) {
 	settings, err := q.settings(ctx)
 	if err != nil {
 		return "", err
@@ -101,7 +101,7 @@ func (q *deadQueue) DropLimit(ctx context.Context) (string, error) {
 }
 
 // settings returns the settings of the DLQ's topic.
-func (q *deadQueue) settings(ctx context.Context) (map[string]string, error) {
-	all, err := cluster.Call(ctx, func() (map[string]map[string]string, error) { return q.client.admin.Settings(q.info.DLQ) })
-	return all[q.info.DLQ], err
+func (q *Queue) settings(ctx context.Context) (map[string]string, error) {
+	all, err := cluster.Call(ctx, func() (map[string]map[string]string, error) { return q.Admin.Settings(q.Where.DLQ) })
+	return all[q.Where.DLQ], err
 }

@@ -1,44 +1,46 @@
-package kafka
+package dlq
 
 import (
 	"context"
 	"io"
 	"strconv"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// deadPlace is the place of a dead letter. The offsets before it, down to from, have no records: they are markers of
+// place is the place of a dead letter. The offsets before it, down to from, have no records: they are markers of
 // transactions or were compacted.
-type deadPlace struct {
+type place struct {
 	partition    int32
 	offset, from int64
 	at           int64 // timestamp in Unix milliseconds
 }
 
-// deadReader reads the DLQ, one partition after another. It implements [driver.Reader].
-type deadReader struct {
-	q        *deadQueue
-	session  *deadSession // nil if nothing is to be removed
-	parts    []deadPart
+// reader reads the DLQ, one partition after another. It implements [driver.Reader].
+type reader struct {
+	q        *Queue
+	session  *session // nil if nothing is to be removed
+	parts    []logPart
 	at       int               // index into parts
 	page     []topiclog.Record // records that were not processed yet
 	prefetch pagePrefetcher
 	buffer   scanBuffer
 }
 
-type deadPart struct {
+type logPart struct {
 	partition int32
 	seen      int64 // the offset behind the last processed record
 	next, end int64 // the range to read
 }
 
 // Open implements [driver.Session].
-func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Reader, error) {
+func (c *session) Open(ctx context.Context, from deadletter.From) (driver.Reader, error) {
 	q := c.q
 	if err := c.leases.Check(); err != nil {
 		return nil, err
@@ -46,7 +48,7 @@ func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Re
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &deadReader{q: q, prefetch: pagePrefetcher{log: &q.log}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
+	s := &reader{q: q, prefetch: pagePrefetcher{log: &q.log}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
 	if from == deadletter.Start && c.claims { // a scan that begins elsewhere does not see all records
 		s.session = c
 	}
@@ -65,13 +67,13 @@ func (c *deadSession) Open(ctx context.Context, from deadletter.From) (driver.Re
 		case deadletter.Tail:
 			start = max(start, end-driver.TailSize)
 		}
-		s.parts = append(s.parts, deadPart{partition: p, seen: start, next: start, end: end})
+		s.parts = append(s.parts, logPart{partition: p, seen: start, next: start, end: end})
 	}
 	return s, nil
 }
 
 // nextPage reads the next page. It returns io.EOF at the end.
-func (s *deadReader) nextPage(ctx context.Context) error {
+func (s *reader) nextPage(ctx context.Context) error {
 	for s.at < len(s.parts) && s.parts[s.at].next >= s.parts[s.at].end {
 		s.at++
 	}
@@ -99,7 +101,7 @@ func (s *deadReader) nextPage(ctx context.Context) error {
 }
 
 // extendEnds returns io.EOF at the end of a scan, and moves the ends to the present ends of the log.
-func (s *deadReader) extendEnds(ctx context.Context) error {
+func (s *reader) extendEnds(ctx context.Context) error {
 	if err := s.q.refresh(ctx); err != nil {
 		return err
 	}
@@ -115,20 +117,20 @@ func (s *deadReader) extendEnds(ctx context.Context) error {
 }
 
 // Close implements [driver.Reader].
-func (s *deadReader) Close(context.Context) error {
+func (s *reader) Close(context.Context) error {
 	s.prefetch.close()
 	return nil
 }
 
 // idOf returns the id of a message without an id header, as it was in its origin.
-func (q *deadQueue) idOf(m *deadletter.Message, place deadPlace) string {
+func (q *Queue) idOf(m *deadletter.Message, place place) string {
 	for _, h := range m.Headers {
-		if h.Name == UUIDHeader && len(h.Value) > 0 {
+		if h.Name == wirename.WatermillUUID && len(h.Value) > 0 {
 			return engine.GivenID(string(h.Value))
 		}
 	}
 	if src := m.State.Source; src.Known {
-		return limits.ShortID(q.info.Origin + "/" + strconv.FormatInt(int64(src.Partition), 10) + "/" + strconv.FormatInt(src.Offset, 10))
+		return limits.ShortID(q.Where.Origin + "/" + strconv.FormatInt(int64(src.Partition), 10) + "/" + strconv.FormatInt(src.Offset, 10))
 	}
-	return limits.ShortID(q.info.DLQ + "/" + placeKey(place.partition, place.offset))
+	return limits.ShortID(q.Where.DLQ + "/" + string(record.Position(place.partition, place.offset)))
 }

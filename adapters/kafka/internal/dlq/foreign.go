@@ -1,4 +1,4 @@
-package kafka
+package dlq
 
 import (
 	"context"
@@ -7,36 +7,12 @@ import (
 	"slices"
 
 	"github.com/IBM/sarama"
-
-	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
-// checkForeign checks Back and ReadBy, which are only for DLQs that another program fills.
-func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
-	const theirs = "is only for a DLQ that another program fills: name that in DLQ"
-	switch {
-	case cfg.ReplayTo == "":
-	case !foreign:
-		ps.Add("ReplayTo", cfg.ReplayTo, theirs)
-	case cfg.ReplayTo == dlq:
-		ps.Add("ReplayTo", cfg.ReplayTo, "must not be the DLQ itself")
-	default:
-		kafkaname.CheckTopic(ps, "ReplayTo", cfg.ReplayTo)
-	}
-	switch {
-	case cfg.ReadBy == "":
-	case !foreign:
-		ps.Add("ReadBy", cfg.ReadBy, theirs)
-	default:
-		kafkaname.CheckGroup(ps, "ReadBy", cfg.ReadBy)
-	}
-}
-
 // readByOffsets returns the offsets that ReadBy has committed. They are negative if there are none.
-func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
+func (q *Queue) readByOffsets(partitions ...int32) ([]int64, error) {
 	read := make([]int64, len(partitions))
-	found, err := q.client.admin.GroupOffsets(q.info.ReadBy, map[string][]int32{q.info.DLQ: partitions})
+	found, err := q.Admin.GroupOffsets(q.Where.ReadBy, map[string][]int32{q.Where.DLQ: partitions})
 	unknown := errors.Is(err, sarama.ErrGroupIDNotFound) // the error of some brokers
 	if err != nil && !unknown {
 		return nil, err
@@ -45,7 +21,7 @@ func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
 		if read[i] = -1; unknown {
 			continue
 		}
-		if read[i], err = found.Offset(q.info.DLQ, p); err != nil {
+		if read[i], err = found.Offset(q.Where.DLQ, p); err != nil {
 			return nil, err
 		}
 	}
@@ -53,8 +29,8 @@ func (q *deadQueue) readByOffsets(partitions ...int32) ([]int64, error) {
 }
 
 // bounds returns the bounds of the log, without the records that ReadBy has handled.
-func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
-	if q.info.ReadBy == "" {
+func (q *Queue) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
+	if q.Where.ReadBy == "" {
 		return q.log.Bounds(ctx, partition)
 	}
 	read, err := q.readByOffsets(partition) // before the log's bounds, so that a commit meanwhile is not beyond its end
@@ -66,7 +42,7 @@ func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int
 	}
 	if read[0] > end { // the offset does not belong to these records
 		return 0, 0, fmt.Errorf("kafka: group %s has committed %d in %s/%d, which ends at %d: was the topic created again? leave out ReadBy, or reset the group's offset",
-			q.info.ReadBy, read[0], q.info.DLQ, partition, end)
+			q.Where.ReadBy, read[0], q.Where.DLQ, partition, end)
 	}
 	return max(start, read[0]), end, nil
 }
@@ -74,8 +50,8 @@ func (q *deadQueue) bounds(ctx context.Context, partition int32) (start, end int
 // checkReadBy refuses a ReadBy that is probably wrong: a group that has committed nothing anywhere would leave out no
 // record, and a replay would repeat what it has handled. A group with offsets elsewhere may have handled nothing here
 // yet.
-func (q *deadQueue) checkReadBy(ctx context.Context) error {
-	if q.info.ReadBy == "" {
+func (q *Queue) checkReadBy(ctx context.Context) error {
+	if q.Where.ReadBy == "" {
 		return nil
 	}
 	all := make([]int32, q.partitions)
@@ -97,16 +73,16 @@ func (q *deadQueue) checkReadBy(ctx context.Context) error {
 	if !hasRecords || slices.Max(read) >= 0 {
 		return nil
 	}
-	if found, err := q.client.admin.GroupOffsets(q.info.ReadBy, nil); err == nil && found.Any() { // an unknown group is an error here
+	if found, err := q.Admin.GroupOffsets(q.Where.ReadBy, nil); err == nil && found.Any() { // an unknown group is an error here
 		return nil
 	}
-	return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired? one that has handled nothing there can be left out", q.info.ReadBy, q.info.DLQ)
+	return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired? one that has handled nothing there can be left out", q.Where.ReadBy, q.Where.DLQ)
 }
 
 // isOutsideOrigin reports whether the origin does not have a partition, so that no message was there. If it has it, the
 // partition is used even if the key would choose another: the origin's producers may place keys differently, as those
 // in Java do.
-func (q *deadQueue) isOutsideOrigin(partition int32) bool {
-	partitions, err := q.conn.Partitions(q.info.Origin)
+func (q *Queue) isOutsideOrigin(partition int32) bool {
+	partitions, err := q.Connection.Partitions(q.Where.Origin)
 	return err == nil && int(partition) >= len(partitions)
 }

@@ -1,14 +1,14 @@
-package kafka
+package dlq
 
 import (
 	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
@@ -83,7 +83,7 @@ func newLedger() *ledger {
 
 // apply reads one record of the state topic. It skips garbage, which settles nothing.
 func (l *ledger) apply(key, value []byte) {
-	partition, offset, err := parsePlace(string(key))
+	partition, offset, err := record.ParsePosition(string(key))
 	switch {
 	case err == nil:
 		err = l.applySpan(partition, offset, value)
@@ -134,24 +134,4 @@ func (l *ledger) prefix(partition int32, start int64) int64 {
 		}
 		start = l.removed[partition][i].Through + 1
 	}
-}
-
-func placeKey(partition int32, offset int64) string {
-	return strconv.FormatInt(int64(partition), 10) + "/" + strconv.FormatInt(offset, 10)
-}
-
-func parsePlace(s string) (partition int32, offset int64, err error) {
-	p, o, ok := strings.Cut(s, "/")
-	if !ok {
-		return 0, 0, fmt.Errorf("%q is not a position: write partition/offset", s)
-	}
-	n, err := strconv.ParseInt(p, 10, 32)
-	if err != nil {
-		return 0, 0, err
-	}
-	offset, err = strconv.ParseInt(o, 10, 64)
-	if err == nil && (n < 0 || offset < 0) {
-		err = fmt.Errorf("%q is not a position: partition and offset are not negative", s)
-	}
-	return int32(n), offset, err
 }

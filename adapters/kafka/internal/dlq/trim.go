@@ -1,4 +1,4 @@
-package kafka
+package dlq
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
@@ -16,12 +17,12 @@ const trimInterval = 10 * time.Second
 // seenRange is the range of a partition that a session has read itself. Records are deleted only there.
 type seenRange struct{ start, seen int64 }
 
-func (c *deadSession) startPartition(partition int32, start int64) {
+func (c *session) startPartition(partition int32, start int64) {
 	c.seen[partition] = seenRange{start, start}
 }
 
 // markSeen is called for every record in order, settled or not.
-func (c *deadSession) markSeen(partition int32, next int64) {
+func (c *session) markSeen(partition int32, next int64) {
 	if r, ok := c.seen[partition]; ok && next > r.seen {
 		c.seen[partition] = seenRange{r.start, next}
 	}
@@ -29,24 +30,24 @@ func (c *deadSession) markSeen(partition int32, next int64) {
 
 // trim deletes the settled beginning of the DLQ, and then forgets the outcomes of those records. It reports a failure
 // for lack of rights, which costs disk, not messages.
-func (c *deadSession) trim(ctx context.Context) {
+func (c *session) trim(ctx context.Context) {
 	c.lastTrim = time.Now()
 	below := make(map[int32]int64)
 	var forgotten []produce.Entry
 	c.q.mu.Lock()
 	for p, r := range c.seen {
 		upTo := r.start // outcomes of records that the broker has deleted are forgotten, too
-		if end := min(r.seen, c.q.ledger.prefix(p, r.start)); end > r.start && !c.q.foreign {
+		if end := min(r.seen, c.q.ledger.prefix(p, r.start)); end > r.start && !c.q.Foreign {
 			upTo, below[p] = end, end
 		}
 		for _, s := range c.q.ledger.removed[p] {
 			if s.Through < upTo {
-				forgotten = append(forgotten, produce.Tombstone(placeKey(p, s.From)))
+				forgotten = append(forgotten, produce.Tombstone(string(record.Position(p, s.From))))
 			}
 		}
 		for key := range c.q.ledger.state {
 			at, ok := strings.CutPrefix(key, driver.MarkPrefix)
-			if partition, offset, err := parsePlace(at); ok && err == nil && partition == p && offset < upTo {
+			if partition, offset, err := record.ParsePosition(at); ok && err == nil && partition == p && offset < upTo {
 				forgotten = append(forgotten, produce.Tombstone(key))
 			}
 		}
@@ -57,7 +58,7 @@ func (c *deadSession) trim(ctx context.Context) {
 	}
 	var err error
 	if len(below) > 0 {
-		err = c.q.client.admin.Sarama.DeleteRecords(c.q.info.DLQ, below)
+		err = c.q.Admin.Sarama.DeleteRecords(c.q.Where.DLQ, below)
 	}
 	if err == nil {
 		for p, offset := range below {
@@ -66,9 +67,9 @@ func (c *deadSession) trim(ctx context.Context) {
 		err = c.writeState(ctx, forgotten)
 	}
 	if err != nil {
-		c.q.client.cfg.Sink.Event(redeliver.SubscriptionChanged{
-			Origin: c.q.info.Origin, Group: c.q.info.Group, Change: redeliver.ChangeDeadLettersNotDeleted,
-			Detail: "grant Delete on " + c.q.info.DLQ, Err: err,
+		c.q.Sink.Event(redeliver.SubscriptionChanged{
+			Origin: c.q.Where.Origin, Group: c.q.Where.Group, Change: redeliver.ChangeDeadLettersNotDeleted,
+			Detail: "grant Delete on " + c.q.Where.DLQ, Err: err,
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package kafka
+package dlq
 
 import (
 	"context"
@@ -33,17 +33,17 @@ func letterPage(n int, from int64) []topiclog.Record {
 }
 
 // newScan returns a scan of partition 1, of a runner if claimed.
-func newScan(claimed bool) *deadReader {
-	q := &deadQueue{ledger: newLedger(), info: deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}}
-	s := &deadReader{q: q, parts: []deadPart{{partition: 1}}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
+func newScan(claimed bool) *reader {
+	q := &Queue{ledger: newLedger(), Config: Config{Where: deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}}}
+	s := &reader{q: q, parts: []logPart{{partition: 1}}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
 	if claimed {
-		s.session = &deadSession{q: q, seen: make(map[int32]seenRange)}
+		s.session = &session{q: q, seen: make(map[int32]seenRange)}
 	}
 	return s
 }
 
 // scanPage scans a page and wants every oneIn-th message.
-func (s *deadReader) scanPage(t *testing.T, page []topiclog.Record, oneIn int) (got []*deadletter.Message) {
+func (s *reader) scanPage(t *testing.T, page []topiclog.Record, oneIn int) (got []*deadletter.Message) {
 	t.Helper()
 	s.page = page
 	for i := range page {

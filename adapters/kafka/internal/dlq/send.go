@@ -1,4 +1,4 @@
-package kafka
+package dlq
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// deadWriter is what a session needs to write. Only the session's goroutine uses it, except close.
-type deadWriter struct {
-	state   redeliver.State   // of the message that is written
-	names   map[string][]byte // of users' headers, see deadNames
+// writer is what a session needs to write. Only the session's goroutine uses it, except close.
+type writer struct {
+	state   redeliver.State  // of the message that is written
+	names   record.NameBytes // of users' headers
 	pending []*produce.Write
 
 	producer      atomic.Pointer[produce.Producer] // batches records; nil before the first large window
@@ -38,54 +38,54 @@ const (
 
 // producerFor returns the producer for n messages. The client's producer sends the first record at once, which is good
 // for messages that come one by one. A window is handed over as a whole, so its producer batches.
-func (c *deadSession) producerFor(ctx context.Context, n int) *produce.Producer {
+func (c *session) producerFor(ctx context.Context, n int) *produce.Producer {
 	if own := c.writer.producer.Load(); own != nil {
 		return own
 	}
 	if n < minGathered || c.writer.triedProducer {
-		return c.q.client.producer
+		return c.q.Producer
 	}
 	c.writer.triedProducer = true
-	cfg := c.q.client.cfg.producerConfig()
+	cfg := c.q.BatchingConfig()
 	if f := &cfg.Producer.Flush; f.Bytes == 0 && f.Messages == 0 && f.Frequency == 0 { // otherwise the caller's settings stay
 		f.Messages, f.Frequency = deadletter.DefaultWindow, gatherLinger
 	}
-	brokers := c.q.client.cfg.Brokers
+	brokers := c.q.Brokers
 	own, err := cluster.WithinDialTimeout(ctx, brokers, cfg, func() (*produce.Producer, error) { return produce.New(brokers, cfg) }, (*produce.Producer).Close)
 	if err != nil {
-		return c.q.client.producer // it is connected, or returns the error
+		return c.q.Producer // it is connected, or returns the error
 	}
 	c.writer.producer.Store(own)
 	return own
 }
 
 // close releases the session's producer.
-func (o *deadWriter) close() {
+func (o *writer) close() {
 	if own := o.producer.Swap(nil); own != nil {
 		go own.Close() // in the background: without a broker it waits long for answers
 	}
 }
 
 // Write implements [driver.Session].
-func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
+func (c *session) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	if to == driver.ToGroup {
-		return c.write(ctx, msgs, c.q.info.ReplayTo, func(m *deadletter.Message, w *produce.Write) {
+		return c.write(ctx, msgs, c.q.Where.ReplayTo, func(m *deadletter.Message, w *produce.Write) {
 			rec := &w.Record.Message
-			if c.q.foreignBack {
-				c.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, c.q.info))
+			if c.q.ForeignBack {
+				c.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, c.q.Where))
 				return
 			}
 			c.writer.addHeaders(rec, m.Headers)
-			c.writer.state = deadletter.ReplayState(m, c.q.info)
+			c.writer.state = deadletter.ReplayState(m, c.q.Where)
 			w.Record.AppendWaiting(&c.writer.state)
 		})
 	}
-	return c.write(ctx, msgs, c.q.info.DLQ, func(m *deadletter.Message, w *produce.Write) {
+	return c.write(ctx, msgs, c.q.Where.DLQ, func(m *deadletter.Message, w *produce.Write) {
 		rec := &w.Record.Message
 		c.writer.addHeaders(rec, m.Headers)
 		if m.Writer == deadletter.WriterRedeliver {
 			record.AppendState(rec, &m.State)
-			if c.q.client.cfg.SpringHeaders {
+			if c.q.SpringHeaders {
 				record.AppendHeaders(rec, foreign.AppendSpring(nil, &m.State))
 			}
 		} else {
@@ -96,13 +96,13 @@ func (c *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 
 // write produces messages with the headers that head adds. The partition follows from the one in the origin, as in the
 // subscriber.
-func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *produce.Write)) []error {
+func (c *session) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *produce.Write)) []error {
 	if err := c.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
 	}
 	errs := make([]error, len(msgs))
 	writer := c.producerFor(ctx, len(msgs))
-	timeout := c.q.client.cfg.SendTimeout
+	timeout := c.q.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
 	c.writer.pending = c.writer.pending[:0]
@@ -121,7 +121,7 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 		if m.State.Source.Known {
 			partition = m.State.Source.Partition
 		}
-		if topic == c.q.info.Origin && m.Key != nil && c.q.isOutsideOrigin(partition) {
+		if topic == c.q.Where.Origin && m.Key != nil && c.q.isOutsideOrigin(partition) {
 			partition = produce.AnyPartition
 		}
 		errs[i] = writer.Send(ctx, w, rec, partition)
@@ -140,22 +140,8 @@ func (c *deadSession) write(ctx context.Context, msgs []*deadletter.Message, top
 }
 
 // addHeaders adds a user's headers to a record.
-func (o *deadWriter) addHeaders(rec *sarama.ProducerMessage, headers []deadletter.Header) {
+func (o *writer) addHeaders(rec *sarama.ProducerMessage, headers []deadletter.Header) {
 	for _, h := range headers {
-		rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: o.name(h.Name), Value: h.Value})
+		rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: o.names.Of(h.Name), Value: h.Value})
 	}
-}
-
-func (o *deadWriter) name(name string) []byte {
-	if b, ok := o.names[name]; ok {
-		return b
-	}
-	b := []byte(name)
-	if len(name) <= maxKeptName && len(o.names) < maxKeptNames {
-		if o.names == nil {
-			o.names = make(map[string][]byte)
-		}
-		o.names[name] = b
-	}
-	return b
 }

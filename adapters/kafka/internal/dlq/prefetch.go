@@ -1,4 +1,4 @@
-package kafka
+package dlq
 
 import (
 	"context"
@@ -11,23 +11,23 @@ type pagePrefetcher struct {
 	log  *topiclog.Reader
 	stop context.CancelFunc // ends the running read; nil before the first
 	ctx  context.Context
-	page chan deadPage // nil if no read is running
-	part deadPart      // partition and next of the page
+	page chan fetched // nil if no read is running
+	part logPart      // partition and next of the page
 }
 
-type deadPage struct {
+type fetched struct {
 	page topiclog.Page
 	err  error
 }
 
 // read returns the next page of a partition, and begins to read the page after it if that is before the end. ctx bounds
 // only the wait, not the read.
-func (a *pagePrefetcher) read(ctx context.Context, part *deadPart) (topiclog.Page, error) {
+func (a *pagePrefetcher) read(ctx context.Context, part *logPart) (topiclog.Page, error) {
 	if a.page == nil || a.part.partition != part.partition || a.part.next != part.next {
 		a.close()
 		a.begin(ctx, part.partition, part.next)
 	}
-	var p deadPage
+	var p fetched
 	select {
 	case p = <-a.page:
 		a.page = nil
@@ -47,11 +47,11 @@ func (a *pagePrefetcher) begin(ctx context.Context, partition int32, next int64)
 	if a.stop == nil {
 		a.ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	}
-	found := make(chan deadPage, 1)
-	a.page, a.part = found, deadPart{partition: partition, next: next}
+	found := make(chan fetched, 1)
+	a.page, a.part = found, logPart{partition: partition, next: next}
 	go func() {
 		p, err := a.log.Read(a.ctx, partition, next)
-		found <- deadPage{p, err}
+		found <- fetched{p, err}
 	}()
 }
 

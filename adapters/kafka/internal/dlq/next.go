@@ -1,0 +1,82 @@
+package dlq
+
+import (
+	"context"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// scanBuffer is reused for each scanned message, most of which the caller does not want.
+type scanBuffer struct {
+	message deadletter.Message
+	place   place
+	headers []deadletter.Header
+	names   record.Names
+}
+
+// Next implements [driver.Reader].
+func (s *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for {
+		for len(s.page) > 0 {
+			rec := &s.page[0]
+			s.page = s.page[1:]
+			m := s.message(&s.parts[s.at], rec)
+			switch {
+			case m == nil: // it is settled
+			case want != nil && !want(m):
+				return nil, nil //nolint:nilnil // as the interface defines it
+			default:
+				m = record.CopyMessage(m)
+				m.Native = s.buffer.place
+				return m, nil
+			}
+		}
+		if err := s.nextPage(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// message makes the message of a record in the buffer. It returns nil for a settled one. The message points into the
+// page.
+func (s *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Message {
+	q := s.q
+	from := part.seen
+	part.seen = rec.Offset + 1
+	q.mu.Lock()
+	out := q.ledger.isRemoved(part.partition, rec.Offset, rec.Time)
+	q.mu.Unlock()
+	if s.session != nil {
+		s.session.markSeen(part.partition, part.seen)
+	}
+	if out {
+		return nil
+	}
+	v := &s.buffer
+	v.place = place{part.partition, rec.Offset, from, rec.Time.UnixMilli()}
+	users, ours := rec.Headers, []*sarama.RecordHeader(nil)
+	if !q.Foreign { // other programs copy a producer's headers, ours included
+		users, ours = record.SplitHeaders(rec.Headers)
+	}
+	v.headers = v.names.Append(v.headers[:0], users)
+	m := &v.message
+	*m = deadletter.Message{
+		Position: record.Position(part.partition, rec.Offset), Time: rec.Time.UTC(),
+		Key: rec.Key, Body: rec.Value, Headers: v.headers,
+	}
+	var room [20]redeliver.Header
+	var texts []redeliver.Header
+	if len(ours) > 0 {
+		texts = record.AppendTexts(room[:0], ours)
+	}
+	deadletter.ReadHeaders(m, q.Where, texts, func() string { return q.idOf(m, v.place) })
+	return m
+}

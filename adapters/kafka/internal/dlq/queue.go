@@ -1,0 +1,191 @@
+// Package dlq works on the DLQ of one subscription for package deadletter: it implements its driver on two topics.
+//
+// A log cannot delete records from its middle, so the DLQ's topic keeps a record after it was replayed or purged. Which
+// ones are removed is in a companion, "<dlq>.state": a compacted topic with one partition, which also has the locks,
+// tasks and marks of package deadletter. Everybody reads it from its beginning to its end, in the same order, into a
+// ledger. Its first record for a lock wins. A working session deletes the removed beginning of the DLQ, and then forgets
+// those outcomes.
+//
+// The DLQ may also be one that another program fills. Then nothing is deleted, and none of its headers are believed to
+// be redeliver's.
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wirename"
+)
+
+// Config is what a queue needs of the client that opens it.
+type Config struct {
+	Where       deadletter.Info
+	Foreign     bool // another program fills the DLQ
+	ForeignBack bool // a replay goes to a topic that redeliver does not write
+	Lease       time.Duration
+	Connection  sarama.Client // the queue's own, which it closes
+	Admin       cluster.Admin
+	Sink        redeliver.Sink
+
+	Producer       *produce.Producer     // the client's, which does not batch
+	Brokers        []string              // for a producer that batches, and its settings
+	BatchingConfig func() *sarama.Config // a new copy at each call
+	SendTimeout    time.Duration
+	SpringHeaders  bool
+
+	// CreateState creates the state topic beside the DLQ.
+	CreateState func(name string, dlq *sarama.TopicMetadata) error
+}
+
+// Open opens a DLQ. If it returns an error, the connection is still open.
+func Open(ctx context.Context, cfg Config) (*Queue, error) {
+	q := &Queue{
+		Config: cfg, sessions: make(map[*session]bool), ledger: newLedger(),
+		log: topiclog.Reader{Client: cfg.Connection, Topic: cfg.Where.DLQ}, state: topiclog.Reader{Client: cfg.Connection, Topic: cfg.Where.DLQ + wirename.StateSuffix},
+	}
+	existing, err := q.findTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q.setTopicsLocked(existing)
+	if err := q.checkReadBy(ctx); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// Queue is the DLQ of one subscription. It implements driver.DLQ.
+type Queue struct {
+	Config
+	log, state topiclog.Reader
+
+	mu         sync.Mutex
+	partitions int32 // at the last check
+	hasState   bool
+	ledger     *ledger
+	sessions   map[*session]bool
+}
+
+// findTopics looks for the DLQ, its state and the way back. It returns an error if the DLQ does not exist.
+func (q *Queue) findTopics(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	existing, err := q.Admin.Topics(q.Where.DLQ, q.state.Topic, q.Where.ReplayTo)
+	if err != nil {
+		return nil, err
+	}
+	if existing[q.Where.DLQ] == nil {
+		return nil, fmt.Errorf("kafka: the DLQ %s does not exist: group %s has never subscribed to %s, or its Names differ", q.Where.DLQ, q.Where.Group, q.Where.Origin)
+	}
+	return existing, nil
+}
+
+// setTopicsLocked stores the result of findTopics.
+func (q *Queue) setTopicsLocked(existing map[string]*sarama.TopicMetadata) {
+	q.partitions, q.hasState = int32(len(existing[q.Where.DLQ].Partitions)), existing[q.state.Topic] != nil
+}
+
+// partitionCount returns the number of partitions of the DLQ.
+func (q *Queue) partitionCount() int32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.partitions
+}
+
+// Info implements [driver.DLQ].
+func (q *Queue) Info() deadletter.Info { return q.Where }
+
+// Close implements [driver.DLQ]. A lock that was not released is no longer renewed, and expires.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	sessions := q.sessions
+	q.sessions = nil
+	q.mu.Unlock()
+	for s := range sessions {
+		s.leases.End()
+		s.writer.close()
+	}
+	if err := q.Connection.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
+		return fmt.Errorf("kafka: closing the reader of %s: %w", q.Where.DLQ, err)
+	}
+	return nil
+}
+
+// Count implements [driver.DLQ]. Gaps in the log, which transactions and compaction leave, count as messages.
+func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
+	if err := q.refresh(ctx); err != nil {
+		return 0, false, err
+	}
+	for p := range q.partitionCount() {
+		start, end, err := q.bounds(ctx, p)
+		if err != nil {
+			return 0, false, err
+		}
+		n += end - start
+		q.mu.Lock()
+		for _, s := range q.ledger.removed[p] {
+			n -= max(0, min(s.Through+1, end)-max(s.From, start))
+		}
+		q.mu.Unlock()
+	}
+	return n, !q.Foreign, nil
+}
+
+// LockHolder implements [driver.DLQ].
+func (q *Queue) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
+	if err := q.refresh(ctx); err != nil {
+		return h, false, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h, ok = driver.LeaseHolder(q.ledger.state, lock, time.Now())
+	return h, ok, nil
+}
+
+// Load implements [driver.DLQ].
+func (q *Queue) Load(ctx context.Context) (driver.State, error) {
+	if err := q.refresh(ctx); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return maps.Clone(q.ledger.state), nil
+}
+
+// Append implements [driver.DLQ].
+func (q *Queue) Append(ctx context.Context, entries ...driver.Entry) error {
+	q.mu.Lock()
+	hasState := q.hasState
+	q.mu.Unlock()
+	if !hasState {
+		topics, err := q.findTopics(ctx)
+		if err != nil {
+			return err
+		}
+		if err := q.provisionState(topics); err != nil {
+			return err
+		}
+	}
+	return q.Producer.WriteEntries(ctx, q.SendTimeout, q.state.Topic, stateEntries(entries)...)
+}
+
+func stateEntries(entries []driver.Entry) []produce.Entry {
+	all := make([]produce.Entry, 0, len(entries))
+	for _, e := range entries {
+		all = append(all, produce.Entry{Key: e.Key, Value: e.Value})
+	}
+	return all
+}

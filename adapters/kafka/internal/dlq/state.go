@@ -1,0 +1,81 @@
+package dlq
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+)
+
+// refresh reads the state topic to its end, and reports records that redeliver cannot have written.
+func (q *Queue) refresh(ctx context.Context) error {
+	unreadable, err := q.readState(ctx)
+	if unreadable > 0 {
+		q.Sink.Event(redeliver.SubscriptionChanged{
+			Origin: q.Where.Origin, Group: q.Where.Group, Change: redeliver.ChangeDLQStateUnknown,
+			Detail: fmt.Sprintf("%d records of %s are skipped; check which other programs write to it", unreadable, q.state.Topic),
+		})
+	}
+	return err
+}
+
+// readState reads the state topic to its end. It returns how many records it could not read.
+func (q *Queue) readState(ctx context.Context) (unreadable int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.hasState {
+		existing, err := q.findTopics(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if q.setTopicsLocked(existing); !q.hasState {
+			return 0, nil
+		}
+	}
+	start, end, err := q.state.Bounds(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	if end < q.ledger.next { // the topic was deleted and created again
+		q.ledger = newLedger()
+	}
+	before := q.ledger.unreadable
+	q.ledger.next, err = q.state.ReadToEnd(ctx, 0, max(q.ledger.next, start), end, func(r *topiclog.Record) { q.ledger.apply(r.Key, r.Value) })
+	return q.ledger.unreadable - before, err
+}
+
+// provisionState creates the state topic, or checks the existing one. existing is the result of findTopics.
+func (q *Queue) provisionState(existing map[string]*sarama.TopicMetadata) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.setTopicsLocked(existing)
+	if state := existing[q.state.Topic]; state != nil {
+		return q.checkState(len(state.Partitions))
+	}
+	if err := q.CreateState(q.state.Topic, existing[q.Where.DLQ]); err != nil {
+		return err
+	}
+	q.hasState = true
+	return nil
+}
+
+func (q *Queue) checkState(partitions int) error {
+	settings, err := q.Admin.Settings(q.state.Topic)
+	if err != nil {
+		return err
+	}
+	var ps redeliver.Problems
+	if partitions != 1 {
+		ps.Add("topic "+q.state.Topic+" partitions", partitions, "must be 1: everybody must read it in the same order")
+	}
+	if policy := settings[q.state.Topic]["cleanup.policy"]; policy != "compact" {
+		ps.Add("topic "+q.state.Topic+" cleanup.policy", policy, "must be compact, or settled messages would be replayed again")
+	}
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	return nil
+}
