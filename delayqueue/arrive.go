@@ -16,7 +16,7 @@ type Arrival struct {
 	Ladder        Ladder
 	// Findings are the problems of headers that could not be read as text.
 	Findings []redeliver.Finding
-	// Level is the level on which the message waits, or 0 on the way back.
+	// Level is the level on which the message waits, or 0 on the retry topic or queue.
 	Level time.Duration
 	// Written is when the message was written to its present place, by its writer's clock, or when it arrived if the broker does
 	// not report that. A time after Now counts as Now: a message that has lost its due time must not wait because of a wrong

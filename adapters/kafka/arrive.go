@@ -31,7 +31,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	users, ours := record.SplitHeaders(rec.Headers)
 	rec.Headers = users
 	stay := s.r.readArrival(rec, ours, *s.level)
-	clear(ours) // they are behind users in one array
+	clear(ours) // users keeps their array in memory
 	record.Detach(rec)
 	st := stay.State
 	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported at the first delivery

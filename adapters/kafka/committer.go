@@ -117,7 +117,7 @@ func (c *committer) run() {
 	}
 }
 
-// flush commits urgent changes or, if regular, all changes. failed reports whether to try again soon.
+// flush commits urgent changes or, if regular, all changes. again reports whether to try again soon.
 func (c *committer) flush(regular bool) (again bool) {
 	c.mu.Lock()
 	sources := make([]*source, 0, len(c.sources))

@@ -42,7 +42,7 @@ const (
 	maxStretch    = 50_000
 )
 
-// crashGate is the gate of a source that counts crashes. The source's mu guards it. The functions that it posts run in
+// crashGate counts crashes. source.Begin asks it last. The source's mu guards it. The functions that it posts run in
 // the lane's goroutine.
 type crashGate struct {
 	source       *source

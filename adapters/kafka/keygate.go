@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// keyGate is the gate of a source with the order PerKey, see keyQueues. A record of the origin asks when it is to
+// keyGate is the part of source.Begin for the order PerKey, see keyQueues. A record of the origin asks when it is to
 // begin, in the order of the log. A record that waits asks when it is due. Only the lane's goroutine uses it.
 type keyGate struct {
 	source  *source

@@ -143,7 +143,7 @@ func (c *Client) layoutOf(topic, group string, existing map[string]*sarama.Topic
 	return l, nil
 }
 
-// addTopics adds the levels, the way back, the DLQ, and the levels of older policies.
+// addTopics adds the levels, the retry topic, the DLQ, and the levels of older policies.
 func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata, replicas int16, settings map[string]string) {
 	partitions := int32(cfg.RetryPartitions)
 	if partitions == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 )
 
-// session handles one consumer group session. sarama calls ConsumeClaim in its own goroutine for each partition.
+// session handles one consumer group session. sarama calls ConsumeClaim in a goroutine for each partition, which is the lane's.
 type session struct {
 	reader  *reader
 	commits *committer

@@ -36,7 +36,7 @@ type tracker struct {
 	ring  []tracked // its length is a power of two
 	first uint64    // number of the lowest unsettled record
 	next  uint64    // number of the record that is read next
-	mark  int64     // offset to commit: one above the last settled one
+	mark  int64     // offset to commit: all below it are settled
 }
 
 // tracked is one record.

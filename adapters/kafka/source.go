@@ -37,7 +37,7 @@ const (
 // The files in the order of a record's life:
 //
 //	subscriber.go, consume.go, wrap.go      a reader gets its engine
-//	session.go                              a partition is claimed; where it is read from
+//	extralevels.go, session.go, claimmeta.go  a partition is claimed; where it is read from
 //	source.go, arrive.go                    a record arrives, or was settled before
 //	gate.go                                 may it begin now?
 //	  keyqueues.go, keygate.go                its key (PerKey)
@@ -69,7 +69,7 @@ type source struct {
 	keys          *keyGate    // nil unless the Order is PerKey
 	spanFull      bool        // messages wait because they are too far ahead of the lowest unsettled one
 
-	mu           sync.Mutex // the lane's goroutine writes, the committer reads
+	mu           sync.Mutex // the lane and the committer use the following
 	from         int64      // first offset of the session
 	track        tracker
 	settled      int64 // number of messages

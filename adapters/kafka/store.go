@@ -20,8 +20,8 @@ import (
 // delay topic releases each record when it is due.
 const slack = 100 * time.Millisecond
 
-// topicFor returns the topic on which a message waits from now until due. isShort reports that the message should wait
-// on a rung that cannot be written to yet. It hops over shorter levels instead.
+// topicFor returns the topic on which a message waits from now until due. isShort reports that the message belongs on
+// a rung that cannot be written to yet: topic has a shorter level, and it hops.
 func (l *layout) topicFor(due, now time.Time) (topic string, isShort bool) {
 	wait := due.Sub(now)
 	level, ok := l.writable.Load().Next(wait, slack)

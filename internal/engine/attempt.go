@@ -40,7 +40,7 @@ var errGoexit = errors.New("the handler called runtime.Goexit")
 
 // Run runs one attempt: it checks whether the message may run, calls the handler, and carries out the policy's decision about a
 // failure. ctx is d or a context below it; the handler's context is ctx or one below that. Run must be called at most once for
-// a delivery. If succeeded is true, the caller must ack the message. Otherwise Run has settled it, and err is nil unless the
+// a delivery. If succeeded is true, the caller must ack the message. Otherwise Run has claimed its end, and err is nil unless the
 // message was lost to this process.
 func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
 	d.task = t

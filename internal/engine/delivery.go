@@ -71,7 +71,7 @@ type Delivery struct {
 	claimed atomic.Bool
 
 	w          *watch        // ends the attempt after the timeout; nil for none
-	at         time.Duration // its start, counted from epoch, or the constant waiting. Guarded by w's lock
+	at         time.Duration // its start, counted from epoch, or waitsForBatch. Guarded by w's lock
 	prev, next *Delivery     // in w's list, guarded by its lock
 	over       *overrun      // the attempt was settled without its handler's answer. Guarded by w's lock
 	warned     bool          // its time is over, and its handler may still answer. Guarded by w's lock

@@ -22,6 +22,6 @@
 //
 // # Crashes
 //
-// A process that dies before the copy is confirmed leaves the message on its source. One that dies after that, and before the
-// source is settled, leaves both: a duplicate with the same id.
+// A process that dies before the copy is written leaves the message on its source. One that dies later, before the broker
+// knows that the source is settled, leaves both: a duplicate with the same id.
 package engine

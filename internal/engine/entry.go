@@ -33,7 +33,7 @@ type entry[R any] struct {
 	prev, next  *entry[R] // of all entries of the lane, in the order of their arrival
 	behind      *entry[R] // the next of its key
 	phase       entryPhase
-	ownsKey     bool        // it has the turn of its key
+	ownsKey     bool        // it is the first of its key
 	slotted     bool        // it has a slot
 	endReported atomic.Bool // handlerEnded has no more to report to Turn or gates
 	lost        atomic.Bool // others may have it

@@ -458,7 +458,7 @@ func (l *lane[R]) chooseReady(blocked [3]bool) (class int, e *entry[R]) {
 }
 
 // mayBegin takes everything that a message needs to begin: a slot, the gaters' permission, and a Turn.Begin, so that no suspect
-// runs. A message that runs alone needs neither slot nor Turn.Begin: those that have them wait for its end. A message that is
+// runs. A message that runs alone needs neither slot nor Turn.Begin: messages with slots may wait for it. A message that is
 // only written elsewhere needs neither, because it may have to leave its source while others run.
 func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	sub := l.e.sub

@@ -110,7 +110,7 @@ func (m *move) Unanswered(where string, err error) {
 	s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
 }
 
-// finish settles a message whose copy is confirmed.
+// finish ends a message whose copy is confirmed: its lane will settle it.
 func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d
 	s.doubts.addWrite(where, &m.doubt)

@@ -16,7 +16,7 @@ type OffsetCommit struct {
 	Topic     string
 	Partition int32
 	Offset    int64
-	Metadata  string // metadata
+	Metadata  string
 }
 
 // Commit commits offsets in one request, and returns the answer to each. It does not use sarama's own commit, which

@@ -51,7 +51,7 @@ type Write struct {
 	done      chan error
 	Record    record.Outgoing // the record, if it comes from the pool
 
-	// Set by post, which does not use done.
+	// Set by Post, which does not use done.
 	then   driver.Done
 	Failed func(error)     // called with an error, before then; nil for none
 	ctx    context.Context // bounds the handover; when it ends, then.Unanswered follows
@@ -244,8 +244,9 @@ func (c *Write) handleFailure(err error) {
 	c.refuse(err) // c is not recycled: sarama still reads a record after it has returned it with an error.
 }
 
-// Post hands over a record and returns at once. It calls then with the result when that is known, because sarama cannot
-// take a record back. ctx bounds the handover; if it ends first, then.Unanswered is called.
+// Post hands over a record and returns at once. It calls then.Confirmed with the broker's answer, however late: sarama
+// cannot take a record back. If ctx ends before the answer, it calls then.Unanswered, too. A record that was not handed
+// over by then fails.
 func (p *Producer) Post(ctx context.Context, c *Write, partition int32, then driver.Done) {
 	c.then, c.ctx = then, ctx
 	p.watchDeadline(c)

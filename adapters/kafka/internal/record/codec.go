@@ -15,7 +15,7 @@ import (
 
 // Codec returns the parts of a record as they were in its origin: redeliver's headers are removed, and topic,
 // partition, offset and timestamp are the origin's. Message.State has the state of a record that comes from a topic of
-// ours. codec implements driver.Codec.
+// ours. Codec implements driver.Codec.
 type Codec struct {
 	Origin, Group string
 	Unmarshaler   engine.Unmarshaler[*sarama.ConsumerMessage]
