@@ -138,7 +138,10 @@ type headerWriter struct {
 	packed bool
 }
 
-const packedPrefix = 5
+const (
+	packedPrefix    = 5
+	maxPackedFields = 64 // that are read
+)
 
 // state appends all fields, in the order of fields.
 func (w *headerWriter) state(s *State) {
@@ -245,10 +248,10 @@ func each(headers []Header, f func(Header) bool) Header {
 		rest := h
 		for n := 0; rest.Name == HeaderState && rest.Value != ""; n++ {
 			field, behind, ok := cutField(rest.Value)
-			if !ok || n == len(fields) {
+			if !ok || n == maxPackedFields {
 				break
 			}
-			if f(field) {
+			if field.Name != "" && f(field) {
 				return field
 			}
 			rest.Value = behind
@@ -263,7 +266,7 @@ func each(headers []Header, f func(Header) bool) Header {
 	return Header{}
 }
 
-// cutField cuts the first field off a value of HeaderState.
+// cutField cuts the first field off a value of HeaderState. Its name is empty if a later version has added the field.
 func cutField(packed string) (field Header, rest string, ok bool) {
 	if len(packed) < packedPrefix {
 		return field, packed, false
@@ -275,11 +278,14 @@ func cutField(packed string) (field Header, rest string, ok bool) {
 		}
 		n = 10*n + int(digit-'0')
 	}
-	i := strings.IndexByte(stateNames, packed[0])
-	if end := packedPrefix + n; i >= 0 && end <= len(packed) {
-		return Header{fields[i], packed[packedPrefix:end]}, packed[end:], true
+	end := packedPrefix + n
+	if end > len(packed) {
+		return field, packed, false
 	}
-	return field, packed, false
+	if i := strings.IndexByte(stateNames, packed[0]); i >= 0 {
+		field = Header{fields[i], packed[packedPrefix:end]}
+	}
+	return field, packed[end:], true
 }
 
 // HeaderNames returns the names of all headers that redeliver writes.

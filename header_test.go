@@ -136,12 +136,17 @@ func TestAStateThatIsCut(t *testing.T) {
 	}
 	for name, value := range map[string]string{
 		"another form": "{}", "a length in words": "gfour", "a negative length": "g-001x", "a length with a sign": "g+001x",
-		"beyond the end": "g9999billing", "an unknown name": "z0001x", "more fields than there are": strings.Repeat("i0001x", 100_000),
+		"beyond the end": "g9999billing", "more fields than there are": strings.Repeat("i0001x", 100_000),
 	} {
 		st, findings := redeliver.ParseHeaders("billing", []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderState, Value: value}})
 		if st.Attempts != 2 || len(findings) == 0 || findings[len(findings)-1].Header == "" {
 			t.Errorf("%s: %+v, findings %v", name, st, findings)
 		}
+	}
+	later := waiting(full())
+	later[2].Value = "z0001x" + later[2].Value + "Z0002yz"
+	if st, findings := redeliver.ParseHeaders("billing", later); !reflect.DeepEqual(st, full()) || len(findings) > 0 {
+		t.Errorf("with fields of a later version: %+v, findings %v", st, findings)
 	}
 	other := waiting(redeliver.State{Group: "mail", ID: "id", Attempts: 1})
 	if st, findings := redeliver.ParseHeaders("billing", other); st.ID != "" || st.Attempts != 0 || len(findings) != 1 {

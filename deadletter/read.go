@@ -46,13 +46,16 @@ func ReadHeaders(m *Message, info Info, ours []redeliver.Header, fallback func()
 func isOurs(h Header) bool { return strings.HasPrefix(h.Name, redeliver.HeaderPrefix) }
 
 func readOwn(m *Message, info Info, ours []redeliver.Header) {
-	group := info.Group
+	group := ""
 	for _, h := range ours {
-		if h.Name == redeliver.HeaderGroup && h.Value != "" {
+		switch {
+		case h.Name == redeliver.HeaderState:
+			m.Mismatch = "it is a copy of a message that waits, not a dead letter"
+		case h.Name == redeliver.HeaderGroup && group == "":
 			group = h.Value
-			break
 		}
 	}
+	group = cmp.Or(group, info.Group)
 	// Parse the headers with the group that they name, so that they can be shown even if it is another group's.
 	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
 	if t := m.State.Truncated; t != "" {

@@ -38,6 +38,19 @@ func TestRedeliversOwnHeadersAreReadAndCompared(t *testing.T) {
 	}
 }
 
+// Somebody copied a record from a delay topic into a DLQ. It may be another group's.
+func TestACopyOfAWaitingMessageIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	for _, group := range []string{"billing", "mail"} {
+		st := redeliver.State{ID: "a", Group: group, Origin: "orders", Attempts: 1}
+		_, _, state, _ := st.AppendWaiting(nil)
+		m := read(nil, redeliver.Header{Name: redeliver.HeaderAttempt, Value: "1"}, redeliver.Header{Name: redeliver.HeaderState, Value: string(state)})
+		if m.Mismatch == "" || m.State.Group != "billing" {
+			t.Errorf("the copy of a message of group %s is %+v", group, m)
+		}
+	}
+}
+
 // A handler must not get a message without its body.
 func TestAStubIsNotReplayed(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -30,20 +31,36 @@ type Publisher struct{ client *Client }
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
 	defer cancel()
-	all, errs := make([]outgoing, len(messages)), make([]error, len(messages))
-	by := make(map[*link.Sender][]int)
-	for i, msg := range messages {
-		if all[i], errs[i] = p.prepare(ctx, topic, msg); errs[i] == nil {
-			by[all[i].sender] = append(by[all[i].sender], i)
-		}
-	}
-	for sender, these := range by {
-		for n, err := range sender.SendAll(ctx, len(these), func(n int) (link.Outgoing, error) { return all[these[n]].Outgoing, nil }) {
-			if errs[these[n]] = err; err != nil {
-				p.client.declared.forgetMissing(topic, sender, err)
+	ready, errs := make([]*link.Outgoing, len(messages)), make([]error, len(messages))
+	compose := func(i int) (link.Outgoing, error) {
+		if ready[i] == nil {
+			out, err := p.prepare(ctx, topic, messages[i])
+			if err != nil {
+				return out, err
 			}
+			ready[i] = &out
+		}
+		return *ready[i], nil
+	}
+	var now, later []int
+	for i, msg := range messages {
+		if _, delayed, _ := delayqueue.PublishDue(msg, time.Now()); delayed {
+			later = append(later, i)
+		} else {
+			now = append(now, i)
 		}
 	}
+	var sent sync.WaitGroup // a level that takes no messages must not keep the others from their queue
+	for sender, these := range map[*link.Sender][]int{p.client.published: now, p.client.forwarded: later} {
+		sent.Go(func() {
+			for n, err := range sender.SendAll(ctx, len(these), func(n int) (link.Outgoing, error) { return compose(these[n]) }) {
+				if errs[these[n]] = err; err != nil {
+					p.client.declared.forgetMissing(topic, sender, err)
+				}
+			}
+		})
+	}
+	sent.Wait()
 	for i, err := range errs {
 		if err != nil {
 			errs[i] = fmt.Errorf("message %d of %d: %w", i+1, len(messages), err)
@@ -52,14 +69,8 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return errors.Join(errs...)
 }
 
-// outgoing is a message that is ready to be published.
-type outgoing struct {
-	link.Outgoing
-	sender *link.Sender
-}
-
 // prepare makes the outgoing message, for the topology's destination or for where it waits.
-func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Message) (out outgoing, err error) {
+func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Message) (out link.Outgoing, err error) {
 	c := p.client
 	out.Publishing, err = c.cfg.Marshaler.Marshal(topic, msg)
 	if err != nil {
@@ -75,7 +86,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 			out.Timestamp = due
 		}
 	}
-	out.sender, out.Exchange, out.Key = c.published, c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
+	out.Exchange, out.Key = c.cfg.Topology.exchange(topic), c.cfg.Topology.routingKey(topic)
 	if err := wire.CheckWritable(&out.Publishing, out.Exchange, out.Key, c.publishing.FrameMax()); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}
@@ -90,7 +101,7 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Queue, Origin: l.Queue, Due: due, Policy: l.Fingerprint}
 	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
-	out.sender, out.Exchange = c.forwarded, ""
+	out.Exchange = ""
 	out.Key, until = f.place(due, now)
 	if out.Publishing, err = rec.WaitingCopy(&st, until, c.publishing.FrameMax(), wire.WaitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)

@@ -77,7 +77,7 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
 	m.Topic, _ = l.topicFor(due, now)
-	record.AppendWaiting(m, &st, nil)
+	record.AppendState(m, &st)
 	return p.client.producer.Start(ctx, m, produce.AnyPartition)
 }
 

@@ -40,7 +40,10 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 		s.reportForeignAttributes(d, found)
 	}
 	if s.kind == suspectQueue {
-		d.crashes = max(0, receiveCountOf(m)-1-int(s.liveReceives.Load()))
+		s.mu.Lock()
+		lost := s.lostSuspects[d.id]
+		s.mu.Unlock()
+		d.crashes = max(0, receiveCountOf(m)-1-lost-int(s.failedReceives.Load()))
 		if d.crashes >= s.layout.policy.MaxCrashes {
 			d.step = driver.Bury
 		}

@@ -41,6 +41,9 @@ func (s *source) runHeartbeats() {
 	}
 }
 
+// maxLostSuspects bounds the suspects whose losses a source remembers. Each loss takes a visibility timeout.
+const maxLostSuspects = 1000
+
 func (s *source) allHeld() []*delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +63,10 @@ func (s *source) dropLost(d *delivery, then func()) {
 		return
 	}
 	if s.kind == suspectQueue {
-		s.liveReceives.Add(1) // its next receive is no sign of a crash
+		if s.lostSuspects == nil || len(s.lostSuspects) >= maxLostSuspects {
+			s.lostSuspects = make(map[string]int)
+		}
+		s.lostSuspects[d.id]++ // its next receive is no sign of a crash
 	}
 	lost := []*delivery{d}
 	if line := s.lines[d.group]; d.group != "" {

@@ -34,7 +34,7 @@ type source struct {
 	groups            *groups // nil on a standard queue
 	visibilityChanger *visibilityChanger
 	deleter           *deleter
-	liveReceives      atomic.Int64 // receives of suspects that SQS counted, or may have, while this process lives on
+	failedReceives    atomic.Int64 // failed receives of suspects, which SQS may have counted
 
 	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 
@@ -49,15 +49,17 @@ type source struct {
 	ending             chan struct{} // closed when the lane stops reading
 	over               chan struct{} // closed at the end
 
-	mu        sync.Mutex
-	held      map[string]*delivery   // by MessageId
-	lines     map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
-	bytes     int
-	open      int // held messages that are not settled
-	settled   int // held messages that are settled and not yet deleted
-	returning int // messages that are being returned
-	stopped   bool
-	changed   chan struct{} // signals a change of settled or returning
+	mu   sync.Mutex
+	held map[string]*delivery // by MessageId
+	// lostSuspects has how often this process lost a suspect while it lived, by MessageId.
+	lostSuspects map[string]int
+	lines        map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
+	bytes        int
+	open         int // held messages that are not settled
+	settled      int // held messages that are settled and not yet deleted
+	returning    int // messages that are being returned
+	stopped      bool
+	changed      chan struct{} // signals a change of settled or returning
 }
 
 var _ driver.Source[*delivery] = (*source)(nil)

@@ -83,7 +83,7 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	}
 	msgs, err := s.receive(1, time.Second)
 	if err != nil {
-		s.liveReceives.Add(1) // SQS may have counted a receive that was not a crash
+		s.failedReceives.Add(1) // SQS may have counted a receive that was not a crash
 	}
 	all := s.registerMessages(msgs, time.Now(), s.client.cfg.VisibilityTimeout)
 	if len(all) == 0 { // another process has it

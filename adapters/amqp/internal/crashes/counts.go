@@ -90,7 +90,7 @@ func (c *Counts) write(ctx context.Context, id string, crashes int) error {
 }
 
 // Charge is one more crash of a message. A failed try to write it may have succeeded, so a repeated try must not
-// Add another.
+// add another.
 type Charge struct {
 	Before int // the crashes that the first try found
 	known  bool

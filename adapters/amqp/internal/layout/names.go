@@ -42,10 +42,10 @@ func (n Names) DLQOf(queue string) string {
 	return base(queue) + wirename.DLQSuffix
 }
 
-// Suspects returns the queue of messages that may have killed their process.
+// suspectsOf returns the queue of messages that may have killed their process.
 func (n Names) suspectsOf(queue string) string { return n.RetryOf(queue) + ".suspects" }
 
-// Place returns the queue of crash counts of ordered messages.
+// placeOf returns the queue of crash counts of ordered messages.
 func (n Names) placeOf(queue string) string { return n.RetryOf(queue) + ".place" }
 
 // pausedOf returns the queue whose message pauses the subscription.

@@ -119,6 +119,9 @@ func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoi
 	}
 	for i := range n {
 		m, err := compose(i)
+		if err == nil {
+			err = context.Cause(ctx) // the rest would be written without a confirm
+		}
 		if err == nil && !s.tryReserve() {
 			settle() // a holder of slots must not wait for one
 			err = s.reserve(ctx)

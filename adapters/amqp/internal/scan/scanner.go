@@ -270,8 +270,8 @@ func (h *Scanner) ReturnAll(ctx context.Context) error {
 }
 
 // awaitApplied returns when the queue has every ack and no consumer reads any more. It relies on the end of a consumer,
-// see [confirmAcks]. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
-// Next answer it has sent the others. If no consumer is active, awaitApplied starts one, which may get one more message.
+// see confirmAcks of adapters/amqp. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
+// next answer it has sent the others. If no consumer is active, awaitApplied starts one, which may get one more message.
 func (h *Scanner) awaitApplied() error {
 	if h.acked && h.in == nil {
 		if err := h.consume(1); err != nil {

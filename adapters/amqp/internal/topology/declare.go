@@ -70,7 +70,7 @@ func (d *Declarer) Close() {
 }
 
 // run calls what and returns the broker's refusal. It retries in two cases: under load the members of a new quorum
-// DeclareQueue may not find each other in time, and a queue that two clients declare at once is briefly unreachable. It
+// queue may not find each other in time, and a queue that two clients declare at once is briefly unreachable. It
 // retries only a few times, because the first of these answers closes the connection with all its consumers.
 func (d *Declarer) run(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
 	return d.runRetrying(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))

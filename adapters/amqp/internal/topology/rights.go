@@ -16,7 +16,7 @@ import (
 )
 
 // redeliver checks its rights with requests that cannot succeed. RabbitMQ checks the rights first, whether or not the
-// DeclareQueue exists, and then refuses. Nothing is created, read or written. Each request leaves a line in the broker's
+// queue exists, and then refuses. Nothing is created, read or written. Each request leaves a line in the broker's
 // log, so Subscribe checks only what it would not find out anyway.
 
 // missingRights collects the queues with a missing right, and the broker's first answer.
@@ -34,7 +34,7 @@ func (n *denial) add(what string, refused *amqp091.Error) {
 	n.reason = cmp.Or(n.reason, refused.Reason)
 }
 
-// Problems adds one problem for each right, because an administrator changes each pattern in one place.
+// problems adds one problem for each right, because an administrator changes each pattern in one place.
 func (r *missingRights) problems(ps *redeliver.Problems) {
 	for _, right := range []struct {
 		name string
@@ -100,7 +100,7 @@ func (d *Declarer) probeRead(name string) *amqp091.Error {
 }
 
 // checkKind checks the type of the subscription's queue over AMQP, without a management API. Streams and auto-delete
-// Queues are refused.
+// queues are refused.
 func (d *Declarer) checkKind(name string, ps *redeliver.Problems) (unchecked []string) {
 	refused := d.probeRead(name)
 	switch {

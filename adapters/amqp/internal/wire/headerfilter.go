@@ -39,7 +39,7 @@ type HeaderFilter struct {
 
 const (
 	frameHead        = 7 // type, channel, length of the payload
-	frameContent     = 2 // Frame type of a content header
+	frameContent     = 2 // frame type of a content header
 	contentHead      = 14
 	filterBuffer     = 64 << 10
 	maxContentHeader = 64 << 20 // longer than any broker's; the client then reports it

@@ -77,7 +77,7 @@ func (c *session) Write(ctx context.Context, to driver.Destination, msgs []*dead
 			}
 			c.writer.addHeaders(rec, m.Headers)
 			c.writer.state = deadletter.ReplayState(m, c.q.Where)
-			w.Record.AppendWaiting(&c.writer.state)
+			record.AppendState(rec, &c.writer.state)
 		})
 	}
 	return c.write(ctx, msgs, c.q.Where.DLQ, func(m *deadletter.Message, w *produce.Write) {

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/IBM/sarama"
 
@@ -32,7 +31,7 @@ type Producer struct {
 	forwarder sync.WaitGroup
 	mu        sync.RWMutex // held for reading while a record is handed over
 	closed    bool
-	group     atomic.Pointer[writeGroup] // of the latest posted writes
+	groups    sync.Map // of unanswered posted writes: a *writeGroup for each context
 
 	// An origin accepts large records if its producer compresses them enough, and our topics must accept them, too.
 	// For the first record above maxRecordBytes, or refused, newOversize makes a second, compressing producer, whose
@@ -92,12 +91,7 @@ type writeGroup struct {
 // watchDeadline adds a write to the group of its context. When the context ends, the group reports the writes without
 // an answer, which sarama cannot take back.
 func (p *Producer) watchDeadline(c *Write) {
-	g := p.group.Load()
-	if g == nil || g.ctx != c.ctx {
-		g = &writeGroup{ctx: c.ctx}
-		context.AfterFunc(c.ctx, g.reportUnanswered)
-		p.group.Store(g)
-	}
+	g := p.groupOf(c.ctx)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c.group, c.next = g, g.head
@@ -108,6 +102,22 @@ func (p *Producer) watchDeadline(c *Write) {
 	if c.ctx.Err() != nil { // the group has reported
 		go g.reportUnanswered()
 	}
+}
+
+// groupOf returns the group of a context, which ends with it.
+func (p *Producer) groupOf(ctx context.Context) *writeGroup {
+	if g, ok := p.groups.Load(ctx); ok {
+		return g.(*writeGroup) //nolint:forcetypeassert // nothing else is in there
+	}
+	g, found := p.groups.LoadOrStore(ctx, &writeGroup{ctx: ctx})
+	group := g.(*writeGroup) //nolint:forcetypeassert // nothing else is in there
+	if !found {
+		context.AfterFunc(ctx, func() {
+			p.groups.Delete(ctx)
+			group.reportUnanswered()
+		})
+	}
+	return group
 }
 
 // remove removes a write. It reports whether it was still there.

@@ -98,8 +98,6 @@ func ForeignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
 // Outgoing is a record to write, with the memory that it points to. The next record uses that memory again.
 type Outgoing struct {
 	Message sarama.ProducerMessage
-	key     encoder
-	value   encoder
 	values  []byte // of the message's headers
 }
 
@@ -107,7 +105,6 @@ type Outgoing struct {
 func (o *Outgoing) Reset() {
 	clear(o.Message.Headers)
 	o.Message = sarama.ProducerMessage{Headers: o.Message.Headers[:0]}
-	o.key, o.value = nil, nil
 }
 
 // Fill makes o the copy of r to write to topic. It copies key, value and headers byte for byte, and appends redeliver's
@@ -118,12 +115,10 @@ func (o *Outgoing) Fill(r *sarama.ConsumerMessage, topic string, st *redeliver.S
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
 	isStub := st != nil && st.Truncated != ""
 	if r.Key != nil && (!isStub || len(r.Key) <= maxStubKey) {
-		o.key = r.Key
-		m.Key = &o.key
+		m.Key = sarama.ByteEncoder(r.Key)
 	}
 	if r.Value != nil && !isStub {
-		o.value = r.Value
-		m.Value = &o.value
+		m.Value = sarama.ByteEncoder(r.Value)
 	}
 	if !isStub {
 		for _, h := range r.Headers {
@@ -139,25 +134,11 @@ func (o *Outgoing) Fill(r *sarama.ConsumerMessage, topic string, st *redeliver.S
 		AppendState(m, st.DeadLetter)
 	}
 	if waits {
-		o.AppendWaiting(st)
+		o.values = AppendWaiting(m, st, o.values[:0])
 	} else {
 		AppendState(m, st)
 	}
 }
-
-// AppendWaiting is the function AppendWaiting with o's buffer.
-func (o *Outgoing) AppendWaiting(st *redeliver.State) {
-	o.values = AppendWaiting(&o.Message, st, o.values[:0])
-}
-
-// encoder is a key or value of an Outgoing record. sarama.ByteEncoder would be an allocation.
-type encoder []byte
-
-// Encode implements [sarama.Encoder].
-func (e *encoder) Encode() ([]byte, error) { return *e, nil }
-
-// Length implements [sarama.Encoder].
-func (e *encoder) Length() int { return len(*e) }
 
 // maxStubKey is the longest key of a stub, in bytes.
 const maxStubKey = 4096
