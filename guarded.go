@@ -2,8 +2,8 @@ package redeliver
 
 import "time"
 
-// Postpone is [Policy.Decide] for a failure in an outage: it postpones the message, as the function [Postpone] does, or for the time
-// of RetryAfter. It decides as Decide does about a failure that counts as no attempt.
+// Postpone is [Policy.Decide] for a failure in an outage. It decides as for an error of the function [Postpone], which
+// counts as no attempt. But if the error is of RetryAfter, its time is the wait.
 func (p Policy) Postpone(s State, err error, now time.Time) Decision {
 	if wait, named := retryDelay(err); named && wait > 0 {
 		p.Backoff, p.Classify = Fixed(min(wait, MaxWait)), nil

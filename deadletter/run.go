@@ -90,7 +90,7 @@ func (r *runner) openScan(ctx context.Context) error {
 	return err
 }
 
-// closeScan returns the messages that were only read. The next scan reads them again.
+// closeScan releases messages that were only read. The next scan reads them again.
 func (r *runner) closeScan() error {
 	if r.scan == nil {
 		return nil
@@ -151,7 +151,7 @@ func (r *runner) noteMarked(at Position) {
 	r.met[at] = true
 }
 
-// gather reads until a window is full. batch has the messages that are to leave the DLQ, marks those that stay and get a mark.
+// gather reads until a window is full. batch has the messages that leave the DLQ, marks has those that get a mark.
 func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settlement, atEnd bool, err error) {
 	size := r.pace.maxBatch(r.task.Window)
 	if r.watch != nil {
@@ -280,8 +280,8 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 }
 
 // record settles messages and saves the task that counts them. If there is no room for marks, a replay continues: the next replay
-// can see in the messages themselves that they are refused or were replayed too often. A quarantine fails, because it is only in
-// the mark.
+// can see in the messages themselves that they are refused or were replayed too often. A quarantine fails, because
+// only the mark shows it.
 func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
 	if len(done) == 0 {
 		return nil
@@ -325,7 +325,7 @@ func (r *runner) isRecorded(ctx context.Context, t *Task) bool {
 	})
 }
 
-// reportResults reports the recorded outcomes.
+// reportResults reports outcomes and progress.
 func (r *runner) reportResults(done []Settlement, why map[*Message]string) {
 	if r.report.Result != nil {
 		for _, s := range done {
@@ -342,7 +342,7 @@ func (r *runner) reportResults(done []Settlement, why map[*Message]string) {
 }
 
 // send replays a window. out has the messages that are confirmed. stay has marks, and the messages that the broker will never
-// accept, whose reasons it adds to why. Any other error ends the task.
+// accept. send adds the reasons to why. Any other error ends the task.
 func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement, why map[*Message]string) (out, stay []Settlement, failed error) {
 	if len(batch) == 0 {
 		return nil, marks, nil

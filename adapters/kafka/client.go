@@ -18,14 +18,14 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
-// Client is one service's member of a consumer group: its connections, its policies, and everything
+// Client is one member of a consumer group: its connections, its policies, and everything
 // that is opened from it. It is safe for concurrent use.
 type Client struct {
 	cfg      Config
 	admin    cluster.Admin
 	producer *produce.Producer
 	owner    string       // the client's name in commit metadata
-	turn     *engine.Turn // suspects of all subscriptions take turns
+	turn     *engine.Turn // one suspect runs at a time, see crashGate
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned layouts, by origin

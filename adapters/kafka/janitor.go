@@ -21,7 +21,7 @@ const sweepInterval = 30 * time.Second
 // after a rebalance or an error. A check lists all topics of the cluster.
 const sweepsPerCheck = 10
 
-// ownedPartitions has the partitions of waiting topics that this reader owns now.
+// ownedPartitions has the partitions of levels and retry topics that this reader owns now.
 type ownedPartitions struct {
 	mu         sync.Mutex
 	partitions map[string]map[int32]*ownedPartition
@@ -118,7 +118,7 @@ func (o *ownedPartitions) setSwept(topic string, below map[int32]int64) {
 	}
 }
 
-// startJanitor checks our topics at intervals, creates rungs, and deletes settled records of our waiting topics, until
+// startJanitor checks our topics at intervals, creates rungs, and deletes settled records of our levels and retry topics, until
 // stop is called.
 func (r *reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -138,13 +138,13 @@ func (r *reader) startJanitor() (stop func()) {
 				return
 			}
 			if r.extra.recheck.Swap(false) || n%sweepsPerCheck == 0 {
-				if existing, err := r.checkTopics(); err == nil { // on an error, the next check does it
+				if existing, err := r.checkTopics(); err == nil { // on an error, the next check compares
 					_ = r.compareSettings(existing)
 				}
 				r.comparePolicies()
 			}
-			// Without the right to delete, records stay. That costs disk, not messages, and is reported once until it
-			// works again.
+			// Without the right to delete, records stay, but no message is lost. Only the first error in a row is
+			// reported.
 			err := r.sweep()
 			if err != nil && !reported {
 				r.report(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)
@@ -176,7 +176,7 @@ func (r *reader) sweep() error {
 	return r.deleteSettled(now, partitions)
 }
 
-// deleteSettled is sweep for the topic ids of now.
+// deleteSettled is sweep for known topic ids.
 func (r *reader) deleteSettled(now cluster.TopicIDs, partitions map[string][]int32) error {
 	committed, err := r.client.admin.GroupOffsets(r.layout.group, partitions)
 	if err != nil {

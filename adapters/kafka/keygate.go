@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// keyGate is the part of source.Begin for the order PerKey, see keyQueues. A record of the origin asks when it is to
-// begin, in the order of the log. A record that waits asks when it is due. Only the lane's goroutine uses it.
+// keyGate is the part of source.Begin for the order PerKey, see keyQueues. The lane asks about a record of the
+// origin before it begins, in log order, and about a waiting one when it is due. Only the lane's goroutine uses it.
 type keyGate struct {
 	source  *source
 	queues  *keyQueues
@@ -32,7 +32,7 @@ func newKeyGate(s *source, queues *keyQueues) *keyGate {
 	return k
 }
 
-// collect makes messages ask again whose queue has moved. A gate's refusals are all asked again.
+// collect forgets the waiting messages whose queue has changed. The lane then asks about them.
 func (k *keyGate) collect() {
 	for _, c := range k.queues.collect(&k.mailbox) {
 		delete(k.waiting, c.message)
@@ -60,8 +60,8 @@ func (k *keyGate) placeWaiting(m *driver.Message[*sarama.ConsumerMessage], w *wa
 	k.queues.addSeen(w.queued, stay.State.Due)
 }
 
-// ask decides whether a message may begin as far as its key is concerned. A message whose key waits for a failure is
-// written to a level.
+// ask decides whether a message may begin as far as its key is concerned. It parks a message behind a failed one of
+// its key on a level.
 func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	s := k.source
 	if k.isFull(m) {
@@ -99,7 +99,7 @@ func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Admissi
 	return engine.Begins
 }
 
-// park has a message written to a level until then, without an attempt.
+// park makes a message hop to a level until then, without an attempt.
 func (k *keyGate) park(m *driver.Message[*sarama.ConsumerMessage], w *waitState, until time.Time) engine.Admission {
 	st := &redeliver.State{}
 	k.source.r.codec().State(m, st)
@@ -131,7 +131,7 @@ func (k *keyGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how e
 			return
 		}
 		k.queues.hopped(c)
-	case engine.Stays, engine.Abandoned, engine.NotBegun: // Return gives it up
+	case engine.Stays, engine.Abandoned, engine.NotBegun: // see source.Return
 	}
 }
 
@@ -143,7 +143,7 @@ func (k *keyGate) giveUp(m *driver.Message[*sarama.ConsumerMessage]) {
 	}
 }
 
-// parkWaiting writes messages to a level for a short while that wait for a slow handler. They fill the lane, and other
+// parkWaiting writes messages that wait for a slow handler to a level for a short while. They fill the lane, and other
 // keys must not wait for them.
 func (k *keyGate) parkWaiting() {
 	if len(k.waiting) == 0 || len(k.waiting) < readAhead/2 && !k.source.isHeavy() {
@@ -159,8 +159,8 @@ func (k *keyGate) parkWaiting() {
 	k.source.lane.Post(func() {}) // make them ask again
 }
 
-// isFull reports whether a message of the origin must wait because the levels hold MaxWaiting messages. A message below
-// one that waits on a level may begin, because the latter may wait for it.
+// isFull reports whether a message of the origin must wait because the levels hold MaxWaiting messages. A message with
+// a lower offset than one on a level may begin: that one may wait for it.
 func (k *keyGate) isFull(m *driver.Message[*sarama.ConsumerMessage]) bool {
 	s := k.source
 	if s.level != nil {

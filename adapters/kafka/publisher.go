@@ -19,9 +19,9 @@ import (
 type Publisher struct{ client *Client }
 
 // Publish writes the messages and returns when the broker has confirmed all of them (acks of all
-// in-sync replicas). The error names each message that was not written, as in "message 2 of 3",
-// because it could not be prepared (by the marshaler, for example) or the broker refused it. The
-// others are written anyway. Publish reads only the key (SetKey) from the messages' contexts.
+// in-sync replicas). The error names each message that could not be prepared (by the marshaler, for
+// example) or that the broker refused, as in "message 2 of 3". The others are written anyway.
+// Publish reads only the key (SetKey) from the messages' contexts.
 // It waits for at most Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on the delay topics of

@@ -44,7 +44,7 @@ func parseRule(text string) (rule, error) {
 	return parsePlain(text)
 }
 
-// parsePlain parses a rule that may be in a header.
+// parsePlain parses a rule other than header:NAME.
 func parsePlain(text string) (rule, error) {
 	if number, ok := strings.CutPrefix(text, "attempt<"); ok {
 		n, err := strconv.Atoi(number)
@@ -80,7 +80,7 @@ func headerRule(name string) rule {
 	}
 }
 
-// answer returns the handler, which works for that time and ends as the rule says.
+// answer returns a handler that works for the time work and then follows the rule.
 func answer(r rule, work time.Duration) func(*message.Message) error {
 	return func(msg *message.Message) error {
 		if work > 0 {

@@ -43,7 +43,7 @@ type deadTest struct {
 	body   func(*dlqFixture)
 	needs  string
 	groups int
-	// possible is as in test.
+	// See test.possible.
 	possible func(*Harness) bool
 }
 
@@ -110,8 +110,8 @@ func (d *dlqFixture) wantEmpty(q deadletter.Queue) {
 	}
 }
 
-// replayedOnce checks that messages, each of which had one attempt before, were replayed and have left the DLQ. At most twice of them
-// may have run twice.
+// replayedOnce checks that messages, each with one attempt before, were replayed and have left the DLQ. At most the
+// number twice of them may have run twice.
 func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
 	d.Helper()
 	d.awaitCommits(ids...)
@@ -121,8 +121,8 @@ func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) 
 	}
 }
 
-// runsAbove returns how many attempts messages have had in addition to a number each. It first waits for a later message, because
-// duplicates come before that.
+// runsAbove returns how many attempts messages had beyond each, the number per message. It first waits for a later
+// message, because duplicates come before it.
 func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
 	d.Helper()
 	last := fmt.Sprint(lastID, len(d.all()))

@@ -11,7 +11,7 @@ import (
 // How failures change the limit of slots.
 const (
 	slotsWindow = time.Second // how long outcomes are counted before the limit changes
-	minFailures = 10          // failures in a window from which the limit shrinks: a few do not show that a dependency fails
+	minFailures = 10          // minimum failures in a window for a shrink: fewer do not show that a dependency fails
 	growSteps   = 16          // windows in which the limit grows from zero to the maximum
 )
 
@@ -25,11 +25,11 @@ const (
 // slots bounds what a subscription has in flight, over all its lanes: first deliveries and retries each by their own limit.
 //
 // With MinInFlight there is also a limit for both together. It is halved after a second in which at least half of the messages
-// failed, and grows by a sixteenth of the maximum after a second in which nine of ten succeeded. While guard.onlyProbes, only one
-// probe at a time gets a slot.
+// failed, and grows by a sixteenth of the maximum after a second in which nine of ten succeeded. While
+// only probes may begin, one at a time gets a slot.
 //
-// A lane that gets no slot waits in a queue. When there is a slot it is woken, and mayTake is set: it takes the slot or yields
-// it. So no lane that comes later gets the slot first.
+// A lane that gets no slot waits in a queue. When a slot is free, the lane is woken with mayTake set: it
+// takes or yields the slot. So no lane that comes later gets the slot first.
 //
 // Each step reads the clock once, under the lock. If a pause could end between two readings, a lane that found no slot might be
 // woken neither by another lane nor by the alarm.
@@ -43,7 +43,7 @@ type slots struct {
 	guard    guard
 	rate     *rateLimiter // nil for none
 
-	minLimit, maxLimit int           // of both classes together; minLimit 0: they do not shrink
+	minLimit, maxLimit int           // of both classes together; minLimit 0: limit stays 0
 	limit              int           // now; 0: it has not shrunk
 	peak               int           // of inFlight in this window
 	since              time.Duration // the start of the window; negative before the first
@@ -136,7 +136,7 @@ func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	}
 }
 
-// yield removes a waiter whose lane has no message for a slot from the queue. If it might take the next slot, another lane may.
+// yield removes a waiter from the queue, because its lane has no message. If mayTake was set, it wakes another lane.
 func (s *slots) yield(class int, w *slotWaiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,11 +1,11 @@
 // Package prom exports Prometheus metrics: attempts, retries by level with their lateness, and dead letters by reason.
 // A [Sink] counts the events of a client. [NewDLQs] and [NewWaiting] ask the broker at a scrape for values that no
-// event reports: the number and age of messages in DLQs, and the number that waits.
+// event reports: the number and age of dead letters, and how many messages wait.
 //
 // Labels are the origin, the group, the level, the reason, and whether an attempt failed by its timeout, a panic or an
-// error. No label comes from a message. Names follow OpenTelemetry's conventions for messaging where they exist; the
-// others begin with "redeliver_". docs/reference/metrics.md lists them, observe/alerts has rules, and observe/grafana a
-// dashboard.
+// error. No label comes from a message. Names follow OpenTelemetry's messaging conventions if these exist; other
+// names begin with "redeliver_". docs/reference/metrics.md lists them, observe/alerts has rules, and observe/grafana
+// has a dashboard.
 package prom
 
 import (

@@ -20,12 +20,12 @@ import (
 type WaitingConfig struct {
 	// System is as in Config.
 	System string
-	// Subscriptions are the subscriptions to examine. Keep the clients of their functions open for as long as they are
-	// collected.
+	// Subscriptions are the subscriptions to examine. Keep the clients of their functions open while the collector is
+	// in use.
 	Subscriptions []Waiting
 	// Timeout bounds the requests about one subscription. All subscriptions are examined at the same time. Default 5 s.
 	Timeout time.Duration
-	// Interval is how long an answer is valid: an earlier scrape does not ask the broker again. Default 30 s.
+	// Interval is how long an answer is valid. A scrape before that reuses the last answer. Default 30 s.
 	Interval time.Duration
 }
 
@@ -34,10 +34,10 @@ type WaitingConfig struct {
 type Waiting struct {
 	// Origin and Group are its labels. Origin is required. On brokers without groups both are the queue.
 	Origin, Group string
-	// Levels returns the waiting messages: kafka's Waiting.Levels, or amqp's and sqs's Client.Waiting of the queue.
+	// Levels returns the waiting messages. It calls kafka's Waiting.Levels, or Client.Waiting of amqp or sqs.
 	// Optional.
 	Levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
-	// Doctor returns the problems: an adapter's Client.Doctor of the topic. Optional.
+	// Doctor returns the problems. It calls Client.Doctor of an adapter. Optional.
 	Doctor func(ctx context.Context) (*doctor.Diagnosis, error)
 }
 
@@ -48,7 +48,7 @@ type Waiting struct {
 //	redeliver_waiting_messages         the number of waiting messages, by level; exact is "false" for an estimate
 //	redeliver_waiting_overdue_seconds  how long the first message of a level has been due, or 0; absent if the broker does not report it
 //	redeliver_doctor_findings          the findings of Doctor, by kind; 0 if the checks that were possible found none
-//	redeliver_origin_messages          about how many messages of the origin are not handled yet, by Doctor's Backlog
+//	redeliver_origin_messages          an estimate of the origin's unhandled messages: Doctor's Backlog
 //
 // On Kafka the collector reads only the first message of each partition of a level, which stays there until it is
 // settled. RabbitMQ and SQS do not report when a message is due; use the findings "late" and "consumer", and
@@ -154,7 +154,7 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 	for level, r := range w.rungs {
 		tell(all.messages, float64(r.n), level, boolean(r.exact))
 		switch {
-		case !r.due.IsZero(): // as of that time, because the message may have left since
+		case !r.due.IsZero(): // as of w.asked, because the message may have left since
 			tell(all.overdue, max(0, w.asked.Sub(r.due).Seconds()), level)
 		case r.n == 0 && w.reportsDue:
 			tell(all.overdue, 0, level)
@@ -211,7 +211,7 @@ func (w *wait) addLevels(levels []deadletter.WaitingLevel) {
 		if l.Depth < 0 {
 			continue // unknown
 		}
-		name := observed.Level(l.Place) // "hold" for the way back, "" for the queue itself
+		name := observed.Level(l.Place) // "" for the queue, "hold" for the retry queue
 		if l.Level > 0 {
 			name = delayqueue.LevelName(l.Level)
 		}

@@ -1,4 +1,4 @@
-// Command wrapped is the service of command before with retries and a dead-letter queue. It keeps its own consumer
+// Command wrapped is the service in ../before with retries and a dead-letter queue. It keeps its own consumer
 // group and wraps the group's handler.
 package main
 

@@ -19,10 +19,10 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// envAuthorization contains the value of the Authorization header of every request.
+// envAuthorization names the variable with every request's Authorization header.
 const envAuthorization = "REDELIVER_HTTP_AUTHORIZATION"
 
-// Defaults of run.
+// For run's flags.
 const (
 	defaultPosts     = 100
 	defaultDrain     = 30 * time.Second
@@ -67,7 +67,7 @@ type runFlags struct {
 	webhook webhookFlags
 	metrics bool
 	dedup   dedupFlags
-	// maxTimeout bounds what a handler may ask for.
+	// maxTimeout is the maximum extended timeout.
 	maxTimeout time.Duration
 }
 
