@@ -1,5 +1,5 @@
-// Package doctor has the types for the method Doctor of an adapter's client, which examines a subscription from outside: it changes
-// nothing and joins no group. It also has the type of its old levels.
+// Package doctor has the types for the method Doctor of an adapter's client. Doctor examines a subscription from
+// outside: it changes nothing and joins no group. OldLevel is the result of OldLevels.
 package doctor
 
 import (
@@ -14,7 +14,7 @@ const DefaultLate = time.Minute
 
 // Examination configures a Doctor.
 type Examination struct {
-	// Late is how long a message may have been due before the Doctor reports it. A message stays until its handler has ended, so
+	// Late is how long a message may be due before Doctor reports it. A message is due until its handler has ended, so
 	// choose more time than a handler takes. Default 1 min.
 	Late time.Duration
 	// AnyPolicy derives the policy from the existing levels instead of comparing them with the client's policy. Set it
@@ -58,11 +58,11 @@ type Symptom struct {
 type Diagnosis struct {
 	Origin, Group string // on brokers without groups both are the queue
 	Symptoms      []Symptom
-	// Backlog is about how many messages of the origin the group has not handled. On RabbitMQ and SQS it leaves out
+	// Backlog is an estimate of the origin's messages that the group has not handled. On RabbitMQ and SQS it omits
 	// those that a consumer has. It is nil if the broker does not report it.
 	Backlog *int64
-	// Checked lists the topics, queues and groups that were examined. A topic or queue that is in neither Checked nor NotChecked
-	// does not exist on the broker.
+	// Checked lists what was examined. A topic or queue that is in neither Checked nor NotChecked does not exist on
+	// the broker.
 	Checked []string
 	// NotChecked lists what could not be examined, and why.
 	NotChecked []string

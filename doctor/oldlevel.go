@@ -7,7 +7,7 @@ type OldLevel struct {
 	Place    string // the topic or queue
 	Level    time.Duration
 	Messages int64 // the number of messages that wait on it; -1 if unknown
-	// KeepReason is the reason why the level must stay: messages wait on it, or a member of the group runs, or may run, a policy
+	// KeepReason is why the level must stay: messages wait on it, or a member of the group runs, or may run, a policy
 	// with this level. It is empty for a level that can be removed.
 	KeepReason string
 	// Removed reports whether the level was removed.

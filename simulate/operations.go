@@ -16,7 +16,7 @@ type Operations struct {
 	// records.
 	Acks int `json:"acks"`
 	// Cost is Amazon's price for SQS's requests, in US dollars: 0.40 for a million, the price of standard queues in
-	// us-east-1 without the free ones. It is 0 elsewhere.
+	// us-east-1 without the free tier. It is 0 elsewhere.
 	Cost float64 `json:"cost,omitempty"`
 }
 

@@ -100,8 +100,8 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 	return r
 }
 
-// at returns the bar that contains a time. It adds the missing bars before. All bars have one length; if there would be too many,
-// all become longer.
+// at returns the bar that contains a time, and adds missing bars before it. All bars have one length, which doubles
+// when there would be too many.
 func (r *Result) at(t time.Duration) *Bar {
 	for int(t/r.bar) >= maxBars {
 		r.widen()
@@ -189,7 +189,7 @@ func (r *Result) bury(at time.Duration, why redeliver.Reason) {
 	r.at(at).Dead++
 }
 
-// slack is that of the adapters: a wait may use a level that is longer than the wait by at most slack.
+// slack is as in the adapters: a wait may use a level that is longer than the wait by at most slack.
 const slack = 100 * time.Millisecond
 
 // wait records the levels of a wait, as delayqueue.Arrive chooses them. Until finish, Bar.Waiting has message-seconds.

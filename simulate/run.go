@@ -64,7 +64,7 @@ type flight struct {
 	postponed time.Duration // when it was postponed, plus 1; 0 if it is not
 }
 
-// attempt runs a message that is due, and follows the policy's decisions until the message succeeds, waits, or is in the DLQ.
+// attempt runs a message that is due, and follows the policy until the message succeeds, waits, or is in the DLQ.
 func (p *play) attempt(f flight) {
 	start := p.free.next(f.due)
 	if !p.mayRun(&f, start) {
@@ -100,7 +100,7 @@ func (p *play) attempt(f flight) {
 	}
 }
 
-// mayRun reports whether a message may run that would begin at start. It sends an expired message to the DLQ.
+// mayRun reports whether an attempt may begin at start. It sends an expired message to the DLQ.
 func (p *play) mayRun(f *flight, start time.Duration) bool {
 	if p.s.Policy.MaxAge <= 0 {
 		return true
@@ -201,7 +201,7 @@ func (s slots) next(due time.Duration) time.Duration {
 	return max(due, s[0])
 }
 
-// take uses a slot for an attempt that begins at next(due) and takes the time takes.
+// take uses a slot, from next(due), for an attempt of the duration takes.
 func (s slots) take(due, takes time.Duration) {
 	if len(s) > 0 {
 		s[0] = s.next(due) + takes

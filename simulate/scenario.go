@@ -54,7 +54,7 @@ type Scenario struct {
 	Seed uint64
 }
 
-// Outage is an interval in which attempts that begin may fail.
+// Outage is an interval. Attempts that begin in it may fail.
 type Outage struct {
 	From, To time.Duration // since the first message
 	// Share is how many of the attempts fail, from 0 to 1. Default 1, all.
@@ -110,9 +110,9 @@ func share(ps *redeliver.Problems, field string, v float64) {
 	}
 }
 
-// Fails returns the error of an attempt that begins at a time since the first message arrived, or
-// nil if it succeeds. id counts the messages from 0, in the order in which they arrive, and attempt
-// counts from 1. To compare a simulation with a real run, let the handler return these errors; the
+// Fails returns the error of an attempt, or nil if it succeeds. id counts the messages from 0, in the
+// order in which they arrive, attempt counts from 1, and at is the time since the first message
+// arrived. To compare a simulation with a real run, let the handler return these errors; the
 // jitter is the same if the id of message 7 is "7".
 func (s *Scenario) Fails(id uint32, attempt int, at time.Duration) error {
 	if s.PoisonShare > 0 && s.draw(id, 0) < s.PoisonShare {

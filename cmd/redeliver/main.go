@@ -1,4 +1,4 @@
-// Command redeliver inspects the dead-letter queues of a broker, sends messages back to the group that failed on them,
+// Command redeliver inspects the dead-letter queues of a broker, sends messages back to the group that failed them,
 // and describes how a policy would retry.
 //
 //	redeliver dlq list --broker kafka://localhost:9092

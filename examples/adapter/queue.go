@@ -1,9 +1,9 @@
-// Package adapter is an example of an adapter of your own: a queue in a table of a database, with retries and a DLQ on
-// redeliver's engine. docs/how-to/write-an-adapter.md explains it, and integration/sqlqueue runs it on SQLite. PostgreSQL needs
-// other types in the schema, and FOR UPDATE SKIP LOCKED in claim.
+// Package adapter is an example of an adapter of your own: a queue in a database table, with retries and a DLQ on
+// redeliver's engine. docs/how-to/write-an-adapter.md explains it, and integration/sqlqueue runs it on SQLite.
+// PostgreSQL needs other types in the schema, and FOR UPDATE SKIP LOCKED in claim.
 //
-// A message is a row, and a retry is a new row with a due time and redeliver's headers. A process claims rows for a time, the
-// lease, and renews it. If the process dies, others get its rows when the lease ends. Rows have no order.
+// A message is a row, and a retry is a new row with a due time and redeliver's headers. A process claims rows for a
+// time, the lease, and renews it. If the process dies, others get its rows when the lease ends. Rows have no order.
 package adapter
 
 import (
@@ -58,7 +58,7 @@ type Row struct {
 
 // Queue is a queue and its handlers.
 type Queue struct {
-	// Lease is how long others wait for the rows of a process that has died, and Poll how often it looks for rows.
+	// Lease is how long others wait for the rows of a process that has died, and Poll the time between two claims.
 	Lease, Poll time.Duration
 
 	*adapters.Consumer[*Row] // for Messages and Close
@@ -93,7 +93,7 @@ func insertDead(ctx context.Context, db *sql.DB, row *Row, state string) error {
 	return err
 }
 
-// Run handles messages until ctx ends or Close is called. A source that has failed is followed by another one.
+// Run handles messages until ctx ends or Close is called. After a source has failed, it starts another.
 func (q *Queue) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		s := newSource(q)
@@ -128,7 +128,7 @@ func (s store) Write(ctx context.Context, to driver.Place, m *driver.Message[*Ro
 			where = "dead_letters"
 			err = insertDead(ctx, s.db, row, state)
 		}
-		if row.tries++; err != nil && row.tries > maxOutageTries { // is it this row? Other writes show it
+		if row.tries++; err != nil && row.tries > maxOutageTries { // the cause may be this row alone
 			err = fmt.Errorf("%w: %w", driver.ErrDoubtful, err)
 		}
 		done.Confirmed(where, err)

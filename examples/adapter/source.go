@@ -48,7 +48,7 @@ func (s *source) Messages() <-chan *Row { return s.rows }
 // Lost implements [driver.Source].
 func (s *source) Lost() <-chan struct{} { return s.lost }
 
-// Parse implements [driver.Source]. Only the store writes a state, so it is believed.
+// Parse implements [driver.Source]. Only the store writes states: they are trusted.
 func (s *source) Parse(m *driver.Message[*Row]) error {
 	row := m.Record
 	s.change(func() { s.room--; s.claimed-- })

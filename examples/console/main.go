@@ -72,7 +72,7 @@ func run(ctx context.Context, address string) (err error) {
 	//	mux.Handle("/dead-letters/", http.StripPrefix("/dead-letters", web))
 }
 
-// Each line of input alternately fixes and breaks the services.
+// repair fixes or breaks the services at each line of input.
 func repair(ctx context.Context, s *shop, in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan() && ctx.Err() == nil; {
 		fixed := !s.fixed.Load()

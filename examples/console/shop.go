@@ -83,7 +83,7 @@ func (s *shop) serve(ctx context.Context, topic, group string, handle func(*orde
 	client, err := kafka.Open(ctx, kafka.Config{
 		Brokers: s.kafka.ListenAddrs(), Group: group,
 		Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Steps(time.Second)},
-		Sink:   redeliver.SinkFunc(func(redeliver.Event) {}), // the console shows the events
+		Sink:   redeliver.SinkFunc(func(redeliver.Event) {}), // discards the events
 	})
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ type books struct {
 type account struct {
 	placed  []string                   // ids
 	charged map[string]int             // attempt by id
-	twice   int                        // ids with more than one line in the ledger
+	twice   int                        // ledger lines of an id after its first
 	dead    map[string]redeliver.State // state by id
 	waiting map[string]bool            // neither charged nor dead, and not yet read by the group
 	lost    []string                   // all others
@@ -144,7 +144,7 @@ type offsetRange struct {
 	begin, end int64
 }
 
-// read calls each for each record that is in a topic now. It begins at the given offset of each partition or, if from
+// read calls each with every record now in a topic. It begins at the given offset of each partition or, if from
 // is nil or the offset is negative, at the first record. A topic that does not exist has no records.
 func (b *books) read(name string, from func(int32) int64, each func(*sarama.ConsumerMessage)) error {
 	there, err := b.client.Topics()

@@ -167,7 +167,7 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	return nil
 }
 
-// soon calls do until it returns no error, for up to topicDelay: it takes a moment until all nodes of a cluster have a new topic.
+// soon calls do until it succeeds, for at most topicDelay: not all nodes of a cluster have a new topic at once.
 func soon(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, topicDelay)
 	defer cancel()
@@ -191,7 +191,7 @@ func (s *stage) closeAll() {
 	}
 }
 
-// play runs the service until all orders are done or dead, or ctx ends. It reports whether all are.
+// play runs the service until each order is done or dead, or ctx ends. all is false if one is lost.
 func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) error) (all bool, err error) {
 	var before *account
 	if err := soon(ctx, func() (err error) { before, err = s.books.balance(); return err }); err != nil {

@@ -47,7 +47,7 @@ func show() {
 	}.Main()
 }
 
-// describe returns the address of the queue, when it exists.
+// describe creates the queue if needed, and returns its URL.
 func (s *shop) describe(ctx context.Context) (string, error) {
 	if err := s.client.Subscriber().SubscribeInitialize(queue); err != nil {
 		return "", err

@@ -12,17 +12,17 @@
 //
 // The lines are {"event","id","topic","attempt","due","at","reason","key"}:
 //
-//	attempt      the handler was entered; attempt is the running one, due when it was due (not on a first delivery)
+//	attempt      the handler has begun; attempt is its number, due its due time (not on a first delivery)
 //	commit       the message was acked; attempt is the one that succeeded
-//	retry        the message waits; attempt is how many were made, due when the next one is
-//	dead_letter  the message is in the DLQ; attempt is how many were made, reason why
+//	retry        the message waits; attempt is the count so far, due the next due time
+//	dead_letter  the message is in the DLQ; attempt is the count, reason the cause
 //
 // Times are RFC 3339 in UTC with milliseconds. topic is the origin. key is the Kafka key as text, or the message group
 // of an SQS FIFO queue. A key that is not UTF-8, or begins with "base64:", is written as "base64:" and its base64. A
 // null key is omitted. RabbitMQ and other queues of SQS have none.
 //
 // A message that ends its process (--fail exit) writes its attempt and nothing more. redeliver counts such crashes:
-// after some processes the next one writes the dead_letter of the message, with the reason crashed and without a new
+// after some, the next process writes the dead_letter of the message, with the reason crashed and without a new
 // attempt. The number of attempts does not include the crashed ones.
 //
 // With --plan the program describes how the retries would wait and what would be created, and ends.

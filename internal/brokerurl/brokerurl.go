@@ -85,7 +85,7 @@ var schemes = []scheme{
 }
 
 var (
-	// schemeOf maps a port to the probable scheme of an address that has none; the default is the first known.
+	// schemeOf maps a port to the probable scheme of an address without one; the default is the first known.
 	schemeOf  = map[string]string{"5672": "amqp", "5671": "amqps", "9324": "sqs+http", "4566": "sqs+http"}
 	awsRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
 	// harmlessURL matches one host with or without a port, or several with ports.

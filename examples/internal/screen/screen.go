@@ -56,7 +56,7 @@ func (s *Screen) linef(colour, id, what, format string, args ...any) {
 	fmt.Fprintf(s.out, "%6.2fs  %-8s  %s\n", time.Since(s.began).Seconds(), id, text)
 }
 
-// Placed prints that a message was sent.
+// Placed prints that a message is sent.
 func (s *Screen) Placed(id, what string) { s.linef(faint, id, "placed", "%s", what) }
 
 // Elapsed returns how long the process has run.
@@ -110,7 +110,7 @@ func (s *Screen) Reading() (bool, error) {
 	}
 }
 
-// Repeat records that the bank was asked again to charge an order.
+// Repeat records that the bank was asked to charge an order again.
 func (s *Screen) Repeat(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

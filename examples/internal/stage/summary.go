@@ -14,7 +14,7 @@ type ends struct {
 	open    map[string]bool // unfinished orders of this run
 	charged map[int]int     // by attempt
 	dead    map[string]int  // by reason
-	none    chan struct{}   // closed when open becomes empty; nil until all is called
+	none    chan struct{}   // created by the method all; closed when open is empty
 }
 
 func newEnds() *ends {

@@ -1,4 +1,4 @@
-// Command after is the service of command before with retries and a dead-letter queue. Its client and its handler are
+// Command after is the service in ../before with retries and a dead-letter queue. Its client and its handler are
 // unchanged. One call replaces the group and its loop.
 package main
 

@@ -1,4 +1,4 @@
-// Command after is the service of command before with redeliver. A failed message is retried three times with delays,
+// Command after is the service in ../before with redeliver. A failed message is retried three times with delays,
 // and then goes to the DLQ with the reason. The handler is unchanged. One call replaces the loop and its handling of
 // connections.
 package main

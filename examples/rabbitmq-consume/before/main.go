@@ -1,5 +1,5 @@
 // Command before is a service on RabbitMQ with its own consume loop. A failed message is requeued at once and delivered
-// again at once, forever. Command after is the same service with redeliver.
+// again at once, forever. ../after is the same service with redeliver.
 package main
 
 import (

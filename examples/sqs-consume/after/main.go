@@ -1,4 +1,4 @@
-// Command after is the service of command before with retries and a dead-letter queue. A failed message is retried
+// Command after is the service in ../before with retries and a dead-letter queue. A failed message is retried
 // three times with delays, and then goes to the DLQ with the reason. Its handler is unchanged. One call replaces the
 // loop, which handled one message at a time.
 package main

@@ -1,5 +1,5 @@
 // Command before charges orders from a queue of SQS, as many services do: with its own loop. A failed message comes
-// back when its visibility timeout is over, forever. Command after is the same service with redeliver.
+// back when its visibility timeout is over, forever. ../after is the same service with redeliver.
 package main
 
 import (

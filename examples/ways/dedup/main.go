@@ -1,5 +1,5 @@
-// Command dedup charges an order once that its shop has sent twice, on a Kafka in this process. One that failed is no
-// duplicate of itself. For many processes, middleware/redisdedup has a store.
+// Command dedup charges an order once, even if its shop sends it twice, on a Kafka in this process. A retry is no
+// duplicate. For many processes, middleware/redisdedup has a store.
 package main
 
 import (

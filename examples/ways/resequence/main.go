@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// version returns the number that the document's author gave it, from 1.
+// version returns a message's document and its number, from 1.
 func version(msg *message.Message) (document string, number uint64, ok bool) {
 	number, err := strconv.ParseUint(msg.Metadata["version"], 10, 64)
 	return msg.Metadata["document"], number, err == nil

@@ -7,7 +7,7 @@ import (
 )
 
 // ability says which brokers support a verb: "yes", "yes: with what", or "no: why, and what to do instead".
-// docs/reference/command.md has the table without the reasons; a test compares.
+// docs/reference/command.md has the table without reasons; a test checks that.
 type ability struct {
 	verb                             string
 	kafka, kafkaShare, rabbitMQ, sqs string

@@ -25,7 +25,7 @@ type broker struct {
 	doctor func(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error)
 	// pauser pauses subscriptions.
 	pauser pauser
-	// old finds the levels of older policies. It is nil if the broker has no levels.
+	// old finds and removes old levels. It is nil if the broker has no levels.
 	old *oldLevels
 	// waiting opens the waiting messages of a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)

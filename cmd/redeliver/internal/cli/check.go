@@ -95,7 +95,7 @@ is a problem: more messages than --max, a message that is in the DLQ for longer 
 	return cmd
 }
 
-// of checks one DLQ. q is nil if its name contains no topic and group.
+// of checks one DLQ. q is nil if the DLQ name has no topic and group.
 func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadletter.Queue) (checkRow, error) {
 	queue, err := a.queueRowOf(ctx, info, q)
 	row := checkRow{queue, []findingRow{}}

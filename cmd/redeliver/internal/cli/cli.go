@@ -1,8 +1,8 @@
-// Package cli is the command redeliver: its verbs, their output and their exit codes. It is a package so that tests run
-// it in their own process.
+// Package cli is the command redeliver: its verbs (subcommands), their output and their exit codes. It is a package so
+// that tests can run it in their process.
 //
-// Start with cli.go and help.go for the framework, connect.go for how a broker is found, broker.go for what the verbs
-// need of a broker, and output.go for the output. Every other file is one verb, or flags that several verbs share.
+// Start with cli.go and help.go for the framework, connect.go for finding a broker, broker.go for its functions, and
+// output.go for the output. Every other file is one verb, or flags that several verbs share.
 package cli
 
 import (
@@ -155,7 +155,7 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 	if code == codeFailed && ctx.Err() != nil && !(ok && f.final) {
 		code = codeInterrupted
 	}
-	// An error may quote a mistyped flag and so a URL with its password. Names on a broker are untrusted.
+	// An error may quote a URL with a password, from a mistyped flag. Names on a broker are untrusted.
 	fmt.Fprintf(a.Err, "redeliver: %s\n", visibleLines(redeliver.Redact(inFlags(err))))
 	if code == codeUsage {
 		fmt.Fprintf(a.Err, "Run \"%s --help\" for usage.\n", called)

@@ -36,8 +36,8 @@ type connection struct {
 	stateKeyFile string
 
 	from    string  // source of the broker for errors, such as --broker kafka://host:9092
-	read    profile // the profile that url chose
-	readAPI string  // its management API, if its broker is used
+	read    profile // the profile, set by c.url
+	readAPI string  // its management-url, if its broker is used
 }
 
 func (c *connection) flags(flags *pflag.FlagSet) {

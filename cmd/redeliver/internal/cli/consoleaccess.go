@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// envUsers contains the users of the console, in the format of the file of --basic-auth.
+// envUsers names the variable with the users, in the format of the --basic-auth file.
 const envUsers = "REDELIVER_CONSOLE_USERS"
 
 // accessFlags configure the users of the console and their rights.
@@ -75,7 +75,7 @@ func (f *accessFlags) open(env func(string) string) bool {
 	return f.basic == "" && env(envUsers) == "" && len(f.proxy) == 0
 }
 
-// readUsers parses NAME:ROLE:PASSWORD lines. Its errors quote no line, because without a colon any part may be the
+// readUsers parses NAME:ROLE:PASSWORD lines. Its errors quote no line: if a colon is missing, any part may be a
 // password.
 func readUsers(lines, from string) (users []console.User, err error) {
 	n := 0

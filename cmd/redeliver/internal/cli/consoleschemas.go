@@ -37,7 +37,7 @@ import (
 const (
 	// maxSchema is the maximum size of an answer of the registry in bytes.
 	maxSchema = 1 << 20
-	// maxSchemas is the maximum number of schemas that are kept, and maxReferences that of the schemas that one needs.
+	// maxSchemas bounds the schemas that are kept, and maxReferences bounds the references followed for one schema.
 	maxSchemas    = 1000
 	maxReferences = 100
 )
@@ -59,7 +59,7 @@ type bodyDecoder struct {
 	decode func(data []byte) (text []byte, typeName string, err error)
 }
 
-// envRegistry contains the address of the schema registry.
+// envRegistry names the variable with the registry's URL.
 const envRegistry = "REDELIVER_SCHEMA_REGISTRY"
 
 // openRegistry returns the decoder of the schema registry at an address, or nil without an address.
@@ -142,7 +142,7 @@ func (r *schemaRegistry) newDecoder(ctx context.Context, id uint32) (d bodyDecod
 	}
 }
 
-// get returns a schema. format is the format for Protobuf.
+// get returns a schema. An empty format is the default.
 func (r *schemaRegistry) get(ctx context.Context, format string, path ...string) (s registered, err error) {
 	for i := range path {
 		path[i] = url.PathEscape(path[i])
@@ -246,7 +246,7 @@ func (r *schemaRegistry) parseProtobuf(ctx context.Context, files *protoregistry
 	return file, files.RegisterFile(file)
 }
 
-// withWellKnown finds the well-known types of Protobuf, too.
+// withWellKnown also finds the well-known types of Protobuf.
 type withWellKnown struct{ *protoregistry.Files }
 
 func (w withWellKnown) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {
@@ -263,8 +263,8 @@ func (w withWellKnown) FindDescriptorByName(name protoreflect.FullName) (protore
 	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }
 
-// decodeProtobuf decodes a message. Before the message stand the indexes of its type in the file: their number, and the
-// index on each level of nesting. Zero stands for the first type.
+// decodeProtobuf decodes a message. Indexes before the message select its type in the file: their number, then the
+// index on each level of nesting. The number 0 means the first type.
 func decodeProtobuf(file protoreflect.FileDescriptor, data []byte) (text []byte, name string, err error) {
 	in := bytes.NewReader(data)
 	n, err := binary.ReadVarint(in)

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// attached closes the waiting messages of its group with itself.
+// attached is a DLQ. Its Close also closes the waiting messages.
 type attached struct {
 	deadletter.Queue
 	waits *waiting
@@ -24,10 +24,10 @@ type pausable struct {
 	console.Pauser
 }
 
-// counted counts the waiting messages of the group.
+// counted counts waiting messages.
 type counted struct{ *attached }
 
-// levelled is both.
+// levelled is counted and pausable.
 type levelled struct {
 	*counted
 	console.Pauser
@@ -39,7 +39,7 @@ type commanded struct {
 	console.Commander
 }
 
-// withGroup adds what the broker reports of the DLQ's group, and what can be asked of it. After an error it adds what works.
+// withGroup adds the functions for the DLQ's group that the broker supports. After an error it adds those that work.
 func (b *broker) withGroup(ctx context.Context, q deadletter.Queue) (deadletter.Queue, error) {
 	if b.waiting == nil {
 		return q, nil
@@ -51,7 +51,7 @@ func (b *broker) withGroup(ctx context.Context, q deadletter.Queue) (deadletter.
 	if b.kind == brokerurl.RabbitMQ && b.queues == nil { // only our default policy's levels would be counted
 		err = errors.New("its delay queues cannot be listed without --management-url")
 	} else {
-		_, err = w.levels(ctx) // report a missing right now, and not at each refresh
+		_, err = w.levels(ctx) // report missing rights now, and not at each refresh
 	}
 	a := &attached{q, w}
 	c := &counted{a}

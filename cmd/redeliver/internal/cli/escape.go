@@ -40,7 +40,7 @@ func visible(text string) string {
 // hidden reports whether a character is invisible or invalid UTF-8.
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
-// visibleLines is visible for a text of several lines. It keeps line ends and tabs.
+// visibleLines escapes text as visible does, but keeps line ends and tabs.
 func visibleLines(text string) string {
 	var b strings.Builder
 	for i, line := range strings.Split(text, "\n") {

@@ -8,8 +8,8 @@ import (
 // The exit codes, documented in docs/reference/command.md.
 const (
 	codeDone        = 0
-	codeFailed      = 1   // nothing was done, or it is unknown
-	codeUsage       = 2   // wrong usage, or no confirmation without a terminal
+	codeFailed      = 1   // nothing done, or outcome unknown
+	codeUsage       = 2   // wrong usage, or no terminal for the confirmation
 	codeFound       = 3   // check, doctor or ready found a problem
 	codePartly      = 5   // a part was done and is not undone
 	codeInterrupted = 130 // by Ctrl-C

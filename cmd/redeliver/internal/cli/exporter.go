@@ -133,7 +133,7 @@ func (b *broker) named(ctx context.Context, texts []string) ([]subject, error) {
 	return only, nil
 }
 
-// metricsPath is where Prometheus looks.
+// metricsPath is a ServeMux pattern.
 const metricsPath = "GET /metrics"
 
 // metricsPage serves the metrics of a registry, and of the process.

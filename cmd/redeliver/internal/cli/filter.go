@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// filterFlags are the flags of a deadletter.Filter. A message must match every given flag. For a repeated flag it must
-// match one of the values.
+// filterFlags are the flags of a deadletter.Filter. A message must match every given flag: of a repeated flag one
+// value, of --header all.
 type filterFlags struct {
 	fingerprints, ids, positions, headers, reasons []string
 	key, after, before, errorText, errorType       string
@@ -20,7 +20,7 @@ type filterFlags struct {
 	flagSet                                        *pflag.FlagSet
 }
 
-// flags adds the flags. replays adds the one that only a replay has.
+// flags adds the flags. replays adds --quarantined, too.
 func (f *filterFlags) flags(cmd *cobra.Command, replays bool) {
 	grouped(cmd.Flags(), groupFilter, func(flags *pflag.FlagSet) { f.define(flags, replays) })
 	oneOf(cmd, "reason", reasons()...)

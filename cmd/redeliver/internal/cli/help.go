@@ -96,7 +96,7 @@ func help(cmd *cobra.Command, _ []string) {
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
 
-// verbs makes a command that only groups others print its help, and refuse an unknown verb.
+// verbs lets a command with subcommands print its help, and refuse an unknown verb.
 func verbs(cmd *cobra.Command) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -11,18 +11,18 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// shareRetries ends the name of the consumer group that reads the retries of a share group, as adapters/kafkashare
-// names it by default.
+// shareRetries is the default suffix, in adapters/kafkashare, of the consumer group that reads the retries of a share
+// group.
 const shareRetries = "-retry"
 
-// openKafkaShare opens a cluster for share groups. Their DLQs are those of openKafka. Their consumers read no commands
-// and report no policy, so the other functions are not supported: see abilityTable.
+// openKafkaShare opens a cluster for share groups. Their DLQs are as with openKafka. Their consumers read no commands
+// and report no policy, so some functions are not supported: see abilityTable.
 func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	b, err := openKafka(ctx, u, s)
 	if err != nil {
 		return nil, err
 	}
-	// The topics on which messages wait have the name of the share group. The consumer group that reads them has another.
+	// The topics on which messages wait contain the share group's name, not that of the consumer group that reads them.
 	retries, err := kafka.Open(ctx, kafka.Config{
 		Brokers: u.Hosts, Group: nobody, Sink: silence, Sarama: kafkaClient(u),
 		Names: kafka.Names{Retry: func(topic, group string) string {

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// managementURL returns the URL of RabbitMQ's management API, or the zero URL. If the URL has no user, it gets the
-// broker's. Errors contain no password.
+// managementURL returns the URL of RabbitMQ's management API, or "". A URL without a user gets the broker's user.
+// Errors contain no password.
 func (c *connection) managementURL(env func(string) string, u brokerurl.URL) (string, error) {
 	if u.Broker != brokerurl.RabbitMQ {
 		if c.management != "" {

@@ -174,7 +174,7 @@ func harmless(text string) string {
 	return b.String()
 }
 
-// harmlessLines is harmless for JSON Lines from another writer.
+// harmlessLines is a writer that applies harmless to each line.
 type harmlessLines struct {
 	w    io.Writer
 	rest []byte // of an incomplete line

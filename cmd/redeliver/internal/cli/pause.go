@@ -17,12 +17,12 @@ type pauser interface {
 	Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error)
 }
 
-// newPauser is a pauser that can pause new messages only.
+// newPauser is a pauser that can pause only new messages.
 type newPauser interface {
 	PauseNew(ctx context.Context, topic, reason string) error
 }
 
-// queuePauser pauses the only reader of a queue. It implements console.Pauser.
+// queuePauser pauses the readers of a queue. It implements console.Pauser.
 type queuePauser struct {
 	pauser
 	queue string
@@ -96,7 +96,7 @@ Without a pause it does nothing.`,
 	return cmd
 }
 
-// onSubscription calls do, and prints whether the subscription is paused then.
+// onSubscription calls do, and prints whether the subscription is then paused.
 func (a *app) onSubscription(cmd *cobra.Command, topic, group string, do func(context.Context, pauser) error) error {
 	kind, group, err := a.whose(topic, group)
 	if err != nil {

@@ -35,8 +35,8 @@ type pollFlags struct {
 	ages           bool // read messages for their age
 }
 
-// poller looks at the DLQs of a broker and at their subscriptions, one look after another. Each scrape gets the latest
-// look, so a broker that is slow or absent delays no scrape, and many scrapers ask it no more often.
+// poller looks at the DLQs of a broker and their subscriptions again and again. A scrape gets the result of the latest
+// look, so a slow or absent broker delays no scrape, and more scrapers cause no more requests.
 type poller struct {
 	pollFlags
 
@@ -49,12 +49,12 @@ type poller struct {
 
 	up, omitted *prometheus.Desc
 
-	// The goroutine of run has these.
+	// Only run's goroutine has these.
 	places   map[subject]*polled
 	searched time.Time
 	left     int       // DLQs beyond max
-	trouble  string    // what the latest search could not do
-	began    time.Time // when it began
+	trouble  string    // problem of the latest search
+	began    time.Time // when trouble changed
 	said     string
 
 	mu     sync.Mutex
@@ -94,8 +94,8 @@ func (p *poller) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// run looks until ctx ends. As long as it has not found everything, it begins with shorter pauses, because the topics of
-// a new sidecar take a moment to appear.
+// run looks until ctx ends. Until it has found everything, its pauses are shorter, because the topics of a new sidecar
+// take a moment to appear.
 func (p *poller) run(ctx context.Context) {
 	defer p.close()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, p.every) {
@@ -192,7 +192,7 @@ func (p *poller) search(ctx context.Context) error {
 		silent = append(silent, fmt.Sprintf("%d DLQs have no metrics: there are more than %d; see --max-dlqs", p.left, p.max))
 	}
 	if p.report(strings.Join(silent, "; ")); len(silent) == 0 {
-		p.searched = time.Now() // otherwise at the next look again
+		p.searched = time.Now() // otherwise the next look searches
 	}
 	return nil
 }

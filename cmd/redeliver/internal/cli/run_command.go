@@ -19,10 +19,10 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// envAuthorization names the variable with every request's Authorization header.
+// envAuthorization names the variable with the Authorization header.
 const envAuthorization = "REDELIVER_HTTP_AUTHORIZATION"
 
-// For run's flags.
+// Flag defaults and limits.
 const (
 	defaultPosts     = 100
 	defaultDrain     = 30 * time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/middleware/redisdedup"
 )
 
-// envDedup is the value of --dedup, whose URL may have a password.
+// envDedup names the variable for --dedup. A URL may be a secret.
 const envDedup = "REDELIVER_DEDUP"
 
 // dedupMemory keeps ids in this process.
@@ -50,7 +50,7 @@ func (f *dedupFlags) check(env func(string) string, batch int, bad func(string, 
 	}
 }
 
-// open opens the store. It is nil if it is off. Redis connects when it is needed.
+// open opens the store, or returns nil if it is off. Redis connects on first use.
 func (f *dedupFlags) open() (middleware.DedupStore, error) {
 	switch {
 	case f.store == "":

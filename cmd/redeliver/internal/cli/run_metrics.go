@@ -15,7 +15,7 @@ import (
 // systems are OpenTelemetry's names of the brokers.
 var systems = map[brokerurl.Broker]string{brokerurl.Kafka: "kafka", brokerurl.KafkaShare: "kafka", brokerurl.RabbitMQ: "rabbitmq", brokerurl.SQS: "aws_sqs"}
 
-// measure counts the events, asks the broker about the DLQs and waiting messages, and adds /metrics to pages. Call end after
+// measure counts events, asks the broker about DLQs and waiting messages, and adds /metrics to pages. Call end after
 // the sidecar has ended.
 func (a *app) measure(ctx context.Context, c *sidecar.Config, pages *http.ServeMux) (end func(), err error) {
 	all := prometheus.NewRegistry()

@@ -106,7 +106,7 @@ The formats json, jsonl and yaml always contain all of each message, with bytes 
 	return cmd
 }
 
-// browse calls do for at most limit messages, and reports if there are more.
+// browse calls do for at most limit messages, and says if there are more.
 func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int, do func(*deadletter.Message) error) error {
 	p.looking(q)
 	n, more := 0, false

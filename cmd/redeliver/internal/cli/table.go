@@ -31,8 +31,8 @@ var colours = map[state]text.Color{
 	"failed": text.FgRed, "refused": text.FgRed, "no": text.FgRed,
 }
 
-// enableColours makes the library write the colours that a table asks for. Otherwise it would decide by the process's
-// environment, which colour has already checked. The setting is global, so it is set once.
+// enableColours makes the library write the colours that a table asks for. Otherwise it would check the environment,
+// which the method colour has already done. The setting is global, so it is set once.
 var enableColours = sync.OnceFunc(text.EnableColors)
 
 func newGrid(colour bool, columns []string) *grid {

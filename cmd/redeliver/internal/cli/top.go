@@ -137,8 +137,8 @@ func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, c
 	return nil
 }
 
-// topTable returns the lines of a table: first the heading, then one block of lines for each DLQ. It shortens names so
-// that the columns need at most width, unless width is 0.
+// topTable returns the blocks of a table: the heading, then one block of lines for each DLQ. It shortens names so that
+// a line has at most width characters, unless width is 0.
 func topTable(all []topRow, now time.Time, colour, levels bool, width int) (blocks [][]string) {
 	columns := []string{"DLQ", "MESSAGES", "/MIN", "OLDEST", "WAITING", "/MIN", "DUE"}
 	g := newGrid(colour, columns)
@@ -212,7 +212,7 @@ type watch struct {
 // watched is one DLQ.
 type watched struct {
 	info    deadletter.Info
-	q       deadletter.Queue // nil if its name contains no topic and group, or it could not be opened
+	q       deadletter.Queue // nil if the name has no topic and group, or the DLQ could not be opened
 	waits   *waiting         // nil if the broker does not report waiting messages
 	problem error            // why q or waits is nil
 	past    []depth          // samples of the last minute

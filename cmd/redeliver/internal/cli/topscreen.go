@@ -38,7 +38,7 @@ type topScreen struct {
 func (s *topScreen) run(ctx context.Context, w *watch) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	rows, err := w.sample(ctx) // final: the broker does not answer, or a right is missing
+	rows, err := w.sample(ctx) // an error ends top: no answer, or a missing right
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type waiting struct {
 	// commands reads the messages and sends commands to the consumers. It is nil except on Kafka.
 	commands *kafka.Waiting
 	// release moves the waiting messages of the given levels, or of all levels if none are given, to the retry queue.
-	// It is nil if the consumers do this by command, or it is not supported.
+	// It is nil except on RabbitMQ: on Kafka, consumers do it by command.
 	release func(ctx context.Context, levels []time.Duration) (int64, error)
 	// pauser pauses the group. It is nil on share groups.
 	pauser console.Pauser

@@ -138,7 +138,7 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 	})
 }
 
-// give asks for confirmation and sends the command to the consumers.
+// give asks for confirmation, and sends or carries out the command.
 func (a *app) give(ctx context.Context, w *waiting, of subject, c deadletter.Command, yes bool) error {
 	if !yes {
 		kind := strings.ToUpper(string(c.Kind[:1])) + string(c.Kind[1:])

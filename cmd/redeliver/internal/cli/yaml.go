@@ -13,8 +13,8 @@ import (
 )
 
 // toYAML converts JSON to YAML with the fields in the same order, so that both have one schema. It does not parse the
-// text as YAML, although JSON is YAML, because the text may contain characters that a YAML parser refuses and a YAML
-// writer would escape.
+// text as YAML, although JSON is YAML, because the text may contain characters that YAML allows only
+// escaped.
 func toYAML(text []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

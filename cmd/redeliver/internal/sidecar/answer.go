@@ -16,7 +16,7 @@ import (
 // StatusError reports that a handler has not handled its message.
 type StatusError struct {
 	Code int
-	Text string // the beginning of the answer's body, or its error
+	Text string // the beginning of the answer's body, or a reason
 }
 
 func (e *StatusError) Error() string {
@@ -72,7 +72,7 @@ func verdict(code int, header http.Header, text string, now time.Time) error {
 	}
 }
 
-// Classify is the [redeliver.Policy.Classify] of a sidecar. A conflict is the message's own: it is no sign of an outage.
+// Classify is the [redeliver.Policy.Classify] of a sidecar. A 409 concerns only its message: no sign of an outage.
 func Classify(err error) redeliver.Class {
 	s, ok := errors.AsType[*StatusError](err)
 	return redeliver.Class{MessageAtFault: ok && s.Code == http.StatusConflict}
@@ -95,8 +95,8 @@ func misplaced(code int, text string) bool {
 // plainToTLS are the responses of servers to http:// on a TLS port, in lower case: Go, nginx, Apache.
 var plainToTLS = []string{"http request to an https server", "http request was sent to https port", "plain http to an ssl-enabled server port"}
 
-// retryAfter parses a Retry-After value: seconds or an HTTP date. ok is false if there is none, if it is in the past,
-// or if it exceeds the maximum wait. Then the policy decides.
+// retryAfter parses a Retry-After value: seconds or an HTTP date. It returns false if the value is missing, past, or
+// more than the maximum wait. Then the policy decides.
 func retryAfter(text string, now time.Time) (time.Duration, bool) {
 	text = strings.TrimSpace(text)
 	var d time.Duration

@@ -12,8 +12,8 @@ import (
 // part is a range of a batch that one request posts. to is exclusive.
 type part struct{ from, to int }
 
-// parts divides a batch. A message in its last attempt is posted alone, because otherwise one bad message that makes
-// each batch fail as a whole would make the others fail with it.
+// parts divides a batch. A message in its last attempt is posted alone, so that a bad message, which makes its whole
+// batch fail, sends no others to the DLQ.
 func (h *HTTP) parts(all []*Message) (parts []part) {
 	begin := 0
 	for i, m := range all {
@@ -40,7 +40,7 @@ func (p part) singly() (parts []part) {
 	return parts
 }
 
-// errNoTurn is the reason why a message that was not posted in time is postponed.
+// errNoTurn is the error of a postponed message that was not posted in time.
 var errNoTurn = errors.New("other messages of its batch used up the time before it was sent")
 
 // turns are the remaining parts of a batch, which are posted one after another with one common timeout. When a third of
@@ -53,7 +53,7 @@ type turns struct {
 	over bool
 }
 
-// until limits the turns to the time of ctx, counted from begin. stop returns false if the time is over.
+// until ends the turns after two thirds of the time from begin to ctx's end. Then stop returns false.
 func (t *turns) until(ctx context.Context, begin time.Time) (stop func() bool) {
 	end, ok := ctx.Deadline()
 	if !ok {

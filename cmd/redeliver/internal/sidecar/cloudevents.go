@@ -38,7 +38,7 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	wanted := [...]field{
 		{"Ce-specversion", "1.0"}, {"Ce-id", m.State.ID}, {"Ce-source", "/" + url.PathEscape(m.State.Origin)}, {"Ce-type", eventType}, {"Ce-time", stamp(m.Timestamp)},
 	}
-	for _, a := range wanted { // before its own, which take the remaining space
+	for _, a := range wanted { // before own, which takes the remaining space
 		if _, ok := own[a.name]; !ok && a.value != "" {
 			h.must(a.name, escape(a.value))
 		}
@@ -60,7 +60,7 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	return rest
 }
 
-// attribute returns the name of the event's attribute in a header, or "" for other headers. datacontenttype is the
+// attribute returns the name of the event's attribute in a header, or "". It omits datacontenttype, which is the
 // Content-Type.
 func attribute(header string) string {
 	header = strings.ToLower(header)

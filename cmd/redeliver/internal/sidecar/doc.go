@@ -37,7 +37,7 @@ type Handler interface {
 	Handle(ctx context.Context, m *Message) error
 }
 
-// Batcher is a program that handles many messages at once. It calls answer with a message's index in all, from any
+// Batcher is a program that handles many messages at once. It calls answer with i for the message all[i], from any
 // goroutine. The first answer to a message counts, and takes effect immediately. When HandleBatch returns, messages
 // without an answer are done if it returned nil, and otherwise have failed with its error.
 type Batcher interface {

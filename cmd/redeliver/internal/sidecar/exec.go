@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The exit statuses with a meaning, from sysexits.h. Any other failure is retried, such as 75, EX_TEMPFAIL.
+// statusData is the exit status for the DLQ. Any other failure is retried, such as 75, EX_TEMPFAIL.
 const statusData = 65 // EX_DATAERR
 
 // Exec is a handler that runs a command for each message. The body is its standard input, and its exit status is the

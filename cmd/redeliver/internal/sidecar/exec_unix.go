@@ -10,7 +10,7 @@ import (
 // groups reports whether a process and all that it has started can be ended together.
 const groups = true
 
-// ownGroup puts a child into its own process group. A terminal sends Ctrl-C to its whole group, so the child does not
+// ownGroup puts a child into its own process group. A terminal sends Ctrl-C only to our group, so the child does not
 // receive it and can finish its work.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 

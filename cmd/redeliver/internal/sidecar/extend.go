@@ -12,8 +12,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Extensions lets programs extend their attempts. Each attempt has a URL, which only its program knows: a POST to it
-// extends the attempt. It serves [ExtendPath].
+// Extensions lets programs extend attempts. It serves [ExtendPath]: each attempt has a URL, which only its program
+// knows, and a POST to it extends the attempt.
 type Extensions struct {
 	by   time.Duration // the default
 	base string
@@ -30,8 +30,8 @@ func NewExtensions(p redeliver.Policy) *Extensions {
 	return &Extensions{by: p.WithDefaults().Timeout, running: make(map[string]func(by time.Duration) error)}
 }
 
-// Listening sets the address at which the URLs are served. Call it before Run. A program that is on the same host, or in
-// the same pod, reaches any address of the host at the loopback address.
+// Listening sets the address at which the URLs are served. Call it before Run. If address has no host, as in :8081, the
+// URLs have 127.0.0.1, for programs on the same host or in the same pod.
 func (e *Extensions) Listening(address string) {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip.IsUnspecified()) {

@@ -23,8 +23,8 @@ const (
 )
 
 // traced are the headers that keep their names, because every tracing library looks for them. Baggage is not among
-// them: every publisher can set values in it that a program may trust. Only one value of the first is valid; the second
-// is a list.
+// them: every publisher can set values in it that a program may trust. Traceparent has one value, and Tracestate is a
+// list.
 var traced = [...]string{"Traceparent", "Tracestate"}
 
 // requestHeader returns the headers of a request for a message. The message's own headers get a prefix, so that none
@@ -151,7 +151,7 @@ func length(name, value string) int { return len(name) + len(value) + len(": \r\
 
 const hex = "0123456789ABCDEF"
 
-// escape percent-encodes a value as CloudEvents does: everything but printable ASCII, and the space, the quote and the
+// escape percent-encodes a value as CloudEvents does: all but printable ASCII, and also the space, the quote and the
 // percent sign. So a value cannot end its line, and can be decoded.
 func escape(value string) string {
 	return percent(value, func(c byte) bool { return c > ' ' && c <= '~' && c != '"' && c != '%' })
@@ -160,8 +160,8 @@ func escape(value string) string {
 // ownField returns the name of the field for a message's own header.
 func ownField(name string) string { return ofHeader + headerName(name) }
 
-// headerName encodes a header's name as part of a field's name. It percent-encodes everything but letters, digits and -
-// . ~. It encodes _ because many servers drop fields with one: in CGI it is the same as a -.
+// headerName encodes a header's name as part of a field's name. It percent-encodes all but letters, digits and - . ~.
+// It encodes _ because many servers drop fields with one: in CGI it is the same as a -.
 func headerName(name string) string {
 	return percent(name, func(c byte) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '~'

@@ -76,8 +76,8 @@ func (h *Health) end() {
 	h.ending = true
 }
 
-// reached records whether the handler was reached, nil if it was. It reports whether that has changed, or whether the
-// handler answers at all.
+// reached records whether the handler was reached: err is nil if it was. It reports whether this, or err.answered, has
+// changed.
 func (h *Health) reached(err *UnreachedError) (changed bool) {
 	if err == nil && h.unreached.Load() == nil { // a load is cheaper than a swap
 		return false
@@ -111,7 +111,7 @@ func (h *Health) note(e redeliver.SubscriptionChanged) {
 	}
 }
 
-// queueName returns the name of an SQS queue as in its adapter's events, for a name, a URL or an ARN.
+// queueName returns the name of an SQS queue, as events have it, for a name, a URL or an ARN.
 func queueName(topic string) string {
 	if strings.Contains(topic, "://") || strings.HasPrefix(topic, "arn:") {
 		return topic[strings.LastIndexAny(topic, "/:")+1:]

@@ -26,16 +26,16 @@ type HTTPConfig struct {
 	// type of events that do not have one.
 	CloudEvents bool
 	EventType   string
-	// Timeout is the policy's timeout of an attempt. A connection may take a part of it, at most 10 s. Default, also
-	// for a negative value: 10 s.
+	// Timeout is the policy's timeout of an attempt. Connecting may take a quarter of it, at most 10 s. If it is
+	// not positive: 10 s.
 	Timeout time.Duration
-	// Retries is the policy's number of retries. A message of a batch that has used them up is posted alone; 0 disables
+	// Retries is the policy's MaxRetries. In a batch, a message that has used them up is posted alone; 0 disables
 	// this.
 	Retries int
 }
 
-// dialer limits a connection to a quarter of an attempt, so that an address that drops packets is detected before the
-// attempt times out, which would count.
+// dialer limits connecting to a quarter of Timeout, so that an address that drops packets is detected before the
+// timeout, which counts as an attempt.
 func (c *HTTPConfig) dialer() *net.Dialer {
 	if c.Timeout <= 0 {
 		return &net.Dialer{Timeout: dialTimeout}
@@ -67,7 +67,7 @@ func NewHTTP(c HTTPConfig) *HTTP {
 	return &HTTP{c: c, transport: &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    dialer.Timeout / 2, // so that one that starts at half time ends in time
+		TLSHandshakeTimeout:    dialer.Timeout / 2, // a try may begin at half of the attempt's time
 		MaxIdleConnsPerHost:    c.Requests,
 		IdleConnTimeout:        idle,
 		DisableCompression:     true,
@@ -136,7 +136,7 @@ func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http
 }
 
 // alerted reports whether the TLS peer has sent an alert. With TLS 1.3 it may reject a client's certificate after the
-// request was sent, which it does not read.
+// request was sent, without reading it.
 func alerted(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "remote error"

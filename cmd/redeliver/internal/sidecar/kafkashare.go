@@ -28,7 +28,7 @@ func (r *runner) kafkaShare(ctx context.Context) error {
 	return errors.Join(r.subscribe(ctx, client.Subscriber()), client.Close(ctx))
 }
 
-// subscribe handles the messages of all topics until ctx ends. If a topic cannot be subscribed to, none is.
+// subscribe handles the messages of all topics until ctx ends. It subscribes to all topics, or to none.
 func (r *runner) subscribe(ctx context.Context, sub *kafkashare.Subscriber) error {
 	var errs []error
 	for _, topic := range r.Topics {

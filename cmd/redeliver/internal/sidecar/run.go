@@ -90,7 +90,7 @@ type runner struct {
 
 	ending <-chan struct{}                       // closed when no new messages are read
 	calls  sync.WaitGroup                        // running calls of the handler
-	dedup  func(context.Context, *Message) error // call for a message that was not handled before; nil for call
+	dedup  func(context.Context, *Message) error // call, unless m was handled before; nil for no such check
 }
 
 // awaitCalls waits for cancelled calls of the handler. If the process ended before them, commands would keep running.
@@ -108,8 +108,8 @@ func (r *runner) awaitCalls() {
 	}
 }
 
-// The pauses between two attempts to reach an absent handler, and how long it is tried in total. While messages wait
-// here, no more are read. Afterwards they are postponed, which does not count as an attempt either.
+// The pauses between two tries to reach an absent handler, and the total time of the tries. While messages wait here,
+// no more are read. Afterwards they are postponed, which does not count as an attempt either.
 const (
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
@@ -145,7 +145,7 @@ func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, er
 	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
 }
 
-// reached records whether the handler was reached, nil if it was, and logs a change.
+// reached records whether the handler was reached (err is nil), and logs a change.
 func (r *runner) reached(err *UnreachedError) {
 	switch changed := r.Health.reached(err); {
 	case !changed || r.Log == nil:

@@ -38,7 +38,7 @@ func (r *runner) sqs(ctx context.Context) error {
 	})
 }
 
-// systemNames are the SQS system attributes that programs receive, with their names there.
+// systemNames are SQS system attributes for programs, with the names that programs see.
 var systemNames = []struct {
 	attribute types.MessageSystemAttributeName
 	name      string

@@ -70,8 +70,8 @@ func webhookOver(c WebhookConfig, transport http.RoundTripper, pace func() backo
 	return w
 }
 
-// DeadLetter is the JSON that is posted. The receiver may have no right to read messages, so it contains only the id of
-// the message and the text of the error.
+// DeadLetter is the JSON that is posted. The receiver may have no right to read messages, so it contains no key, header
+// or body.
 type DeadLetter struct {
 	Event       string `json:"event"` // "dead_lettered"
 	Broker      string `json:"broker"`
