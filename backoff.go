@@ -109,8 +109,8 @@ type StepsBackoff struct {
 // Fixed returns a backoff that waits d before every retry.
 func Fixed(d time.Duration) StepsBackoff { return StepsBackoff{steps: []time.Duration{d}} }
 
-// Steps returns a backoff that waits the given delays, one after another, and then repeats the last one. Not their number but
-// Policy.MaxRetries bounds the retries.
+// Steps returns a backoff that waits the given delays, one after another, and then repeats the last one.
+// Policy.MaxRetries, not their number, bounds the retries.
 func Steps(delays ...time.Duration) StepsBackoff {
 	return StepsBackoff{steps: append([]time.Duration(nil), delays...)}
 }
@@ -177,8 +177,8 @@ type backOffAdapter struct{ fresh func() backoff.BackOff }
 
 // FromBackOff returns a backoff with the delays of a policy of cenkalti/backoff/v4. fresh must return a new one at each call. The
 // n-th delay is the result of its n-th NextBackOff; backoff.Stop means that the message is exhausted. If the policy is random,
-// duplicates of a message may wait for different times. MaxElapsedTime counts from the call of fresh and so only refuses longer
-// delays: set it to 0 and use Policy.MaxAge.
+// duplicates of a message may wait for different times. MaxElapsedTime counts from the call of fresh, so it bounds each
+// delay alone: set it to 0 and use Policy.MaxAge.
 func FromBackOff(fresh func() backoff.BackOff) Backoff { return backOffAdapter{fresh} }
 
 // Delay implements [Backoff].

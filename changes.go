@@ -22,14 +22,14 @@ const (
 	ChangePoliciesAgree    Change = "policies agree"              // all instances run the same policy again
 )
 
-// Changes of the intake: of which messages begin.
+// Changes of the intake: what may begin.
 const (
 	ChangeIntakePaused     Change = "intake paused"     // a write is not confirmed; nothing new begins until it is confirmed
 	ChangeIntakeResumed    Change = "intake resumed"    // writes are confirmed again
 	ChangeBlocked          Change = "blocked"           // RabbitMQ: an alarm of the broker blocks writes
 	ChangeUnblocked        Change = "unblocked"         // the alarm is over
 	ChangeThrottled        Change = "throttled"         // fewer messages run at once, because many fail
-	ChangeThrottleOver     Change = "throttle over"     // as many as configured run at once again
+	ChangeThrottleOver     Change = "throttle over"     // the limit is the configured one again
 	ChangePartitionPaused  Change = "partition paused"  // Kafka, PerKey: MaxWaiting messages wait behind failed ones
 	ChangePartitionResumed Change = "partition resumed" // fewer messages wait
 	ChangeOutage           Change = "outage"            // nothing new begins: see Outage

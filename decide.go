@@ -32,7 +32,7 @@ type Decision struct {
 	Action Action
 	// Delay is the wait until State.Due.
 	Delay time.Duration
-	// Pause is for how long the handler asks that no message of the subscription begins; usually 0. See the function Pause.
+	// Pause is the pause of the subscription that the handler asks for, usually 0. See the function Pause.
 	Pause time.Duration
 	// MessageAtFault is Class.MessageAtFault of the error.
 	MessageAtFault bool
@@ -53,7 +53,7 @@ type Decision struct {
 //  5. KindPermanent: DeadLetter (permanent).
 //  6. KindPostpone, or an open circuit breaker: rule 7.
 //  7. The message is postponed: Postponed. No attempt is counted. After 24 h in a row: DeadLetter (expired).
-//  8. No retries are left, or the backoff has ended: DeadLetter (exhausted; after a timeout timeout, after a panic panic).
+//  8. No retries are left, or the backoff has ended: DeadLetter (timeout or panic if err is one, otherwise exhausted).
 //  9. An immediate retry is left, and the error names no time: RetryNow. Past MaxAge or State.Expires: DeadLetter (expired).
 //  10. The wait is that of RetryAfter or otherwise of the backoff: RetryLater. A wait above MaxWait: DeadLetter
 //     (unschedulable). A wait past MaxAge or State.Expires: DeadLetter (expired).

@@ -8,7 +8,7 @@
 //	policy := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Exponential()}
 //
 // The packages adapters/... connect to one broker each. Package middleware wraps Watermill
-// handlers. Package deadletter works inside a dead-letter queue.
+// handlers. Package deadletter works on dead-letter queues.
 //
 // The package does no I/O and starts no goroutine. Everything in it is safe for concurrent use. A decision depends only
 // on the state, the error and the time, so a duplicate gets the same decision as the first copy, and a simulation is

@@ -30,7 +30,7 @@ var (
 	ErrInvalid = errors.New("message must no longer run")
 	// ErrUndecodable marks a record that cannot be decoded. See [UndecodableError].
 	ErrUndecodable = errors.New("undecodable message")
-	// ErrCrashed marks a message that ran alone each of the MaxCrashes times that its process died. See [CrashedError].
+	// ErrCrashed marks a message that ran alone when its process died, MaxCrashes times. See [CrashedError].
 	ErrCrashed = errors.New("the process died while it ran this message")
 	// ErrUnschedulable marks a delay that the broker cannot hold. See [UnschedulableError].
 	ErrUnschedulable = errors.New("delay cannot be scheduled")
@@ -78,7 +78,7 @@ func (e *RejectedError) Error() string {
 // Is makes errors.Is true for ErrRejected and ErrPermanent.
 func (e *RejectedError) Is(target error) bool { return target == ErrRejected || target == ErrPermanent }
 
-// RetryAfterError wraps an error after which a dependency has said when to try again.
+// RetryAfterError wraps an error and says when to try again.
 type RetryAfterError struct {
 	Err   error
 	After time.Duration
@@ -181,7 +181,7 @@ func (e *PanicError) Error() string {
 }
 func (e *PanicError) Is(target error) bool { return target == ErrPanic }
 
-// Unwrap returns the value that was panicked with, if it was an error.
+// Unwrap returns the value of the panic, if it is an error.
 func (e *PanicError) Unwrap() error {
 	if e == nil {
 		return nil

@@ -11,9 +11,10 @@ import (
 // ErrNotExtended is the error of [Extend].
 var ErrNotExtended = errors.New("the attempt is not extended")
 
-// Extend moves the end of the attempt that runs with ctx, and the deadline of ctx, to the time d from now. It never shortens an
-// attempt. [Policy].MaxTimeout bounds the whole attempt: if it allows less than d, Extend extends the attempt as far as allowed and
-// returns an error. In a batch, ctx is the context of the batch or of any of its messages, and Extend extends the whole batch.
+// Extend moves the end of the attempt that runs with ctx, and the deadline of ctx, to d from now. It never shortens an
+// attempt. [Policy].MaxTimeout bounds the whole attempt: if it allows less than d, Extend extends the attempt as far as
+// allowed and returns an error. In a batch, ctx is the context of the batch or of any of its messages, and Extend
+// extends the whole batch.
 //
 // A context that was derived from ctx with a deadline of its own, or a call that has already begun, may keep the earlier deadline. So
 // extend first, and then begin the long call.

@@ -39,7 +39,7 @@ const (
 	HeaderTrace           = "redeliver-trace"
 	HeaderTruncated       = "redeliver-truncated"
 
-	// HeaderState has all fields behind HeaderDue in one value, see [State.AppendWaiting].
+	// HeaderState has all fields after HeaderDue in one value, see [State.AppendWaiting].
 	HeaderState = "redeliver-state"
 )
 
@@ -110,9 +110,9 @@ func (s *State) Headers() iter.Seq2[string, []byte] {
 	}
 }
 
-// AppendWaiting appends the values of the headers with which a message waits to buf, and returns them: HeaderAttempt, HeaderDue,
-// which is empty if nothing is due, and HeaderState. A dozen headers would be a third of the cost of a retry on Kafka. Readers
-// should use [ParseHeaders]: the form of HeaderState may change with a version.
+// AppendWaiting appends to buf the values of the headers of a waiting message, and returns them: HeaderAttempt,
+// HeaderDue, which is empty if nothing is due, and HeaderState. A dozen headers would be a third of the cost of a retry
+// on Kafka. Readers should use [ParseHeaders]: the form of HeaderState may change with a version.
 func (s *State) AppendWaiting(buf []byte) (attempt, due, state, all []byte) {
 	from := len(buf)
 	w := headerWriter{buf: buf, packed: true}
@@ -134,7 +134,7 @@ type headerWriter struct {
 	buf  []byte
 	ends [len(fields)]int // where the value of each field ends
 	at   int              // the index of the next field
-	// packed puts a name of one byte and the length, of four digits, before each value behind HeaderDue.
+	// packed puts a name of one byte and a length of four digits before each value after HeaderDue.
 	packed bool
 }
 

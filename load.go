@@ -10,7 +10,7 @@ type Load struct {
 	Held int
 }
 
-// LoadSink is a Sink that asks subscriptions for their Load when it needs it, for a gauge that costs the messages nothing.
+// LoadSink is a Sink that asks subscriptions for their Load when it needs it, so a gauge costs the messages nothing.
 type LoadSink interface {
 	Sink
 	// Watch is called when a subscription begins to read, even if it cannot reach its broker. The function end, which may be

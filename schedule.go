@@ -88,7 +88,7 @@ type schedule struct {
 	retries, immediate int
 	waits              string
 	jitter, maxAge     time.Duration
-	ends               bool // it lists fewer waits than retries
+	ends               bool // no retry after the listed waits
 }
 
 // Delay implements [Backoff].

@@ -59,7 +59,7 @@ type State struct {
 
 // Source is a message's place in its origin. On brokers without partitions and offsets only the timestamp is set.
 type Source struct {
-	// Known is false when the message was never in its origin: a delayed publish that still waits.
+	// Known reports whether Partition and Offset are set. A waiting delayed publish has neither.
 	Known     bool
 	Partition int32
 	Offset    int64

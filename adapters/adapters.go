@@ -10,8 +10,9 @@
 //
 // docs/how-to/write-an-adapter.md explains it with examples/adapter, a queue in a table of a database.
 //
-// It gives an adapter retries, levels and hops, the DLQ, Policy.Outage, DeadLetterRate and Rate, throttling, timeouts, expiry
-// and all events. It has neither Blocking and PerKey order, crash counting, batches, pauses of a group, nor package deadletter.
+// An adapter gets retries, levels and hops, the DLQ, Policy.Outage, DeadLetterRate and Rate, throttling, timeouts,
+// expiry and all events. It does not get Blocking or PerKey order, crash counts, batches, pauses of a group, or package
+// deadletter.
 //
 // Experimental: until version 1.0 a minor version may change this package. The changelog says so.
 package adapters
@@ -48,9 +49,10 @@ type Config[R any] struct {
 	Origin string
 	// Group is the consumer group. On a broker without groups it is the name of the queue. Required.
 	Group string
-	// Codec returns the parts of a record. The Consumer adds the rest to the states of first deliveries: Origin and Group, the
-	// expiry in redeliver.HeaderExpires, and, if the producer gave no id, origin/partition/offset. An id of a producer that looks like
-	// that gets the prefix given:, and one of more than 512 bytes is hashed. A panic of Message is an error. Required.
+	// Codec returns the parts of a record. The Consumer completes the states of first deliveries: Origin, Group, the
+	// expiry in redeliver.HeaderExpires, and, if the producer gave no id, the ID origin/partition/offset. A producer's
+	// id of that form gets the prefix given:, and an id of more than 512 bytes is hashed. A panic of Message is an
+	// error. Required.
 	Codec driver.Codec[R]
 	// Store writes messages to where they wait and to the DLQ. Required.
 	Store driver.Store[R]
@@ -67,10 +69,10 @@ type Config[R any] struct {
 	// MinInFlight lets both bounds shrink together while messages fail, down to this number. At most MaxInFlight. Default 0:
 	// nothing shrinks.
 	MinInFlight int
-	// MaxBytes bounds the sizes (driver.Message.Size) of the messages that a Run has in memory: above it the source should
+	// MaxBytes bounds the total size (driver.Message.Size) of a Run's messages in memory: above it the source should
 	// read no more. Default 64 MiB.
 	MaxBytes int
-	// NackDelay is how long a message waits that was nacked without an error. Default: the policy's delay for an error.
+	// NackDelay is how long a message waits after a nack without an error. Default: the policy's delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when a Run ends. After that their contexts are cancelled, and their
 	// messages are returned to the source. Default 10 s.
@@ -131,12 +133,11 @@ type Consumer[R any] struct {
 	readers *engine.Readers
 
 	mu      sync.Mutex // also held during an event, so that events are in order
-	runs    int        // that read now
+	runs    int        // active Runs
 	unwatch func()     // removes the consumer from its sink; nil before the first Run
 }
 
-// New checks the configuration and returns a Consumer. All problems are in one redeliver.ConfigError. It reads and writes
-// nothing.
+// New checks the configuration and returns a Consumer, without I/O. All problems are in one redeliver.ConfigError.
 func New[R any](cfg Config[R]) (*Consumer[R], error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -156,14 +157,14 @@ func New[R any](cfg Config[R]) (*Consumer[R], error) {
 	return c, nil
 }
 
-// Messages returns the channel that a Watermill subscriber returns. It is nil if there is a Handler. Close closes it: a subscriber
-// calls that after Run, because a Router waits for the end of the channel. A message is done when it is acked. A nacked message
-// has failed an attempt.
+// Messages returns the channel for a Watermill subscriber. It is nil if there is a Handler. Close closes it: a
+// subscriber calls Close after Run, because a Router waits for the end of the channel. A message is done when it is
+// acked. A nacked message has failed an attempt.
 func (c *Consumer[R]) Messages() <-chan *message.Message { return c.out }
 
-// Run reads a source until ctx ends, Close is called, or the source is lost or closes its channel. Then it waits for the
-// messages in flight, up to Config.DrainTimeout. A source is run once; several may run at once, and share the handlers. The
-// handlers' contexts have the values of ctx. The error is nil unless the Consumer was closed before.
+// Run reads a source until ctx ends, Close is called, or the source is lost or closes its channel. Then it waits for
+// messages in flight, up to Config.DrainTimeout. Run a source once; several sources may run at once, and share
+// handlers. The handlers' contexts have the values of ctx. The error is nil unless the Consumer was closed before.
 func (c *Consumer[R]) Run(ctx context.Context, source driver.Source[R]) error {
 	ended := make(chan struct{})
 	err := c.readers.Begin(ctx, func(context.Context) (func(context.Context), error) {
@@ -200,13 +201,13 @@ func (c *Consumer[R]) countRun(n int) {
 	}
 }
 
-// Arrive sets the fields of a message that the Store wrote to a Level, from the headers of redeliver that it came with:
-// State, Retry, Until, and Step, Hop or Publish. Source.Parse calls it, with Place set, and never for a message of the origin, where
+// Arrive sets the fields of a message that the Store wrote to a Level, from redeliver's headers on it: State, Retry,
+// Until and Step (Hop or Publish). Source.Parse calls it, with Place set, and never for a message of the origin, where
 // anyone can write such headers.
 //
-// at has the Ladder of the levels, delayqueue.NewLadder(policy), the Level that the message was read from, and when it was
-// Written there. A broker that holds a message until any time has no levels, and leaves them zero. Arrive sets Group, Origin,
-// Jitter and Now.
+// at has the Ladder, delayqueue.NewLadder(policy), the Level from which the message was read, and the time when it was
+// Written there. For a broker that can hold a message until any time, they are zero. Arrive sets Group, Origin, Jitter
+// and Now.
 func (c *Consumer[R]) Arrive(m *driver.Message[R], at delayqueue.Arrival, headers []redeliver.Header) {
 	at.Group, at.Origin, at.Jitter, at.Now = c.sub.Group, c.sub.Origin, c.jitter, time.Now()
 	if at.Written.IsZero() {

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// codec adds to an adapter's own codec what is the same for all adapters.
+// codec is an adapter's codec with the parts that all adapters share.
 type codec[R any] struct {
 	driver.Codec[R]
 	origin, group string

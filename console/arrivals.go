@@ -18,7 +18,7 @@ type arrivals struct {
 	Now    time.Time // end of the last hour
 	Hours  [hours]int64
 	Recent int64 // in the last five minutes
-	Before int64 // before the hours
+	Before int64 // before Hours
 }
 
 func newArrivals(now time.Time) arrivals { return arrivals{Now: now} }

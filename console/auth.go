@@ -65,8 +65,8 @@ func (a *Auth) authenticate(r *http.Request) (Actor, error) {
 	return actor, nil
 }
 
-// proxySign returns the sign that a request came through a proxy, or "". Such a sign is a header that proxies add, an Origin or
-// Referer with a name of the console that is not local, or HTTP/1.0, which no browser uses. A cross-site Referer is no sign: the
+// proxySign returns the sign that a request came through a proxy, or "". Such a sign is a header that proxies add, an
+// Origin or Referer whose host is not local, or HTTP/1.0, which no browser uses. A cross-site Referer is no sign: the
 // browser followed a link from another site.
 func proxySign(r *http.Request) string {
 	for name := range r.Header {
@@ -201,8 +201,8 @@ type ProxyConfig struct {
 	Rights func(user string, groups []string) []Right
 }
 
-// BehindProxy trusts the user's name from a proxy that has authenticated the user. The proxy must remove these headers
-// from the requests of its clients.
+// BehindProxy trusts a proxy that authenticates its users. The proxy must remove the headers that cfg names from the
+// requests of its clients.
 func BehindProxy(cfg ProxyConfig) Auth {
 	cfg.User = cmp.Or(cfg.User, "X-Forwarded-User")
 	cfg.Groups = cmp.Or(cfg.Groups, "X-Forwarded-Groups")

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// certificateAge is how often the certificate files are checked.
+// certificateAge is the interval of checks of the key file.
 const certificateAge = time.Minute
 
-// certificate reads a certificate from its files, and reads it again when they change. If the new files cannot be read,
+// certificate reads a certificate from its files, and again when the key file changes. If the new files cannot be read,
 // it keeps the old certificate.
 type certificate struct {
 	cert, key string

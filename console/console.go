@@ -19,8 +19,8 @@ type Console struct {
 	cancel   context.CancelFunc
 }
 
-// New creates a console and starts to read its DLQs in the background. It returns all problems of the configuration at
-// once. Close it before its queues.
+// New creates a console and starts to read its DLQs in the background. The error has all problems of cfg. Close the
+// console before its queues.
 func New(cfg Config) (*Console, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -31,13 +31,13 @@ func New(cfg Config) (*Console, error) {
 	c.handler = c.guard(c.routes())
 	for _, q := range c.svc.queues {
 		if err := c.svc.runInBackground(func() { c.svc.pollQueue(q, c.svc.pollSlot) }); err != nil {
-			return nil, err // the console is not closed yet
+			return nil, err // never: the console is open
 		}
 	}
 	return c, nil
 }
 
-// Add shows one more DLQ, after the others. Close the Console before it.
+// Add shows one more DLQ after the others. Close the Console before q.
 func (c *Console) Add(q Queue) error {
 	if q.Queue == nil {
 		return errors.New("console: adding a DLQ: there is no Queue")
@@ -61,7 +61,7 @@ func (c *Console) Close() {
 // ServeHTTP implements http.Handler. All addresses in pages are relative, so it works under any prefix that
 // http.StripPrefix or a proxy removes.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "" { // the prefix without its slash, relative to which addresses would be wrong
+	if r.URL.Path == "" { // addresses relative to the prefix without its slash would be wrong
 		if asked, _, _ := strings.Cut(r.RequestURI, "?"); !strings.HasSuffix(asked, "/") {
 			redirect(w, "./"+path.Base(asked)+"/")
 			return

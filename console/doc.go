@@ -18,8 +18,8 @@
 //     visible, and no page has an inline script or style: the Content-Security-Policy forbids them.
 //   - Nothing is public by default. Without [Config.Auth] the console serves only requests from this machine, and
 //     none that came through a proxy.
-//   - The numbers on the home page are counted in the background, and the page shows their age. A DLQ in which
-//     reading changes a counter is read only on request.
+//   - The numbers on the home page are counted in the background, and the page shows their age. A DLQ in which reading
+//     has an effect is read only on request.
 //   - A replay or a purge runs in this process. When the process ends, the task is paused, and any console or command
 //     can resume it.
 package console

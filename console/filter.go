@@ -31,7 +31,7 @@ const (
 	pType        = "type"
 	pText        = "text"
 	pQuarantined = "quarantined"
-	pChosen      = "chosen" // selected by the checkboxes of a list
+	pChosen      = "chosen" // set by a list with checkboxes
 )
 
 const (

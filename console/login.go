@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxFailures is the maximum number of failed logins of one user from one network within failureTime. Above it,
-	// passwords are not compared and nothing is recorded.
+	// maxFailures is the maximum number of failed logins of one user from one network within failureTime. Later logins are
+	// refused unchecked, and not recorded.
 	maxFailures = 10
 	failureTime = time.Minute
 	// maxFailed is the maximum number of users and networks that are kept.
@@ -86,7 +86,7 @@ func (c *Console) recordRefusal(r *http.Request, of failureKey, err error) {
 	_ = c.svc.audit.write(rec) // the request is refused in any case
 }
 
-// authenticate returns the user of a request. If it refuses the request, it answers it and ok is false.
+// authenticate returns the user of a request. If ok is false, the request was refused and answered.
 func (c *Console) authenticate(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
 	auth := &c.cfg.Auth
 	name, _, tried := r.BasicAuth()

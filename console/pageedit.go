@@ -115,7 +115,7 @@ func whyBodyReadOnly(l *messageView) string {
 	}
 }
 
-// restoreLineEnds restores the line ends of a text that a browser has changed.
+// restoreLineEnds restores line ends that a browser has changed in a text.
 func restoreLineEnds(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
 }

@@ -36,7 +36,7 @@ type queueView struct {
 	MaxBar  int64
 }
 
-// trouble returns a number that is the higher, the more a DLQ needs attention, and negative for an empty one.
+// trouble returns how much attention a DLQ needs: a higher number means more, a negative one an empty DLQ.
 func (v *queueView) trouble() (worst int) {
 	if v.State == "empty" {
 		return -1

@@ -147,7 +147,7 @@ type messagePage struct {
 	*messageView
 	Payload *payloadView
 	Key     *payloadView
-	// Decoded is the body as Config.Decode returns it, nil if it was not decoded. DecodeError explains why.
+	// Decoded is the body as Config.Decode returns it, or nil. DecodeError says why decoding failed.
 	Decoded                  *payloadView
 	DecodeError              string
 	TraceURL                 string
@@ -198,7 +198,7 @@ type readQuestionPage struct {
 	URL string
 }
 
-// payload sends the body unchanged, as a file, because a browser must never show it as a page.
+// payload sends the redacted body as a file, because a browser must never show it as a page.
 func (c *Console) payload(w http.ResponseWriter, r *http.Request) error {
 	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), Reveal); err != nil {
 		return err

@@ -31,11 +31,11 @@ type taskFormPage struct {
 	Hidden   []hiddenField // the filter, as hidden fields
 	// The text of the form's fields.
 	Reason, Rate, Canary, Watch string
-	// Waits is how long the levels with waiting messages make a message wait altogether, if that is longer than Watch.
+	// Waits is the sum of the levels on which messages wait, or 0 if it is at most the default of Watch.
 	Waits time.Duration
 	// ReadCost is set if counting changes something and the user has not agreed to it.
 	ReadCost, ReadURL string
-	With              string // the address that includes quarantined messages
+	With              string // address of this page with quarantined messages
 	Change            string // the address of the filter's form
 }
 

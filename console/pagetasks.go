@@ -24,12 +24,12 @@ type taskError struct{ Key, Text string }
 type taskView struct {
 	queueTask
 	Words []string // on the page of one task
-	// Done is the number of settled messages, Of the number that was announced, 0 if unknown.
+	// Done is the number of settled messages. Of is the announced number, or 0 if unknown.
 	Done, Of int64
 	// Remaining is the remaining time at the current speed, 0 if unknown. It is unknown for a canary, which waits between
 	// its steps, and for a task that was resumed.
 	Remaining time.Duration
-	// Watching reports whether a step of the canary may be watched now.
+	// Watching reports whether the task may still be in its canary.
 	Watching bool
 	// ControlDenied explains why the user may not pause, cancel or resume the task. It is empty if they may.
 	ControlDenied string

@@ -12,7 +12,7 @@ import (
 type waitingPage struct {
 	overview
 	Form     filterForm
-	Kind     string // of the command that the form selects, and its level
+	Kind     string // kind and level of the command that the form selects
 	Level    string
 	Commands []commandView
 }
@@ -25,7 +25,7 @@ type commandView struct {
 	Active bool // has not expired
 }
 
-// isLevel reports whether a command may name a level. The retry topic is none.
+// isLevel reports whether name is a level. The retry topic is none.
 func isLevel(name string) bool {
 	f := deadletter.WaitingFilter{Levels: []string{name}}
 	return f.Check() == nil

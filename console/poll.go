@@ -30,7 +30,7 @@ type snapshot struct {
 	Summary  deadletter.Summary
 	Arrivals arrivals
 	Read     time.Time
-	// Partial reports whether there was not enough time to read all messages.
+	// Partial reports whether the time ran out before all messages were read.
 	Partial bool
 	// Waiting counts the waiting messages of the group, if the broker reports them. WaitingError is the error of the last
 	// request; HasWaiting is false then.
@@ -42,7 +42,7 @@ type snapshot struct {
 	PausedError string
 	// Oldest is when the oldest message was written, or zero. It is set if the broker reports it without a read.
 	Oldest time.Time
-	// Retention is the retention if the broker reports it, 0 for none.
+	// Retention is 0 for no limit. HasRetention is set if it is known.
 	Retention    time.Duration
 	HasRetention bool
 	// DropLimit is another limit at which the broker drops messages. It is empty if there is none or it is unknown.
@@ -184,7 +184,7 @@ func (svc *service) countWaiting(ctx context.Context, q *openQueue, s *snapshot,
 	if !ok || time.Since(r.waitingCounted) < pollsPerFullRead*svc.cfg.Refresh {
 		return
 	}
-	if !r.waitingCounted.IsZero() { // before the first count, the page would show that it failed
+	if !r.waitingCounted.IsZero() { // not before the first count: the page would show a failure
 		svc.publishSnapshot(q, s) // show the state first, because the count may take a while
 	}
 	r.waitingCounted = time.Now()

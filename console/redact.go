@@ -13,8 +13,8 @@ import (
 // it returns an error or panics, nothing of the part is shown. It must be quick and safe for concurrent use, and must
 // not modify its argument.
 //
-// A Redactor does not affect searches: a search by key, header or error reads the original. Give users who must not find it the
-// role [Viewer].
+// A Redactor does not affect searches: a search by key, header or error reads the original. Users who must not find it
+// need the role [Viewer].
 type Redactor func(Part) ([]byte, error)
 
 // Part is a key, a body, a header or an error of a message.
@@ -23,7 +23,7 @@ type Part struct {
 	// Name is the header's name, empty for other parts.
 	Name  string
 	Value []byte
-	// DLQ is the message's DLQ. Headers are all headers of the message, nil for the error of a group.
+	// DLQ is the message's DLQ. Headers are all headers of the message, nil if they are unknown.
 	DLQ     deadletter.Info
 	Headers []deadletter.Header
 }
@@ -71,7 +71,7 @@ func catchPanic(who string, theirs func() error) (err error) {
 	return theirs()
 }
 
-// redactQuotation returns a text that may quote a message, as a user may see it. A viewer sees nothing of it.
+// redactQuotation returns what a user may see of a text that may quote a message. A viewer sees none of it.
 func (svc *service) redactQuotation(who Actor, info deadletter.Info, text string) string {
 	if text != "" && who.Role < Reader {
 		return hiddenText
@@ -79,7 +79,7 @@ func (svc *service) redactQuotation(who Actor, info deadletter.Info, text string
 	return svc.redactErrorText(who, info, nil, text)
 }
 
-// redactFilter returns a filter as a user may see it, because a filter quotes messages.
+// redactFilter returns what a user may see of a filter, which may quote messages.
 func (svc *service) redactFilter(who Actor, info deadletter.Info, f *deadletter.Filter) deadletter.Filter {
 	shown := *f
 	if who.Role < Reader {

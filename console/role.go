@@ -106,7 +106,7 @@ func (a Actor) withHighestRole() Actor {
 	return a
 }
 
-// withLowestRole returns the actor with their lowest role for any DLQ.
+// withLowestRole returns the actor with Role, or Viewer if it is 0.
 func (a Actor) withLowestRole() Actor {
 	if a.Role == 0 && len(a.Rights) > 0 {
 		a.Role = Viewer

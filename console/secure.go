@@ -73,9 +73,9 @@ func withoutPort(host string) string {
 	return strings.Trim(host, "[]")
 }
 
-// allowGET reports whether a GET request may be answered. Some GETs are recorded or cost something, and any site can
-// make a browser send them. A link from another site opens a page, but without the agreement to a costly read, which
-// only the console's own pages can give. A request without these headers comes from a program.
+// allowGET reports whether a request may be answered, and returns it. Some GETs are recorded or cost something, and any
+// site can make a browser send them. For a link from another site, allowGET removes the agreement to a costly read. A
+// request without Sec-Fetch headers comes from a program.
 func allowGET(r *http.Request) (*http.Request, bool) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "cross-site" && site != "same-site" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return r, true // CrossOriginProtection checks the other methods

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// service owns the DLQs. Every read and every change goes through it with the name of the user, and it allows or
-// refuses them. No page has access to a queue.
+// service owns the DLQs. It allows or refuses every read and every change, by the rights of the user. No page has
+// access to a queue.
 type service struct {
 	cfg       Config
 	audit     audit
@@ -174,8 +174,8 @@ func (svc *service) requireRight(who Actor, key string, a Action) error {
 	return err
 }
 
-// openFor opens a DLQ for an action. It records changes, reveals and denials first. If it returns no error, the user
-// has the required role for this DLQ.
+// openFor opens a DLQ for an action. It first records changes, searches, reveals and denials. If it returns no error,
+// the user has the required role.
 func (svc *service) openFor(who *Actor, key string, r Record) (*openQueue, error) {
 	q, here, err := svc.findQueue(*who, key)
 	if err != nil {
@@ -227,7 +227,7 @@ func (svc *service) recordResult(who Actor, q *openQueue, r Record, t *deadlette
 	return svc.audit.write(r)
 }
 
-// auditor is the reader of the audit record. It makes the redactor hide the same parts there as on pages.
+// auditor is the reader of the audit record, which hides the same parts as the pages for a Reader.
 var auditor = Actor{Role: Reader}
 
 // overview is a DLQ with its state at the last background read.

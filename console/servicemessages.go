@@ -193,8 +193,7 @@ type messageView struct {
 	Writer      deadletter.Writer
 	Findings    []redeliver.Finding
 	Fingerprint string
-	// Body is nil also for null. Shown reports whether the user may see the body, Whole whether no part of it is
-	// hidden.
+	// Body is nil if null or not shown. Shown reports whether the user may see it, Whole whether no part is hidden.
 	Body           []byte
 	Shown, Whole   bool
 	Headers        []headerView
@@ -256,8 +255,8 @@ func (svc *service) readMessage(ctx context.Context, who Actor, key string, at d
 	return l, nil
 }
 
-// maxHeaders is the maximum number of headers that are shown of a message. A message of 1 MB can have a hundred
-// thousand headers, and the others are not copied.
+// maxHeaders is the maximum number of headers that are shown of a message. The others are not copied: a message of 1 MB
+// can have a hundred thousand.
 const maxHeaders = 100
 
 func (svc *service) redactHeaders(q *openQueue, m *deadletter.Message, headers []deadletter.Header) []headerView {

@@ -23,7 +23,7 @@ const (
 // taskRun is a task that this process runs or ran.
 type taskRun struct {
 	Task    deadletter.Task
-	Expect  int64 // messages, as announced to the user
+	Expect  int64 // number announced to the user
 	Running bool
 	Err     string
 	Began   time.Time

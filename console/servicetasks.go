@@ -79,7 +79,7 @@ func (svc *service) redactTask(who Actor, q *openQueue, t deadletter.Task) queue
 	w.Note = svc.redactQuotation(who, q.info, w.Note)
 	w.Why = svc.redactErrorText(who, q.info, nil, w.Why)
 	w.Diff = svc.redactDiff(who, q, w.Diff)
-	if w.Run != nil { // view returned a copy
+	if w.Run != nil { // get returned a copy
 		w.Run.Task = w.Task
 		w.Run.Err = svc.redactQuotation(who, q.info, w.Run.Err)
 		for i := range w.Run.Results {

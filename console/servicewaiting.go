@@ -79,7 +79,7 @@ func (svc *service) withdrawCommand(ctx context.Context, who Actor, key, id stri
 	})
 }
 
-// sendToConsumers does something with the consumers of a DLQ's group and records it.
+// sendToConsumers calls do with the Commander of a DLQ, and records the result.
 func (svc *service) sendToConsumers(ctx context.Context, who *Actor, key string, rec *Record, do func(context.Context, Commander) error) error {
 	q, err := svc.openFor(who, key, *rec)
 	if err != nil {

@@ -50,7 +50,7 @@ func isInvisible(r rune) bool {
 	switch r {
 	case '\n', '\t':
 		return false
-	case utf8.RuneError: // or the text has that character, which is harmless
+	case utf8.RuneError: // invalid UTF-8, or U+FFFD, which may be escaped
 		return true
 	default:
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) || unicode.Is(unicode.Co, r)
@@ -165,7 +165,7 @@ func formatSize(n int) string {
 	}
 }
 
-// formatDuration formats a duration in its largest units.
+// formatDuration formats a duration in one unit.
 func formatDuration(d time.Duration) string {
 	d = d.Abs()
 	switch {

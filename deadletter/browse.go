@@ -35,7 +35,7 @@ func browseFrom(ctx context.Context, q Queue, from From, f Filter, limit int, yi
 	return errors.Join(err, scan.Close())
 }
 
-// scanAll calls yield with the messages of a scan that want accepts, up to its present end or until yield returns false.
+// scanAll calls yield with the messages of a scan that want accepts, until the present end, or yield returns false.
 func scanAll(ctx context.Context, scan Scan, want, yield func(*Message) bool) error {
 	for {
 		m, err := scan.Next(ctx, want)

@@ -24,7 +24,7 @@ const (
 type watch struct {
 	r     *runner
 	scan  Scan            // of new messages; nil if reading hides messages, so that the whole DLQ must be read
-	stage int             // index into the canary; after the last one the rest is replayed
+	stage int             // index into the canary; at its end the rest is replayed
 	done  int             // sent in this stage
 	sent  map[string]int  // replay count of each sent message, by id
 	came  map[string]bool // ids of messages that came back
@@ -130,8 +130,8 @@ func (w *watch) cameBack() {
 	w.r.task.Counts.Returned++
 }
 
-// lookAtAll is look for a DLQ in which reading hides messages, so that only one session may read at a time. It reads the whole
-// DLQ. A sent message that is there with one more replay has come back.
+// lookAtAll replaces look if reading hides messages, so that only one session may read at a time. It reads the whole
+// DLQ. A sent message that is there with more replays has come back.
 func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if s, ok := w.r.scan.(*driverScan); ok {
 		if a, ok := s.r.(driver.ArrivalCounter); ok {
@@ -144,7 +144,7 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 		return err
 	}
 	c, _ := w.r.claim.(*driverClaim)
-	s, err := c.q.Connect(ctx) // a new scan, because the claim's scan does not see new messages
+	s, err := c.q.Connect(ctx) // a new session, because the claim's does not see new messages
 	if err != nil {
 		return err
 	}

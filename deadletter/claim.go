@@ -24,8 +24,8 @@ const (
 	maxMissed = 200
 )
 
-// mark is the record of a message that stays. If the DLQ is deleted and created again, another message may have the same
-// position, but not the same Time.
+// mark records why a message stays in the DLQ. If the DLQ is created again, another message may have the same position,
+// but not the same Time.
 type mark struct {
 	Outcome Outcome   `json:"outcome"`
 	Time    int64     `json:"time"`            // of the message, in Unix milliseconds
@@ -128,7 +128,7 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 }
 
 // record writes entries and removes messages. If the state is full, it removes the oldest ended tasks. It removes no marks,
-// because a replay would then send messages that they exclude.
+// because a replay would then send the marked messages.
 func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driver.Entry) error {
 	err := c.s.Remove(ctx, out, entries...)
 	for keep := maxTasks / 2; errors.Is(err, ErrStateFull); keep /= 2 {
@@ -146,7 +146,7 @@ func (c *driverClaim) record(ctx context.Context, out []*Message, entries []driv
 	return err
 }
 
-// oldTasks returns the entries that delete all ended tasks but those among the latest keep tasks.
+// oldTasks returns entries that delete the ended tasks, except those among the latest keep tasks.
 func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.Entry, err error) {
 	state, err := c.q.Load(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *driverClaim) Requested(ctx context.Context, task string) (w Request, er
 }
 
 // DropMarks implements [Claim]. It removes the marks of messages that expired or that another program removed: those that
-// no complete scan has found for 14 days. A message that one scan missed may only be hidden by another reader.
+// no complete scan has found for 14 days. A scan may miss a message because another reader hides it.
 func (c *driverClaim) DropMarks(ctx context.Context, met map[Position]bool) error {
 	state, err := c.q.Load(ctx)
 	if err != nil {

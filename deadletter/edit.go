@@ -22,7 +22,7 @@ type EditOptions struct {
 	ID       string
 	// Body, if it is not nil, is the new body. Key and id do not change.
 	Body []byte
-	// Set has new headers. One replaces all headers of its name; new names come last. A [LockedHeader] is refused.
+	// Set has new headers. Each replaces all of its name; new names come last. A [LockedHeader] is refused.
 	Set []Header
 	// Remove has the names of headers to remove. A [LockedHeader] is refused.
 	Remove []string
@@ -134,8 +134,8 @@ func (c *EditOptions) checkHeader(ps *redeliver.Problems, field, name string) {
 	}
 }
 
-// LockedHeader reports whether an edit must not change a header because it identifies the message:
-// redeliver's own headers, in upper or lower case, and those that carry the id.
+// LockedHeader reports whether a header identifies the message, so that an edit must not change it:
+// redeliver's own, in upper or lower case, and those that carry the id.
 func LockedHeader(name string) bool {
 	lower := strings.ToLower(name)
 	return strings.HasPrefix(lower, redeliver.HeaderPrefix) || strings.HasPrefix(lower, "_watermill_")

@@ -14,8 +14,8 @@ import (
 //
 //   - the user's headers,
 //   - if Spring filled the DLQ, those that locate the first failure, because Spring writes them only if they are missing,
-//   - id and replays. Other programs keep these headers when they dead-letter the message again, and a canary and MaxReplays
-//     recognise it by them.
+//   - id and replays. Other programs keep these headers when they dead-letter the message again, so a canary and
+//     MaxReplays recognise it.
 func ForeignReplayHeaders(m *Message, info Info) []Header {
 	st := ReplayState(m, info)
 	headers := make([]Header, 0, len(m.Headers)+8)
@@ -32,9 +32,9 @@ func ForeignReplayHeaders(m *Message, info Info) []Header {
 		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, limits.MaxAttempts)), 10)})
 }
 
-// takeReturn reads the id and the replays that ForeignReplayHeaders added, of a message that another program has dead-lettered
-// again. A service may have copied them from another message, so they count only if fallback returns the same id. Then they are
-// moved from the user's headers to m.Foreign.
+// takeReturn reads the id and replays that ForeignReplayHeaders added to a message, which another program has
+// dead-lettered again. A service may have copied them from another message, so they count only if fallback returns the
+// same id. Then they are moved from the user's headers to m.Foreign.
 func takeReturn(m *Message, fallback func() string) {
 	id, replays := lastHeader(m, redeliver.HeaderID), lastHeader(m, redeliver.HeaderReplays)
 	if id < 0 || replays < 0 {
@@ -44,7 +44,7 @@ func takeReturn(m *Message, fallback func() string) {
 	if err != nil || n < 1 || n > limits.MaxAttempts {
 		return
 	}
-	// Make the name only here: most messages have no header to compare it with.
+	// Call fallback only here: most messages have no id to compare with.
 	name := fallback()
 	if limits.ShortID(string(m.Headers[id].Value)) != name {
 		return

@@ -37,7 +37,7 @@ type ending struct {
 func (e *ending) Error() string { return string(e.status) + ": " + e.note }
 
 // conclude records how a task has ended, and releases the claim, even after ctx has ended. err is why the task ended, nil if it is
-// done. An ending is the status of the task and no error of conclude.
+// done. An ending sets the status of the task, and is not returned.
 func conclude(ctx context.Context, claim Claim, t *Task, report Report, err error) error {
 	var e *ending
 	switch {

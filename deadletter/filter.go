@@ -22,7 +22,7 @@ type Filter struct {
 	// Key is the message's key, exactly. Nil means any key or none; an empty key that is not nil
 	// means an empty key.
 	Key []byte `json:"key,omitempty"`
-	// Headers are user headers that the message must have with that value, by name.
+	// Headers maps names of user headers to the values that they must have.
 	Headers map[string]string `json:"headers,omitempty"`
 	// After and Before bound the time of [Message.Failed]: After <= failed < Before. Zero means no
 	// bound.
@@ -30,7 +30,7 @@ type Filter struct {
 	Before time.Time `json:"before,omitzero"`
 	// Reasons are reasons of redeliver. The message must have one of them.
 	Reasons []redeliver.Reason `json:"reasons,omitempty"`
-	// ErrorText is a part of the error's text, in upper or lower case.
+	// ErrorText must occur in the error's text. Case is ignored.
 	ErrorText string `json:"error_text,omitempty"`
 	// ErrorType is the error's type, exactly.
 	ErrorType string `json:"error_type,omitempty"`

@@ -43,9 +43,9 @@ type Summary struct {
 	Groups []Group
 	// Scanned is the number of messages that were read, Matched the number of those that match the filter.
 	Scanned, Matched int64
-	// Mismatched is the number of messages that name another group or origin.
+	// Mismatched is the number of matching messages with a Mismatch.
 	Mismatched int64
-	// Oldest and Newest are when the first and the last message were written to the DLQ.
+	// Oldest and Newest are the earliest and the latest Time of a matching message.
 	Oldest, Newest time.Time
 }
 

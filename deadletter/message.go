@@ -19,8 +19,8 @@ const (
 	Replayed    = driver.Replayed    // a copy is confirmed on the way back to its group
 	Edited      = driver.Edited      // an edited copy is confirmed on the way back to its group
 	Purged      = driver.Purged      // somebody removed it
-	Quarantined = driver.Quarantined // it was replayed as often as allowed, and came back each time
-	Refused     = driver.Refused     // its headers name another group or origin
+	Quarantined = driver.Quarantined // a replay skips it: by request, or it came back too often
+	Refused     = driver.Refused     // has a Mismatch, or the broker refused it
 )
 
 // Settlement is the outcome of one message.

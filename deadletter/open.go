@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// Keys of the state of a DLQ.
+// Prefixes of state keys.
 const (
 	taskPrefix = "task/"
 	wantPrefix = "want/"
@@ -84,7 +84,7 @@ func (q *driverQueue) Holder(ctx context.Context) (Holder, bool, error) {
 	return q.LockHolder(ctx, driver.ClaimLock)
 }
 
-// hides reports whether a message that is read is hidden from others.
+// hides reports whether reading hides messages from others.
 func (q *driverQueue) hides() bool { return q.Info().ReadEffect != NoReadEffect }
 
 // Scan implements [Queue]. The scan has its own session.
@@ -122,8 +122,8 @@ func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from
 	return &driverScan{r: r, marks: marksIn(state), opened: time.Now()}, nil
 }
 
-// lockLook takes the read lock. It waits while another session has it. While the runner of another task is alive, it returns a
-// HeldError. A runner that has died may still have its lease, but does not renew it.
+// lockLook takes the read lock. It waits while another session has the lock, but returns a HeldError if the runner of
+// another task is alive. A dead runner may still have a lease, but does not renew it.
 func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
 	var first time.Time // the end that the runner's lease had at the first try
 	for met := false; ; {

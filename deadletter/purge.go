@@ -17,8 +17,8 @@ type PurgeOptions struct {
 	// Everything must be set for a filter that matches all messages.
 	Everything bool
 	// Expect, if it is not 0, is the number of messages that the caller has seen. If more match
-	// now, nothing is removed. Messages that arrive during the purge are not removed, by their
-	// writer's clock. The purge never removes more than Expect.
+	// now, nothing is removed. Messages that by their writer's clock arrive during the purge are not
+	// removed. The purge never removes more than Expect.
 	Expect int64
 	// Window is the number of messages that are removed at once. Default 500.
 	Window int
@@ -29,7 +29,7 @@ type PurgeOptions struct {
 // ErrTooMany marks a purge that would have removed more than was expected.
 var ErrTooMany = errors.New("the filter takes more than was expected; nothing was removed")
 
-// Purge removes dead letters for good. Task.Counts.Purged is their number. It only removes messages
+// Purge removes dead letters for good. Task.Counts.Purged is their number. It removes only messages
 // that are in the DLQ now. It can be resumed like a replay.
 func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 	p.Window = cmp.Or(p.Window, DefaultWindow)

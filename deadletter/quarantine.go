@@ -22,8 +22,8 @@ type QuarantineOptions struct {
 
 // Quarantine marks dead letters, as a replay marks messages that were replayed too often. They stay
 // in the DLQ, and a replay skips them unless its Filter.Quarantined is set; such a replay ends their
-// quarantine. Task.Counts.Quarantined is the number of messages that were marked. Quarantine only
-// marks messages that are in the DLQ now. It can be resumed like a replay.
+// quarantine. Task.Counts.Quarantined is the number of messages that were marked. Quarantine marks
+// only messages that are in the DLQ now. It can be resumed like a replay.
 //
 // On RabbitMQ and SQS a DLQ has at most MaxMarks marks, those of replays included. If the marks of a
 // window do not all fit, none of them is written, and the task fails with ErrStateFull. In a group of

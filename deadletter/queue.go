@@ -18,8 +18,8 @@ import (
 type Queue interface {
 	// Info describes the DLQ. It sends no request.
 	Info() Info
-	// Count returns how many messages are in the DLQ; exact is false if the broker only estimates
-	// it. It reads none of them.
+	// Count returns the number of messages in the DLQ; exact is false for an estimate. It reads no
+	// message.
 	Count(ctx context.Context) (n int64, exact bool, err error)
 	// Oldest returns when the oldest unsettled message was written to the DLQ, by its writer's
 	// clock. ok is false if there is none, or if the broker does not report it.
@@ -66,7 +66,7 @@ type (
 const (
 	Start = driver.Start
 	End   = driver.End
-	// Tail is some thousand messages before the end on Kafka, and Start on other brokers.
+	// Tail is a few thousand messages before the end on Kafka, Start on other brokers.
 	Tail = driver.Tail
 )
 
@@ -79,9 +79,9 @@ type Scan interface {
 	// returns nil without an error, and copies nothing of the message. The message that want gets,
 	// and the bytes in it, are valid only until want returns; its strings stay valid.
 	//
-	// The error is io.EOF at the end that the DLQ had when the scan began, or at the latest io.EOF.
-	// A later call returns messages that have arrived since. The error is [ErrBlocked] if earlier
-	// messages must be settled first.
+	// The error is io.EOF at the end that the DLQ had when the scan began or last returned io.EOF. A
+	// later call returns newer messages. The error is [ErrBlocked] if earlier messages must be settled
+	// first.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
 	// Close returns to the DLQ the messages that were read and not settled.
 	Close() error

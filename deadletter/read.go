@@ -12,8 +12,8 @@ import (
 
 // ReadHeaders sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings,
 // Foreign and Mismatch. ours are the headers that redeliver added, or nil if there are none; m.Headers
-// are the others. If no header has an id, ReadHeaders calls fallback for one. It removes a Time that is
-// not in the years 0 to 9999, which must be wrong.
+// are the others. If no header has an id, ReadHeaders calls fallback for one. It removes a Time outside the years 0 to
+// 9999, which must be wrong.
 //
 // If ours name another group or origin than info, the message does not belong to this DLQ. It gets a
 // Mismatch: it is shown, and a replay refuses it.
@@ -56,7 +56,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 		}
 	}
 	group = cmp.Or(group, info.Group)
-	// Parse the headers with the group that they name, so that they can be shown even if it is another group's.
+	// Parse with the group that the headers name, so that a message of another group can be shown, too.
 	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
 	if t := m.State.Truncated; t != "" {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))

@@ -2,8 +2,8 @@ package deadletter
 
 import "context"
 
-// finish calls end, which ends a claim or a session, even after ctx has ended. It waits for the broker at most for maxFinish; the
-// locks expire later if it does not answer.
+// finish calls end, which ends a claim or a session, even after ctx has ended. It waits at most maxFinish. If the
+// broker does not answer, the locks expire later.
 func finish(ctx context.Context, end func(context.Context) error) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
 	defer cancel()

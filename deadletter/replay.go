@@ -22,7 +22,7 @@ const (
 
 // ReplayOptions configures a replay. It requires Who and Why.
 type ReplayOptions struct {
-	// The name of the user, for the history.
+	// The user, for the history.
 	Who string
 	// Why is the reason, for the history.
 	Why string
@@ -95,10 +95,9 @@ func checkSigned(ps *redeliver.Problems, who, why string) {
 }
 
 // Replay replays the messages that are in the DLQ now and match the filter. The task is recorded before
-// the first message is sent. Replay returns when the task is done, paused, cancelled, stopped, failed or
-// interrupted, which is its status. It also returns an error if ctx ended, the broker did not answer, or
-// the claim was lost; Resume continues such a task. When ctx ends, Replay takes up to 10 s to confirm and
-// record the messages that were sent.
+// the first message is sent. Replay returns when the task is done, paused, cancelled, stopped, failed or interrupted,
+// as Status says. It also returns an error if ctx ended, the broker did not answer, or the claim was lost; Resume
+// continues such a task. When ctx ends, Replay takes up to 10 s to confirm and record the messages that were sent.
 func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	r = r.withDefaults()
 	if err := r.validate(); err != nil {
@@ -113,10 +112,10 @@ func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	return (&runner{q: q, claim: claim, task: t, report: r.Report}).run(ctx)
 }
 
-// Resume continues a replay, a purge or a quarantine that was paused, was interrupted, failed or
-// stopped; see [Task.Resumable]. It only settles messages that were in the DLQ when the task was
-// created, and begins again with the first step of the canary. It is refused while another runner has
-// the DLQ, and if the DLQ was opened with another ReplayTo or ReadBy than the task's.
+// Resume continues a replay, a purge or a quarantine that was paused, interrupted or stopped, or failed; see
+// [Task.Resumable]. It settles only messages that were in the DLQ when the task was created, and begins again with the
+// first step of the canary. It is refused while another runner has the DLQ, and if the DLQ was opened with another
+// ReplayTo or ReadBy than the task's.
 func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, error) {
 	if who == "" {
 		return Task{}, errors.New("resuming a task: who is required")

@@ -246,8 +246,8 @@ func (r *runner) isLater(m *Message) bool {
 	}
 }
 
-// settle sends the batch of a window, and then records the outcomes. It records the messages that leave the DLQ first, because the
-// marks of those that stay may not fit.
+// settle sends the batch of a window, and then records the outcomes. It first records the messages that leave the DLQ,
+// because the marks of those that stay may not fit.
 func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement) error {
 	var out []Settlement
 	var failed error
@@ -280,8 +280,8 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 }
 
 // record settles messages and saves the task that counts them. If there is no room for marks, a replay continues: the next replay
-// can see in the messages themselves that they are refused or were replayed too often. A quarantine fails, because
-// only the mark shows it.
+// can see in the messages themselves that they are refused or were replayed too often. A quarantine fails, because only
+// marks record it.
 func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
 	if len(done) == 0 {
 		return nil
@@ -342,7 +342,7 @@ func (r *runner) reportResults(done []Settlement, why map[*Message]string) {
 }
 
 // send replays a window. out has the messages that are confirmed. stay has marks, and the messages that the broker will never
-// accept. send adds the reasons to why. Any other error ends the task.
+// accept. The map why gets the reasons. Any other error ends the task.
 func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement, why map[*Message]string) (out, stay []Settlement, failed error) {
 	if len(batch) == 0 {
 		return nil, marks, nil

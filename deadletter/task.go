@@ -128,7 +128,7 @@ const (
 	StatusStopped     Status = "stopped"     // by its canary: replayed messages came back
 	StatusFailed      Status = "failed"      // Note says why, for example the broker did not answer, or the import is unreadable
 	StatusDone        Status = "done"        // all its messages are settled
-	StatusInterrupted Status = "interrupted" // recorded as running, but its process died
+	StatusInterrupted Status = "interrupted" // its process died, or it lost the claim
 )
 
 // Resumable reports whether Resume can continue the task: a replay, purge or quarantine that has no runner, and is
@@ -184,8 +184,8 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 // could not be resumed.
 func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, PauseRequest) }
 
-// Cancel ends a task, which cannot be resumed then. It asks the runner of the task to stop; a task without a runner is cancelled
-// at once. Messages that the task has replayed stay replayed.
+// Cancel ends a task so that it cannot be resumed. It asks the runner of the task to stop; a task without a runner is
+// cancelled at once. Messages that the task has replayed stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
 	if err := want(ctx, q, id, CancelRequest); err != nil {
 		return err

@@ -41,7 +41,7 @@ type lineHeader struct {
 	Value []byte `json:"value"`
 }
 
-// Export writes the dead letters that match a filter to w, one JSON object in a line, and returns
+// Export writes the dead letters that match a filter to w, one JSON object per line, and returns
 // their number. It removes nothing from the DLQ.
 func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err error) {
 	info := q.Info()
@@ -184,9 +184,9 @@ func (l *line) message(info Info) (*Message, error) {
 	for i, h := range l.State {
 		state[i] = redeliver.Header(h)
 	}
-	readOwn(m, info, state) // a message with a Mismatch has it again
+	readOwn(m, info, state) // this also restores a Mismatch
 	if info.OwnDLQ == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
-		// Without a block of redeliver's own headers, the message's headers with its prefix would be trusted.
+		// Without redeliver's own headers, the user's headers with redeliver's prefix would be trusted.
 		m.Writer, m.Foreign = WriterRedeliver, nil
 	}
 	if len(m.Findings) > 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// Command asks the consumers of a group to act on waiting messages. They read commands from a place of the adapter, on Kafka
-// the topic "<topic>.<group>.control", and apply them when they read the messages. A Command is plain data, kept as JSON; make it
-// with [NewCommand].
+// Command asks a group's consumers to act on waiting messages. Consumers read commands from a place of the adapter, on
+// Kafka the topic "<topic>.<group>.control", and apply them when they read the messages. A Command is plain data, kept
+// as JSON; make it with [NewCommand].
 type Command struct {
 	ID   string      `json:"id"`
 	Kind CommandKind `json:"kind"`
@@ -122,9 +122,8 @@ func (c *Command) AppliesTo(m *Message, level time.Duration, now time.Time) bool
 	return now.Before(c.Expires) && !at.IsZero() && !at.After(c.Created) && c.Filter.Match(m, level)
 }
 
-// scheduled returns when a message was scheduled: at its latest failure, because a hop writes it again without scheduling it. A
-// postponed message is scheduled when it is written, because its latest failure is older than the command, however often it is
-// postponed.
+// scheduled returns when a message was scheduled: at its latest failure, because a hop only writes it again. A
+// postponed message is scheduled each time it is written, because postponing does not change its latest failure.
 func scheduled(m *Message) time.Time {
 	if m.State.Attempts == 0 || m.State.LastFailed.IsZero() || !m.State.PostponedSince.IsZero() {
 		return m.Time
@@ -145,6 +144,6 @@ type WaitingLevel struct {
 	// estimates it, or also counts other records.
 	Depth int64
 	Exact bool
-	// Oldest is when the first of them was written there, Due when it is due. After Due it is late. Zero means unknown.
+	// Oldest is when the first message was written there, Due when it is due. After Due it is late. Zero means unknown.
 	Oldest, Due time.Time
 }

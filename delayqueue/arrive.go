@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Arrival describes a message that came back from a topic or queue that redeliver writes, without its headers.
+// Arrival describes a message that came back from a topic or queue of redeliver's. It lacks the headers.
 type Arrival struct {
 	// Group and Origin are the subscription's. Ladder has the levels of its policy; it is nil on a broker without
 	// levels.
@@ -51,8 +51,8 @@ type Stay struct {
 // neither headers nor id. Only Arrive interprets these headers:
 //
 //   - If the headers are missing, or are another group's, the message is a new one.
-//     Some of them may be missing, and the due time still counts. They can send the
-//     message to no other handler than its own group's.
+//     If only some are missing, the due time still counts. Headers cannot send the
+//     message to another group's handler.
 //   - Arrive accepts any due time, because clocks differ, and too early is worse
 //     than too late. A time that is further away than redeliver.MaxWait is changed to
 //     MaxWait from now. A delayed publish is published even then, because other groups

@@ -10,10 +10,9 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// PublishDue reads Watermill's delay metadata (package components/delay) and returns when a message
-// that is published at now may be delivered. ok is false if it has no delay. Watermill cuts the
-// absolute time to the second. PublishDue finds the rest of that second in the relative delay, if
-// there is one, so that the message is not early.
+// PublishDue reads Watermill's delay metadata (package components/delay) and returns when a message published at now
+// may be delivered. ok is false if no delay is left. Watermill cuts the absolute time to the second. PublishDue finds
+// the rest of that second in the relative delay, if there is one, so that the message is not early.
 func PublishDue(msg *message.Message, now time.Time) (due time.Time, ok bool, err error) {
 	until, wait := msg.Metadata.Get(delay.DelayedUntilKey), msg.Metadata.Get(delay.DelayedForKey)
 	if until == "" && wait == "" {

@@ -22,9 +22,9 @@ var (
 	coarse = Ladder{15 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 )
 
-// NewLadder returns the ladder of a policy. It has Policy.Levels unchanged if they are set. Otherwise it has the
-// policy's delays and some shorter and longer levels. Of these it keeps Policy.MaxLevels, with which the planned retries need
-// the fewest hops.
+// NewLadder returns the ladder of a policy: Policy.Levels if they are set. Otherwise it has the policy's delays and
+// some shorter and longer levels. Of these it keeps at most Policy.MaxLevels, with which the planned retries need the
+// fewest hops.
 func NewLadder(p redeliver.Policy) Ladder {
 	p = p.WithDefaults()
 	if len(p.Levels) > 0 {
@@ -68,9 +68,9 @@ func Fingerprint(p redeliver.Policy) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// thin removes levels, one at a time, until at most maxLevels are left. It removes the level without which the planned delays need
-// the fewest more hops and, among equals, an hour does. Then it exchanges levels for removed ones for as long as that saves hops. The
-// smallest level stays, because the rest of a wait is shorter than that.
+// thin removes levels, one at a time, until at most maxLevels are left. It removes the level whose loss adds the fewest
+// hops to the planned delays and, among equals, to an hour. Then it exchanges levels for removed ones for as long as
+// that saves hops. The smallest level stays, because the rest of a wait is shorter than that.
 func thin(all Ladder, delays []time.Duration, maxLevels int) Ladder {
 	// Many retries may share a few delays (RocketMQHTTP has 288 equal ones).
 	weight := make(map[time.Duration]int)
@@ -116,9 +116,9 @@ func thin(all Ladder, delays []time.Duration, maxLevels int) Ladder {
 }
 
 // Next returns the level for a message that may run after remaining: the largest level that fits. ok is false if none fits, so
-// that the message is held. A level that is longer than remaining by at most slack fits too: some time passes between a decision
-// and its write, and the message must not go to shorter levels because of that. If an adapter cannot release a message before its
-// level is over, the message is late by up to slack.
+// that the message is held. A level that is longer than remaining by at most slack, and at most a tenth of itself, fits
+// too: the time between decision and write must not send a message to shorter levels. If an adapter cannot release a
+// message before its level is over, the message is late by up to slack.
 func (l Ladder) Next(remaining, slack time.Duration) (level time.Duration, ok bool) {
 	for _, level := range slices.Backward(l) {
 		if level-min(slack, level/10) <= remaining {

@@ -33,8 +33,8 @@ func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Durat
 	return all, listed
 }
 
-// Describe returns the hops of a wait and a description of where a message spends it. kind is the kind of the places ("delay
-// topic"), and reader is what holds the message for the rest.
+// Describe returns the hops of a wait and describes where a message spends it. kind is the kind of place ("delay
+// topic"). A reader of the place reader holds it for the rest.
 func (l Ladder) Describe(d time.Duration, kind, reader string) (hops []time.Duration, mechanism string) {
 	hops = l.Path(d)
 	if len(hops) == 0 {

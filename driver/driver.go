@@ -1,8 +1,8 @@
-// Package driver has the interfaces between redeliver's engine and a broker, which an adapter implements.
+// Package driver has the interfaces between redeliver's engine and an adapter for a broker.
 //
 // The engine owns the loop: it reads messages, holds those that are not due, keeps the order of keys, bounds what runs,
 // runs handlers, decides about failures and waits for the messages in flight when a subscription ends. An adapter
-// reads, parses, settles and writes messages. It has three parts, for the broker's own type of records R:
+// reads, parses, settles and writes messages. It has three parts, for the broker's own record type R:
 //
 //   - a [Source] for each partition or queue that it reads,
 //   - a [Codec] that returns the parts of a record,
@@ -19,14 +19,14 @@
 //	  failure: Store.Write to a level or the DLQ, confirmed by Done -> Source.Settle
 //	  lost or never begun: Source.Return
 //
-// The engine settles a message only after the broker has confirmed the write of its copy, so a process may die at any arrow:
+// The engine settles a failed message only after the broker has confirmed its copy. So a process may die at any arrow:
 // the message is on its source, on its next place, or on both, with the same id.
 //
 // # Fields that most adapters leave out
 //
-// Suspects, Isolate and Message.Alone are for adapters that count crashes, InPlace, Displaced and ErrStay for messages that
-// wait in their source, Lost and Abandon for brokers that take messages back. An adapter without them leaves the fields zero
-// and does not use the others.
+// Suspects, Isolate and Message.Alone are for adapters that count crashes; InPlace, Displaced and ErrStay for messages
+// that wait in their source; Lost and Abandon for brokers that take messages back. An adapter without them leaves the
+// fields zero and does not use the others.
 package driver
 
 import (
@@ -39,7 +39,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Step is what the engine does with a message that is due.
+// Step is what the engine does with a message at Until.
 type Step uint8
 
 // The steps.
@@ -114,36 +114,36 @@ var ErrSettled = errors.New("the record was settled before")
 // the source is lost or has abandoned it.
 type Source[R any] interface {
 	// Messages returns the records in the order in which they were read. The source closes the channel when no more
-	// records will come: the engine then waits for the messages in flight, returns the others and calls Flush. It is
+	// will come: the engine then waits for the messages in flight, returns the others and calls Flush. Messages is
 	// called once.
 	Messages() <-chan R
-	// Lost is closed when this process may not settle any more messages of the source: its session, channel or lease has
-	// ended. The engine then ends the contexts of the handlers, and calls neither Settle nor Flush; a Return has no effect.
-	// It is nil if the broker itself refuses late settlements. It is called once.
+	// Lost returns a channel that is closed when this process may settle no more messages: the session, channel or
+	// lease has ended. The engine then ends the handlers' contexts, and calls neither Settle nor Flush; a Return has no
+	// effect. Lost returns nil if the broker refuses late settlements. It is called once.
 	Lost() <-chan struct{}
 	// Parse sets the fields of m, whose Record is set. The engine ignores a record for which it returns an error: the
 	// source has reported and, if necessary, settled it. A record that cannot be read should not be ignored but go to the
 	// DLQ, with Bury.
 	Parse(m *Message[R]) error
 	// Accept sets how many messages the engine has room for, in addition to those that Parse has got. The source should
-	// stop reading while that is 0; messages that it has read may still come. It is called again whenever the number
+	// stop reading while that is 0; messages that it has read may still come. Accept is called again when the number
 	// has changed or a message was parsed.
 	Accept(n int)
-	// Stop is called once, when the engine has begun to end the source, which reads nothing more. The engine continues to
-	// receive from Messages, and returns what comes, until no message is in flight and the channel that Stop returned is
-	// closed, at most for the drain timeout. With a nil channel it does not wait for the source.
+	// Stop is called once, when the engine begins to end the source. The source reads no more. The engine continues to
+	// receive from Messages, and returns what comes, until no message is in flight and the channel that Stop returned
+	// is closed, at most for the drain timeout. With a nil channel it does not wait for the source.
 	Stop() <-chan struct{}
 	// Settle acks a message that has ended or whose copy is confirmed. The source may collect acks until Commit. If an ack
 	// is lost, the message comes again.
 	Settle(m *Message[R])
-	// Return gives a message back to the broker that this process will not settle: it has not begun, or was abandoned. It
-	// should come again after wait, if the broker can delay it. runs reports whether a handler of this process may still
-	// run it: then it should come as late as possible. The attempt did not count.
+	// Return gives back a message that this process will not settle: it has not begun, or its handler was too slow. It
+	// should come again after wait, if the broker can delay it. runs reports whether its handler may still run: then
+	// the message should come as late as possible. The attempt did not count.
 	Return(m *Message[R], wait time.Duration, runs bool)
 	// Commit is called after one or several calls of Settle.
 	Commit()
-	// Flush is the last call: it passes all acks and returns to the broker, and returns when that is done or ctx ends, after
-	// at most 10 s.
+	// Flush is the last call. It completes what Settle and Return began, until all is done or ctx ends, after at most
+	// 10 s.
 	Flush(ctx context.Context)
 }
 
@@ -156,9 +156,9 @@ type Starter[R any] interface {
 // Codec returns the parts of a record. Any goroutine calls it, but not two for one message at a time. It must not change the
 // record, and what it returns stays unchanged until the message is settled.
 type Codec[R any] interface {
-	// Message returns a new Watermill message, as it was first published, which shares no bytes with the record. Its
-	// handler's context has the values of its context. An error sends the record to the DLQ, undecodable. It is not called
-	// if the handler gets records.
+	// Message returns a new Watermill message, as first published. It shares no bytes with the record. The handler's
+	// context has the values of the message's. An error sends the record to the DLQ, undecodable. Message is not called
+	// if handlers get records.
 	Message(m *Message[R]) (*message.Message, error)
 	// Key returns the message's key, or nil if it has none, and Body returns its body, as they were published.
 	Key(m *Message[R]) []byte
@@ -219,8 +219,8 @@ type Truncating interface{ Truncates() bool }
 
 // The errors of Write that are not outages.
 var (
-	// ErrRefused marks an error that concerns this one message and that no other try can fix, for example because it is
-	// too large. The message goes to the DLQ, and if the DLQ refuses it, it goes there without its body.
+	// ErrRefused marks an error that concerns this one message and that no other try can fix, for example because of
+	// its size. The message goes to the DLQ, and if the DLQ refuses it, without its body.
 	ErrRefused = errors.New("the broker refuses this message")
 	// ErrDoubtful marks an error that may concern this one message or all. It counts as ErrRefused when other messages were
 	// written to the same place between several tries of this one.
@@ -231,16 +231,16 @@ var (
 
 // Lane is the engine's part of one source. Any goroutine may call Post. See the other methods for their callers.
 type Lane[R any] interface {
-	// Post makes the goroutine that calls the source call f, which must not block. After the lane's end it returns false
+	// Post calls f in the goroutine that calls the source. f must not block. After the lane's end Post returns false
 	// and does not call f.
 	Post(f func()) bool
-	// Revise calls f for each message that waits until it is due, in the order of Seq. f may change Until and Step. Only a
-	// function of Post may call it.
+	// Revise calls f for each message that waits until it is due, in the order of Seq. f may change Until and Step.
+	// Only the f of Post may call it.
 	Revise(f func(m *Message[R]))
-	// Abandon removes a message that others may have by now from the lane, without Settle or Return. It ends the
-	// context of a running handler with the cause. Only a function of Post may call it.
+	// Abandon removes from the lane a message that others may have by now, without Settle or Return. It ends the
+	// context of a running handler with the cause. Only the f of Post may call it.
 	Abandon(m *Message[R], cause error)
 	// ReturnUnrun calls Source.Return for the messages that have not begun and for which selected reports true; a nil
-	// selected selects all. Only a function of Post or a method of the source may call it.
+	// selected selects all. Only the f of Post or a method of the source may call it.
 	ReturnUnrun(selected func(*Message[R]) bool)
 }

@@ -22,10 +22,11 @@ type BatchConfig = engine.BatchConfig
 // BatchFunc handles the messages of a batch. It may answer each message alone. The messages without an answer are acked when it
 // returns nil, and fail with its error otherwise. A panic is an error, as for a single message.
 //
-// ctx ends after the policy's Timeout, counted from the call, and when the partitions or connections of all its messages are lost.
-// When a single message is lost to this process (SQS), only the message's own context ends. ctx has the values of Subscribe's
-// context, or none for messages of other subscribers. The values of a message's context, such as its state, are only in the message's
-// own context. The function must be safe for concurrent use if Concurrency is above 1.
+// ctx ends after the policy's Timeout, counted from the call, and when the partitions or connections of all messages
+// are lost. When a single message is lost to this process (SQS), only the message's own context ends. ctx has the
+// values of Subscribe's context, or none for messages of other subscribers. The values of a message's context, such as
+// its state, are only in the message's own context. The function must be safe for concurrent use if Concurrency is
+// above 1.
 type BatchFunc func(ctx context.Context, b *MessageBatch) error
 
 // Batch returns a handler that handles many messages at once:

@@ -31,7 +31,7 @@ type MessageBatch struct {
 // It reports whether the call counts: it does not after another AckAll or RetryAll, or after the end of the batch.
 func (b *MessageBatch) AckAll() bool { return b.batch.AckAll() }
 
-// RetryAll fails, when the function returns, every message that has no answer of its own. They run again after delay (see
+// RetryAll fails, when the function returns, messages that have no answer of their own. They run again after delay (see
 // [BatchMessage.Retry]). It reports whether the call counts, as AckAll does.
 func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
@@ -66,7 +66,7 @@ func (m *BatchMessage) Ack() bool { return m.place.Ack() }
 // It counts towards MaxRetries. A negative delay counts as 0; all delays but the first are ignored.
 func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.place.Retry(delay...) }
 
-// Reject refuses the message: it goes to the DLQ now, with the reason rejected and reason as its error.
+// Reject refuses the message: it goes to the DLQ now, rejected, with reason as its error.
 func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason) }
 
 // Answer answers as a handler of single messages does with the error that it returns: nil is Ack, and the policy decides about an error.

@@ -69,7 +69,7 @@ func NewReceiver(ctx context.Context, sub message.Subscriber, topic string) (*Re
 	return &Receiver{messages: messages, cancel: cancel, turn: make(chan struct{}, 1)}, nil
 }
 
-// Close ends the subscription. It does not wait for the end, as Close of the subscriber does.
+// Close ends the subscription. Unlike Close of the subscriber, it does not wait for the end.
 func (r *Receiver) Close() { r.cancel() }
 
 // Receive waits for a message, and returns it together with those that come within 5 ms after it, at most maxMessages. No other

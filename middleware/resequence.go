@@ -131,8 +131,8 @@ func ResequenceFor[M any](config ResequenceConfigOf[M]) (func(next func(context.
 	}, nil
 }
 
-// run waits until a message may run, and calls its handler. handle returns the handler's error, and failure, the reason why
-// the message will run again.
+// run waits until a message may run, and calls its handler. handle returns why the message will run again, if so, and
+// the handler's error.
 func (q *sequences[M]) run(ctx context.Context, m M, handle func() (failure, err error)) error {
 	name, number, ok := q.config.Sequence(m)
 	if !ok {

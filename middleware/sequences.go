@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// maxStreams bounds the streams that are kept. A further one replaces one without messages, which begins again as a new stream
-// with its next message.
+// maxStreams bounds the streams that are kept. A further one replaces one without messages. The replaced stream begins
+// anew with its next message.
 const maxStreams = 100_000
 
 // sequences has the streams of one Resequence.
@@ -26,7 +26,7 @@ type stream struct {
 	name      string
 	begun     bool   // next is set
 	next      uint64 // the number that may run; lower ones may run, too
-	running   int    // messages with the number next that run
+	running   int    // running messages with the number next
 	waiters   map[uint64][]chan struct{}
 	waitTimer *time.Timer // runs while messages wait for next
 }

@@ -26,7 +26,7 @@ type Broker struct {
 	bubble bool // the clock is virtual
 	began  time.Time
 
-	pausing sync.Mutex // held while a pause begins or ends; before mu
+	pausing sync.Mutex // held while a pause changes; locked before mu
 
 	mu       sync.Mutex
 	topics   map[string][]storedRecord

@@ -39,7 +39,7 @@ type Config struct {
 	// MinInFlight lets the number of messages in flight shrink while messages fail, down to this
 	// number of first deliveries and retries together. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is how long a message waits that was nacked without an error. Default: the policy's
+	// NackDelay is the delay of a message that was nacked without an error. Default: the policy's
 	// delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when the subscriber
@@ -184,7 +184,7 @@ func (c *Client) recorder(q *queue) redeliver.Sink {
 	return recorder
 }
 
-// watching is a sink with a watcher of its load.
+// watching makes a sink a [redeliver.LoadSink].
 type watching struct {
 	redeliver.Sink
 

@@ -24,7 +24,7 @@
 //
 //   - [Subscription.Outcome]: the attempts of a message with their times and
 //     errors, its waits, how it ended, and how long that took. Printed, it is the
-//     message's story.
+//     message's log.
 //   - [Subscription.DeadLetters], [Subscription.Waiting]: the messages in the DLQ
 //     and on the delay topics, with their state.
 //   - [Broker.Wait]: waits until everything is at rest. Outcome, DeadLetters and
@@ -39,7 +39,7 @@
 // retry comes back to the group that failed it, through delay topics with the names that they have on Kafka. Messages of one key
 // ([SetKey]) run one after another; Policy.Order says whether others overtake a failed message. Delivery is at least once:
 // the messages of a killed process are delivered again. Those that ran when it was killed are suspects, which run one at a time.
-// A message that runs alone in Policy.MaxCrashes processes that are killed goes to the DLQ, crashed. The DLQ is a topic,
+// A message goes to the DLQ, crashed, when it ran alone in Policy.MaxCrashes killed processes. The DLQ is a topic,
 // "<topic>.<group>.dlq", which another group may read.
 //
 // The broker passes the conformance kit, internal/adaptertest, with all its features, in bubbles and in real time. It has no

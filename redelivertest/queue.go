@@ -34,7 +34,7 @@ type item struct {
 	record
 	where  string
 	waits  bool          // it is on a delay topic
-	level  time.Duration // 0 for the way back
+	level  time.Duration // 0: retry topic
 	offset int64
 	at     time.Time // when it was written
 	after  *delivery // nil, or a delivery that must end before a reader gets the item
@@ -55,7 +55,7 @@ func (it *item) available() bool {
 	return it.owner == nil && (it.after == nil || it.after.over)
 }
 
-// lock is a key of which one message runs at a time: one first delivery, and in addition one retry.
+// lock makes messages of a key run one at a time: first deliveries, and separately retries.
 type lock struct {
 	waits bool
 	key   string
@@ -91,7 +91,7 @@ func (q *queue) dlq() string   { return dlqOf(q.topic, q.group) }
 
 func dlqOf(topic, group string) string { return topic + "." + group + wirename.DLQSuffix }
 
-// waitLocked puts a record on a level or, with level 0, on the way back. first is its offset in the topic, or -1.
+// waitLocked puts a record on a level's topic; 0 is the retry topic. first is its offset in the topic, or -1.
 func (q *queue) waitLocked(level time.Duration, rec record, after *delivery, first int64) {
 	q.items = append(q.items, &item{record: rec, where: q.place(level), waits: true, level: level, offset: q.written, at: time.Now(), after: after, first: first})
 	q.written++
@@ -109,7 +109,7 @@ func (q *queue) place(level time.Duration) string {
 // errRefused is the error of a write that the test made the broker refuse.
 var errRefused = errors.New("the test made the broker refuse this write")
 
-// refusesLocked returns the broker's answer to a write.
+// refusesLocked returns the refusal of a write, or nil.
 func (q *queue) refusesLocked(what Place) error {
 	if q.refused[what] == 0 {
 		return nil
@@ -153,7 +153,7 @@ func (q *queue) waitsForKey(it *item) bool {
 	return q.lowest[string(it.key)] < it.first
 }
 
-// stop records that no handler has an item any more.
+// stop records that an item's handler has ended.
 func (q *queue) stop(it *item) {
 	if !it.handed {
 		return

@@ -180,7 +180,7 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	return engine.Begins
 }
 
-// HandlerEnded implements [engine.Gater]: the broker in memory confirms writes at once.
+// HandlerEnded implements [engine.Gater]. It does nothing: writes take effect at once.
 func (s *source) HandlerEnded(*driver.Message[*received]) {}
 
 // End implements [engine.Gater].
@@ -316,7 +316,7 @@ func firstOf(st *redeliver.State) int64 {
 	return st.Source.Offset
 }
 
-// leave returns the items that the reader still has.
+// leave frees the reader's items and unregisters it.
 func (r *reader) leave() {
 	b := r.q.b
 	b.mu.Lock()

@@ -36,8 +36,8 @@ func (c *Client) Subscriber() *Subscriber {
 // Subscribe joins the group for a topic, which need not exist, and delivers its messages, the
 // oldest first, until ctx ends or the subscriber is closed. Every call adds a member to the group.
 // First deliveries of one key run one after another, beside one retry of that key. Later messages
-// of its key overtake a failed message, unless Policy.Order says otherwise. A nacked message has
-// failed an attempt.
+// of a key overtake a failed one, unless Policy.Order says otherwise. A nacked message has failed
+// an attempt.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	b := s.client.b
 	b.mu.Lock()

@@ -16,7 +16,7 @@ type Place string
 
 // The places.
 const (
-	Levels Place = "where messages wait" // every level, and the way back
+	Levels Place = "where messages wait" // levels and the retry topic
 	DLQ    Place = "the DLQ"
 )
 
@@ -24,7 +24,7 @@ const (
 // It is safe for concurrent use, and outlives the clients of the group.
 type Subscription struct{ q *queue }
 
-// Subscription returns the client's group's subscription of a topic.
+// Subscription returns a topic as the client's group reads it.
 func (c *Client) Subscription(topic string) *Subscription {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 )
 
 // acks records the unacked deliveries of a channel in order of arrival, and which acks must be sent. A slow delivery
-// costs no memory for later ones. Only the channel's goroutine uses it.
+// costs no memory for later ones. Only the lane's goroutine uses it.
 type acks struct {
 	oldest, newest *delivery   // deliveries without an ack
 	late           []*delivery // settled behind an unsettled one
@@ -123,9 +123,9 @@ func (a *acks) unsent(yield func(*delivery) bool) {
 
 // confirmAcks waits until a queue has every ack of a channel, so that the channel can be closed. AMQP does not
 // answer acks. A quorum queue accepts 32 commands of a channel until it has written them to its log. The channel
-// keeps later acks (rabbit_fifo_client), and if it closes before, their messages come back. But the channel answers
-// the start and the end of a consumer only when the queue has applied that and everything before it. After the start
-// the channel has sent the kept acks as one command; after the end the queue has applied that too.
+// keeps later acks (rabbit_fifo_client); if it is closed then, their messages come back. So confirmAcks starts and
+// ends a consumer. The channel answers each only when the queue has applied it and all commands before. At the first
+// answer the channel has sent the kept acks as one command; at the second the queue has applied it.
 //
 // The consumer is the nth of the channel. It delivers at most one message, the head of the queue. The broker counts
 // that as a delivery, and may drop the message if it is returned too often.

@@ -16,7 +16,7 @@ import (
 )
 
 // maxCopies is how often a message that comes back often is rewritten to the retry queue; then it goes to the suspects.
-// Classic queues report only that a message came back, so they rewrite at the first return. Ordered messages run alone
+// Classic queues do not count returns, so their messages are rewritten at the first one. Ordered messages run alone
 // instead.
 const maxCopies = 2
 
@@ -57,8 +57,8 @@ func (a *arrival) read() {
 	}
 }
 
-// reportForeignHeaders reports headers of a first delivery that have redeliver's names, and earlier findings. If the
-// headers could not be read, they are kept in HeaderRaw.
+// reportForeignHeaders reports a first delivery's headers that have redeliver's names, and earlier findings. Unreadable
+// ones are only removed: HeaderRaw has them.
 func (a *arrival) reportForeignHeaders(found []redeliver.Finding) {
 	d := a.d
 	if d.Unread != nil {
@@ -73,8 +73,8 @@ func (a *arrival) reportForeignHeaders(found []redeliver.Finding) {
 	}
 }
 
-// limitReturns rewrites a message that came back often. A message that still waits has killed no process, and continues
-// waiting.
+// limitReturns rewrites or isolates a message that came back often. One that still waits has killed no process, and
+// only hops.
 func (a *arrival) limitReturns(stillWaiting bool) {
 	d, m := a.d, a.m
 	switch {
@@ -119,8 +119,8 @@ func (a *arrival) readKey() {
 	d.key = a.r.client.cfg.Key(d.Delivery)
 }
 
-// readKeyAgain reads the key of a message from one of redeliver's queues, for Policy.Invalid. The message waits for
-// no other. If Key panics now, it has no key.
+// readKeyAgain reads the key of a message from one of redeliver's queues, for Policy.Invalid. The key orders
+// nothing. If Key panics now, the message has none.
 func (a *arrival) readKeyAgain() {
 	d := a.d
 	if p := &a.r.layout.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.Unread != nil {
@@ -194,8 +194,8 @@ func (a *arrival) decideStep(stay *delayqueue.Stay, count int) {
 	}
 	m.Until = stay.Until
 	if maxUntil := d.arrived.Add(a.r.client.cfg.ConsumerTimeout / 4); m.Until.After(maxUntil) {
-		// The smallest level is long, and the broker closes the channel of a consumer that keeps a message longer. So
-		// the message goes through the queue again.
+		// The broker closes the channel of a consumer that keeps a message for ConsumerTimeout. So a message that waits
+		// longer goes through the queue again.
 		m.Until, m.Step = maxUntil, driver.Hop
 	}
 }

@@ -25,11 +25,11 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 }
 
 // OldLevels lists the delay queues that an older policy, or another number of shards, has left
-// beside the client's own. For each it reports why it must stay, if it must. It changes nothing.
+// beside the client's own. It reports why a level must stay, if it must. It changes nothing.
 // Without Config.ManagementURL the error is ErrNoManagement.
 //
 // A level is drained when nothing waits on it, nothing reads it, and all consumers of the topic's
-// queue report the client's policy. A queue without consumers has none with another policy. A shard
+// queue report the client's policy. That holds for a queue without consumers. A shard
 // of a level of the policy is never drained, because another instance may have more Shards.
 // RabbitMQ does not know programs that publish with a delay and do not consume: stop those that
 // have an older policy.
@@ -42,12 +42,11 @@ func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel
 }
 
 // RemoveOldLevels deletes those of the named delay queues that are drained, see [Client.OldLevels].
-// The broker's counts are seconds old. So it reads them twice, that far apart, and immediately
-// before the deletion it asks over AMQP, which is up to date, also for a message: a queue whose
-// leader does not answer counts as empty. RabbitMQ itself deletes no quorum queue on the condition
-// that it is empty. The others stay, and the result has the reason. If it also returns an error,
-// the result has the queues that were handled before. The user needs the right to configure the
-// queues.
+// The others stay, and the result has the reasons. The management API's counts are seconds old, so
+// it reads them twice, some seconds apart. Immediately before the deletion it asks over AMQP for the
+// count and for a message, because a queue whose leader does not answer counts as empty. RabbitMQ
+// cannot delete a quorum queue on condition that it is empty. With an error, the result has the
+// queues that were handled before. The user needs the right to configure the queues.
 func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {

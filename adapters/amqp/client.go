@@ -38,9 +38,9 @@ type Client struct {
 	outlived crashes.ChannelEnds
 }
 
-// Open checks the configuration, connects, and returns a Client. All problems of the configuration
-// are in one redeliver.ConfigError. If no broker answers, Open returns an error within
-// Config.DialTimeout for each, or when ctx ends.
+// Open checks the configuration, connects, and returns a Client. One redeliver.ConfigError has all
+// problems of the configuration. If no broker answers, Open returns an error within
+// Config.DialTimeout per URL, or when ctx ends.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -120,7 +120,7 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// broker returns how to check and declare queues.
+// broker returns access to the broker's queues.
 func (c *Client) broker() *topology.Broker {
 	return &topology.Broker{
 		Consuming: c.consuming, Publishing: c.publishing, Management: c.cfg.management(), DialTimeout: c.cfg.DialTimeout,

@@ -76,17 +76,17 @@ type Config struct {
 	MinInFlight int
 	// Prefetch is how many unacked first deliveries the broker sends to one Subscribe. The default,
 	// and the minimum, is MaxInFlight. The maximum is twice MaxInFlight, because RabbitMQ also
-	// counts deliveries of messages that did not run: see Crashes in the package's documentation.
-	// If the Order is PerKey or Blocking, the default is the larger of 1,000 (PerKey) and
-	// MaxInFlight, and the maximum is 65,535. If Queues has both kinds, the others use twice
-	// MaxInFlight of it.
+	// counts deliveries of messages that did not run: see Crashes in docs/reference/rabbitmq.md.
+	// If the Order is PerKey or Blocking, the maximum is 65,535, and with PerKey the default is at
+	// least 1,000. If only some queues have such an Order, the others use at most twice
+	// MaxInFlight.
 	Prefetch int
 	// RetryPrefetch is the same for each queue that brings retries. It includes messages that wait
 	// in this process for the rest of their delay. The shards of a level share it. These messages
 	// are in memory: see RetryBytes. A subscriber begins with few and asks for more as they are
-	// used; then, for a moment, it may have half as many again. The queue that brings retries to
-	// run at once has at most twice MaxRetriesInFlight of it. Default: 4,000 if the policy's
-	// backoff has jitter, otherwise twice MaxRetriesInFlight. At most 65,535.
+	// used; then, for a moment, it may have half as many more. The retry queue, whose messages are
+	// due, uses at most twice MaxRetriesInFlight. Default: 4,000 if the policy's backoff has
+	// jitter, otherwise twice MaxRetriesInFlight. At most 65,535.
 	RetryPrefetch int
 	// RetryBytes bounds the bodies that each of these queues has unacked in this process. The
 	// broker has no such bound, so the subscriber estimates the size of the next messages from
@@ -97,7 +97,7 @@ type Config struct {
 	// of a queue that is longer than a minute, and several queues share the work. Default 1, at
 	// most 64.
 	Shards int
-	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
+	// NackDelay is how long a message that was nacked without an error waits. The nack counts as an
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that their
@@ -108,8 +108,8 @@ type Config struct {
 	// DialTimeout bounds one try to connect. Default 10 s.
 	DialTimeout time.Duration
 	// ConsumerTimeout is the broker's own setting consumer_timeout: the broker closes the channel
-	// of a consumer that keeps a message longer. Messages that have not run for half of it are
-	// handed back. Default 30 min, RabbitMQ's default.
+	// of a consumer that keeps a message longer. Messages that wait unrun for half of it go
+	// back. Default 30 min, RabbitMQ's default.
 	ConsumerTimeout time.Duration
 	// NoProvisioning refuses to start when one of redeliver's queues is missing, instead of
 	// creating it. Plan lists them. Default: they are created.
@@ -165,7 +165,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// link returns the options of a connection. One that reads messages has another filter than one that publishes.
+// link returns the options of a connection. If it reads messages, a filter checks their headers.
 func (c Config) link(name string, reads bool) link.Options {
 	return link.Options{URLs: c.URLs, AMQP: c.AMQP, DialTimeout: c.DialTimeout, Name: name, Reads: reads}
 }
@@ -198,8 +198,8 @@ func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {
 	return p
 }
 
-// maxUnrunPerSlot bounds the unacked messages for each that runs on unordered queues, because the broker's delivery
-// count rises for those that have not begun too.
+// maxUnrunPerSlot is how many unacked messages an unordered queue may have for each slot. The broker's delivery
+// count also rises for those that have not begun.
 const maxUnrunPerSlot = 2
 
 // prefetch returns the Prefetch for a policy.

@@ -21,8 +21,8 @@ type Handler func(ctx context.Context, d amqp091.Delivery) error
 
 // Consume calls handler for the messages of queues, with retries, delays and a DLQ, until ctx ends.
 // It is for services without Watermill, and keeps the promises of [Subscriber]: the same queues,
-// bounds, headers and events. config.Topology maps each of queues to a queue; by default it is the
-// one of that name.
+// bounds, headers and events. config.Topology maps each name in queues to a queue; the default is
+// that name.
 //
 // The handler answers with an error value. After nil the message is done. After any other value
 // (redeliver.Permanent, redeliver.RetryAfter, ...) the policy decides. A panic and a timeout are
@@ -147,8 +147,8 @@ const (
 	answerDrop                  // nacked or rejected without requeue
 )
 
-// acker is the Acknowledger of the delivery that a handler gets for one attempt. Handlers from a loop of their own
-// may go on to ack and nack.
+// acker is the Acknowledger of the delivery that a handler gets for one attempt. It records the answer and acks
+// nothing.
 type acker struct{ answer atomic.Uint32 }
 
 var errMultiple = errors.New("amqp: a handler answers for its own message alone: multiple must be false")

@@ -75,9 +75,9 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery], nackDelay t
 	return nb
 }
 
-// AckAll answers that every message without an answer of its own is done when the handler returns,
-// whatever the handler returns. It reports whether the call counts: it does not after another
-// AckAll or RetryAll, or after the end of the batch.
+// AckAll answers for each message that has no answer of its own when the handler returns: it is
+// done, whatever the handler returns. AckAll reports whether the call counts. One after another
+// AckAll or RetryAll, or after the batch, does not.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails every message without an answer of its own when the handler returns. These
@@ -85,7 +85,7 @@ func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 // AckAll does.
 func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
-// BatchMessage is a delivery of a batch, as it first came from its queue, at every attempt. The
+// BatchMessage is a delivery of a batch, at every attempt as it first came from its queue. The
 // first answer counts, and takes effect at once. Each method reports whether its call was that
 // answer. Later answers, and answers after the message's Timeout, are ignored. The sink also gets
 // those that come after the end of the batch (LateAnswer). Body and headers must not be changed,
@@ -119,8 +119,8 @@ func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retr
 // as its error.
 func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
 
-// Answer answers as the handler of a single message does with the value that it returns: nil is
-// Ack, and about an error the policy decides. As with each of these methods, the sink may get the
+// Answer answers with the value that the handler of a single message would return: nil is Ack, and
+// the policy decides about an error. As with each of these methods, the sink may get the
 // event of the attempt before the method returns.
 func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }
 

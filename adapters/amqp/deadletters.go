@@ -23,10 +23,10 @@ type DeadLetterConfig struct {
 	// DLQ is a queue that another program fills for this queue: RabbitMQ itself, by a dead-letter
 	// exchange, or Watermill's poison queue. Default: the DLQ of redeliver.
 	DLQ string
-	// DeliveryLimit is how often the broker delivers a message of such a DLQ before it removes it.
-	// Each look is a delivery. A look is refused from half of the limit on, a replay or a purge two
-	// deliveries before it. Default: the limit that the management API reports; without that API
-	// 20, RabbitMQ 4's own. The limit of redeliver's own DLQ is out of reach.
+	// DeliveryLimit is the number of deliveries at which the broker removes a message of such a DLQ.
+	// Each look is a delivery. A look is refused from half of the limit on, a replay or a purge from
+	// two below it. Default: the limit that the management API reports; without that API 20,
+	// RabbitMQ 4's default. The limit of redeliver's own DLQ is out of reach.
 	DeliveryLimit int
 }
 
@@ -69,11 +69,10 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 // set.
 var ErrNoManagement = management.ErrNoAPI
 
-// DeadLetterQueues lists the DLQs of the virtual host by name: the queues that end in ".dlq". It
-// needs the management API; without it, it returns an error that is ErrNoManagement. Origin, Group
-// and Back come from the name. They are empty if the name does not show them, because it was too
-// long and was cut, or because the queue belongs to another program. DLQs with other names
-// (Config.Names) are not found.
+// DeadLetterQueues lists the DLQs of the virtual host by name: the queues whose names end in
+// ".dlq". Without the management API the error is ErrNoManagement. Origin, Group and ReplayTo come
+// from the name. They are empty if the name was too long and was cut, or if the queue belongs to
+// another program. DLQs with other names (Config.Names) are not found.
 func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
 	m := c.cfg.management()
 	if m == nil {

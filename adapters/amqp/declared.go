@@ -93,9 +93,9 @@ func (d *declared) provision(ctx context.Context, l *layout.Layout) error {
 	return by.Declare(l)
 }
 
-// deletionDelay is a generous bound for how long the broker takes to notify a queue's readers that it was deleted. If
-// the queue is declared earlier, RabbitMQ 3.10 continues with it and takes its first messages for ones that it has
-// already sent. They stay unacked forever.
+// deletionDelay is a generous bound for how long the broker takes to tell a queue's readers that the queue was deleted.
+// If it is declared again earlier, RabbitMQ 3.10 takes the new queue's first messages for ones that it has already
+// sent. They stay unacked forever.
 const deletionDelay = time.Second
 
 // restore declares deleted queues again.

@@ -14,10 +14,11 @@
 //
 // The [Topology] maps a topic to a queue. For queue orders there are these quorum queues:
 //
-//	orders.retry.10s       one delay queue for each level; orders.retry.10s.1 ... its shards
-//	orders.retry           retries that are due, and replays; read beside orders
+//	orders.retry.10s       a delay queue; orders.retry.10s.1 ... are its shards
+//	orders.retry           due retries and replays
 //	orders.retry.suspects  messages that may have killed their process
-//	orders.retry.place     crashes of messages that keep their places
+//	orders.retry.paused    the mark of a pause
+//	orders.retry.place     crash counts, if the policy is ordered
 //	orders.dlq             the DLQ
 //
 // The queue is also the group: its consumers compete. redeliver writes to its queues

@@ -11,7 +11,7 @@ import (
 // pauseAfter bounds how long a source keeps messages that may not begin.
 const pauseAfter = 10 * time.Second
 
-// hold is what a source does while nothing may begin: after a while it stops to consume and returns its messages, once.
+// hold pauses a source while nothing may begin: after a while the source stops consuming and returns its messages once.
 type hold struct {
 	s            *source
 	since        time.Time // since when nothing may begin, or zero
@@ -107,8 +107,8 @@ func (h *hold) pausedWindow(shut bool) int {
 	return 0
 }
 
-// checkOrdered is check for ordered queues, see order.go. It ends the channel when no handler runs, and the
-// next source resumes the state.
+// checkOrdered is check for ordered queues, see order.go. It ends the channel when no handler runs;
+// rememberState keeps the states.
 func (h *hold) checkOrdered(now time.Time) {
 	s := h.s
 	if !s.r.isShut(s.kind) {

@@ -10,10 +10,9 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// inPlaceTurn is the turn of an ordered suspect. It cannot move to a queue of suspects, and the broker's count is no
-// evidence, because it also rises for all messages behind a killer. So it stays in its place and runs in a turn of
-// its own. It is charged with a crash before it runs, see crashes.Counts, and the charge is removed when its
-// process has survived.
+// inPlaceTurn is the turn of a suspect in an ordered queue, which keeps its place there. The broker's delivery count
+// is no evidence, because it also rises for the messages behind one that kills its process. So the suspect is charged
+// with a crash before it runs, see crashes.Counts, and the charge is removed when its process has survived.
 type inPlaceTurn struct {
 	s *source
 	d *delivery
@@ -33,7 +32,7 @@ const (
 	turnEnding            // the charge is being removed
 )
 
-// beginOrSeek reports whether the message has its turn. If not, it starts to seek one, and notifies the lane when it
+// beginOrSeek reports whether the message has its turn. If not, it seeks one, and notifies the lane when the message
 // has it.
 func (p *inPlaceTurn) beginOrSeek() bool {
 	p.mu.Lock()
@@ -129,7 +128,7 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 	s := p.s
 	change := p.charge.Remove
 	if settled {
-		// If its ack is lost, it comes back, and nothing else may have run.
+		// When the broker answers this, it has the message's ack.
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 		change = func(int) int { return 0 }
 	}

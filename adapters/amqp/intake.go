@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 )
 
-// intake is the consumers of a source's channel, one after another: another number of messages in hand needs another
-// consumer. The lane's goroutine calls its methods.
+// intake starts and ends the consumers of a source's channel, one after another: each change of the window needs a new
+// one. The lane's goroutine calls its methods.
 type intake struct {
 	s     *source
 	calls chan struct{} // holds a value during a call, because two at once would get each other's answers
@@ -31,7 +31,7 @@ type consumer struct {
 	ended     chan struct{}   // the same for this one
 }
 
-// begin passes on the messages of the first consumer, which is started.
+// begin passes on the messages of the first consumer, already running.
 func (i *intake) begin(in <-chan amqp091.Delivery) {
 	i.consumer = i.next()
 	go i.passOn(i.consumer, in)
@@ -44,8 +44,8 @@ func (i *intake) next() *consumer {
 	return c
 }
 
-// passOn passes on the messages of a consumer after all of the previous one. An ack of several deliveries covers every
-// lower tag, so those must have been read first.
+// passOn passes on a consumer's messages, after all of the previous consumer's. An ack of several deliveries covers
+// every lower tag, so these must have come first.
 func (i *intake) passOn(c *consumer, from <-chan amqp091.Delivery) {
 	defer close(c.ended)
 	if c.before != nil {

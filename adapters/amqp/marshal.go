@@ -26,9 +26,9 @@ type Marshaler interface {
 
 // DefaultMarshaler uses watermill-amqp's format: the UUID is a header, each metadata entry is a
 // header, and the payload is the body. Messages are persistent. If a delivery has no UUID, its
-// message id is the UUID, or else a hash of the delivery. The metadata has headers that are not
-// text as text if they are numbers, booleans or times; DeliveryFromContext shows them all as they
-// are.
+// message id is the UUID, or else a hash of the delivery. Bytes, numbers, booleans and times
+// are text in the metadata; tables and arrays are left out. DeliveryFromContext shows all headers
+// as is.
 type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].
@@ -59,22 +59,22 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp091.Publish
 	return amqp091.Publishing{Headers: headers, DeliveryMode: amqp091.Persistent, Body: msg.Payload}, nil
 }
 
-// The headers that replace properties and headers which must not be republished. They would end the wait early, close
-// the channel, or send the message elsewhere too.
+// These headers replace properties and headers that, if republished, would end the wait early, close the channel, or
+// send the message elsewhere too.
 const (
 	HeaderExchange     = wire.HeaderExchange
 	HeaderRoutingKey   = wire.HeaderRoutingKey
 	HeaderExpiration   = wire.HeaderExpiration
 	HeaderUserID       = wire.HeaderUserID
 	HeaderCC           = wire.HeaderCC
-	HeaderBCC          = wire.HeaderBCC          // only of delayed publishes: the broker delivers none
+	HeaderBCC          = wire.HeaderBCC          // only of delayed publishes: the broker removes BCC
 	HeaderReplyTo      = wire.HeaderReplyTo      // only the literal amq.rabbitmq.reply-to
 	HeaderDeliveryMode = wire.HeaderDeliveryMode // only of messages that are not persistent
 	// HeaderForeign is a table of the message's own headers that have the names of redeliver's: a
 	// service copied them.
 	HeaderForeign = wire.HeaderForeign
-	// HeaderRaw is, in the DLQ, the whole table of headers of a message whose headers the client
-	// could not read, as AMQP encodes it, if there is room.
+	// HeaderRaw has, in the DLQ and if there is room, all headers of a message as AMQP encodes them,
+	// if the client could not read them.
 	HeaderRaw = wire.HeaderRaw
 	// HeaderUntil is when a message leaves the level on which it waits, if that is before it is
 	// due.

@@ -50,8 +50,8 @@ func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) erro
 	return nil
 }
 
-// openFirst opens the first channel of the origin, or of all other queues. After a denial, and in a pause, it only
-// checks them.
+// openFirst opens the first channel of the origin, or of all other queues. After a denial or in a pause, it only
+// checks rights.
 func (r *reader) openFirst(ctx context.Context, d *topology.Declarer, origin bool) {
 	for i := range r.queues {
 		cfg := &r.queues[i]

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
-// In an ordered queue a failed message waits here, unacked, and the ones behind it too. RabbitMQ delivers in order
-// only to one consumer at a time, on one channel, whose end returns all its messages at once. So single messages of
+// A failed message of an ordered queue waits in the process, unacked, and those behind it. RabbitMQ delivers in
+// order only to one consumer at a time, on one channel. If that ends, all messages come back. So single messages of
 // such a queue are never returned, and its consumer is not cancelled while it has unacked messages.
 
 // KeyHeader returns a Config.Key that reads a header, as text.

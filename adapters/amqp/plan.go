@@ -43,8 +43,7 @@ type Plan struct {
 	// Blocking, longer ones are cut to it.
 	LongestWait time.Duration
 	// Shards is the number of queues behind each level. Rate is about how many messages in a second
-	// may fall due on one level that the broker passes on (longer than a minute) and come back in
-	// time.
+	// may fall due on a level longer than a minute without being late.
 	Shards, Rate int
 	// Notes are further findings, such as limits, old levels or stuck messages.
 	Notes []string
@@ -100,7 +99,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	return p, err
 }
 
-// newPlan makes the plan of a survey. there has the existing queues.
+// newPlan makes the plan of a survey. there says which queues exist.
 func newPlan(cfg *Config, l *layout.Layout, s *topology.Survey, there map[string]bool) *Plan {
 	p := &Plan{
 		Topic: l.Topic, Queue: l.Queue, Server: s.Server, LongestWait: redeliver.MaxWait, Shards: l.Shards, Rate: queueRate * l.Shards,

@@ -21,9 +21,9 @@ import (
 type Publisher struct{ client *Client }
 
 // Publish writes the messages to the topology's destination and returns when a queue has each of
-// them. The error names each message that was not written, as in "message 2 of 3", because it could
-// not be prepared (by the marshaler, for example), the broker refused it, or no queue takes it. The others are written
-// nevertheless. Publish waits for at most Config.SendTimeout.
+// them. The error names each message that was not written, as in "message 2 of 3": it could not be
+// prepared (by the marshaler, for example), the broker refused it, or no queue takes it. The other
+// messages are written. Publish waits for at most Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits on the levels of the
 // topic's queue, and is published when it is due. For that, a subscriber of the topic with this
@@ -69,7 +69,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return errors.Join(errs...)
 }
 
-// prepare makes the outgoing message, for the topology's destination or for where it waits.
+// prepare makes an outgoing message for its destination, or for the queue where it waits.
 func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Message) (out link.Outgoing, err error) {
 	c := p.client
 	out.Publishing, err = c.cfg.Marshaler.Marshal(topic, msg)

@@ -27,15 +27,15 @@ type ReleaseConfig struct {
 	Topic string
 	// Levels are the levels to release. Default: all that [Client.Waiting] finds.
 	Levels []time.Duration
-	// Moved, if it is set, is called after each window with the level's queue and the number of
-	// messages that were moved.
+	// Moved, if it is set, is called after at most 500 messages, with the level's queue and the
+	// number of messages moved.
 	Moved func(queue string, n int)
 }
 
-// Release moves the waiting messages of a topic's levels to the way back, due now, and returns how
-// many it has moved. It moves the messages that are ready on a level when it reaches that level. A
-// subscriber reads levels of up to a minute itself; Release does not move the messages that it
-// holds.
+// Release moves the waiting messages of a topic's levels to the retry queue, due now, and returns
+// their number. It moves the messages that are ready on a level when it reaches that level.
+// Subscribers read levels of up to a minute themselves; Release does not move the messages that
+// they hold.
 //
 // A message is acked on its level when the broker has confirmed the copy. If the process is killed,
 // no message is lost, and at most 1,000 duplicates with the same id remain; call Release again for
@@ -73,7 +73,7 @@ type release struct {
 	client  *Client
 	to      string
 	link    *link.Link
-	refused int   // copies that the broker refused, whose messages stay
+	refused int   // refused copies; their messages stay on the level
 	refusal error // of the first
 }
 
@@ -159,8 +159,8 @@ func (r *release) move(ctx context.Context, h *scan.Scanner, window []scan.Messa
 	return moved, errors.Join(failed, err)
 }
 
-// Waiting returns how many messages wait on each level of a topic, and how many are on the way
-// back. Without Config.ManagementURL it knows only the levels of Config.Policy, because AMQP cannot
+// Waiting returns how many messages wait on each level of a topic, and in its retry queue.
+// Without Config.ManagementURL it knows only the levels of Config.Policy, because AMQP cannot
 // list queues. The broker does not report when the first message is due. Waiting does not check
 // whether a subscription with that policy would be refused.
 func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {

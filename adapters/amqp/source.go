@@ -28,8 +28,8 @@ type queueConfig struct {
 // source reads one queue on one channel. It ends with its channel and is never reused, because tags start again on a
 // new channel, and a late ack would settle another message. It implements driver.Source.
 //
-// The lane's goroutine owns all fields without another note. One goroutine passes on deliveries, another one waits
-// for the end of the channel.
+// Only the lane's goroutine uses the fields, except where noted. One goroutine passes on deliveries, another waits for
+// the end of the channel.
 type source struct {
 	queueConfig
 	r       *reader
@@ -46,7 +46,7 @@ type source struct {
 	why             atomic.Pointer[error] // why the channel or the reading has ended
 	tasks           tasks                 // Flush waits for them
 	suspectsRunning sync.WaitGroup
-	stopSuspects    context.CancelFunc // of a queue of suspects
+	stopSuspects    context.CancelFunc // ends suspectFeed.run
 
 	intake       intake
 	hold         hold
@@ -58,7 +58,7 @@ type source struct {
 	returnScheduled bool           // a timer runs for that
 	lines           map[uint64]int // for ordered queues: unsettled messages by key
 	running         int            // messages with handlers, in ordered queues
-	ending          bool           // messages have waited too long in an ordered queue: nothing begins any more
+	ending          bool           // the source of an ordered queue ends soon: nothing begins any more
 	stopped         bool
 	acked           bool // an ack was sent
 }
@@ -251,7 +251,7 @@ const (
 	lateAck = 10 * time.Millisecond
 )
 
-// Commit implements [driver.Source]. Acks do not wait for others beside a suspect, because it may kill the process.
+// Commit implements [driver.Source]. It sends all acks at once while a suspect runs, which may kill the process.
 func (s *source) Commit() { s.flushAcks(s.r.client.turn.Closed()) }
 
 // flushAcks sends acks if there are enough of them or they have waited long enough, because a quorum queue writes every
@@ -288,8 +288,8 @@ func (s *source) ack(tag uint64, multiple bool) error {
 	return s.ch.Ack(tag, multiple)
 }
 
-// Return implements [driver.Source]. The end of an ordered queue's channel returns all messages in order. A suspect
-// is rewritten to its queue at the end.
+// Return implements [driver.Source]. It leaves ordered messages to the end of their channel, which returns them in
+// order, and suspects to Flush.
 func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool) {
 	d := m.Record
 	if d.ackState != ackOpen {
@@ -309,8 +309,7 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool
 	}
 }
 
-// returnSome returns maxReturnsAtOnce messages at a time, so that acks do not wait behind many of them, see
-// confirmAcks.
+// Limits of returnSome. Acks must not wait behind many returns, see confirmAcks.
 const (
 	maxReturnsAtOnce = 16
 	returnInterval   = 10 * time.Millisecond
@@ -331,7 +330,7 @@ func (s *source) returnSome() {
 	}
 }
 
-// Stop implements [driver.Source]. The consumer of an ordered queue stays, because the next one would begin beside
+// Stop implements [driver.Source]. It keeps the consumer of an ordered queue: another process would begin beside
 // the messages that run here.
 func (s *source) Stop() <-chan struct{} {
 	s.stopped = true
@@ -354,8 +353,8 @@ func (s *source) Stop() <-chan struct{} {
 	}
 }
 
-// Flush implements [driver.Source]. It returns when the queue has every ack. Suspects are acked one at a time, so no
-// ack of theirs is kept. A suspect that the check delivered would be charged.
+// Flush implements [driver.Source]. It returns when the queue has every ack. It does not check those of suspects,
+// which are sent one by one: a suspect that the check delivers is charged.
 func (s *source) Flush(ctx context.Context) {
 	if s.kind == layout.SuspectQueue {
 		suspectFeed{s}.requeue(ctx)
@@ -369,7 +368,7 @@ func (s *source) Flush(ctx context.Context) {
 		return
 	}
 	if !s.ordered {
-		// From RabbitMQ 4.3 on this return is not counted, unlike the end of the channel.
+		// Since RabbitMQ 4.3 this return is not counted, unlike the end of the channel.
 		_ = s.ch.Nack(0, true, true) // all messages; an error means that the channel has ended
 	}
 }
@@ -398,7 +397,7 @@ func (s *source) awaitApplied(ctx context.Context) bool {
 }
 
 // moveReturned writes a message that came back often to its next place, as if it had come to a handler. Otherwise the
-// broker might drop it after several closing consumers. If the write fails, the message comes back with the channel.
+// broker might drop it when several consumers close. If the write fails, the message comes back with the channel.
 func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	m := &driver.Message[*delivery]{Record: new(slab).delivery(head)}
 	_ = s.Parse(m) // always nil
@@ -425,8 +424,8 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	}
 }
 
-// Accept implements [driver.Source]. The broker's prefetch is the bound, so n is 0 only if nothing may begin: behind
-// a closed gate, see hold, or beside a suspect. Beside a suspect the prefetched messages stay: the broker counts
+// Accept implements [driver.Source]. The broker's prefetch is the bound, so n is 0 only if nothing may begin: a gate
+// is closed, see hold, or a suspect runs. While a suspect runs, the prefetched messages stay: the broker counts
 // returns, and the next suspect may follow at once.
 func (s *source) Accept(n int) {
 	if n == 0 && s.r.client.turn.Closed() {

@@ -37,8 +37,8 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 // Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.
 func (t *store) Truncates() bool { return true }
 
-// place returns the queue on which a message waits until due. until is set if that queue is read and its level ends
-// earlier. The reader of the retry queue holds a message whose wait is too short for a level.
+// place returns the queue on which a message waits until due. until is when a subscriber moves it to a shorter level,
+// or zero. If the wait is too short for a level, the retry queue's reader holds it.
 func (t *store) place(due, now time.Time) (queue string, until time.Time) {
 	l, left := t.layout, due.Sub(now)
 	level, ok := l.Ladder.Next(left, layout.LevelSlack)
@@ -77,7 +77,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 	case to == driver.Topic:
 		return w.publish()
 	case d.rewrite:
-		// It runs only when the broker has the ack of the original. A message that kills its process would otherwise
+		// It waits so that the broker has the original's ack first. A message that kills its process would otherwise
 		// leave both each time.
 		again := *st
 		again.Due = limits.CeilMilli(time.Now().Add(rewriteWait).UTC())
@@ -114,7 +114,7 @@ func (w *write) deadInParts(st *redeliver.State) error {
 	return nil
 }
 
-// publish writes a due delayed publish to its exchange, as its publisher made it.
+// publish writes a delayed message to its exchange, as its publisher made it.
 func (w *write) publish() (string, error) {
 	d := w.d.Own()
 	where := link.PlaceText(d.Exchange, d.RoutingKey)
@@ -144,7 +144,7 @@ func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
 	return err
 }
 
-// sendAwaiting publishes. It waits beyond ctx for a missing answer, because the message may have been written, and a
+// sendAwaiting publishes, and waits for the answer even if ctx ends first: the message may have been written, and a
 // second copy would run beside it.
 func (w *write) sendAwaiting(through *link.Sender, exchange, key string, p amqp091.Publishing) error {
 	unsure, err := through.Send(w.ctx, exchange, key, p)

@@ -240,7 +240,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
-	if s.hold.paused { // while the broker is in alarm, returned messages count and cannot be rewritten
+	if s.hold.paused { // the broker counts returns, and in an alarm no message can be rewritten
 		select {
 		case <-r.client.publishing.Blocked.Opened():
 		case <-ctx.Done():
@@ -249,7 +249,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	return err
 }
 
-// disconnected reports once that a queue cannot be read; consuming reports when all can be again.
+// disconnected reports once that a queue cannot be read, consuming that all are read again.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
@@ -273,7 +273,7 @@ func (r *reader) consuming(queue string, ch *amqp091.Channel) {
 	}
 }
 
-// reachable reports that the broker answers in a pause of the group, in which no queue is read.
+// reachable reports the end of a loss in a pause of the group, in which no queue is read.
 func (r *reader) reachable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -117,7 +117,7 @@ func (s *source) endTurn(d *delivery, settled bool) {
 	}
 }
 
-// requeue writes suspects that did not begin or answer in the drain timeout to their queue again. Closing the
+// requeue rewrites suspects to their queue if they did not end in the drain timeout. Closing the
 // channel instead would count as a crash. Their handlers and writes may still run.
 func (s suspectFeed) requeue(ctx context.Context) {
 	for d := range s.acks.unsent {

@@ -11,7 +11,7 @@ import (
 )
 
 // Topology says which queue a subscriber of a topic reads, and where a publisher publishes a topic:
-// the set-ups of watermill-amqp, or your own. The zero Topology is [Name]. Missing queues,
+// a set-up of watermill-amqp, or your own. The zero Topology is [Queue]. Missing queues,
 // exchanges and bindings are created, durable. Existing ones are used as they are.
 type Topology struct {
 	// Queue names the queue that Subscribe(topic) reads. Default: the topic.
@@ -57,8 +57,8 @@ func PubSub(group string) Topology {
 	}
 }
 
-// TopicExchange publishes topics as routing keys to one topic exchange and binds one queue with the
-// topic as binding key, as watermill-amqp's NewDurableTopicConfig does.
+// TopicExchange publishes to one topic exchange and binds one queue to it with the topic as routing
+// and binding key, as watermill-amqp's NewDurableTopicConfig does.
 func TopicExchange(exchange, queue string) Topology {
 	return bound(exchange, queue, amqp091.ExchangeTopic)
 }

@@ -18,7 +18,7 @@ type waitState struct {
 	written   int64       // when it was written to its level, in Unix milliseconds
 	lastStep  driver.Step // the step when it is due; it may hop before
 	queued    *recordCopy // its copy in a key queue, or nil
-	runs      bool        // its key lets it run; another gate holds it back
+	runs      bool        // its key lets it run, but another gate may not
 	parks     bool        // it moves to a level, because records of its key come first
 	parkUntil time.Time   // if set, it parks until then
 }
@@ -66,8 +66,8 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.lastDue = m.Until
 }
 
-// readDeadLetter removes the block of a DLQ from a record that was copied from there, and returns the state in it. It
-// ignores the block of another subscription's DLQ.
+// readDeadLetter removes the block of a DLQ from a record whose origin is that DLQ, and returns the state in the block.
+// It ignores the block of any other DLQ.
 func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, []redeliver.Finding) {
 	users, ours := record.SplitHeaders(rec.Headers)
 	if ours == nil {
@@ -82,7 +82,7 @@ func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, 
 	return dead, found
 }
 
-// readArrival interprets redeliver's headers of a record on a topic on which messages wait. m has only the user's.
+// readArrival interprets ours, redeliver's headers of a record that waits. m has only the user's headers.
 func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, w waitLevel) delayqueue.Stay {
 	var room [20]redeliver.Header // more than redeliver writes
 	layout := r.layout
@@ -104,7 +104,7 @@ func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waitStat
 	m.Until = m.State.Due
 }
 
-// applyReleases makes messages of the lane due that a new command releases.
+// applyReleases makes due the lane's messages that a new command releases.
 func (s *source) applyReleases() {
 	current := s.r.control.current.Load()
 	if current == s.commands {

@@ -18,7 +18,7 @@ import (
 type claimMetas struct {
 	mu        sync.Mutex
 	found     map[string]map[int32]claimMeta // read when the session began; each lane takes its own
-	uncounted bool                           // reported that crashes are not counted
+	uncounted bool                           // reportUncounted has reported
 }
 
 // claimMeta is a committed offset and its metadata.
@@ -27,7 +27,7 @@ type claimMeta struct {
 	meta   commitMeta
 }
 
-// metaTries bounds how often a session asks for metadata. The pause doubles each time, six seconds in all.
+// metaTries bounds how often a session asks again for metadata. The pauses double, to six seconds in all.
 const metaTries = 7
 
 // newOwner returns a name under which one Client writes its metadata.
@@ -79,8 +79,8 @@ func (n *claimMetas) set(found map[string]map[int32]claimMeta) {
 	n.found = found
 }
 
-// readMeta returns the metadata of a partition before its lane commits. It asks for a partition that a cooperative
-// rebalance brought.
+// readMeta returns a partition's metadata before its lane commits. It asks the broker if a cooperative rebalance added
+// the partition.
 func (r *reader) readMeta(ctx context.Context, topic string, partition int32) (claimMeta, error) {
 	r.metas.mu.Lock()
 	f, ok := r.metas.found[topic][partition]
@@ -114,7 +114,7 @@ func (r *reader) reportUncounted(topic string, partition int32, err error) {
 	}
 }
 
-// ownClaims returns the claims of a session that the reader's lanes read.
+// ownClaims returns a session's claims that the reader's lanes read.
 func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 	own := make(map[string][]int32, len(claims))
 	for topic, partitions := range claims {
@@ -181,7 +181,7 @@ func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// settledBefore returns the records above from that f says are settled. It returns nil if the metadata was copied to
+// settledBefore returns the records that f lists as settled above from. It returns nil if the metadata was copied to
 // another offset or belongs to an earlier topic of the same name.
 func (r *reader) settledBefore(topic string, f claimMeta, from int64) []offsetRun {
 	if f.offset != from || f.meta.base != f.offset || r.topicIDs.Differs(topic, f.meta.topic) {

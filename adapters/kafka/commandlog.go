@@ -71,7 +71,7 @@ func (b *commandLog) apply(r *topiclog.Record) {
 // command would take more messages than meant.
 //
 // A command takes messages that were scheduled before it. The earliest of three clocks counts: the sender's, the
-// broker's, which times the record, and ours. With a clock that is ahead, the command would also release messages that
+// broker's, which times the record, and ours. With a clock that is ahead, the command would also take messages that
 // fail later.
 func readCommand(id string, r *topiclog.Record) (c deadletter.Command, err error) {
 	if err = json.Unmarshal(r.Value, &c); err != nil {

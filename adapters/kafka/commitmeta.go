@@ -16,8 +16,8 @@ import (
 //
 // The numbers in window, suspects, alone and settled are relative to base, which is the committed offset. 7x2 is a
 // suspect that ran alone twice when its process died. settled has the settled records above the offset, see
-// writeSettled. Readers skip unknown fields, so that fields can be added. Text with another beginning, or that cannot
-// be read, is not ours and is ignored.
+// writeSettled. Readers skip unknown fields, so that fields can be added. Text that begins differently or cannot be
+// read is not ours and is ignored.
 type commitMeta struct {
 	owner    string // who wrote it; unique for each Client
 	topic    string // topic id, if known
@@ -40,11 +40,11 @@ const (
 
 const (
 	metaVersion = "redeliver/1"
-	// A broker accepts 4096 bytes (offset.metadata.max.bytes). Suspects above the bound are left out, and found again.
+	// A broker accepts 4096 bytes (offset.metadata.max.bytes). Suspects that do not fit are left out, and found again.
 	// A window that is too long is not begun.
 	maxWindowText   = 2000 // bytes
 	maxSuspectsText = 1500
-	maxMetaOffsets  = 4096 // offsets in metadata that is believed
+	maxMetaOffsets  = 4096 // text with more offsets is ignored
 	maxMetaText     = 4000 // bytes
 	maxCrashCount   = 1000
 )
@@ -119,7 +119,7 @@ func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, cou
 	}
 }
 
-// parseMeta parses the metadata of a commit. It returns the zero value if it is not redeliver's or cannot be read.
+// parseMeta parses a commit's metadata. It returns the zero value if that is not redeliver's or cannot be read.
 func parseMeta(text string) commitMeta {
 	fields := strings.Split(text, " ")
 	if len(text) > 4*maxMetaOffsets || fields[0] != metaVersion {
@@ -221,7 +221,7 @@ func (n commitMeta) inherit(owner string, mark, logEnd, stretch int64) commitMet
 	case !ownerDied:
 	case n.alone >= mark:
 		next.suspects[n.alone] = min(next.suspects[n.alone]+1, maxCrashCount)
-	case n.alone >= 0: // it is settled, and nothing else has begun since
+	case n.alone >= 0: // the suspect settled; nothing has begun since
 	case n.state == stateCareful:
 		for o := range n.window {
 			if _, known := next.suspects[o]; !known && o >= mark {

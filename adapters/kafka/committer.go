@@ -21,9 +21,9 @@ const lastCommitTimeout = 3 * time.Second
 // interval, and at once if a lane waits for its metadata. One request runs at a time, so an earlier one never undoes
 // a later one.
 //
-// In a service's own group (see Wrap) sarama commits: a lane marks its settled offsets there, and the committer sends
-// only metadata that a lane waits for. Until that is committed the lane marks nothing, so that an older commit of
-// sarama's does not undo it.
+// In a service's own group (see Wrap) sarama commits: the committer marks settled offsets, and itself commits only
+// metadata for which a lane waits. Meanwhile it marks nothing of that lane, so that no older commit of sarama's undoes
+// its own.
 type committer struct {
 	admin         cluster.Admin
 	group         string
@@ -133,7 +133,7 @@ func (c *committer) flush(regular bool) (again bool) {
 		switch {
 		case snap == nil:
 		case c.saramaCommits && snap.isIdle:
-			// In this order: MarkOffset ignores the metadata if the offset is marked already.
+			// MarkOffset ignores the metadata of a marked offset, so ResetOffset sets it.
 			s.session.MarkOffset(s.topic, s.partition, snap.offset, snap.metadata)
 			s.session.ResetOffset(s.topic, s.partition, snap.offset, snap.metadata)
 			s.applyCommitResult(snap, nil)
@@ -232,8 +232,8 @@ func (s *source) stopWaitingLocked() {
 	}
 }
 
-// commitLast commits the final state of the source. If that fails, it reports how many may run again, because the
-// next owner of the partition does not know that they are settled.
+// commitLast commits the final state of the source. If that fails, it reports how many messages may run again: the
+// partition's next owner does not know that they are settled.
 func (s *source) commitLast(ctx context.Context) {
 	s.mu.Lock()
 	s.ending = true

@@ -9,9 +9,9 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// comparePolicies asks the coordinator for the policies of the group's members, and reports other policies and their
-// end. Each member asks, because when members join only the group's leader gets that information. It needs Describe on
-// the group. If the coordinator does not answer, retries of another policy show it, too, see [engine.Subscription.Met].
+// comparePolicies asks the coordinator for the policies of the group's members. It reports other policies, and when
+// none is left. Each member asks, because only the group's leader gets the policies when members join. It needs
+// Describe on the group. Without an answer, retries with another policy still reveal it, see [engine.Subscription.Met].
 func (r *reader) comparePolicies() {
 	found, err := r.client.admin.Sarama.DescribeConsumerGroups([]string{r.layout.group})
 	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError {

@@ -46,14 +46,14 @@ type Config struct {
 	// their own, so that neither starves the other. Default MaxInFlight.
 	MaxRetriesInFlight int
 	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
-	// second in which half of the messages failed, MaxInFlight and MaxRetriesInFlight are halved,
-	// down to MinInFlight for first deliveries and retries together. They grow back when messages
-	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
-	// count, but postponed messages do. At most MaxInFlight. Default 0: nothing shrinks.
+	// second in which at least half of the messages failed, the number is halved, down to
+	// MinInFlight for first deliveries and retries together. It grows back when messages succeed.
+	// Failures that are the message's own fault (permanent, rejected, undecodable) do not count,
+	// but postponed messages do. At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is how long a message waits that was nacked without an error, for example because
-	// the publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay
-	// for an error.
+	// NackDelay is the wait of a message that was nacked without an error, for example because the
+	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for
+	// an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when partitions move or the subscriber
 	// closes. After that their contexts are cancelled, and their messages stay unacked. It must be
@@ -70,8 +70,8 @@ type Config struct {
 	// RetryPartitions is the number of partitions of each of redeliver's topics. Default: as many
 	// as the origin, at most 8.
 	RetryPartitions int
-	// MaxPartitions is the largest number of redeliver's partitions that one subscription may need
-	// without being refused. Levels of older policies do not count. Default 200.
+	// MaxPartitions bounds how many partitions of redeliver's topics one subscription may need.
+	// More is refused. Levels of older policies do not count. Default 200.
 	MaxPartitions int
 	// MaxWaiting bounds how many messages of one Subscribe may wait on its levels at a time if its
 	// Order is PerKey. Their keys and offsets are in memory, about 140 bytes each. At the bound the
@@ -100,11 +100,11 @@ type Config struct {
 	Tracer tracing.Tracer
 	// Sarama is the client's configuration: TLS, SASL, version, client id, rebalance strategy and
 	// everything else that has no field here. It is copied. redeliver replaces sarama's defaults by
-	// values that suit it, except Offsets.Initial. sarama's default for that is Newest, with which
-	// a new group does not read messages that were written before it; partitions that are added to
-	// an origin are read from their beginning anyway. Values that you set stay, and are
-	// refused if they cannot work. The exception is Metadata.Full: members and producers ask only
-	// for their own topics. Default: sarama.NewConfig() with Offsets.Initial Oldest.
+	// its own, except Offsets.Initial. sarama's default there is Newest: a new group skips older
+	// messages, but not in partitions that are added later. Values that you set stay, and are
+	// refused if they cannot work. Exceptions are Metadata.Full (members and producers ask only for
+	// their own topics) and what redeliver's promises need, such as RequiredAcks. Default:
+	// sarama.NewConfig() with Offsets.Initial Oldest.
 	//
 	// If you do not trust the producers, set sarama.MaxDecompressedBatchSize. It applies to the
 	// whole process and is 0 by default, which means no bound: a record of 32 KB can unpack to 300

@@ -150,8 +150,8 @@ func (c Config) withClient(client sarama.Client, topics []string, handlerMissing
 	return c, ps
 }
 
-// checkWithClient adds the problems of the configuration that withClient returned, so that one error lists all
-// problems. It cannot check the settings of a client that is missing.
+// checkWithClient adds the problems of c, which withClient returned, so that one error lists all problems. It cannot
+// check the settings of a missing client.
 func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed []redeliver.Order) {
 	hasClient := c.Sarama != nil
 	c = c.withDefaults()
@@ -163,7 +163,7 @@ func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed
 		c.checkPerKey(ps)
 	}
 	for i, topic := range topics {
-		var reported redeliver.Problems // withClient has reported these
+		var reported redeliver.Problems // these are reported already
 		kafkaname.CheckTopic(&reported, "", topic)
 		kafkaname.CheckGroup(&reported, "", c.Group)
 		if reported == nil && !slices.Contains(topics[:i], topic) {

@@ -24,10 +24,10 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // ConsumeBatch is [Consume] with a handler for many records at once: up to batch.Size of one topic,
 // each with an answer of its own. The documentation of Consume applies here too.
 //
-// The handler may answer each record of a batch separately, which takes effect at once. When the
-// handler returns, the other records are done after nil, and have failed with the error after an
-// error or a panic. Each record has its own attempts, delay and DLQ reason.
-// docs/reference/batching.md says which answer counts.
+// The handler may answer each record of a batch separately. Each answer takes effect at once. When
+// the handler returns nil, the other records are done. After an error or a panic, they have failed
+// with it. Each record has its own attempts, delay and DLQ reason. docs/reference/batching.md says
+// which answer counts.
 //
 // The handler's ctx ends with the policy's Timeout, which counts from the call, or when this
 // process has lost all records of the batch. The state of a record is in the record's own context.
@@ -73,9 +73,9 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage
 	return nb
 }
 
-// AckAll answers that every record without an answer of its own is done when the handler returns,
-// whatever the handler returns. It reports whether the call counts: it does not after another
-// AckAll or RetryAll, or after the end of the batch.
+// AckAll acks every record without an answer of its own when the handler returns, whatever the
+// handler returns. It reports whether the call counts: a call after another AckAll or RetryAll, or
+// after the end of the batch, does not.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails every record without an answer of its own when the handler returns. These records
@@ -85,8 +85,8 @@ func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(
 
 // BatchMessage is a record of a batch, as it is in its topic, at every attempt. The first answer
 // counts, and takes effect at once. Each method reports whether its call was that answer. Later
-// answers, and answers after the record's Timeout, are ignored. The sink also gets those that come
-// after the end of the batch (LateAnswer). The record must not be changed, but may be kept.
+// answers, and answers after the record's Timeout, are ignored. The sink gets a LateAnswer for
+// those that come after the end of the batch. The record must not be changed, but may be kept.
 type BatchMessage struct {
 	*sarama.ConsumerMessage
 
@@ -112,7 +112,7 @@ func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retr
 // its error.
 func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
 
-// Answer answers as the handler of a single record does with the value that it returns: nil is Ack,
-// and about an error the policy decides. As with each of these methods, the sink may get the event
+// Answer takes err as the answer, like the value that a handler of one record returns: nil is Ack,
+// and the policy decides about an error. As with each of these methods, the sink may get the event
 // of the attempt before the method returns.
 func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }

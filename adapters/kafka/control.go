@@ -25,7 +25,7 @@ const (
 	// controlRetryPause is the pause between two looks for a missing control topic. The first command creates it.
 	controlRetryPause = 5 * time.Second
 	// maxCommandsWait bounds how long a partition waits for the first look at the commands. Without that wait, messages
-	// of a paused group could run, or a cancelled message that is due.
+	// could run that are cancelled, or whose group is paused.
 	maxCommandsWait = 5 * time.Second
 )
 
@@ -53,7 +53,7 @@ type control struct {
 	failed   bool      // the last attempt to read the topic failed
 }
 
-// commands are the ones that have not expired. A value never changes.
+// commands has the commands that have not expired. It never changes.
 type commands struct{ all []deadletter.Command }
 
 func newControl(r *reader) *control {

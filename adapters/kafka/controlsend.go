@@ -55,8 +55,7 @@ func (w *Waiting) checkControl() error {
 	return nil
 }
 
-// checkRelease refuses a release of levels that do not exist, and of a group with the order PerKey, if its members
-// announce that.
+// checkRelease refuses a release of levels that do not exist, or of a group whose members announce the order PerKey.
 func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 	for _, name := range cmd.Filter.Levels {
 		var levels []string
@@ -108,9 +107,8 @@ func (w *Waiting) createControlLocked() error {
 	return nil
 }
 
-// SendCommand sends a command to the consumers, see deadletter.NewCommand, and returns when the broker
-// has confirmed it. They read it within a second or two. The first command, which creates the
-// control topic, takes up to ten.
+// SendCommand sends a command, see deadletter.NewCommand, and returns when the broker has confirmed it. The consumers
+// read it within a second or two. The first command creates the control topic, and takes up to ten seconds.
 func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
 	cmd, err := deadletter.NewCommand(asked)
 	if err != nil {
@@ -159,7 +157,7 @@ func (w *Waiting) Withdraw(ctx context.Context, id string) error {
 	return w.c.writeEntries(ctx, w.control.Topic, produce.Tombstone(commandPrefix+id))
 }
 
-// Commands returns the commands to the consumers, the oldest first. Expired ones stay for a day, or
+// Commands returns the commands to the consumers, oldest first. Expired ones stay for a day, then
 // until the next command.
 func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
 	w.mu.Lock()

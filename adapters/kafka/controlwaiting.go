@@ -124,7 +124,7 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 		if err != nil {
 			return nil, err
 		}
-		if next < start || next > end { // as a member begins
+		if next < start || next > end { // as a member does
 			next = start
 		}
 		all = append(all, offsetRange{p, next, end})

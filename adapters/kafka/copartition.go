@@ -12,8 +12,8 @@ import (
 )
 
 // copartitioned is the balance strategy of groups with the order PerKey. The owner of a partition of the origin also
-// gets that partition of all topics on which the origin's messages wait. sarama's strategies do not do that if members
-// know different levels. It is eager: a partition and its levels move at the same moment.
+// gets that partition of all topics on which the origin's messages wait. sarama's strategies do not, if members know
+// different levels. This one is eager: a partition and its levels move at the same moment.
 type copartitioned struct{ cfg *Config }
 
 // Name implements [sarama.BalanceStrategy].
@@ -66,7 +66,7 @@ func (s copartitioned) origin(topic string, topics map[string][]int32) string {
 	return topic
 }
 
-// perKey reports whether a policy of the group has the order PerKey. All members of a group must balance in one way.
+// perKey reports whether a policy of the group has the order PerKey. All members of a group must use one strategy.
 func (c Config) perKey() bool {
 	if c.Policy.Order == redeliver.PerKey {
 		return true
@@ -100,9 +100,9 @@ func (c Config) checkPerKey(ps *redeliver.Problems) {
 
 func (r *reader) perKey() bool { return r.layout.policy.Order == redeliver.PerKey }
 
-// checkCopartitioned checks at the beginning of a session whether the order of keys can be kept. All topics on which
-// messages wait must have as many partitions as the origin, and this member must own the same ones of all of them. If
-// the origin has got more partitions, it gives the topics as many, and the next session reads them.
+// checkCopartitioned checks at the beginning of a session whether the order of keys can be kept. Each topic on which
+// messages wait must have as many partitions as the origin, and this member must own the same ones of each. If the
+// origin has grown, it grows the topics, and returns an error: the next session reads them.
 func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 	existing, err := r.checkTopics()
 	if err != nil || sess.Context().Err() != nil { // the session is about to end

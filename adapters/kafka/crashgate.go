@@ -17,10 +17,10 @@ import (
 // A record that kills its process comes back, together with all other records that the process had begun and not
 // committed. Kafka counts no deliveries, so the owner of a partition writes its state into its commits, see commitMeta.
 // An owner that ends in order says so. Otherwise it died, and nobody knows which record killed it. Then the next owner
-// is careful for a stretch above the mark: it begins only records that it has committed as a window before. If it dies,
-// too, only the records of that window are suspects. Suspects run one at a time, each committed as alone before, while
-// nothing else of the client runs, see engine.Turn. Only a suspect that was alone when its process died is charged with
-// a crash.
+// is careful for a stretch above the mark: it commits a window, and begins only records in it. If it dies, too, only
+// the records of that window are suspects. Suspects run one at a time, while nothing else of the client runs, see
+// engine.Turn. Each is committed as alone before it runs. Only a suspect that was alone when its process died is
+// charged with a crash.
 
 const (
 	// metaTimeout bounds how long a lane waits for the commit of its metadata. Then it continues without, and tries again
@@ -77,7 +77,7 @@ const (
 	turnHeld
 )
 
-// newCrashGate makes the gate of a source that begins at from, where the last owner left found.
+// newCrashGate makes the gate of a source that begins at from, with the metadata found there.
 func newCrashGate(s *source, from int64, found commitMeta) *crashGate {
 	cfg := s.r.client.cfg
 	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), minStretch), maxStretch)
@@ -220,7 +220,7 @@ func without[T comparable](all []T, one T) []T {
 	return slices.DeleteFunc(all, func(other T) bool { return other == one })
 }
 
-// requestWindow commits that the waiting messages may begin. Above the stretch, it commits that all may.
+// requestWindow commits that waiting messages may begin or, if one is above the stretch, that all may.
 func (c *crashGate) requestWindow() {
 	if len(c.waiting) == 0 || c.ended || c.writing || c.unwritable || c.turn != noTurn {
 		return // committed and tendSuspects call it again

@@ -37,8 +37,8 @@ type DeadLetterConfig struct {
 	ReplayTo string
 	// ReadBy is a group that reads DLQ. Records that it has committed are left out, because it has
 	// handled them. Use it for a retry topic of Spring's when a group moves to redeliver: Spring
-	// names that group after the listener's group and the topic's suffix, "billing-retry". Its
-	// offsets are read at each scan, so stop it before. A group is refused if it has committed
+	// names that group after the listener's group and the topic's suffix, "billing-retry". Each
+	// scan reads its offsets, so stop the group first. A group is refused if it has committed
 	// nothing in a DLQ that is not empty, or more than the DLQ has. It is allowed only if another
 	// program fills DLQ. Default: none, so all records are there.
 	ReadBy string
@@ -102,7 +102,7 @@ func (c *Client) deadInfo(topic, group string) deadletter.Info {
 	}
 }
 
-// checkForeign checks Back and ReadBy, which are only for DLQs that another program fills.
+// checkForeign checks ReplayTo and ReadBy, which need a DLQ that another program fills.
 func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
 	const theirs = "is only for a DLQ that another program fills: name that in DLQ"
 	switch {
@@ -126,8 +126,8 @@ func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dl
 // DeadLetterQueues lists the DLQs of the cluster, of all groups, by name: the topics that end in
 // ".dlq". Origin, Group and ReplayTo come from the name. They are empty if the name does not show them,
 // because it was too long and was cut, or because the topic belongs to another program. DLQs with
-// other names (Config.Names) are not found. ctx is checked before the request; a request that has
-// begun ends by the timeouts of Config.Sarama.
+// other names (Config.Names) are not found. ctx is checked before the request. Then only the timeouts of Config.Sarama
+// end the request.
 func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: listing DLQs: %w", context.Cause(ctx))
@@ -154,8 +154,8 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 	return found, nil
 }
 
-// subscriptionOf returns topic and group of a DLQ's name. An escaped group has no dots, so the last one separates the
-// two.
+// subscriptionOf returns the topic and the group in a DLQ's name. The last dot separates them: an escaped group has
+// none.
 func subscriptionOf(dlq string) (topic, group string, ok bool) {
 	name := strings.TrimSuffix(dlq, wirename.DLQSuffix)
 	dot := strings.LastIndexByte(name, '.')

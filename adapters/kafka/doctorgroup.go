@@ -21,7 +21,7 @@ import (
 // policyPrefix begins the user data of a member. It names the member's policy, for Doctor to compare.
 const policyPrefix = "redeliver-policy="
 
-// perKeySuffix ends it if the Order is PerKey, because nothing can be released there.
+// perKeySuffix ends that data if the Order is PerKey: nothing can be released then.
 const perKeySuffix = " PerKey"
 
 // memberUserData returns the user data of a member. Sticky balance strategies need it for themselves.
@@ -162,7 +162,7 @@ func (l lag) total() (n int64) {
 	return n
 }
 
-// maxMarkers is how many offsets at the end of a partition are checked for being only markers of transactions.
+// maxMarkers bounds the offsets at the end of a partition that may all be markers of transactions.
 const maxMarkers = 100
 
 // lags returns what a group has not settled. It returns nil without the right to ask.
@@ -182,7 +182,7 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
 		return nil, nil //nolint:nilnil // it is unknown, which is no failure
 	}
-	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) { // it has never committed anything
+	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) { // an unknown group has no offsets
 		return nil, fmt.Errorf("kafka: asking for the offsets of group %s: %w", group, err)
 	}
 	lags := make(map[string]lag, len(topics))

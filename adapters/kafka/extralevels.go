@@ -28,7 +28,7 @@ type extraLevels struct {
 	recheck    atomic.Bool        // topics or policies may have changed: the next sweep checks
 }
 
-// otherLevels returns the existing levels that are not known, ascending.
+// otherLevels returns existing levels that are not in known, ascending.
 func (l *layout) otherLevels(names Names, existing map[string]*sarama.TopicMetadata, known delayqueue.Ladder) []time.Duration {
 	var others []time.Duration
 	for name := range existing {
@@ -108,7 +108,7 @@ func (r *reader) consume(ctx context.Context) error {
 	s := &session{reader: r, commits: newCommitter(r, false)}
 	err := r.group.Consume(ctx, r.prepareSession(endSession), s)
 	// A follower that joins again in an unchanged group keeps its generation, so late commits of the last session are
-	// not fenced. They are after the session timeout, because nobody has sent heartbeats meanwhile.
+	// not fenced. They are fenced after the session timeout, because nobody sent heartbeats.
 	fenced, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.fencingDelay())
 	defer cancel()
 	s.commits.stop(fenced)

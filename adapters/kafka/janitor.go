@@ -94,9 +94,9 @@ func (o *ownedPartitions) byTopic() map[string][]int32 {
 	return all
 }
 
-// deletableBelow returns the offset below which the records of a partition may be deleted. ok is false if there are no
-// new ones. Records must be committed, or they could be read again. The committed offset and the lane may both belong
-// to an earlier topic of the same name; topicID is the id of the present one.
+// deletableBelow returns the offset below which the records of a partition may be deleted. ok is false if none of them
+// is new. Records must be committed, or they could be read again. The committed offset and the lane may both belong to
+// an earlier topic of the same name; topicID is the id of the present one.
 func (o *ownedPartitions) deletableBelow(topic, topicID string, partition int32, committed int64) (offset int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,7 +118,7 @@ func (o *ownedPartitions) setSwept(topic string, below map[int32]int64) {
 	}
 }
 
-// startJanitor checks our topics at intervals, creates rungs, and deletes settled records of our levels and retry topics, until
+// startJanitor reads the commands, checks our topics at intervals, creates rungs, and deletes settled records, until
 // stop is called.
 func (r *reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())

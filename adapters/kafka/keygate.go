@@ -60,8 +60,8 @@ func (k *keyGate) placeWaiting(m *driver.Message[*sarama.ConsumerMessage], w *wa
 	k.queues.addSeen(w.queued, stay.State.Due)
 }
 
-// ask decides whether a message may begin as far as its key is concerned. It parks a message behind a failed one of
-// its key on a level.
+// ask decides whether the key of a message lets it begin. A message behind a failed one of its key is parked on a
+// level.
 func (k *keyGate) ask(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	s := k.source
 	if k.isFull(m) {
@@ -109,7 +109,7 @@ func (k *keyGate) park(m *driver.Message[*sarama.ConsumerMessage], w *waitState,
 	return engine.Begins
 }
 
-// messageEnded updates the queues after a message that had begun.
+// messageEnded updates the queues after the end of a message.
 func (k *keyGate) messageEnded(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
 	w := k.source.track.record(m.Seq).waiting
 	if w == nil || w.queued == nil {
@@ -143,8 +143,8 @@ func (k *keyGate) giveUp(m *driver.Message[*sarama.ConsumerMessage]) {
 	}
 }
 
-// parkWaiting writes messages that wait for a slow handler to a level for a short while. They fill the lane, and other
-// keys must not wait for them.
+// parkWaiting parks messages on a level for a short while if they wait for a slow handler. They fill the lane, and
+// other keys must not wait.
 func (k *keyGate) parkWaiting() {
 	if len(k.waiting) == 0 || len(k.waiting) < readAhead/2 && !k.source.isHeavy() {
 		return

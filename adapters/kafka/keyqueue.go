@@ -70,7 +70,7 @@ func (queue *keyQueue) isFirst(i int) bool {
 	return true
 }
 
-// dropCopyLocked removes a copy of a record. It removes the record with its last copy if it is settled.
+// dropCopyLocked removes a copy, and with the last copy of a settled record the record itself.
 func (queues *keyQueues) dropCopyLocked(queue *keyQueue, i int, c *recordCopy) {
 	if c.counted {
 		queue.records[i].copies--
@@ -107,7 +107,7 @@ const (
 	maxSpareRoom = 8
 )
 
-// removeIfEmptyLocked removes a queue without records. Copies that wait as duplicates have a record.
+// removeIfEmptyLocked removes a queue that has neither records nor duplicates.
 func (queues *keyQueues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
 	if queues.queues[key] != queue || queue.head < len(queue.records) || len(queue.duplicates) > 0 {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// The order PerKey is one rule: a record may run only if no record of its key in its origin partition, with a lower
-// origin offset, is unsettled. It does not matter whether those are on the origin or on a level, or in which order they
+// The order PerKey is one rule: a record may run only if all records of its key with lower offsets in its origin
+// partition are settled. It does not matter whether these are on the origin or on a level, or in which order they
 // arrive. So duplicates after a crash do not matter either.
 //
 // keyQueues holds the unsettled records of one origin partition by key, in the order of their origin offsets. A record
@@ -24,8 +24,8 @@ type keyQueues struct {
 	spare    []*keyQueue
 	onLevels *atomic.Int64 // records on levels, of the whole subscription
 
-	// This session has read the origin's offsets in [from, next). One of them without a queued record was settled in
-	// this session. settled has the others that were.
+	// This session has read the origin's offsets in [from, next). Those without a queued record are settled. settled
+	// has what this session settled at other offsets.
 	from, next int64
 	settled    map[keyOffset]int64 // time of their write to the origin
 	// highest is the highest origin offset that was seen on a level.
@@ -58,11 +58,11 @@ type keyQueue struct {
 // queuedRecord is one record of a queue. It may have several copies.
 type queuedRecord struct {
 	offset       int64
-	written      int64       // to the origin, in Unix milliseconds; it identifies the record, with key and offset
+	written      int64       // time in the origin, Unix ms; with key and offset it identifies the record
 	due          int64       // when a parked record comes back, in Unix milliseconds
 	held         *recordCopy // the copy that a lane holds; nil if the record is parked
 	attempts     int32       // of the newest copy; copies with fewer are out of date
-	copies       int32       // on levels, when the session began
+	copies       int32       // loaded copies that are left
 	done         bool        // settled; its other copies will be dropped
 	deadLettered bool        // another copy than the held one was dead-lettered; the next copy is dropped
 	unread       bool        // the origin's lane will read it; no copy is on a level
@@ -99,7 +99,7 @@ const (
 	verdictUnordered         // it has no order: it runs
 )
 
-// Pauses before a copy asks again that waits for a due record which no lane holds yet.
+// A copy that waits for a due record which no lane holds yet asks again after a pause.
 const (
 	heldRecheck  = 50 * time.Millisecond // in memory
 	levelRecheck = time.Second           // on a level
@@ -183,7 +183,7 @@ func (queues *keyQueues) claimLocked(queue *keyQueue, i int, c *recordCopy) verd
 		queues.markConflictLocked(queue, i, c)
 		return verdictUnordered
 	case it.done, c.fromOrigin && !it.unread, c.attempts < it.attempts:
-		// A record on the origin whose copy is on a level has run already.
+		// A record on the origin whose copy is on a level is out of date.
 		queues.dropCopyLocked(queue, i, c)
 		return verdictDrop
 	case it.held != nil:
@@ -198,8 +198,8 @@ func (queues *keyQueues) claimLocked(queue *keyQueue, i int, c *recordCopy) verd
 	return verdictRun
 }
 
-// wasSettledLocked reports whether the record of a copy without a queue was settled in this session. It is false if
-// that is not certain.
+// wasSettledLocked reports whether this session settled the record of a copy that is not queued. It is false if that is
+// not certain.
 func (queues *keyQueues) wasSettledLocked(c *recordCopy) bool {
 	if at, ok := queues.settled[c.keyOffset]; ok && at == c.written {
 		return true

@@ -17,12 +17,13 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// A session begins without knowing which messages wait on the levels. So before the first record of a partition runs, the reader
-// loads the keys and origin offsets of all unsettled records there, beside the lanes.
+// A session begins without knowing which messages wait on the levels. So before the first record of a partition runs,
+// the reader itself reads the keys and origin offsets of all unsettled records there.
 
 const loadRetryPause = time.Second
 
-// loadQueues loads the waiting messages of a partition, and closes ready. It tries again until ctx ends, whose error it returns.
+// loadQueues loads a partition's waiting messages, and closes ready. It tries again until ctx ends, then returns its
+// error.
 func (r *reader) loadQueues(ctx context.Context, queues *keyQueues, partition int32) error {
 	for reported := false; ; reported = true {
 		err := r.tryLoadQueues(ctx, queues, partition)
@@ -157,7 +158,7 @@ func orderedCopy(m *sarama.ConsumerMessage, stay *delayqueue.Stay, partition int
 	return recordCopy{keyOffset: keyOffset{maphash.Bytes(seed, m.Key), st.Source.Offset}, written: originTime(st.Source.Timestamp), attempts: int32(st.Attempts)}, true
 }
 
-// originTime returns a record's time in its origin as in its headers.
+// originTime returns a record's time in its origin, or 0 if unknown.
 func originTime(t time.Time) int64 {
 	if t.UnixMilli() > 0 { // producers without a clock write 0 or -1
 		return t.UnixMilli()

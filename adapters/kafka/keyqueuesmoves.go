@@ -17,7 +17,7 @@ func (queues *keyQueues) settle(c *recordCopy) {
 }
 
 // deadLetter records that a copy on its way to a level was refused there and dead-lettered. A copy that hops has not
-// asked before. Other copies of its record are dropped when they arrive, except a held one.
+// asked, so another one may be held. Copies not held are dropped when they arrive.
 func (queues *keyQueues) deadLetter(c *recordCopy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -51,7 +51,7 @@ func (queues *keyQueues) settleLocked(queue *keyQueue, i int, c *recordCopy) {
 	queues.wakeLocked(c.key, queue, first)
 }
 
-// park records that a copy was written to a level. The record comes back when it is due, after that many attempts.
+// park records that a copy was written to a level after this many attempts. The record comes back when it is due.
 func (queues *keyQueues) park(c *recordCopy, attempts int, due time.Time) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -121,7 +121,7 @@ func (queues *keyQueues) giveUp(c *recordCopy) {
 	queues.wakeLocked(c.key, queue, queue.isFirst(i))
 }
 
-// dropStale reports whether a copy that is to hop is out of date. Then the copy is dropped.
+// dropStale drops a copy that is to hop if it is stale, and reports whether it was stale.
 func (queues *keyQueues) dropStale(c *recordCopy) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()

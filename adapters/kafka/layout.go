@@ -25,8 +25,7 @@ const (
 	minRetention    = 7 * 24 * time.Hour
 )
 
-// headerRoom is how much larger than the origin's records ours may be, because of our headers and of a batch with one
-// record.
+// headerRoom is how much larger than the origin's records ours may be: they have our headers, and each may be a batch.
 const headerRoom = 64 << 10
 
 // minSegmentBytes is the smallest segment.bytes of our topics.
@@ -191,7 +190,7 @@ func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
 	maxBatchBytes := min(math.MaxInt32, max(l.maxRecordBytes+headerRoom, 2*l.maxRecordBytes, batch+headerRoom))
 	s := map[string]string{
 		"cleanup.policy": "delete",
-		// A due time is compared with the time of the write by the same clock.
+		// One clock must set both the due time and the time of the write.
 		"message.timestamp.type": "CreateTime",
 		"retention.ms":           "-1", "retention.bytes": "-1",
 		// The active segment is never deleted, so keep it small. A batch must fit into it.

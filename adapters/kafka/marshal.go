@@ -69,8 +69,8 @@ func (DefaultMarshaler) Marshal(topic string, msg *message.Message) (*sarama.Pro
 }
 
 // RecordFromContext returns the Kafka record of the message whose handler got ctx. It is as it was in its origin: key,
-// headers with their order, duplicates and bytes, topic, partition, offset and timestamp. It is nil for a context of
-// another message. The record must not be changed.
+// headers with their order, duplicates and bytes, topic, partition, offset and timestamp. The result is nil for any
+// other context. The record must not be changed.
 func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
 	if d := engine.FromContext(ctx); d != nil {
 		if r, ok := d.Record().(*sarama.ConsumerMessage); ok {

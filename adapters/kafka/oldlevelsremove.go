@@ -11,7 +11,7 @@ import (
 )
 
 // OldLevels lists the delay topics that an older policy has left beside the client's own. For each
-// it reports why it must stay, if it must. It changes nothing.
+// that must stay, it reports why. It changes nothing.
 //
 // A level is drained when nothing waits on it, and all members of the group report the client's
 // policy. A group without members has none with another policy. Kafka does not know programs that
@@ -78,9 +78,9 @@ func (d *examination) keepReason(g *groupState) string {
 }
 
 // RemoveOldLevels deletes those of the named delay topics that are drained, see [Client.OldLevels].
-// It checks each topic again immediately before it deletes it. The others stay, and the result has
-// the reason. If it also returns an error, the result has the topics that were handled before. The
-// user needs Delete on the topics. The group rebalances once for each.
+// The others stay, and the result has the reason. Each topic is checked again immediately before it
+// is deleted. With an error, the result has the topics that were handled before it. The user needs
+// Delete on the topics. The group rebalances once for each.
 func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
 	for _, place := range places {
 		// Check only this one: levels that were just deleted may still be listed, and have no offsets.

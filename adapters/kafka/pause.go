@@ -9,12 +9,12 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// pauseKey is the key of the record of the control topic that pauses the group. Its value is a redeliver.PauseMark.
+// pauseKey is the key of the control topic's record that pauses the group. Its value is a redeliver.PauseMark.
 const pauseKey = "pause"
 
 // Pause pauses a topic for all members of the client's group, until [Client.Resume]. Nothing new begins, neither first
-// attempts nor retries; what runs goes on. The members stay in the group. They know within some seconds, and a member
-// that starts later, too. The reason is shown to others. A second Pause replaces it. The group must have subscribed to
+// attempts nor retries; what runs goes on. The members stay in the group, and know within seconds. Those that start
+// later are paused, too. Others see the reason. A second Pause replaces the first. The group must have subscribed to
 // the topic before. The first command to a group creates its control topic.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Pause(ctx, reason) })

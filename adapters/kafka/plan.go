@@ -25,7 +25,7 @@ type Plan struct {
 	Delays         []delayqueue.PlannedDelay
 	// Rights are those that the group's members need if all topics exist (Config.NoProvisioning).
 	// OperatorRights are those that a person needs to look into the DLQ, to replay its messages and
-	// to call Doctor, if the companions exist, too.
+	// to call Doctor, if OperatorTopics exist, too.
 	Rights, OperatorRights []Right
 	// LongestWait is the longest wait that a handler may ask for.
 	LongestWait time.Duration
@@ -36,7 +36,7 @@ type Plan struct {
 // PlannedTopic is one of redeliver's topics.
 type PlannedTopic struct {
 	Name       string
-	Kind       string        // "delay", "retry" or "dlq"; "state" and "control" of companions
+	Kind       string        // "delay", "retry", "dlq"; in OperatorTopics "state", "control"
 	Level      time.Duration // of a delay topic
 	Partitions int32
 	Replicas   int16
@@ -48,8 +48,8 @@ type PlannedTopic struct {
 
 // Plan compares the broker with the policy and returns what Subscribe would use and create, without
 // creating anything. It returns the same error as Subscribe: a policy that cannot be met is
-// refused, not clamped. ctx is checked before the request; a request that has begun ends by the
-// timeouts of Config.Sarama.
+// refused, not clamped. ctx is checked before the request. Then only the timeouts of Config.Sarama
+// end the request.
 func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: planning %s: %w", topic, context.Cause(ctx))

@@ -42,8 +42,8 @@ func (c *Client) provision(l *layout) error {
 	return nil
 }
 
-// verifyFresh is verify. If a topic was deleted since the topics were listed, as levels of older policies are, it lists
-// them again.
+// verifyFresh is verify, but lists the topics again if one was deleted meanwhile, for example a level of an older
+// policy.
 func (c *Client) verifyFresh(l *layout) error {
 	err := c.verify(l)
 	if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {

@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
-// minRestoreInterval is the time before a topic is created again a second time. A program that deletes
-// it in a loop is reported.
+// minRestoreInterval is the least time between two restores of a topic. If a program deletes it in a loop, that is
+// reported.
 const minRestoreInterval = time.Minute
 
 // restoredTopics has the times at which deleted topics of ours were created again.
@@ -21,8 +21,8 @@ type restoredTopics struct {
 	restoredAt map[string]time.Time
 }
 
-// restore creates our topics again that were deleted since the subscription began. Without them no member could
-// join, or failed messages could not be written. It returns all topics, and the ones that are still missing and must be
+// restore creates again those of our topics that were deleted since the subscription began. Without them no member
+// could join, or failed messages could not be written. It returns all topics, and those that are missing and must be
 // left out.
 func (r *reader) restore(existing map[string]*sarama.TopicMetadata) (map[string]*sarama.TopicMetadata, []string, error) {
 	r.restoredTopics.mu.Lock()

@@ -21,8 +21,8 @@ func onTopic(name string, operations ...string) Right {
 }
 
 // rights returns the rights of the members. A member reads the origin and all topics on which messages wait, compares
-// their settings at start, writes messages to their next topic, and deletes settled records. Its idempotent
-// producer needs Write on any topic.
+// their settings at start, writes messages to their next topic, and deletes settled records. Its idempotent producer
+// needs Write on one topic.
 func (l *layout) rights() []Right {
 	all := []Right{onTopic(l.origin, opRead, opDescribeConfigs)}
 	for _, t := range l.topics {

@@ -31,7 +31,7 @@ func checkSarama(ps *redeliver.Problems, cfg *sarama.Config) {
 		ps.Add("Sarama.Consumer.Group.InstanceId", cfg.Consumer.Group.InstanceId, "must be empty: give Config.InstanceID, to which redeliver appends the topic")
 	}
 	// Validate the settings that will be used: sarama's default may not fit a value that the caller set (a session
-	// shorter than the default heartbeat), and redeliver's does.
+	// shorter than the default heartbeat), but redeliver's does.
 	used := *cfg
 	applyDefaults(&used)
 	if err := used.Validate(); err != nil {
@@ -57,8 +57,8 @@ func applyDefaults(cfg *sarama.Config) {
 	setDefault(&cfg.Consumer.Offsets.AutoCommit.Interval, def.Consumer.Offsets.AutoCommit.Interval, 200*time.Millisecond)
 	setDefault(&cfg.Consumer.Group.Heartbeat.Interval, def.Consumer.Group.Heartbeat.Interval, 500*time.Millisecond)
 	// If the group's leader dies while the group joins, the others join again after this pause, and send no heartbeats
-	// meanwhile. sarama's 2 s would lose short sessions, and the whole group stands still meanwhile. The number of
-	// tries keeps the total time of sarama's 4.
+	// meanwhile. In sarama's 2 s, short sessions would be lost, and the whole group would stand still. 40 tries take as
+	// long as sarama's 4.
 	setDefault(&cfg.Consumer.Group.Rebalance.Retry.Backoff, def.Consumer.Group.Rebalance.Retry.Backoff, 200*time.Millisecond)
 	setDefault(&cfg.Consumer.Group.Rebalance.Retry.Max, def.Consumer.Group.Rebalance.Retry.Max, 40)
 	setDefault(&cfg.Metadata.RefreshFrequency, def.Metadata.RefreshFrequency, metadataRefresh)

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 )
 
-// session handles one consumer group session. sarama calls ConsumeClaim in a goroutine for each partition, which is the lane's.
+// session handles one consumer group session. sarama calls ConsumeClaim for each partition in a goroutine, the lane's.
 type session struct {
 	reader  *reader
 	commits *committer
@@ -66,9 +66,9 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// reportNoOffsets reports that the group has no offsets although there are records on its levels. Its offsets expired,
-// were deleted, or messages were published with a delay before its first member. All records run, even settled ones
-// that the group had no right to delete.
+// reportNoOffsets reports that the group has no offsets although its levels have records. Its offsets expired or were
+// deleted, or messages were published with a delay before its first member. All records run, even settled ones that the
+// group had no right to delete.
 func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32) error {
 	origin, client := r.layout.origin, r.client.admin.Client
 	all, err := client.Partitions(origin)

@@ -267,7 +267,7 @@ func (s *source) Flush(ctx context.Context) {
 	s.crashes.releaseTurn()
 }
 
-// commitMark returns the offset that may be committed. The caller holds mu or is the lane's goroutine.
+// commitMarkLocked returns the offset to commit. The caller holds mu or is the lane's goroutine.
 func (s *source) commitMarkLocked() int64 { return max(s.track.mark, s.from) }
 
 // Accept implements [driver.Source].

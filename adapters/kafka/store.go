@@ -16,12 +16,12 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// slack is how much longer a level may be than the wait that is put on it. The extra time costs no lateness, because a
-// delay topic releases each record when it is due.
+// slack is how much longer than a wait its level may be. The extra time costs no lateness, because a delay topic
+// releases each record when it is due.
 const slack = 100 * time.Millisecond
 
-// topicFor returns the topic on which a message waits from now until due. isShort reports that the message belongs on
-// a rung that cannot be written to yet: topic has a shorter level, and it hops.
+// topicFor returns the topic on which a message waits from now until due. isShort reports whether the message belongs
+// on a rung that takes no writes yet, and must hop from topic's shorter level.
 func (l *layout) topicFor(due, now time.Time) (topic string, isShort bool) {
 	wait := due.Sub(now)
 	level, ok := l.writable.Load().Next(wait, slack)
@@ -90,9 +90,9 @@ func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMes
 	s.producer.Post(ctx, c, partition, done)
 }
 
-// writeDeadLetter writes a message to the DLQ. Spring's headers follow our own block. Readers that search by name find
-// them, because they take the last header of a name, and record.SplitHeaders removes them with our block. If the DLQ
-// refuses the message with Spring's headers, it is written without them.
+// writeDeadLetter writes a message to the DLQ. Spring's headers follow our own block. A reader that searches by name
+// takes the last header, so it finds Spring's. record.SplitHeaders removes these with our block. If the DLQ refuses the
+// message with Spring's headers, it is written without them.
 func (s *store) writeDeadLetter(ctx context.Context, rec *sarama.ConsumerMessage, st *redeliver.State, done driver.Done) {
 	topic := s.layout.topicOf(dlqTopic, 0).name
 	plain := func() { s.write(ctx, topic, rec, st, false, nil, done) }

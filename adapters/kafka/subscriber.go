@@ -29,8 +29,8 @@ type Subscriber struct {
 // and delivers messages until ctx ends or the subscriber is closed. Every call is a member of its
 // own.
 //
-// Up to Config.MaxInFlight messages run at once, those of one key one after another. Later messages
-// of its key overtake a failed message, unless the Order of its policy is PerKey. A message is done
+// Up to Config.MaxInFlight first deliveries run at once, those of one key one after another. Later
+// messages of the key overtake a failed one, unless Policy.Order says otherwise. A message is done
 // when it is acked. A nacked message has failed an attempt, and the policy decides as after an
 // error.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {

@@ -29,7 +29,7 @@ type Wrapped struct {
 	commits    *committer
 }
 
-// topicList is the part of Topics that concerns one reader.
+// topicList is one reader's part of the result of Topics.
 type topicList struct {
 	names  []string
 	levels map[string]waitLevel

@@ -17,7 +17,7 @@ import (
 // admin asks the brokers about topics, settings and groups.
 type admin struct{ client *kgo.Client }
 
-// brokerError is an error code of a broker with its explanation.
+// brokerError returns the error of a code, with its explanation.
 func brokerError(code int16, text *string) error {
 	err := kerr.ErrorForCode(code)
 	if err != nil && text != nil && *text != "" {
@@ -26,7 +26,7 @@ func brokerError(code int16, text *string) error {
 	return err
 }
 
-// topics returns the metadata of the named topics that exist, or of all, and the brokers. kadm's may be 5 s old.
+// topics asks for the named topics that exist, or for all, and for the brokers. kadm's answer may be 5 s old.
 func (a admin) topics(ctx context.Context, names ...string) (map[string]kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	for _, name := range names {
@@ -48,7 +48,7 @@ func (a admin) topics(ctx context.Context, names ...string) (map[string]kmsg.Met
 	return found, resp.Brokers, nil
 }
 
-// settings are a configuration: all values by name, and those that are set for this very resource.
+// settings are a configuration: all values by name, and those that are set for the group itself.
 type settings struct{ all, own map[string]string }
 
 // Brokers learn of a new topic or setting at different times.

@@ -57,8 +57,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// newClient makes a client of franz-go. A write ends when its context does, also without an answer: the record may be
-// there then, and the next try makes a second copy. Otherwise one write would hang for as long as an outage lasts, and
+// newClient makes a client of franz-go. A write ends when its context does, even without an answer: the record may be
+// written, and the next try makes a second copy. Otherwise one write would hang for as long as an outage lasts, and
 // nobody would hear of it.
 func (c *Client) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	all := append([]kgo.Opt{}, c.cfg.Options...)

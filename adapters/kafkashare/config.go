@@ -34,7 +34,7 @@ type Config struct {
 	// Group is the share group. Required.
 	Group string
 	// RetryGroup is the consumer group that reads retries. Kafka does not allow one id for both
-	// kinds of groups. Default: Group and "-retry".
+	// kinds of groups. Default: Group + "-retry".
 	RetryGroup string
 	// Policy applies to every topic that Topics does not name. PerKey and Blocking are refused: a
 	// share group keeps no order. Default: the zero Policy, three retries after 1, 2 and 4 s plus
@@ -52,11 +52,10 @@ type Config struct {
 	// MaxRetriesInFlight bounds how many retries run at once beside them. Default MaxInFlight.
 	MaxRetriesInFlight int
 	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
-	// second in which half of the messages failed, MaxInFlight and MaxRetriesInFlight are halved,
-	// down to MinInFlight for first deliveries and retries together. At most MaxInFlight. Default 0:
-	// nothing shrinks.
+	// second in which at least half of the messages failed, a limit for first deliveries and retries
+	// together is halved, down to MinInFlight. At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
+	// NackDelay is how long a message waits after a nack without an error. The nack counts as an
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that their

@@ -22,8 +22,8 @@ const NoWait = engine.NoWait
 type BatchHandler func(ctx context.Context, b *Batch) error
 
 // ConsumeBatch is [Consume] with a handler for up to batch.Size records of one topic at once, each
-// with an answer, attempts and a delay of its own. When the handler returns, the records without an
-// answer are done after nil, and have failed after an error or a panic.
+// with an answer, attempts and a delay of its own. When the handler returns nil, the records
+// without an answer are done; after an error or a panic they have failed.
 // docs/reference/batching.md says which answer counts.
 //
 // The handler's ctx ends with the policy's Timeout, which counts from the call. The state of a
@@ -60,9 +60,9 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*kgo.Record]) *Batch {
 	return nb
 }
 
-// AckAll answers that every record without an answer of its own is done when the handler returns,
-// whatever the handler returns. It reports whether the call counts: it does not after another
-// AckAll or RetryAll, or after the end of the batch.
+// AckAll acks every record without an answer of its own when the handler returns, whatever the
+// handler returns. It reports whether the call counts: not after another AckAll or RetryAll, nor
+// after the end of the batch.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails every record without an answer of its own when the handler returns. These records
@@ -71,7 +71,7 @@ func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
 // BatchMessage is a record of a batch, as it is in its topic, at every attempt. The first answer
-// counts, and takes effect at once. Each method reports whether its call was that answer. The record
+// counts, and takes effect at once. Each method that answers reports whether it counted. The record
 // must not be changed, but may be kept.
 type BatchMessage struct {
 	*kgo.Record
@@ -97,6 +97,6 @@ func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retr
 // its error.
 func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
 
-// Answer answers as the handler of a single record does with the value that it returns: nil is Ack,
-// and about an error the policy decides.
+// Answer answers as if a handler of this record alone had returned err: nil is Ack, and the policy
+// decides about an error.
 func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }

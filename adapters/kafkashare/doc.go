@@ -8,7 +8,7 @@
 //	defer billing.Close(ctx) // after the router
 //
 // A share group hands out single records under a lock, so it may have more members than the topic
-// has partitions. It keeps no order. docs/explanation/share-groups.md says when to take it, and what
+// has partitions. It keeps no order. docs/explanation/share-groups.md says when to use it, and what
 // it can lose.
 //
 // # Topology
@@ -20,16 +20,16 @@
 //	orders.billing.dlq          the DLQ
 //
 // The share group billing reads orders. The consumer group billing-retry reads the other topics, in
-// the same processes. A message that was delivered three times is copied to orders.billing.retry
-// before any handler runs, where deliveries are not counted. The command and the console work on the
-// DLQ as on any DLQ of Kafka.
+// the same processes. At its third delivery a message is copied to orders.billing.retry before any
+// handler runs: deliveries are not counted there. The command and the console work on the DLQ as on
+// any DLQ of Kafka.
 //
 // # Delivery guarantees
 //
 // Delivery is at least once. A record is accepted when it is handled, or when all in-sync replicas
 // have its copy. At its delivery limit, 10, the broker drops a record without an error. That needs
 // eight lost deliveries in a row in which no copy was confirmed. The last delivery is reported
-// (ChangeLastDelivery), and a record that it gives back is, too (MessagesLost).
+// (ChangeLastDelivery), and so is a record given back after it (MessagesLost).
 //
 // # Delay limits
 //
@@ -44,6 +44,6 @@
 // # Not supported
 //
 // Order of keys, Blocking and PerKey. Crash counting: a message that kills its process comes back.
-// Pause, commands about waiting messages, other names: their control topic is that of adapters/kafka.
-// A message that runs for long holds up the other messages of its member's last poll.
+// Pause and commands about waiting messages: only adapters/kafka reads them. Other topic names. A
+// message that runs for long holds up the other messages of its member's last poll.
 package kafkashare

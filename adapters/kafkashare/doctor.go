@@ -24,8 +24,8 @@ type examination struct {
 	options doctor.Examination
 }
 
-// Doctor checks the client's groups and the topics on which messages of a topic wait: that the topics
-// exist and have fit settings, that messages are read and run when they are due, and levels that an
+// Doctor checks the client's groups and the topics on which messages of a topic wait: whether they
+// exist with the right settings, whether messages are read and run when due, and which levels an
 // older policy left. It joins no group, and writes and creates nothing. It returns an error if the
 // cluster does not answer, the topic itself does not exist, or how names another group.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
@@ -79,8 +79,8 @@ func (d *examination) addSettings(ps redeliver.Problems) {
 	d.Checked = append(d.Checked, "which topics exist, their settings and those of group "+d.Group)
 }
 
-// unsettled asks who reads the origin, how much of it is not handled, and how many messages wait. It returns from where
-// the retry group has not settled its topics.
+// unsettled asks who reads the origin, and how many messages are unhandled or wait. It returns the first offset that
+// the retry group has not settled, by partition.
 func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[string]map[int32]int64, error) {
 	all, _, err := d.client.admin.topics(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[stri
 		topic, n := end.Topic, end.Partition
 		first := max(starts[topic][n].Offset, committed[topic][n].At)
 		count := end.Offset - first
-		if p, ok := shared[d.Group].Offsets.Lookup(topic, n); ok && p.Lag >= 0 { // nobody has read a partition without a lag
+		if p, ok := shared[d.Group].Offsets.Lookup(topic, n); ok && p.Lag >= 0 { // an unread partition has no lag
 			count = p.Lag
 		}
 		counts[topic] += count

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// slack is how much longer a level may be than the wait that is put on it. Its reader lets each record go when it is
+	// slack is by how much a level may exceed the wait of a message on it. The reader lets the message go when it is
 	// due.
 	slack = 100 * time.Millisecond
 	// maxWrite is the largest batch of a client of franz-go.
@@ -42,12 +42,12 @@ type layout struct {
 
 func dlqName(topic, group string) string { return kafkaname.Base(topic, group) + wirename.DLQSuffix }
 
-// level returns the level of a topic on which messages wait; 0 for the way back.
+// level returns the level of a topic on which messages wait, 0 for l.retry.
 func (l *layout) level(topic string) (level time.Duration, ok bool) {
 	return kafkaname.Level(l.retry, topic)
 }
 
-// waiting is a regular expression for the topics on which messages wait. It finds the levels of older and newer
+// waiting returns a regular expression for the topics on which messages wait. It matches the levels of other
 // policies, too.
 func (l *layout) waiting() string {
 	return "^" + regexp.QuoteMeta(l.retry) + `(\.([0-9.]+(h|m|s|ms))+)?$`
@@ -70,8 +70,8 @@ func (l *layout) names() []string {
 	return names
 }
 
-// inspect compares the cluster with the configuration. It also returns the layout with the redeliver.ConfigError about
-// existing topics that would lose messages, and about missing ones that the client may not create.
+// inspect compares the cluster with the configuration. It returns the layout even with a redeliver.ConfigError, about
+// existing topics that would lose messages and missing ones that the client may not create.
 func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	var ps redeliver.Problems
 	if kafkaname.CheckTopic(&ps, "topic", topic); ps != nil {
@@ -128,7 +128,7 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	return l, nil
 }
 
-// missing is the value of a topic in the problem that it does not exist.
+// missing is the Value of the problem that a topic does not exist.
 const missing = "missing"
 
 // check adds the problems of an existing topic of ours. The user chooses how long dead letters are kept.
@@ -144,8 +144,7 @@ func (c *Client) check(ctx context.Context, ps *redeliver.Problems, l *layout, t
 	return nil
 }
 
-// readyLayout returns the layout of a topic after it has set the group's configuration and has created or checked our
-// topics.
+// readyLayout sets the group's configuration, creates or checks our topics, and returns the layout of a topic.
 func (c *Client) readyLayout(ctx context.Context, topic string) (*layout, error) {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()

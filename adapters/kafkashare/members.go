@@ -37,14 +37,14 @@ type member struct {
 
 	mu        sync.Mutex
 	room      bool                          // the lane accepts messages
-	unsettled map[*kgo.Record]struct{}      // unsettled
-	late      map[*kgo.Record]kgo.AckStatus // acks that came while locks are renewed; nil if they are not
+	unsettled map[*kgo.Record]struct{}      // in hand
+	late      map[*kgo.Record]kgo.AckStatus // acks that came during a renewal of locks; nil otherwise
 	broken    error
 }
 
 var _ driver.Source[*kgo.Record] = (*member)(nil)
 
-// idleTimeout is the longest that the client allows. The broker takes all records back when the connection closes.
+// idleTimeout is the client's maximum. The broker takes all records back when an idle connection closes.
 const idleTimeout = 15 * time.Minute
 
 // join makes a member of the share group.
@@ -143,8 +143,8 @@ func (m *member) wakeReader() {
 	}
 }
 
-// renew renews the locks of all records in hand, every third of their time. Acks wait meanwhile: the client would send
-// an ack twice if it comes during a renewal of its record, and the broker refuses the second.
+// renew renews the locks of all records in hand, after each third of their duration. Acks wait meanwhile: during a
+// renewal the client would send an ack twice, and the broker refuses the second.
 func (m *member) renew() {
 	third := min(m.r.client.group.lock/3, idleTimeout/3)
 	tick := time.NewTicker(third)
@@ -250,7 +250,7 @@ func (m *member) Parse(msg *driver.Message[*kgo.Record]) error {
 		m.r.sub.Emit(redeliver.HeadersIgnored{Topic: rec.Topic, ID: id, Findings: found})
 	}
 	if rec.DeliveryCount() >= copyAt {
-		msg.Step = driver.Hop // it is due at once: see layout.topicFor
+		msg.Step = driver.Hop // topicFor then returns the retry topic
 	}
 	if m.isLast(rec) {
 		m.r.countLast(1, fmt.Sprintf("%s/%d at offset %d", rec.Topic, rec.Partition, rec.Offset))
@@ -284,7 +284,7 @@ func (m *member) Commit() {}
 func (m *member) Flush(ctx context.Context) {
 	close(m.over)
 	m.ackLate()             // a renewal may be on its way, and the broker may refuse these
-	_ = m.cl.FlushAcks(ctx) // the broker delivers records again whose acks it did not get
+	_ = m.cl.FlushAcks(ctx) // without its ack the broker delivers a record again
 }
 
 // close leaves the group.

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Plan describes how the subscription of a topic waits: the topics and the configuration of the
-// share group, as they are or will be, and how each delay of its policy is spent.
+// Plan describes how the messages of a topic wait: the topics and the configuration of the share
+// group, as they are or will be, and how each delay of the policy is spent.
 type Plan struct {
 	Origin, Group, RetryGroup string
 	Topics                    []PlannedTopic
@@ -24,7 +24,7 @@ type Plan struct {
 	GroupSettings map[string]string
 	Delays        []delayqueue.PlannedDelay
 	// Rights are those that the members need if all topics and the group's settings exist
-	// (Config.NoProvisioning). Without that they also need Create on the topics and AlterConfigs on
+	// (Config.NoProvisioning). Otherwise they also need Create on the topics and AlterConfigs on
 	// Group.
 	Rights []Right
 	// LongestWait is the longest wait that a handler may ask for.

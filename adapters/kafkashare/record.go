@@ -151,7 +151,7 @@ func header(rec *kgo.Record, name string) string {
 	return ""
 }
 
-// sizeOf is the memory of a record in bytes.
+// sizeOf returns a record's size in bytes.
 func sizeOf(rec *kgo.Record) int {
 	n := len(rec.Key) + len(rec.Value)
 	for _, h := range rec.Headers {

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// group is what a start has found out about the share group.
+// group has what Open found out about the share group.
 type group struct {
 	lock  time.Duration // how long the broker keeps a record for a member
 	limit int           // the number of deliveries after which it drops a record
@@ -141,7 +141,7 @@ func (c *Client) checkKinds(ctx context.Context, ps *redeliver.Problems) error {
 	return nil
 }
 
-// groupSettings returns the configuration of the share group with what provision will set in it, and that.
+// groupSettings returns the share group's settings after provision, and those that are not set yet.
 func (c *Client) groupSettings(ctx context.Context) (all, unset map[string]string, err error) {
 	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeGroupConfig, c.cfg.Group)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *Client) groupSettings(ctx context.Context) (all, unset map[string]strin
 	return s.all, unset, nil
 }
 
-// configureGroup sets what nobody has set, and waits until the broker knows.
+// configureGroup sets what is unset, and waits until a broker reports it.
 func (c *Client) configureGroup(ctx context.Context) error {
 	_, unset, err := c.groupSettings(ctx)
 	if err != nil || len(unset) == 0 || c.cfg.NoProvisioning {
@@ -174,7 +174,7 @@ func (c *Client) configureGroup(ctx context.Context) error {
 	}
 }
 
-// checkGroup refuses a share group without redeliver's settings and a delivery limit that is too low.
+// checkGroup refuses a share group without an offset reset, or with too low a delivery limit.
 func (c *Client) checkGroup(ctx context.Context, ps *redeliver.Problems) (group, error) {
 	all, unset, err := c.groupSettings(ctx)
 	if err != nil {

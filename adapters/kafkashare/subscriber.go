@@ -22,8 +22,8 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-// Subscribe joins the share group for a topic and the consumer group for its delay topics, after it
-// has created or checked these, and delivers messages until ctx ends or the subscriber is closed.
+// Subscribe creates or checks the delay topics of a topic, joins the share group for the topic and
+// the consumer group for these, and delivers messages until ctx ends or the subscriber is closed.
 //
 // A message is done when it is acked. A nacked message has failed an attempt, and the policy decides
 // as after an error.
@@ -69,8 +69,8 @@ type reader struct {
 	last int // messages in hand at their last delivery
 }
 
-// reader makes the reader of a topic after it has created or checked redeliver's topics. The reader has the values of
-// ctx, but does not end with it.
+// reader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx, but
+// does not end with it.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.readyLayout(ctx, topic)
 	if err != nil {
@@ -134,7 +134,7 @@ func (r *reader) keep(ctx context.Context, run func(context.Context) error) {
 	}
 }
 
-// runMember is a member of the share group, until ctx ends or it is broken.
+// runMember runs one share group member until ctx ends or it is broken.
 func (r *reader) runMember(ctx context.Context) error {
 	m, err := r.join()
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *reader) runWaiters(ctx context.Context) error {
 	return w.run(ctx)
 }
 
-// reportLost reports once that members cannot read, reportFound that all can again.
+// reportLost reports once that members cannot read. reportFound reports the end.
 func (r *reader) reportLost(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status

@@ -17,7 +17,7 @@ import (
 )
 
 // A share group cannot hold messages that wait: a lock that ends costs a delivery, and a member that renews locks may
-// not poll. So the levels and the way back are read by a normal consumer group. One lane reads each partition. The group
+// not poll. So a normal consumer group reads the levels and the retry topic. One lane reads each partition. The group
 // commits the offset below which all records are settled, so after a kill some settled records run again.
 
 const (
@@ -128,7 +128,7 @@ func (w *waiters) begin(ctx context.Context, p partition, level time.Duration) {
 	}()
 }
 
-// end ends the lanes of partitions and waits for them. A lost partition has another owner by now.
+// end ends the lanes of partitions and waits for them. A lost partition may have another owner.
 func (w *waiters) end(gone map[string][]int32, lost bool) {
 	var all []*waiting
 	w.mu.Lock()

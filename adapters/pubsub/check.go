@@ -32,8 +32,8 @@ const checkTimeout = time.Minute
 //   - Only one of two Subscribes may get a message, because they are one group.
 //
 // It cannot check Config.Confirms or Config.MaxUnacked. It ends when ctx ends, or after a minute if ctx has no deadline. If
-// the broker delays a nacked message, it needs at least that time. The topic, "redeliver-check-" and a random suffix, is not
-// deleted; nothing reads it again. Call Check in a test, or when you deploy a configuration.
+// the broker delays a nacked message, Check takes that time, too. The topic, "redeliver-check-" and a random suffix, is
+// not deleted; nothing reads it again. Call Check in a test, or when you deploy a configuration.
 func Check(ctx context.Context, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -149,8 +149,7 @@ func (c *checkRun) checkBinaryPayload(ctx context.Context, in <-chan received) {
 	}
 }
 
-// checkGroup publishes to two Subscribes and counts which of them gets which message. It ignores copies of earlier
-// messages.
+// checkGroup checks that only one of two Subscribes gets each message. It ignores copies of earlier messages.
 func (c *checkRun) checkGroup(ctx context.Context, in <-chan received) error {
 	const n = 10
 	sent := make(map[string]bool, n)

@@ -55,9 +55,9 @@ type Config struct {
 	Topics map[string]redeliver.Policy
 	// Names are the names of redeliver's topics. Default: see Names.
 	Names Names
-	// MaxInFlight bounds how many first deliveries of one Subscribe run at once,
-	// and how many retries beside them. For each of them redeliver calls Subscribe of
-	// Subscriber, because that delivers one message at a time. Default 16, at most 1000.
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at once, and also how many
+	// retries. For each one redeliver calls Subscriber.Subscribe, which delivers one message at a
+	// time. Default 16, at most 1000.
 	MaxInFlight int
 	// MinInFlight lets the number of messages in flight shrink while messages fail. The limit for
 	// first deliveries and retries together begins at twice MaxInFlight. It is halved after every
@@ -67,7 +67,7 @@ type Config struct {
 	// MaxUnacked must leave time for 2 x MaxInFlight / MinInFlight attempts one after another. At
 	// most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
+	// NackDelay is the delay of a message that was nacked without an error. The nack counts as an
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that their
@@ -166,7 +166,7 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 	} else if busy := p.Timeout*time.Duration(1+p.Immediate) + c.SendTimeout; busy > c.MaxUnacked {
 		ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf("with its immediate tries and SendTimeout (%s) makes %s and must not be above MaxUnacked, %s: %s", c.SendTimeout, busy, c.MaxUnacked, rule))
 	} else if c.MinInFlight > 0 && c.MinInFlight <= c.MaxInFlight {
-		// How many attempts the last of the waiting messages may wait for.
+		// The last waiting message may wait for this many attempts.
 		if turns := (2*c.MaxInFlight + c.MinInFlight - 1) / c.MinInFlight; busy > c.MaxUnacked/time.Duration(turns) {
 			ps.Add("MinInFlight", c.MinInFlight, fmt.Sprintf("lets up to %d attempts of %s run one after another while the last message of them waits unacked: that must not be above MaxUnacked, %s", turns, busy, c.MaxUnacked))
 		}

@@ -50,8 +50,8 @@ func within[T any](ctx context.Context, what string, do func() (T, error), late 
 	return none, context.Cause(ctx)
 }
 
-// subscribe calls Subscribe with the context values, and waits for it until ctx ends. The subscription ends with cancel, not with
-// ctx.
+// subscribe calls Subscribe with the values of values, and waits for it at most until ctx ends. Only cancel ends the
+// subscription.
 func subscribe(ctx, values context.Context, sub message.Subscriber, topic string) (in <-chan *message.Message, cancel context.CancelFunc, err error) {
 	reading, cancel := context.WithCancel(context.WithoutCancel(values))
 	in, err = within(ctx, "Subscribe", func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, nackAll)
@@ -75,7 +75,7 @@ func nackAll(in <-chan *message.Message) {
 	}
 }
 
-// publishWithin publishes a message, and waits for that until ctx ends. After an error the message may still be written.
+// publishWithin publishes a message. It waits at most until ctx ends. After an error the message may still be written.
 func publishWithin(ctx context.Context, pub message.Publisher, topic string, msg *message.Message) error {
 	msg.SetContext(ctx)
 	_, err := within(ctx, "Publish", func() (struct{}, error) { return struct{}{}, pub.Publish(topic, msg) }, func(struct{}) {})

@@ -86,9 +86,8 @@ func newLadder(p redeliver.Policy, maxUnacked time.Duration) delayqueue.Ladder {
 	return kept
 }
 
-// nextTopic returns the next topic of a message that is due at due, and when the message leaves that topic. It is the retry topic
-// if the message is due now, and otherwise the delay topic of the largest level that fits. If no level fits, it is the first
-// delay topic.
+// nextTopic returns the next topic of a message, and when the message leaves that topic. The topic is the retry topic
+// if the message is due now, otherwise the delay topic of the largest level that fits, or the first one if none fits.
 func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	left := due.Sub(now)
 	if left <= 0 {
@@ -105,8 +104,8 @@ func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	return l.delays[nth], limits.CeilMilli(until)
 }
 
-// levelOf returns how long a record that has lost its due time waits on the nth delay topic, counted from 0: the level, or longer,
-// up to the longest level, if the policy has no such level.
+// levelOf returns how long a record without a due time waits on the nth delay topic, counted from 0: the level, or, if
+// the policy has none, the argument longer, at most the longest level.
 func (l *layout) levelOf(nth int, longer time.Duration) time.Duration {
 	if nth < len(l.ladder) {
 		return l.ladder[nth]

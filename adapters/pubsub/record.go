@@ -21,7 +21,8 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// record is a message as the subscriber delivered it, without redeliver's own metadata entry. The files in the order of its life:
+// record is a message as the subscriber delivered it, without redeliver's metadata entry. These files handle it, in
+// order:
 //
 //	subscriber.go           subscribes, with an engine
 //	source.go               reads it, and later acks or nacks it

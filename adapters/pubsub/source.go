@@ -171,7 +171,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	return nil
 }
 
-// abandonWhenTakenBack makes the lane abandon a message when the subscriber ends its context, because it takes the message back.
+// abandonWhenTakenBack makes the lane abandon a message when the subscriber takes it back, by ending its context.
 func (s *source) abandonWhenTakenBack(m *driver.Message[*record]) {
 	rec := m.Record
 	rec.unwatch = context.AfterFunc(rec.raw.Context(), func() {

@@ -81,8 +81,8 @@ func escapeNonPrintable(s string) string {
 	return b.String()
 }
 
-// unpack reads the entry's value. ok is false if it is not an object of redeliver. It skips unknown fields and those
-// that are not text.
+// unpack reads the entry's value, except unknown fields and those that are not text. ok is false if the value is not a
+// state.
 func unpack(value string) (c carried, ok bool) {
 	var fields map[string]any
 	if json.Unmarshal([]byte(value), &fields) != nil || fields == nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// store writes the messages of one subscription to where they wait, to their topic and to the DLQ. It implements driver.Store.
+// store writes a subscription's messages to its retry and delay topics, its topic and its DLQ. It implements
+// driver.Store.
 type store struct {
 	cfg    *Config
 	layout *layout

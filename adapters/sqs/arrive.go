@@ -15,9 +15,9 @@ const (
 	// delays in whole seconds.
 	maxHold = time.Second
 
-	// SQS counts receives, after shutdowns, lost answers and outages as after crashes. So the count alone is no
-	// evidence of a crash. A message that came back maxReturns times is rewritten, which resets the count; after
-	// maxCopies rewrites it is a suspect. A message that cannot be rewritten is a suspect after maxReturnsInPlace.
+	// SQS counts receives after crashes, and also after shutdowns, lost answers and outages. So the count proves no crash.
+	// A message that came back maxReturns times is rewritten, which resets the count; after maxCopies rewrites it is a
+	// suspect. A message that cannot be rewritten is a suspect after maxReturnsInPlace.
 	maxReturns        = 5
 	maxCopies         = 2
 	maxReturnsInPlace = maxReturns * (1 + maxCopies)

@@ -24,7 +24,7 @@ type Client struct {
 	api     *sqs.Client
 	turn    *engine.Turn
 	maxHeld maxHeld
-	memory  engine.States[string] // of messages that wait hidden, because SQS has no place for it
+	memory  engine.States[string] // of messages that wait hidden: SQS cannot keep their state
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned, by topic
@@ -42,9 +42,9 @@ type senderKey struct {
 	linger time.Duration
 }
 
-// Open checks the configuration, loads AWS's if it is not set, and returns a Client. All problems
-// of the configuration are in one redeliver.ConfigError. It sends no request to SQS, because there
-// is no connection to open.
+// Open checks cfg, loads the AWS configuration if cfg.AWS is nil, and returns a Client. All
+// problems of cfg are in one redeliver.ConfigError. Open sends no request to SQS, because there is
+// no connection to open.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

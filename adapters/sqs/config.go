@@ -43,8 +43,8 @@ type Config struct {
 	// retryer. Default: config.LoadDefaultConfig, which reads the environment,
 	// the profile, the role (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_SQS ...).
 	AWS *aws.Config
-	// Endpoint is another server than the region's, such as "http://127.0.0.1:9324" for ElasticMQ.
-	// Default: the endpoint of AWS.
+	// Endpoint is the URL of another server, such as "http://127.0.0.1:9324" for ElasticMQ. Default:
+	// the endpoint of AWS.
 	Endpoint string
 	// Policy applies to every queue that Queues does not name. Default: the zero Policy, three
 	// retries after 1, 2 and 4 s plus jitter.
@@ -59,8 +59,7 @@ type Config struct {
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at
 	// once. Default 100.
 	MaxInFlight int
-	// MaxRetriesInFlight bounds how many retries run at once beside them.
-	// Default MaxInFlight.
+	// MaxRetriesInFlight is the same bound for retries. Default MaxInFlight.
 	MaxRetriesInFlight int
 	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
 	// second in which half of the messages failed, MaxInFlight and MaxRetriesInFlight are halved,
@@ -68,41 +67,38 @@ type Config struct {
 	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
 	// count, but postponed messages do. At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
-	// Pollers is how many receives of one Subscribe are under way at once, of
-	// up to ten messages each. Default 4, at most 100.
+	// Pollers bounds the concurrent receives of one Subscribe. Each receives up to ten messages.
+	// Default 4, at most 100.
 	Pollers int
-	// VisibilityTimeout is how long a message stays hidden from others after it was received. While
-	// the process works on it, redeliver extends that time before half of it is over. So this is
-	// how long a message of a killed process takes to come back. In whole seconds, from 1 s to 12
-	// h. Default 30 s.
+	// VisibilityTimeout is how long a message stays hidden from others after it was received. While a
+	// process has the message, redeliver extends the time before half of it is over. So a message of a
+	// killed process comes back after this time. In whole seconds, from 1 s to 12 h. Default 30 s.
 	VisibilityTimeout time.Duration
-	// WaitTime is how long a receive waits for messages (a long poll) at most. Immediately after a
-	// message it is 2 s, and it doubles after every receive without one: an idle subscription costs
-	// one request in each WaitTime. When the subscriber closes, it waits for receives of up to 2 s,
-	// and for all of a FIFO queue. Longer ones are cut short; a message that SQS still gives to one
-	// of those is hidden from all for up to 10 s. In whole seconds, at most 20 s. Default 10 s, on
-	// a FIFO queue 5 s.
+	// WaitTime is the longest time that a receive waits for messages (a long poll). After a message
+	// the next receive waits for 2 s, and each receive without one doubles that: an idle subscription
+	// costs one request per WaitTime. A closing subscriber waits for receives of up to 2 s, and for
+	// all of a FIFO queue. It cuts others short; a message that SQS gives to one of them is hidden
+	// from all for up to 10 s. In whole seconds, at most 20 s. Default 10 s, on a FIFO queue 5 s.
 	WaitTime time.Duration
-	// NackDelay is how long a message waits that was nacked without an error. The nack counts as an
+	// NackDelay is the delay of a message that was nacked without an error. The nack counts as an
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers, and receives that are awaited, may finish when the
-	// subscriber closes. After that they are cancelled, and their messages come back. Default 10 s.
+	// DrainTimeout bounds how long handlers and awaited receives may continue when the subscriber
+	// closes. After that they are cancelled, and their messages come back. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
-	// NoProvisioning refuses to start when a queue is missing, instead of
-	// creating it. Plan lists them. Default: they are created.
+	// NoProvisioning makes missing queues an error, which names them all. Default: they are created.
 	NoProvisioning bool
-	// QueueAttributes are those of a topic's own queue if it is created. Default: a RedrivePolicy
-	// to redeliver's DLQ after 1,000 receives, the most that SQS allows.
+	// QueueAttributes are set when a topic's own queue is created. Default: a RedrivePolicy to
+	// redeliver's DLQ after 1,000 receives, the most that SQS allows.
 	QueueAttributes map[string]string
-	// MaxMessageSize is how many bytes body and attributes of a message may have. Default: the
-	// queue's MaximumMessageSize, or else 256 KiB.
+	// MaxMessageSize bounds the bytes of a message's body and attributes. Default: the queue's
+	// MaximumMessageSize, or else 256 KiB.
 	MaxMessageSize int
 	// GroupID returns the MessageGroupId of a message that is published. On a standard queue it names
 	// the tenant of a fair queue, and an id that SQS does not accept is left out. Default: on a FIFO
-	// queue its name, one group for all messages, which keeps their order; on a standard queue none.
+	// queue the name of the queue, so that all messages keep their order; on a standard queue none.
 	GroupID func(topic string, msg *message.Message) string
 	// DeduplicationID returns the MessageDeduplicationId of a message that is published to a FIFO
 	// queue. Default: the message's UUID.
@@ -114,7 +110,7 @@ type Config struct {
 	// a queue (HMAC-SHA256 over the state and the digest of the body). The first key signs; a state
 	// signed with any of them is believed. Give every process of the queue the same keys, the
 	// command and the console included. Without keys, anyone who may send to the queue can forge a
-	// state: redeliver then limits its retries and waits to Policy, and believes the rest of it.
+	// state: redeliver then limits a state's retries and waits to Policy, and believes the rest.
 	//
 	// To change a key, first add the new one as the second key everywhere, then make it the first.
 	// Remove the old one when no waiting message and no dead letter is signed with it. With keys,
@@ -143,13 +139,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxAhead returns how many messages of a queue may run or be buffered: at most twice as many as run.
+// maxAhead returns how many messages of a queue may run or wait: at most twice as many as may run.
 func (c *Config) maxAhead() int {
 	slots := c.MaxInFlight + c.MaxRetriesInFlight
 	return slots + min(slots, maxBatch*c.Pollers)
 }
 
-// policy returns the policy of a queue with its defaults, and the name of its field.
+// policy returns a queue's policy with its defaults, and the policy's Config field.
 func (c *Config) policy(queue string) (p redeliver.Policy, field string) {
 	if p, ok := c.Queues[queue]; ok {
 		return p.WithDefaults(), fmt.Sprintf("Queues[%q]", queue)

@@ -19,12 +19,12 @@ import (
 //
 // The handler answers with an error value. After nil the message is done. After any other value
 // (redeliver.Permanent, redeliver.RetryAfter, ...) the policy decides. A panic and a timeout are
-// failures. Many goroutines call the handler at once, for MaxInFlight first deliveries and
-// MaxRetriesInFlight retries of each queue. At every attempt it gets the message as it first came;
-// redeliver.FromContext returns the number of the attempt. The handler must not change body and
-// attributes, but may keep them after it has returned. The message has no receipt handle: redeliver
-// deletes it, and hides it from others meanwhile. The handler's context has the values of ctx, but
-// does not end with ctx. It ends with the policy's Timeout, or when this process loses the message.
+// failures. For each queue, up to MaxInFlight first deliveries and MaxRetriesInFlight retries run
+// the handler at once. At every attempt it gets the message as it first came; redeliver.FromContext
+// returns the number of the attempt. The handler must not change body and attributes, but may keep
+// them after it has returned. The message has no receipt handle: redeliver deletes it, and hides it
+// from others meanwhile. The handler's context has the values of ctx, but does not end with ctx. It
+// ends with the policy's Timeout, or when this process loses the message.
 //
 // A queue is its name, its URL or its ARN. config.Marshaler and config.NackDelay must be empty,
 // because they concern Watermill messages.

@@ -24,16 +24,16 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // ConsumeBatch is [Consume] with a handler for many messages at once: up to batch.Size of one
 // queue, each with an answer of its own. The documentation of Consume applies here too.
 //
-// The handler may answer each message of a batch separately, which takes effect at once. When the
-// handler returns, the other messages are done after nil, and have failed with the error after an
-// error or a panic. Each message has its own attempts, delay and DLQ reason.
+// The handler may answer each message of a batch separately, which takes effect at once. If the
+// handler returns nil, the other messages are done. If it returns an error or panics, they have
+// failed with that. Each message has its own attempts, delay and DLQ reason.
 // docs/reference/batching.md says which answer counts.
 //
 // The handler's ctx ends with the policy's Timeout, which counts from the call. When this process
-// loses a message, only the message's own context ends, which also has its state. A handler that
-// runs for more than a second longer than the Timeout is stuck: its messages have moved on, and the
-// next batch begins beside it. The handler must be safe for concurrent use if batch.Concurrency is
-// above 1 or there are several queues, because each queue has batches of its own.
+// loses a message, only the message's own context, which has its state, ends. A handler that runs
+// for more than a second longer than the Timeout is stuck: its messages have moved on, and the next
+// batch begins beside it. The handler must be safe for concurrent use if batch.Concurrency is above
+// 1 or there are several queues, because each queue has batches of its own.
 //
 // Messages of one group of a FIFO queue run one after another, so a batch has at most one of each
 // group. A batch.Size above MaxInFlight is refused. Messages that wait for their batch are hidden
@@ -69,9 +69,9 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery]) *Batch {
 	return nb
 }
 
-// AckAll answers that every message without an answer of its own is done when the handler returns,
-// whatever the handler returns. It reports whether the call counts: it does not after another
-// AckAll or RetryAll, or after the end of the batch.
+// AckAll acks, when the handler returns, every message without an answer of its own, whatever the
+// handler returns. It reports whether the call counts: it does not after another AckAll or
+// RetryAll, or after the end of the batch.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails every message without an answer of its own when the handler returns. These
@@ -79,11 +79,11 @@ func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 // AckAll does.
 func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
 
-// BatchMessage is a message of a batch, as it first came, at every attempt. The first answer
-// counts, and takes effect at once. Each method reports whether its call was that answer. Later
-// answers, and answers after the message's Timeout, are ignored. The sink also gets those that come
-// after the end of the batch (LateAnswer). The message has no receipt handle. Body and attributes
-// must not be changed, but may be kept.
+// BatchMessage is a message of a batch. It is the same at every attempt. The first answer counts,
+// and takes effect at once. Each method reports whether its call was that answer. Later answers,
+// and answers after the message's Timeout, are ignored. The sink also gets those that come after
+// the end of the batch (LateAnswer). The message has no receipt handle. Body and attributes must
+// not be changed, but may be kept.
 type BatchMessage struct {
 	types.Message
 
@@ -109,7 +109,7 @@ func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retr
 // as its error.
 func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
 
-// Answer answers as the handler of a single message does with the value that it returns: nil is
-// Ack, and about an error the policy decides. As with each of these methods, the sink may get the
-// event of the attempt before the method returns.
+// Answer answers with the value that a handler of a single message would return: nil is Ack, and
+// the policy decides about an error. As with each of these methods, the sink may get the event of
+// the attempt before the method returns.
 func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }

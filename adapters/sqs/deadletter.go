@@ -16,16 +16,16 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// defaultLease is how long messages of a DLQ stay hidden after a process received them. A crashed runner blocks the
-// next one for up to twice that time.
+// defaultLease is how long messages of a DLQ stay hidden after their receive. A crashed process blocks the next one for
+// up to twice that time.
 const defaultLease = 30 * time.Second
 
 // DeadLetterConfig names the DLQ to open. Topic is required.
 type DeadLetterConfig struct {
 	// Topic is the queue whose messages failed: its name, URL or ARN.
 	Topic string
-	// DLQ is a queue that another program fills for this one: SQS itself, by a RedrivePolicy, or
-	// Watermill's poison queue. It is a name, URL or ARN. Default: the DLQ of redeliver.
+	// DLQ is the name, URL or ARN of the DLQ if redeliver does not fill it, but SQS (by a
+	// RedrivePolicy) or Watermill (as a poison queue). Default: the DLQ of redeliver.
 	DLQ string
 	// Lease is how long a message that was read stays hidden if its process dies. The locks of that process then
 	// block others for up to twice that time. In whole seconds, up to 10 min. Default 30 s.
@@ -111,16 +111,16 @@ func (q *deadLetters) Count(ctx context.Context) (n int64, exact bool, err error
 	return n, false, err
 }
 
-// countMessages returns SQS's estimate of how many messages a queue has, and how many of them are not hidden.
+// countMessages returns SQS's estimates of how many messages of a queue are visible, and how many it has.
 func (c *Client) countMessages(ctx context.Context, q *queue) (visible, all int64, err error) {
-	attributes, err := c.attributesOf(ctx, q, types.QueueAttributeNameApproximateNumberOfMessages,
-		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed)
-	for name, text := range attributes {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			continue
-		}
-		if all += n; name == string(types.QueueAttributeNameApproximateNumberOfMessages) {
+	names := []types.QueueAttributeName{
+		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+	}
+	attributes, err := c.attributesOf(ctx, q, names...)
+	for i, name := range names {
+		n, _ := strconv.ParseInt(attributes[string(name)], 10, 64) // 0 if there is none
+		if all += n; i == 0 {
 			visible = n
 		}
 	}

@@ -15,9 +15,9 @@ const dlqSuffix = "-dlq"
 
 // DeadLetterQueues lists the DLQs of the account in its region by name: the queues that end in
 // "-dlq" or "-dlq.fifo". SQS can only search by the beginning of a name, so this lists all queues
-// (sqs:ListQueues). Origin, Group and Back come from the name. They are empty if the name does not
-// show them, because it was too long and was cut, or because the queue belongs to another program.
-// DLQs with other names (Config.Names) are not found.
+// (sqs:ListQueues). Origin, Group and ReplayTo come from the name. They are empty if the name does
+// not show them, because it was cut, or because the queue belongs to another program. DLQs with
+// other names (Config.Names) are not found.
 func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
 	there := make(map[string]bool)
 	pages := sqs.NewListQueuesPaginator(c.api, &sqs.ListQueuesInput{MaxResults: aws.Int32(1000)})

@@ -18,12 +18,12 @@ import (
 // deadRecord is a dead letter's native message, as its publisher made it.
 type deadRecord struct {
 	rec  record
-	body []byte // as people read it
+	body []byte // decoded
 }
 
 const sourceARN = "DeadLetterQueueSourceArn"
 
-// readMessage converts a received message for people. The body is the publisher's, decoded as EncodedAttribute says.
+// readMessage returns a message as a dead letter. The body is the publisher's, decoded as EncodedAttribute says.
 func (q *deadLetters) readMessage(m *types.Message) *deadletter.Message {
 	source := m.Attributes[sourceARN]
 	rec, ours := newRecord(m, q.info.Origin, nil, q.client.cfg.StateKeys)

@@ -133,7 +133,7 @@ func (q *deadLetters) receiveState(ctx, graceCtx context.Context, state *queue, 
 	return found, nil
 }
 
-// returnState makes a state visible that was only read.
+// returnState makes a state visible again after a read.
 func (q *deadLetters) returnState(ctx context.Context, state *queue, found []types.Message) error {
 	all := make([]hiding, len(found))
 	for i, m := range found {

@@ -25,7 +25,7 @@ type heldMessage struct {
 	hidden  time.Duration // the last timeout; the next one is twice as long
 }
 
-// longestHidden returns how long the held messages stay hidden if they were extended now.
+// longestHidden returns how long held messages would stay hidden if extended now.
 func (s *deadSession) longestHidden() (longest time.Duration) {
 	now := time.Now()
 	s.mu.Lock()

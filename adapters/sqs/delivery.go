@@ -5,8 +5,7 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// delivery is one received message, from its receive until it is deleted or returned. The files in the order of its
-// life:
+// delivery is a message, from its receive until it is deleted or returned. These files handle it, in this order:
 //
 //	subscriber.go, consume.go    start readers, each with an engine
 //	intake.go, receive.go        pollers receive messages while the engine takes more
@@ -54,7 +53,7 @@ type delivery struct {
 	suspect   bool                       // written to the queue of suspects
 }
 
-// signalAnswered does nothing for a message that is no suspect.
+// signalAnswered signals d.answered, if d is a suspect.
 func (d *delivery) signalAnswered() {
 	select {
 	case d.answered <- struct{}{}:

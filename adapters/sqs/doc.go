@@ -22,30 +22,28 @@
 // # Delivery guarantees
 //
 // Delivery is at least once. A message is deleted only when it is handled, or when SQS has
-// confirmed the copy that waits or the dead letter. After a kill, messages that were not
-// deleted come back after [Config.VisibilityTimeout] with the same id: the attribute
-// _watermill_message_uuid, or the MessageId of the first delivery.
+// confirmed its waiting copy or its dead letter. After a kill, messages that were not deleted come
+// back after [Config.VisibilityTimeout] with the same id: the attribute _watermill_message_uuid, or
+// the MessageId of the first delivery.
 //
 // A standard queue has no order. In a FIFO queue a failed message holds up the later ones
-// of its group. A message that kills its process Policy.MaxCrashes times while it runs
-// alone goes to the DLQ, crashed.
+// of its group. A message that runs alone and kills its process Policy.MaxCrashes times goes to the
+// DLQ, crashed.
 //
-// On FIFO queues the process keeps attempts, errors and due time, because a message cannot be written again without
-// losing its place. In another process they begin again.
+// On a FIFO queue the process remembers attempts, errors and due time, because a rewritten message would lose its
+// place. In another process the attempts begin again.
 //
 // # Delay limits
 //
-// Standard queues hold delays of up to redeliver.MaxWait (366 days): copies with
-// DelaySeconds, at most 900 s each. On FIFO queues the message itself is hidden, at most
-// 12 hours since it was received.
+// A standard queue allows delays of up to redeliver.MaxWait (366 days), as copies with DelaySeconds
+// of at most 900 s. On a FIFO queue the message stays hidden, at most 12 hours after its receive.
 //
 // # Header mapping
 //
-// Watermill's metadata are message attributes of type String, as in watermill-aws. The
-// attribute _redeliver_encoded has what SQS does not accept, see [DefaultMarshaler].
-// Attributes of other types are in [MessageFromContext]. redeliver's state is one
-// attribute, see [StateAttribute], and [Config.StateKeys] signs it. Handlers do not see
-// it; they call redeliver.FromContext.
+// Watermill's metadata are message attributes of type String, as in watermill-aws. The attribute
+// _redeliver_encoded has values that SQS refuses, see [DefaultMarshaler]. Attributes of other types
+// are in [MessageFromContext]. redeliver's state is one attribute, see [StateAttribute], and
+// [Config.StateKeys] signs it. Handlers do not see it; they call redeliver.FromContext.
 //
 // # Not supported
 //

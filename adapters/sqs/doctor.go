@@ -12,16 +12,16 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// Doctor checks a queue this often, this far apart, before it reports that nothing reads it.
+// Doctor makes readChecks checks, readCheckPause apart, before it reports no reader.
 const (
 	readChecks     = 4
 	readCheckPause = time.Second
 )
 
 // Doctor checks a queue and the queues beside it. It checks that they exist, keep their messages
-// for long enough, and are read. It receives nothing, because that would hide messages from others,
-// and writes and creates nothing. So it does not know late messages, or consumers. It takes some
-// seconds if the queue has messages. Doctor returns an error if SQS does not answer.
+// for long enough, and are read. It receives nothing, because that would hide messages from others.
+// It writes and creates nothing. So it finds neither late messages nor consumers. It takes some
+// seconds if the queue has messages. It returns an error if SQS does not answer.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, a, err := newLayout(&c.cfg, topic)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	return d, c.checkReaders(ctx, l.main, d)
 }
 
-// checkReaders checks whether anything reads the queue. A queue has no reader if it has messages for a while and none
-// is in flight.
+// checkReaders checks whether anything reads the queue. Without a reader, messages stay for a while and none is in
+// flight.
 func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis) error {
 	if !q.exists {
 		return nil

@@ -16,8 +16,8 @@ import (
 
 var errClosed = errors.New("sqs: the client is closed")
 
-// apiError is an error of SQS or of the connection without secrets. The error of a refused signature contains the
-// canonical request with the session token.
+// apiError hides the secrets in an error of SQS or of the connection. SQS's error about a signature contains the
+// canonical request, with the session token.
 type apiError struct {
 	text string
 	err  error
@@ -85,7 +85,7 @@ func errorCode(err error) string {
 	return name[strings.LastIndexAny(name, ".#")+1:]
 }
 
-// isMissingQueue reports whether a queue does not exist. AWS has two codes for it.
+// isMissingQueue reports whether err means a missing queue. AWS has two codes.
 func isMissingQueue(err error) bool {
 	return slices.Contains([]string{"QueueDoesNotExist", "NonExistentQueue"}, errorCode(err))
 }
@@ -128,7 +128,7 @@ func errorOf(what, queue string, err error) error {
 	return fmt.Errorf("sqs: %s %s: %w%s", what, queue, redactError(err), remedy(err))
 }
 
-// remedy says what to do about an error that comes from a wrong configuration of the client, or "".
+// remedy returns advice about an error that a wrong configuration of the client causes, or "".
 func remedy(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return "; is Config.Endpoint right, or else the region, and does the server run?"

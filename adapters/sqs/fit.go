@@ -22,8 +22,8 @@ const (
 	minMessageSize = 1024 // the lowest MaximumMessageSize of a queue
 )
 
-// Redeliver's fields that a message can do without, first where it waits, then in the DLQ. The DLQ always keeps
-// reason, attempts and id.
+// The fields of redeliver's state to leave out for lack of room, in the queue and the DLQ. The DLQ always keeps reason,
+// attempts and id.
 var (
 	dispensable      = []string{redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
 	dispensableInDLQ = append(slices.Clone(dispensable),
@@ -102,7 +102,7 @@ func (c *carried) displaceAttributes(attributes map[string]types.MessageAttribut
 	}
 }
 
-// attributeRank keeps the UUID where every consumer finds it.
+// attributeRank is lowest for the UUID, which moves last.
 func attributeRank(name string) int {
 	if name == UUIDAttribute {
 		return 0

@@ -23,7 +23,7 @@ const (
 	freedGroupWait = time.Second
 )
 
-// groups counts the held messages of each message group of a FIFO queue. add and remove need the source's lock.
+// groups counts a FIFO queue's held messages by group. addLocked and removeLocked need the source's lock.
 type groups struct {
 	counts    map[string]int // held messages by group
 	empty     engine.Gate    // closed while a group is held
@@ -86,8 +86,8 @@ func (g *groups) wakePoller() {
 	}
 }
 
-// pauseLength is the length of a poller's last pause on a FIFO queue. Above maxPause the poller waits for other
-// groups on the server.
+// pauseLength is the length of a poller's last pause on a FIFO queue. Above maxPause the poller does not pause:
+// receives are long.
 type pauseLength time.Duration
 
 // receiveWait returns the wait of a poller's next receive.
@@ -98,7 +98,7 @@ func (g *groups) receiveWait(p pauseLength, maxWait time.Duration) time.Duration
 	return g.minWait
 }
 
-// pausePoller pauses a poller after a receive. It ends early when a group is free.
+// pausePoller pauses a poller after a receive, at most until a group is free.
 func (g *groups) pausePoller(ctx context.Context, p *pauseLength, found, want int) {
 	if g == nil {
 		return

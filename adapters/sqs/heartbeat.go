@@ -51,8 +51,8 @@ func (s *source) allHeld() []*delivery {
 }
 
 // dropLost drops a message that others may have by now, and all behind it in its group, so that none overtakes it.
-// SQS delivers no message of a group while another of it is hidden, so they come again in order. For a settled
-// message the result of its deletion decides. dropLost calls then, which may be nil, when the lane knows.
+// SQS delivers no message of a group while another of it is hidden, so they come again in order. dropLost leaves a
+// settled message to its deletion. It calls then, which may be nil, when the lane knows.
 func (s *source) dropLost(d *delivery, then func()) {
 	s.mu.Lock()
 	if d.gone || d.settled {

@@ -70,8 +70,8 @@ func (in *intake) wakePollers() {
 	in.changed.Broadcast()
 }
 
-// reserveRoom waits until there is room for a whole request and poller n is needed. It returns false when ctx has ended,
-// and the caller must wake it then.
+// reserveRoom waits until there is room for a whole request and poller n is needed. After the end of ctx the caller
+// must wake it, and it returns false.
 func (in *intake) reserveRoom(ctx context.Context, poller int) (int, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 
 // Limits of redeliver's queues.
 const (
-	// maxReceiveCount is SQS's maximum. SQS never applies it first: redeliver counts crashes, and moves the message
-	// to the DLQ before that.
+	// maxReceiveCount is SQS's maximum. No message reaches it: redeliver counts crashes, and moves the message to the DLQ
+	// earlier.
 	maxReceiveCount = 1000
 	// maxRetention is SQS's maximum, used for dead letters.
 	maxRetention = 14 * 24 * time.Hour

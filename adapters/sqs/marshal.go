@@ -18,8 +18,8 @@ import (
 const (
 	// UUIDAttribute carries a Watermill message's UUID, as in watermill-aws.
 	UUIDAttribute = wirename.WatermillUUID
-	// EncodedAttribute describes the parts that DefaultMarshaler had to encode,
-	// because SQS refuses them, as a JSON object with
+	// EncodedAttribute describes the parts that DefaultMarshaler encoded because SQS refuses them. It
+	// is a JSON object with
 	//
 	//	body      "base64", or "empty" for an empty body, which is written as one space
 	//	metadata  the entries without an attribute: an empty value, a name or a

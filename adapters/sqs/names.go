@@ -17,8 +17,8 @@ const (
 	fifoSuffix = ".fifo"
 )
 
-// Names configures the names of the queues beside a queue. A nil field means the default. The names
-// must differ for every queue, and end with .fifo if the queue's name does.
+// Names configures the names of redeliver's queues. A nil field means the default. The names must
+// differ for every queue, and end with .fifo if the queue's name does.
 type Names struct {
 	// DLQ is the dead-letter queue. Default "<queue>-dlq"; for orders.fifo it is
 	// orders-dlq.fifo.
@@ -66,8 +66,8 @@ func checkBeside(ps *redeliver.Problems, field, queue, name string) {
 	}
 }
 
-// siblingName returns the name of one of redeliver's queues for a queue. If there is no room for the suffix, it cuts
-// the name and adds a hash of the whole.
+// siblingName returns a queue's name with a suffix. If there is no room for the suffix, it cuts the name and adds a
+// hash of the whole name.
 func siblingName(queue, suffix string) string {
 	stem, end := queue, ""
 	if isFIFO(queue) {

@@ -77,8 +77,8 @@ func (c *Client) pauseMark(ctx context.Context, q *queue) (*redeliver.PauseMark,
 	return &mark, nil
 }
 
-// readPause returns the mark of the subscription's queue, or nil. A queue of another account, which the topic names, has
-// none: AWS lets only the owner read tags.
+// readPause returns the mark of the subscription's queue, or nil. A queue of another account has none: AWS lets only
+// the owner read tags.
 func (r *reader) readPause(ctx context.Context) (*redeliver.PauseMark, error) {
 	mark, err := r.client.pauseMark(ctx, r.layout.main)
 	if mark != nil {

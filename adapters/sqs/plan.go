@@ -118,7 +118,7 @@ func (q *queue) messages() int64 {
 	return sum
 }
 
-// planDelay returns the copies in which a wait is spent, and a description.
+// planDelay returns the delay of each copy of a wait, and a description.
 func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism string) {
 	if l.main.fifo {
 		return nil, "in the process, hidden from others (visibility timeout)"

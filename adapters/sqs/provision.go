@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// findQueue asks SQS for a queue. A queue that does not exist has no URL, unless the address is one.
+// findQueue asks SQS for a queue. A missing queue has no URL, unless its address has one.
 func (c *Client) findQueue(ctx context.Context, a address) (*queue, error) {
 	q := &queue{name: a.name, url: a.url, fifo: isFIFO(a.name)}
 	return q, c.describeQueue(ctx, q, a)
@@ -105,8 +105,8 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 	return nil
 }
 
-// createQueue creates a queue if it is missing. It does not change the description of a queue that existed, because
-// others read it.
+// createQueue creates a missing queue. It leaves the description of a queue that existed, because other goroutines read
+// it.
 func (c *Client) createQueue(ctx context.Context, l *layout, q *queue) error {
 	known := q.exists
 	if known {

@@ -8,8 +8,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// SQS does not notice that the client of a receive has gone. It may deliver the next message within the receive's wait
-// to nobody, and hides it for the receive's visibility timeout (aws/aws-sdk-js, issue 2350). A subscriber that closes
+// SQS does not notice that the client of a receive has gone. It may deliver a message that comes during the wait to
+// nobody, and hides it for the receive's visibility timeout (aws/aws-sdk-js, issue 2350). A subscriber that closes
 // therefore has to wait for its receives, or lose messages for that time. Short receives make that fast, but cost
 // requests in every idle process:
 //
@@ -44,7 +44,7 @@ func (s *source) waitTime() time.Duration {
 	}
 }
 
-// nextWait returns the wait of the receive after one that waited for wait and found this many messages.
+// nextWait returns the wait of the receive that follows one with the given wait and result.
 func (s *source) nextWait(wait time.Duration, found int) time.Duration {
 	if found > 0 {
 		wait = maxAwaitedWait / 2

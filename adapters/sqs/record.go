@@ -22,7 +22,7 @@ const (
 	dedupID       = string(types.MessageSystemAttributeNameMessageDeduplicationId)
 )
 
-// native is SQS's own message. The alias lets record embed it and have a method Message.
+// native is SQS's own message. The alias names the field that record embeds.
 type native = types.Message
 
 // record is a message as the handler sees it first: without redeliver's attribute, and with the attributes that
@@ -55,7 +55,7 @@ func (r *record) ownExpiry() time.Time {
 	return at
 }
 
-// newRecord separates a received message into the user's part and redeliver's, which is nil if none is trusted.
+// newRecord separates a received message into the user's part and redeliver's part, nil if it is not trusted.
 func newRecord(m *types.Message, queue string, marshaler Marshaler, keys stateKeys) (record, *carried) {
 	r := record{native: *m, current: aws.ToString(m.MessageId), marshaler: marshaler, keys: keys}
 	r.ReceiptHandle, r.messageID = nil, r.current

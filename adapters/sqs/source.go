@@ -51,7 +51,7 @@ type source struct {
 
 	mu   sync.Mutex
 	held map[string]*delivery // by MessageId
-	// lostSuspects has how often this process lost a suspect while it lived, by MessageId.
+	// lostSuspects counts the losses of suspects that were no crashes, by MessageId.
 	lostSuspects map[string]int
 	lines        map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
 	bytes        int
@@ -134,7 +134,7 @@ func (s *source) registerMessages(msgs []types.Message, at time.Time, hidden tim
 	return fresh
 }
 
-// registerMessage returns nil if the lane has the message.
+// registerMessage registers m; nil means the lane has it.
 func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Duration) *delivery {
 	id := aws.ToString(m.MessageId)
 	s.mu.Lock()
@@ -171,7 +171,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 	return d
 }
 
-// maxReceives returns the number of receives after which a message that comes again is no longer kept as it is.
+// maxReceives returns the number of receives after which a held message that comes again is dropped.
 func (s *source) maxReceives() int {
 	if s.kind == suspectQueue || s.queue.fifo {
 		return s.isolateAfter
@@ -207,7 +207,7 @@ func (s *source) returnUnparsed(all []*delivery) {
 // Messages implements [driver.Source].
 func (s *source) Messages() <-chan *delivery { return s.in }
 
-// Lost implements [driver.Source]. SQS refuses late answers itself, and messages are lost one by one.
+// Lost implements [driver.Source]. It returns nil, because messages are lost one by one.
 func (s *source) Lost() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
@@ -310,14 +310,14 @@ func (s *source) signalChanged() {
 	}
 }
 
-// Return implements [driver.Source]. The handler of a message that ran out of time may still run, so such a message
-// stays hidden until its timeout ends.
+// Return implements [driver.Source]. If runs is set, the handler may still run, so the message stays hidden until its
+// visibility timeout ends.
 func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs bool) {
 	s.returnMessage(m.Record, wait, runs)
 }
 
 // returnMessage returns a message to the queue. Others can receive it after wait or, if hidden is set, when its
-// visibility timeout ends. It writes a suspect again, unless that would reset the count for which it is buried.
+// visibility timeout ends. It writes a suspect again, unless it is to be buried: the copy would lose its count.
 func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	if s.kind == suspectQueue && d.step != driver.Bury {
 		s.requeueSuspect(d)
@@ -389,7 +389,7 @@ func (s *source) Flush(ctx context.Context) {
 	}
 	s.deleter.batches.stopLingering()
 	s.visibilityChanger.batches.stopLingering()
-	s.polling.Wait() // they return what they still have
+	s.polling.Wait() // pollers return their messages
 	var rest []*delivery
 	for len(s.in) > 0 {
 		rest = append(rest, <-s.in)

@@ -118,8 +118,8 @@ func isAttributeName(name string) bool {
 		name[0] != '.' && name[len(name)-1] != '.' && !strings.Contains(name, "..")
 }
 
-// unpack reads the attribute's value. ok is false if it is not an object of redeliver. It skips unknown fields and
-// those that are not text.
+// unpack reads the attribute's value, except unknown fields and those that are not text. ok is false if the value is
+// not a state.
 func unpack(value string) (c carried, ok bool) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(value), &fields) != nil || fields == nil {

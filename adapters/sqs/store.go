@@ -14,7 +14,7 @@ import (
 // maxDelay is SQS's limit for one message.
 const maxDelay = 900 * time.Second
 
-// store writes the messages of one subscription to where they wait, to the suspects and to the DLQ. It implements
+// store writes the messages of one subscription back to its queue, to the suspects and to the DLQ. It implements
 // driver.Store.
 type store struct {
 	client *Client
@@ -71,9 +71,9 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 // Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.
 func (t *store) Truncates() bool { return true }
 
-// writeInParts writes a message in parts that the DLQ refused as a whole. SQS keeps no original, so a stub would lose
-// it. After each refusal it halves the parts, because the DLQ's limit has changed since the start. If the DLQ refuses
-// the smallest parts, too, it writes them without the message's attributes: one of them may be what SQS refuses.
+// writeInParts writes, in parts, a message that the DLQ refused as a whole. SQS keeps no original, so a stub would lose
+// the message. Each refusal halves the parts, because the DLQ's limit has changed since the start. If the DLQ refuses
+// the smallest, too, writeInParts leaves out the message's attributes, because SQS may refuse one of them.
 func (t *store) writeInParts(ctx context.Context, d *delivery, st *redeliver.State) error {
 	if d.partSize == 0 {
 		d.partSize = max(minMessageSize, t.layout.dlq.maxSize/2)
@@ -153,7 +153,7 @@ func (t *store) suspectCopy(d *delivery, st *redeliver.State) (*queue, outgoing)
 	return q, o
 }
 
-// postCreating writes a message to one of redeliver's queues. If the queue was deleted, it creates it again first.
+// postCreating writes a message to one of redeliver's queues. If the queue was deleted, it is created again first.
 func (t *store) postCreating(ctx context.Context, q *queue, o outgoing, done func(error)) {
 	t.client.sender(q, moveLinger).post(ctx, o, func(err error) {
 		if !isMissingQueue(err) {

@@ -17,9 +17,8 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-// Subscribe reads the queue of a topic, retries included, after it has created what is missing, and
-// delivers messages until ctx ends or the subscriber is closed. Every call is a consumer of its
-// own.
+// Subscribe creates missing queues, reads the queue of a topic, retries included, and delivers
+// messages until ctx ends or the subscriber is closed. Every call is a consumer of its own.
 //
 // Up to Config.MaxInFlight first deliveries and Config.MaxRetriesInFlight retries run at once. A
 // message is done when it is acked. A nacked message has failed an attempt, and the policy decides
@@ -105,7 +104,7 @@ func (r *reader) wakeSuspects() {
 	}
 }
 
-// report reports that the queue can be read or cannot, if that is a change.
+// report reports whether the queue can be read, if that has changed.
 func (r *reader) report(change redeliver.Change, detail string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status

@@ -9,17 +9,17 @@ import (
 )
 
 // When a process dies, all its messages come back. SQS's count of receives rises for all of them, after lost
-// connections and shutdowns too. So a high count only makes a message a suspect, which is moved to its own queue.
-// From there the client receives one at a time, while nothing else of that client runs, and starts nothing else until
-// it is settled. A suspect that comes back without an answer was alone when its process died.
+// connections and shutdowns too. So a high count only makes a message a suspect, which moves to the queue of suspects.
+// The client takes one suspect at a time, while it runs nothing else, and starts nothing else until the suspect is
+// settled. A suspect that comes back without an answer was alone when its process died.
 
 const (
 	// Pauses between looks at the queue of suspects; each look is a request. The pause starts at minSuspectPause
 	// after a suspect, and doubles while looks find none.
 	minSuspectPause = time.Second
 	maxSuspectPause = time.Minute
-	// A suspect that another process has received, or whose group it has, still counts as present. To find that out
-	// takes a turn, in which nothing else runs.
+	// SQS may count a suspect that another process has, or whose group that process has. Only a turn, in which nothing
+	// else runs, shows this.
 	minInconclusivePause = 20 * time.Second
 	maxInconclusivePause = 5 * time.Minute
 )
@@ -114,8 +114,8 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	return ctx.Err() == nil, false
 }
 
-// requeueSuspect writes a suspect that did not begin or did not answer in the drain timeout to its queue again.
-// Otherwise its next receive would count as a crash. Its handler and its writes may still run.
+// requeueSuspect writes an unanswered suspect to its queue again, whether it has begun or not. Otherwise its next
+// receive would count as a crash. Its handler and its writes may still run.
 func (s *source) requeueSuspect(d *delivery) {
 	s.mu.Lock()
 	if d.gone || d.settled {

@@ -70,7 +70,7 @@ func (v *visibility) checkHiding(now time.Time, timeout time.Duration) (expired,
 	return !v.until.After(now), extend && v.until.Before(v.maxHiddenUntilLocked().Add(-time.Second))
 }
 
-// extension returns the receipt and the next visibility timeout, which ends timeout after now or a later due.
+// extension returns the receipt and how long to hide the message: until timeout after now or a later due.
 func (v *visibility) extension(now time.Time, timeout time.Duration) (receipt string, seconds int32) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 )
 
 // Waiting returns about how many messages wait in the queue of a topic. SQS counts messages that were sent with a
-// delay, but does not show them. It counts messages that wait in a process, above all those of a FIFO queue, together
-// with those that handlers have; there the depth is -1.
+// delay, but does not show them. It counts messages that wait in a process together with those that handlers have. So
+// the depth of a FIFO queue is -1.
 func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
 	l, a, err := newLayout(&c.cfg, topic)
 	if err != nil {

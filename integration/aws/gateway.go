@@ -170,6 +170,9 @@ func (g *gateway) count(action, queue string, size int) bool {
 	}
 	g.requests[action]++
 	g.addLocked(queue, chunks(size))
+	if action == "CreateQueue" { // even without an answer the queue may be created
+		g.queues[queue] = true
+	}
 	return true
 }
 
@@ -178,10 +181,7 @@ func (g *gateway) follow(action, queue string, status, sent, received int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.addLocked(queue, max(0, chunks(received)-chunks(sent)))
-	switch {
-	case action == "CreateQueue": // an error may come after the queue was created
-		g.queues[queue] = true
-	case action == "DeleteQueue" && status == http.StatusOK:
+	if action == "DeleteQueue" && status == http.StatusOK {
 		delete(g.queues, queue)
 	}
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // batching tests handlers that get many messages in one call, each with an outcome of its own. A message that waits for its batch
-// is in flight. With head-of-line blocking it may block the messages that would fill the batch, which then runs after its Timeout.
+// is in flight. With head-of-line blocking it may block those that would fill the batch, so the batch runs at its
+// Timeout.
 func batching() []test {
 	tests := []test{
 		{name: "BatchAnswersFollowTheTable", body: tableHolds},
@@ -38,8 +39,8 @@ type batchProcess struct {
 	batches  [][]string // batches that ran, with sorted ids
 }
 
-// startBatch starts a process of the first group with a batch handler. In the journal the attempts of a batch's messages end when
-// they begin, so that a retry is due later than that.
+// startBatch starts a process of the first group with a batch handler. In the journal each of its attempts ends when it
+// begins: an answer takes effect before the function returns.
 func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
@@ -63,8 +64,7 @@ func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc
 	return p
 }
 
-// startGathering is startBatch for a process that counts messages as they arrive. Without middleware the policy
-// counts them.
+// startGathering is startBatch, but records arrivals also in the broker's own form, where Policy.Invalid sees them.
 func (b *fixture) startGathering(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	if !b.native {

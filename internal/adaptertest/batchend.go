@@ -79,7 +79,7 @@ func stuckBatch(b *fixture) {
 			b.Error("the first answer of the batch does not count")
 		}
 		b.change(func() { hung = mb.Messages[1].State().ID })
-		<-b.Context().Done() // the test's context, so that it ignores its own
+		<-b.Context().Done() // the function ignores its own context
 		return nil
 	})
 	b.handled("a", "b", "c", "d")
@@ -119,8 +119,8 @@ func killedBatch(b *fixture) {
 	b.dead(0)
 }
 
-// suspectsAlone has a message that kills its process every time it runs. If it ran in a batch with others when crashes count, they
-// would count for the others, too.
+// suspectsAlone has a message that kills its process every time it runs. If it ran in a batch with others, a crash that
+// counts would count for them, too.
 func suspectsAlone(b *fixture) {
 	p := quickPolicy(3)
 	p.MaxCrashes = 1
@@ -147,7 +147,7 @@ func suspectsAlone(b *fixture) {
 	})
 }
 
-// extendedBatch extends by the batch's context and by that of a message in it.
+// extendedBatch extends a batch by its own context, another by a message's.
 func extendedBatch(b *fixture) {
 	p, takes := extendingPolicy()
 	var runs atomic.Int32

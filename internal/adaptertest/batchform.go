@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// Batch is the argument of a batch function in any form.
+// Batch is a batch of Watermill messages or of records.
 type Batch struct {
 	Messages []BatchMessage
 	AckAll   func() bool
@@ -36,7 +36,7 @@ func BatchOf(mb *middleware.MessageBatch) *Batch {
 	return &Batch{Messages: MessagesOf(mb.Messages), AckAll: mb.AckAll, RetryAll: mb.RetryAll}
 }
 
-// MessagesOf returns the messages of a batch in any form.
+// MessagesOf converts the messages of a batch.
 func MessagesOf[M BatchMessage](all []M) []BatchMessage {
 	msgs := make([]BatchMessage, len(all))
 	for i, m := range all {

@@ -74,7 +74,7 @@ func (r BatchRow) Run(ctx context.Context, tb testing.TB, b *Batch, late <-chan 
 
 var call = regexp.MustCompile("`(m1\\.)?([A-Z][A-Za-z]+)(?:\\((\\w+)\\))?`")
 
-// makeCalls makes the calls.
+// makeCalls makes r.Calls.
 func (r BatchRow) makeCalls(tb testing.TB, b *Batch) {
 	tb.Helper()
 	calls := call.FindAllStringSubmatch(r.Calls, -1)

@@ -31,7 +31,8 @@ var inPlace = ordered{
 	func(b *fixture, ids ...string) []Message { return b.underOneKey(namedMessages(ids...)) },
 }
 
-// checkOrder returns the attempts so far of some messages, or of all, by id. Each must have begun after the end of the one before.
+// checkOrder returns the ids of the attempts so far, of these messages or of all. Each must begin after the previous
+// one ends.
 func (b *fixture) checkOrder(ids ...string) (ran []string) {
 	b.Helper()
 	var last attempt
@@ -83,7 +84,7 @@ func (o ordered) afterKill(b *fixture) {
 	for _, a := range b.all()[before:] {
 		ran = append(ran, a.State.ID)
 	}
-	// It may exist twice if it had just been written to the place where it waits.
+	// The failing message may exist twice: a kill may follow its write.
 	if got := fmt.Sprint(slices.Compact(ran)); got != "[failing behind last]" {
 		b.Errorf("ran in the order %s", got)
 	}

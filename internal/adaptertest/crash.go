@@ -94,7 +94,7 @@ func killMidWait(b *fixture) {
 	}
 }
 
-// killerAmongNeighbours has other messages in flight when one kills the process. Crashes must not count for them.
+// killerAmongNeighbours has others in flight when a message kills the process. Crashes must not count for them.
 func killerAmongNeighbours(b *fixture) {
 	const crashes = 2
 	ids := []string{"n1", "n2", "n3", "n4", "n5", "killer"}
@@ -167,7 +167,7 @@ func othersWait(b *fixture) {
 				<-b.Context().Done()
 				return nil
 			}
-			// If the killer comes beside it, this handler ends after the killer has started.
+			// If the killer begins meanwhile, this handler runs until the test ends.
 			timer := time.NewTimer(work)
 			defer timer.Stop()
 			select {

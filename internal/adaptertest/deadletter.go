@@ -110,8 +110,8 @@ func (d *dlqFixture) wantEmpty(q deadletter.Queue) {
 	}
 }
 
-// replayedOnce checks that messages, each with one attempt before, were replayed and have left the DLQ. At most the
-// number twice of them may have run twice.
+// replayedOnce checks that messages, each with one attempt before, were replayed and have left the DLQ. twice bounds
+// how many of them may have run twice.
 func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) {
 	d.Helper()
 	d.awaitCommits(ids...)
@@ -121,8 +121,8 @@ func (d *dlqFixture) replayedOnce(q deadletter.Queue, twice int, ids ...string) 
 	}
 }
 
-// runsAbove returns how many attempts messages had beyond each, the number per message. It first waits for a later
-// message, because duplicates come before it.
+// runsAbove returns how many attempts were too many. each is the limit per message. It first waits for a later message,
+// because duplicates come before it.
 func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
 	d.Helper()
 	last := fmt.Sprint(lastID, len(d.all()))
@@ -169,7 +169,7 @@ func (d *dlqFixture) runReplay(q deadletter.Queue, r deadletter.ReplayOptions) d
 	return t
 }
 
-// awaitClaim claims the DLQ as soon as its previous holder is gone.
+// awaitClaim waits until no process holds the claim of the DLQ.
 func (d *dlqFixture) awaitClaim(q deadletter.Queue) {
 	d.Helper()
 	d.retryWhileHeld("the claim of a killed process ends", func(ctx context.Context) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// aged checks age, retention and bounds. A broker need not report them.
+// aged checks Oldest, Retention and DropLimit. None need be reported.
 func aged(d *dlqFixture) {
 	ctx := d.withTimeout()
 	began := time.Now()

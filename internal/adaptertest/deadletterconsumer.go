@@ -11,7 +11,7 @@ func consuming() []deadTest {
 	}
 }
 
-// consumed has a second service that reads the DLQ and fails its messages, so that its own DLQ can be replayed, too.
+// consumed has a second service that reads the DLQ and fails its messages. The DLQ of that service is replayed, too.
 func consumed(d *dlqFixture) {
 	msgs, ids := numberedMessages(3)
 	for i := range msgs {

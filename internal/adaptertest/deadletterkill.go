@@ -135,7 +135,7 @@ const (
 	callRemove = "Remove (messages)"
 )
 
-// killableQueue opens the DLQ as a separate process would, which m kills.
+// killableQueue opens the DLQ as a separate process, which m kills.
 func (d *dlqFixture) killableQueue(m *killableDriver) deadletter.Queue {
 	d.Helper()
 	q, kill := d.openOne()
@@ -240,7 +240,7 @@ func (s killableSession) Write(ctx context.Context, to driver.Destination, msgs 
 	return errs
 }
 
-// Remove can be killed inside: when the entries are recorded, and when one message is removed.
+// Remove consists of three calls: record the entries, remove one message, remove the rest.
 func (s killableSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	err := s.m.call("Remove (record)", func() error { return s.Session.Remove(ctx, nil, entries...) })
 	for i := 0; i < min(2, len(msgs)) && err == nil; i++ {

@@ -13,7 +13,7 @@ import (
 func killedRunners() []deadTest {
 	return []deadTest{
 		{name: "ASecondRunnerIsRefusedWithTheHoldersName", body: secondRunner},
-		// In the third window. Each window removes its messages in two calls.
+		// Kills are in window 3. A window removes its messages in two calls.
 		{name: "ARunnerThatDiesBeforeItSendsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callWrite, left: 3}, 0) }},
 		{name: "ARunnerThatDiesBeforeItSettlesLosesNothing", body: func(d *dlqFixture) {
 			killReplay(d, killableDriver{only: callWrite, left: 3, after: true}, newReplay().Window)

@@ -20,7 +20,7 @@ func fidelity() []test {
 	}
 }
 
-// unusualMessages returns messages that a map of strings cannot hold, as far as the broker can.
+// unusualMessages returns messages with unusual content, as far as the broker supports it.
 func unusualMessages(f Features) []Message {
 	binary := []byte{0, 0xff, 0xfe, 'x', 0}
 	every := make([]byte, 256)

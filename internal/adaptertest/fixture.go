@@ -33,8 +33,8 @@ func newFixture(t *testing.T, h Harness, groups int) *fixture {
 	return b
 }
 
-// checkNoNack checks that the middleware, or whatever else runs the handler, settled the failed messages. A
-// subscriber treats a bare nack the same, so most tests of retries would pass without middleware.
+// checkNoNack checks that no failed message was nacked without an error. A subscriber treats such a nack as a failure,
+// so most tests of retries would pass without middleware.
 func (b *fixture) checkNoNack() {
 	if b.nacks {
 		return
@@ -96,7 +96,7 @@ func (b *fixture) await(what string, ok func() bool, ids ...string) {
 	b.journal.await(b.T, what, ok, ids...)
 }
 
-// hold returns when a channel is closed, or the test ends.
+// hold waits until a channel is closed or the test ends.
 func (b *fixture) hold(until <-chan struct{}) {
 	select {
 	case <-until:
@@ -111,7 +111,7 @@ func (b *fixture) handled(ids ...string) {
 	b.awaitEnds(ids...)
 }
 
-// awaitCommits returns when each message was committed.
+// awaitCommits waits until each message is committed.
 func (b *fixture) awaitCommits(ids ...string) {
 	b.Helper()
 	b.await(fmt.Sprintf("all of %d messages are committed", len(ids)), func() bool {
@@ -206,8 +206,8 @@ func (b *fixture) changesOf(change redeliver.Change) (all []redeliver.Subscripti
 	return all
 }
 
-// checkNotEarly checks the time between the end of an attempt and the start of the next. retry counts from 0. If a
-// kill made duplicates, the first copy counts, because all retries were planned after it.
+// checkNotEarly checks that retries begin at least than(retry) after the attempt before. retry counts from 0. If a kill
+// made duplicates, the first copy counts, because all retries were planned after it.
 func (b *fixture) checkNotEarly(than func(retry int) time.Duration, ids ...string) {
 	b.Helper()
 	for _, id := range ids {

@@ -22,7 +22,7 @@ import (
 )
 
 // Harness is an adapter and its broker, as the kit uses them. Every function may be called by many tests at once, and
-// fails its test after an error. Put, PutBack and Dead use a client other than the adapter's.
+// fails its test after an error. Put, PutRetries and DeadLetters use their own client.
 type Harness struct {
 	// Name is the broker's name in the guarantee table.
 	Name     string
@@ -49,14 +49,14 @@ type Harness struct {
 	// MaxCrashesBeside is how often a message may kill its process while others run, before it runs alone. Default 2.
 	MaxCrashesBeside int
 	// Wrap runs a test, for example in a bubble with a virtual clock. Nil calls the tests directly, many at once.
-	// Inside Wrap the kit starts no subtest, ends all its goroutines before the test ends, and does all its waiting.
+	// The kit waits only inside Wrap. There it starts no subtest, and ends all its goroutines before the test ends.
 	Wrap func(t *testing.T, test func(t *testing.T))
 	// Origin makes a new, empty origin that n new groups read (one if Features.ManyGroups is false), and returns
 	// their names as in redeliver.State. If a group is a queue, Origin creates it too. If only one group can read the
-	// origin, it has the origin's name.
+	// origin, the group has its name.
 	Origin func(t testing.TB, n int) (origin string, groups []string)
-	// Open starts a service, which the kit closes or kills. It must not subscribe to anything. It returns errors of
-	// the configuration.
+	// Open starts a service that the kit closes or kills. Open subscribes to nothing, and returns errors of the
+	// configuration.
 	Open func(t testing.TB, cfg Config) (Service, error)
 	// ConsumeBatch makes a service that handles batches in the broker's own form, without Watermill. run runs it
 	// until its context ends; kill is as [Service].Kill. Nil means that there is no such form.
@@ -75,16 +75,16 @@ type Harness struct {
 	// subscription: a new one if Features.ManyGroups is true, otherwise the DLQ. Nil means that the kit does not
 	// check whether a DLQ can have a consumer.
 	DLQTopic func(origin, group string) (topic, reader string)
-	// Received converts a message that a handler got, as the broker's own record shows it to the handler, with its ID if
-	// it had one. Headers are all that the handler can see, except the one that carries the ID. Key and Body must not
-	// be shared with the record.
+	// Received returns a message as the broker's own record shows it to the handler, with its ID if it had one. Headers
+	// are all that the handler can see, except the one that carries the ID. Key and Body must not be shared with the
+	// record.
 	Received func(msg *message.Message) Message
 	// Refuse makes the broker refuse, or not confirm, writes to a place of a group, until restore is called. Nil if
 	// Features.Refuse is false.
 	Refuse func(t testing.TB, origin, group string, what Place) (restore func())
 }
 
-// Place is where a failed message is written to.
+// Place is where a failed message is written.
 type Place string
 
 // The places.
@@ -122,7 +122,7 @@ type Service interface {
 	Kill()
 }
 
-// Undecodable is a body that the harness's decoder must refuse. It must accept all others.
+// Undecodable is the one body that the harness's decoder must and may refuse.
 const Undecodable = "\x00adaptertest: no message"
 
 // Message is a message as a client of the broker sees it.
@@ -148,8 +148,8 @@ type Header struct {
 	Value []byte
 }
 
-// Features are the abilities of a broker. A false one needs a row in the table of docs/reference/guarantees.md, with the
-// broker's own documentation; CheckTable compares.
+// Features are the abilities of a broker. Each but Refuse has a row in docs/reference/guarantees.md, a false one with a
+// link to the broker's manual: see CheckTable.
 type Features struct {
 	KeyOrder             bool // messages of one key run one after another, in order
 	BinaryHeaders        bool // a header's value may be any bytes

@@ -43,8 +43,8 @@ func hostile() (all []test) {
 	return all
 }
 
-// minNeighbourTimeout is the minimum time for the neighbours of a hostile message to end, because adapters repeat a failed write
-// every 10 s. On a slow machine the time is ten times that of an earlier message.
+// minNeighbourTimeout is the smallest limit for the neighbours of a hostile message to end: adapters repeat a failed
+// write every 10 s. On a slow machine the limit is ten times an earlier message's time.
 const minNeighbourTimeout = 10 * time.Second
 
 func (h *hostileMessage) play(b *fixture) {
@@ -55,7 +55,7 @@ func (h *hostileMessage) play(b *fixture) {
 		return errHandler
 	})
 	b.put(namedMessages("neighbour before")...)
-	b.awaitEnds("neighbour before") // from here on it reads
+	b.awaitEnds("neighbour before") // the process reads now
 	took := func(ids []string, msgs ...Message) time.Duration {
 		began := time.Now()
 		b.put(msgs...)
@@ -63,7 +63,7 @@ func (h *hostileMessage) play(b *fixture) {
 		return time.Since(began)
 	}
 	maxTime := max(minNeighbourTimeout, 10*took([]string{"neighbour"}, namedMessages("neighbour")...))
-	if h.unpacks { // with the race detector, and beside other tests, that alone takes many seconds
+	if h.unpacks { // unpacking with the race detector and beside other tests takes many seconds
 		maxTime = max(maxTime, Timeout/2)
 	}
 	bad := h.make(b)

@@ -82,7 +82,7 @@ func slow(b *fixture) {
 	b.awaitEnds(ids...)
 }
 
-// inTurn returns each messages of every key, in which the keys alternate.
+// inTurn returns messages whose keys alternate, as many as each per key.
 func inTurn(keys, each int) (msgs []Message, ids []string) {
 	for i := range each {
 		for k := range keys {

@@ -78,8 +78,7 @@ func outage(b *fixture) {
 	b.await("the sink gets the change", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began, before := time.Now(), len(b.all())
 	b.await("it is probed for a while", func() bool { return time.Since(began) > 2*time.Second && len(b.all()) > before })
-	// Twice those in flight at the start, because a retry may have been on its way, and a probe every 400 ms except
-	// for the first.
+	// Twice MaxInFlight, because a retry may have been on its way, and a probe every 400 ms. The first two come sooner.
 	if maxAttempts := before + 2*10 + 2 + int(time.Since(began)/(400*time.Millisecond)); len(b.all()) > maxAttempts {
 		b.Errorf("%d attempts within %s, want at most %d", len(b.all()), time.Since(began), maxAttempts)
 	}
@@ -103,7 +102,8 @@ func outage(b *fixture) {
 	})
 }
 
-// outageAndClose closes the process in an outage. Its messages must come to the next process, and no attempt of theirs may count.
+// outageAndClose closes the process in an outage. Its messages come to the next process. At most one failure
+// of each counts.
 func outageAndClose(b *fixture) {
 	const n = 30
 	msgs, ids := numberedMessages(n)
@@ -112,7 +112,7 @@ func outageAndClose(b *fixture) {
 	b.await("the sink gets the change", func() bool { return slices.Contains(b.outageChanges(), redeliver.ChangeOutage) })
 	began := time.Now()
 	p.close()
-	if took := time.Since(began); took > 40*time.Second { // of its drain timeout
+	if took := time.Since(began); took > 40*time.Second { // of the 50 s allowed
 		b.Errorf("closing took %s", took)
 	}
 	b.start(Config{Policy: outagePolicy()}, succeed)
@@ -123,7 +123,7 @@ func outageAndClose(b *fixture) {
 	b.checkOneFailure()
 }
 
-// messagesAtFault fails messages of many keys with one error of which Classify says that the messages are the cause.
+// messagesAtFault fails messages of many keys with one error. Classify says that the messages are the cause.
 func messagesAtFault(b *fixture) {
 	msgs, ids := numberedMessages(20)
 	p := outagePolicy()

@@ -58,7 +58,7 @@ func (p *process) pauser() Pauser {
 	return s
 }
 
-// staysQuiet waits until messages in hand have been given back, and checks that n attempts have begun by then.
+// staysQuiet waits 20 s, time to give messages back, and checks that n attempts have begun by then.
 func (b *fixture) staysQuiet(n int) {
 	b.Helper()
 	timer := time.NewTimer(20 * time.Second)
@@ -69,8 +69,8 @@ func (b *fixture) staysQuiet(n int) {
 	}
 }
 
-// groupPauses pauses all processes from one. Running attempts may end. Their retries and new messages must wait, also in processes
-// that start meanwhile, and no attempt may count.
+// groupPauses pauses all processes from one. Running attempts may end. Their retries and new messages must wait,
+// uncounted, also in processes that start meanwhile.
 func groupPauses(b *fixture) {
 	msgs, ids := numberedMessages(20)
 	goOn := make(chan struct{})

@@ -36,7 +36,7 @@ func keyed(key string, names ...string) []Message {
 	return msgs
 }
 
-// othersFlow fails more keys than may run at once. Messages of other keys must run.
+// othersFlow fails messages of more keys than may run at once. Others must run.
 func othersFlow(b *fixture) {
 	const bound = 2
 	others := []string{"o1", "o2", "o3", "o4", "o5"}

@@ -65,7 +65,7 @@ func supersedes(b *fixture) {
 	}
 }
 
-// reportsOtherPolicy has messages come back whose headers say that another policy wrote them long after this process began.
+// reportsOtherPolicy puts back messages that failed, by their headers, under another policy long after the start.
 func reportsOtherPolicy(b *fixture) {
 	b.start(Config{Policy: quickPolicy(2)}, succeed)
 	b.h.PutRetries(b.T, b.origin, b.group, b.messagesOfPolicy(redeliver.Policy{MaxRetries: 9}, time.Now().Add(time.Hour), "a", "b", "c")...)

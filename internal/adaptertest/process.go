@@ -35,7 +35,7 @@ func failFirst(n int, ids ...string) handler {
 // declineOnly fails every attempt of some messages.
 func declineOnly(ids ...string) handler { return failFirst(math.MaxInt, ids...) }
 
-// declineUntil fails every attempt until the end of up.
+// declineUntil fails every attempt until up is closed.
 func declineUntil(up <-chan struct{}) handler {
 	return func(*attempt) error {
 		select {

@@ -18,7 +18,7 @@ func replays() []test {
 	}
 }
 
-// sentBack makes dead letters of messages, and sends them back when the handler succeeds: with redeliver's headers, or without.
+// sentBack makes dead letters, lets the handler succeed, and sends them back with redeliver's headers or without.
 func (b *fixture) sentBack(headers bool, msgs []Message) (dead []Message) {
 	fixed := make(chan struct{})
 	b.start(Config{Policy: quickPolicy(1)}, declineUntil(fixed))
@@ -69,8 +69,8 @@ func replayToOne(b *fixture, headers bool) {
 	b.ranOnceIn(other, ids)
 }
 
-// ranOnceIn checks that the second group has run messages once. It first waits for further messages in all parts of the origin: a
-// copy that was written to the origin would come before them.
+// ranOnceIn checks that the second group ran each message once. It first waits for further messages in all parts of the
+// origin: a copy that was written to the origin would come before them.
 func (b *fixture) ranOnceIn(other *journal, ids []string) {
 	b.Helper()
 	last := make([]string, 8)

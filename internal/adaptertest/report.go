@@ -29,8 +29,8 @@ func logLines(t *testing.T, lines []string) {
 	}
 }
 
-// unended reports which of some messages, or of all known ones, were neither committed nor dead-lettered, and the
-// latest events of each and overall.
+// unended reports which of some messages, or of all known ones, have not ended, the last event of each, and the last
+// events of all.
 func (j *journal) unended(ids ...string) (lines []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// atOnce is how many tests run at once, because they mostly wait.
+// atOnce is how many tests run at once. They mostly wait.
 const atOnce = 12
 
 // test is the test of one promise.
@@ -19,7 +19,7 @@ type test struct {
 	needs string
 	// native means that the test is about batches in the broker's own form.
 	native bool
-	// possible reports whether a harness has what the test needs. Nil means that every one has.
+	// possible reports whether a harness has what the test needs. Nil means that all have it.
 	possible func(*Harness) bool
 	// groups is how many groups read the origin. Default 1.
 	groups int

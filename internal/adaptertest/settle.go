@@ -95,7 +95,7 @@ func whileRefused(b *fixture, place Place) {
 	b.wantRuns("refused", 1)
 	restore()
 	b.awaitEnds("refused", "next")
-	// An unconfirmed message may exist nevertheless. A copy is harmless, another first attempt is not.
+	// An unconfirmed write may have succeeded. A copy is harmless, another first attempt is not.
 	resting := make(map[string]bool)
 	for _, m := range b.h.DeadLetters(b.T, b.origin, b.group, 2) {
 		resting[b.deadLetterState(m).ID] = true
@@ -113,7 +113,7 @@ func whileRefused(b *fixture, place Place) {
 	}
 }
 
-// unackedWhileRefused tests that another process gets a message whose write is refused, because it is unacked.
+// unackedWhileRefused tests that a message whose write is refused stays unacked: another process gets it.
 func unackedWhileRefused(b *fixture, place Place) {
 	retries, runs := 1, 2
 	if place == DLQ {

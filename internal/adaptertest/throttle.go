@@ -43,11 +43,11 @@ func rateLimited(b *fixture) {
 	}
 }
 
-// shrinks tests that fewer messages run while they fail. That more run later would take too long here; redelivertest tests it.
+// shrinks tests that fewer messages run while they fail. Later growth takes too long here; redelivertest tests it.
 func shrinks(b *fixture) {
 	const minInFlight, most, n = 2, 16, 60
 	msgs, ids := numberedMessages(n)
-	var now, running atomic.Int64 // running: what ran beside the latest attempt
+	var now, running atomic.Int64 // running: now, when an attempt began last
 	var well atomic.Bool
 	b.start(Config{Policy: quickPolicy(1000), MaxInFlight: most, MinInFlight: minInFlight}, func(*attempt) error {
 		running.Store(now.Add(1))

@@ -139,7 +139,7 @@ func neverReturns(b *fixture) {
 		if cause := context.Cause(a.Msg.Context()); !errors.Is(cause, redeliver.ErrTimeout) {
 			b.Errorf("the context of attempt %d ended with %v, want a timeout", a.State.Attempt(), cause)
 		}
-		<-b.Context().Done() // the test's context, so that it ignores its own
+		<-b.Context().Done() // the handler ignores its own context
 		return nil
 	})
 	b.put(b.underOneKey(namedMessages("a", "neighbour", "another"))...)
@@ -156,7 +156,7 @@ func extendingPolicy() (p redeliver.Policy, takes time.Duration) {
 	return p, 1500 * time.Millisecond
 }
 
-// workFor extends its attempt, and fails if ctx ends before takes.
+// workFor extends an attempt, and fails if ctx ends within takes.
 func workFor(ctx context.Context, takes time.Duration) error {
 	if err := redeliver.Extend(ctx, 30*time.Second); err != nil {
 		return err

@@ -17,10 +17,10 @@ type Client interface {
 
 // WholeBodies passes requests to Next with bodies that the SDK does not touch.
 //
-// The SDK closes a request's body as soon as the answer begins. Its wrapper answers a later WriteTo with io.EOF,
-// which net/http takes for a failed write (smithy-go 1.28.9). net/http calls it after the last byte. If the answer is
-// faster, net/http closes the connection before the rest of the answer is read. The SDK then tries again, and the
-// messages of the lost answer stay hidden until their visibility timeout ends.
+// The SDK closes a request's body as soon as the answer begins. Then the body's WriteTo returns io.EOF, which net/http
+// takes for a failed write (smithy-go 1.28.9). net/http calls WriteTo after the last byte. If the answer is faster,
+// net/http closes the connection before the answer is read. The SDK then tries again, and the messages of the lost
+// answer stay hidden until their visibility timeout ends.
 //
 // A body in memory also leaves together with the headers.
 type WholeBodies struct{ Next Client }

@@ -16,7 +16,7 @@ import (
 // Task calls the handler of a message in the form that the handler takes: a Watermill message in middleware.Retry, the broker's own
 // record in the engine.
 type Task interface {
-	// Handle calls the handler, once, with ctx as its context or an ancestor of that, and returns its answer. It may panic.
+	// Handle calls the handler once, with ctx or a context below it, and returns the handler's answer. It may panic.
 	Handle(ctx context.Context) error
 	// Describe returns the message for Policy.Invalid and for tracers, or nil and nil if it cannot be read.
 	Describe() (headers redeliver.Headers, body []byte)

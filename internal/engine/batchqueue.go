@@ -12,8 +12,8 @@ import (
 // messages are in a batch by then.
 const watchDelay = 50 * time.Millisecond
 
-// BatchCall calls a batch function with at least one message. b is the batch, and the context of the call; all has its messages
-// in the order of arrival. It must not keep all.
+// BatchCall calls a batch function with at least one message. b is the batch and the context of the call; all has its
+// messages in the order of arrival, and must not be kept.
 type BatchCall func(b *Batch, all []*Batched) error
 
 // Batches is the queue in which messages of one subscription wait for their batch, the oldest first. The messages of a batch are

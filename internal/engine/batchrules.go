@@ -24,7 +24,7 @@ type Batched struct {
 	ctx    context.Context // its end takes the message out of the queue
 	bytes  int
 
-	// The following four are guarded by the queue's mu.
+	// The queue's mu guards the fields until taken.
 	prev, next *Batched
 	since      time.Duration // when it came, counted from epoch
 	unwatch    func() bool   // nil before watchContexts
@@ -136,7 +136,7 @@ func retryAsked(delay []time.Duration) error {
 }
 
 // Batch is one call of a batch function, and the context of that call. The context ends after the policy's Timeout, counted from
-// the call, and when all messages of the batch were lost to this process. A Batch is safe for concurrent use.
+// the call, or when all messages of the batch were lost to this process. A Batch is safe for concurrent use.
 type Batch struct {
 	Lazy
 	// Origin and Group name the subscription. They are empty for messages of other subscribers.

@@ -113,9 +113,9 @@ func (b *Batch) isOver(grace time.Duration) (after time.Duration, over bool) {
 	return b.until - b.began, time.Since(epoch) >= b.until+grace
 }
 
-// onTimeout ends the context of a batch function that has settled all its messages. Usually the watch ends the attempts of the
-// other messages, and the context with the first of them. But it does not know the messages of an extended batch, and in Blocking
-// order it waits until the function is stuck. In these two cases onTimeout ends the attempts.
+// onTimeout ends the context of a batch function that has settled all its messages. Usually the watch ends the attempts
+// of unsettled messages, and the context with the first of them. But the watch does not know the messages of an
+// extended batch, and in Blocking order it waits until the function is stuck. In these two cases onTimeout ends them.
 func (b *Batch) onTimeout() {
 	timeout, over := b.isOver(0)
 	if !over {

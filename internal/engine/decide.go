@@ -93,7 +93,7 @@ func causeOf(s *redeliver.State) uint64 {
 	return h
 }
 
-// isSparable reports whether a message is postponed instead, if there is an outage: the dependency may have caused the failure,
+// isSparable reports whether an outage would postpone the message instead: the dependency may have caused the failure,
 // and the message has not exceeded a limit in time.
 func isSparable(d *redeliver.Decision) bool {
 	if d.MessageAtFault {

@@ -208,7 +208,7 @@ func (d *Delivery) check() error {
 }
 
 // askInvalid calls Policy.Invalid. It is not a part of check, because a Router runs each message in a new goroutine,
-// whose stack would have to grow for its large frame.
+// whose stack would grow for this large frame.
 func (d *Delivery) askInvalid() (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -115,7 +115,7 @@ const (
 	Outdated                    // this message is settled without an attempt: another copy counts
 )
 
-// Ending says how a message ended for which a gater answered Begins.
+// Ending says how a message that a gater let begin has ended.
 type Ending struct {
 	How How
 	// State is the state that was written, or with which the message waits. It is set with Moved, DeadLettered and Stays.
@@ -143,8 +143,8 @@ var (
 )
 
 // RunLane runs the messages of a source until ctx ends or the source closes or is lost. Then it waits for the messages in flight,
-// at most for the drain timeout, and returns. Before it reads anything it calls start, which may be nil, with the lane. The
-// handlers' contexts have the values of values.
+// at most for the drain timeout, and returns. Before it reads anything it calls start, which may be nil, with the lane.
+// The handlers' contexts derive from values.
 func (e *Engine[R]) RunLane(ctx, values context.Context, src driver.Source[R], opt LaneOptions[R], start func(driver.Lane[R])) {
 	if opt.MaxAhead == 0 {
 		opt.MaxAhead = 256

@@ -55,7 +55,7 @@ func (d *Delivery) Extend(by time.Duration) error {
 
 var errOver = fmt.Errorf("%w: it is over", redeliver.ErrNotExtended)
 
-// extended returns the new end of an attempt that began at began, and that asks to run until the time by from now. If
+// extended returns the new end of an attempt that started at began and asks for the duration by, from now on. If
 // MaxTimeout allows less, until is the latest end that it allows, and err says so.
 func (s *Subscription) extended(began, by time.Duration) (until time.Duration, err error) {
 	now := time.Since(epoch)

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// flood detects too many dead letters, as redeliver.DeadLetterRate defines that, and its end.
+// flood detects the start and end of a flood of dead letters, see redeliver.DeadLetterRate.
 type flood struct {
 	breaker
 	maxDeadLetters int64

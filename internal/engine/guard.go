@@ -46,7 +46,7 @@ func (g *guard) probeTimeout() time.Duration {
 	}
 }
 
-// askedProbeTimeout is probeTimeout in the pause of a handler, which may be short.
+// askedProbeTimeout is probeTimeout in a handler's pause, which may be short.
 const askedProbeTimeout = 30 * time.Second
 
 // onlyProbes reports whether only probes may begin.

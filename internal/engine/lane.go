@@ -212,7 +212,7 @@ func (l *lane[R]) readReports() {
 	}
 }
 
-// retryRefused makes the messages that a gater refused ready again.
+// retryRefused makes ready again the messages that a gater refused.
 func (l *lane[R]) retryRefused() {
 	for class := range l.ready {
 		q := &l.ready[class]
@@ -497,8 +497,8 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	return Begins
 }
 
-// askGates asks the gaters in their order whether a message may begin. It returns the first answer other than Begins, and then
-// calls End of those that answered Begins.
+// askGates asks the gaters in their order whether a message may begin. If one does not answer Begins, askGates calls
+// End of those before it and returns its answer.
 func (l *lane[R]) askGates(e *entry[R]) Admission {
 	for i, g := range l.opt.Gates {
 		if admission := g.Begin(&e.Message); admission != Begins {

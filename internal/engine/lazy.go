@@ -37,7 +37,7 @@ func (c *Lazy) Init(parent context.Context, deadline time.Time) {
 	}
 }
 
-// AllowExpire makes Expire possible. It must be called before Done, which costs more then. The owner may call End meanwhile.
+// AllowExpire makes Expire possible. It must be called before Done, and makes Done cost more. It may run beside End.
 func (c *Lazy) AllowExpire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// overlapMargin is how long after the first message of another policy came here a message must have failed under another
-	// policy to show that both policies run at the same time. It allows for the last messages of an older version, and for
-	// clocks that differ.
+	// overlapMargin is the minimum time from the arrival of the first message of another policy to a failure that shows
+	// that another policy still runs. It allows for the last messages of an older version, and for clocks that differ.
 	overlapMargin = time.Minute
 	// reportInterval is the time after which another policy is reported again.
 	reportInterval = time.Hour

@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// outage detects the begin and the end of an outage, as redeliver.Outage defines it.
+// outage detects the start and the end of an outage, as redeliver.Outage defines it.
 //
 // While the breaker is closed, a failure counts as an attempt of its message, and spread counts failures by their cause. When
 // the failures of one cause are spread over enough keys, the breaker opens. From that failure on, failures do not count as
@@ -101,7 +101,8 @@ func (o *outage) failed(f *failure, now time.Duration) transition {
 	return stillOpen
 }
 
-// othersSucceeded reports whether enough other messages have succeeded since a message failed first, which was the time since ago.
+// othersSucceeded reports whether enough others have succeeded since a message first failed. since is the
+// time since then.
 func (o *outage) othersSucceeded(since, now time.Duration) bool {
 	from := now - min(max(since, 0), o.window)
 	good, bad := o.recentSuccesses.since(from, now), o.recentFailures.since(from, now)

@@ -44,7 +44,7 @@ func (r *rateLimiter) take(now time.Time) {
 	r.limiter.ReserveN(now, 1)
 }
 
-// cancel releases the slot of a message that could not begin, and takes it back from the rate.
+// cancel undoes take for a message that could not begin, in the slots and in the rate.
 func (s *slots) cancel(class int, probe bool) {
 	if s.rate != nil {
 		s.mu.Lock()

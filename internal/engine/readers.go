@@ -24,9 +24,9 @@ func NewReaders(refusal error) *Readers {
 	return r
 }
 
-// Begin calls open, and then runs the reader that open returns in its own goroutine. It returns the error of open, or the
-// refusal after Close. The context of both has the values of ctx. It ends with ctx, or with Close; then its cause is the refusal.
-// Close also waits for open, which must return when its context ends.
+// Begin calls open, and then runs in its own goroutine the reader that open returns. It returns the error of open, or
+// the refusal after Close. The context of both has the values of ctx. It ends with ctx, or with Close; then its cause
+// is the refusal. Close also waits for open, which must return when its context ends.
 func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run func(context.Context), err error)) error {
 	r.mu.Lock()
 	if r.closed {

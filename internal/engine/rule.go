@@ -30,8 +30,8 @@ func Notes(p redeliver.Policy) (notes []string) {
 	return notes
 }
 
-// rule returns the policy that decides about a message: the subscription's, with the schedule that the message came with. If it
-// came with none, rule stores the policy's own schedule in st, which travels with the message.
+// rule returns the policy that decides about a message: the subscription's, with the schedule that the message came
+// with. If the policy's own schedule decides, rule stores it in st, which travels with the message.
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	rule := s.ruleOf(st.Schedule)
 	if rule == &s.Policy {

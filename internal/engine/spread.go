@@ -64,7 +64,7 @@ func (s *spread) addFailure(hash, key uint64, now time.Duration) bool {
 	return float64(failures) >= s.share*float64(attempts)
 }
 
-// moveToEnd makes a cause the last of causes, and returns it. It adds a new cause.
+// moveToEnd makes a cause, which may be new, the last of causes, and returns it.
 func (s *spread) moveToEnd(hash uint64) *cause {
 	i := slices.IndexFunc(s.causes, func(c cause) bool { return c.hash == hash })
 	c := cause{hash: hash}

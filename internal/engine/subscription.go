@@ -31,15 +31,15 @@ type Subscription struct {
 	Tracer tracing.Tracer
 	// SendTimeout bounds one try to write. Default 30 s.
 	SendTimeout time.Duration
-	// NackDelay is how long a message waits that was nacked without an error. Default: the policy's backoff.
+	// NackDelay is the wait of a message that was nacked without an error. Default: the policy's backoff.
 	NackDelay time.Duration
 	// MaxInFlight bounds the first deliveries that run at once, MaxRetriesInFlight the retries. 0 means no bound. While many
 	// messages fail, fewer run, at least MinInFlight of both together; 0 turns that off. See slots.
 	MaxInFlight, MaxRetriesInFlight, MinInFlight int
 	// Blocking reports whether a failed message keeps its place: it waits here, and messages of its key wait behind it.
 	Blocking bool
-	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. If it is 0, waits are limited to
-	// limits.MinBlock to MaxBlock.
+	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. If it is 0, waits are
+	// from limits.MinBlock to MaxBlock.
 	MaxInPlace time.Duration
 	// WaitsInSource reports whether failed messages wait in their source although the order is not Blocking. After a timeout
 	// the message is then settled only when its handler has returned or is stuck: attempts must not run side by side.

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Unmarshaler makes Watermill messages of the records of a broker's client. It may be the user's own.
+// Unmarshaler makes Watermill messages from a broker client's records. It may be the user's own.
 type Unmarshaler[R any] interface {
 	Unmarshal(rec R) (*message.Message, error)
 }

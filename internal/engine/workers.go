@@ -2,9 +2,9 @@ package engine
 
 import "sync"
 
-// Workers is a pool of goroutines. It grows to as many as there were items of work at once. A new goroutine for each item would
-// have to grow its stack, and to wake an idle one for each item would cost more than a short handler. A Workers is safe for
-// concurrent use; make it with [NewWorkers].
+// Workers is a pool of goroutines. It grows to as many as there were items of work at once. A new goroutine for each
+// item would have to grow its stack. Waking an idle one for each item would cost more than a short handler. A Workers
+// is safe for concurrent use; make it with [NewWorkers].
 type Workers[E any] struct {
 	do func(E)
 

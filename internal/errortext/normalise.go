@@ -11,8 +11,8 @@ const (
 	anyNumber = "<n>"
 )
 
-// Normalise replaces quotations, UUIDs, hexadecimal and other numbers in the text of an error by placeholders, so that failures with
-// one cause have one text. It reads the text only once, because a DLQ may have a million.
+// Normalise replaces quotations, UUIDs, hexadecimal and other numbers in an error's text by placeholders, so that
+// failures with one cause have one text. It reads a text once, because a DLQ may have a million texts.
 func Normalise(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))

@@ -53,7 +53,7 @@ func fillerOf(name string) driver.Writer {
 }
 
 // Read reads the headers of another program into m.State, and moves them from m.Headers to m.Foreign, so that a replay sends the
-// original message. If it finds the headers of several programs, the first one counts, but isSpringLoose headers count least.
+// original message. If there are headers of several programs, the first counts, but isSpringLoose headers count least.
 func Read(m *driver.Message, info driver.Info) {
 	for _, h := range m.Headers {
 		f := fillerOf(h.Name)

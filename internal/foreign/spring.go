@@ -109,7 +109,7 @@ func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	if ok && next > 1 && next <= limits.MaxAttempts {
 		st.Attempts = int(next - 1)
 	}
-	// A message that is due later than it was written waits. In a dead letter the due time is not later.
+	// A message waits if it is due later than it was written. A dead letter is not due later.
 	at := m.Time.UnixMilli()
 	if ms, ok := shortBigEndian(said[springDue]); ok && ms > 0 && ms <= lastMilli && at < ms && at >= ms-redeliver.MaxWait.Milliseconds() {
 		st.Due, st.Reason = time.UnixMilli(ms).UTC(), ""

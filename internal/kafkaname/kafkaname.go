@@ -15,14 +15,14 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Limits of names. Kafka allows topics of 249 bytes of [a-zA-Z0-9._-]. Our longest suffix is ".retry." and a level.
+// Limits of names. A topic has at most 249 bytes of [a-zA-Z0-9._-]. Our longest suffix is ".retry." and a level.
 const (
 	MaxTopic  = 249
 	MaxSuffix = 32
 	maxGroup  = 255
 )
 
-// Base returns "<topic>.<group>" with the group escaped. If that leaves no room for the suffixes, it is cut, and
+// Base returns "<topic>.<group>" with the group escaped. A name that leaves no room for suffixes is cut, and
 // ends in a hash of topic and group.
 func Base(topic, group string) string {
 	name := topic + "." + EscapeGroup(group)
@@ -52,7 +52,7 @@ func Level(retry, topic string) (level time.Duration, ok bool) {
 }
 
 // EscapeGroup writes a group reversibly as a part of a topic's name. The dot and every byte that is illegal there
-// become _xx. An underscore that would read as such an escape is escaped, too.
+// become _xx. An underscore that looks like such an escape is escaped, too.
 func EscapeGroup(group string) string {
 	var b strings.Builder
 	for i := range len(group) {

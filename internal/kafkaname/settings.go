@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// HeaderRoom is how much larger than the origin's records ours may be, because of our headers and of a batch with
-	// one record.
+	// HeaderRoom is by how many bytes our records may exceed the origin's, because of our headers and the frame of a
+	// batch.
 	HeaderRoom = 64 << 10
 
 	minSegmentBytes = 16 << 20
 )
 
-// Settings returns the settings with which our topics are created. The limit of the origin's records applies to batches
-// as its producers compressed them, so a record may be larger here. batchBytes bounds the batches of our own producer.
+// Settings returns the settings with which our topics are created. The origin's limit applies to batches that its
+// producers have compressed, so a record may be larger here. batchBytes bounds the batches of our own producer.
 func Settings(recordBytes, batchBytes int, minInSync string) map[string]string {
 	most := min(math.MaxInt32, max(recordBytes+HeaderRoom, 2*recordBytes, batchBytes+HeaderRoom))
 	s := map[string]string{

@@ -95,7 +95,7 @@ func (g *produceGuard) refuses(request []byte) bool {
 	return false
 }
 
-// guardedConn is one connection. sarama writes a request with one Write.
+// guardedConn is one connection. Clients write a request in one Write.
 type guardedConn struct {
 	net.Conn
 	guard *produceGuard

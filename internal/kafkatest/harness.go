@@ -1,4 +1,4 @@
-// Package kafkatest helps tests of all modules on an in-process Kafka and a real one. It has the harness of the
+// Package kafkatest has helpers for tests on an in-process or a real Kafka. It has the harness of the
 // conformance kit for adapters/kafka, and a [Reader].
 package kafkatest
 
@@ -35,11 +35,11 @@ var Features = adaptertest.Features{
 // A small number, because a run of the kit has hundreds of topics.
 const partitions = 2
 
-// sessionTimeout is longer than a machine with many tests delays a heartbeat, so that the group does not remove live
-// members. Tests do not wait for it, see killMember.
+// sessionTimeout is longer than any delay of a heartbeat on a busy machine, so that the group does not remove live
+// members. Tests do not wait for it: see killMember.
 const sessionTimeout = 30 * time.Second
 
-// dialTimeout is longer than such a machine delays the first answer of a broker. Dialing a cut connection fails at
+// dialTimeout is longer than a broker's first answer takes on such a machine. Dialing a cut connection fails at
 // once.
 const dialTimeout = time.Minute
 

@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// KillableConfig returns a client's configuration for a member of group. kill cuts its connections for good: for the
-// broker, its process is dead.
+// KillableConfig returns a client's configuration for a member of group. kill cuts its connections and ends its
+// membership, as a crash does.
 func KillableConfig(tb testing.TB, addrs []string, group string) (cfg *sarama.Config, kill func()) {
 	tb.Helper()
 	k := &harness{addrs: addrs, guard: &produceGuard{}}

@@ -9,8 +9,8 @@ import (
 )
 
 // killMember cuts off a process and removes its member from the group, as the broker does when the session of a killed
-// member ends. Waiting for that takes seconds for each kill, and a session that is short enough would remove live
-// members on a slow machine. If the broker does not answer, the session timeout removes it.
+// member ends. Waiting for that takes sessionTimeout, and a shorter timeout would remove live members on a slow
+// machine. If the broker does not answer, the session timeout removes the member.
 func (k *harness) killMember(group string, dialer *killableDialer) {
 	dialer.cut()
 	_ = retryUntil(context.Background(), func(ctx context.Context) (gone bool, err error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Reader reads the committed records of topics with a client other than the adapter's. Markers of transactions and
-// aborted records count for the end, because they have offsets, but handlers do not get them. Use it from one
+// Reader reads the committed records of topics with a client other than the adapter's. Handlers do not get markers
+// of transactions and aborted records, but these have offsets, so they count for the end. Use it from one
 // goroutine.
 type Reader struct {
 	client *kgo.Client
@@ -34,7 +34,7 @@ func NewReader(addrs []string, topics ...string) (*Reader, error) {
 
 func (r *Reader) Close() { r.client.Close() }
 
-// Poll waits for records and handles them. It returns an error when ctx ends, with the last error before that.
+// Poll waits for records and handles them. When ctx ends, it returns ctx's error and the last other one.
 func (r *Reader) Poll(ctx context.Context, handle func(*kgo.Record)) error {
 	fetches := r.client.PollFetches(ctx)
 	fetches.EachRecord(func(rec *kgo.Record) {

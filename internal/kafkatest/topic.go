@@ -48,10 +48,10 @@ func AwaitTopics(ctx context.Context, adm *kadm.Client, topics ...string) error 
 	return nil
 }
 
-// DropTopic deletes a topic, which may be deleted already: a broker lists it for a while.
+// DropTopic deletes a topic. It may be gone already: a broker lists it for a while.
 func DropTopic(tb testing.TB, adm *kadm.Client, topic string) {
 	tb.Helper()
-	err := retryUntil(context.Background(), func(ctx context.Context) (bool, error) { // the test's has ended
+	err := retryUntil(context.Background(), func(ctx context.Context) (bool, error) { // tb.Context has ended
 		_, err := adm.DeleteTopic(ctx, topic)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
 			err = nil

@@ -1,5 +1,5 @@
-// Package observed has what the exporters of metrics share to make numbers of events and DLQs, so that a number means
-// the same in every exporter.
+// Package observed turns events and DLQs into numbers for the exporters of metrics, so that a number means the same in
+// every exporter.
 package observed
 
 import (

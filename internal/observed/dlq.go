@@ -103,8 +103,8 @@ func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err erro
 	return l, nil
 }
 
-// readOldest returns when the oldest of the first messages was written, or zero if none could be read: the others may
-// be hidden, or a task may run.
+// readOldest returns when the oldest of the first messages was written, or zero if none could be read: another reader
+// or a task may hide them.
 func (q *DLQ) readOldest(ctx context.Context) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()

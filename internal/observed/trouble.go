@@ -8,8 +8,8 @@ type Turn struct {
 	Is      bool
 }
 
-// The kinds of problems of a subscription. The set is closed, because an adapter of another module could report an
-// unbounded number of attributes.
+// The kinds of problems of a subscription. The set is closed, because an adapter of another module could report any
+// number of attribute values.
 const (
 	disconnected = "disconnected"
 	paused       = "intake paused"

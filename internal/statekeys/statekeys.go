@@ -19,8 +19,8 @@ var Size = base64.StdEncoding.EncodedLen(sha256.Size)
 // Keys sign states: the first one signs, each of them verifies. Without keys nothing is signed and everything verifies.
 type Keys [][]byte
 
-// Sign returns the HMAC-SHA256 of a state, which names its origin, and of the digest of the body it belongs to; without
-// keys it is empty.
+// Sign returns the HMAC-SHA256 of a state and its body's digest. The state names its origin. Without keys Sign returns
+// an empty string.
 func (k Keys) Sign(state string, body []byte) string {
 	if len(k) == 0 {
 		return ""

@@ -19,9 +19,9 @@ type Tracer interface {
 	// A handler of single messages has a run for each attempt, immediate retries included. A batch function has one for each
 	// call, with all its messages.
 	Begin(ctx context.Context, run *Run) (context.Context, Span)
-	// DeadLettered is called when the broker has confirmed that a message is in the DLQ, before its source is acked. ctx has the
-	// values of the context that Begin returned for the failed attempt, and no end. If there was no attempt, it has the
-	// values of Subscribe's context.
+	// DeadLettered is called when the broker has confirmed that a message is in the DLQ, before its source is acked.
+	// ctx never ends. It has the values of the context that Begin returned for the failed attempt or, without an
+	// attempt, of Subscribe's context.
 	DeadLettered(ctx context.Context, b *DeadLetter)
 }
 

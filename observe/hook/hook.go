@@ -20,9 +20,9 @@ type Config struct {
 	// Queue is how many dead letters may wait for the function. If there is no room, a dead letter
 	// is missed and counted, because messages never wait for the function. Default 1000.
 	Queue int
-	// Missed is called for a dead letter that did not reach the function, or for which it failed, with the reason:
-	// [ErrFull], [ErrClosed], the function's error, or a redeliver.PanicError. If the queue is full, the message waits
-	// for Missed, so it must be as quick as a sink. Default: they are only counted.
+	// Missed is called if a dead letter did not reach the function, or the function failed, with the reason: [ErrFull],
+	// [ErrClosed], the function's error, or a redeliver.PanicError. If the queue is full, the message waits for Missed, so
+	// it must be as quick as a sink. Default: they are only counted.
 	Missed func(d redeliver.DeadLettered, why error)
 }
 
@@ -62,8 +62,7 @@ type Hook struct {
 // are outstanding when the process dies are lost; the DLQ has all messages.
 //
 // The error in redeliver.DeadLettered is the handler's own. State.Error is its text for display: it
-// is cut and has no credentials of URLs. The context ends when Close has waited for long enough.
-// Call Close at the end.
+// is cut and has no credentials of URLs. The context ends when Close returns. Call Close at the end.
 func OnDeadLetter(deliver func(ctx context.Context, d redeliver.DeadLettered) error, cfg Config) *Hook {
 	if cfg.Queue <= 0 {
 		cfg.Queue = defaultQueue
@@ -85,7 +84,7 @@ func (h *Hook) Event(e redeliver.Event) {
 	}
 }
 
-// Wants implements redeliver.FilteringSink: the hook wants no events of messages that succeed.
+// Wants implements redeliver.FilteringSink: the hook wants only DeadLettered events.
 func (h *Hook) Wants(e redeliver.Event) bool {
 	_, ok := e.(redeliver.DeadLettered)
 	return ok

@@ -40,7 +40,7 @@ type DLQConfig struct {
 //	redeliver.dlq_task_messages  messages in the recorded tasks, by kind and outcome
 //
 // Tasks and the retention are read at most every half minute, because on RabbitMQ and SQS that takes a lock that others
-// wait for. Age and retention are absent if the adapter's queue does not report them. Unregister ends it.
+// wait for. Age and retention are absent if the broker does not report them. Unregister ends the gauges.
 func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
 	if cfg.System == "" || len(cfg.Queues) == 0 {
 		return nil, errors.New("otel: System (the broker) and Queues (its DLQs) are required")

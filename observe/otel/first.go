@@ -50,7 +50,7 @@ func (t *Tracer) publishedFirst(came context.Context, p *consumer, s *span, m *t
 		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, &m.State, published, trace.SpanContext{})...)
 		return ctx
 	case published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0:
-		ctx = came // the message names no publisher, so the context has nothing else
+		ctx = came // ctx adds only the publisher, which a root does not need
 	}
 	ctx = t.begin(ctx, p, s, m)
 	if s.IsRecording() && published.IsValid() && !t.cfg.Parent {

@@ -62,8 +62,7 @@ const (
 // place is a subscription.
 type place struct{ origin, group string }
 
-// known caches values by key. Creating them for each message would be most of the cost. The number of entries is
-// bounded.
+// known caches values by key. Creating them for each message would be most of the cost. It has no bound: keys are few.
 type known[K comparable, E any] struct {
 	make func(K) *E
 

@@ -29,7 +29,7 @@ type TracerConfig struct {
 	// message's headers name none, of the span in the message's context. Then all attempts of a message are in one trace,
 	// however long it waited between them. Default: each attempt is the root of a trace of its own, with links.
 	Parent bool
-	// RetriesAreErrors gives the attempts that will be retried the status Error, too. Default: only
+	// RetriesAreErrors gives the status Error to attempts that will be retried, too. Default: only
 	// dead-lettered messages have it.
 	RetriesAreErrors bool
 }
@@ -104,7 +104,7 @@ func (t *Tracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, 
 	return ctx, s
 }
 
-// whole begins a span and passes all its attributes to the sampler.
+// whole returns the options of a span, with all its attributes.
 func (t *Tracer) whole(ctx context.Context, p *consumer, st *redeliver.State, published, before trace.SpanContext) []trace.SpanStartOption {
 	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+perMessage), p.attrs...)
 	o := append(make([]trace.SpanStartOption, 0, 4), kinds.consumer, trace.WithAttributes(t.message(attrs, st)...))

@@ -170,7 +170,7 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 	}
 }
 
-// kinds are all kinds of symptoms that a doctor may find.
+// kinds are the kinds of symptoms that are exported.
 var kinds = []doctor.SymptomKind{
 	doctor.SymptomMissing, doctor.SymptomSettings, doctor.SymptomRetention, doctor.SymptomOrphan,
 	doctor.SymptomLate, doctor.SymptomPolicies, doctor.SymptomConsumer,

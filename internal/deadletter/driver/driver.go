@@ -4,9 +4,9 @@
 // # The seam
 //
 // A [DLQ] is one dead-letter queue, of one origin and one group. It keeps messages, and with
-// them a small [State]: keys with values, of which the latest counts. A [Session] is one
-// connection of one reader or one runner. Package deadletter does everything else: claims,
-// tasks and their counts, marks, windows, canaries, resume and quarantine.
+// them a small [State]: the latest value of each key. A [Session] is one connection of one reader or
+// one runner. Package deadletter does everything else: claims, tasks and their counts, marks,
+// windows, canaries, resume and quarantine.
 //
 //	DLQ      Info Count Connect Load Append LockHolder    requests that read no message,
 //	         Close Oldest Retention DropLimit             and how long messages stay
@@ -70,8 +70,8 @@ import (
 type DLQ interface {
 	// Info describes the DLQ. It sends no request.
 	Info() Info
-	// Count returns how many messages are in the DLQ; exact is false if the broker only estimates
-	// it. It reads none of them.
+	// Count returns the number of messages in the DLQ; exact is false for an estimate. It reads no
+	// message.
 	Count(ctx context.Context) (n int64, exact bool, err error)
 	// Oldest returns when the oldest unsettled message was written to the DLQ, by its writer's
 	// clock. It reads no message. ok is false if there is none, or if the broker does not report
@@ -116,8 +116,8 @@ type Session interface {
 	// returns one error for each message, nil for a confirmed one. An error that wraps [ErrRefused]
 	// means that the broker will never take that message. Messages of one key keep their order.
 	Write(ctx context.Context, to Destination, msgs []*Message) []error
-	// Remove records entries. When they are confirmed, it removes messages from the DLQ that an
-	// open reader of this session has returned.
+	// Remove records entries and then, when they are confirmed, removes messages. An open reader of
+	// this session must have returned them.
 	Remove(ctx context.Context, msgs []*Message, entries ...Entry) error
 	// Close releases the locks.
 	Close(ctx context.Context) error
@@ -145,7 +145,7 @@ type ArrivalCounter interface {
 
 // HoldLimiter is a [Reader] whose broker takes back a message that was read too long ago and not removed.
 type HoldLimiter interface {
-	// MaxHold returns how long after it was read a message can be removed, or 0 if there is no bound.
+	// MaxHold returns for how long after a read the message can be removed, or 0 for no bound.
 	MaxHold() time.Duration
 }
 
@@ -159,7 +159,7 @@ const (
 	Tail              // at least TailSize messages before the end of each partition, where that is cheap; otherwise Start
 )
 
-// TailSize is how many of the latest records of a partition a reader from Tail reads at least.
+// TailSize is the least number of records that a reader from Tail reads of each partition.
 const TailSize = 4096
 
 // Destination says where Write writes messages.

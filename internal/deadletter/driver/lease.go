@@ -30,7 +30,7 @@ func (l *lease) holder() Holder {
 	return Holder{Who: l.Who, Task: l.Task, Since: l.Since, Until: l.Until}
 }
 
-// supersedes reports whether the lease is replaces the lease was. Both are JSON.
+// supersedes reports whether the second lease replaces the first. Both are JSON.
 func supersedes(was, is []byte) bool {
 	var old, next lease
 	if json.Unmarshal(is, &next) != nil {
@@ -85,7 +85,7 @@ type LeaseOptions struct {
 	OnRenewed func(context.Context)
 }
 
-// NewLeases returns the leases of a session of d. Each one is valid for the duration lasts.
+// NewLeases returns the leases of a session of d. lasts is how long each one is valid.
 func NewLeases(d DLQ, lasts time.Duration, o LeaseOptions) *Leases {
 	if o.Interval == 0 {
 		o.Interval = max(1, lasts/3)

@@ -112,8 +112,8 @@ func (s *Snapshot) Apply(entries []Entry) (changed bool) {
 	return changed
 }
 
-// Merge adds the entries of another snapshot. Of two values of a key, the later one counts. If only one snapshot has a key, the
-// other one has deleted it if it is late enough to have seen it.
+// Merge adds the entries of another snapshot. Of two values of a key, the later one counts. If only one snapshot has a
+// key and the other is later than its value, the other has deleted it.
 func (s *Snapshot) Merge(o Snapshot) {
 	merged := make(map[string]Version, len(s.Values))
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(s.Values)), slices.Collect(maps.Keys(o.Values))) {

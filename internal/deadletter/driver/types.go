@@ -47,8 +47,8 @@ type Message struct {
 	// Handler is the name of the handler that failed, if the writer reports it.
 	Handler string
 	// Mismatch says why the message cannot be replayed: its headers name another group or origin
-	// than the DLQ's, or its body was left out. It is empty if the message can be replayed. Such a
-	// message is shown and exported.
+	// than the DLQ's, or its body was left out. Such a message is shown and exported. Mismatch is empty
+	// if there is no reason.
 	Mismatch string
 	// Mark is the recorded outcome of a message that stays: quarantined or refused.
 	Mark Outcome
@@ -88,8 +88,8 @@ const (
 	Replayed    Outcome = "replayed"    // a copy is confirmed on the way back to its group
 	Edited      Outcome = "edited"      // an edited copy is confirmed on the way back to its group
 	Purged      Outcome = "purged"      // somebody removed it
-	Quarantined Outcome = "quarantined" // it was replayed as often as allowed, and came back each time
-	Refused     Outcome = "refused"     // its headers name another group or origin
+	Quarantined Outcome = "quarantined" // a replay skips it: by request, or it came back too often
+	Refused     Outcome = "refused"     // has a Mismatch, or the broker refused it
 )
 
 // LeavesDLQ reports whether the message is no longer in the DLQ.
@@ -103,7 +103,7 @@ type Info struct {
 	Origin     string // the topic or queue whose messages failed
 	Group      string // the group that failed them
 	ReplayTo   string // where a replay is written; only that group reads it
-	ReadBy     string // the group whose commits are skipped, if another program fills DLQ; otherwise empty
+	ReadBy     string // group whose committed messages are skipped if another program fills DLQ, or empty
 	ReadEffect string // NoReadEffect, or what reading does to messages that others wait for
 	// MaxReads is how often a message may be read before another read is refused; 0 for no limit.
 	MaxReads int
@@ -122,8 +122,8 @@ type Holder struct {
 
 // Sentinels for errors.Is.
 var (
-	// ErrRefused marks an error that concerns one message and that no other try can fix, for example
-	// because it is too large.
+	// ErrRefused marks an error of one message that no other try can fix, for example because the
+	// message is too large.
 	ErrRefused = driver.ErrRefused
 	// ErrHeld marks a DLQ that another runner holds. See [HeldError].
 	ErrHeld = errors.New("another runner has the DLQ")

@@ -14,7 +14,7 @@ import (
 
 type Fields = map[string]any
 
-// API is a management API with a test's answers. It refuses the paths in deny.
+// API is a management API with a test's answers. It refuses the paths in Deny.
 type API struct {
 	Version          string
 	Flags            []Fields

@@ -1,4 +1,4 @@
-// Package amqptest has a broker with one channel and a management API, for tests of several packages.
+// Package amqptest has a fake broker and a fake management API, for tests of several packages.
 package amqptest
 
 import (
@@ -26,7 +26,7 @@ type Server struct {
 	Prefetch atomic.Int64 // of the last Qos
 	Denied   string       // a queue that the user may not read
 	Mute     atomic.Bool  // Consume and Cancel get no answer
-	Read     chan string  // Queues that got a consumer
+	Read     chan string  // queues that got a consumer
 	Remote   net.Conn
 }
 
@@ -68,13 +68,13 @@ func (w *Server) Dialer(tb testing.TB) func(network, address string) (net.Conn, 
 	}
 }
 
-// Write publishes and returns the size of the content header's payload.
+// Write publishes p and returns the size of its content header.
 func (w *Server) Write(p amqp091.Publishing) (int, error) {
 	header, err := w.Header(p)
 	return len(header), err
 }
 
-// Header publishes and returns the content header's payload.
+// Header publishes p and returns its content header.
 func (w *Server) Header(p amqp091.Publishing) ([]byte, error) {
 	if err := w.Ch.PublishWithContext(context.Background(), "", "", false, false, p); err != nil {
 		return nil, err

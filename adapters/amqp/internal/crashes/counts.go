@@ -1,10 +1,10 @@
 // Package crashes counts how often a message has killed its process, as far as RabbitMQ does not.
 //
-// A suspect has a queue of its own, from which it is fetched alone, so the broker's delivery count is its number of
+// Suspects have a queue, from which they are fetched one by one. So the broker's delivery count is their number of
 // crashes, except for the times that this process has seen the channel end and has survived: [ChannelEnds].
 //
-// A suspect of an ordered queue keeps its place there. The broker's count is no evidence, because it also rises for all
-// messages behind a killer. So the count is a small message in a queue beside it: [Counts]. It is raised before the message
+// A suspect of an ordered queue keeps its place there. The broker's count is no evidence, because it also rises for
+// messages that did not run. So a message in another queue has the count: [Counts]. That is raised before the suspect
 // runs, and lowered when the process has survived: [Charge].
 package crashes
 
@@ -20,11 +20,11 @@ import (
 // headerCrashes is how often a message has killed its process.
 const headerCrashes = "redeliver-amqp-crashes"
 
-// Counts are the numbers of times that ordered messages have killed their process. Their queue has no usable
-// counts. Each count is a small message in a queue beside it, with the id as its body.
+// Counts counts how often each message of an ordered queue has killed its process. Each count is a small message in
+// another queue, with the id of the counted message as its body.
 type Counts struct {
 	Queue    string
-	Blocking bool // messages run one by one, so the count of another message is of one that was settled
+	Blocking bool // messages run one by one, so the counts of other messages are out of date
 	Link     *link.Link
 	Sender   *link.Sender
 	Declare  func(context.Context) error // declares the queue again
@@ -83,7 +83,7 @@ func (c *Counts) write(ctx context.Context, id string, crashes int) error {
 	_, err := c.Sender.Send(ctx, "", c.Queue, amqp091.Publishing{
 		Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(crashes)},
 	})
-	if errors.Is(err, link.ErrNoQueue) { // same error as from a missing queue that is read
+	if errors.Is(err, link.ErrNoQueue) { // same error as from reading a missing queue
 		err = &amqp091.Error{Code: amqp091.NotFound, Reason: err.Error(), Server: true}
 	}
 	return err

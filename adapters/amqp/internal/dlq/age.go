@@ -13,8 +13,8 @@ import (
 )
 
 // Oldest implements [driver.DLQ]. It returns the timestamp property of the message at the head, as the management API
-// reports it. Its publisher set it, so the message has been in the DLQ for no longer. RabbitMQ up to 4.0 reports it
-// only for classic queues; redeliver's DLQ is a quorum queue.
+// reports it. The message was published then, so it came to the DLQ no earlier. RabbitMQ up to 4.0 reports it only
+// for classic queues; redeliver's DLQ is a quorum queue.
 func (q *Queue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
 	r, err := q.readSettings(ctx)
 	if err != nil || r == nil {

@@ -1,7 +1,7 @@
 // Package dlq is the driver of a DLQ on RabbitMQ, for package deadletter.
 //
-// RabbitMQ cannot look into a queue. A reader gets the messages, which hides them from others until it returns them, and
-// each time the broker counts a delivery. So a [Queue] allows one reader at a time, returns everything in order, and
+// To look into a queue of RabbitMQ, a reader must get its messages. That hides them from others until their return, and
+// the broker counts a delivery each time. So a [Queue] allows one reader at a time, returns everything in order, and
 // refuses a look when the queue's delivery limit comes near.
 //
 // A lock is an exclusive, empty queue beside the DLQ. The broker lets only one connection declare it, and deletes it when

@@ -91,8 +91,8 @@ func (q *Queue) isFenced(ctx context.Context, name string) (bool, error) {
 	}
 }
 
-// waitForNoConsumers waits until nothing reads the DLQ. A dead reader counts as a consumer until the broker has its
-// messages back; both change at once. A consumer that stays belongs to another program.
+// waitForNoConsumers waits until nothing reads the DLQ. A dead reader counts as a consumer exactly until the broker has
+// its messages back. A consumer that stays belongs to another program.
 func (q *Queue) waitForNoConsumers(ctx context.Context, conn *amqp091.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {

@@ -33,7 +33,7 @@ type deadRecord struct {
 func (q *Queue) readMessage(g *scan.Message, h *scan.Scanner) *deadletter.Message {
 	d := &g.Delivery
 	raw, unread := wire.Unreadable(d)
-	// Other fillers copy a producer's headers, redeliver's among them. RabbitMQ itself is one of our own DLQ, too.
+	// Other programs copy a producer's headers, redeliver's among them. RabbitMQ may fill our own DLQ, too.
 	foreign := q.Foreign || wire.LastDeathQueue(d.Headers) == q.info.Origin
 	var forged []redeliver.Finding
 	if !foreign {
@@ -62,7 +62,7 @@ func (q *Queue) readMessage(g *scan.Message, h *scan.Scanner) *deadletter.Messag
 		m.Headers = append(m.Headers, deadletter.Header{Name: name, Value: wire.HeaderBytes(d.Headers[name])})
 	}
 	if len(ours) == 0 {
-		m.Headers = append(m.Headers, deaths...) // last, because another filler's headers come first
+		m.Headers = append(m.Headers, deaths...) // last, because another program's come first
 	}
 	deadletter.ReadHeaders(m, q.info, ours, func() string { return wire.IDOf(d) })
 	if part != "" && !foreign {

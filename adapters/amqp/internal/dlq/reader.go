@@ -51,7 +51,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 	return m, nil
 }
 
-// CountArrivals implements [driver.ArrivalCounter]. It counts without reading, so it reads nothing if nothing came.
+// CountArrivals implements [driver.ArrivalCounter]. It counts the messages without reading them.
 func (r *deadReader) CountArrivals(context.Context) (int, error) {
 	n, err := r.scanner.Arrivals(r.total)
 	if err != nil {

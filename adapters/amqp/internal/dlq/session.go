@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// deadSession is a connection with its locks and unsettled messages. When it ends, the broker gets them all back. It
+// deadSession is a connection with its locks and unsettled messages. Its end frees the locks and the messages. It
 // implements [driver.Session].
 type deadSession struct {
 	q     *Queue
@@ -26,7 +26,7 @@ type deadSession struct {
 	locks []string
 }
 
-// lostError marks an error as ErrLost if the connection has ended.
+// lostError adds ErrClaimLost to err if the connection has ended.
 func (s *deadSession) lostError(err error) error {
 	if s.conn.IsClosed() {
 		return fmt.Errorf("%w: the connection that held %s is gone: %w", deadletter.ErrClaimLost, s.q.info.DLQ, err)

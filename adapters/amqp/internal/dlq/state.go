@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// The state of a DLQ is one message in its own queue, "<dlq>.state". One process at a time gets it and returns it, or
-// writes a new one and acks it. A process that dies between the write and the ack leaves two; the next reader merges
+// The state of a DLQ is one message in the queue "<dlq>.state". One process at a time gets it and returns it, or
+// writes one and acks the old. A process that dies between the write and the ack leaves two; the next reader merges
 // them.
 const (
 	// maxStateReads is the number of reads after which the message is rewritten. The log of a quorum queue is only
@@ -51,7 +51,7 @@ func (q *Queue) Append(ctx context.Context, entries ...driver.Entry) error {
 	return err
 }
 
-// update reads the state and applies entries. It is empty before the first write.
+// update reads the state, empty before the first write, and applies entries.
 func (s *state) update(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("not within %s", s.timeout))
 	defer cancel()

@@ -15,13 +15,13 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// LevelSlack is how much longer than a wait its level may be. The due time is set before the message is written, so
-// the remaining time is always a little shorter than the intended level. It may add that much lateness.
+// LevelSlack is how much longer than the remaining wait a level may be. The due time is set before the message is
+// written, so that wait is always a little shorter than the level. A message may be that much late.
 const LevelSlack = 100 * time.Millisecond
 
-// A subscriber reads its short levels itself and holds their messages until they are due. That saves a dead-lettering
-// for each retry, which a single worker does and which is the slowest part of the broker's queues, and a second pass
-// through a queue. Unread messages are dead-lettered nevertheless: those of a level that the policy no longer has,
+// A subscriber reads its short levels itself and holds their messages until they are due. That saves a second pass
+// through a queue, and a dead-lettering for each retry, which is slow, because a queue has a single worker for that.
+// Unread messages are dead-lettered nevertheless: those of a level that the policy no longer has,
 // and those beyond the prefetch.
 const (
 	MaxReadLevel = time.Minute      // the longest level that is read
@@ -30,8 +30,8 @@ const (
 
 // The broker's limits on redeliver's queues.
 const (
-	// OwnDeliveryLimit is the delivery limit of queues that redeliver consumes. The broker never reaches it first,
-	// because redeliver counts crashes. A message that does reach it goes to the DLQ.
+	// OwnDeliveryLimit is the delivery limit of queues that redeliver consumes. redeliver acts at a much lower
+	// count. A message that does reach the limit goes to the DLQ.
 	OwnDeliveryLimit = 1000
 	// NoLimit is for the DLQ, where each scan is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
 	// does not know -1.
@@ -148,8 +148,7 @@ func Ordered(p redeliver.Policy) bool {
 func (l *Layout) Ordered() bool { return Ordered(l.Policy) }
 
 // MustHop reports whether a message with this remaining time leaves a level for a shorter one when the level is over.
-// Otherwise the level's reader holds it. It holds a rest of jitter, because a hop would only bring that to another
-// reader.
+// Otherwise the level's reader holds it. A rest within the jitter is held, because a hop would only change the reader.
 func (l *Layout) MustHop(left, level time.Duration) bool {
 	rest := left - level
 	return rest > l.Jitter && rest >= l.Ladder[0]

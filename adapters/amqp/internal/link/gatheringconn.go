@@ -9,8 +9,8 @@ import (
 const maxGathered = 1 << 20
 
 // gatheringConn is a connection that writes in the background. Data that comes during one write goes with the next.
-// The client flushes after every frame, which costs a packet and a wakeup of the broker for each publish. Nothing
-// waits longer for that. A successful Write does not mean that the data was sent; confirms do.
+// The client flushes after every frame, which costs a packet and a wakeup of the broker for each publish. No data
+// waits for later data. A successful Write does not mean that the data was sent; confirms do.
 type gatheringConn struct {
 	net.Conn
 	mu      sync.Mutex

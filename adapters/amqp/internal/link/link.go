@@ -135,8 +135,8 @@ func (l *Link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 	return conn, err
 }
 
-// dialTarget returns the URL for the client to dial. For amqps it returns the AMQP inside TLS, because the client
-// gives no access to the decrypted stream. secure is the TLS configuration, as the client would make it.
+// dialTarget returns the URL for the client to dial. For amqps that is an amqp URL, and secure is the configuration
+// of the TLS below the client, because the client gives no access to the decrypted stream.
 func dialTarget(raw string, cfg *tls.Config) (url string, secure *tls.Config, err error) {
 	uri, err := amqp091.ParseURI(raw)
 	if err != nil || uri.Scheme != "amqps" {

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// maxUnconfirmed is the number of unconfirmed publishes of one sender. More of them, or more channels, were slower.
+// maxUnconfirmed bounds the unconfirmed publishes of one sender. More of them, or more channels, were slower.
 const maxUnconfirmed = 1024
 
 // Sender publishes on a channel of its own. A publish succeeds if it is confirmed and not returned. It is safe for
@@ -77,7 +77,7 @@ type Pending struct {
 }
 
 // Send publishes a message and returns when it is confirmed, refused, or ctx ends. In the last case the message may
-// still arrive, and the caller can wait for unsure. A message that the broker refuses as it is returns
+// still arrive, and the caller can wait for unsure. If the broker refuses the message as it is, err is
 // [driver.ErrRefused].
 func (s *Sender) Send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
 	if unsure, err = s.sendOnce(ctx, exchange, key, m); IsRefusal(err) {
@@ -193,7 +193,7 @@ func (s *Sender) tryReserve() bool {
 	}
 }
 
-// start publishes a message in a reserved slot. wait returns its result.
+// start publishes a message in a reserved slot. Wait returns its result.
 func (s *Sender) start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*Pending, error) {
 	p, err := s.publish(ctx, exchange, key, m)
 	if err != nil {

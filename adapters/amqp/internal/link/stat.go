@@ -44,8 +44,8 @@ func Stat(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
 	return 0, 0, fmt.Errorf("amqp: queue %s is not counted: %w", queue, ErrUncounted)
 }
 
-// ConfirmedStat is stat for callers that do something irrevocable with an empty queue. It gets a message from an
-// empty queue, which only a leader can answer. A message that comes is returned, with one more delivery.
+// ConfirmedStat is Stat for callers that do something irrevocable with an empty queue. If it counts no message, it
+// tries to get one, which only a leader can answer. It returns this message, with one more delivery.
 func ConfirmedStat(ch *amqp091.Channel, queue string) (ready, consumers int, err error) {
 	for range maxTries {
 		ready, consumers, err = Stat(ch, queue)

@@ -80,7 +80,7 @@ func IsDenied(err error) bool {
 }
 
 // get reads one resource, and retries server errors: RabbitMQ 3.10 answers a list of queues with 500 if one of them
-// is deleted meanwhile, and caches that answer for five times as long as it took to make. Its errors never contain
+// is deleted meanwhile, and caches that answer for five times as long as it took to make. No error contains
 // credentials.
 func (m *API) get(ctx context.Context, into any, query url.Values, path ...string) error {
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxElapsedTime(m.retryTime))
@@ -184,7 +184,7 @@ type QueueInfo struct {
 	HeadTimestamp  any     `json:"head_message_timestamp"` // Unix seconds, or an empty text
 }
 
-// Stuck returns the number of a level's messages that are over and do not move: neither ready nor unacked.
+// Stuck returns how many messages of a level have expired but do not move: neither ready nor unacked.
 func (q *QueueInfo) Stuck() int64 {
 	if q.Messages == nil || q.Ready == nil {
 		return 0
@@ -238,7 +238,7 @@ func (m *API) Exists(ctx context.Context, queue string) (bool, error) {
 	return len(found) > 0, err
 }
 
-// Disabled returns the known feature flags among names that are not enabled.
+// Disabled returns those of names that are known flags and not enabled.
 func (m *API) Disabled(ctx context.Context, names ...string) (missing []string, err error) {
 	var flags []struct {
 		Name  string `json:"name"`

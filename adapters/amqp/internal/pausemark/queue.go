@@ -2,8 +2,8 @@
 //
 // A subscription is paused while its marker queue, "<queue>.retry.paused", has a message, whose body is the mark. The
 // queue always exists, because a passive declaration of a missing queue is an error in the broker's log. A process
-// counts the messages at each look, and gets the message, and returns it, only when a pause begins. While one process
-// has it, the queue looks empty to the others, as it does while it has no leader.
+// counts the messages at each look. Only when a pause begins does it get the message, and return it. While it has the
+// message, the queue looks empty to others, as a queue without a leader does.
 package pausemark
 
 import (
@@ -134,7 +134,7 @@ func (m Queue) read(ctx context.Context, previous *redeliver.PauseMark, tries in
 	}
 }
 
-// do calls a function with the queue, if it exists. It returns when ctx ends: a queue without a majority does not answer.
+// do calls a function; a missing queue is no error. It returns when ctx ends: a queue without a leader does not answer.
 func (m Queue) do(ctx context.Context, do func(ch *amqp091.Channel, queue string) error) error {
 	ch, err := m.Link.Channel(ctx)
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	returnTimeout    = 5 * time.Second        // for the broker to have the returned messages
 )
 
-// Scanner reads a queue and keeps its messages unsettled. They stay so until the scan ends, in any number, but the
-// broker bounds the unacked messages of a consumer. So the scanner uses one consumer after another, and keeps what
+// Scanner reads a queue and keeps its messages, in any number, unsettled until the scan ends. But the broker bounds
+// the unacked messages of a consumer. So the scanner uses one consumer after another, and keeps what
 // each has delivered. It belongs to one goroutine.
 type Scanner struct {
 	conn        *amqp091.Connection
@@ -43,7 +43,7 @@ type Scanner struct {
 	total      int
 	acked      bool // a message was acked
 
-	buf []Message // not yet returned by next
+	buf []Message // not yet returned by Next
 }
 
 // scanChannel is a channel with its unsettled messages. Each consumer has its own, up to a limit, because closing a
@@ -121,7 +121,7 @@ func (h *Scanner) Next(ctx context.Context, left int) (d Message, ok bool, err e
 	return d, true, nil
 }
 
-// Arrivals returns how many messages have come to the queue since it had total ones, before the scan. It reads none.
+// Arrivals returns how many messages have come since the queue had total messages, before the scan. It reads none.
 func (h *Scanner) Arrivals(total int) (int, error) {
 	if err := h.stopConsumer(); err != nil {
 		return 0, err
@@ -214,7 +214,7 @@ func (h *Scanner) Ack(all []Mark) (n int, err error) {
 	return n, nil
 }
 
-// ackOn is ack for messages of one channel.
+// ackOn is Ack for messages of one channel.
 func (h *Scanner) ackOn(g *scanChannel, tags []uint64) error {
 	if h.in != nil && g == h.lastChannel() {
 		// For each ack the broker sends the consumer another message, which must not be one beyond the end.
@@ -270,8 +270,8 @@ func (h *Scanner) ReturnAll(ctx context.Context) error {
 }
 
 // awaitApplied returns when the queue has every ack and no consumer reads any more. It relies on the end of a consumer,
-// see confirmAcks of adapters/amqp. Each channel has sent up to 32 acks before, and learns then that the queue has applied them. At its
-// next answer it has sent the others. If no consumer is active, awaitApplied starts one, which may get one more message.
+// see confirmAcks of adapters/amqp. If no consumer is active, it starts one, which may get one more message. Then every
+// channel learns that the queue has applied the acks sent so far, up to 32. At its next answer it has sent the others.
 func (h *Scanner) awaitApplied() error {
 	if h.acked && h.in == nil {
 		if err := h.consume(1); err != nil {

@@ -71,7 +71,7 @@ func (d *Declarer) Close() {
 
 // run calls what and returns the broker's refusal. It retries in two cases: under load the members of a new quorum
 // queue may not find each other in time, and a queue that two clients declare at once is briefly unreachable. It
-// retries only a few times, because the first of these answers closes the connection with all its consumers.
+// retries only a few times, because in the first case the broker closes the connection with its consumers.
 func (d *Declarer) run(what func(*amqp091.Channel) error) (refused *amqp091.Error) {
 	return d.runRetrying(what, backoff.WithMaxRetries(backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second)), 3))
 }
@@ -176,9 +176,8 @@ func addMissingOrigin(ps *redeliver.Problems, d *Declarer, l *layout.Layout) {
 	}
 }
 
-// inspectQueues reports the problems that declare would find, and which queues exist, without creating anything. It
-// skips refused queues. With rights it also checks rights that a subscriber would only miss when it declares and
-// reads.
+// inspectQueues reports the problems that Declare would find, and which queues exist, without creating anything. It
+// skips refused queues. With rights it also checks the rights to declare and to read, which a subscriber needs.
 func (d *Declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
 	there = make(map[string]bool)
 	for _, q := range l.Queues {

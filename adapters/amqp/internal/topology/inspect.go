@@ -17,8 +17,8 @@ import (
 // deadLetterPrefetch is the broker's dead_letter_worker_consumer_prefetch.
 const deadLetterPrefetch = 32
 
-// checkMain checks the queue of the subscription: what its owner or a broker's policy does with messages before
-// redeliver does, and what would lose them. exists reports whether another queue exists.
+// checkMain checks the queue of the subscription: what its owner or a policy does with messages before redeliver
+// gets them, and what would lose them. exists reports whether another queue exists.
 func (s *Survey) checkMain(exists func(string) (bool, error), r management.QueueSettings) error {
 	switch r.Type {
 	case amqp091.QueueTypeQuorum:

@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 )
 
-// OldLevels lists the delay queues that an older policy, or another number of shards, has left. For each it reports why
-// it must stay, if it must.
+// OldLevels lists the delay queues that an older policy, or another number of shards, has left. It reports why a level
+// must stay, if it must.
 func (b *Broker) OldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldLevel, error) {
 	m := b.Management
 	if m == nil {

@@ -82,7 +82,7 @@ func (d *Declarer) NoteRead(name string, err error) {
 	}
 }
 
-// DeniesRead reports whether the user may not read a queue.
+// DeniesRead reports whether a right to read is missing.
 func (d *Declarer) DeniesRead() bool { return len(d.rights.read.targets) > 0 }
 
 // AddDenials adds the missing rights that were found.

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
-// A queue with a single active consumer delivers to one of its consumers, and to the next when that one's channel has
-// ended. It delivers the channel's messages again first, in order. AMQP does not report a queue's arguments. But
+// A queue with a single active consumer delivers to one of its consumers. When the channel of that one ends, the next
+// consumer gets the channel's unacked messages first, in order. AMQP does not report a queue's arguments. But
 // RabbitMQ compares a declaration with the existing queue argument by argument, and answers with the first that
 // differs and its value. It does not compare policies.
 

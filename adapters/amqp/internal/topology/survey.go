@@ -18,7 +18,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
-// Broker is how the checks reach a broker.
+// Broker gives checks access to a broker.
 type Broker struct {
 	Consuming, Publishing *link.Link
 	Management            *management.API // nil if there is none
@@ -40,19 +40,19 @@ type Survey struct {
 	Server string
 	Major  int
 	minor  int
-	// Asked reports whether the management API answered; queues has its answer by name.
+	// Asked reports whether the management API answered; Queues has its answer by name.
 	Asked       bool
-	originKnown bool // it described the subscription's queue
+	originKnown bool // the API described the origin
 	Queues      map[string]management.QueueInfo
-	refused     map[string]bool // Queues of redeliver whose arguments differ
+	refused     map[string]bool // redeliver's queues whose arguments differ
 	Problems    redeliver.Problems
 	Notes       []string
 	// Unchecked lists what was not checked, and why.
 	Unchecked []string
 }
 
-// Verify adds what AMQP reports, and returns all problems in one error. there is set even then; it is nil if AMQP did
-// not answer.
+// Verify adds what AMQP reports, and returns all problems in one error. there says which queues exist; it is nil if
+// AMQP fails.
 func (b *Broker) Verify(ctx context.Context, s *Survey, rights bool) (there map[string]bool, err error) {
 	d := b.Declarer(ctx)
 	defer d.Close()

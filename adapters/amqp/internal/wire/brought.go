@@ -11,7 +11,7 @@ import (
 )
 
 // DeliveryCount returns how often a quorum queue delivered a message before. RabbitMQ 4.3 and later do not count
-// returned messages, but report how often it was acquired.
+// returns, but report how often a message was acquired.
 func DeliveryCount(headers amqp091.Table) (n int, counted bool) {
 	switch v := headers["x-delivery-count"].(type) {
 	case int64:
@@ -29,8 +29,8 @@ func CopiesOf(headers amqp091.Table) int {
 	return max(0, int(n))
 }
 
-// LeavesAt returns when a message leaves its level for a shorter one. Its writer says when, because a full prefetch
-// may delay its delivery.
+// LeavesAt returns when a message leaves its level for a shorter one. The writer sets it, because a full prefetch
+// may delay the delivery.
 func LeavesAt(headers amqp091.Table, latest time.Time) time.Time {
 	text, _ := headers[HeaderUntil].(string)
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.Before(latest) {

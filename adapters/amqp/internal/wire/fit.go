@@ -64,7 +64,7 @@ func (r *Record) DeadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	if p = r.Publishing(nil); fit(&p, frame, 0, nil) {
 		return p
 	}
-	// Last resort: no header may grow, so headers that would take effect get their name in another case.
+	// Last resort: no header may grow, so the names of headers that would take effect change their case.
 	d := r.Own()
 	p = PlainCopy(d)
 	p.Expiration, p.UserId = "", ""

@@ -21,8 +21,7 @@ import (
 // connection, forever. So HeaderFilter checks the stream before the client. It replaces unreadable headers by a few
 // that give the reason, and keeps properties and body. The message then goes to the DLQ as undecodable.
 
-// UnreadWhy and unreadRaw are headers of a message whose own could not be read. Other processes cannot know these
-// names.
+// UnreadWhy and unreadRaw replace headers that could not be read. Other processes cannot know these names.
 var (
 	UnreadWhy = "unreadable-" + rand.Text()
 	unreadRaw = UnreadWhy + "-raw"

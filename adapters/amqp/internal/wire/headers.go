@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// The headers that replace properties and headers which must not be republished. Package amqp documents each.
+// These headers replace properties and headers that must not be republished. Package amqp documents each.
 const (
 	HeaderExchange     = "redeliver-amqp-exchange"
 	HeaderRoutingKey   = "redeliver-amqp-routing-key"
@@ -50,7 +50,7 @@ func IsBrokerHeader(name string) bool {
 	}
 }
 
-// usualHeaders is how many of redeliver's headers a waiting message has. With room for these and one more, a table is
+// usualHeaders is how many of redeliver's headers a waiting message has. With room for these and one more, a map is
 // half as large as the next size.
 const usualHeaders = 13
 
@@ -185,7 +185,7 @@ func RestoreOriginal(d *amqp091.Delivery) (ours []redeliver.Header, findings []r
 	return ours, findings
 }
 
-// ForeignHeaders reports headers of redeliver that are not trusted.
+// ForeignHeaders reports every header with a name of redeliver's.
 func ForeignHeaders(headers amqp091.Table, problem string) []redeliver.Finding {
 	var found []redeliver.Finding
 	for name, v := range headers {

@@ -1,5 +1,5 @@
-// Package cluster connects to a cluster and asks it for what no session does: topics and their settings, the offsets of
-// groups, and commits whose answer is seen.
+// Package cluster connects to a cluster and sends the requests that no session sends: for topics, their settings and
+// groups' offsets, and commits with an answer.
 //
 // sarama's functions take no context, and some of its requests fail once on a connection that was idle for long or while
 // a coordinator moves. This package bounds them by a context and repeats them where a repetition does no harm. It knows
@@ -18,14 +18,14 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Admin lists and changes topics. It has its own client, because a fetch that waits for records holds its connection.
+// Admin lists and changes topics. It has its own client, because a fetch that waits for records blocks a connection.
 type Admin struct {
 	Client sarama.Client
 	Sarama sarama.ClusterAdmin
 }
 
-// Topics returns the metadata of the named topics that the client may see, or of all topics. A cluster may have many
-// thousands, so ask for all only to search by name.
+// Topics returns the metadata of the named topics that the client may see, or of all, without names. A cluster may
+// have thousands: ask for all only to search by name.
 func (a Admin) Topics(names ...string) (topics map[string]*sarama.TopicMetadata, err error) {
 	for range 3 { // a connection that was idle for long may be dead
 		if topics, err = a.askTopics(names); err == nil {
@@ -160,8 +160,8 @@ type Topic struct {
 	Settings   map[string]string
 }
 
-// CreateTopic creates a topic, and reports whether it did. An existing topic is no error. If the broker refuses
-// unlimited retention, it tries shorter ones, down to needed.
+// CreateTopic creates a topic, and reports whether it did. An existing topic is no error. If unlimited
+// retention is refused, it tries shorter ones, down to needed.
 func (a Admin) CreateTopic(t Topic, needed time.Duration) (created bool, err error) {
 	settings := maps.Clone(t.Settings)
 	err = a.tryCreate(t, settings)
@@ -203,7 +203,7 @@ func (a Admin) collidingTopic(name string) string {
 	return ""
 }
 
-// maxTimeoutTries bounds how often the brokers are asked to create or delete a topic, each time with sarama's
+// maxTimeoutTries bounds how often a request that changes topics is sent, each time with sarama's
 // Admin.Timeout.
 const maxTimeoutTries = 5
 
@@ -216,7 +216,7 @@ func (a Admin) tryCreate(t Topic, settings map[string]string) error {
 	return retryTimeouts(func() error { return a.Sarama.CreateTopic(t.Name, detail, false) })
 }
 
-// AddPartitions gives a topic more partitions. It is no error that another member has done so.
+// AddPartitions grows a topic to n partitions. It is no error if another member has done so.
 func (a Admin) AddPartitions(topic string, n int) error {
 	err := retryTimeouts(func() error { return a.Sarama.CreatePartitions(topic, int32(n), nil, false) })
 	if err != nil && !errors.Is(err, sarama.ErrInvalidPartitions) {
@@ -234,7 +234,7 @@ func (a Admin) DeleteTopic(topic string) error {
 	return nil
 }
 
-// retryTimeouts repeats a request that timed out. The brokers go on with it, so it may be done by then.
+// retryTimeouts repeats a request that timed out. The first one may meanwhile have succeeded.
 func retryTimeouts(ask func() error) error {
 	err := ask()
 	for tries := 1; errors.Is(err, sarama.ErrRequestTimedOut) && tries < maxTimeoutTries; tries++ {
@@ -269,7 +269,7 @@ func (a Admin) AwaitLeaders(topics ...string) error {
 	}
 }
 
-// SettingsText returns settings as a text for people, by name.
+// SettingsText returns settings as text, sorted by name.
 func SettingsText(s map[string]string) string {
 	var text string
 	for _, k := range slices.Sorted(maps.Keys(s)) {

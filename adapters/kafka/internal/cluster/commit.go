@@ -8,7 +8,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// CommitRetryPause is the pause before a failed commit is tried again. The group rebalances, or its coordinator moves.
+// CommitRetryPause is the pause after a failed commit, while the group rebalances or its coordinator moves.
 const CommitRetryPause = 50 * time.Millisecond
 
 // OffsetCommit is one offset to commit.
@@ -64,12 +64,12 @@ func IsPermanentRefusal(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetMetadataTooLarge) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
 }
 
-// IsFenced reports whether the group has moved on without the session that made a commit.
+// IsFenced reports whether err says that the session is no longer part of its group.
 func IsFenced(err error) bool {
 	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
 }
 
-// commitVersion returns a version of the request that has neither a static member's name nor a leader's epoch.
+// commitVersion returns a version of the request without the name of a static member.
 func commitVersion(v sarama.KafkaVersion) int16 {
 	switch {
 	case v.IsAtLeast(sarama.V2_1_0_0):
@@ -81,7 +81,7 @@ func commitVersion(v sarama.KafkaVersion) int16 {
 	}
 }
 
-// CommitAll commits offsets of a topic in one request, and returns when the broker has accepted all of them.
+// CommitAll commits offsets of a topic. It tries until all are accepted, one is refused, or sess ends.
 func (a Admin) CommitAll(group string, sess sarama.ConsumerGroupSession, topic string, offsets map[int32]int64, text string) error {
 	var pending []OffsetCommit
 	for p, offset := range offsets {

@@ -8,8 +8,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Call calls a function that takes no context, as sarama's do not. When ctx ends first, it returns the cause, and the call
-// continues in the background.
+// Call calls a function that takes no context, such as sarama's. If ctx ends first, Call returns the cause, and the
+// call continues in the background.
 func Call[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	return callWithContext(ctx, inGoroutine, call, nil)
 }

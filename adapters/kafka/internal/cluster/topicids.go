@@ -22,8 +22,8 @@ func (a Admin) TopicIDs(topics ...string) (TopicIDs, error) {
 	return ids, nil
 }
 
-// Missing returns a claimed topic that does not exist, or "". It was deleted after the group assigned it. Without its id
-// the session could not see that the offsets do not apply to the topic that follows.
+// Missing returns a claimed topic that does not exist, or "". It was deleted after its assignment. Without its id the
+// session could not see that the offsets do not apply to a later topic of its name.
 func (ids TopicIDs) Missing(claims map[string][]int32) string {
 	for topic := range claims {
 		if _, exists := ids[topic]; !exists {
@@ -33,7 +33,7 @@ func (ids TopicIDs) Missing(claims map[string][]int32) string {
 	return ""
 }
 
-// Differs reports whether id, which is empty if it is not known, is that of an earlier topic of the same name.
+// Differs reports whether id is that of an earlier topic of the same name. An unknown id, "", does not differ.
 func (ids TopicIDs) Differs(topic, id string) bool {
 	return id != "" && ids[topic] != "" && id != ids[topic]
 }

@@ -83,7 +83,7 @@ func (q *Queue) Retention(ctx context.Context) (time.Duration, error) {
 // maxRetention is the retention above which records count as kept forever.
 const maxRetention = 100 * 365 * 24 * time.Hour
 
-// DropLimit implements [driver.DLQ]. It returns retention.bytes and compaction.
+// DropLimit implements [driver.DLQ]. It names retention.bytes and compaction.
 func (q *Queue) DropLimit(ctx context.Context) (string, error) {
 	settings, err := q.settings(ctx)
 	if err != nil {

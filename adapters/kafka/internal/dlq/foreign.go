@@ -47,9 +47,8 @@ func (q *Queue) bounds(ctx context.Context, partition int32) (start, end int64, 
 	return max(start, read[0]), end, nil
 }
 
-// checkReadBy refuses a ReadBy that is probably wrong: a group that has committed nothing anywhere would leave out no
-// record, and a replay would repeat what it has handled. A group with offsets elsewhere may have handled nothing here
-// yet.
+// checkReadBy refuses a ReadBy that is probably wrong: a group that has committed no offset anywhere. A replay would
+// repeat what the right group has handled. A group with offsets elsewhere may have handled nothing here yet.
 func (q *Queue) checkReadBy(ctx context.Context) error {
 	if q.Where.ReadBy == "" {
 		return nil
@@ -79,9 +78,9 @@ func (q *Queue) checkReadBy(ctx context.Context) error {
 	return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired? one that has handled nothing there can be left out", q.Where.ReadBy, q.Where.DLQ)
 }
 
-// isOutsideOrigin reports whether the origin does not have a partition, so that no message was there. If it has it, the
-// partition is used even if the key would choose another: the origin's producers may place keys differently, as those
-// in Java do.
+// isOutsideOrigin reports whether the origin lacks a partition, so that no message was in it. A partition that exists
+// is used even if the key would choose another: other producers of the origin, such as those in Java, place keys
+// differently.
 func (q *Queue) isOutsideOrigin(partition int32) bool {
 	partitions, err := q.Connection.Partitions(q.Where.Origin)
 	return err == nil && int(partition) >= len(partitions)

@@ -18,8 +18,8 @@ import (
 // order, and is compacted. The keys of removed records are "<partition>/<offset>". All other keys are package
 // deadletter's.
 
-// removedSpan is a run of neighbours in a partition of the DLQ with the same outcome. Its times distinguish it from a
-// span of an earlier topic of the same name: records of the new topic have later times.
+// removedSpan is a run of adjacent records in a DLQ partition with one outcome. Its times distinguish it from a span
+// of an earlier topic of the same name: records of the new topic have later times.
 type removedSpan struct {
 	From    int64              `json:"-"` // in the key
 	Through int64              `json:"through"`
@@ -68,7 +68,7 @@ func (ss removedSpans) drop(from int64) removedSpans {
 	return slices.DeleteFunc(ss, func(s removedSpan) bool { return s.From == from })
 }
 
-// ledger has the contents of the state topic up to an offset. It has no lock of its own.
+// ledger has the contents of the state topic up to an offset. Queue.mu guards it.
 type ledger struct {
 	next    int64 // offset in the state topic
 	removed map[int32]removedSpans

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// scanBuffer is reused for each scanned message, most of which the caller does not want.
+// scanBuffer holds one scanned message and is reused: callers want few messages.
 type scanBuffer struct {
 	message deadletter.Message
 	place   place
@@ -45,7 +45,7 @@ func (s *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) 
 	}
 }
 
-// message makes the message of a record in the buffer. It returns nil for a settled one. The message points into the
+// message makes a record's message, in s.buffer. It returns nil for a settled record. The message points into the
 // page.
 func (s *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Message {
 	q := s.q
@@ -63,7 +63,7 @@ func (s *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Messag
 	v := &s.buffer
 	v.place = place{part.partition, rec.Offset, from, rec.Time.UnixMilli()}
 	users, ours := rec.Headers, []*sarama.RecordHeader(nil)
-	if !q.Foreign { // other programs copy a producer's headers, ours included
+	if !q.Foreign { // in a foreign DLQ redeliver's headers are copies
 		users, ours = record.SplitHeaders(rec.Headers)
 	}
 	v.headers = v.names.Append(v.headers[:0], users)

@@ -20,8 +20,8 @@ type fetched struct {
 	err  error
 }
 
-// read returns the next page of a partition, and begins to read the page after it if that is before the end. ctx bounds
-// only the wait, not the read.
+// read returns the next page of a partition, and begins to read the page after it, if there is one. ctx bounds only the
+// wait, not the read.
 func (a *pagePrefetcher) read(ctx context.Context, part *logPart) (topiclog.Page, error) {
 	if a.page == nil || a.part.partition != part.partition || a.part.next != part.next {
 		a.close()

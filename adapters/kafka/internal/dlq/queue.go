@@ -1,13 +1,13 @@
-// Package dlq works on the DLQ of one subscription for package deadletter: it implements its driver on two topics.
+// Package dlq gives package deadletter the DLQ of one subscription: it implements driver.DLQ on two topics.
 //
-// A log cannot delete records from its middle, so the DLQ's topic keeps a record after it was replayed or purged. Which
-// ones are removed is in a companion, "<dlq>.state": a compacted topic with one partition, which also has the locks,
-// tasks and marks of package deadletter. Everybody reads it from its beginning to its end, in the same order, into a
-// ledger. Its first record for a lock wins. A working session deletes the removed beginning of the DLQ, and then forgets
-// those outcomes.
+// A log cannot delete records from its middle, so the DLQ's topic keeps a record after it was replayed or purged. A
+// compacted companion topic with one partition, "<dlq>.state", says which ones are removed, and has the locks, tasks
+// and marks of package deadletter. Everybody reads it from beginning to end, in the same order, into a ledger. The
+// first record for a lock wins. A working session deletes the removed records at the DLQ's beginning, and then their
+// outcomes.
 //
-// The DLQ may also be one that another program fills. Then nothing is deleted, and none of its headers are believed to
-// be redeliver's.
+// The DLQ may also be one that another program fills. Then nothing is deleted, and none of its headers count as
+// redeliver's.
 package dlq
 
 import (
@@ -78,7 +78,7 @@ type Queue struct {
 	sessions   map[*session]bool
 }
 
-// findTopics looks for the DLQ, its state and the way back. It returns an error if the DLQ does not exist.
+// findTopics looks for the DLQ, its state and ReplayTo. It returns an error if the DLQ does not exist.
 func (q *Queue) findTopics(ctx context.Context) (map[string]*sarama.TopicMetadata, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

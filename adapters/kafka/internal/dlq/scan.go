@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// place is the place of a dead letter. The offsets before it, down to from, have no records: they are markers of
+// place is the place of a dead letter. The offsets in [from, offset) have no records: they are markers of
 // transactions or were compacted.
 type place struct {
 	partition    int32
@@ -100,7 +100,7 @@ func (s *reader) nextPage(ctx context.Context) error {
 	return nil
 }
 
-// extendEnds returns io.EOF at the end of a scan, and moves the ends to the present ends of the log.
+// extendEnds moves the ends of a scan to the present ends of the log, and returns io.EOF.
 func (s *reader) extendEnds(ctx context.Context) error {
 	if err := s.q.refresh(ctx); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *reader) Close(context.Context) error {
 	return nil
 }
 
-// idOf returns the id of a message without an id header, as it was in its origin.
+// idOf returns the id that a message without an id header had in its origin.
 func (q *Queue) idOf(m *deadletter.Message, place place) string {
 	for _, h := range m.Headers {
 		if h.Name == wirename.WatermillUUID && len(h.Value) > 0 {

@@ -29,15 +29,15 @@ type writer struct {
 }
 
 const (
-	// minGathered is the number of messages for which a session makes its own producer.
+	// minGathered is the least number of messages for a producer of the session's own.
 	minGathered = 64
-	// gatherLinger is how long that producer waits for more records. It sends a window of the default size as soon as
-	// it is complete.
+	// gatherLinger is how long that producer waits for more records. It sends a complete window of the default size
+	// at once.
 	gatherLinger = time.Millisecond
 )
 
-// producerFor returns the producer for n messages. The client's producer sends the first record at once, which is good
-// for messages that come one by one. A window is handed over as a whole, so its producer batches.
+// producerFor returns the producer for n messages. The client's producer sends the first record at once, which suits
+// single messages. For many messages a session makes a producer that batches.
 func (c *session) producerFor(ctx context.Context, n int) *produce.Producer {
 	if own := c.writer.producer.Load(); own != nil {
 		return own

@@ -59,7 +59,7 @@ func (c *session) Lock(ctx context.Context, lock string, h deadletter.Holder) er
 	return nil
 }
 
-// Remove implements [driver.Session]. Removed neighbours share one record.
+// Remove implements [driver.Session]. Adjacent messages share one record.
 func (c *session) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	if err := c.leases.Check(); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *session) Remove(ctx context.Context, msgs []*deadletter.Message, entrie
 		return err
 	}
 	c.q.mu.Lock()
-	for _, s := range all { // the state topic will confirm this
+	for _, s := range all { // refresh will read the same
 		c.q.ledger.removed[s.partition] = c.q.ledger.removed[s.partition].put(s.removedSpan)
 	}
 	c.q.mu.Unlock()

@@ -28,8 +28,8 @@ func (c *session) markSeen(partition int32, next int64) {
 	}
 }
 
-// trim deletes the settled beginning of the DLQ, and then forgets the outcomes of those records. It reports a failure
-// for lack of rights, which costs disk, not messages.
+// trim deletes the settled beginning of the DLQ, and then forgets the outcomes of those records. It reports a
+// failure, which costs disk space, but no messages.
 func (c *session) trim(ctx context.Context) {
 	c.lastTrim = time.Now()
 	below := make(map[int32]int64)

@@ -27,8 +27,7 @@ func JSONEntry(key string, v any) (Entry, error) {
 	return Entry{key, value}, nil
 }
 
-// WriteEntries writes records to a compacted topic, in order, and returns when all are confirmed, at most after
-// timeout.
+// WriteEntries writes records to a compacted topic, in order, and waits for the answers, at most for timeout.
 func (p *Producer) WriteEntries(ctx context.Context, timeout time.Duration, topic string, entries ...Entry) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()

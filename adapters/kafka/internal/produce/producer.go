@@ -1,10 +1,10 @@
 // Package produce writes records and reports when the broker has confirmed each.
 //
-// sarama cannot take a record back that it has accepted. So a [Producer] never gives one up: a caller that stops
+// sarama cannot take back a record that it has accepted. So a [Producer] never gives one up: a caller that stops
 // waiting learns that there is no answer, and the answer itself is still reported when it comes. [Producer.Post] calls
 // back, [Producer.Start] returns a [Write] to wait for, and [Producer.WriteEntries] writes to a compacted topic.
 //
-// A broker refuses a whole batch for one record. A refused record is therefore written again, alone and compressed,
+// A broker refuses a whole batch because of one record. So a refused record is written again, alone and compressed,
 // before its refusal counts. Errors that concern one record only are marked with driver.ErrRefused or
 // driver.ErrDoubtful; all others concern the partition or the cluster.
 package produce
@@ -33,8 +33,8 @@ type Producer struct {
 	closed    bool
 	groups    sync.Map // of unanswered posted writes: a *writeGroup for each context
 
-	// An origin accepts large records if its producer compresses them enough, and our topics must accept them, too.
-	// For the first record above maxRecordBytes, or refused, newOversize makes a second, compressing producer, whose
+	// An origin accepts large records if its producer compresses them enough; our topics must, too. For the first
+	// record that is above maxRecordBytes or was refused, newOversize makes a second, compressing producer, whose
 	// own newOversize is nil.
 	maxRecordBytes int
 	newOversize    func() (*Producer, error)
@@ -52,7 +52,7 @@ type Write struct {
 
 	// Set by Post, which does not use done.
 	then   driver.Done
-	Failed func(error)     // called with an error, before then; nil for none
+	Failed func(error)     // called before then.Confirmed on error; or nil
 	ctx    context.Context // bounds the handover; when it ends, then.Unanswered follows
 
 	group      *writeGroup
@@ -80,7 +80,7 @@ func (c *Write) Recycle() {
 }
 
 // writeGroup has the unanswered posted writes of one context. The engine uses one context for all writes that begin
-// within a short time, and a callback for each write would cost more than its headers.
+// within a short time, and one callback for each group costs less.
 type writeGroup struct {
 	ctx context.Context
 
@@ -88,8 +88,8 @@ type writeGroup struct {
 	head *Write
 }
 
-// watchDeadline adds a write to the group of its context. When the context ends, the group reports the writes without
-// an answer, which sarama cannot take back.
+// watchDeadline adds a write to the group of its context. When the context ends, the group reports its unanswered
+// writes: sarama cannot take them back.
 func (p *Producer) watchDeadline(c *Write) {
 	g := p.groupOf(c.ctx)
 	g.mu.Lock()
@@ -104,7 +104,7 @@ func (p *Producer) watchDeadline(c *Write) {
 	}
 }
 
-// groupOf returns the group of a context, which ends with it.
+// groupOf returns the group of ctx. The group ends with ctx.
 func (p *Producer) groupOf(ctx context.Context) *writeGroup {
 	if g, ok := p.groups.Load(ctx); ok {
 		return g.(*writeGroup) //nolint:forcetypeassert // nothing else is in there
@@ -120,7 +120,7 @@ func (p *Producer) groupOf(ctx context.Context) *writeGroup {
 	return group
 }
 
-// remove removes a write. It reports whether it was still there.
+// remove removes a write, and reports whether it was in g.
 func (g *writeGroup) remove(c *Write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -158,7 +158,7 @@ func (g *writeGroup) reportUnanswered() {
 	}
 }
 
-// stopWatch stops watchDeadline. It reports whether c may be recycled, which it may not if the group may be reporting it.
+// stopWatch undoes watchDeadline. It reports whether c may be recycled: not while the group may be reporting c.
 func (c *Write) stopWatch() (stopped bool) {
 	stopped = c.group.remove(c)
 	c.mu.Lock()
@@ -255,8 +255,8 @@ func (c *Write) handleFailure(err error) {
 }
 
 // Post hands over a record and returns at once. It calls then.Confirmed with the broker's answer, however late: sarama
-// cannot take a record back. If ctx ends before the answer, it calls then.Unanswered, too. A record that was not handed
-// over by then fails.
+// cannot take a record back. If ctx ends first, it calls then.Unanswered, too, and a record that was not handed over
+// fails.
 func (p *Producer) Post(ctx context.Context, c *Write, partition int32, then driver.Done) {
 	c.then, c.ctx = then, ctx
 	p.watchDeadline(c)
@@ -279,8 +279,8 @@ func (c *Write) refuse(err error) {
 	c.then.Confirmed(c.Record.Message.Topic, err)
 }
 
-// tryPost gives a record to forward. It reports whether it did: forward may have many, and the record may need the
-// other producer.
+// tryPost gives a record to forward. It reports false if p is closed, forward is full, or the other producer is
+// needed.
 func (p *Producer) tryPost(c *Write, partition int32) bool {
 	if c.Record.Message.ByteSize(2) > p.maxRecordBytes {
 		return false
@@ -300,10 +300,10 @@ func (p *Producer) tryPost(c *Write, partition int32) bool {
 	}
 }
 
-// maxPosted is how many posted records wait for sarama.
+// maxPosted bounds the records that wait for sarama.
 const maxPosted = 1024
 
-// forward hands posted records to sarama, whose input has no buffer: it takes one only while it waits for one.
+// forward hands posted records to sarama, whose input has no buffer: a send waits until sarama takes it.
 func (p *Producer) forward() {
 	for c := range p.posted {
 		if err := p.handOver(c.ctx, &c.Record.Message); err != nil {
@@ -348,7 +348,7 @@ func (p *Producer) Send(ctx context.Context, c *Write, m *sarama.ProducerMessage
 }
 
 // Wait returns when the record is confirmed or refused, or ctx ends. After ctx has ended the record may still be
-// written, and wait may be called again.
+// written, and Wait may be called again.
 func (c *Write) Wait(ctx context.Context) error {
 	for {
 		var err error

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Codec returns the parts of a record as they were in its origin: redeliver's headers are removed, and topic,
-// partition, offset and timestamp are the origin's. Message.State has the state of a record that comes from a topic of
+// Codec returns the parts of a record. The source has removed redeliver's headers, and has restored the topic,
+// partition, offset and timestamp of the origin. Message.State has the state of a record that comes from a topic of
 // ours. Codec implements driver.Codec.
 type Codec struct {
 	Origin, Group string

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Names keeps the names of users' headers, of which a topic has few, so that messages share them. The zero value is
-// ready to use.
+// Names keeps the names of users' headers, so that messages share them. A topic has few. The zero value is ready to
+// use.
 type Names map[string]string
 
 // Bounds of the names that are kept.
@@ -60,7 +60,7 @@ func (n *NameBytes) Of(name string) []byte {
 	return b
 }
 
-// CopyMessage copies a message and what it points to, because its page has megabytes and would live as long as it.
+// CopyMessage copies a message and what it points to. Otherwise the message would keep its whole page in memory.
 func CopyMessage(from *deadletter.Message) *deadletter.Message {
 	m := new(deadletter.Message)
 	*m = *from

@@ -3,7 +3,7 @@
 // A record on a topic of redeliver's has the user's key, value and headers as they were in its origin, byte for byte.
 // Its state follows: a block of redeliver's own text headers, which begins at the last attempt header. A reader takes
 // the block off again with [SplitHeaders], so a handler never sees it. A record that was copied from a DLQ has a second
-// block before the first one: the state with which it was there.
+// block before the first one: the state that it had there.
 //
 // The bytes of a fetched record alias the response of the broker. [Detach] copies what is kept for longer.
 package record
@@ -107,9 +107,9 @@ func (o *Outgoing) Reset() {
 	o.Message = sarama.ProducerMessage{Headers: o.Message.Headers[:0]}
 }
 
-// Fill makes o the copy of r to write to topic. It copies key, value and headers byte for byte, and appends redeliver's
-// block if st is not nil. The record gets the time of the write. A stub has redeliver's block only, and its key if that
-// is short.
+// Fill makes o a copy of r for topic: key, value and headers byte for byte, and redeliver's block if st is not nil. The
+// record gets the time of the write. If st is truncated, o is a stub: redeliver's block only, and the key if that is
+// short.
 func (o *Outgoing) Fill(r *sarama.ConsumerMessage, topic string, st *redeliver.State, waits bool) {
 	m := &o.Message
 	*m = sarama.ProducerMessage{Topic: topic, Headers: m.Headers[:0]}
@@ -143,15 +143,15 @@ func (o *Outgoing) Fill(r *sarama.ConsumerMessage, topic string, st *redeliver.S
 // maxStubKey is the longest key of a stub, in bytes.
 const maxStubKey = 4096
 
-// AppendState appends redeliver's block to the headers of a dead letter.
+// AppendState appends redeliver's block to the headers of a record.
 func AppendState(m *sarama.ProducerMessage, st *redeliver.State) {
 	for name, value := range st.Headers() {
 		m.Headers = append(m.Headers, sarama.RecordHeader{Key: headerNames[name].bytes, Value: value})
 	}
 }
 
-// AppendWaiting appends redeliver's block to the headers of a record that waits. Its values are in the buffer that
-// AppendWaiting returns.
+// AppendWaiting appends redeliver's block to the headers of a record that waits. The block's values are in the
+// returned buffer.
 func AppendWaiting(m *sarama.ProducerMessage, st *redeliver.State, buf []byte) []byte {
 	attempt, due, state, buf := st.AppendWaiting(buf)
 	m.Headers = append(m.Headers, sarama.RecordHeader{Key: attemptHeader, Value: attempt})

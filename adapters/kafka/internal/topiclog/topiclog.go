@@ -1,9 +1,8 @@
 // Package topiclog reads the partitions of a topic by offset, outside of any group: DLQs, waiting messages, and the
 // compacted topics of commands and of a DLQ's state.
 //
-// A log has gaps: markers of transactions, aborted records, compacted ones. So a [Page] says where the next one begins,
-// and whether a committed record follows at all. Only that ends a loop; offsets that are counted up to the end of the
-// log might never arrive.
+// A log has gaps: markers of transactions, aborted and compacted records. So a [Page] says where the next page begins,
+// and whether a committed record follows. A loop must end by that: the last offset of the log may have no record.
 package topiclog
 
 import (
@@ -64,7 +63,7 @@ func (l *Reader) Read(ctx context.Context, partition int32, offset int64) (Page,
 	return l.ReadUpTo(ctx, partition, offset, fetchBytes)
 }
 
-// ReadUpTo is read for about that many bytes, but at least a batch.
+// ReadUpTo is Read for about so many bytes, but at least a batch.
 func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, bytes int32) (Page, error) {
 	return retryFetch(ctx, l, partition, func() (Page, error) {
 		p, err := l.fetch(partition, offset, bytes)
@@ -76,14 +75,14 @@ func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, by
 			return Page{}, err
 		}
 		if start <= offset {
-			return Page{Next: offset, End: true}, nil // it was created again, and is shorter
+			return Page{Next: offset, End: true}, nil // a new topic, which is shorter
 		}
 		return Page{Next: start}, nil
 	})
 }
 
-// ReadToEnd calls apply for the records of a partition from next on, up to end, and returns the offset behind
-// them. It returns an error if a transaction is open.
+// ReadToEnd calls apply for the records of a partition from next on, at least up to end, and returns the
+// offset behind them. An open transaction is an error.
 func (l *Reader) ReadToEnd(ctx context.Context, partition int32, next, end int64, apply func(*Record)) (int64, error) {
 	for next < end {
 		p, err := l.Read(ctx, partition, next)
@@ -101,8 +100,8 @@ func (l *Reader) ReadToEnd(ctx context.Context, partition int32, next, end int64
 	return next, nil
 }
 
-// retryFetch retries errors of moving leaders and of connections that were idle for long. It returns when ctx ends,
-// even if sarama's function takes no context.
+// retryFetch retries call, because leaders move, and connections that were idle for long die. It returns when ctx
+// ends, though call takes no context.
 func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call func() (T, error)) (T, error) {
 	var none T
 	var err error
@@ -173,7 +172,7 @@ func (l *Reader) fetch(partition int32, offset int64, bytes int32) (Page, error)
 
 // addRecords adds the records of a response, without those of aborted transactions.
 func (p *Page) addRecords(block *sarama.FetchResponseBlock, from int64) error {
-	begun := make(map[int64]bool) // aborted transactions, by producer
+	begun := make(map[int64]bool) // aborted and open, by producer
 	aborted := block.AbortedTransactions
 	n := 0
 	for _, set := range block.RecordsSet {
