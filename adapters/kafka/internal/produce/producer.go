@@ -55,10 +55,9 @@ type Write struct {
 	Failed func(error)     // called before then.Confirmed on error; or nil
 	ctx    context.Context // bounds the handover; when it ends, then.Unanswered follows
 
-	group      *writeGroup
-	prev, next *Write // in the group
-	mu         sync.Mutex
-	answered   bool
+	group    *writeGroup
+	mu       sync.Mutex
+	answered bool
 }
 
 // pooledWrites reuses answered writes, with room for a record and its headers. An unanswered one must not be put back.
@@ -84,8 +83,8 @@ func (c *Write) Recycle() {
 type writeGroup struct {
 	ctx context.Context
 
-	mu   sync.Mutex
-	head *Write
+	mu     sync.Mutex
+	writes map[*Write]struct{}
 }
 
 // watchDeadline adds a write to the group of its context. When the context ends, the group reports its unanswered
@@ -94,11 +93,7 @@ func (p *Producer) watchDeadline(c *Write) {
 	g := p.groupOf(c.ctx)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c.group, c.next = g, g.head
-	if c.next != nil {
-		c.next.prev = c
-	}
-	g.head = c
+	c.group, g.writes[c] = g, struct{}{}
 	if c.ctx.Err() != nil { // the group has reported
 		go g.reportUnanswered()
 	}
@@ -109,7 +104,7 @@ func (p *Producer) groupOf(ctx context.Context) *writeGroup {
 	if g, ok := p.groups.Load(ctx); ok {
 		return g.(*writeGroup) //nolint:forcetypeassert // nothing else is in there
 	}
-	g, found := p.groups.LoadOrStore(ctx, &writeGroup{ctx: ctx})
+	g, found := p.groups.LoadOrStore(ctx, &writeGroup{ctx: ctx, writes: make(map[*Write]struct{})})
 	group := g.(*writeGroup) //nolint:forcetypeassert // nothing else is in there
 	if !found {
 		context.AfterFunc(ctx, func() {
@@ -124,32 +119,18 @@ func (p *Producer) groupOf(ctx context.Context) *writeGroup {
 func (g *writeGroup) remove(c *Write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case g.head == c:
-		g.head = c.next
-	case c.prev != nil:
-		c.prev.next = c.next
-	default:
-		return false
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
-	c.prev, c.next = nil, nil
-	return true
+	_, was := g.writes[c]
+	delete(g.writes, c)
+	return was
 }
 
 // reportUnanswered removes and reports all writes of the group.
 func (g *writeGroup) reportUnanswered() {
 	g.mu.Lock()
-	var all []*Write
-	for g.head != nil {
-		c := g.head
-		all = append(all, c)
-		g.head, c.prev, c.next = c.next, nil, nil
-	}
+	all := g.writes
+	g.writes = make(map[*Write]struct{})
 	g.mu.Unlock()
-	for _, c := range all {
+	for c := range all {
 		c.mu.Lock()
 		if !c.answered {
 			c.then.Unanswered(c.Record.Message.Topic, unansweredError(g.ctx, c.Record.Message.Topic))
