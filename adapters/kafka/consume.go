@@ -120,15 +120,7 @@ func (c Config) withClient(client sarama.Client, topics []string, handlerMissing
 		ps.Add("NackDelay", c.NackDelay, "must be 0: a handler of records has no nack; it returns redeliver.RetryAfter")
 	}
 	c.Brokers, c.Sarama, c.NackDelay = nil, nil, 0
-	if len(topics) == 0 {
-		ps.Add("topics", "empty", "it is required: at least one topic")
-	}
-	for i, topic := range topics {
-		kafkaname.CheckTopic(&ps, fmt.Sprintf("topics[%d]", i), topic)
-		if slices.Contains(topics[:i], topic) {
-			ps.Add(fmt.Sprintf("topics[%d]", i), fmt.Sprintf("%q", topic), "must not be listed twice")
-		}
-	}
+	kafkaname.CheckTopics(&ps, topics)
 	if handlerMissing {
 		ps.Add("handler", "nil", "it is required")
 	}

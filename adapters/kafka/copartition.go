@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // copartitioned is the balance strategy of groups with the order PerKey. The owner of a partition of the origin also
@@ -59,7 +60,7 @@ func (s copartitioned) origin(topic string, topics map[string][]int32) string {
 		if s.cfg.policy(origin).Order != redeliver.PerKey || origin == topic {
 			continue
 		}
-		if _, level := s.cfg.Names.level(origin, s.cfg.Group, topic); level || s.cfg.Names.retry(origin, s.cfg.Group) == topic {
+		if _, waits := kafkaname.Level(s.cfg.Names.retry(origin, s.cfg.Group), topic); waits {
 			return origin
 		}
 	}

@@ -72,7 +72,7 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 		if !ok || !level || group == d.layout.group {
 			continue
 		}
-		if _, level = names.level(d.layout.origin, group, name); !level && name != names.retry(d.layout.origin, group) {
+		if _, waits := kafkaname.Level(names.retry(d.layout.origin, group), name); !waits {
 			continue
 		}
 		found, err := d.client.admin.Sarama.DescribeConsumerGroups([]string{group})

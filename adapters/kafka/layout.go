@@ -25,12 +25,6 @@ const (
 	minRetention    = 7 * 24 * time.Hour
 )
 
-// headerRoom is how much larger than the origin's records ours may be: they have our headers, and each may be a batch.
-const headerRoom = 64 << 10
-
-// minSegmentBytes is the smallest segment.bytes of our topics.
-const minSegmentBytes = 16 << 20
-
 // layout has the topics of one subscription: the ones that it needs and the ones that exist.
 type layout struct {
 	origin, group  string
@@ -129,7 +123,7 @@ func (c *Client) layoutOf(topic, group string, existing map[string]*sarama.Topic
 		l.maxRecordBytes = 1 << 20
 	}
 	l.writable = new(atomic.Pointer[delayqueue.Ladder])
-	l.addTopics(c.cfg, existing, int16(len(origin.Partitions[0].Replicas)), l.ownSettings(settings[topic]["min.insync.replicas"], c.cfg.Sarama.Producer.MaxMessageBytes))
+	l.addTopics(c.cfg, existing, int16(len(origin.Partitions[0].Replicas)), kafkaname.Settings(l.maxRecordBytes, c.cfg.Sarama.Producer.MaxMessageBytes, settings[topic]["min.insync.replicas"]))
 	var ps redeliver.Problems
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,27 +175,6 @@ func (l *layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata
 	l.state.exists = existing[l.state.name] != nil
 	l.control = companion(cfg.Names.control(l.origin, l.group), controlTopic, replicas, settings["min.insync.replicas"])
 	l.control.exists = existing[l.control.name] != nil
-}
-
-// ownSettings returns the settings with which our topics are created.
-func (l *layout) ownSettings(minInSync string, batch int) map[string]string {
-	// The origin's limit applies to batches as its producers compressed them, so a record may be larger here. batch is
-	// the bound of our producer's batches.
-	maxBatchBytes := min(math.MaxInt32, max(l.maxRecordBytes+headerRoom, 2*l.maxRecordBytes, batch+headerRoom))
-	s := map[string]string{
-		"cleanup.policy": "delete",
-		// One clock must set both the due time and the time of the write.
-		"message.timestamp.type": "CreateTime",
-		"retention.ms":           "-1", "retention.bytes": "-1",
-		// The active segment is never deleted, so keep it small. A batch must fit into it.
-		"segment.bytes":                  strconv.Itoa(max(minSegmentBytes, maxBatchBytes)),
-		"unclean.leader.election.enable": "false",
-		"max.message.bytes":              strconv.Itoa(maxBatchBytes),
-	}
-	if minInSync != "" {
-		s["min.insync.replicas"] = minInSync
-	}
-	return s
 }
 
 // partitionCount returns the number of our partitions that the policy needs, rungs included. Existing topics may have
@@ -295,37 +268,21 @@ func (l *layout) check(cfg Config, settings map[string]map[string]string) error 
 
 // checkSettings adds the problems of an existing topic's settings s to found.
 func (l *layout) checkSettings(cfg Config, t ownTopic, s map[string]string, found *redeliver.Problems) {
-	refuse := func(setting, rule string) {
-		found.Add("topic "+t.name+" "+setting, s[setting], rule)
-	}
-	if s["cleanup.policy"] != "delete" {
-		refuse("cleanup.policy", "must be delete: compaction would remove waiting messages")
-	}
-	if by := s["message.timestamp.type"]; t.waits() && by != "CreateTime" && by != "" {
-		refuse("message.timestamp.type", "must be CreateTime: a due time is compared with the time of the write by the writer's clock")
-	}
-	if bytes := s["retention.bytes"]; bytes != "-1" && bytes != "" {
-		refuse("retention.bytes", "must be -1: a full topic would drop waiting messages")
-	}
+	kafkaname.CheckSettings(found, t.name, l.origin, t.waits(), s, max(l.maxRecordBytes+limits.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
+	refuse := func(rule string) { found.Add("topic "+t.name+" retention.ms", s["retention.ms"], rule) }
 	ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
 	case t.kind == dlqTopic: // the user chooses how long dead letters are kept
 		if want := cfg.DLQ.Retention.Milliseconds(); want > 0 && ms != want {
-			refuse("retention.ms", fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
+			refuse(fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
 		}
 	case ms >= 0:
 		kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 		if needed := l.neededRetention(); kept < needed {
-			refuse("retention.ms", fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor))
+			refuse(fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed + time.Millisecond - 1).Milliseconds(), retentionFactor))
 		} else if t.waits() && !t.old && !t.rung { // messages on a rung hop within an hour
 			l.maxWait = min(l.maxWait, kept/retentionFactor)
-		}
-	}
-	needed := min(math.MaxInt32, max(l.maxRecordBytes+limits.MaxHeaderBytes, cfg.Sarama.Producer.MaxMessageBytes))
-	for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
-		if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
-			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, l.origin))
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -49,16 +48,13 @@ func (n Names) control(topic, group string) string {
 }
 
 func (n Names) delay(topic, group string, level time.Duration) string {
-	return n.retry(topic, group) + "." + delayqueue.LevelName(level)
+	return kafkaname.Delay(n.retry(topic, group), level)
 }
 
 // level returns the level in the name of the subscription's delay topic.
 func (n Names) level(topic, group, name string) (time.Duration, bool) {
-	suffix, ok := strings.CutPrefix(name, n.retry(topic, group)+".")
-	if !ok {
-		return 0, false
-	}
-	return delayqueue.ParseLevel(suffix)
+	level, ok := kafkaname.Level(n.retry(topic, group), name)
+	return level, ok && level > 0 // not for the retry topic
 }
 
 // check refuses names that Kafka would refuse, and names that would mix up topics: a retry topic that is also the DLQ

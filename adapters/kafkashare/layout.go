@@ -137,7 +137,7 @@ func (c *Client) check(ctx context.Context, ps *redeliver.Problems, l *layout, t
 	if err != nil {
 		return err
 	}
-	kafkaname.CheckSettings(ps, t.Name, t.waits(), s.all, l.recordBytes+limits.MaxHeaderBytes)
+	kafkaname.CheckSettings(ps, t.Name, l.origin, t.waits(), s.all, l.recordBytes+limits.MaxHeaderBytes)
 	if kept := s.all["retention.ms"]; t.waits() && kept != "-1" && kept != "" {
 		ps.Add("topic "+t.Name+" retention.ms", kept, "must be -1: messages that wait would be lost")
 	}

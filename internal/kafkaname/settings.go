@@ -19,16 +19,16 @@ const (
 // Settings returns the settings with which our topics are created. The origin's limit applies to batches that its
 // producers have compressed, so a record may be larger here. batchBytes bounds the batches of our own producer.
 func Settings(recordBytes, batchBytes int, minInSync string) map[string]string {
-	most := min(math.MaxInt32, max(recordBytes+HeaderRoom, 2*recordBytes, batchBytes+HeaderRoom))
+	maxBatchBytes := min(math.MaxInt32, max(recordBytes+HeaderRoom, 2*recordBytes, batchBytes+HeaderRoom))
 	s := map[string]string{
 		"cleanup.policy": "delete",
-		// A due time is compared with the time of the write by the same clock.
+		// One clock must set both the due time and the time of the write.
 		"message.timestamp.type": "CreateTime",
 		"retention.ms":           "-1", "retention.bytes": "-1",
 		// The active segment is never deleted, so keep it small. A batch must fit into it.
-		"segment.bytes":                  strconv.Itoa(max(minSegmentBytes, most)),
+		"segment.bytes":                  strconv.Itoa(max(minSegmentBytes, maxBatchBytes)),
 		"unclean.leader.election.enable": "false",
-		"max.message.bytes":              strconv.Itoa(most),
+		"max.message.bytes":              strconv.Itoa(maxBatchBytes),
 	}
 	if minInSync != "" {
 		s["min.insync.replicas"] = minInSync
@@ -38,7 +38,7 @@ func Settings(recordBytes, batchBytes int, minInSync string) map[string]string {
 
 // CheckSettings adds the problems of the settings s of an existing topic of ours, except its retention time. waits
 // reports whether messages wait on it and come back. needed is the size of the largest batch that it must take.
-func CheckSettings(ps *redeliver.Problems, topic string, waits bool, s map[string]string, needed int) {
+func CheckSettings(ps *redeliver.Problems, topic, origin string, waits bool, s map[string]string, needed int) {
 	refuse := func(setting, rule string) { ps.Add("topic "+topic+" "+setting, s[setting], rule) }
 	if s["cleanup.policy"] != "delete" {
 		refuse("cleanup.policy", "must be delete: compaction would remove waiting messages")
@@ -52,7 +52,7 @@ func CheckSettings(ps *redeliver.Problems, topic string, waits bool, s map[strin
 	needed = min(math.MaxInt32, needed)
 	for _, setting := range []string{"max.message.bytes", "segment.bytes"} {
 		if have, err := strconv.Atoi(s[setting]); err == nil && have < needed {
-			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of the origin and our headers, and a batch of our producer", needed))
+			refuse(setting, fmt.Sprintf("must be at least %d: the largest record of %s and our headers, and a batch of our producer", needed, origin))
 		}
 	}
 }
