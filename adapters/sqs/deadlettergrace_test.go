@@ -3,6 +3,7 @@ package sqs
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,4 +69,26 @@ func TestCancelledContextSendsNoRequest(t *testing.T) {
 			t.Errorf("the state was requested %d times", after-before)
 		}
 	})
+}
+
+// A server may refuse a whole request with the code of a stale receipt. Nothing was carried out then.
+func TestARefusedRequestIsNoStaleReceipt(t *testing.T) {
+	for action, request := range map[string]func(*testDLQ) error{
+		"ChangeMessageVisibilityBatch": func(q *testDLQ) error { _, err := q.own.Load(t.Context()); return err },
+		"DeleteMessageBatch":           func(q *testDLQ) error { return q.own.Append(t.Context(), refusedMark("two")) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, q := openMarkedDLQ(t)
+			defer q.Close()
+			f.setFault(func(a, queue string, _ map[string]any) *failure {
+				if a == action && queue == q.own.stateName {
+					return &failure{status: 400, code: "ReceiptHandleIsInvalid"}
+				}
+				return nil
+			})
+			if err := request(q); err == nil || strings.Count(err.Error(), "ReceiptHandleIsInvalid") != 1 {
+				t.Errorf("%s was refused, and the error is %v", action, err)
+			}
+		})
+	}
 }

@@ -153,7 +153,11 @@ func (s *deadSession) deleteMessages(ctx context.Context, ids []string) error {
 	s.mu.Unlock()
 	err := inBatches(receipts, func(ten []string) error {
 		// A stale receipt is an error too: the message is read again.
-		if err := errors.Join(s.q.dlq.deleteReceipts(ctx, s.q.client.api, ten)...); err != nil {
+		results, err := s.q.dlq.deleteReceipts(ctx, s.q.client.api, ten)
+		if err == nil {
+			err = errors.Join(results...)
+		}
+		if err != nil {
 			return errorOf("deleting from", s.q.dlq.name, err)
 		}
 		return nil

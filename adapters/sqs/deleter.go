@@ -50,7 +50,7 @@ func (d *deleter) deleteBatch(batch []*delivery) {
 		receipts[i] = m.receiptHandle()
 		m.deletion.receipt = receipts[i]
 	}
-	results := d.queue.deleteReceipts(ctx, d.api, receipts)
+	results, _ := d.queue.deleteReceipts(ctx, d.api, receipts)
 	for i, m := range batch {
 		d.finishDeletion(m, results[i])
 	}

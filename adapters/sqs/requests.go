@@ -33,11 +33,11 @@ func (q *queue) sendEntries(ctx context.Context, api *sqs.Client, entries []type
 		for _, ok := range out.Successful {
 			done(ok.Id, nil)
 		}
-	}), err
+	})
 }
 
-// deleteReceipts deletes up to ten messages and returns the result of each.
-func (q *queue) deleteReceipts(ctx context.Context, api *sqs.Client, receipts []string) []error {
+// deleteReceipts deletes up to ten messages and returns the result of each. err concerns the whole request.
+func (q *queue) deleteReceipts(ctx context.Context, api *sqs.Client, receipts []string) (results []error, err error) {
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(receipts))}
 	for i := range receipts {
 		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &receipts[i]}
@@ -53,8 +53,9 @@ func (q *queue) deleteReceipts(ctx context.Context, api *sqs.Client, receipts []
 	})
 }
 
-// hideReceipts changes the visibility of up to ten messages and returns the result of each.
-func (q *queue) hideReceipts(ctx context.Context, api *sqs.Client, all []hiding) []error {
+// hideReceipts changes the visibility of up to ten messages and returns the result of each. err concerns the whole
+// request.
+func (q *queue) hideReceipts(ctx context.Context, api *sqs.Client, all []hiding) (results []error, err error) {
 	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &q.url, Entries: make([]types.ChangeMessageVisibilityBatchRequestEntry, len(all))}
 	for i, h := range all {
 		in.Entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &h.receipt, VisibilityTimeout: h.seconds}
@@ -72,7 +73,7 @@ func (q *queue) hideReceipts(ctx context.Context, api *sqs.Client, all []hiding)
 
 // entryResults returns the results of the n entries of a request. err is the error of the whole request. The first
 // result of an entry counts, and an entry that the answer does not mention has failed.
-func entryResults(n int, err error, answer func(done func(id *string, err error))) []error {
+func entryResults(n int, err error, answer func(done func(id *string, err error))) ([]error, error) {
 	results := make([]error, n)
 	for i := range results {
 		if results[i] = redactError(err); err == nil {
@@ -80,19 +81,22 @@ func entryResults(n int, err error, answer func(done func(id *string, err error)
 		}
 	}
 	if err != nil {
-		return results
+		return results, err
 	}
 	answer(func(id *string, err error) {
 		if i, bad := strconv.Atoi(aws.ToString(id)); bad == nil && i >= 0 && i < n && errors.Is(results[i], errNotMentioned) {
 			results[i] = err
 		}
 	})
-	return results
+	return results, nil
 }
 
-// realErrors returns the errors of a request's entries. It ignores stale receipts, because the message is deleted or
-// another process has it.
-func realErrors(results []error) error {
+// realErrors returns the errors of a request: err, or those of its entries. It ignores entries with a stale receipt,
+// because the message is deleted or another process has it.
+func realErrors(results []error, err error) error {
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, err := range results {
 		if err != nil && !isStaleReceipt(err) {

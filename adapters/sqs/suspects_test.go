@@ -179,6 +179,43 @@ func TestLostSuspectIsNotCharged(t *testing.T) {
 	})
 }
 
+// The loss of one suspect in a living process says nothing about the crashes of another.
+func TestALostSuspectForgivesNoCrashOfAnother(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		b.create("orders-suspects")
+		b.put("orders-suspects", "lost", "v", "", nil)
+		failing := true
+		b.setFault(func(action, queue string, _ map[string]any) *failure {
+			if failing && action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
+				return &failure{status: 500, code: "InternalFailure"}
+			}
+			return nil
+		})
+		c := b.start("one", "orders", Config{}, func(redeliver.State, *message.Message) error {
+			<-time.After(time.Minute)
+			return nil
+		})
+		b.advance(15 * time.Minute)
+		failing = false
+		b.advance(5 * time.Minute)
+		b.put("orders-suspects", "killer", "v", "", nil)
+		b.fake.mu.Lock()
+		for _, m := range b.queues["orders-suspects"].messages {
+			m.count = redeliver.Policy{}.WithDefaults().MaxCrashes // as if so many processes had died with it
+		}
+		b.fake.mu.Unlock()
+		b.advance(5 * time.Minute)
+		b.close(c)
+		if runs := b.ran("lost"); len(runs) < 5 {
+			b.Errorf("the lost suspect ran %v", runs)
+		}
+		if runs := b.ran("killer"); len(runs) != 0 || len(b.messagesIn("orders-dlq")) != 1 {
+			b.Errorf("the killer ran %v, %d dead", runs, len(b.messagesIn("orders-dlq")))
+		}
+	})
+}
+
 // A FIFO queue drops a message whose deduplication id it saw within five minutes. A message that moves to the suspects
 // and back several times never counts as a duplicate of an earlier move.
 func TestDeduplicationDropsNoMove(t *testing.T) {

@@ -171,7 +171,7 @@ func (h *visibilityChanger) changeBatch(batch []*visibilityChange) {
 			all[i].seconds = int32(max(0, math.Ceil(c.at.Sub(now).Seconds())))
 		}
 	}
-	results := h.queue.hideReceipts(ctx, h.api, all)
+	results, _ := h.queue.hideReceipts(ctx, h.api, all)
 	for i, c := range batch {
 		c.v.mu.Lock()
 		switch {
