@@ -110,21 +110,21 @@ func TestSelectiveScansReturnTheSame(t *testing.T) {
 		}, n / 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			plain, scanAll := twoCauses(n), &selectiveDLQ{fakeDLQ: twoCauses(n)}
+			plain, selective := twoCauses(n), &selectiveDLQ{fakeDLQ: twoCauses(n)}
 			at := time.Now().Add(-time.Hour).Truncate(time.Second)
 			for i := range n { // the DLQs were filled at different times
-				plain.messages[i].Time, scanAll.messages[i].Time = at, at
-				plain.messages[i].State.LastFailed, scanAll.messages[i].State.LastFailed = at, at
+				plain.messages[i].Time, selective.messages[i].Time = at, at
+				plain.messages[i].State.LastFailed, selective.messages[i].State.LastFailed = at, at
 			}
-			want, got := c.do(plain), c.do(scanAll)
+			want, got := c.do(plain), c.do(selective)
 			if got != want {
 				t.Errorf("with a selectiveDLQ it is\n%v\nwant\n%v", got, want)
 			}
-			if !slices.Equal(scanAll.back, plain.back) || !slices.Equal(scanAll.ids(), plain.ids()) {
-				t.Errorf("the selectiveDLQ sent %q and the fakeDLQ %q", scanAll.back, plain.back)
+			if !slices.Equal(selective.back, plain.back) || !slices.Equal(selective.ids(), plain.ids()) {
+				t.Errorf("the selectiveDLQ sent %q and the fakeDLQ %q", selective.back, plain.back)
 			}
-			if scanAll.made != c.made {
-				t.Errorf("%d messages were copied, want %d", scanAll.made, c.made)
+			if selective.made != c.made {
+				t.Errorf("%d messages were copied, want %d", selective.made, c.made)
 			}
 		})
 	}

@@ -12,7 +12,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -37,7 +36,7 @@ import (
 )
 
 // prefix is that of the queues of all runs.
-const prefix = "redeliver-test-"
+const prefix = gotest.Prefix
 
 // The prices of a million requests in US East, in USD, of https://aws.amazon.com/sqs/pricing/ in 2026. They differ by
 // region. The first million of a month is free.
@@ -157,7 +156,7 @@ func (o options) test(ctx context.Context, cfg aws.Config, out io.Writer) (err e
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	g := &gateway{
-		target: o.target(), region: o.region, prefix: prefix + strings.ToLower(rand.Text()[:10]) + "-", credentials: cfg.Credentials, bound: o.bound,
+		target: o.target(), region: o.region, prefix: gotest.NewPrefix(), credentials: cfg.Credentials, bound: o.bound,
 		exhausted: func() { cancel(fmt.Errorf("the bound of %d requests is reached; see --max-requests", o.bound)) },
 	}
 	usual := billed{usualStandard, usualFIFO}

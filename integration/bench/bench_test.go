@@ -92,17 +92,21 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	at := time.Unix(1_700_000_000, 42)
 	l.add(entryStarted, 7, 2, at)
 	l.add(entryForwarded, 1<<40, 255, at)
-	if f, err := os.Open(path); err != nil {
-		t.Error(err)
-	} else if all, ended, err := countEntries(f); all != 2 || ended != 0 || err != nil {
+	l.add(entryEnded, 7, 0, at)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if all, ended, err := countEntries(f); all != 3 || ended != 1 || err != nil {
 		t.Errorf("%d entries, %d ended, %v", all, ended, err)
 	}
 	got, err := readEntries(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []entry{{entryStarted, 7, 2, at}, {entryForwarded, 1 << 40, 255, at}}
-	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+	want := []entry{{entryStarted, 7, 2, at}, {entryForwarded, 1 << 40, 255, at}, {entryEnded, 7, 0, at}}
+	if !slices.Equal(got, want) {
 		t.Errorf("read %v, want %v", got, want)
 	}
 	if id, ok := idOfUUID(string(uuidOf(1 << 40))); !ok || id != 1<<40 {

@@ -71,13 +71,7 @@ func (c *cluster) unsettledOfShare(ctx context.Context, s spec) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	levels := topicsReadBy(s, topics)
-	waiting := levels[:0]
-	for _, topic := range levels {
-		if topic != s.Topic {
-			waiting = append(waiting, topic)
-		}
-	}
+	waiting := slices.DeleteFunc(topicsReadBy(s, topics), func(topic string) bool { return topic == s.Topic })
 	behind, err := c.lag(ctx, s.retryGroup(), waiting...)
 	return left + behind, err
 }

@@ -208,10 +208,7 @@ func worst(a, b *lateness) *lateness {
 	case b == nil:
 		return a
 	}
-	return &lateness{
-		Samples: a.Samples + b.Samples, Min: min(a.Min, b.Min), P50: max(a.P50, b.P50), P99: max(a.P99, b.P99), P999: max(a.P999, b.P999),
-		Max: max(a.Max, b.Max), Early: a.Early + b.Early, Over10ms: a.Over10ms + b.Over10ms, Over100ms: a.Over100ms + b.Over100ms, Overflow: a.Overflow + b.Overflow,
-	}
+	return &lateness{Min: min(a.Min, b.Min), P50: max(a.P50, b.P50), P99: max(a.P99, b.P99), Max: max(a.Max, b.Max), Early: a.Early + b.Early}
 }
 
 // shareSuccessRow handles messages that all succeed, in that many processes.

@@ -336,22 +336,16 @@ func (s spec) firstPass() int64 {
 	return int64(s.Messages - (s.Messages+s.Failing.Every-1)/s.Failing.Every)
 }
 
-// sink returns nil, for the default sink, if nothing fails.
+// sink returns nil, for the default sink, if the row looks at no single attempt and at no batch.
 func (h *handling) sink() redeliver.Sink {
 	if !h.spec.watched() && !h.spec.Batch.Timed {
 		return nil
 	}
-	return eventSink{h}
+	return h
 }
 
-// eventSink is the sink of a side. It wants the events that it uses, as the default sink does.
-type eventSink struct{ *handling }
-
-// Event implements [redeliver.Sink].
-func (s eventSink) Event(e redeliver.Event) { s.event(e) }
-
-// Wants implements [redeliver.FilteringSink].
-func (s eventSink) Wants(e redeliver.Event) bool {
+// Wants implements [redeliver.FilteringSink]: the events that Event uses, as the default sink does.
+func (h *handling) Wants(e redeliver.Event) bool {
 	switch e.(type) {
 	case redeliver.SubscriptionChanged, redeliver.DeadLettered, redeliver.RetryScheduled:
 		return true
@@ -360,7 +354,8 @@ func (s eventSink) Wants(e redeliver.Event) bool {
 	}
 }
 
-func (h *handling) event(e redeliver.Event) {
+// Event implements [redeliver.Sink].
+func (h *handling) Event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.SubscriptionChanged:
 		if e.Change == redeliver.ChangeAssigned || e.Change == redeliver.ChangeConsuming { // on Kafka, on RabbitMQ and SQS

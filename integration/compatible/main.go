@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,7 +22,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
 
@@ -58,7 +56,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer client.Close()
-	c := cleaner{admin: kadm.NewClient(client), prefix: "redeliver-test-" + strings.ToLower(rand.Text()[:10]) + "-"}
+	c := cleaner{admin: kadm.NewClient(client), prefix: gotest.NewPrefix()}
 	fmt.Fprintf(out, "%s at %s. The names of topics and groups contain %s.\n", c.version(ctx), *broker, c.prefix)
 	defer func() {
 		// A new context, because the tests may have been interrupted.
@@ -68,7 +66,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}()
 	return gotest.Tests{
 		Packages: []string{"./integration/compatible/kit", "./integration/loss"}, Run: *tests, Tags: "compatible",
-		Env: []string{brokers.EnvKafka + "=" + *broker, "REDELIVER_TEST_PREFIX=" + c.prefix},
+		Env: []string{brokers.EnvKafka + "=" + *broker, gotest.EnvPrefix + "=" + c.prefix},
 	}.Execute(ctx, out)
 }
 
@@ -122,7 +120,8 @@ func (c cleaner) remove(ctx context.Context, topics, groups map[string]bool) (fo
 		topics[name] = true
 	}
 	if len(names) > 0 {
-		_, err = c.admin.DeleteTopics(ctx, names...)
+		deleted, bad := c.admin.DeleteTopics(ctx, names...)
+		err = errors.Join(bad, deleted.Error())
 	}
 	all, bad := c.admin.ListGroups(ctx)
 	if bad != nil {
@@ -134,12 +133,7 @@ func (c cleaner) remove(ctx context.Context, topics, groups map[string]bool) (fo
 	}
 	if len(members) > 0 {
 		deleted, bad := c.admin.DeleteGroups(ctx, members...)
-		err = errors.Join(err, bad)
-		for _, d := range deleted {
-			if d.Err != nil && !errors.Is(d.Err, kerr.GroupIDNotFound) {
-				err = errors.Join(err, fmt.Errorf("group %s: %w", d.Group, d.Err))
-			}
-		}
+		err = errors.Join(err, bad, deleted.Error())
 	}
 	return len(names) + len(members), err
 }

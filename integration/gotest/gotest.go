@@ -6,6 +6,7 @@ package gotest
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +15,18 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redeliver/redeliver/integration/programs"
 )
+
+// EnvPrefix is the variable with which the names of topics and groups begin.
+const EnvPrefix = "REDELIVER_TEST_PREFIX"
+
+// Prefix begins the names of all that the tests make.
+const Prefix = "redeliver-test-"
+
+// NewPrefix returns the prefix of one run.
+func NewPrefix() string { return Prefix + strings.ToLower(rand.Text()[:10]) + "-" }
 
 // Tests are the tests to run.
 type Tests struct {
@@ -30,7 +42,7 @@ const maxTime = 40 * time.Minute
 // Execute runs tests one package after another and prints a line for each test that ended, and the output of those that
 // failed. It fails if a test fails or none passes.
 func (t Tests) Execute(ctx context.Context, out io.Writer) error {
-	root, err := findRoot(ctx)
+	root, err := programs.FindRoot()
 	if err != nil {
 		return err
 	}
@@ -61,15 +73,6 @@ func (t Tests) Execute(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("no test matches %q", t.Run)
 	}
 	return nil
-}
-
-func findRoot(ctx context.Context) (string, error) {
-	work, err := exec.CommandContext(ctx, "go", "env", "GOWORK").Output()
-	name, ok := strings.CutSuffix(strings.TrimSpace(string(work)), "/go.work")
-	if err != nil || !ok {
-		return "", fmt.Errorf("looking for the repository: go env GOWORK says %q, run it in the repository: %w", work, err)
-	}
-	return name, nil
 }
 
 // results counts tests.
@@ -106,35 +109,29 @@ func (r *results) take(line string, out io.Writer) {
 		return
 	}
 	key := e.Package + " " + e.Test
-	switch e.Action {
-	case "output", "build-output":
+	if e.Action == "output" || e.Action == "build-output" {
 		if e.Test == "" || strings.Contains(e.Output, "report: ") {
 			fmt.Fprint(out, e.Output)
 		}
-		r.output[key] = append(r.output[key], e.Output)
-		return
-	case "pass":
-		r.passed += r.count(e.Test)
-	case "fail":
-		r.failed += r.count(e.Test)
 		if e.Test != "" {
-			fmt.Fprint(out, strings.Join(r.output[key], ""))
+			r.output[key] = append(r.output[key], e.Output)
 		}
+		return
+	}
+	if e.Test == "" { // a package
+		return
+	}
+	switch e.Action {
+	case "pass":
+		r.passed++
+	case "fail":
+		r.failed++
+		fmt.Fprint(out, strings.Join(r.output[key], ""))
 	case "skip":
-		r.skipped += r.count(e.Test)
+		r.skipped++
 	default:
 		return
 	}
-	if e.Test != "" {
-		fmt.Fprintf(out, "%-4s %s (%.1f s)\n", e.Action, e.Test, e.Elapsed)
-	}
+	fmt.Fprintf(out, "%-4s %s (%.1f s)\n", e.Action, e.Test, e.Elapsed)
 	delete(r.output, key)
-}
-
-// count is 1 for a test and 0 for a package.
-func (r *results) count(test string) int {
-	if test == "" {
-		return 0
-	}
-	return 1
 }

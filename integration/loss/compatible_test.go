@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/gotest"
 )
 
 // TestLossKafkaCompatible is TestLossKafka on a broker that the suite may not restart, and whose shortest session may be
@@ -16,6 +17,6 @@ func TestLossKafkaCompatible(t *testing.T) {
 	p := drawPlan(t, size{messages: 1000, perState: 1, outside: 1})
 	p.variant = eager
 	p.strain.Missed = 6 * time.Second
-	sys := newKafka(t, brokers.RequireKafka(t), nil, os.Getenv("REDELIVER_TEST_PREFIX")+"loss", 10)
+	sys := newKafka(t, brokers.RequireKafka(t), nil, os.Getenv(gotest.EnvPrefix)+"loss", 10)
 	wantNoLoss(t, "loss: "+p.variant, sys, p, explained)
 }

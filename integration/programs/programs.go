@@ -16,7 +16,7 @@ import (
 // Build builds main packages of the root's or the command's module, as they are named at the root, and returns the
 // directory where they are: below of bin/tested. go build leaves programs that are up to date as they are.
 func Build(below string, packages ...string) (dir string, err error) {
-	root, err := findRoot()
+	root, err := FindRoot()
 	if err != nil {
 		return "", err
 	}
@@ -40,8 +40,8 @@ func Build(below string, packages ...string) (dir string, err error) {
 	return dir, nil
 }
 
-// findRoot returns the repository's root, above the directory of the test.
-func findRoot() (string, error) {
+// FindRoot returns the repository's root, above the working directory.
+func FindRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("looking for the repository's root: %w", err)
@@ -51,5 +51,5 @@ func findRoot() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("no go.work is above the directory of this test: run it in the repository")
+	return "", errors.New("no go.work is above the working directory: run it in the repository")
 }

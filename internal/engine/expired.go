@@ -23,7 +23,7 @@ func (s *Subscription) checkExpired(state *redeliver.State, c carrier) error {
 	return rule.CheckExpired(state, time.Now())
 }
 
-// checkFirst is checkExpired for a first delivery.
+// checkFirst is checkExpired for a first delivery. It is separate for the reason of Delivery.askInvalid.
 func (s *Subscription) checkFirst(created, expires time.Time) error {
 	if s.Policy.MaxAge <= 0 && expires.IsZero() {
 		return nil

@@ -48,7 +48,7 @@ func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
 	return &s.Policy
 }
 
-// olderRule is ruleOf for the schedule of another policy.
+// olderRule is ruleOf for the schedule of another policy. It is separate for the reason of Delivery.askInvalid.
 func (s *Subscription) olderRule(schedule string) *redeliver.Policy {
 	if old, ok := s.Policy.WithSchedule(schedule); ok && s.accepts(&old) {
 		return &old

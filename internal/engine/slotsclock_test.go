@@ -54,7 +54,7 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 			s.alarmAt = 0
 			s.wakeLocked(now)
 			if w.mayTake || s.alarmAt <= now {
-				t.Errorf("%s: %s before the end the lane has a turn: %t, and the alarm is set for %s", name, before, w.mayTake, s.alarmAt)
+				t.Errorf("%s: %s before the end the lane may take a slot: %t, and the alarm is set for %s", name, before, w.mayTake, s.alarmAt)
 			}
 			s.mu.Unlock()
 		}

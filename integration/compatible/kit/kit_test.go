@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/gotest"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
@@ -31,7 +32,7 @@ func TestConformanceCompatible(t *testing.T) {
 	// All topics and groups have the prefix by which they are removed.
 	h.Origin = func(tb testing.TB, n int) (origin string, groups []string) {
 		tb.Helper()
-		origin = os.Getenv("REDELIVER_TEST_PREFIX") + strings.ToLower(rand.Text()[:12])
+		origin = os.Getenv(gotest.EnvPrefix) + strings.ToLower(rand.Text()[:12])
 		kafkatest.MakeTopic(tb, admin, partitions, nil, origin)
 		return origin, []string{"billing-" + origin, "mail-" + origin}[:n]
 	}
