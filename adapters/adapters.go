@@ -11,8 +11,8 @@
 // docs/how-to/write-an-adapter.md explains it with examples/adapter, a queue in a table of a database.
 //
 // An adapter gets retries, levels and hops, the DLQ, Policy.Outage, DeadLetterRate and Rate, throttling, timeouts,
-// expiry and all events. It does not get Blocking or PerKey order, crash counts, batches, pauses of a group, or package
-// deadletter.
+// expiry and all events. It does not get Blocking or PerKey order, crash counts, batches, pauses of a group, a tracer, or
+// package deadletter.
 //
 // Experimental: until version 1.0 a minor version may change this package. The changelog says so.
 package adapters

@@ -25,12 +25,16 @@ type broker struct {
 	in       chan *record
 	started  bool
 
-	mu      sync.Mutex
-	settled int
-	written []string // where copies were written
-	dead    []redeliver.State
-	events  []redeliver.Event
+	mu        sync.Mutex
+	settled   int
+	written   []string // where copies were written
+	published []string // ids of the messages that were written to the topic
+	dead      []redeliver.State
+	events    []redeliver.Event
 }
+
+// contextKey is the key of a value in the context of Run.
+type contextKey struct{}
 
 type record struct {
 	id       string
@@ -55,7 +59,7 @@ func (b *broker) run(t *testing.T, cfg adapters.Config[*record], test func()) {
 	if b.consumer, err = adapters.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), contextKey{}, "kept"))
 	var runs sync.WaitGroup
 	runs.Go(func() {
 		if err := b.consumer.Run(ctx, b); err != nil {
@@ -130,9 +134,13 @@ func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
 func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
 	where := "orders.dlq"
 	b.mu.Lock()
-	if to == driver.DLQ {
+	switch to {
+	case driver.DLQ:
 		b.dead = append(b.dead, *st)
-	} else {
+	case driver.Topic:
+		where = "orders"
+		b.published = append(b.published, st.ID)
+	default:
 		level, _ := b.ladder.Next(time.Until(st.Due), 100*time.Millisecond)
 		where = delayqueue.LevelName(level)
 		b.written = append(b.written, where)
@@ -168,7 +176,10 @@ func TestARecordIsRetriedAndDeadLettered(t *testing.T) {
 		policy := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(95 * time.Second), Levels: []time.Duration{5 * time.Second, 30 * time.Second, time.Minute}}
 		b, began := newBroker(policy), time.Now()
 		var ran []time.Duration
-		handler := func(context.Context, *record) error {
+		handler := func(ctx context.Context, _ *record) error {
+			if ctx.Value(contextKey{}) != "kept" {
+				t.Error("the handler's context lacks the values of Run's")
+			}
 			ran = append(ran, time.Since(began).Truncate(time.Second))
 			return errors.New("declined")
 		}
@@ -188,14 +199,21 @@ func TestARecordIsRetriedAndDeadLettered(t *testing.T) {
 		if st := b.dead[0]; st.ID != "4711" || st.Group != "billing" || st.Origin != "orders" || st.Attempts != 3 || st.Reason != redeliver.ReasonExhausted || st.Source.Offset != 7 {
 			t.Errorf("the dead letter has the state %+v", st)
 		}
-		ignored := 0
+		ignored, consuming := 0, 0
 		for _, e := range b.events {
-			if e, ok := e.(redeliver.HeadersIgnored); ok && e.ID == "4711" && len(e.Findings) == 1 {
-				ignored++
+			switch e := e.(type) {
+			case redeliver.HeadersIgnored:
+				if e.ID == "4711" && len(e.Findings) == 1 {
+					ignored++
+				}
+			case redeliver.SubscriptionChanged:
+				if e.Change == redeliver.ChangeConsuming {
+					consuming++
+				}
 			}
 		}
-		if ignored != 1 || !b.started {
-			t.Errorf("foreign headers were reported %d times, want once; the source got its lane: %v", ignored, b.started)
+		if ignored != 1 || consuming != 1 || !b.started {
+			t.Errorf("foreign headers were reported %d times and consuming %d times, want once each; the source got its lane: %v", ignored, consuming, b.started)
 		}
 	})
 }
@@ -222,8 +240,40 @@ func TestTheStateOfAFirstDeliveryIsCompleted(t *testing.T) {
 		if len(ids) != 4 || ids[0] != "orders/1/7" || ids[1] != "given:orders/1/7" || len(ids[2]) > 512 || ids[2] == "" || ids[3] != "expired" {
 			t.Fatalf("the ids are %q", ids)
 		}
-		if st := b.dead[3]; ran != 3 || st.Reason != redeliver.ReasonExpired {
+		if st := b.dead[3]; ran != 3 || st.Reason != redeliver.ReasonExpired || st.Expires.IsZero() {
 			t.Errorf("%d handlers ran, want 3; the expired message has %q", ran, st.Reason)
+		}
+	})
+}
+
+// A retry whose own expiry has passed does not run, and a delayed publish goes to its topic when it is due.
+func TestMessagesFromALevel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
+		b, began := newBroker(policy), time.Now()
+		expired := map[string]string{redeliver.HeaderExpires: began.Add(30 * time.Second).UTC().Format(time.RFC3339)}
+		wait := redeliver.State{Group: "billing", Origin: "orders", Due: began.Add(time.Minute)}
+		retry, publish := wait, wait
+		retry.ID, retry.Attempts, retry.FirstFailed, retry.LastFailed = "retry", 1, began, began
+		publish.ID = "publish"
+		ran := 0
+		b.run(t, b.config(policy, func(context.Context, *record) error { ran++; return nil }), func() {
+			b.in <- &record{id: "retry", metadata: expired, written: began, level: time.Minute, headers: retry.AppendHeaders(nil)}
+			b.in <- &record{id: "publish", written: began, level: time.Minute, headers: publish.AppendHeaders(nil)}
+			<-time.After(59 * time.Second) // in virtual time
+			b.mu.Lock()
+			if len(b.published)+len(b.dead) != 0 {
+				t.Errorf("published %q and %d dead letters before they were due", b.published, len(b.dead))
+			}
+			b.mu.Unlock()
+			<-time.After(time.Minute)
+		})
+		if len(b.dead) != 1 || b.dead[0].ID != "retry" || b.dead[0].Reason != redeliver.ReasonExpired || ran != 0 {
+			t.Errorf("%d handlers ran, the dead letters are %+v", ran, b.dead)
+		}
+		if !slices.Equal(b.published, []string{"publish"}) || b.settled != 2 {
+			t.Errorf("published %q, %d settled", b.published, b.settled)
 		}
 	})
 }
