@@ -93,7 +93,8 @@ func insertDead(ctx context.Context, db *sql.DB, row *Row, state string) error {
 	return err
 }
 
-// Run handles messages until ctx ends or Close is called. After a source has failed, it starts another.
+// Run handles messages until ctx ends, and returns nil, or until Close is called, and returns an error. After a source
+// has failed, it starts another.
 func (q *Queue) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		s := newSource(q)
@@ -127,6 +128,8 @@ func (s store) Write(ctx context.Context, to driver.Place, m *driver.Message[*Ro
 		case to == driver.DLQ:
 			where = "dead_letters"
 			err = insertDead(ctx, s.db, row, state)
+		default:
+			err = fmt.Errorf("there is no place %d", to)
 		}
 		if row.tries++; err != nil && row.tries > maxOutageTries { // the cause may be this row alone
 			err = fmt.Errorf("%w: %w", driver.ErrDoubtful, err)
