@@ -63,32 +63,20 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []str
 	var errs []error
 	for _, queue := range queues {
 		r, err := client.reader(ctx, queue)
-		refused, ok := errors.AsType[*redeliver.ConfigError](err)
-		switch {
-		case ok:
-			ps = append(ps, refused.Problems...)
-		case err != nil:
-			errs = append(errs, err)
-		default:
-			readers = append(readers, r)
-		}
+		readers, errs = append(readers, r), append(errs, err)
 	}
-	if err := ps.Err(); err != nil {
-		errs = append(errs, fmt.Errorf("amqp: %w", err))
+	err = engine.JoinErrors("amqp", errs)
+	if err == nil {
+		err = client.openFirstChannels(ctx, readers...)
 	}
-	if errs == nil {
-		if err := client.openFirstChannels(ctx, readers...); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if errs == nil {
+	if err == nil {
 		var all sync.WaitGroup
 		for _, r := range readers {
 			all.Go(func() { r.run(ctx, opt) })
 		}
 		all.Wait()
 	}
-	return errors.Join(append(errs, client.Close(ctx))...)
+	return errors.Join(err, client.Close(ctx))
 }
 
 // checkConsume returns the problems of a call of Consume or ConsumeBatch that Open does not check.

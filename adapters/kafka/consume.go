@@ -83,25 +83,7 @@ func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader, err
 	for _, r := range readers {
 		_ = r.group.Close() // no reader has joined
 	}
-	return nil, joinErrors(errs)
-}
-
-// joinErrors joins the errors of several topics. It puts the configuration problems of all of them into one
-// redeliver.ConfigError.
-func joinErrors(errs []error) error {
-	var ps redeliver.Problems
-	var others []error
-	for _, err := range errs {
-		if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
-			ps = append(ps, refused.Problems...)
-		} else {
-			others = append(others, err)
-		}
-	}
-	if err := ps.Err(); err != nil {
-		others = append(others, fmt.Errorf("kafka: %w", err))
-	}
-	return errors.Join(others...)
+	return nil, engine.JoinErrors("kafka", errs)
 }
 
 // withClient adds the client's brokers and settings to the configuration of Consume, ConsumeBatch or Wrap. It also

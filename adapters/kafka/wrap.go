@@ -99,7 +99,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 		w.readers = append(w.readers, r)
 	}
 	if errs != nil {
-		return nil, errors.Join(joinErrors(errs), c.Close(ctx))
+		return nil, errors.Join(engine.JoinErrors("kafka", errs), c.Close(ctx))
 	}
 	var stops []func()
 	for _, r := range w.readers {

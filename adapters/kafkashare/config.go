@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // Defaults of [Config].
@@ -79,7 +80,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.RetryGroup = cmp.Or(c.RetryGroup, c.Group+"-retry")
+	c.RetryGroup = cmp.Or(c.RetryGroup, c.Group+wirename.ShareRetryGroup)
 	c.Clients = cmp.Or(c.Clients, DefaultClients)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)

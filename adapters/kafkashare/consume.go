@@ -52,7 +52,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 		r, err := client.reader(ctx, topic)
 		readers, errs = append(readers, r), append(errs, err)
 	}
-	err = errors.Join(errs...)
+	err = engine.JoinErrors("kafkashare", errs)
 	if err == nil {
 		var all sync.WaitGroup
 		for _, r := range readers {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
@@ -95,6 +96,9 @@ func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[stri
 	committed, errCommitted := adm.FetchOffsetsForTopics(ctx, d.client.cfg.RetryGroup, topics...)
 	starts, errStarts := adm.ListStartOffsets(ctx, topics...)
 	ends, errEnds := adm.ListCommittedOffsets(ctx, topics...)
+	if err := members[d.Group].Err; err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+		errMembers = err
+	}
 	if err := errors.Join(errMembers, errShared, errCommitted, errStarts, errEnds, starts.Error(), ends.Error()); err != nil {
 		return nil, err
 	}
@@ -148,7 +152,8 @@ func (d *examination) checkLate(ctx context.Context, adm *kadm.Client, from map[
 		if err != nil {
 			return fmt.Errorf("kafkashare: asking for the oldest messages of %s: %w", topic, err)
 		}
-		for n, offset := range from[topic] {
+		for _, n := range slices.Sorted(maps.Keys(from[topic])) {
+			offset := from[topic][n]
 			if old := young[topic][n].Offset - offset; old > 0 {
 				d.Add(doctor.SymptomLate, topic, fmt.Sprintf("%d messages from offset %d of partition %d on were written before %s, should have left %s later at the latest, and are not settled",
 					old, offset, n, limit.UTC().Format(time.RFC3339), longest))

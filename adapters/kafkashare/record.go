@@ -180,8 +180,8 @@ type headers kgo.Record
 // Get returns the last value of a header, or "".
 func (h *headers) Get(name string) string { return header((*kgo.Record)(h), name) }
 
-// codec returns the parts of a record as they were in its origin. Message.State has the state of a record that comes
-// from a topic of ours. It implements driver.Codec.
+// codec returns the parts of a record as they were in its origin. The engine asks it for the state of first deliveries
+// only. It implements driver.Codec.
 type codec struct {
 	layout    *layout
 	marshaler Marshaler
@@ -205,18 +205,11 @@ func (codec) Headers(m *driver.Message[*kgo.Record]) redeliver.Headers { return 
 
 // Age implements [driver.Codec].
 func (codec) Age(m *driver.Message[*kgo.Record]) (brought *redeliver.State, born, expires time.Time) {
-	if m.State != nil {
-		return m.State, time.Time{}, time.Time{}
-	}
 	return nil, timestamp(m.Record), expiresOf(m.Record)
 }
 
 // State implements [driver.Codec].
 func (c codec) State(m *driver.Message[*kgo.Record], st *redeliver.State) {
-	if m.State != nil {
-		*st = *m.State
-		return
-	}
 	rec := m.Record
 	st.ID, st.Group, st.Origin = recordID(rec), c.layout.group, c.layout.origin
 	st.Source = redeliver.Source{Known: true, Partition: rec.Partition, Offset: rec.Offset, Timestamp: timestamp(rec)}

@@ -24,7 +24,7 @@ const (
 // readKafka parses what follows the hosts of kafka:// and the other schemes of Kafka.
 func (u *URL) readKafka(path string, values url.Values) error {
 	if path != "" && path != "/" {
-		return errors.New("a kafka:// URL has no path: in a user or password write / as %2F")
+		return errors.New("a URL of Kafka has no path: in a user or password write / as %2F")
 	}
 	if u.User != "" {
 		u.SASL = Plain

@@ -14,3 +14,6 @@ const (
 	DLQSuffix   = ".dlq"
 	StateSuffix = ".state" // after the DLQ's suffix
 )
+
+// ShareRetryGroup ends the default name of the consumer group that reads the retries of a share group of Kafka.
+const ShareRetryGroup = "-retry"

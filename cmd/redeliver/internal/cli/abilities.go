@@ -23,8 +23,8 @@ const (
 
 // abilityTable lists the verbs that differ between brokers. Any other verb is the same on each.
 var abilityTable = []ability{
-	{"plan", "yes", "no: a share group has no plan yet. Use `kafka://` with the group's name, which shows the same topics and waits, but other rights", "yes", "yes"},
-	{"doctor", "yes", sharePolicies + "Use `waiting list`, and kafka-share-groups.sh --describe", "yes: mostly with `--management-url`", "yes: partly"},
+	{"plan", "yes", "no: the command does not plan share groups. Call `kafkashare.Client.Plan`, or use `kafka://` with the group's name, which shows the same topics and waits, but other rights", "yes", "yes"},
+	{"doctor", "yes", "no: the command does not examine share groups. Call `kafkashare.Client.Doctor`, or use `waiting list` and kafka-share-groups.sh --describe", "yes: mostly with `--management-url`", "yes: partly"},
 	{"pause", "yes", shareDeaf + "Stop them: their messages stay in the topics", "yes", "yes"},
 	{"resume", "yes", shareDeaf + "Start them again", "yes", "yes"},
 	{

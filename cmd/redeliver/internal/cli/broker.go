@@ -19,13 +19,13 @@ type broker struct {
 	whose func(ctx context.Context, dlq string) (topic, group string, err error)
 	// dlq opens a DLQ.
 	dlq func(ctx context.Context, s subject) (deadletter.Queue, error)
-	// plan describes how a subscription of the topic would retry.
+	// plan describes how a subscription of the topic would retry. It is nil on share groups.
 	plan func(ctx context.Context, topic string) (*planned, error)
 	// doctor inspects a subscription from outside. It is nil on share groups.
 	doctor func(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error)
-	// pauser pauses subscriptions.
+	// pauser pauses subscriptions. It is nil on share groups.
 	pauser pauser
-	// old finds and removes old levels. It is nil if the broker has no levels.
+	// old finds and removes old levels. It is nil on share groups, and if the broker has no levels.
 	old *oldLevels
 	// waiting opens the waiting messages of a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)

@@ -11,10 +11,6 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// shareRetries is the default suffix, in adapters/kafkashare, of the consumer group that reads the retries of a share
-// group.
-const shareRetries = "-retry"
-
 // openKafkaShare opens a cluster for share groups. Their DLQs are as with openKafka. Their consumers read no commands
 // and report no policy, so some functions are not supported: see abilityTable.
 func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
@@ -26,7 +22,7 @@ func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, err
 	retries, err := kafka.Open(ctx, kafka.Config{
 		Brokers: u.Hosts, Group: nobody, Sink: silence, Sarama: kafkaClient(u),
 		Names: kafka.Names{Retry: func(topic, group string) string {
-			return kafkaname.Base(topic, strings.TrimSuffix(group, shareRetries)) + wirename.RetrySuffix
+			return kafkaname.Base(topic, strings.TrimSuffix(group, wirename.ShareRetryGroup)) + wirename.RetrySuffix
 		}},
 	})
 	if err != nil {
@@ -35,7 +31,7 @@ func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, err
 	closeDLQs := b.close
 	b.old, b.plan, b.doctor, b.pauser = nil, nil, nil, nil
 	b.waiting = func(ctx context.Context, s subject) (*waiting, error) {
-		w, err := retries.Waiting(ctx, kafka.WaitingConfig{Topic: s.topic, Group: s.group + shareRetries})
+		w, err := retries.Waiting(ctx, kafka.WaitingConfig{Topic: s.topic, Group: s.group + wirename.ShareRetryGroup})
 		if err != nil {
 			return nil, err
 		}
