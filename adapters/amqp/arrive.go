@@ -211,7 +211,7 @@ func (a *arrival) maxHold() time.Duration {
 // buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
 func (a *arrival) buryAtMaxCrashes(count int) {
 	d, m := a.d, a.m
-	times := max(0, count-a.r.client.outlived.Of(d.id()))
+	times := max(0, count-a.r.client.lostSuspects.Of(d.id()))
 	if times >= a.r.layout.Policy.MaxCrashes {
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
@@ -33,9 +32,9 @@ type Client struct {
 	subs   []*Subscriber
 	closed bool
 
-	turn     *engine.Turn
-	places   engine.States[placeKey]
-	outlived crashes.ChannelEnds
+	turn         *engine.Turn
+	places       engine.States[placeKey]
+	lostSuspects engine.SuspectLosses
 }
 
 // Open checks the configuration, connects, and returns a Client. One redeliver.ConfigError has all

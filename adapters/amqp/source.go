@@ -155,7 +155,7 @@ func (s *source) endChannel() {
 			s.rememberState(d)
 		}
 		if s.kind == layout.SuspectQueue {
-			s.r.client.outlived.Add(d.id())
+			s.r.client.lostSuspects.Add(d.id())
 		}
 		if !d.running { // otherwise its handler still has the turn
 			s.endTurn(d, false)

@@ -83,7 +83,7 @@ func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 	select {
 	case s.in <- d: // even after the end of ctx: requeue rewrites it
 	case <-s.over:
-		s.r.client.outlived.Add(d.id())
+		s.r.client.lostSuspects.Add(d.id())
 		return false, nil
 	}
 	<-d.over.ended
@@ -94,10 +94,10 @@ func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 	// charged with a crash. Once the broker answers this, it has the ack.
 	q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 	if err != nil { // it may come back when the channel ends: no crash
-		s.r.client.outlived.Add(d.id())
+		s.r.client.lostSuspects.Add(d.id())
 		return false, err
 	}
-	s.r.client.outlived.Settled(d.id())
+	s.r.client.lostSuspects.Settled(d.id())
 	return q.Messages > 0, nil
 }
 

@@ -40,10 +40,7 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 		s.reportForeignAttributes(d, found)
 	}
 	if s.kind == suspectQueue {
-		s.mu.Lock()
-		lost := s.lostSuspects[d.id]
-		s.mu.Unlock()
-		d.crashes = max(0, receiveCountOf(m)-1-lost-int(s.failedReceives.Load()))
+		d.crashes = max(0, receiveCountOf(m)-1-s.lostSuspects.Of(d.id)-int(s.failedReceives.Load()))
 		if d.crashes >= s.layout.policy.MaxCrashes {
 			d.step = driver.Bury
 		}

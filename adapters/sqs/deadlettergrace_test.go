@@ -73,9 +73,9 @@ func TestCancelledContextSendsNoRequest(t *testing.T) {
 
 // A server may refuse a whole request with the code of a stale receipt. Nothing was carried out then.
 func TestARefusedRequestIsNoStaleReceipt(t *testing.T) {
-	for action, request := range map[string]func(*testDLQ) error{
-		"ChangeMessageVisibilityBatch": func(q *testDLQ) error { _, err := q.own.Load(t.Context()); return err },
-		"DeleteMessageBatch":           func(q *testDLQ) error { return q.own.Append(t.Context(), refusedMark("two")) },
+	for action, request := range map[string]func(context.Context, *testDLQ) error{
+		"ChangeMessageVisibilityBatch": func(ctx context.Context, q *testDLQ) error { _, err := q.own.Load(ctx); return err },
+		"DeleteMessageBatch":           func(ctx context.Context, q *testDLQ) error { return q.own.Append(ctx, refusedMark("two")) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, q := openMarkedDLQ(t)
@@ -86,7 +86,7 @@ func TestARefusedRequestIsNoStaleReceipt(t *testing.T) {
 				}
 				return nil
 			})
-			if err := request(q); err == nil || strings.Count(err.Error(), "ReceiptHandleIsInvalid") != 1 {
+			if err := request(t.Context(), q); err == nil || strings.Count(err.Error(), "ReceiptHandleIsInvalid") != 1 {
 				t.Errorf("%s was refused, and the error is %v", action, err)
 			}
 		})

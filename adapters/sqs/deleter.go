@@ -68,6 +68,9 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 	switch {
 	case err == nil || isStaleReceipt(err) || isMissingQueue(err):
 		if m.deletion.receipt == m.receiptHandle() {
+			if err == nil {
+				m.source.lostSuspects.Settled(m.id)
+			}
 			d.onDeleted(m)
 			return
 		}

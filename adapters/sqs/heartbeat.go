@@ -41,9 +41,6 @@ func (s *source) runHeartbeats() {
 	}
 }
 
-// maxLostSuspects bounds the suspects whose losses a source remembers. Each loss takes a visibility timeout.
-const maxLostSuspects = 1000
-
 func (s *source) allHeld() []*delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,10 +60,7 @@ func (s *source) dropLost(d *delivery, then func()) {
 		return
 	}
 	if s.kind == suspectQueue {
-		if s.lostSuspects == nil || len(s.lostSuspects) >= maxLostSuspects {
-			s.lostSuspects = make(map[string]int)
-		}
-		s.lostSuspects[d.id]++ // its next receive is no sign of a crash
+		s.lostSuspects.Add(d.id) // its next receive is no sign of a crash
 	}
 	lost := []*delivery{d}
 	if line := s.lines[d.group]; d.group != "" {

@@ -34,7 +34,8 @@ type source struct {
 	groups            *groups // nil on a standard queue
 	visibilityChanger *visibilityChanger
 	deleter           *deleter
-	failedReceives    atomic.Int64 // failed receives of suspects, which SQS may have counted
+	lostSuspects      engine.SuspectLosses // by MessageId
+	failedReceives    atomic.Int64         // failed receives of suspects, which SQS may have counted
 
 	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 
@@ -49,17 +50,15 @@ type source struct {
 	ending             chan struct{} // closed when the lane stops reading
 	over               chan struct{} // closed at the end
 
-	mu   sync.Mutex
-	held map[string]*delivery // by MessageId
-	// lostSuspects counts the losses of suspects that were no crashes, by MessageId.
-	lostSuspects map[string]int
-	lines        map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
-	bytes        int
-	open         int // held messages that are not settled
-	settled      int // held messages that are settled and not yet deleted
-	returning    int // messages that are being returned
-	stopped      bool
-	changed      chan struct{} // signals a change of settled or returning
+	mu        sync.Mutex
+	held      map[string]*delivery   // by MessageId
+	lines     map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
+	bytes     int
+	open      int // held messages that are not settled
+	settled   int // held messages that are settled and not yet deleted
+	returning int // messages that are being returned
+	stopped   bool
+	changed   chan struct{} // signals a change of settled or returning
 }
 
 var _ driver.Source[*delivery] = (*source)(nil)

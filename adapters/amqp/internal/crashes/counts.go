@@ -1,7 +1,7 @@
 // Package crashes counts how often a message has killed its process, as far as RabbitMQ does not.
 //
 // Suspects have a queue, from which they are fetched one by one. So the broker's delivery count is their number of
-// crashes, except for the times that this process has seen the channel end and has survived: [ChannelEnds].
+// crashes, except for the times that this process has seen the channel end and has survived: engine.SuspectLosses.
 //
 // A suspect of an ordered queue keeps its place there. The broker's count is no evidence, because it also rises for
 // messages that did not run. So a message in another queue has the count: [Counts]. That is raised before the suspect
