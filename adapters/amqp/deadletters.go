@@ -50,7 +50,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 		}
 		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
-	layout.CheckQueue(&ps, "the DLQ's state", info.DLQ+wirename.StateSuffix+"."+driver.ClaimLock)
+	layout.CheckQueue(&ps, "the DLQ's state", dlq.LockQueue(info.DLQ, driver.ClaimLock))
 	ps.CheckCount("DeliveryLimit", cfg.DeliveryLimit, 0, layout.NoLimit)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("amqp: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // declared is what a client has declared, by topic. It is safe for concurrent use.
@@ -100,14 +101,10 @@ const deletionDelay = time.Second
 
 // restore declares deleted queues again.
 func (d *declared) restore(ctx context.Context, l *layout.Layout) error {
-	timer := time.NewTimer(deletionDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return d.provision(ctx, l)
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := wait.For(ctx, deletionDelay); err != nil {
+		return err
 	}
+	return d.provision(ctx, l)
 }
 
 // exchange makes sure that the exchange of a topic exists.

@@ -8,6 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // inPlaceTurn is the turn of a suspect in an ordered queue, which keeps its place there. The broker's delivery count
@@ -78,12 +79,7 @@ func (p *inPlaceTurn) seek() {
 		}
 		turn.Give()
 		s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
-		timer := time.NewTimer(suspectPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		_ = wait.For(ctx, suspectPause) // the loop notices the end of ctx
 	}
 	p.setState(turnIdle)
 }

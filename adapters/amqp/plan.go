@@ -137,7 +137,7 @@ func newPlan(cfg *Config, l *layout.Layout, s *topology.Survey, there map[string
 		add(q, true)
 	}
 	p.Rights = subscriberRights(l)
-	if l.Discards {
+	if l.DeadLetters.Discard {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
 		p.State = PlannedQueue{Name: l.DLQ() + wirename.StateSuffix, Kind: "state", Arguments: layout.UnlimitedArgs(), Messages: -1}

@@ -97,7 +97,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.declared.restore(ctx, l) }},
 		sub: &engine.Subscription{
 			Origin: l.Queue, Group: l.Queue, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
-			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.Ordered(), Turn: c.turn, Discards: l.Discards,
+			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.Ordered(), Turn: c.turn, Discards: l.DeadLetters.Discard,
 		},
 	}
 	r.crashes = &crashes.Counts{

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // claimMetas has the commit metadata that the last owners of a session's partitions left.
@@ -41,12 +41,8 @@ func (r *reader) readMetas(ctx context.Context, claims map[string][]int32) (foun
 		if err == nil || try == metaTries {
 			return found, err
 		}
-		pause := time.NewTimer(cluster.CommitRetryPause << try)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, ctx.Err()
+		if err := wait.For(ctx, cluster.CommitRetryPause<<try); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -107,18 +107,15 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 	for p := range t.partitions {
 		partitions[p] = p
 	}
-	committed, err := w.c.admin.GroupOffsets(w.group, map[string][]int32{t.log.Topic: partitions})
-	unknownGroup := errors.Is(err, sarama.ErrGroupIDNotFound) // it has no members and has committed nothing
-	if err != nil && !unknownGroup {
+	committed, err := w.c.admin.GroupOffsetsIfAny(w.group, map[string][]int32{t.log.Topic: partitions})
+	if err != nil {
 		return nil, err
 	}
 	all := make([]offsetRange, 0, len(partitions))
 	for _, p := range partitions {
-		next := int64(-1)
-		if !unknownGroup {
-			if next, err = committed.Offset(t.log.Topic, p); err != nil {
-				return nil, err
-			}
+		next, err := committed.Offset(t.log.Topic, p)
+		if err != nil {
+			return nil, err
 		}
 		start, end, err := t.log.Bounds(ctx, p)
 		if err != nil {

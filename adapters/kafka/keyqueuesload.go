@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // A session begins without knowing which messages wait on the levels. So before the first record of a partition runs,
@@ -34,12 +35,8 @@ func (r *reader) loadQueues(ctx context.Context, queues *keyQueues, partition in
 		if !reported && ctx.Err() == nil {
 			r.report(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
 		}
-		timer := time.NewTimer(loadRetryPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := wait.For(ctx, loadRetryPause); err != nil {
+			return err
 		}
 	}
 }

@@ -90,10 +90,10 @@ func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 	for i := range records {
 		st := redeliver.State{ID: fmt.Sprint(i), Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now().Add(time.Hour)}
 		st.Source = redeliver.Source{Known: true, Offset: int64(i), Timestamp: time.Now()}
-		var m sarama.ProducerMessage
-		record.AppendWaiting(&m, &st, nil)
+		var written record.Outgoing
+		written.Fill(&sarama.ConsumerMessage{}, level, &st, true)
 		rec := &kgo.Record{Topic: level, Key: fmt.Append(nil, i), Value: body}
-		for _, h := range m.Headers {
+		for _, h := range written.Message.Headers {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
 		}
 		write(rec)

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Subscriber delivers the messages of topics to the client's group. It is a Watermill subscriber and safe for
@@ -200,16 +201,11 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 				continue // a rebalance
 			}
 		}
-		wait := pause.NextBackOff()
+		next := pause.NextBackOff()
 		if err == nil { // the group rebalances again and again
-			wait = min(wait, 200*time.Millisecond)
+			next = min(next, 200*time.Millisecond)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		_ = wait.For(ctx, next) // the loop notices the end of ctx
 	}
 }
 

@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 	"middleware/sqlinbox":        {module}, // database/sql; the driver is the user's
 	"adapters/kafka/internal/record": {module, module + "/deadletter", module + "/driver", module + "/internal/engine",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/IBM/sarama"},
-	"adapters/kafka/internal/produce":  {module + "/adapters/kafka/internal/record", module + "/driver", "github.com/IBM/sarama"},
+	"adapters/kafka/internal/produce":  {module + "/adapters/kafka/internal/record", module + "/driver", "github.com/IBM/sarama", module + "/internal/deadletter/driver"},
 	"adapters/kafka/internal/cluster":  {"github.com/IBM/sarama"},
 	"adapters/kafka/internal/topiclog": {module + "/adapters/kafka/internal/cluster", "github.com/IBM/sarama"},
 	"adapters/kafka/internal/dlq": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/record",

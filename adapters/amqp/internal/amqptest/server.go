@@ -37,15 +37,10 @@ const (
 
 func NewServer(tb testing.TB) *Server {
 	tb.Helper()
-	return NewServerWithConn(tb, func(c net.Conn) net.Conn { return c })
-}
-
-func NewServerWithConn(tb testing.TB, around func(net.Conn) net.Conn) *Server {
-	tb.Helper()
 	local, remote := net.Pipe()
 	w := &Server{headers: make(chan []byte, 1), Read: make(chan string, 100), Remote: remote}
 	go w.serve(remote)
-	conn, err := amqp091.Open(around(local), amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
+	conn, err := amqp091.Open(local, amqp091.Config{Vhost: "/", SASL: []amqp091.Authentication{&amqp091.PlainAuth{}}, Locale: "en_US"})
 	if err != nil {
 		tb.Fatal(err)
 	}

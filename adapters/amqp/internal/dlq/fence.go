@@ -23,17 +23,20 @@ const (
 	otherReaderTimeout = 10 * time.Second      // how long to wait for other readers of a DLQ
 )
 
+// LockQueue returns the name of a lock's queue.
+func LockQueue(dlq, lock string) string { return dlq + wirename.StateSuffix + "." + lock }
+
 // LockQueues returns the names of all locks of a DLQ.
 func LockQueues(dlq string) (names []string) {
 	for _, lock := range []string{driver.ClaimLock, driver.ReadLock, turnLock} {
-		names = append(names, dlq+wirename.StateSuffix+"."+lock)
+		names = append(names, LockQueue(dlq, lock))
 	}
 	return names
 }
 
 // fenceName returns the name of a lock's queue.
 func (q *Queue) fenceName(lock string) string {
-	return q.info.DLQ + wirename.StateSuffix + "." + lock
+	return LockQueue(q.info.DLQ, lock)
 }
 
 var errFenced = errors.New("amqp: another connection has it")

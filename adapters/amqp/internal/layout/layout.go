@@ -51,7 +51,6 @@ type Layout struct {
 	Jitter      time.Duration // the most that the policy adds to a delay
 	Queues      []Queue
 	Expires     bool // the queue may be deleted while it has no consumer
-	Discards    bool // there is no DLQ
 }
 
 // Queue is a queue that redeliver declares.
@@ -103,12 +102,12 @@ type Binding struct {
 
 func New(opt Options) *Layout {
 	l := &Layout{
-		Options: opt, Fingerprint: delayqueue.Fingerprint(opt.Policy), Ladder: delayqueue.NewLadder(opt.Policy), Discards: opt.DeadLetters.Discard,
+		Options: opt, Fingerprint: delayqueue.Fingerprint(opt.Policy), Ladder: delayqueue.NewLadder(opt.Policy),
 	}
 	_, l.Jitter, _ = opt.Policy.Delays()
 	_, l.Expires = opt.QueueArgs["x-expires"]
 	back := l.Retry()
-	if !l.Discards {
+	if !l.DeadLetters.Discard {
 		kept := UnlimitedArgs()
 		if opt.DeadLetters.Retention > 0 {
 			kept[amqp091.QueueMessageTTLArg] = opt.DeadLetters.Retention.Milliseconds()
@@ -180,7 +179,7 @@ func UnlimitedArgs() amqp091.Table {
 // deadLetteringArgs returns the arguments of a quorum queue that dead-letters to the DLQ before it drops a message.
 // Without a DLQ it drops nothing: redeliver decides and reports.
 func (l *Layout) deadLetteringArgs() amqp091.Table {
-	if l.Discards {
+	if l.DeadLetters.Discard {
 		return UnlimitedArgs()
 	}
 	return deadLetterArgs(l.DLQ())

@@ -280,14 +280,14 @@ func (p *Pending) outcome() error {
 	case returned:
 		return fmt.Errorf("amqp: %w of %s: declare or bind it", ErrNoQueue, PlaceText(p.id.exchange, p.id.key))
 	case !p.done.Acked():
-		return fmt.Errorf("amqp: publishing to %s: %w", PlaceText(p.id.exchange, p.id.key), p.channel.closeReason(ErrRefused))
+		return fmt.Errorf("amqp: publishing to %s: %w", PlaceText(p.id.exchange, p.id.key), p.channel.closeReason(errNacked))
 	default:
 		return nil
 	}
 }
 
 var (
-	ErrRefused = errors.New("the broker refused the message (the queue is full, or has no leader)")
+	errNacked  = errors.New("the broker refused the message (the queue is full, or has no leader)")
 	ErrNoQueue = errors.New("no queue takes messages")
 	errUnsure  = errors.New("no confirm")
 )

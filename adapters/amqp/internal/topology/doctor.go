@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // examination checks one queue and the queues on which its messages wait.
@@ -127,10 +128,8 @@ const countDelay = 6 * time.Second
 func (d *examination) findLate(ctx context.Context) error {
 	stuck := d.countStuck(d.Queues)
 	if len(stuck) > 0 {
-		select {
-		case <-time.After(countDelay):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := wait.For(ctx, countDelay); err != nil {
+			return err
 		}
 		again, err := d.broker.Management.Queues(ctx, d.layout.Pattern())
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // OldLevels lists the delay queues that an older policy, or another number of shards, has left. It reports why a level
@@ -75,10 +75,8 @@ func (b *Broker) RemoveOldLevels(ctx context.Context, l *layout.Layout, places .
 		return nil, err
 	}
 	if slices.ContainsFunc(before, func(o doctor.OldLevel) bool { return o.KeepReason == "" }) {
-		select {
-		case <-time.After(countDelay):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := wait.For(ctx, countDelay); err != nil {
+			return nil, err
 		}
 	}
 	now, err := b.findOldLevels(ctx, l, places)

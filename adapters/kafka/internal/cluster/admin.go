@@ -106,6 +106,7 @@ func (a Admin) describe(topics []string) (map[string]map[string]string, error) {
 type GroupOffsets struct {
 	group    string
 	response *sarama.OffsetFetchResponse
+	none     bool // the group does not exist
 }
 
 // GroupOffsets asks what a group has committed for partitions.
@@ -114,13 +115,25 @@ func (a Admin) GroupOffsets(group string, partitions map[string][]int32) (GroupO
 	if err != nil {
 		return GroupOffsets{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
 	}
-	return GroupOffsets{group, found}, nil
+	return GroupOffsets{group: group, response: found}, nil
+}
+
+// GroupOffsetsIfAny is GroupOffsets for a group that need not exist: then it has no offsets. Some brokers answer with an
+// error for a group without members and offsets.
+func (a Admin) GroupOffsetsIfAny(group string, partitions map[string][]int32) (GroupOffsets, error) {
+	found, err := a.GroupOffsets(group, partitions)
+	if errors.Is(err, sarama.ErrGroupIDNotFound) {
+		return GroupOffsets{group: group, response: new(sarama.OffsetFetchResponse), none: true}, nil
+	}
+	return found, err
 }
 
 // Offset returns the committed offset of a partition. It is negative if there is none.
 func (c GroupOffsets) Offset(topic string, partition int32) (int64, error) {
 	block := c.response.GetBlock(topic, partition)
 	switch {
+	case c.none:
+		return -1, nil
 	case block == nil:
 		return 0, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer", c.group, topic, partition)
 	case !errors.Is(block.Err, sarama.ErrNoError):

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // CommitRetryPause is the pause after a failed commit, while the group rebalances or its coordinator moves.
@@ -101,12 +103,8 @@ func (a Admin) CommitAll(group string, sess sarama.ConsumerGroupSession, topic s
 		if pending = retry; len(pending) == 0 {
 			return nil
 		}
-		pause := time.NewTimer(CommitRetryPause)
-		select {
-		case <-pause.C:
-		case <-sess.Context().Done():
-			pause.Stop()
-			return fmt.Errorf("kafka: committing the end of %s for group %s: %w", topic, group, sess.Context().Err())
+		if err := wait.For(sess.Context(), CommitRetryPause); err != nil {
+			return fmt.Errorf("kafka: committing the end of %s for group %s: %w", topic, group, err)
 		}
 	}
 }

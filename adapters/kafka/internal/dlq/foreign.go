@@ -2,25 +2,18 @@ package dlq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/IBM/sarama"
 )
 
 // readByOffsets returns the offsets that ReadBy has committed. They are negative if there are none.
 func (q *Queue) readByOffsets(partitions ...int32) ([]int64, error) {
 	read := make([]int64, len(partitions))
-	found, err := q.Admin.GroupOffsets(q.Where.ReadBy, map[string][]int32{q.Where.DLQ: partitions})
-	unknown := errors.Is(err, sarama.ErrGroupIDNotFound) // the error of some brokers
-	if err != nil && !unknown {
+	found, err := q.Admin.GroupOffsetsIfAny(q.Where.ReadBy, map[string][]int32{q.Where.DLQ: partitions})
+	if err != nil {
 		return nil, err
 	}
 	for i, p := range partitions {
-		if read[i] = -1; unknown {
-			continue
-		}
 		if read[i], err = found.Offset(q.Where.DLQ, p); err != nil {
 			return nil, err
 		}

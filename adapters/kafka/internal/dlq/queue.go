@@ -83,7 +83,9 @@ func (q *Queue) findTopics(ctx context.Context) (map[string]*sarama.TopicMetadat
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	existing, err := q.Admin.Topics(q.Where.DLQ, q.state.Topic, q.Where.ReplayTo)
+	existing, err := cluster.Call(ctx, func() (map[string]*sarama.TopicMetadata, error) {
+		return q.Admin.Topics(q.Where.DLQ, q.state.Topic, q.Where.ReplayTo)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -179,13 +181,5 @@ func (q *Queue) Append(ctx context.Context, entries ...driver.Entry) error {
 			return err
 		}
 	}
-	return q.Producer.WriteEntries(ctx, q.SendTimeout, q.state.Topic, stateEntries(entries)...)
-}
-
-func stateEntries(entries []driver.Entry) []produce.Entry {
-	all := make([]produce.Entry, 0, len(entries))
-	for _, e := range entries {
-		all = append(all, produce.Entry{Key: e.Key, Value: e.Value})
-	}
-	return all
+	return q.Producer.WriteEntries(ctx, q.SendTimeout, q.state.Topic, entries...)
 }

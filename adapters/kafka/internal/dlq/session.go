@@ -68,7 +68,7 @@ func (c *session) Remove(ctx context.Context, msgs []*deadletter.Message, entrie
 	if err != nil {
 		return err
 	}
-	records := stateEntries(entries)
+	records := slices.Clone(entries)
 	for _, s := range all {
 		e, err := produce.JSONEntry(string(record.Position(s.partition, s.From)), s.removedSpan)
 		if err != nil {

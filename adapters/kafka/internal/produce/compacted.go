@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // Entry is a record of a compacted topic. A nil value deletes the key.
-type Entry struct {
-	Key   string
-	Value []byte
-}
+type Entry = driver.Entry
 
 // Tombstone returns the record that deletes a key.
 func Tombstone(key string) Entry { return Entry{Key: key} }
@@ -24,7 +23,7 @@ func JSONEntry(key string, v any) (Entry, error) {
 	if err != nil {
 		return Entry{}, fmt.Errorf("kafka: writing %s: %w", key, err)
 	}
-	return Entry{key, value}, nil
+	return Entry{Key: key, Value: value}, nil
 }
 
 // WriteEntries writes records to a compacted topic, in order, and waits for the answers, at most for timeout.

@@ -70,20 +70,20 @@ func CopyMessage(from *deadletter.Message) *deadletter.Message {
 			size += len(headers[i].Value)
 		}
 	}
-	room := make(Arena, 0, size)
-	m.Key, m.Body = room.Copy(m.Key), room.Copy(m.Body)
+	room := make(arena, 0, size)
+	m.Key, m.Body = room.copyBytes(m.Key), room.copyBytes(m.Body)
 	m.Headers, m.Foreign = copyHeaders(&room, m.Headers), copyHeaders(&room, m.Foreign)
 	return m
 }
 
 // copyHeaders copies headers into room. It returns nil for nil.
-func copyHeaders(room *Arena, from []deadletter.Header) []deadletter.Header {
+func copyHeaders(room *arena, from []deadletter.Header) []deadletter.Header {
 	if from == nil {
 		return nil
 	}
 	to := make([]deadletter.Header, len(from))
 	for i, h := range from {
-		to[i] = deadletter.Header{Name: h.Name, Value: room.Copy(h.Value)}
+		to[i] = deadletter.Header{Name: h.Name, Value: room.copyBytes(h.Value)}
 	}
 	return to
 }

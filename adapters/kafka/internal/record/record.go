@@ -134,7 +134,7 @@ func (o *Outgoing) Fill(r *sarama.ConsumerMessage, topic string, st *redeliver.S
 		AppendState(m, st.DeadLetter)
 	}
 	if waits {
-		o.values = AppendWaiting(m, st, o.values[:0])
+		o.values = appendWaiting(m, st, o.values[:0])
 	} else {
 		AppendState(m, st)
 	}
@@ -150,9 +150,9 @@ func AppendState(m *sarama.ProducerMessage, st *redeliver.State) {
 	}
 }
 
-// AppendWaiting appends redeliver's block to the headers of a record that waits. The block's values are in the
+// appendWaiting appends redeliver's block to the headers of a record that waits. The block's values are in the
 // returned buffer.
-func AppendWaiting(m *sarama.ProducerMessage, st *redeliver.State, buf []byte) []byte {
+func appendWaiting(m *sarama.ProducerMessage, st *redeliver.State, buf []byte) []byte {
 	attempt, due, state, buf := st.AppendWaiting(buf)
 	m.Headers = append(m.Headers, sarama.RecordHeader{Key: attemptHeader, Value: attempt})
 	if len(due) > 0 {
@@ -169,23 +169,23 @@ func AppendHeaders(m *sarama.ProducerMessage, extra []deadletter.Header) {
 	}
 }
 
-// Arena holds copies of what a record points to. The bytes of a fetched record alias the whole response, which has
+// arena holds copies of what a record points to. The bytes of a fetched record alias the whole response, which has
 // a megabyte or more and would live as long as the record.
-type Arena []byte
+type arena []byte
 
 // newArena makes room for a key, a value, and headers with their names.
-func newArena(key, value []byte, headers []*sarama.RecordHeader) Arena {
+func newArena(key, value []byte, headers []*sarama.RecordHeader) arena {
 	size := len(key) + len(value)
 	for _, h := range headers {
 		if h != nil {
 			size += len(h.Key) + len(h.Value)
 		}
 	}
-	return make(Arena, 0, size)
+	return make(arena, 0, size)
 }
 
-// Copy copies b. It returns nil for nil.
-func (c *Arena) Copy(b []byte) []byte {
+// copyBytes copies b. It returns nil for nil.
+func (c *arena) copyBytes(b []byte) []byte {
 	if b == nil {
 		return nil
 	}
@@ -197,10 +197,10 @@ func (c *Arena) Copy(b []byte) []byte {
 // Detach copies what a record points to. Its headers belong to the record and are changed in place.
 func Detach(m *sarama.ConsumerMessage) {
 	room := newArena(m.Key, m.Value, m.Headers)
-	m.Key, m.Value = room.Copy(m.Key), room.Copy(m.Value)
+	m.Key, m.Value = room.copyBytes(m.Key), room.copyBytes(m.Value)
 	for _, h := range m.Headers {
 		if h != nil {
-			h.Key, h.Value = room.Copy(h.Key), room.Copy(h.Value)
+			h.Key, h.Value = room.copyBytes(h.Key), room.copyBytes(h.Value)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 const (
@@ -122,12 +123,8 @@ func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call fun
 		if leader, lerr := l.Client.Leader(l.Topic, partition); lerr == nil && !isBrokerError(err) {
 			_ = leader.Close() // the next try connects again
 		}
-		pause := time.NewTimer(min(fetchPause, time.Duration(try)*20*time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return none, fmt.Errorf("kafka: reading %s: %w", l.Topic, ctx.Err())
+		if err := wait.For(ctx, min(fetchPause, time.Duration(try)*20*time.Millisecond)); err != nil {
+			return none, fmt.Errorf("kafka: reading %s: %w", l.Topic, err)
 		}
 		_ = l.Client.RefreshMetadata(l.Topic) // the next try returns the error
 	}
