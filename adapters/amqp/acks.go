@@ -71,6 +71,9 @@ func (a *acks) remove(e *delivery) {
 		a.n--
 	}
 	e.ackEntry = ackEntry{ackState: ackSent}
+	// The slabs of deliveries overlap those of the engine, whose entries point back. Through this pointer each slab of a
+	// channel would keep the next one in memory.
+	e.m = nil
 }
 
 // flush sends acks. One ack covers the settled deliveries below the lowest unsettled one. Each later one gets its own

@@ -13,7 +13,6 @@ type BatchMember[R any] struct {
 	Record R
 
 	d *Delivery
-	e *Engine[R]
 }
 
 // Context returns the message's context, which has its state.
@@ -24,8 +23,11 @@ func (m *BatchMember[R]) State() redeliver.State { return m.d.State() }
 
 // joinBatch adds a message to the queue for its batch.
 func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
-	m := eng.newMember(e.Size)
-	m.Record, m.d, m.e = e.Record, d, eng
+	m := e.member
+	if e.member = nil; m == nil { // not its first batch
+		m = new(BatchMember[R])
+	}
+	m.Record, m.d = e.Record, d
 	d.task = m
 	d.sub.Answers()
 	if err := d.check(); err != nil {
@@ -40,21 +42,6 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	eng.batches.mu.Lock()
 	defer eng.batches.mu.Unlock()
 	eng.batches.addLocked(&m.Batched)
-}
-
-// newMember returns the member for a record of size bytes. Members are allocated in slabs, see maxSlabRecord.
-func (eng *Engine[R]) newMember(size int) *BatchMember[R] {
-	if size > maxSlabRecord {
-		return new(BatchMember[R])
-	}
-	eng.batches.mu.Lock()
-	defer eng.batches.mu.Unlock()
-	if len(eng.members) == 0 {
-		eng.members = make([]BatchMember[R], slabSize)
-	}
-	m := &eng.members[0]
-	eng.members = eng.members[1:]
-	return m
 }
 
 func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {

@@ -183,6 +183,7 @@ func (b *Batch) settle(all []*Batched, err error) {
 		err = b.answer
 	}
 	b.over = true
+	b.messages = nil // a message keeps its batch in memory, which must not keep the other messages
 	open := all[:0]
 	for _, m := range all {
 		if !m.settled {

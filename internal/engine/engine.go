@@ -40,7 +40,6 @@ type Engine[R any] struct {
 	sending sync.RWMutex  // read-locked by workers that send to opt.Out
 	over    chan struct{} // closed by Close
 	batches *Batches
-	members []BatchMember[R] // allocated and not used yet. Guarded by the lock of batches
 }
 
 // New makes an engine.

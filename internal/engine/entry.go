@@ -41,6 +41,8 @@ type entry[R any] struct {
 	first   Delivery
 	current atomic.Pointer[Delivery]
 
+	member *BatchMember[R] // for its first batch; nil if there are no batches
+
 	result   result
 	newState *redeliver.State // with resultStaying
 }

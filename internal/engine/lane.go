@@ -18,7 +18,7 @@ var noDeadline time.Time
 // maxRound bounds the messages that a lane reads before it does anything else.
 const maxRound = 256
 
-// slabSize is the number of entries that are allocated at once.
+// slabSize is the largest number of entries that are allocated at once.
 const slabSize = 32
 
 // maxSlabRecord is the largest record, in bytes, after which the next record shares its slab: one entry in use keeps the records
@@ -261,11 +261,11 @@ func (l *lane[R]) waitBehind(e *entry[R]) {
 // parse returns the entry of a record, or nil if Parse refuses the record.
 func (l *lane[R]) parse(rec R) *entry[R] {
 	if len(l.slab) == 0 {
-		n := slabSize
+		n := min(slabSize, l.opt.MaxAhead)
 		if l.large {
 			n = 1
 		}
-		l.slab = make([]entry[R], n)
+		l.slab = l.e.makeSlab(n)
 	}
 	e := &l.slab[0]
 	e.Record = rec
@@ -291,6 +291,20 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 	l.bytes += e.Size
 	l.allCount.Store(int64(l.inHand))
 	return e
+}
+
+// makeSlab allocates n entries, and their members if messages are handled in batches. An entry and its member point to
+// each other. Members that were allocated in the order in which messages join batches would connect each slab of
+// entries with the next, and no settled message could be freed.
+func (e *Engine[R]) makeSlab(n int) []entry[R] {
+	slab := make([]entry[R], n)
+	if e.batches != nil {
+		members := make([]BatchMember[R], n)
+		for i := range slab {
+			slab[i].member = &members[i]
+		}
+	}
+	return slab
 }
 
 // remove removes an entry from the lane.
