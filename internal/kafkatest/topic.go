@@ -48,15 +48,23 @@ func AwaitTopics(ctx context.Context, adm *kadm.Client, topics ...string) error 
 	return nil
 }
 
-// DropTopic deletes a topic. It may be gone already: a broker lists it for a while.
+// DropTopic deletes a topic, and returns when the brokers no longer list it. Until then they write records to the
+// deleted log and confirm them.
 func DropTopic(tb testing.TB, adm *kadm.Client, topic string) {
 	tb.Helper()
+	var dropped kadm.TopicID
 	err := retryUntil(context.Background(), func(ctx context.Context) (bool, error) { // tb.Context has ended
-		_, err := adm.DeleteTopic(ctx, topic)
-		if errors.Is(err, kerr.UnknownTopicOrPartition) {
-			err = nil
+		details, err := adm.ListTopics(kadm.WithAuthorizedOps(ctx), topic) // without the option it may answer from a cache
+		if err != nil || !details.Has(topic) {
+			return err == nil, err
 		}
-		return !errors.Is(err, kerr.RequestTimedOut), err
+		if dropped != (kadm.TopicID{}) {
+			return details[topic].ID != dropped, nil
+		}
+		if _, err = adm.DeleteTopic(ctx, topic); err == nil || errors.Is(err, kerr.UnknownTopicOrPartition) {
+			dropped, err = details[topic].ID, nil
+		}
+		return false, err
 	})
 	if err != nil {
 		tb.Errorf("deleting topic %s: %v", topic, err)
@@ -71,13 +79,13 @@ func retryUntil(ctx context.Context, ask func(context.Context) (done bool, err e
 	defer tick.Stop()
 	for {
 		done, err := ask(ctx)
-		if done || ctx.Err() != nil {
+		if done {
 			return err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return err
+			return errors.Join(err, ctx.Err())
 		}
 	}
 }
