@@ -31,6 +31,8 @@ var shareSides = []contender{{side: share, name: "kafkashare"}, {side: ours, nam
 // team is the processes of one side in one run.
 type team struct {
 	e       *experiment
+	run     int    // from 1
+	name    string // of the side
 	spec    spec
 	members []*process
 	logs    entryLogs
@@ -41,15 +43,15 @@ type team struct {
 	broker  time.Duration   // of the broker's process then
 }
 
-// eachShareRun runs both sides in turn. Each run begins with the other side.
-func (e *experiment) eachShareRun(ctx context.Context, processes int, change func(*spec), once func(ctx context.Context, t *team, run int, name string) error) error {
+// eachShareRun calls once with a team of each side in turn. Each run begins with the other side.
+func (e *experiment) eachShareRun(ctx context.Context, processes int, change func(*spec), once func(ctx context.Context, t *team) error) error {
 	for run := 1; run <= e.options.runs; run++ {
 		order := slices.Clone(shareSides)
 		if run%2 == 0 {
 			slices.Reverse(order)
 		}
 		for _, k := range order {
-			if err := e.withTeam(ctx, k.side, run, processes, change, func(t *team) error { return once(ctx, t, run, k.name) }); err != nil {
+			if err := e.withTeam(ctx, k, run, processes, change, once); err != nil {
 				return fmt.Errorf("run %d, %s: %w", run, k.name, err)
 			}
 		}
@@ -57,13 +59,13 @@ func (e *experiment) eachShareRun(ctx context.Context, processes int, change fun
 	return nil
 }
 
-// withTeam starts the processes of a side on a fresh topic, waits until all have joined, and calls f.
-func (e *experiment) withTeam(ctx context.Context, who side, run, processes int, change func(*spec), f func(*team) error) (err error) {
+// withTeam starts the processes of a side on a fresh topic, waits until all have joined, and calls once.
+func (e *experiment) withTeam(ctx context.Context, who contender, run, processes int, change func(*spec), once func(context.Context, *team) error) (err error) {
 	n, err := e.cluster.fresh(ctx, e.row.name)
 	if err != nil {
 		return err
 	}
-	t := &team{e: e, spec: e.spec(who, n, run, defaultInFlight)}
+	t := &team{e: e, run: run, name: who.name, spec: e.spec(who.side, n, run, defaultInFlight)}
 	if t.dir, err = os.MkdirTemp("", "redeliver-bench-"); err != nil {
 		return err
 	}
@@ -103,10 +105,11 @@ func (e *experiment) withTeam(ctx context.Context, who side, run, processes int,
 		t.cpu = append(t.cpu, cpuOf(p.cmd.Process.Pid))
 	}
 	t.broker = e.cluster.cpu()
-	return f(t)
+	return once(ctx, t)
 }
 
-// awaitJoined waits until every process is a member of its groups. At first the broker may have no coordinator for them.
+// awaitJoined waits until every process is a member of its groups. At first the broker may have no coordinator for
+// them.
 func (t *team) awaitJoined(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, shareJoinBound)
 	defer cancel()
@@ -165,24 +168,34 @@ func poll(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
+// add records a value of this run.
+func (t *team) add(what, unit string, bound *target, v float64) {
+	t.e.add(what+", "+t.name, unit, bound, v)
+}
+
+// logf prints a line about this run.
+func (t *team) logf(format string, args ...any) {
+	t.e.sayf("run %d, %s: %s", t.run, t.name, fmt.Sprintf(format, args...))
+}
+
 // addCPU records what the processes, without killed ones, and the broker used since all had joined.
-func (t *team) addCPU(name string, messages int) {
+func (t *team) addCPU(messages int) {
 	var used time.Duration
 	for i, p := range t.members {
 		if now := cpuOf(p.cmd.Process.Pid); now > t.cpu[i] {
 			used += now - t.cpu[i]
 		}
 	}
-	t.e.add("CPU of the processes per million, "+name, "s", nil, used.Seconds()/float64(messages)*1e6)
+	t.add("CPU of the processes per million", "s", nil, used.Seconds()/float64(messages)*1e6)
 	if t.broker == 0 {
 		t.e.notef("the broker's process is not on this machine or cannot be read, so its CPU is not in the table")
 		return
 	}
-	t.e.add("CPU of the broker per million, "+name, "s", nil, (t.e.cluster.cpu()-t.broker).Seconds()/float64(messages)*1e6)
+	t.add("CPU of the broker per million", "s", nil, (t.e.cluster.cpu()-t.broker).Seconds()/float64(messages)*1e6)
 }
 
 // stop asks all processes to end and returns what they measured, as one outcome.
-func (t *team) stop(ctx context.Context, run int) (*outcome, error) {
+func (t *team) stop(ctx context.Context) (*outcome, error) {
 	all := &outcome{Seconds: t.done.last.Sub(t.done.first).Seconds(), Finished: t.done.last}
 	for _, p := range t.members {
 		p.stop()
@@ -192,7 +205,7 @@ func (t *team) stop(ctx context.Context, run int) (*outcome, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.e.record(t.spec.Side, run, out)
+		t.e.record(t.spec.Side, t.run, out)
 		all.Count, all.Sum, all.Entries = all.Count+out.Count, all.Sum+out.Sum, all.Entries+out.Entries
 		all.PeakRSS += out.PeakRSS
 		all.Late = worst(all.Late, out.Late)
@@ -216,12 +229,12 @@ func shareSuccessRow(processes int) func(context.Context, *experiment) error {
 	return func(ctx context.Context, e *experiment) error {
 		n := e.scaled(30_000)
 		e.notef("written when all processes have joined; from the first handler entry until the last success")
-		return e.eachShareRun(ctx, processes, func(*spec) {}, func(ctx context.Context, t *team, run int, name string) error {
-			out, err := t.handleAll(ctx, run, name, n)
+		return e.eachShareRun(ctx, processes, func(*spec) {}, func(ctx context.Context, t *team) error {
+			out, err := t.handleAll(ctx, n)
 			if err != nil || out == nil {
 				return err
 			}
-			e.add("peak memory of all processes, "+name, "MiB", nil, mib(out.PeakRSS))
+			t.add("peak memory of all processes", "MiB", nil, mib(out.PeakRSS))
 			return nil
 		})
 	}
@@ -231,44 +244,44 @@ func shareSuccessRow(processes int) func(context.Context, *experiment) error {
 func shareFailAllRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(20_000)
 	e.notef("written when all %d processes have joined; the 3 s of waiting are included", shareFailing)
-	return e.eachShareRun(ctx, shareFailing, func(s *spec) { s.Failing = failing{1, always} }, func(ctx context.Context, t *team, run int, name string) error {
-		out, err := t.handleAll(ctx, run, name, n)
+	return e.eachShareRun(ctx, shareFailing, func(s *spec) { s.Failing = failing{1, always} }, func(ctx context.Context, t *team) error {
+		out, err := t.handleAll(ctx, n)
 		if err != nil || out == nil {
 			return err
 		}
-		e.add("lateness of retries p99, "+name, "ms", nil, out.Late.P99)
+		t.add("lateness of retries p99", "ms", nil, out.Late.P99)
 		return nil
 	})
 }
 
 // handleAll writes n messages at once and waits until all have ended. A result that is wrong is recorded as a problem
 // and missing from the result.
-func (t *team) handleAll(ctx context.Context, run int, name string, n int) (*outcome, error) {
+func (t *team) handleAll(ctx context.Context, n int) (*outcome, error) {
 	w, err := t.e.cluster.preload(ctx, t.spec.Topic, n)
 	if err != nil {
 		return nil, err
 	}
-	out, err := t.finish(ctx, run, name, w)
+	out, err := t.finish(ctx, w)
 	if err != nil || out == nil {
 		return nil, err
 	}
-	t.e.sayf("run %d, %s: %.0f msg/s, the first %.1f s after the first write", run, name, float64(n)/out.Seconds, t.done.first.Sub(t.began).Seconds())
-	t.e.add(name, "msg/s", nil, float64(n)/out.Seconds)
+	t.logf("%.0f msg/s, the first %.1f s after the first write", float64(n)/out.Seconds, t.done.first.Sub(t.began).Seconds())
+	t.e.add(t.name, "msg/s", nil, float64(n)/out.Seconds)
 	return out, nil
 }
 
 // finish waits until all messages have ended, stops the processes, and compares what they did with what was written.
-func (t *team) finish(ctx context.Context, run int, name string, w written) (*outcome, error) {
+func (t *team) finish(ctx context.Context, w written) (*outcome, error) {
 	if err := t.awaitEnded(ctx, w.count); err != nil {
 		return nil, err
 	}
-	t.addCPU(name, w.count)
-	out, err := t.stop(ctx, run)
+	t.addCPU(w.count)
+	out, err := t.stop(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.e.verify(ctx, t.spec, out, w); err != nil {
-		t.e.problemf("run %d, %s: %v", run, name, err)
+		t.e.problemf("run %d, %s: %v", t.run, t.name, err)
 		return nil, nil //nolint:nilnil // Not verified, so there is nothing to count; the row continues.
 	}
 	return out, nil
@@ -278,20 +291,20 @@ func (t *team) finish(ctx context.Context, run int, name string, w written) (*ou
 func shareLatenessRow(ctx context.Context, e *experiment) error {
 	d := e.lasting(10 * time.Second)
 	e.notef("%d processes; p50, p99 and max are those of the process in which they are highest", shareFailing)
-	return e.eachShareRun(ctx, shareFailing, func(s *spec) { s.Failing = failing{1, always} }, func(ctx context.Context, t *team, run int, name string) error {
+	return e.eachShareRun(ctx, shareFailing, func(s *spec) { s.Failing = failing{1, always} }, func(ctx context.Context, t *team) error {
 		w, err := e.cluster.steady(ctx, t.spec.Topic, shareLateRate, d)
 		if err != nil {
 			return err
 		}
-		out, err := t.finish(ctx, run, name, w)
+		out, err := t.finish(ctx, w)
 		if err != nil || out == nil {
 			return err
 		}
-		e.sayf("run %d, %s: late p50 %.1f p99 %.1f max %.1f ms", run, name, out.Late.P50, out.Late.P99, out.Late.Max)
-		e.add("p50, "+name, "ms", nil, out.Late.P50)
-		e.add("p99, "+name, "ms", nil, out.Late.P99)
-		e.add("max, "+name, "ms", nil, out.Late.Max)
-		e.add("earliest, "+name, "ms", atLeast(0), out.Late.Min)
+		t.logf("late p50 %.1f p99 %.1f max %.1f ms", out.Late.P50, out.Late.P99, out.Late.Max)
+		t.add("p50", "ms", nil, out.Late.P50)
+		t.add("p99", "ms", nil, out.Late.P99)
+		t.add("max", "ms", nil, out.Late.Max)
+		t.add("earliest", "ms", atLeast(0), out.Late.Min)
 		return nil
 	})
 }
@@ -300,12 +313,12 @@ func shareLatenessRow(ctx context.Context, e *experiment) error {
 func shareKillRow(ctx context.Context, e *experiment) error {
 	d := e.lasting(10 * time.Second)
 	e.notef("one of %d processes is killed after half of the %s; %d messages/s, whose handlers take %s", shareKilled, d, shareKillRate, shareKillWait)
-	return e.eachShareRun(ctx, shareKilled, func(s *spec) { s.Wait = shareKillWait }, func(ctx context.Context, t *team, run int, name string) error {
-		return t.killOne(ctx, run, name, d)
+	return e.eachShareRun(ctx, shareKilled, func(s *spec) { s.Wait = shareKillWait }, func(ctx context.Context, t *team) error {
+		return t.killOne(ctx, d)
 	})
 }
 
-func (t *team) killOne(ctx context.Context, run int, name string, d time.Duration) error {
+func (t *team) killOne(ctx context.Context, d time.Duration) error {
 	type kill struct {
 		victim int
 		at     time.Time
@@ -329,13 +342,13 @@ func (t *team) killOne(ctx context.Context, run int, name string, d time.Duratio
 	}
 	open, missing, last := t.done.back(k.victim)
 	twice := t.done.twice()
-	t.e.sayf("run %d, %s: the killed process had %d, the last ran again after %.2f s; %d ran twice", run, name, open, last.Sub(k.at).Seconds(), twice)
+	t.logf("the killed process had %d, the last ran again after %.2f s; %d ran twice", open, last.Sub(k.at).Seconds(), twice)
 	if open == 0 || missing > 0 {
-		t.e.problemf("run %d, %s: the killed process had %d messages, of which %d did not run again", run, name, open, missing)
+		t.e.problemf("run %d, %s: the killed process had %d messages, of which %d did not run again", t.run, t.name, open, missing)
 		return nil
 	}
-	t.e.add("messages of the killed process, "+name, "", nil, float64(open))
-	t.e.add("kill until the last of them runs again, "+name, "s", nil, last.Sub(k.at).Seconds())
-	t.e.add("messages that ran twice, "+name, "", nil, float64(twice))
+	t.add("messages of the killed process", "", nil, float64(open))
+	t.add("kill until the last of them runs again", "s", nil, last.Sub(k.at).Seconds())
+	t.add("messages that ran twice", "", nil, float64(twice))
 	return nil
 }
