@@ -64,9 +64,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 
 	var errs []error
-	note := func(name string, err error) {
+	note := func(flag string, err error) {
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", name, err))
+			errs = append(errs, fmt.Errorf("%s %w", flag, err))
 		}
 	}
 	if flags.NArg() > 0 {
@@ -74,27 +74,27 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	var err error
 	o.broker, err = brokerurl.Parse(cmp.Or(broker, os.Getenv(brokerurl.Env)), brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS)
-	note("broker", err)
-	note("topic", required(o.topic))
+	note("--broker:", err)
+	note("--topic", required(o.topic))
 	if o.broker.Broker == brokerurl.Kafka {
-		note("group", required(o.group))
+		note("--group", required(o.group))
 	}
 	o.policy.Backoff, err = backofftext.Parse(backoff)
-	note("backoff", err)
+	note("--backoff", err)
 	switch {
 	case retries < 0:
-		note("retries", fmt.Errorf("is %d: must be 0 or more", retries))
+		note("--retries", fmt.Errorf("is %d: must be 0 or more", retries))
 	case retries == 0:
 		o.policy.MaxRetries = redeliver.NoRetries
 	case given["retries"]:
 		o.policy.MaxRetries = retries // otherwise the number that the backoff is made for
 	}
-	note("timeout", positive(o.policy.Timeout))
+	note("--timeout", positive(o.policy.Timeout))
 	if o.maxInFlight < 1 {
-		note("max-in-flight", fmt.Errorf("is %d: must be 1 or more", o.maxInFlight))
+		note("--max-in-flight", fmt.Errorf("is %d: must be 1 or more", o.maxInFlight))
 	}
 	r, err := parseRule(fail)
-	note("fail", err)
+	note("--fail", err)
 	o.answer = answer(r, o.work)
 	if len(errs) == 0 && o.broker.Broker != brokerurl.Kafka {
 		// Ignore the flag, because a script runs all brokers with one command line.
@@ -117,7 +117,7 @@ func required(value string) error {
 
 func positive(d time.Duration) error {
 	if d <= 0 {
-		return fmt.Errorf("is %s: must be longer than nothing", d)
+		return fmt.Errorf("is %s: must be more than 0", d)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // rule returns the result of an attempt of a message.
 type rule func(msg *message.Message, attempt int) error
 
-var errByRule = errors.New("failed as told")
+var errByRule = errors.New("failed as --fail says")
 
 // rules are the rules without a parameter.
 var rules = map[string]rule{
@@ -37,7 +37,7 @@ var rules = map[string]rule{
 func parseRule(text string) (rule, error) {
 	if name, ok := strings.CutPrefix(text, "header:"); ok {
 		if name == "" {
-			return nil, errors.New("header: needs the name of a header behind it")
+			return nil, fmt.Errorf("is %q: must be header:NAME with the name of a header", text)
 		}
 		return headerRule(name), nil
 	}
@@ -49,11 +49,11 @@ func parsePlain(text string) (rule, error) {
 	if number, ok := strings.CutPrefix(text, "attempt<"); ok {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q: attempt< needs a whole number from 1 behind it", text)
+			return nil, fmt.Errorf("is %q: must be attempt<N with a whole number of 1 or more", text)
 		}
 		return func(_ *message.Message, attempt int) error {
 			if attempt < n {
-				return fmt.Errorf("%w: attempt %d of %d that fail", errByRule, attempt, n-1)
+				return fmt.Errorf("%w: attempts 1 to %d fail, and this is %d", errByRule, n-1, attempt)
 			}
 			return nil
 		}, nil
@@ -61,7 +61,7 @@ func parsePlain(text string) (rule, error) {
 	if r, ok := rules[text]; ok {
 		return r, nil
 	}
-	return nil, fmt.Errorf("%q is not a rule: write never, always, permanent, attempt<N, header:NAME, hang, panic, exit", text)
+	return nil, fmt.Errorf("is %q: must be never, always, permanent, attempt<N, header:NAME, hang, panic or exit", text)
 }
 
 // headerRule returns a rule that follows the message's own header. A message without the header succeeds. A message
@@ -74,7 +74,7 @@ func headerRule(name string) rule {
 		}
 		r, err := parsePlain(text)
 		if err != nil {
-			return redeliver.Permanent(fmt.Errorf("header %s: %w", name, err))
+			return redeliver.Permanent(fmt.Errorf("header %s %w", name, err))
 		}
 		return r(msg, attempt)
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A process that ends in the middle of an attempt has committed nothing of it:
-// the message comes back, to the same attempt, on a first delivery as on a retry.
+// If a process ends in the middle of an attempt, the message comes back with the same attempt number, on a first
+// delivery and on a retry.
 func TestWorkerExit(t *testing.T) {
 	t.Parallel()
 	f := newKafkaTopic(t, newName())
 	work := func(rule string) *program {
-		// Static membership: the next one need not wait for the session's end.
+		// With static membership the next worker need not wait for the end of the session.
 		return f.work("--backoff", "fixed:2s", "--instance-id", "w1", "--fail", rule)
 	}
 	crash := func(id string, attempt int, due string) {
@@ -90,7 +90,7 @@ func TestWorkerPolicy(t *testing.T) {
 	}
 }
 
-// Keys are text, and binary keys are distinguished from text.
+// Keys are written as text, and binary keys in base64.
 func TestWorkerKeys(t *testing.T) {
 	t.Parallel()
 	f := newKafkaTopic(t, newName())
@@ -119,9 +119,9 @@ func TestWorkerRefuses(t *testing.T) {
 		status int
 		say    string
 	}{
-		{[]string{"--fail", "sometimes"}, 2, `"sometimes" is not a rule`},
+		{[]string{"--fail", "sometimes"}, 2, `--fail is "sometimes": must be never`},
 		{[]string{"--fail", "attempt<0"}, 2, "attempt<0"},
-		{[]string{"--fail", "header:"}, 2, "needs the name of a header"},
+		{[]string{"--fail", "header:"}, 2, "with the name of a header"},
 		{[]string{"--backoff", "linear:1s"}, 2, "linear:1s"},
 		{[]string{"--backoff", "fixed:1us"}, 2, "at least 1ms"}, // redeliver's own word
 		{[]string{"--retries", "-1"}, 2, "--retries"},
