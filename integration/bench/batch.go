@@ -12,14 +12,14 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// batchSpec says how a side puts messages into batches.
+// batchSpec configures the batches of a side.
 type batchSpec struct {
 	Size    int           `json:"size"` // 0 for none
 	Timeout time.Duration `json:"timeout"`
 	Timed   bool          `json:"timed"` // whether to measure how long a full batch waits
 }
 
-// inFlightBatches is what docs/reference/batching.md advises, (Concurrency + 1) x Size, for both sides.
+// inFlightBatches is MaxInFlight of both sides, as docs/reference/batching.md advises: (Concurrency + 1) x Size.
 const inFlightBatches = 200
 
 // batchRow compares the Router with Batch and without it. The savings of handling many messages at once belong to the
@@ -88,7 +88,7 @@ func newFills(messages int) (*fullBatchTimer, error) {
 	return &fullBatchTimer{joined: make([]atomic.Int64, messages), after: after, sinceWrite: behind}, errors.Join(err, berr)
 }
 
-// handler is what the Router calls.
+// handler returns the handler for the Router.
 func (h *handling) handler() (message.NoPublishHandlerFunc, error) {
 	b := h.spec.Batch
 	if b.Size == 0 {

@@ -172,7 +172,7 @@ func (c *cluster) steady(ctx context.Context, topic string, rate int, d time.Dur
 	return w.written(), failed
 }
 
-// lag is how many records of the topics the group has not committed. A topic without records has none.
+// lag returns the number of records of the topics that the group has not committed.
 func (c *cluster) lag(ctx context.Context, group string, topics ...string) (int64, error) {
 	ends, err := c.admin.ListEndOffsets(ctx, topics...)
 	if err != nil {
@@ -219,8 +219,8 @@ func (c *cluster) unsettled(ctx context.Context, s spec) (int64, error) {
 	return c.lag(ctx, s.Group, topics...)
 }
 
-// topicsReadBy returns the topics whose offsets our group commits: origin, retry topic and levels. No group commits offsets
-// of the DLQ, its state topic or the control topic.
+// topicsReadBy returns the topics whose offsets our group commits: origin, retry topic and levels. No group commits
+// offsets of the DLQ, its state topic or the control topic.
 func topicsReadBy(s spec, all []string) []string {
 	return slices.DeleteFunc(all, func(t string) bool { return t != s.Topic && !strings.HasPrefix(t, s.Topic+"."+s.Group+".retry") })
 }

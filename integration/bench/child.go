@@ -80,7 +80,8 @@ const (
 	minute backoffName = "fixed 1 m"
 )
 
-// failing says which messages fail: those whose id is divisible by Every (0: none), in their first Attempts attempts.
+// failing selects the messages that fail: those whose id is divisible by Every (0: none), in their first Attempts
+// attempts.
 type failing struct {
 	Every    int `json:"every"`
 	Attempts int `json:"attempts"`
@@ -91,7 +92,8 @@ const (
 	retries = 3 // of every policy
 )
 
-// expected is what handlers and DLQ have seen when all of w has ended.
+// expected returns how often the handler has run, the number of dead letters, and their checksums when all messages of
+// w have ended.
 func (f failing) expected(w written) (entries, dead int, sum, deadSum uint64) {
 	n, part := w.divisibleBy(f.Every)
 	again := min(f.Attempts, retries)
@@ -101,7 +103,7 @@ func (f failing) expected(w written) (entries, dead int, sum, deadSum uint64) {
 	return w.count + n*again, dead, w.sum + part*uint64(again), deadSum
 }
 
-// outcome is what a child measured.
+// outcome is the measurement of a child.
 type outcome struct {
 	Count    int64     `json:"count"`     // messages settled
 	Sum      uint64    `json:"sum"`       // checksum of what the handler saw, over all attempts
@@ -314,7 +316,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 	}
 }
 
-// profileName is where a side of a run writes its profiles.
+// profileName returns the path of a side's profiles of a run.
 func (o options) profileName(row string, s side, run int) string {
 	if o.profile == "" || run == 0 {
 		return ""

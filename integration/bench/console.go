@@ -19,10 +19,10 @@ import (
 // consoleJob serves the web console of spec.Topics until a request to stop.
 const consoleJob job = "console"
 
-// consoleQueues is how many DLQs the console of consoleRow shows.
+// consoleQueues is the number of DLQs that the console of consoleRow shows.
 const consoleQueues = 10
 
-// consoleGroup has failed all the dead letters.
+// consoleGroup is the group of all dead letters.
 const consoleGroup = "billing"
 
 // consoleRow requests the home page of a console with ten DLQs: at once, while it reads them in the background,

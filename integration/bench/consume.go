@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/integration/bench/floor"
 )
 
-// nativeName is how a side without Watermill consumes.
+// nativeName is the way in which a side without Watermill consumes.
 type nativeName string
 
 const (
@@ -173,7 +173,8 @@ func (s spec) beginRawKafka(ctx context.Context, h *handling, run func(func(erro
 	return nil
 }
 
-// rawGroup is a consumer as services write them. workers is for all partitions together; 0 calls the handler in the claim's own loop.
+// rawGroup is a consumer as services write them. workers is for all partitions together; 0 calls the handler in the
+// claim's own loop.
 type rawGroup struct {
 	h       *handling
 	workers int

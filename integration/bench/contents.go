@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// contents is what an independent reader finds in a topic or a queue.
+// contents describes the messages that an independent reader finds in a topic or a queue.
 type contents struct {
 	records  int
 	distinct map[uint64]int // how often each id is there

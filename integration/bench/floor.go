@@ -7,8 +7,8 @@ import (
 	"github.com/redeliver/redeliver/integration/bench/floor"
 )
 
-// floorWorkers is how many first deliveries the floor handles at once, and as many retries besides. Its handlers do not
-// wait, so more would only cost.
+// floorWorkers is the number of first deliveries that the floor handles at once, and that of retries in addition. Its
+// handlers do not wait, so more workers would only cost time.
 const floorWorkers = 64
 
 // floorFailAllRow is fail-all, through kafka.Consume and through the Router, against the minimum cost of its writes.

@@ -31,7 +31,7 @@ type curve struct {
 	once func(ctx context.Context, run, at int) (*cost, error)
 }
 
-// cost is what one point took. All of it is per retry: an attempt after the first.
+// cost is the cost of one point. It is given per retry, an attempt after the first.
 type cost struct {
 	retries int
 	seconds float64
@@ -43,8 +43,8 @@ type cost struct {
 	commits *int64     // bytes of what the groups committed; nil where it was not asked
 }
 
-// trace runs every point, once in each run. Before that, the middle one is run and discarded, so that the first is not slow
-// because the broker has just started.
+// trace runs every point, once in each run. Before that, the middle one is run and discarded, so that the first is not
+// slow because the broker has just started.
 func (e *experiment) trace(ctx context.Context, c curve) error {
 	e.result.Axis = c.axis
 	points := slices.Compact(slices.Clone(c.points)) // at a small scale two may be equal

@@ -17,7 +17,8 @@ const (
 	chartWidth  = 960
 	chartHeight = 460
 
-	// The legend puts a line after each name, at the width of a font narrower than the browser's: this is the difference.
+	// The legend puts a line after each name, at the width of a font narrower than the browser's: this is the
+	// difference.
 	legendGap = "        "
 )
 
@@ -38,7 +39,7 @@ func (r *rowResult) points() (at []float64, labels map[float64]string) {
 	return slices.Compact(at), labels
 }
 
-// quantities are what a row measured at its points, in the order in which they were added.
+// quantities returns the quantities that a row measured at its points, in the order in which they were added.
 func (r *rowResult) quantities() (all []string) {
 	for _, f := range r.Figures {
 		if f.Quantity != "" && !slices.Contains(all, f.Quantity) {
@@ -57,8 +58,8 @@ func (r *rowResult) at(quantity string, at float64) *figure {
 	return r.Figures[i]
 }
 
-// draw is the chart of a row: a line for each quantity, both axes logarithmic. The library's own logarithmic axis begins
-// at 1 and has no fractions, so the logarithms are drawn, and the axes are labelled with the numbers.
+// draw is the chart of a row: a line for each quantity, both axes logarithmic. The library's own logarithmic axis
+// begins at 1 and has no fractions, so the logarithms are drawn, and the axes are labelled with the numbers.
 func (r *rowResult) draw() ([]byte, error) {
 	at, labels := r.points()
 	if len(at) < 2 {

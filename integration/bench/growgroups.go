@@ -23,7 +23,7 @@ func growGroupsRow(ctx context.Context, e *experiment) error {
 	})
 }
 
-// joinAtOnce is how many processes are started together: each makes its topics and joins its group.
+// joinAtOnce is the number of processes that start at the same time. Each creates its topics and joins its group.
 const joinAtOnce = 8
 
 // manyGroups makes n messages fail in each group.
@@ -118,7 +118,7 @@ func combine(outs []*outcome) *cost {
 	return c
 }
 
-// began is when the handler first ran.
+// began returns when the handler first ran.
 func (o *outcome) began() time.Time {
 	return o.Finished.Add(-time.Duration(o.Seconds * float64(time.Second)))
 }

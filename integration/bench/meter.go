@@ -48,7 +48,7 @@ func (m *meter) settle() {
 	}
 }
 
-// outcome is what was measured: until the last wanted message, or, where none was, until now.
+// outcome returns what was measured until the last wanted message or, if no number is wanted, until now.
 func (m *meter) outcome() *outcome {
 	if m.want == 0 {
 		m.end, m.endCPU = time.Now(), cpuTime()

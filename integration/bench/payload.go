@@ -24,7 +24,7 @@ const (
 	uuidHeader = wirename.WatermillUUID // both sides read the id from it
 )
 
-// shape is what a row may change about its messages; a zero field is what all rows have.
+// shape configures the messages of a row. A zero field means the value of most rows.
 type shape struct {
 	size       int // of a value, in bytes, with the 16 that say which message it is and when it was written
 	keys       uint64
@@ -83,7 +83,7 @@ func withState(r *kgo.Record, st *redeliver.State) *kgo.Record {
 	return r
 }
 
-// written is what is in a topic.
+// written describes the messages that were written to a topic.
 type written struct {
 	count int
 	sum   uint64
@@ -125,14 +125,15 @@ func idOf(value []byte) uint64 {
 	return binary.BigEndian.Uint64(value)
 }
 
-// writtenAt is when a value was made.
+// writtenAt returns the time in a value.
 func writtenAt(value []byte) time.Time {
 	return time.Unix(0, int64(binary.BigEndian.Uint64(value[8:])))
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// fold is one message's part of a checksum that does not depend on the order: a mix of its id and the hash of its value.
+// fold is one message's part of a checksum that does not depend on the order: a mix of its id and the hash of its
+// value.
 func fold(value []byte) uint64 {
 	x := idOf(value)<<32 ^ uint64(crc32.Checksum(value, castagnoli))
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // splitmix64

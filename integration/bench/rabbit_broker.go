@@ -45,7 +45,7 @@ func (r *rabbit) fresh(_ context.Context, row string) (names, error) {
 	return names{topic: queue, ours: queue, peer: queue}, nil
 }
 
-// unconfirmed is how many messages are written ahead of the broker's confirms.
+// unconfirmed is the maximum number of messages that wait for the broker's confirm.
 const unconfirmed = 2000
 
 // publisher writes persistent messages to a queue.
@@ -169,7 +169,7 @@ func queuesOf(queue string) []string {
 	return all
 }
 
-// dlqOf is where a side puts what has failed for good.
+// dlqOf returns the name of a side's DLQ.
 func dlqOf(s spec) string {
 	if s.Side == peer {
 		return grmqDLQ(s.Topic)
@@ -203,7 +203,7 @@ func (r *rabbit) unsettled(ctx context.Context, s spec) (int64, error) {
 	}
 }
 
-// depth is how many messages are ready in a queue; a missing queue has none.
+// depth returns the number of messages that are ready in a queue, 0 for a missing queue.
 func (r *rabbit) depth(queue string) (int, error) {
 	channel, err := r.conn.Channel()
 	if err != nil {

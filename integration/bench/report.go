@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// report is what the program writes as JSON.
+// report is the JSON output of the program.
 type report struct {
 	Machine machine      `json:"machine"`
 	Runs    int          `json:"runs"`
@@ -161,7 +161,7 @@ func (r *report) table() string {
 	return b.String()
 }
 
-// machine is what the figures were measured on.
+// machine describes the machine of the measurement.
 type machine struct {
 	CPU    string   `json:"cpu"`
 	Cores  int      `json:"cores"`

@@ -23,7 +23,7 @@ type rocket struct {
 	group  string // the last that was made
 }
 
-// rocketQueues is how many queues a topic has: as many as a Kafka topic has partitions.
+// rocketQueues is the number of queues of a topic, the same as that of the partitions of a Kafka topic.
 const rocketQueues = partitions
 
 // retryQueues returns how many queues the retry topic of a group has.

@@ -104,7 +104,7 @@ type running struct {
 	stderr tail
 }
 
-// usage is what the command has used, its start included.
+// usage is the CPU time and memory of the command, including its start.
 type usage struct {
 	cpu  float64 // seconds
 	peak int64   // bytes of resident memory

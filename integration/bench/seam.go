@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// broker is what the rows need from a broker, besides the code under test. It belongs to one goroutine.
+// broker has the functions of a broker that the rows need, besides the code under test. One goroutine calls them.
 type broker interface {
-	// version is its name and version: "Kafka 4.3".
+	// version returns its name and version: "Kafka 4.3".
 	version(ctx context.Context) string
-	// addresses are what a side connects to.
+	// addresses returns the addresses for a side.
 	addresses() []string
 	// fresh returns names that nobody has used yet.
 	fresh(ctx context.Context, row string) (names, error)
@@ -20,16 +20,17 @@ type broker interface {
 	preload(ctx context.Context, topic string, n int) (written, error)
 	// steady writes rate messages a second for a duration, a few every 5 ms.
 	steady(ctx context.Context, topic string, rate int, d time.Duration) (written, error)
-	// unsettled is how many messages of a subscription the broker would still deliver, now that its process is gone.
+	// unsettled returns how many messages of a subscription the broker would deliver again, after the process has
+	// ended.
 	unsettled(ctx context.Context, s spec) (int64, error)
 	// dead reads the DLQ of a subscription.
 	dead(ctx context.Context, s spec) (*contents, error)
-	// drop deletes what a run left.
+	// drop deletes the topics or queues of a run.
 	drop(ctx context.Context, n names) error
 	close()
 }
 
-// system says which broker a row runs on.
+// system is the broker on which a row runs.
 type system string
 
 const (

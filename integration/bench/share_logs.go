@@ -48,7 +48,7 @@ type attempt struct {
 	n  int
 }
 
-// history is what several processes did.
+// history is the merged entry logs of several processes.
 type history struct {
 	started []map[attempt]time.Time // when each process first started an attempt
 	runs    map[attempt]int         // how often an attempt was started

@@ -328,7 +328,7 @@ func (h *handling) attempt(value []byte, now time.Time, attempts int, due time.T
 	return nil
 }
 
-// firstPass is how many messages succeed in their first attempt.
+// firstPass returns how many messages succeed in their first attempt.
 func (s spec) firstPass() int64 {
 	if s.Failing.Every == 0 {
 		return int64(s.Messages)

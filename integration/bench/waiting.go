@@ -63,7 +63,7 @@ func (e *experiment) wait(ctx context.Context, run, n int) (out *outcome, err er
 	return out, e.stillWaiting(ctx, run, sp, out, n)
 }
 
-// levelTopic is where messages of a subscription wait on a level.
+// levelTopic returns the topic of a level of a subscription.
 func levelTopic(s spec, level time.Duration) string {
 	return s.Topic + "." + s.Group + ".retry." + delayqueue.LevelName(level)
 }

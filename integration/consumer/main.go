@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// Main is for the beginning of TestMain: where env is set, this process is a consumer, and Main does not return. The
-// context ends with SIGTERM.
+// Main is called at the beginning of TestMain. If the variable env is set, this process is a consumer: Main calls
+// consume and does not return. The context ends at SIGTERM.
 func Main[Config any](env string, consume func(context.Context, Config) error) {
 	text := os.Getenv(env)
 	if text == "" {
@@ -41,8 +41,8 @@ func run[Config any](env, text string, consume func(context.Context, Config) err
 	return consume(ctx, cfg)
 }
 
-// Obey hands on the parent's orders, line by line, and calls gone when the parent is gone. An order that is none ends the
-// process.
+// Obey calls order with each line that the parent sends, and gone when the parent has ended. If order returns an error,
+// the process ends.
 func Obey(order func(line string) error, gone func()) {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
@@ -54,12 +54,12 @@ func Obey(order func(line string) error, gone func()) {
 	gone()
 }
 
-// Logger tells of what is wrong.
+// Logger logs warnings and errors to stderr.
 func Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Route handles a topic's messages behind middleware.Retry, and what is given besides, until ctx ends.
+// Route handles a topic's messages behind middleware.Retry and the given middlewares until ctx ends.
 func Route(ctx context.Context, topic string, sub message.Subscriber, h message.NoPublishHandlerFunc, besides ...message.HandlerMiddleware) error {
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second}, watermill.NewSlogLogger(Logger()))
 	if err != nil {

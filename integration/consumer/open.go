@@ -10,15 +10,15 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Client is a subscriber, and what closes the client behind it.
+// Client is a subscriber, with the function that closes its client.
 type Client struct {
 	message.Subscriber
 
 	End func(context.Context) error
 }
 
-// Open calls open until it is done, and so does the client with Subscribe: a service that starts while its broker is down
-// is started again by its parent.
+// Open calls open until it succeeds. Subscribe of the returned client is repeated in the same way. So a broker that is
+// down at the start of a consumer does not end it.
 func Open(ctx context.Context, open func() (Client, error)) (Client, error) {
 	for {
 		c, err := open()
@@ -46,7 +46,7 @@ func (p patient) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	}
 }
 
-// Again pauses before something that failed is tried again. It returns the error of what is not worth it.
+// Again pauses before another try. It returns the error if another try cannot succeed.
 func Again(ctx context.Context, err error) error {
 	if errors.Is(err, redeliver.ErrConfig) || ctx.Err() != nil {
 		return err
@@ -56,7 +56,7 @@ func Again(ctx context.Context, err error) error {
 	return nil
 }
 
-// Pause returns after d, and false when ctx has ended before.
+// Pause waits for d. It returns false if ctx ended before.
 func Pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

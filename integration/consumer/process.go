@@ -1,6 +1,6 @@
-// Package consumer is what the suites share whose consumers are processes of their own: the test binary, started again,
-// so that they can be killed. The parent starts, orders and ends them; in the child a consumer finds out what it is to do,
-// waits for its broker, and handles messages until a request to end.
+// Package consumer runs consumers of tests as separate processes, so that they can be killed. Each is the test binary,
+// started again. The parent starts them, sends them orders and ends them. The child reads its configuration, waits for
+// its broker, and handles messages until it is asked to end.
 package consumer
 
 import (
@@ -14,10 +14,10 @@ import (
 	"syscall"
 )
 
-// ErrKilled is how a process ended that got SIGKILL.
+// ErrKilled is the result of a process that SIGKILL ended.
 var ErrKilled = errors.New("it was killed")
 
-// Process is a consumer, seen by its parent. Its methods may be called at any time, by several goroutines.
+// Process is the parent's handle of a consumer. Its methods are safe for concurrent use.
 type Process struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -30,7 +30,7 @@ type Process struct {
 func Start(env string, cfg any, log string) (*Process, error) {
 	text, err := json.Marshal(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("telling a consumer what to do: %w", err)
+		return nil, fmt.Errorf("encoding the configuration of a consumer: %w", err)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -62,10 +62,10 @@ func Start(env string, cfg any, log string) (*Process, error) {
 	return p, nil
 }
 
-// Order writes a line for [Obey]. One that has ended needs no order.
+// Order sends a line to [Obey]. It does nothing if the process has ended.
 func (p *Process) Order(line string) { _, _ = fmt.Fprintln(p.stdin, line) }
 
-// Signal sends a signal. It is an error that it finds nobody any more.
+// Signal sends a signal. It returns an error if the process has ended.
 func (p *Process) Signal(s syscall.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		return fmt.Errorf("sending %s to process %d: %w", s, p.PID(), err)
@@ -76,16 +76,16 @@ func (p *Process) Signal(s syscall.Signal) error {
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Err returns how it has ended, once it has: nil is in order.
+// Err waits for the end of the process and returns its result, nil for exit status 0.
 func (p *Process) Err() error {
 	<-p.ended
 	return p.err
 }
 
-// PID is the number of the process.
+// PID returns the id of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Said is the end of what it said.
+// Said returns the last lines of the output.
 func (p *Process) Said() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

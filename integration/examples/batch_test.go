@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Every document is indexed or in the DLQ, in batches: the one that is retried and
-// the one that is rejected hold up none of their neighbours.
+// Every document of a batch ends up in the index or in the DLQ. One is retried and one is rejected, which delays no
+// others.
 func TestBatchExample(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, "batch")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The console shows what the shop's services fail, starts a replay on Kafka that
-// stops when its canary comes back, and ends in order on request.
+// The console shows the dead letters of the shop's services, starts a replay on Kafka that stops when its canary comes
+// back, and ends gracefully.
 func TestTheConsoleExample(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, "console", "--address", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func TestTheConsoleExample(t *testing.T) {
 		}
 		return string(page)
 	}
-	// until asks for a page until it says something.
+	// until asks for a page until it contains a text.
 	until := func(at, what string) string {
 		t.Helper()
 		said := regexp.MustCompile(what)

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// A failed message is lost in the service before, and in the DLQ after its retries in the one after, whether the
-// service leaves its consumer group to redeliver or runs it on.
+// Without redeliver ("before") a failed message is lost. With it ("after", and "wrapped" for a service that keeps its
+// own consumer group) the message is in the DLQ after its retries.
 func TestKafkaConsumeExample(t *testing.T) {
 	t.Parallel()
 	dir := buildAll(t, "kafka-consume")
@@ -62,7 +62,7 @@ func TestKafkaConsumeExample(t *testing.T) {
 	}
 }
 
-// The change to a service is a few lines.
+// The programs differ in a few lines.
 func TestKafkaConsumeExampleIsAFewLines(t *testing.T) {
 	before := source(t, "kafka-consume/before")
 	for program, most := range map[string]int{"after": 3, "wrapped": 5} {
@@ -84,7 +84,7 @@ func addedLines(before, after []string) (added []string) {
 	return added
 }
 
-// source is the lines of a program's main.go, without comments.
+// source returns the lines of a program's main.go, without comments.
 func source(t *testing.T, name string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", name, "main.go"))
@@ -99,7 +99,7 @@ func source(t *testing.T, name string) (lines []string) {
 	return lines
 }
 
-// buildAll builds the programs below one of examples/ into a directory of their own.
+// buildAll builds the programs in the subdirectories of an example, and returns the directory with the results.
 func buildAll(t *testing.T, example string) (dir string) {
 	t.Helper()
 	dir, err := programs.Build(example, "./examples/"+example+"/...")

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// The example adds a few lines, and is shorter than the loop that it replaces.
+// The programs differ in a few lines, and the new one is shorter.
 func TestRabbitMQConsumeExampleIsAFewLines(t *testing.T) {
 	before, after := source(t, "rabbitmq-consume/before"), source(t, "rabbitmq-consume/after")
 	added := addedLines(before, after)
@@ -24,8 +24,7 @@ func TestRabbitMQConsumeExampleIsAFewLines(t *testing.T) {
 	}
 }
 
-// A service with a loop of its own, before and after: what fails comes to rest in
-// the DLQ after.
+// With redeliver ("after") the messages that fail end up in the DLQ.
 func TestRabbitMQConsumeExample(t *testing.T) {
 	t.Parallel()
 	url := brokers.RequireRabbitMQ(t).URL()

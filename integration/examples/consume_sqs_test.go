@@ -11,8 +11,8 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// A failed message comes back forever in the service before, and is in the DLQ after its retries in the one
-// after.
+// Without redeliver ("before") a failed message comes back forever. With it ("after") the message is in the DLQ after
+// its retries.
 func TestSQSConsumeExample(t *testing.T) {
 	t.Parallel()
 	dir := buildAll(t, "sqs-consume")
@@ -61,7 +61,7 @@ func TestSQSConsumeExample(t *testing.T) {
 	}
 }
 
-// The change to a service is a few lines.
+// The programs differ in a few lines.
 func TestSQSConsumeExampleIsAFewLines(t *testing.T) {
 	before, after := source(t, "sqs-consume/before"), source(t, "sqs-consume/after")
 	added := addedLines(before, after)

@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// Batches in each client's own types: every document is indexed, but for the one that is rejected; the one that is locked
-// comes again.
+// Batches in each client's own types: every document is indexed except the one that is rejected. The one that is locked
+// is retried.
 func TestConsumeBatchExamples(t *testing.T) {
 	t.Parallel()
 	documents := []string{"document 1", "locked", "garbled", "document 2"}

@@ -21,8 +21,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// These tests repeat, from outside, how earlier versions lost messages or stopped everyone: with the worker as a process of
-// its own, and clients that are not redeliver's.
+// These tests repeat how earlier versions lost messages or stopped everyone. The worker is a separate process, and the
+// tests use the brokers' own clients.
 
 // journal counts the lines of a worker by event.
 type journal struct {
@@ -35,7 +35,7 @@ func newJournal(p *program) *journal {
 	return &journal{p, make(map[string]int), make(map[string]map[string]bool)}
 }
 
-// until reads lines until so many different messages had an event.
+// until reads lines until n different messages have had an event.
 func (j *journal) until(event string, n int) {
 	j.p.t.Helper()
 	for len(j.ids[event]) < n {
@@ -161,7 +161,8 @@ func TestOutsideLargeMessagesDelayNoOther(t *testing.T) {
 	}
 }
 
-// After a delay topic was deleted, every message that did not wait there is handled, also those that must wait on it.
+// After a delay topic was deleted, every message that did not wait there is handled. Later messages can wait on it
+// again.
 func TestOutsideADeletedDelayTopicStopsNothing(t *testing.T) {
 	t.Parallel()
 	o, client, admin := bigTopic(t, "1048588")
@@ -201,7 +202,7 @@ func TestOutsideTheLargestRetention(t *testing.T) {
 	newJournal(o.work("--fail", "header:rule", "--backoff", "fixed:1s")).until("commit", 5)
 }
 
-// A plain sender's attribute "redeliver" is its own business: the message has two attempts with one retry.
+// A sender may use the attribute "redeliver" for data of its own: with one retry the message still has two attempts.
 func TestOutsideAnAttributeNamedRedeliver(t *testing.T) {
 	t.Parallel()
 	server := brokers.RequireSQS(t)

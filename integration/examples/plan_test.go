@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// version is what differs from one RabbitMQ to the next.
+// version matches what differs between versions of RabbitMQ.
 var version = regexp.MustCompile(`RabbitMQ [0-9][^ ,\n]*`)
 
-// The pages of the three brokers show the worker's plan for the same policy. Each command runs here, on a topic whose name
-// is as long as the one there, so that the columns are the same.
+// The pages of the three brokers show the worker's plan for the same policy. The test runs each command with a topic
+// whose name is as long as the one on the page, so that the columns are the same.
 func TestPagesShowThePlanOfEachBroker(t *testing.T) {
 	t.Parallel()
 	var text string

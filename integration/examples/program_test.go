@@ -19,7 +19,7 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// maxWait is for what must happen at last; nothing depends on how soon.
+// maxWait bounds the waits of the tests. No test depends on how soon something happens.
 const maxWait = 90 * time.Second
 
 var built string // the directory of the programs
@@ -32,8 +32,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// These tests wait most of their time; go test lets only as many wait at once
-	// as there are processors.
+	// These tests wait most of their time. By default go test runs only as many at once as there are processors.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,7 +55,7 @@ type program struct {
 	stderr bytes.Buffer
 }
 
-// start starts a program, which was built where its name has no directory, or one below; it is killed with the test.
+// start starts a program. A name without a directory is one that this package has built. The end of the test kills it.
 func start(t *testing.T, env []string, name string, args ...string) *program {
 	t.Helper()
 	if !filepath.IsAbs(name) {
@@ -93,7 +92,7 @@ func start(t *testing.T, env []string, name string, args ...string) *program {
 	return p
 }
 
-// Write takes the program's stderr.
+// Write collects the program's stderr.
 func (p *program) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +105,7 @@ func (p *program) errors() string {
 	return p.stderr.String()
 }
 
-// next is the next line of stdout. ok is false at its end.
+// next returns the next line of stdout. ok is false at its end.
 func (p *program) next() (line string, ok bool) {
 	p.t.Helper()
 	select {
@@ -118,7 +117,7 @@ func (p *program) next() (line string, ok bool) {
 	}
 }
 
-// rest is all lines until the program ends.
+// rest returns all lines until the program ends.
 func (p *program) rest() []string {
 	p.t.Helper()
 	var all []string
@@ -139,7 +138,7 @@ func (p *program) signal(s os.Signal) {
 	}
 }
 
-// status waits for the program's end, and is its exit status; -1 for a signal.
+// status waits for the program's end and returns its exit status, or -1 if a signal ended it.
 func (p *program) status() int {
 	p.t.Helper()
 	select {

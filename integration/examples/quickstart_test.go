@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// home is an environment in which the quickstart finds nothing from before.
+// home returns an environment in which the quickstart finds no data of earlier runs.
 func home(t *testing.T) []string {
 	dir := t.TempDir()
 	return []string{"HOME=" + dir, "XDG_CACHE_HOME=" + dir, "REDELIVER_BROKER="}
@@ -19,7 +19,7 @@ func home(t *testing.T) []string {
 
 var counted = regexp.MustCompile(`^ +(\d+)  (orders placed|charged on attempt \d+|in the DLQ, [a-z]+|still waiting|lost|charged twice)`)
 
-// summary is the counts at the end of a quickstart's output.
+// summary returns the counts at the end of a quickstart's output.
 func summary(lines []string) map[string]int {
 	counts := map[string]int{}
 	for _, line := range lines {
@@ -34,7 +34,7 @@ func summary(lines []string) map[string]int {
 	return counts
 }
 
-// oneRun is the counts of one run.
+// oneRun has the expected counts of one run.
 var oneRun = map[string]int{
 	"orders placed": 10, "charged on attempt 1": 6, "charged on attempt 2": 1, "charged on attempt 3": 1,
 	"in the DLQ, permanent": 1, "in the DLQ, exhausted": 1, "still waiting": 0, "lost": 0,
@@ -56,8 +56,8 @@ func show(t *testing.T, lines []string) {
 	}
 }
 
-// The README's first command: in under 20 seconds every order is charged or in
-// the DLQ; and --fresh knows nothing of it.
+// After the README's first command every order is charged or in the DLQ within 20 seconds. A later run with --fresh
+// starts without the data.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	var env []string
@@ -68,8 +68,8 @@ func TestQuickstart(t *testing.T) {
 	soon(t, func() time.Duration { return quickstart(t, env, "--fresh") })
 }
 
-// soon wants a run of less than 20 seconds. It waits for 8.5 of them on any machine, and
-// one that stands still for the rest may do so in a run, but not in each.
+// soon fails the test unless one of several runs takes less than 20 seconds. A run waits for 8.5 s on any machine. A
+// busy machine may stand still for the rest of the time in one run, but not in each.
 func soon(t *testing.T, run func() time.Duration) {
 	t.Helper()
 	const most, tries = 20 * time.Second, 5
@@ -81,7 +81,7 @@ func soon(t *testing.T, run func() time.Duration) {
 	t.Errorf("none of %d runs ended within %s", tries, most)
 }
 
-// quickstart is one run, and how long it took.
+// quickstart runs the program to its end and returns how long that took.
 func quickstart(t *testing.T, env []string, args ...string) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -100,8 +100,8 @@ func quickstart(t *testing.T, env []string, args ...string) time.Duration {
 	return took
 }
 
-// Killed in the middle, twice, and interrupted once: nothing is lost, and
-// the next start first finishes what waits.
+// Two runs are killed in the middle and one is interrupted. No order is lost, and the next run first finishes the
+// waiting ones.
 func TestQuickstartCarriesOnAfterAKill(t *testing.T) {
 	t.Parallel()
 	env := home(t)
@@ -126,7 +126,7 @@ func TestQuickstartCarriesOnAfterAKill(t *testing.T) {
 			if strings.Contains(line, "  placed") {
 				placed++
 			}
-			// The output of the run before may be the same: this run's orders come behind it.
+			// The run first finishes waiting orders of earlier runs, whose lines may match. Its own orders come later.
 			if strings.Contains(line, moment.line) && strings.Contains(strings.Join(lines, "\n"), "-01  placed") {
 				break
 			}
@@ -177,7 +177,7 @@ func TestQuickstartCarriesOnAfterAKill(t *testing.T) {
 	show(t, lines)
 }
 
-// Two of them must not write to one directory.
+// Two processes must not write to one directory.
 func TestQuickstartRefusesToRunTwice(t *testing.T) {
 	t.Parallel()
 	env := home(t)

@@ -16,7 +16,7 @@ func TestRabbitMQExample(t *testing.T) {
 	checkShop(t, "rabbitmq", url, "The end of demo-orders.dlq", func() { checkQueues(t, url) })
 }
 
-// checkQueues looks at what a RabbitMQ user would look at.
+// checkQueues checks the shop's queues and exchange after its end: only the DLQ has messages.
 func checkQueues(t *testing.T, url string) {
 	t.Helper()
 	conn, err := amqp.Dial(url)
@@ -29,7 +29,7 @@ func checkQueues(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"demo-orders", "demo-orders.retry.1s", "demo-orders.retry", "demo-orders.retry.suspects", "demo-orders.dlq"} {
-		// Messages that the shop has read are counted again a moment after it has gone.
+		// The count includes messages that the shop has read only a moment after its connection has ended.
 		for deadline := time.Now().Add(time.Minute); ; <-time.After(50 * time.Millisecond) {
 			q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 			if err != nil {

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// checkShop runs a demonstration twice: every order is charged or in the DLQ, the
-// poison message there with its reason, and what a killed run left is finished by
-// the next one. between looks at the broker after the first run.
+// checkShop runs a demonstration twice. Every order is charged or in the DLQ, which has the poison message with its
+// reason. If a run was killed, the next one finishes its orders. between checks the broker after the first run.
 func checkShop(t *testing.T, name, broker, dlq string, between func()) {
 	t.Helper()
 	run := func() *program { return start(t, nil, name, "--broker", broker) }
@@ -54,14 +53,14 @@ func checkShop(t *testing.T, name, broker, dlq string, between func()) {
 	show(t, lines)
 }
 
-// refusal is what a program says of arguments that are wrong.
+// refusal is the expected result of wrong arguments.
 type refusal struct {
 	args   []string
 	status int
 	say    string
 }
 
-// checkRefusals runs a program that is to refuse, and tells no password.
+// checkRefusals runs a program with wrong arguments. Its errors must not contain a password.
 func checkRefusals(t *testing.T, name string, all []refusal) {
 	t.Helper()
 	for _, c := range all {

@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// The two commands of the README, unchanged but for the addresses and the
-// topic: a handler in Python, and redeliver run.
+// The two commands of the example's README work with other addresses and another topic: a handler in Python, and
+// redeliver run.
 func TestSidecarPython(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -104,7 +104,7 @@ func TestSidecarPython(t *testing.T) {
 	}
 }
 
-// firstRecords are the first n records of a topic, or more, once there are so many.
+// firstRecords waits for n records of a topic and returns them, perhaps with later ones.
 func firstRecords(t *testing.T, broker, topic string, n int) []*kgo.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)

@@ -9,7 +9,7 @@ import (
 func TestSQSExample(t *testing.T) {
 	t.Parallel()
 	q := newSQSQueue(t, "demo-orders")
-	// The queues have the names that they have for everybody, and may hold what a killed run has left.
+	// The names of the queues are fixed, so they may contain messages of a killed run.
 	for _, name := range []string{"demo-orders", "demo-orders-dlq", "demo-orders-suspects"} {
 		if out, err := q.api.GetQueueUrl(t.Context(), &awssqs.GetQueueUrlInput{QueueName: &name}); err == nil {
 			if _, err := q.api.DeleteQueue(t.Context(), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl}); err != nil {
@@ -17,7 +17,7 @@ func TestSQSExample(t *testing.T) {
 			}
 		}
 	}
-	// The messages of a killed one come back when their visibility timeout is over.
+	// Messages of a killed run come back when their visibility timeout is over.
 	checkShop(t, "sqs", q.broker, "Some of demo-orders-dlq", func() {})
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// Each way to consume is a program of less than 60 lines that says what it does.
+// Each way to consume is a program of less than 60 lines that prints what it does.
 func TestWaysExamples(t *testing.T) {
 	t.Parallel()
 	dir := buildAll(t, "ways")
@@ -43,7 +43,7 @@ func TestWaysExamples(t *testing.T) {
 	}
 }
 
-// says wants lines, in any order.
+// says checks that the output has these lines, in any order.
 func says(want ...string) func(t *testing.T, lines []string) {
 	return func(t *testing.T, lines []string) {
 		t.Helper()
@@ -62,8 +62,8 @@ func resequenceSays(t *testing.T, lines []string) {
 	}
 }
 
-// orderSays knows what holds however slow the machine is: when a retry comes back
-// beside later messages is not among that.
+// orderSays checks only what holds on a slow machine, too. It does not check when a retry comes back beside later
+// messages.
 func orderSays(t *testing.T, lines []string) {
 	t.Helper()
 	for i, want := range []struct {
@@ -87,7 +87,7 @@ func orderSays(t *testing.T, lines []string) {
 	}
 }
 
-// short wants a program that is read at a glance.
+// short checks that a program is short.
 func short(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -99,7 +99,7 @@ func short(t *testing.T, file string) {
 	}
 }
 
-// Any other Pub/Sub of Watermill, here that of Redis.
+// The example works with another Pub/Sub of Watermill: Redis.
 func TestRedisExample(t *testing.T) {
 	t.Parallel()
 	addr := brokers.RequireRedis(t)

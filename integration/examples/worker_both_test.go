@@ -9,27 +9,26 @@ import (
 	"testing"
 )
 
-// everywhere is an origin on each broker, of one name.
+// everywhere returns an origin with the same name on each broker.
 func everywhere(t *testing.T) []*origin {
 	t.Helper()
 	name := newName()
 	return []*origin{newKafkaTopic(t, name).origin, newQueue(t, name).origin, newSQSQueue(t, name).origin}
 }
 
-// ruledMessage is a message, by its headers, and what the worker is to say of it.
+// ruledMessage has the headers of a message and the lines that the worker must write about it.
 type ruledMessage struct {
 	headers map[string]string
 	steps   []step
 }
 
-// ends tells that the worker's process ends with the message.
+// ends reports whether the message ends the worker's process.
 func (m ruledMessage) ends() bool { return m.steps[len(m.steps)-1].event == "attempt" }
 
-// exits is what is said of a message that ends the process.
+// exits has the lines about a message that ends the process.
 var exits = []step{{"attempt", 1, ""}}
 
-// A script that runs a worker reads the same lines, whatever the broker: apart
-// from ids, times and keys.
+// A worker writes the same lines on each broker, except for ids, times and keys.
 func TestWorkerSaysTheSame(t *testing.T) {
 	t.Parallel()
 	cases := map[string][]ruledMessage{"exit": {{nil, exits}}}
@@ -38,7 +37,7 @@ func TestWorkerSaysTheSame(t *testing.T) {
 		cases[rule] = []ruledMessage{{nil, rules[rule]}}
 		byHeader = append(byHeader, ruledMessage{map[string]string{"fail": rule, "other": "always"}, rules[rule]})
 	}
-	// One worker, and every message brings its own rule.
+	// One worker handles all messages, each of which has its own rule.
 	cases["header:fail"] = append(byHeader,
 		ruledMessage{map[string]string{"fail": "no such rule"}, rules["permanent"]},
 		ruledMessage{map[string]string{"fail": "header:other", "other": "always"}, rules["permanent"]}, // does not lead on
@@ -71,7 +70,7 @@ func TestWorkerSaysTheSame(t *testing.T) {
 	}
 }
 
-// normal is lines without what differs from run to run and from broker to broker.
+// normal returns lines without the parts that differ between runs and brokers.
 func normal(t *testing.T, lines []string) []string {
 	t.Helper()
 	var all []string
@@ -95,7 +94,7 @@ func normal(t *testing.T, lines []string) []string {
 	return all
 }
 
-// SIGTERM while a handler works: it may finish, and what it did is committed.
+// At SIGTERM a running handler may finish, and its message is committed.
 func TestWorkerEndsInOrder(t *testing.T) {
 	t.Parallel()
 	for _, s := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -109,7 +108,7 @@ func TestWorkerEndsInOrder(t *testing.T) {
 				if more, status := p.rest(), p.status(); status != 0 || len(more) > 0 {
 					t.Errorf("%s: exit status %d, more lines %q; want 0 and none", o.broker, status, more)
 				}
-				// The next one does not see it again.
+				// The next worker does not get the message again.
 				id = o.send(nil)
 				p = o.work()
 				p.expect(o, id, o.key, 0, rules["never"]...)

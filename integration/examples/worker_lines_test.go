@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// event is a line of the worker.
+// event is a decoded line of the worker.
 type event struct {
 	Event   string  `json:"event"`
 	ID      string  `json:"id"`
@@ -22,7 +22,7 @@ type event struct {
 	Key     *string `json:"key"`
 }
 
-// event is the next line of a worker.
+// event returns the next line of a worker.
 func (p *program) event() event {
 	p.t.Helper()
 	line, ok := p.next()
@@ -33,7 +33,7 @@ func (p *program) event() event {
 	return read(p.t, line)
 }
 
-// read reads a line; its form is checked.
+// read decodes a line and checks its form.
 func read(t *testing.T, line string) event {
 	t.Helper()
 	var e event
@@ -48,7 +48,7 @@ func read(t *testing.T, line string) event {
 
 const millis = "2006-01-02T15:04:05.000Z"
 
-// stamp reads a time of a line, which is in UTC and has milliseconds.
+// stamp parses a time of a line, which must be in UTC and have milliseconds.
 func stamp(t *testing.T, text string) time.Time {
 	t.Helper()
 	at, err := time.Parse(millis, text)
@@ -58,7 +58,7 @@ func stamp(t *testing.T, text string) time.Time {
 	return at
 }
 
-// step is what a test expects of a line.
+// step is an expected line.
 type step struct {
 	event   string
 	attempt int
@@ -69,8 +69,8 @@ func (s step) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %d %s", s.event, s.attempt, s.reason))
 }
 
-// stepLine is the line of a step. A worker that stood still from the broker's write of a retry
-// until that was due may tell of it behind the attempt that came of it: that line comes next.
+// stepLine reads the line of a step. If the machine stood still after the broker had written a retry, until it was due,
+// the worker may write the line of the next attempt before the line of the retry.
 func (p *program) stepLine(want step) event {
 	p.t.Helper()
 	if e := p.ahead; e != nil {
@@ -91,8 +91,8 @@ func (p *program) stepLine(want step) event {
 	return retry
 }
 
-// expect reads a line for each step. Times are checked: a retry is due after its
-// wait, and the attempt that follows knows its due time and is not early.
+// expect reads a line for each step and checks the times: a retry is due after its wait, and the next attempt has that
+// due time and is not early.
 func (p *program) expect(o *origin, id string, key *string, wait time.Duration, steps ...step) {
 	p.t.Helper()
 	due := ""
@@ -126,7 +126,7 @@ func (p *program) expect(o *origin, id string, key *string, wait time.Duration, 
 	}
 }
 
-// stop ends the worker in order and checks that it says nothing more.
+// stop ends the worker gracefully and checks that it writes nothing more.
 func (p *program) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -138,7 +138,7 @@ func (p *program) stop() {
 	}
 }
 
-// every is the steps of a message whose first attempts fail, all of them delayed.
+// every returns the steps of a message whose first attempts fail and whose retries all wait.
 func every(failures int, last step) []step {
 	var steps []step
 	for n := 1; n <= failures; n++ {
@@ -147,13 +147,13 @@ func every(failures int, last step) []step {
 	return append(steps, step{"attempt", last.attempt, ""}, last)
 }
 
-// quickDelay is longer than a process is mostly held up between a broker's confirm
-// and its line that says so, or the line of the next attempt comes first.
+// quickDelay is the wait before a retry. It is long enough for a worker to write the line of the retry, in most cases,
+// before the next attempt begins.
 const quickDelay = 1500 * time.Millisecond
 
 var quick = []string{"--backoff", "fixed:" + quickDelay.String(), "--retries", "2", "--timeout", "1s"}
 
-// rules are what becomes of a message under each rule, with quick.
+// rules are the steps of a message under each rule, with the policy quick.
 var rules = map[string][]step{
 	"never":     every(0, step{"commit", 1, ""}),
 	"always":    every(2, step{"dead_letter", 3, "exhausted"}),

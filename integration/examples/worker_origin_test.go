@@ -27,10 +27,10 @@ type origin struct {
 
 func newName() string { return "worker-" + strings.ToLower(rand.Text()[:10]) }
 
-// work starts a worker; args follow what every worker needs.
+// work starts a worker with these arguments after the ones that every worker needs.
 func (o *origin) work(args ...string) *program {
 	o.t.Helper()
-	// Scripts say --group to every broker.
+	// Scripts give --group for every broker.
 	common := []string{"--topic", o.topic, "--group", o.group}
 	return start(o.t, []string{"REDELIVER_BROKER=" + o.broker}, "worker", append(common, args...)...)
 }
@@ -45,7 +45,7 @@ type kafkaTopic struct {
 func newKafkaTopic(t *testing.T, name string) *kafkaTopic {
 	t.Helper()
 	addrs := brokers.RequireKafka(t)
-	// A group of one test: others would rebalance it.
+	// Each test has its own group, because others would rebalance it.
 	k := &kafkaTopic{origin: &origin{t: t, broker: "kafka://" + strings.Join(addrs, ","), topic: name, group: name + "-group", key: new("k")}}
 	client, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...), kgo.DefaultProduceTopic(name))
 	if err != nil {
@@ -108,7 +108,7 @@ func newQueue(t *testing.T, name string) *queue {
 	return q
 }
 
-// publish writes a message to the queue, as soon as there is one.
+// publish waits until the queue exists and writes a message to it.
 func (q *queue) publish(m amqp.Publishing) {
 	q.t.Helper()
 	late, again := time.After(maxWait), time.NewTicker(50*time.Millisecond)
@@ -135,7 +135,7 @@ func (q *queue) publish(m amqp.Publishing) {
 	}
 }
 
-// take takes the one message out of a queue.
+// take returns the only message of a queue and removes it.
 func (q *queue) take(name string) amqp.Delivery {
 	q.t.Helper()
 	d, ok, err := q.ch.Get(name, true)

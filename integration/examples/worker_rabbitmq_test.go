@@ -15,8 +15,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// A message that ends every process that runs it is found out, and ends in the
-// DLQ; its neighbour is handled.
+// A message that ends every process that runs it goes to the DLQ, and its neighbour is handled.
 func TestWorkerCountsCrashes(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, newName())
@@ -31,7 +30,7 @@ func TestWorkerCountsCrashes(t *testing.T) {
 			if status := p.status(); status != 1 {
 				t.Fatalf("exit status %d", status)
 			}
-			// Up to 15 times the message comes back beside others before it runs alone.
+			// The message comes back beside others up to 15 times before it runs alone.
 			if died++; died > 25 {
 				t.Fatalf("one message has killed %d processes", died)
 			}
@@ -58,7 +57,7 @@ func TestWorkerCountsCrashes(t *testing.T) {
 	}
 }
 
-// The queue may be somebody's own. Ids are the message's, or derived from it.
+// The queue may belong to another program. The id is that of the message, or derived from it.
 func TestWorkerReadsAnExistingQueue(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, newName())
@@ -115,8 +114,8 @@ func TestWorkerRefusesRabbitMQ(t *testing.T) {
 	}
 }
 
-// amqps, with the certificate's authority in a file and the default virtual host
-// by its name.
+// The worker connects with amqps://. The certificate's authority is in a file, and the URL names the default virtual
+// host.
 func TestWorkerSpeaksTLS(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, newName())
@@ -137,8 +136,8 @@ func TestWorkerSpeaksTLS(t *testing.T) {
 	}
 }
 
-// tlsTo listens with TLS and passes on to addr. It returns where, and the file
-// that holds the authority of its certificate.
+// tlsTo listens with TLS and forwards to addr. It returns its address, and the file with the authority of its
+// certificate.
 func tlsTo(t *testing.T, addr string) (listening, ca string) {
 	t.Helper()
 	certs := httptest.NewTLSServer(nil)

@@ -49,7 +49,7 @@ func newSQSQueue(t *testing.T, name string) *sqsQueue {
 	return q
 }
 
-// url is the queue's, as soon as there is one.
+// url waits until the queue exists and returns its URL.
 func (q *sqsQueue) url() string {
 	q.t.Helper()
 	late, again := time.After(maxWait), time.NewTicker(50*time.Millisecond)
@@ -70,7 +70,7 @@ func (q *sqsQueue) url() string {
 	}
 }
 
-// firstOf is the first message of the queue beside this one, once there is one.
+// firstOf waits for a message in the queue whose name has this suffix, such as the DLQ, and returns it.
 func (q *sqsQueue) firstOf(suffix string) *types.Message {
 	q.t.Helper()
 	beside := &sqsQueue{origin: &origin{t: q.t, topic: q.topic + suffix}, api: q.api}
@@ -88,8 +88,8 @@ func (q *sqsQueue) firstOf(suffix string) *types.Message {
 	return nil
 }
 
-// A FIFO queue has the same lines, with the message group as the key; and the
-// queue may be somebody's own, and be named by its URL.
+// The lines about a FIFO queue are the same, with the message group as the key. The queue may belong to another
+// program, and --topic may be its URL.
 func TestWorkerReadsAFIFOQueue(t *testing.T) {
 	t.Parallel()
 	for named, topic := range map[string]func(q *sqsQueue) string{

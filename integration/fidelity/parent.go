@@ -17,7 +17,7 @@ import (
 //go:embed peers.py
 var script string
 
-// parent is the process of which the peers of a package are forked.
+// parent is the process from which the peers of a package are forked.
 type parent struct {
 	socket string
 	end    func()
@@ -29,8 +29,8 @@ var (
 	parents   = make(map[string]parent) // by the python that runs them
 )
 
-// parentOf returns where the parent for a python takes connections, each of which
-// is a peer. It is started when it is first asked for.
+// parentOf returns the socket of the parent for a python. Each connection to it is a peer. The first call starts the
+// parent.
 func parentOf(python string) (socket string, err error) {
 	parentsMu.Lock()
 	defer parentsMu.Unlock()
@@ -48,7 +48,7 @@ func startParent(python string) (p parent) {
 		return parent{err: err}
 	}
 	p = parent{socket: filepath.Join(dir, "socket"), end: func() { _ = os.RemoveAll(dir) }}
-	cmd := exec.Command(python, "-B", "-c", script, p.socket) //nolint:noctx // it ends with its stdin, in order
+	cmd := exec.Command(python, "-B", "-c", script, p.socket) //nolint:noctx // it ends gracefully with its stdin
 	cmd.Stderr = os.Stderr
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -81,8 +81,7 @@ func startParent(python string) (p parent) {
 	return p
 }
 
-// EndPeers ends what StartPeer has left running for the next test. It is for a
-// TestMain, when all tests have run.
+// EndPeers ends the parents, which StartPeer keeps running for later tests. TestMain calls it after all tests.
 func EndPeers() {
 	parentsMu.Lock()
 	defer parentsMu.Unlock()

@@ -1,6 +1,6 @@
-// Package fidelity is what the comparisons with independent clients share: a peer, which publishes and reads
-// what it is told to, and the worker between, which sees each message at every attempt. The form of a message on
-// the wire belongs to the suites.
+// Package fidelity compares messages with the help of independent clients: a peer, which publishes and reads messages
+// on command, and a worker between, which sees each message at every attempt. The suites know the wire format of a
+// message.
 package fidelity
 
 import (
@@ -17,17 +17,16 @@ import (
 // MaxWait bounds the wait for something that must happen.
 const MaxWait = 60 * time.Second
 
-// Peer is an independent client whose messages are Ms, a process of its own: the
-// script peer.py beside the test, with a class Peer whose methods are its commands,
-// and ERRORS, what they may raise. It reads a command a line and answers with a
-// line, all JSON.
+// Peer is an independent client in its own process, with messages of type M. It runs the script peer.py beside the
+// test, which has a class Peer, whose methods are the commands, and ERRORS, the exceptions that they may raise. Each
+// command and each answer is one line of JSON.
 type Peer[M any] struct {
 	mu  sync.Mutex
 	in  io.Writer
 	out *bufio.Reader
 }
 
-// Answer is what a peer answers; which of it depends on the command.
+// Answer is the answer of a peer. The command determines which fields are set.
 type Answer[M any] struct {
 	Error      string            `json:"error"`
 	ID         string            `json:"id"`
@@ -35,8 +34,7 @@ type Answer[M any] struct {
 	Attributes map[string]string `json:"attributes"`
 }
 
-// StartPeer starts a peer for the broker at url, and ends it with the test. The
-// error is what the peer itself said at its start.
+// StartPeer starts a peer for the broker at url. It ends with the test. The peer itself may report the error.
 func StartPeer[M any](t *testing.T, python, url string) (*Peer[M], error) {
 	t.Helper()
 	socket, err := parentOf(python)
@@ -70,7 +68,7 @@ func (p *Peer[M]) read() (a Answer[M], err error) {
 	return a, nil
 }
 
-// Do has the peer do what command says.
+// Do sends a command to the peer and returns its answer.
 func (p *Peer[M]) Do(command any) (a Answer[M], err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +82,7 @@ func (p *Peer[M]) Do(command any) (a Answer[M], err error) {
 	return p.read()
 }
 
-// Take takes n messages off a queue.
+// Take removes n messages from a queue and returns them.
 func (p *Peer[M]) Take(t *testing.T, queue string, n int) []M {
 	t.Helper()
 	got := p.TakeUpTo(t, queue, n, MaxWait)
@@ -94,7 +92,7 @@ func (p *Peer[M]) Take(t *testing.T, queue string, n int) []M {
 	return got
 }
 
-// TakeUpTo takes at most n messages, and fewer when none came for so long.
+// TakeUpTo removes at most n messages from a queue, and fewer if none arrives within wait.
 func (p *Peer[M]) TakeUpTo(t *testing.T, queue string, n int, wait time.Duration) []M {
 	t.Helper()
 	a, err := p.Do(map[string]any{"op": "take", "queue": queue, "n": n, "wait": wait.Seconds()})

@@ -14,14 +14,14 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// ErrDeclined is why an attempt fails that is to fail.
+// ErrDeclined is the error of an attempt that the test wants to fail.
 var ErrDeclined = errors.New("declined")
 
-// Unique is a name that no other run has.
+// Unique returns a name that no other run has.
 func Unique(name string) string { return name + "-" + watermill.NewShortUUID() }
 
-// Consume runs a handler behind middleware.Retry until the test ends, or stop is
-// called; then it closes the client of its subscriber. It returns when the router runs.
+// Consume runs a handler behind middleware.Retry until stop is called or the test ends. Then it closes the subscriber's
+// client. It returns when the router runs.
 func Consume(t *testing.T, topic string, sub message.Subscriber, closeClient func(context.Context) error, h message.NoPublishHandlerFunc) (stop func()) {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
@@ -52,7 +52,7 @@ func Consume(t *testing.T, topic string, sub message.Subscriber, closeClient fun
 	return stop
 }
 
-// Events are those that a worker reported. They are a [redeliver.Sink].
+// Events is a [redeliver.Sink] that keeps the events of a worker.
 type Events struct {
 	mu  sync.Mutex
 	all []redeliver.Event
@@ -65,7 +65,7 @@ func (ev *Events) Event(e redeliver.Event) {
 	ev.all = append(ev.all, e)
 }
 
-// Calm fails the test where a write failed or the subscription was lost.
+// Calm fails the test if a write failed or the subscription was lost.
 func (ev *Events) Calm(t *testing.T) {
 	t.Helper()
 	ev.mu.Lock()
@@ -82,7 +82,7 @@ func (ev *Events) Calm(t *testing.T) {
 	}
 }
 
-// Ignored counts the headers that were reported as not believed.
+// Ignored counts the HeadersIgnored events by header.
 func (ev *Events) Ignored() map[string]int {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
@@ -97,7 +97,7 @@ func (ev *Events) Ignored() map[string]int {
 	return found
 }
 
-// Within waits for what must come.
+// Within returns the next value of a channel, and fails the test if none arrives.
 func Within[T any](t *testing.T, in <-chan T) T {
 	t.Helper()
 	select {

@@ -1,4 +1,5 @@
-// Package onlooker asks brokers about redeliver's topics and queues, by clients that are not its own: how much a group has not settled, and what is in a DLQ.
+// Package onlooker asks brokers how much a group has not settled and what is in a DLQ. It does not use redeliver's own
+// clients.
 package onlooker
 
 import (
@@ -9,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Kafka returns how far a group's commits are behind the ends of a topic, and of those on which its messages wait, whose
-// names begin with own and ".retry".
+// Kafka returns how many records a group has not committed: of a topic, and of the topics on which its messages wait,
+// whose names begin with own and ".retry".
 func Kafka(ctx context.Context, admin *kadm.Client, group, topic, own string) (unsettled int64, detail string, err error) {
 	all, err := admin.ListTopics(ctx)
 	if err != nil {
@@ -51,7 +52,7 @@ func Kafka(ctx context.Context, admin *kadm.Client, group, topic, own string) (u
 	return unsettled, behind.String(), nil
 }
 
-// checked adds what was said of single partitions to an answer's error.
+// checked returns an answer with the errors of single partitions, too.
 func checked[Answer interface{ Error() error }](a Answer, err error) (Answer, error) {
 	if err == nil {
 		err = a.Error()

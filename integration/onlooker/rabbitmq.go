@@ -10,8 +10,9 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// messagesOfQueues asks the queues themselves for what is ready, unacked, or being dead-lettered: what the management
-// tells of a quorum queue is up to five seconds old. Before RabbitMQ 4.3 the query is a fun, since then its name.
+// messagesOfQueues asks the queues themselves for their messages: ready, unacked, or being dead-lettered. The counts of
+// the management API are up to five seconds old for a quorum queue. Before RabbitMQ 4.3 the query is a fun, since then
+// the name of one.
 const messagesOfQueues = `[begin
 	{ok, {_, N}, _} = try ra:leader_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1)
 		catch error:function_clause -> ra:leader_query(amqqueue:get_pid(Q), {rabbit_fifo, query_messages_total, []}) end,
@@ -20,8 +21,8 @@ end || Q <- rabbit_amqqueue:list()].`
 
 var messagesOfQueue = regexp.MustCompile(`\{<<"([^"]+)">>,\s*(\d+)\}`)
 
-// RabbitMQ counts what is in a queue and in all whose names begin with its own, but the DLQ. A queue has two at least
-// beside it.
+// RabbitMQ counts the messages in a queue and in all queues whose names begin with its name, except the DLQ. There are
+// at least two others.
 func RabbitMQ(ctx context.Context, broker *brokers.Rabbit, queue string) (unsettled int64, detail string, err error) {
 	out, err := broker.Eval(ctx, messagesOfQueues)
 	if err != nil {

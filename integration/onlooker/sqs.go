@@ -13,12 +13,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// AWS is a configuration for a server that takes any credentials.
+// AWS returns a configuration for a server that accepts any credentials.
 func AWS() aws.Config {
 	return aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
 }
 
-// SQS counts what is in a queue and among its suspects: visible, in flight or delayed. ElasticMQ counts exactly.
+// SQS counts the messages in a queue and in its queue of suspects: visible, in flight or delayed. ElasticMQ counts
+// exactly.
 func SQS(ctx context.Context, api *awssqs.Client, url string) (unsettled int64, detail string, err error) {
 	n, detail, err := countSQS(ctx, api, url)
 	if err != nil {
@@ -50,9 +51,9 @@ func countSQS(ctx context.Context, api *awssqs.Client, url string) (sum int64, d
 	return sum, where.String(), nil
 }
 
-// TakeSQS takes all that is in a queue. Each message is handed on before it is deleted, so it may come twice. It waits
-// for messages that an earlier receive took and did not bring (the SDK loses an answer at times, see package
-// internal/awshttp): they are visible again after so long.
+// TakeSQS removes all messages from a queue. It calls take before it deletes a message, so take may get one twice. It
+// also waits for messages of receives whose answers were lost (the SDK loses some, see package internal/awshttp): they
+// are visible again after the visibility timeout.
 func TakeSQS(ctx context.Context, api *awssqs.Client, url string, visibility time.Duration, take func(types.Message)) error {
 	for {
 		out, err := api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// keys is how many keys the messages have.
+// keys is the number of different keys of the messages.
 const keys = 100
 
-// account is what is known of each message of one service. The number of a message is its place in time, too.
+// account records the state of each message of one service. Messages are numbered in the order of their writes.
 type account struct {
 	time timeline
 	call *dependency
@@ -18,8 +18,8 @@ type account struct {
 	written []time.Time // when the write began
 	done    []time.Time // first success, or zero
 	runs    []int       // successes
-	dead    []bool      // the side says that the DLQ has it
-	latest  [keys]int   // of a key, the highest number that has succeeded, and one more
+	dead    []bool      // the service has reported it as dead-lettered
+	latest  [keys]int   // by key: one more than the highest number that has succeeded
 	left    int         // neither done nor dead
 	buried  int
 
@@ -27,7 +27,7 @@ type account struct {
 	samples  []sample
 }
 
-// sample is the state at one time.
+// sample is the state at one point in time.
 type sample struct {
 	at      time.Duration
 	backlog int // written, neither done nor dead
@@ -50,7 +50,7 @@ func (a *account) write(first, end int) {
 	}
 }
 
-// succeed notes a handler that is about to return nil.
+// succeed records that a handler is about to return nil.
 func (a *account) succeed(id int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,7 +68,7 @@ func (a *account) succeed(id int) {
 	}
 }
 
-// bury notes a message that the side says is in its DLQ.
+// bury records a message that the service has reported as dead-lettered.
 func (a *account) bury(id int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,22 +94,22 @@ func (a *account) sample(at time.Duration) (all bool) {
 	return a.left == 0
 }
 
-// figures are what a service is judged by.
+// figures are the results of a service.
 type figures struct {
 	Messages, Done int
 	Dead           int // different messages in the DLQ, as an independent reader found it
 	Lost           int // neither done nor in the DLQ at the end
-	Twice          int // successes beyond one of a message
+	Twice          int // successes of messages beyond the first
 	Both           int // done, and in the DLQ
-	Copies         int // in the DLQ beyond one of a message
+	Copies         int // copies in the DLQ beyond the first of a message
 	Calls          int64
 	Overtook       int           // done after a later one of their key
 	P50, P99, Max  time.Duration // from the write to the success
-	Recovered      time.Duration // from the end of the outage until all that was written by then, and not buried, was done
+	Recovered      time.Duration // from the end of the outage until all messages written before it, except dead letters, were done
 	Again          time.Duration // from the end of the outage until the first was done
 }
 
-// figures reckons; dead is what an independent reader found in the DLQ.
+// figures computes the results. dead has what an independent reader found in the DLQ: the number of copies by message.
 func (a *account) figures(dead map[int]int) figures {
 	a.mu.Lock()
 	defer a.mu.Unlock()

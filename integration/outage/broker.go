@@ -10,16 +10,18 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// broker is one on which services run. It is written to and its dead letters are read by a client that no service uses.
+// broker is a broker on which services run. Its client, which writes messages and reads dead letters, is used by no
+// service.
 type broker interface {
 	version() string
 	// prepare makes a topic or queue.
 	prepare(ctx context.Context, topic string) error
-	// write writes messages of these numbers and returns when they are confirmed. It is called for several topics at once.
+	// write writes the messages with the numbers from first to end-1, and returns when they are confirmed. It must be
+	// safe for concurrent use.
 	write(ctx context.Context, topic string, first, end int) error
-	// dead counts what is in a DLQ, by number.
+	// dead returns how often each message is in a DLQ, by number.
 	dead(ctx context.Context, topic string) (map[int]int, error)
-	// dlq is where redeliver puts the dead letters of a topic.
+	// dlq returns the name of redeliver's DLQ of a topic.
 	dlq(topic string) string
 	ours(topic string, p redeliver.Policy, sink redeliver.Sink) (setup, error)
 	peer(topic string) (setup, error)
@@ -42,7 +44,7 @@ func brokerNames() (names []string) {
 	return names
 }
 
-// result is what came of a run on one broker.
+// result is the result of a run on one broker.
 type result struct {
 	Broker   string // its name for files
 	Version  string
@@ -50,7 +52,7 @@ type result struct {
 	Services []outcome
 }
 
-// outcome is what came of one service.
+// outcome is the result of one service.
 type outcome struct {
 	figures
 	Name, Settings string
@@ -147,7 +149,7 @@ func load(ctx context.Context, b broker, topic string, a *account) error {
 	return nil
 }
 
-// watch takes samples until all is settled, and a while after, so that what comes twice is seen.
+// watch takes samples until all messages are settled, and for a second more, to see duplicates.
 func watch(ctx context.Context, t timeline, accounts []*account) error {
 	const after = time.Second
 	ticker := time.NewTicker(t.step)

@@ -25,7 +25,7 @@ type tick struct {
 	Text string
 }
 
-// chart is what the template draws.
+// chart has the data of the template.
 type chart struct {
 	Width, Height     int
 	Left, Right, Plot int // where the graphs lie, and how high they are
@@ -40,12 +40,12 @@ type legend struct {
 	At          int
 }
 
-// Colors of ours, in their order, and of the peer.
+// The colors of redeliver's services, in order, and of the peer.
 var colors = []string{"#1f77b4", "#2ca02c", "#9467bd"}
 
 const peerColor = "#d62728"
 
-// color is that of a service's lines.
+// color returns the color of a service's lines.
 func (r *result) color(service int) string {
 	if r.Services[service].peer {
 		return peerColor
@@ -84,7 +84,7 @@ var chartTemplate = template.Must(template.New("chart").Parse(`<svg xmlns="http:
 </svg>
 `))
 
-// svg draws what waits and what is in the DLQ over time.
+// svg draws the numbers of waiting messages and of dead letters over time.
 func (r *result) svg() []byte {
 	last := time.Duration(0)
 	for _, s := range r.Services {
@@ -142,5 +142,5 @@ func (r *result) svg() []byte {
 	return text.Bytes()
 }
 
-// round keeps a coordinate short.
+// round rounds a coordinate, to keep the file small.
 func round(v float64) float64 { return math.Round(v*10) / 10 }

@@ -26,7 +26,7 @@ const (
 	kafkaPartitions = 4
 )
 
-// onKafka is Kafka by franz-go.
+// onKafka is a broker that uses franz-go.
 type onKafka struct {
 	addrs  []string
 	client *kgo.Client
@@ -107,7 +107,7 @@ func (k *onKafka) ours(_ string, p redeliver.Policy, sink redeliver.Sink) (setup
 	}, nil
 }
 
-// peer is watermill-kafka with its own defaults. Its documentation sets Offsets.Initial and nothing else.
+// peer returns watermill-kafka with its defaults and Offsets.Initial, which is all that its documentation sets.
 func (k *onKafka) peer(topic string) (setup, error) {
 	cfg := wkafka.DefaultSaramaSubscriberConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest

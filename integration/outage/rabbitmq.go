@@ -17,10 +17,10 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// rabbitReaders is how many handlers of the peer read its queue: each has one message in flight.
+// rabbitReaders is the number of the peer's handlers that read its queue, each with one message in flight.
 const rabbitReaders = 10
 
-// onRabbit is RabbitMQ by bare amqp091-go.
+// onRabbit is a broker that uses amqp091-go.
 type onRabbit struct {
 	url  string
 	conn *amqp091.Connection
@@ -139,7 +139,8 @@ func (r *onRabbit) ours(_ string, p redeliver.Policy, sink redeliver.Sink) (setu
 	}, nil
 }
 
-// peer is watermill-amqp's durable queue, but a quorum queue, with confirms, and read by several handlers.
+// peer returns watermill-amqp's durable queue with three changes: it is a quorum queue, it has confirms, and several
+// handlers read it.
 func (r *onRabbit) peer(string) (setup, error) {
 	cfg := wamqp.NewDurableQueueConfig(r.url)
 	cfg.Queue.Arguments = quorum

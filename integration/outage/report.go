@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// page is docs/evidence/outage-run.md.
+// page has the data of docs/evidence/outage-run.md.
 type page struct {
 	Scale     float64
 	Began     time.Time
@@ -34,13 +34,13 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 
 func (p *page) write(to io.Writer) error { return pageTemplate.Execute(to, p) }
 
-// Title is the broker's name for people.
+// Title returns the broker's display name.
 func (r *result) Title() string { return r.Version }
 
-// Chart is the name of its chart's file.
+// Chart returns the name of the chart's file.
 func (r *result) Chart() string { return "outage-run-" + r.Broker + ".svg" }
 
-// Times of a timeline in words.
+// The template calls these methods.
 func (t timeline) Rate() int          { return t.rate }
 func (t timeline) Load() string       { return seconds(t.load) }
 func (t timeline) Down() string       { return seconds(t.down) }
@@ -69,7 +69,7 @@ func seconds(d time.Duration) string {
 	}
 }
 
-// share is a part of all messages.
+// share formats a number and its share of all.
 func share(n, of int) string {
 	if n == 0 || of == 0 {
 		return "0"
@@ -77,12 +77,12 @@ func share(n, of int) string {
 	return fmt.Sprintf("%s (%.1f %%)", count(n), 100*float64(n)/float64(of))
 }
 
-// machine is what it ran on.
+// machine describes this machine.
 func machine() string {
 	return fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), procLine("/proc/cpuinfo", "model name"), runtime.Version())
 }
 
-// procLine is the value of a "name: value" line.
+// procLine returns the value of a "name: value" line of a file.
 func procLine(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -96,7 +96,7 @@ func procLine(path, name string) string {
 	return "an unknown " + name
 }
 
-// libraries are the peers' versions.
+// libraries returns the versions of the peers' libraries.
 func libraries() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// service is one of those that run side by side.
+// service is one of the services that run at the same time.
 type service struct {
 	Name   string
 	About  string           // a sentence or two for the page
@@ -25,7 +25,7 @@ type service struct {
 	peer   bool             // Watermill's Retry inside its PoisonQueue
 }
 
-// services are what is compared. Another policy of ours is another entry.
+// services are the services that are compared. Each policy of redeliver is an entry.
 func services() []service {
 	return []service{
 		{
@@ -49,7 +49,7 @@ func services() []service {
 	}
 }
 
-// setup is a service on its broker.
+// setup has the clients of a service on its broker.
 type setup struct {
 	sub      message.Subscriber
 	pub      message.Publisher // of the peer's poison queue
@@ -58,7 +58,7 @@ type setup struct {
 	close    func()
 }
 
-// start begins to consume and returns what ends it.
+// start begins to consume. stop ends that.
 func (s service) start(b broker, topic string, a *account) (stop func(), settings string, err error) {
 	var on setup
 	if s.peer {
@@ -86,7 +86,7 @@ func (s service) start(b broker, topic string, a *account) (stop func(), setting
 			on.close()
 			return nil, "", err
 		}
-		// The values of Watermill's documentation and basic example.
+		// These are the values in Watermill's documentation and basic example.
 		router.AddMiddleware(poison, wmiddleware.Retry{MaxRetries: 3, InitialInterval: 100 * time.Millisecond, Logger: watermill.NopLogger{}}.Middleware)
 	} else {
 		router.AddMiddleware(middleware.Retry())
@@ -128,7 +128,7 @@ func (a *account) handle(msg *message.Message) error {
 	return nil
 }
 
-// burying tells of what the peer has published to its poison queue.
+// burying is a publisher that records which messages the peer has published to its poison queue.
 type burying struct {
 	message.Publisher
 	account *account
@@ -149,7 +149,7 @@ func (b burying) Publish(topic string, msgs ...*message.Message) error {
 
 func poisonOf(topic string) string { return topic + "-poison" }
 
-// deadOf is where a service's dead letters lie.
+// deadOf returns the name of a service's DLQ.
 func (s service) deadOf(b broker, topic string) string {
 	if s.peer {
 		return poisonOf(topic)
@@ -157,7 +157,7 @@ func (s service) deadOf(b broker, topic string) string {
 	return b.dlq(topic)
 }
 
-// uuidHeader carries the message's UUID, which both sides read.
+// uuidHeader is the header with the message's UUID, which all services read.
 const uuidHeader = wirename.WatermillUUID
 
 const uuidPrefix = "be9c4000-0000-4000-8000-"
@@ -172,7 +172,7 @@ func idOf(uuid string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// body is a message's value: a small order.
+// body returns the value of a message: a small order.
 func body(id int) []byte {
 	return fmt.Appendf(nil, `{"order":%d,"customer":"c-%02d","amount":%d,"note":"%s"}`, id, id%keys, 100+id%900, strings.Repeat("x", 150))
 }

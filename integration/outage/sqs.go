@@ -22,10 +22,10 @@ import (
 	"github.com/redeliver/redeliver/internal/awshttp"
 )
 
-// sqsWorkers is ConsumeWorkers of the peer: each has one message in flight.
+// sqsWorkers is ConsumeWorkers of the peer. Each worker has one message in flight.
 const sqsWorkers = 10
 
-// onSQS is SQS by the bare SDK.
+// onSQS is a broker that uses AWS's SDK.
 type onSQS struct {
 	endpoint string
 	api      *sqs.Client
@@ -49,7 +49,7 @@ func dialSQS(ctx context.Context) (broker, error) {
 	return s, nil
 }
 
-// version is fixed: neither SQS nor the other server reports one.
+// version returns a fixed text, because neither SQS nor ElasticMQ reports a version.
 func (s *onSQS) version() string { return "ElasticMQ" }
 
 func (s *onSQS) prepare(ctx context.Context, queue string) error {
@@ -140,7 +140,7 @@ func (s *onSQS) ours(_ string, p redeliver.Policy, sink redeliver.Sink) (setup, 
 	}, nil
 }
 
-// peer is watermill-aws with several workers.
+// peer returns watermill-aws with several workers.
 func (s *onSQS) peer(string) (setup, error) {
 	fns := []func(*sqs.Options){s.at}
 	sub, err := wsqs.NewSubscriber(wsqs.SubscriberConfig{AWSConfig: sqsAWS(), OptFns: fns, ConsumeWorkers: sqsWorkers}, watermill.NopLogger{})

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// timeline is what happens when. All durations are from the beginning of the load.
+// timeline says when the outage begins and ends. All durations count from the beginning of the load.
 type timeline struct {
 	began      time.Time
 	down, up   time.Duration // the dependency's outage
@@ -21,7 +21,7 @@ type timeline struct {
 	everyWrite time.Duration // between two writes
 }
 
-// newTimeline is two minutes of load with the outage in the middle one.
+// newTimeline returns two minutes of load, with the outage from 30 s to 90 s. scale shortens it.
 func newTimeline(rate int, scale float64) timeline {
 	times := func(d time.Duration) time.Duration {
 		return time.Duration(math.Round(float64(d)*scale/float64(time.Millisecond))) * time.Millisecond
@@ -30,20 +30,20 @@ func newTimeline(rate int, scale float64) timeline {
 		down: times(30 * time.Second), up: times(90 * time.Second), edge: times(3 * time.Second), load: times(2 * time.Minute),
 		step: times(time.Second), rate: rate, everyWrite: 20 * time.Millisecond,
 	}
-	// The longest wait of a policy here is a minute, whatever the scale.
+	// The scale does not shorten the policies, whose longest wait is a minute.
 	t.maxWait = t.load + times(2*time.Minute) + 90*time.Second
 	t.messages = int(t.load.Seconds() * float64(rate))
 	return t
 }
 
-// dependency is what a service's handler calls.
+// dependency is the remote service that a service's handler calls.
 type dependency struct {
 	time timeline
 
 	calls, during atomic.Int64 // all, and those in the outage
 }
 
-// How the dependency answers.
+// The durations of calls of the dependency.
 const (
 	quick   = 2 * time.Millisecond
 	slow    = 200 * time.Millisecond
@@ -52,7 +52,7 @@ const (
 
 var errDown = errors.New("the payment service is unavailable: 503")
 
-// call takes its time and fails in the outage: what counts is when it began.
+// call waits for the duration of a call, and fails if it began in the outage.
 func (d *dependency) call(ctx context.Context) error {
 	d.calls.Add(1)
 	at := time.Since(d.time.began)

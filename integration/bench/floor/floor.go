@@ -1,13 +1,14 @@
-// Package floor is the smallest program by hand on sarama that does the writes of a service with retries: a message that fails
-// goes to a level, back to its handler when it is due, and to the DLQ when its retries run out. The bench shows what everything
-// else that redeliver does costs beside it.
+// Package floor is the smallest program by hand on sarama that does the writes of a service with retries: a message
+// that fails goes to a level, back to its handler when it is due, and to the DLQ when its retries run out. The bench
+// shows what everything else that redeliver does costs beside it.
 //
-// It has what such a program cannot be without: an offset is committed only when all below it are settled, a message is
-// settled only when its copy is confirmed, no retry is early, and memory is bounded. It has no policy, no order of keys, no
-// timeout, no recovery from a panic, no events, no hops, and no settlement set: after a kill everything above the lowest
-// unsettled record runs again.
+// It keeps the necessary rules: an offset is committed only when all below it are settled, a message is settled only
+// when its copy is confirmed, no retry is early, and memory is bounded. It has no policy, no order of
+// keys, no timeout, no recovery from a panic, no events, no hops, and no settlement set: after a kill everything above
+// the lowest unsettled record runs again.
 //
-// The life of a message: lane.read -> (lane.held until it is due) -> worker.run -> consumer.write -> tracker.settle -> lane.commit.
+// The life of a message: lane.read -> (lane.held until it is due) -> worker.run -> consumer.write -> tracker.settle ->
+// lane.commit.
 package floor
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Config says what is consumed. All fields are required.
+// Config configures the consumer. All fields are required.
 type Config struct {
 	Brokers []string
 	Topic   string

@@ -9,12 +9,12 @@ import (
 
 const (
 	commitEvery = 200 * time.Millisecond
-	// drainTimeout is how long what has begun may end when the partition goes to another member.
+	// drainTimeout bounds how long running handlers may take when the partition goes to another member.
 	drainTimeout = 10 * time.Second
 
-	// maxAhead is how many records of a partition may be with workers or on their way to their next place. A lane that has so
-	// many begins nothing until half of them are settled. maxHeld is how many may wait for their time. Above that the
-	// partition is paused, until few or only those that are due soon are left.
+	// maxAhead is how many records of a partition may be with workers or on their way to their next place. A lane that
+	// has so many begins nothing until half of them are settled. maxHeld is how many may wait for their time. Above
+	// that the partition is paused, until few or only those that are due soon are left.
 	maxAhead  = 128
 	maxHeld   = 4096
 	resumeAt  = 1024
@@ -135,7 +135,7 @@ func (l *lane) begin() {
 	}
 }
 
-// nextDue is when something falls due that may begin then; long from now where there is nothing.
+// nextDue returns when the next record that may begin is due, or never if there is none.
 func (l *lane) nextDue() time.Time {
 	if len(l.held) == 0 || l.full {
 		return never

@@ -6,10 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// tracker knows which records of a partition are settled, and so what may be committed. It is safe for concurrent use.
+// tracker records which records of a partition are settled, and so which offset may be committed. It is safe for
+// concurrent use.
 type tracker struct {
-	bell chan struct{} // rung when so few are unsettled as ringAt says
-	open atomic.Int64  // that were read and are not settled
+	bell chan struct{} // gets a value when at most ring records are unsettled
+	open atomic.Int64  // number of records that were read and are not settled
 	ring atomic.Int64
 
 	mu      sync.Mutex
@@ -53,10 +54,10 @@ func (t *tracker) settle(e *entry) {
 	}
 }
 
-// unsettled is how many records were read and are not settled.
+// unsettled returns the number of records that were read and are not settled.
 func (t *tracker) unsettled() int { return int(t.open.Load()) }
 
-// ringAt has the bell rung while so few are unsettled.
+// ringAt sets the number of unsettled records at which the bell rings.
 func (t *tracker) ringAt(open int) { t.ring.Store(int64(open)) }
 
 // next is the offset to commit; -1 for none yet.

@@ -1,8 +1,8 @@
-// Package alive lets watermill-redisstream take messages over from consumers that are dead, and from no others.
+// Package alive lets watermill-redisstream take over messages of dead consumers only.
 //
-// By default it takes everything that has been unacked for longer than MaxIdleTime, also from a consumer that is still at it, so
-// that a long handler or a long wait is delivered twice. With [Claimable] a consumer keeps its messages for as long as it
-// lives, and those of a killed one come back within seconds.
+// By default it takes over every message that has been unacked for longer than MaxIdleTime, even if its handler still
+// runs, so such a message is delivered twice. With [Claimable] a consumer keeps its messages while it lives, and those
+// of a killed consumer come back within seconds.
 package alive
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lostAfter takes a message from a consumer that lives, too: what a Subscribe had that has ended in a process that goes
-// on would stay there forever.
+// lostAfter is how long a living consumer keeps a message. Without it, the messages of a Subscribe that has ended would
+// stay with its process forever.
 const lostAfter = time.Hour
 
-// onItsWay is how long an answer may take. One that takes longer is delivered twice.
+// onItsWay bounds how long an answer may take. If it takes longer, the message is delivered twice.
 const onItsWay = 5 * time.Second
 
 func key(consumer string) string { return "alive:" + consumer }
 
-// Keep tells that a consumer is alive until ctx ends, and so long a life after that. The first time is before it returns:
-// a consumer that is not known to live loses what it reads.
+// Keep marks a consumer as alive until ctx ends, and for life after that. The mark is set when it returns, because a
+// consumer without one loses the messages that it reads.
 func Keep(ctx context.Context, client redis.UniversalClient, consumer string, life time.Duration) error {
 	if err := client.Set(ctx, key(consumer), 1, life).Err(); err != nil {
 		return err
@@ -40,11 +40,11 @@ func Keep(ctx context.Context, client redis.UniversalClient, consumer string, li
 	return nil
 }
 
-// Claimable is a ShouldClaimPendingMessage for consumer: whether nobody has a message, because the consumer that Redis
-// gave it to is dead, or because that is this one and the answer was lost with its connection. While Redis does not say,
-// it is not. MaxIdleTime is to be a second nevertheless: it keeps two that look at the same time from both taking.
+// Claimable returns a ShouldClaimPendingMessage for a consumer. It reports whether nobody has a message: the consumer
+// to which Redis gave it is dead, or it is this consumer and the answer was lost with its connection. If Redis does not
+// answer, it returns false. Set MaxIdleTime to a second, so that two consumers that ask at once do not both take it.
 //
-// It sees what comes by a hook of client, which is to be the subscriber's.
+// It sees the messages that arrive with a hook of client, which must be the subscriber's client.
 func Claimable(client redis.UniversalClient, consumer string) func(redis.XPendingExt) bool {
 	came := &arrivals{streams: make(map[string]map[string]bool)}
 	client.AddHook(came)

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Fault is what a request gets instead of its answer.
+// Fault replaces the answer to a request.
 type Fault int
 
 const (
@@ -39,14 +39,14 @@ func (f Fault) String() string {
 	return [...]string{"500", "throttled", "expired credentials", "refused", "cut", "unread", "silent", "partial", "false failure"}[f]
 }
 
-// Rule says which requests get a fault. If several match, the oldest counts.
+// Rule selects the requests that get a fault. If several rules match, the oldest counts.
 type Rule struct {
 	Fault  Fault
 	Action string // "" matches any
 	Queue  string // the queue's name; "" matches any
 	// Match is an additional condition. Nil matches all calls. It must not keep the call.
 	Match func(*Call) bool
-	// Times is how many requests get the fault; 0 means all.
+	// Times is the number of requests that get the fault; 0 means all.
 	Times int
 	// Chance is the fraction of those requests that get it; 0 means all.
 	Chance float64
