@@ -15,8 +15,8 @@ type broker struct {
 	kind brokerurl.Broker
 	// queues lists the DLQs of all groups. It is nil if the broker cannot list them.
 	queues func(ctx context.Context) ([]deadletter.Info, error)
-	// whose derives the topic and the group from the name of a DLQ.
-	whose func(ctx context.Context, dlq string) (topic, group string, err error)
+	// ownerOf derives the topic and the group from the name of a DLQ.
+	ownerOf func(ctx context.Context, dlq string) (topic, group string, err error)
 	// dlq opens a DLQ.
 	dlq func(ctx context.Context, s subject) (deadletter.Queue, error)
 	// plan describes how a subscription of the topic would retry. It is nil on share groups.
@@ -29,17 +29,17 @@ type broker struct {
 	old *oldLevels
 	// waiting opens the waiting messages of a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)
-	from    connection // how the broker was reached
+	conn    connection // how the broker was reached
 	// close closes the connections.
 	close func(ctx context.Context) error
 }
 
 // subject names a DLQ.
 type subject struct {
-	dlq          string // its name, if given
-	topic, group string // on RabbitMQ and SQS topic is the queue, and group is empty
-	back, readBy string // Kafka, if another framework fills the DLQ
-	lease        time.Duration
+	dlq              string // its name, if given
+	topic, group     string // on RabbitMQ and SQS topic is the queue, and group is empty
+	replayTo, readBy string // Kafka, if another framework fills the DLQ
+	lease            time.Duration
 }
 
 // reader returns the name of the topic's reader for display.
@@ -52,10 +52,10 @@ func (s *subject) reader() string {
 
 // setup configures how a broker is opened.
 type setup struct {
-	group     string           // empty if irrelevant
-	api       string           // URL of RabbitMQ's management API; empty for none
-	policy    redeliver.Policy // only plan: the policy
-	elsewhere bool             // only plan: an administrator creates the queues without redeliver
+	group            string           // empty if irrelevant
+	api              string           // URL of RabbitMQ's management API; empty for none
+	policy           redeliver.Policy // of the subscription; zero for a verb that does not need it
+	forAdministrator bool             // only plan: an administrator creates the topics or queues without redeliver
 }
 
 // open connects to the broker that the flags name.
@@ -82,14 +82,14 @@ func (a *app) open(ctx context.Context, s setup) (*broker, error) {
 		b, err = openKafka(ctx, u, s)
 	}
 	if err != nil {
-		return nil, a.conn.at(err)
+		return nil, a.conn.withAddress(err)
 	}
-	b.from = a.conn
+	b.conn = a.conn
 	return b, nil
 }
 
-// with calls do with the broker that the flags name, and closes the broker.
-func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err error) {
+// withBroker calls do with the broker that the flags name, and closes the broker.
+func (a *app) withBroker(ctx context.Context, s setup, do func(*broker) error) (err error) {
 	b, err := a.open(ctx, s)
 	if err != nil {
 		return err
@@ -102,11 +102,6 @@ func (a *app) with(ctx context.Context, s setup, do func(*broker) error) (err er
 		}
 	}()
 	return do(b)
-}
-
-// notThere returns the error of a verb that a broker does not support.
-func (b *broker) notThere(verb string) error {
-	return failed(codeFailed, "%s is not supported on %s", verb, called(b.kind))
 }
 
 // errUnlisted reports that a broker cannot list its queues.

@@ -37,7 +37,7 @@ func checkCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	c := checks{}
 	cmd := &cobra.Command{
-		Use: "check [DLQ]", Short: "Find DLQs that need attention (exit code 3 if there are any)", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "check [DLQ]", Short: "Find DLQs that need attention (exit code 3 if there are any)", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		Long: `Check one DLQ, or all DLQs of the broker if none is named, and end with exit code 3 if there
 is a problem: more messages than --max, a message that is in the DLQ for longer than
 --max-age, or a task that has not ended and that no process runs.`,
@@ -51,9 +51,9 @@ is a problem: more messages than --max, a message that is in the DLQ for longer 
 			found, queues := 0, 0
 			one := func(ctx context.Context, info deadletter.Info, q deadletter.Queue) error {
 				if c.maxAge > 0 && q != nil {
-					a.looking(q)
+					a.warnReadEffect(q)
 				}
-				row, err := c.of(ctx, a, info, q)
+				row, err := c.checkDLQ(ctx, a, info, q)
 				if err != nil {
 					return err
 				}
@@ -69,8 +69,8 @@ is a problem: more messages than --max, a message that is in the DLQ for longer 
 				if err := a.listable(); err != nil {
 					return err
 				}
-				err = a.with(ctx, setup{}, func(b *broker) error {
-					return b.each(ctx, func(info deadletter.Info, q deadletter.Queue, err error) error {
+				err = a.withBroker(ctx, setup{}, func(b *broker) error {
+					return b.eachDLQ(ctx, func(info deadletter.Info, q deadletter.Queue, err error) error {
 						if err != nil {
 							return fmt.Errorf("%s: %w", info.DLQ, err)
 						}
@@ -95,8 +95,8 @@ is a problem: more messages than --max, a message that is in the DLQ for longer 
 	return cmd
 }
 
-// of checks one DLQ. q is nil if the DLQ name has no topic and group.
-func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadletter.Queue) (checkRow, error) {
+// checkDLQ checks one DLQ. q is nil if the DLQ name has no topic and group.
+func (c *checks) checkDLQ(ctx context.Context, a *app, info deadletter.Info, q deadletter.Queue) (checkRow, error) {
 	queue, err := a.queueRowOf(ctx, info, q)
 	row := checkRow{queue, []findingRow{}}
 	if err != nil {
@@ -113,12 +113,12 @@ func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadlet
 		find("messages", "%d messages, more than the %d allowed", n, c.maxMessages)
 	}
 	if c.maxAge > 0 {
-		n, oldest, err := c.old(ctx, q)
+		n, oldest, err := c.countOld(ctx, q)
 		if err != nil {
 			return row, err
 		}
 		if n > 0 {
-			find("old", "%d messages are older than %s; the oldest arrived at %s", n, c.maxAge, at(oldest))
+			find("old", "%d messages are older than %s; the oldest arrived at %s", n, c.maxAge, timeText(oldest))
 		}
 	}
 	tasks, err := deadletter.History(ctx, q)
@@ -133,7 +133,7 @@ func (c *checks) of(ctx context.Context, a *app, info deadletter.Info, q deadlet
 	return row, nil
 }
 
-func (c *checks) old(ctx context.Context, q deadletter.Queue) (n int64, oldest time.Time, err error) {
+func (c *checks) countOld(ctx context.Context, q deadletter.Queue) (n int64, oldest time.Time, err error) {
 	err = deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
 		if c.now.Sub(m.Time) > c.maxAge {
 			n++

@@ -103,7 +103,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 	for _, cmd := range leaves(connected) {
 		grouped(cmd.Flags(), groupConnection, a.conn.flags)
 		complete(cmd, "profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return a.conn.names(a.Env), cobra.ShellCompDirectiveNoFileComp
+			return a.conn.profileNames(a.Env), cobra.ShellCompDirectiveNoFileComp
 		})
 	}
 	for _, cmd := range leaves(append(connected, local...)) {
@@ -123,6 +123,16 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 	root.SetFlagErrorFunc(wrongFlag)
 	verbs(root)
 	return root
+}
+
+// atMostOne accepts one argument or none, and names it in its error.
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return fmt.Errorf("this command takes %s; %d arguments were given", name, len(args))
+		}
+		return nil
+	}
 }
 
 // exactly requires exactly these arguments and names them in its error.
@@ -145,7 +155,7 @@ func (a *app) exit(ctx context.Context, called string, err error) int {
 		return codeDone
 	}
 	code := codeFailed
-	err = a.conn.at(err)
+	err = a.conn.withAddress(err)
 	f, ok := asFailure(err)
 	if ok {
 		code = f.code

@@ -17,9 +17,9 @@ func yesFlag(flags *pflag.FlagSet, yes *bool) {
 	flags.BoolVarP(yes, "yes", "y", false, "Do not ask for confirmation. Required when stdin or stderr is not a terminal")
 }
 
-// unasked returns an error if a command needs a confirmation, but has neither a terminal nor --yes. It is called before
-// anything is read.
-func (a *app) unasked(cmd *cobra.Command, yes bool) error {
+// checkConfirmable returns an error if a command needs a confirmation, but has neither a terminal nor --yes. It is
+// called before anything is read.
+func (a *app) checkConfirmable(cmd *cobra.Command, yes bool) error {
 	if yes || a.InTerminal && a.ErrTerminal {
 		return nil
 	}

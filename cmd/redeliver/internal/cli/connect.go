@@ -35,9 +35,9 @@ type connection struct {
 	management   string
 	stateKeyFile string
 
-	from    string  // source of the broker for errors, such as --broker kafka://host:9092
-	read    profile // the profile, set by c.url
-	readAPI string  // its management-url, if its broker is used
+	from      string  // source of the broker for errors, such as --broker kafka://host:9092
+	loaded    profile // set by c.url
+	loadedAPI string  // the management-url of loaded, if its broker is used
 }
 
 func (c *connection) flags(flags *pflag.FlagSet) {
@@ -58,25 +58,25 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 		}
 	}
 	if name != "" {
-		p, err := c.find(env, name)
+		p, err := c.findProfile(env, name)
 		if err != nil {
 			return brokerurl.URL{}, err
 		}
-		c.read = p
+		c.loaded = p
 	}
 	raw, file := cmp.Or(c.broker, env(brokerurl.Env)), c.passwordFile
 	if c.from = "--broker"; c.broker == "" {
 		c.from = "$" + brokerurl.Env
 	}
 	// --profile overrides an environment variable, and --broker overrides both.
-	if c.read.Broker != "" && c.broker == "" && (raw == "" || c.profile != "") {
-		raw, file, c.readAPI = c.read.Broker, cmp.Or(file, c.read.PasswordFile), c.read.Management
+	if c.loaded.Broker != "" && c.broker == "" && (raw == "" || c.profile != "") {
+		raw, file, c.loadedAPI = c.loaded.Broker, cmp.Or(file, c.loaded.PasswordFile), c.loaded.Management
 		c.from = "the broker of profile " + name
 	}
 	if raw == "" {
 		return brokerurl.URL{}, usagef("no broker given: give --broker URL, set $%s, or write a profile with \"redeliver init\"", brokerurl.Env)
 	}
-	password, err := secret(env, file)
+	password, err := readPassword(env, file)
 	if err != nil {
 		return brokerurl.URL{}, err
 	}
@@ -85,12 +85,12 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 		return brokerurl.URL{}, usagef("%s: %w", strings.TrimSpace(c.from+" "+brokerurl.Shown(raw)), err)
 	}
 	c.from += " " + u.String()
-	u.StateKeys, err = stateKeys(cmp.Or(c.stateKeyFile, c.read.StateKeyFile))
+	u.StateKeys, err = readStateKeys(cmp.Or(c.stateKeyFile, c.loaded.StateKeyFile))
 	return u, err
 }
 
-// secret returns the password that is not in the URL. The file overrides the environment.
-func secret(env func(string) string, file string) (string, error) {
+// readPassword returns the password that is not in the URL. The file overrides the environment.
+func readPassword(env func(string) string, file string) (string, error) {
 	if file == "" {
 		return env(envPassword), nil
 	}
@@ -109,8 +109,8 @@ func secret(env func(string) string, file string) (string, error) {
 	}
 }
 
-// stateKeys reads the keys of a file, one per line.
-func stateKeys(file string) (keys [][]byte, err error) {
+// readStateKeys reads the keys of a file, one per line.
+func readStateKeys(file string) (keys [][]byte, err error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -131,8 +131,8 @@ func stateKeys(file string) (keys [][]byte, err error) {
 
 var errNoProfiles = errors.New("there is no file of profiles")
 
-// find returns a profile.
-func (c *connection) find(env func(string) string, name string) (profile, error) {
+// findProfile returns a profile.
+func (c *connection) findProfile(env func(string) string, name string) (profile, error) {
 	all, path, err := c.profiles(env)
 	if err != nil {
 		hint := ""
@@ -148,17 +148,16 @@ func (c *connection) find(env func(string) string, name string) (profile, error)
 	if p.Broker == "" {
 		return profile{}, usagef("profile %s in %s has no broker", name, path)
 	}
-	if p.PasswordFile != "" && !filepath.IsAbs(p.PasswordFile) { // relative to the file of profiles
-		p.PasswordFile = filepath.Join(filepath.Dir(path), p.PasswordFile)
-	}
-	if p.StateKeyFile != "" && !filepath.IsAbs(p.StateKeyFile) {
-		p.StateKeyFile = filepath.Join(filepath.Dir(path), p.StateKeyFile)
+	for _, file := range []*string{&p.PasswordFile, &p.StateKeyFile} {
+		if *file != "" && !filepath.IsAbs(*file) { // relative to the file of profiles
+			*file = filepath.Join(filepath.Dir(path), *file)
+		}
 	}
 	return p, nil
 }
 
-// names returns the names of the profiles for shell completion.
-func (c *connection) names(env func(string) string) (names []string) {
+// profileNames returns the names of the profiles for shell completion.
+func (c *connection) profileNames(env func(string) string) (names []string) {
 	all, _, err := c.profiles(env)
 	if err != nil {
 		return nil

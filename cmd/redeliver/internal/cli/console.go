@@ -88,17 +88,17 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	record, err := a.openAudit(f.audit)
+	audit, closeAudit, err := a.openAudit(f.audit)
 	if err != nil {
 		return err
 	}
-	defer func() { err = cmp.Or(err, atTheEnd(record.Close())) }()
+	defer func() { err = cmp.Or(err, failedAtEnd(closeAudit())) }()
 	s, err := a.openSources(ctx, &f.sources)
-	defer func() { err = cmp.Or(err, atTheEnd(s.close(ctx, a.maxClose()))) }()
+	defer func() { err = cmp.Or(err, failedAtEnd(s.close(ctx, a.maxClose()))) }()
 	if err != nil {
 		return err
 	}
-	if f.access.open(a.Env) {
+	if f.access.isOpen(a.Env) {
 		may := "is an operator"
 		if f.readOnly {
 			may = "may read all messages"
@@ -112,11 +112,11 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	for _, note := range notes {
 		a.sayf("%s", note)
 	}
-	for _, why := range s.silent {
+	for _, why := range s.notCounted {
 		a.sayf("waiting messages are not known for %s", redeliver.Redact(why))
 	}
 	c, err := console.New(console.Config{
-		Queues: s.queues, Notes: notes, Hosts: f.hosts, Auth: auth, ReadOnly: f.readOnly, Audit: record, Refresh: f.refresh, Title: f.title, TraceURL: f.traceURL, Decode: decode,
+		Queues: s.queues, Notes: notes, Hosts: f.hosts, Auth: auth, ReadOnly: f.readOnly, Audit: audit, Refresh: f.refresh, Title: f.title, TraceURL: f.traceURL, Decode: decode,
 	})
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	defer end()
 	var wrong error
 	err = c.ListenAndServe(ctx, console.ServeConfig{Address: f.listen, CertFile: f.cert, KeyFile: f.key, Ready: func(url string) {
-		wrong = a.one(consoleRow{URL: url, Queues: len(s.queues)}, func(t *card) {
+		wrong = a.printOne(consoleRow{URL: url, Queues: len(s.queues)}, func(t *card) {
 			t.line("console", url)
 			t.line("queues", len(s.queues))
 		})
@@ -140,22 +140,14 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	return cmp.Or(err, wrong)
 }
 
-// openAudit opens the audit record: an append-only file, or stderr.
-func (a *app) openAudit(path string) (io.WriteCloser, error) {
+// openAudit opens the audit log: an append-only file, or stderr.
+func (a *app) openAudit(path string) (w io.Writer, end func() error, err error) {
 	if path == "" {
-		return auditRecord{&harmlessLines{w: a.Err}, func() error { return nil }}, nil
+		return &escapedLines{w: a.Err}, func() error { return nil }, nil
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, usagef("the audit record: %w", err)
+		return nil, nil, usagef("--audit: %w", err)
 	}
-	return auditRecord{&harmlessLines{w: f}, f.Close}, nil
+	return &escapedLines{w: f}, f.Close, nil
 }
-
-// auditRecord is the writer of the audit record, and the function that closes it.
-type auditRecord struct {
-	io.Writer
-	end func() error
-}
-
-func (r auditRecord) Close() error { return r.end() }

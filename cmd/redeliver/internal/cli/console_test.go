@@ -303,11 +303,11 @@ func TestConsoleOfSeveralBrokers(t *testing.T) {
 	s.end()
 
 	for says, args := range map[string][]string{
-		"on which broker?":       {"--broker", one.url, "--broker", two.url, "--dlq", dlq},
-		"was given twice":        {"--broker", "a=" + one.url, "--broker", "a=" + two.url},
-		"topic: give both":       {"--broker", one.url, "--dlq", dlq + ",group=billing"},
-		"names no DLQ":           {"--broker", "a=" + one.url, "--dlq", "a/"},
-		"the URL has a password": {"--broker", "kafka://ann:" + password + "@127.0.0.1:1", "--password-file", write(t, password)},
+		"name one of the brokers": {"--broker", one.url, "--broker", two.url, "--dlq", dlq},
+		"must be unique":          {"--broker", "a=" + one.url, "--broker", "a=" + two.url},
+		"topic: give both":        {"--broker", one.url, "--dlq", dlq + ",group=billing"},
+		"names no DLQ":            {"--broker", "a=" + one.url, "--dlq", "a/"},
+		"the URL has a password":  {"--broker", "kafka://ann:" + password + "@127.0.0.1:1", "--password-file", write(t, password)},
 	} {
 		got := call{}.run(t, append([]string{"console", "--listen", "127.0.0.1:0"}, args...)...).want(t, 2, says)
 		if got.out != "" || strings.Contains(got.err, password) {
@@ -383,23 +383,23 @@ func TestConsoleRefuses(t *testing.T) {
 		"--grant is for":              {"--basic-auth", users, "--grant", "viewer=*"},
 		"are for --behind-proxy":      {"--grant", "viewer=*"},
 		"needs --grant":               {"--behind-proxy", "10.0.0.0/8"},
-		"is not ROLE=WHO":             {"--behind-proxy", "10.0.0.0/8", "--grant", "owner=ann"},
-		"is not ROLE=WHO: ":           {"--behind-proxy", "10.0.0.0/8", "--grant", "viewer=ann, ,bob"},
-		"--behind-proxy: ":            {"--behind-proxy", "localhost", "--grant", "viewer=*"},
+		"must be ROLE=WHO":            {"--behind-proxy", "10.0.0.0/8", "--grant", "owner=ann"},
+		"viewer=ann, ,bob":            {"--behind-proxy", "10.0.0.0/8", "--grant", "viewer=ann, ,bob"},
+		"--behind-proxy is":           {"--behind-proxy", "localhost", "--grant", "viewer=*"},
 		"Secret is":                   {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*"},
 		"at least 16 bytes":           {"--behind-proxy", "127.0.0.0/8", "--grant", "viewer=*", "--proxy-secret-file", write(t, brief)},
 		"--proxy-secret-file are":     {"--proxy-secret-file", users},
 		"--trace-url is":              {"--trace-url", "https://jaeger.example.com/"},
 		"schema registry must begin":  {"--schema-registry", "registry:8081"},
-		"is not ROLE=WHO: op":         {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@[=ann"},
-		"is not ROLE=WHO: operator":   {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@=ann"},
+		"--grant is":                  {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@[=ann"},
+		"operator@=ann":               {"--behind-proxy", "10.0.0.0/8", "--grant", "operator@=ann"},
 		"covers all addresses":        {"--behind-proxy", "0.0.0.0/0", "--grant", "viewer=*"},
 		"reading the users":           {"--basic-auth", filepath.Join(t.TempDir(), "nosuch")},
 		"there are no users":          {"--basic-auth", write(t, "# nobody\n")},
 		"line 2 of":                   {"--basic-auth", write(t, "\nann:"+password+"\n")},
 		"must be viewer, reader":      {"--basic-auth", write(t, "ann:"+password+":x\n")},
 		"at least 8 bytes":            {"--basic-auth", write(t, "ann:viewer:"+brief+"\n")},
-		"the audit record":            {"--audit", filepath.Join(t.TempDir(), "no", "such", "place")},
+		"--audit: ":                   {"--audit", filepath.Join(t.TempDir(), "no", "such", "place")},
 		"only flags":                  {"orders.billing.dlq"},
 		"--refresh is":                {"--refresh", "1ms"},
 	} {

@@ -70,8 +70,8 @@ func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 	}
 }
 
-// open reports whether the console has no authentication.
-func (f *accessFlags) open(env func(string) string) bool {
+// isOpen reports whether the console has no authentication.
+func (f *accessFlags) isOpen(env func(string) string) bool {
 	return f.basic == "" && env(envUsers) == "" && len(f.proxy) == 0
 }
 
@@ -87,7 +87,7 @@ func readUsers(lines, from string) (users []console.User, err error) {
 		}
 		parts := strings.SplitN(line, ":", 3)
 		if len(parts) < 3 {
-			return nil, usagef("line %d of %s is no NAME:ROLE:PASSWORD", n, from)
+			return nil, usagef("line %d of %s must be NAME:ROLE:PASSWORD", n, from)
 		}
 		user := console.User{Name: parts[0], Password: parts[2]}
 		for text := range strings.SplitSeq(parts[1], ",") {
@@ -113,7 +113,7 @@ func (f *accessFlags) behindProxy() (console.Auth, error) {
 	cfg := console.ProxyConfig{User: f.user, Groups: f.groups}
 	if f.secret != "" {
 		var err error
-		if cfg.Secret, err = secret(nil, f.secret); err != nil {
+		if cfg.Secret, err = readPassword(nil, f.secret); err != nil {
 			return console.Auth{}, err
 		}
 	}
@@ -136,7 +136,7 @@ func (f *accessFlags) behindProxy() (console.Auth, error) {
 			who[i] = strings.TrimSpace(who[i])
 		}
 		if err != nil || !ok || slices.Contains(who, "") || slices.Contains(who, "@") {
-			return console.Auth{}, usagef("--grant %q is not ROLE=WHO: operator=@ops,ann or operator@orders.*=@shop", text)
+			return console.Auth{}, usagef("--grant is %q: must be ROLE=WHO, as operator=@ops,ann or operator@orders.*=@shop", text)
 		}
 		all = append(all, grant{right, who})
 	}
@@ -150,7 +150,7 @@ func readPrefix(text string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return prefix, usagef("--behind-proxy: %w", err)
+		return prefix, usagef("--behind-proxy is %q: must be an IP address or a CIDR, as 10.0.0.1 or 10.0.0.0/8", text)
 	}
 	if prefix.Bits() == 0 {
 		return prefix, usagef("--behind-proxy %s covers all addresses, so anybody could claim any name", text)

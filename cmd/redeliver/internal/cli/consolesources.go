@@ -33,9 +33,9 @@ func (f *sourceFlags) define(flags *pflag.FlagSet) {
 
 // sources are the brokers of a console and the DLQs that it shows.
 type sources struct {
-	brokers []*source
-	queues  []console.Queue
-	silent  []string // the DLQs without counts of waiting messages, and why
+	brokers    []*source
+	queues     []console.Queue
+	notCounted []string // the DLQs without counts of waiting messages, and why
 }
 
 // source is one broker with a unique name.
@@ -44,47 +44,41 @@ type source struct {
 	b    *broker
 	dlqs []subject // given with --dlq
 
-	opened  map[string]bool // names of open DLQs
-	strange []string        // DLQs whose names contain no topic and group
-	shut    []string        // DLQs that were listed but could not be opened, and why
-	mute    string          // why the DLQs were not listed the last time
+	opened    map[string]bool // names of open DLQs
+	unowned   []string        // DLQs whose names contain no topic and group
+	notOpened []string        // DLQs that were listed but could not be opened, and why
+	notListed string          // why the DLQs were not listed the last time
 }
 
 // openSources connects to all brokers and opens the DLQs. The caller must close the result even if there is an error.
 func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error) {
 	s := &sources{}
-	type named struct {
-		name string
-		conn connection
-	}
-	var all []named
+	type given struct{ name, url, profile string }
+	var all []given
 	for _, text := range f.brokers {
-		name, url := "", text
-		if before, behind, ok := strings.Cut(text, "="); ok && !strings.Contains(before, "://") {
-			name, url = before, behind
+		name, url, ok := strings.Cut(text, "=")
+		if !ok || strings.Contains(name, "://") {
+			name, url = "", text
 		}
-		all = append(all, named{name, connection{broker: url, config: a.conn.config, passwordFile: a.conn.passwordFile, stateKeyFile: a.conn.stateKeyFile}})
+		all = append(all, given{name: name, url: url})
 	}
 	for _, name := range f.profiles {
-		all = append(all, named{name, connection{profile: name, config: a.conn.config, passwordFile: a.conn.passwordFile, stateKeyFile: a.conn.stateKeyFile}})
+		all = append(all, given{name: name, profile: name})
 	}
 	if len(all) == 0 {
-		all = append(all, named{"", connection{config: a.conn.config, passwordFile: a.conn.passwordFile, stateKeyFile: a.conn.stateKeyFile}})
+		all = append(all, given{}) // that of the environment, or of the default profile
+	}
+	if len(all) > 1 && a.conn.management != "" {
+		return s, usagef("--management-url is of one broker, and there are several: give profiles that have it")
 	}
 	for _, n := range all {
 		one := *a
-		one.conn = n.conn
-		switch {
-		case len(all) == 1:
-			one.conn.management = a.conn.management
-		case a.conn.management != "":
-			return s, usagef("--management-url is of one broker, and there are several: give profiles that have it")
-		default:
+		one.conn.broker, one.conn.profile = n.url, n.profile
+		if len(all) > 1 {
 			one.Env = without(one.Env, envManagement)
-		}
-		if len(all) > 1 && !needsPassword(n.conn.broker) {
-			// A separate password is for the URLs that have none.
-			one.conn.passwordFile, one.Env = "", without(one.Env, envPassword)
+			if !needsPassword(n.url) { // a separate password is for the URLs that have none
+				one.conn.passwordFile, one.Env = "", without(one.Env, envPassword)
+			}
 		}
 		b, err := one.open(ctx, setup{})
 		if err != nil {
@@ -95,13 +89,13 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 		}
 	}
 	for _, text := range f.dlqs {
-		if err := s.name(text); err != nil {
+		if err := s.addDLQ(text); err != nil {
 			return s, err
 		}
 	}
 	for _, one := range s.brokers {
 		if err := s.open(ctx, one); err != nil {
-			return s, one.b.from.at(fmt.Errorf("%s: %w", one.name, err))
+			return s, one.b.conn.withAddress(fmt.Errorf("%s: %w", one.name, err))
 		}
 	}
 	return s, nil
@@ -110,18 +104,18 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 // notes names the DLQs that are not shown, and why.
 func (s *sources) notes() (notes []string) {
 	for _, one := range s.brokers {
-		for _, name := range one.strange {
-			notes = append(notes, name+" is not shown: its name does not say whose it is; --dlq NAME,topic=T,group=G does")
+		for _, name := range one.unowned {
+			notes = append(notes, name+" is not shown: its name contains no topic and group. Start the console with --dlq NAME,topic=T,group=G")
 		}
-		for _, why := range one.shut {
+		for _, why := range one.notOpened {
 			notes = append(notes, why+". It is not shown; the console tries again")
 		}
-		if one.mute != "" {
-			notes = append(notes, one.name+": new DLQs are not found: "+one.mute)
+		if one.notListed != "" {
+			notes = append(notes, one.name+": new DLQs are not found: "+one.notListed)
 		}
 	}
 	if len(s.queues)+len(notes) == 0 {
-		notes = append(notes, "there are no DLQs yet that redeliver knows by their names: they appear here; one that somebody else fills is named with --dlq NAME,topic=T,group=G")
+		notes = append(notes, "there are no DLQs yet. New ones of redeliver appear here; for one that another program fills, start the console with --dlq NAME,topic=T,group=G")
 	}
 	return notes
 }
@@ -153,7 +147,7 @@ func (s *sources) add(name string, b *broker) error {
 	}
 	if name != "" {
 		if strings.Contains(name, "/") || taken(name) {
-			return usagef("the broker's name %q contains a /, or was given twice", name)
+			return usagef("the broker's name is %q: must be unique, and not contain a /", name)
 		}
 		return nil
 	}
@@ -164,8 +158,8 @@ func (s *sources) add(name string, b *broker) error {
 	return nil
 }
 
-// name parses one --dlq.
-func (s *sources) name(text string) error {
+// addDLQ parses one --dlq.
+func (s *sources) addDLQ(text string) error {
 	dlq, group, _ := strings.Cut(text, ",group=")
 	dlq, topic, _ := strings.Cut(dlq, ",topic=")
 	if topic == "" && group != "" {
@@ -178,7 +172,7 @@ func (s *sources) name(text string) error {
 	case ok && i >= 0:
 		of, dlq = s.brokers[i], rest
 	case len(s.brokers) > 1:
-		return usagef("--dlq %s: on which broker? write %s/%s, or the name of another", text, of.name, dlq)
+		return usagef("--dlq %s does not name one of the brokers: write %s/%s, or the name of another broker", text, of.name, dlq)
 	}
 	if dlq == "" {
 		return usagef("--dlq %s names no DLQ", text)
@@ -189,22 +183,13 @@ func (s *sources) name(text string) error {
 
 // open opens the DLQs of a broker: the named ones, or otherwise all that it lists.
 func (s *sources) open(ctx context.Context, one *source) error {
-	if one.b.dlq == nil {
-		return one.b.notThere("the console")
+	if len(one.dlqs) == 0 {
+		return s.openListed(ctx, one)
 	}
-	subjects := one.dlqs
-	for i := range subjects {
-		if subjects[i].topic == "" {
-			var err error
-			if subjects[i].topic, subjects[i].group, err = one.b.whose(ctx, subjects[i].dlq); err != nil {
-				return err
-			}
-		}
+	if err := one.b.addOwners(ctx, one.dlqs); err != nil {
+		return err
 	}
-	if len(subjects) == 0 {
-		return s.find(ctx, one)
-	}
-	for _, sub := range subjects {
+	for _, sub := range one.dlqs {
 		q, err := one.b.dlq(ctx, sub)
 		if err != nil {
 			return err
@@ -214,10 +199,22 @@ func (s *sources) open(ctx context.Context, one *source) error {
 	return nil
 }
 
-// find opens the DLQs that a broker lists and that are not open yet.
-func (s *sources) find(ctx context.Context, one *source) error {
+// addOwners fills in the topics and groups that were not given with --dlq.
+func (b *broker) addOwners(ctx context.Context, dlqs []subject) (err error) {
+	for i := range dlqs {
+		if of := &dlqs[i]; of.topic == "" {
+			if of.topic, of.group, err = b.ownerOf(ctx, of.dlq); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// openListed opens the DLQs that a broker lists and that are not open yet.
+func (s *sources) openListed(ctx context.Context, one *source) error {
 	if one.b.queues == nil {
-		return usagef("the DLQs there cannot be listed without --management-url: give that, or name each with --dlq")
+		return errUnlisted
 	}
 	all, err := one.b.queues(ctx)
 	if err != nil {
@@ -226,13 +223,13 @@ func (s *sources) find(ctx context.Context, one *source) error {
 	if one.opened == nil {
 		one.opened = make(map[string]bool)
 	}
-	one.strange, one.shut = nil, nil
+	one.unowned, one.notOpened = nil, nil
 	for _, info := range all {
 		switch {
 		case one.opened[info.DLQ]:
 			continue
 		case info.Origin == "":
-			one.strange = append(one.strange, one.name+"/"+info.DLQ)
+			one.unowned = append(one.unowned, one.name+"/"+info.DLQ)
 			continue
 		}
 		q, err := one.b.dlq(ctx, subject{topic: info.Origin, group: info.Group}) // topic and group determine the DLQ
@@ -240,7 +237,7 @@ func (s *sources) find(ctx context.Context, one *source) error {
 			return err
 		}
 		if err != nil { // a missing right or a half-created DLQ must not affect the others
-			one.shut = append(one.shut, fmt.Sprintf("%s/%s: %v", one.name, info.DLQ, redeliver.Redact(inFlags(err))))
+			one.notOpened = append(one.notOpened, fmt.Sprintf("%s/%s: %v", one.name, info.DLQ, redeliver.Redact(inFlags(err))))
 			continue
 		}
 		one.opened[info.DLQ] = true
@@ -253,7 +250,7 @@ func (s *sources) find(ctx context.Context, one *source) error {
 func (s *sources) show(ctx context.Context, one *source, q deadletter.Queue) {
 	with, err := one.b.withGroup(ctx, q)
 	if err != nil {
-		s.silent = append(s.silent, fmt.Sprintf("%s/%s: %v", one.name, q.Info().DLQ, err))
+		s.notCounted = append(s.notCounted, fmt.Sprintf("%s/%s: %v", one.name, q.Info().DLQ, err))
 	}
 	s.queues = append(s.queues, console.Queue{Queue: with, Cluster: one.name})
 }
@@ -273,10 +270,10 @@ func (s *sources) watch(ctx context.Context, c *console.Console, every time.Dura
 			if len(one.dlqs) > 0 {
 				continue
 			}
-			looking, cancel := context.WithTimeout(ctx, every)
-			one.mute = ""
-			if err := s.find(looking, one); err != nil && ctx.Err() == nil {
-				one.mute = redeliver.Redact(inFlags(err))
+			limited, cancel := context.WithTimeout(ctx, every)
+			one.notListed = ""
+			if err := s.openListed(limited, one); err != nil && ctx.Err() == nil {
+				one.notListed = redeliver.Redact(inFlags(err))
 			}
 			cancel()
 		}

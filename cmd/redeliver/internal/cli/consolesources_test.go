@@ -35,8 +35,11 @@ func listing(names ...string) *source {
 		}
 		return named{info: deadletter.Info{DLQ: of.topic + ".dlq", Origin: of.topic}}, nil
 	}
-	b.whose = func(_ context.Context, dlq string) (topic, group string, err error) {
+	b.ownerOf = func(_ context.Context, dlq string) (topic, group string, err error) {
 		return strings.TrimSuffix(dlq, ".dlq"), "", nil
+	}
+	b.waiting = func(context.Context, subject) (*waiting, error) {
+		return &waiting{levels: func(context.Context) ([]deadletter.WaitingLevel, error) { return nil, nil }}, nil
 	}
 	return &source{name: "eu", b: b}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// attached is a DLQ. Its Close also closes the waiting messages.
+// attached is a DLQ with its waiting messages. Its Close also closes their connections.
 type attached struct {
 	deadletter.Queue
 	waits *waiting
@@ -27,23 +27,20 @@ type pausable struct {
 // counted counts waiting messages.
 type counted struct{ *attached }
 
-// levelled is counted and pausable.
-type levelled struct {
+// countedPausable counts waiting messages, and its group can be paused.
+type countedPausable struct {
 	*counted
 	console.Pauser
 }
 
 // commanded also sends commands about waiting messages to the group's consumers.
 type commanded struct {
-	*levelled
+	*countedPausable
 	console.Commander
 }
 
 // withGroup adds the functions for the DLQ's group that the broker supports. After an error it adds those that work.
 func (b *broker) withGroup(ctx context.Context, q deadletter.Queue) (deadletter.Queue, error) {
-	if b.waiting == nil {
-		return q, nil
-	}
 	w, err := b.waiting(ctx, subject{topic: q.Info().Origin, group: q.Info().Group})
 	if err != nil {
 		return q, err
@@ -63,9 +60,9 @@ func (b *broker) withGroup(ctx context.Context, q deadletter.Queue) (deadletter.
 	case w.pauser == nil:
 		return c, nil
 	case w.commands == nil:
-		return &levelled{c, w.pauser}, nil
+		return &countedPausable{c, w.pauser}, nil
 	default:
-		return &commanded{&levelled{c, w.pauser}, w.commands}, nil
+		return &commanded{&countedPausable{c, w.pauser}, w.commands}, nil
 	}
 }
 
@@ -95,11 +92,3 @@ func (c *counted) Waiting(ctx context.Context) ([]console.Level, error) {
 
 // Close implements [deadletter.Queue].
 func (a *attached) Close() error { return errors.Join(a.waits.end(), a.Queue.Close()) }
-
-// end closes the connections of w.
-func (w *waiting) end() error {
-	if w.close == nil {
-		return nil
-	}
-	return w.close()
-}

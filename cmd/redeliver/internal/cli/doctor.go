@@ -51,12 +51,12 @@ levels with it. Without them it accepts the levels that exist.`,
 				return err
 			}
 			how := doctor.Examination{Late: late, AnyPolicy: !of.policy.given(cmd.Flags())}
-			return a.with(cmd.Context(), to, func(b *broker) error {
+			return a.withBroker(cmd.Context(), to, func(b *broker) error {
 				row, err := b.examine(cmd.Context(), of.topic, how)
 				if err != nil {
-					return failed(codeOf(err), "%w", err)
+					return brokerError(err)
 				}
-				if err := a.one(row, row.draw); err != nil {
+				if err := a.printOne(row, row.draw); err != nil {
 					return err
 				}
 				if n := len(row.Findings); n > 0 {

@@ -29,7 +29,7 @@ func editCommand(a *app) *cobra.Command {
 	var set, remove []string
 	var dry, yes bool
 	cmd := &cobra.Command{
-		Use: "edit [DLQ] --position POSITION --note TEXT", Short: "Replay one message with a changed body or headers", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "edit [DLQ] --position POSITION --note TEXT", Short: "Replay one message with a changed body or headers", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		Long: `Replay one message to its group with a changed body or changed headers.
 
 The original stays in the DLQ until the changed copy is confirmed, and the task history
@@ -52,7 +52,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 				return err
 			}
 			c.Who, c.Why = sign.who, cmp.Or(sign.note, "dry run")
-			if err := a.unasked(cmd, dry || yes); err != nil {
+			if err := a.checkConfirmable(cmd, dry || yes); err != nil {
 				return err
 			}
 			if body == "-" && !dry && !yes {
@@ -63,13 +63,13 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 			}
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
 				if dry || !yes {
-					a.looking(q)
+					a.warnReadEffect(q)
 					diff, err := deadletter.DryEdit(ctx, q, c)
 					if err != nil {
 						return err
 					}
 					if dry {
-						return a.one(diffRow{true, q.Info().DLQ, q.Info().ReplayTo, diff}, func(c *card) { drawDiff(c, diff) })
+						return a.printOne(diffRow{true, q.Info().DLQ, q.Info().ReplayTo, diff}, func(c *card) { drawDiff(c, diff) })
 					}
 					c := &card{}
 					drawDiff(c, diff)
@@ -86,7 +86,7 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 				if t.Diff == nil { // nothing was sent
 					return err
 				}
-				return a.ended(ctx, q, &t, err)
+				return a.printEnded(ctx, q, &t, err)
 			})
 		},
 	}

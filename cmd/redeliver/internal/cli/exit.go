@@ -30,8 +30,8 @@ func failed(code int, format string, args ...any) error {
 	return &failure{code: code, err: fmt.Errorf(format, args...)}
 }
 
-// atTheEnd returns the error of a verb that runs until a signal ends it. The signal itself is not an error.
-func atTheEnd(err error) error {
+// failedAtEnd returns the error of a verb that runs until a signal ends it. The signal itself is not an error.
+func failedAtEnd(err error) error {
 	if err == nil {
 		return nil
 	}

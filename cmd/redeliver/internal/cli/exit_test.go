@@ -21,8 +21,8 @@ func TestExitCodes(t *testing.T) {
 		"an error":   {bad, codeFailed, codeInterrupted},
 		"a failure":  {failed(codeFailed, "%w", bad), codeFailed, codeInterrupted},
 		"in part":    {failed(codePartly, "%w", bad), codePartly, codePartly},
-		"at the end": {atTheEnd(bad), codeFailed, codeFailed},
-		"and fine":   {atTheEnd(nil), codeDone, codeDone},
+		"at the end": {failedAtEnd(bad), codeFailed, codeFailed},
+		"and fine":   {failedAtEnd(nil), codeDone, codeDone},
 	} {
 		a := &app{printer: printer{Streams: Streams{Err: &bytes.Buffer{}}}, began: true}
 		if got := a.exit(t.Context(), "redeliver", row.err); got != row.runs {

@@ -83,13 +83,13 @@ func (a *app) serveExporter(ctx context.Context, f *exporterFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	return a.with(ctx, setup{}, func(b *broker) error {
+	return a.withBroker(ctx, setup{}, func(b *broker) error {
 		only, err := b.named(ctx, f.dlqs)
 		if err != nil {
 			return err
 		}
 		p := newPoller(b, f.pollFlags, only, a.sayf)
-		if _, err := p.list(ctx); err != nil { // report a wrong broker now, and not at each look
+		if _, err := p.list(ctx); err != nil { // report a wrong broker now, and not at each poll
 			return err
 		}
 		all := prometheus.NewRegistry()
@@ -102,7 +102,7 @@ func (a *app) serveExporter(ctx context.Context, f *exporterFlags) error {
 		}
 		defer end()
 		row := exporterRow{Broker: string(b.kind), Metrics: "http://" + at + "/metrics"}
-		if err := a.one(row, func(t *card) { t.line("metrics", row.Metrics) }); err != nil {
+		if err := a.printOne(row, func(t *card) { t.line("metrics", row.Metrics) }); err != nil {
 			return err
 		}
 		p.run(ctx)
@@ -114,23 +114,15 @@ func (a *app) serveExporter(ctx context.Context, f *exporterFlags) error {
 func (b *broker) named(ctx context.Context, texts []string) ([]subject, error) {
 	s := &sources{brokers: []*source{{name: string(b.kind), b: b}}}
 	for _, text := range texts {
-		if err := s.name(text); err != nil {
+		if err := s.addDLQ(text); err != nil {
 			return nil, err
 		}
 	}
 	only := s.brokers[0].dlqs
-	for i := range only {
-		if only[i].topic == "" {
-			var err error
-			if only[i].topic, only[i].group, err = b.whose(ctx, only[i].dlq); err != nil {
-				return nil, err
-			}
-		}
-	}
 	if only == nil && b.queues == nil {
 		return nil, errUnlisted
 	}
-	return only, nil
+	return only, b.addOwners(ctx, only)
 }
 
 // metricsPath is a ServeMux pattern.
@@ -143,8 +135,8 @@ func metricsPage(all *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(all, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// watchOwn exports what the broker reports about the topics of a sidecar, until end is called.
-func (a *app) watchOwn(ctx context.Context, c *setup, topics []string, log *slog.Logger, all *prometheus.Registry) (end func(), err error) {
+// pollTopics exports what the broker reports about the topics of a sidecar, until end is called.
+func (a *app) pollTopics(ctx context.Context, c *setup, topics []string, log *slog.Logger, all *prometheus.Registry) (end func(), err error) {
 	quiet := *a
 	quiet.Err = io.Discard // run has logged the warnings
 	b, err := quiet.open(ctx, *c)

@@ -52,8 +52,8 @@ func inFlags(err error) string {
 	return goWords.Replace(text)
 }
 
-// at adds the broker to an error if the broker could not be reached.
-func (c *connection) at(err error) error {
+// withAddress adds the broker to an error if the broker could not be reached.
+func (c *connection) withAddress(err error) error {
 	op, dial := errors.AsType[*net.OpError](err)
 	_, name := errors.AsType[*net.DNSError](err)
 	_, reported := errors.AsType[*unreached](err)

@@ -32,7 +32,7 @@ func groupsCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	var f filterFlags
 	cmd := &cobra.Command{
-		Use: "groups [DLQ]", Short: "List the causes: messages grouped by what went wrong", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "groups [DLQ]", Short: "List the causes: messages grouped by what went wrong", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		Long: `List the causes in a DLQ, the most frequent first. A cause is a group of messages that failed
 in the same way: with the same reason, error type and error text, apart from numbers and ids.
 Its fingerprint selects these messages in show, replay, quarantine, purge and export.`,
@@ -43,7 +43,7 @@ Its fingerprint selects these messages in show, replay, quarantine, purge and ex
 				return err
 			}
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
-				a.looking(q)
+				a.warnReadEffect(q)
 				sum, err := deadletter.Groups(ctx, q, filter)
 				if err != nil {
 					return err

@@ -79,12 +79,7 @@ directory. A file that exists is never changed. NAME is the name of the profile,
 "default", which commands use unless another broker or profile is given.`,
 		Example: `  redeliver init
   redeliver init production --broker kafka+tls://ops@kafka-1:9093?sasl=scram-sha-512 --group billing`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly("the name of one profile")(nil, args)
-			}
-			return nil
-		},
+		Args: atMostOne("the name of one profile"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			row := initRow{Profile: defaultProfile}
 			if len(args) > 0 {
@@ -133,7 +128,7 @@ directory. A file that exists is never changed. NAME is the name of the profile,
 				next += " --profile " + row.Profile
 			}
 			a.sayf("Edit the file if something is missing, then try: %s", next)
-			return a.one(row, func(c *card) {
+			return a.printOne(row, func(c *card) {
 				c.line("file", row.File)
 				c.line("profile", row.Profile)
 			})

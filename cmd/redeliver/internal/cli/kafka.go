@@ -33,19 +33,19 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		kind:   u.Broker,
 		old:    &oldLevels{c.OldLevels, c.RemoveOldLevels},
 		queues: c.DeadLetterQueues,
-		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
+		ownerOf: func(_ context.Context, dlq string) (topic, group string, err error) {
 			all, err := c.DeadLetterQueues(ctx)
 			if err != nil {
 				return "", "", err
 			}
-			return whoseOnKafka(all, dlq)
+			return ownerOnKafka(all, dlq)
 		},
 		dlq: func(ctx context.Context, s subject) (deadletter.Queue, error) {
 			if s.group == "" {
 				return nil, missing("--group", "the consumer group that failed the messages")
 			}
 			return c.DeadLetters(ctx, kafka.DeadLetterConfig{
-				Topic: s.topic, Group: s.group, DLQ: s.dlq, ReplayTo: s.back, ReadBy: s.readBy, Lease: s.lease,
+				Topic: s.topic, Group: s.group, DLQ: s.dlq, ReplayTo: s.replayTo, ReadBy: s.readBy, Lease: s.lease,
 			})
 		},
 		doctor: c.Doctor,
@@ -68,8 +68,8 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	}, nil
 }
 
-// whoseOnKafka returns the topic and the group of a DLQ.
-func whoseOnKafka(all []deadletter.Info, dlq string) (topic, group string, err error) {
+// ownerOnKafka returns the topic and the group of a DLQ.
+func ownerOnKafka(all []deadletter.Info, dlq string) (topic, group string, err error) {
 	i := slices.IndexFunc(all, func(info deadletter.Info) bool { return info.DLQ == dlq })
 	switch {
 	case i < 0:
@@ -89,12 +89,12 @@ func planOnKafka(p *kafka.Plan, hosts []string) *planned {
 	row := planRow{Broker: string(brokerurl.Kafka), Origin: p.Origin, Group: p.Group, LongestWait: p.LongestWait.String(), Notes: p.Notes}
 	for _, t := range p.Topics {
 		row.Places = append(row.Places, placeRow{
-			Name: t.Name, Kind: t.Kind, Level: level(t.Level), Partitions: t.Partitions, Replicas: t.Replicas,
+			Name: t.Name, Kind: t.Kind, Level: levelText(t.Level), Partitions: t.Partitions, Replicas: t.Replicas,
 			Settings: settings(t.Settings), Exists: t.Exists, Later: t.OnDemand, Old: t.Old,
 		})
 	}
 	for _, d := range p.Delays {
 		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
 	}
-	return &planned{row, p.String(), kafkaMakers(p, hosts)}
+	return &planned{row, p.String(), kafkaFormatters(p, hosts)}
 }

@@ -48,16 +48,16 @@ end in -dlq or -dlq.fifo. On RabbitMQ it needs --management-url.`,
 			if err := a.listable(); err != nil {
 				return err
 			}
-			return a.with(ctx, setup{}, func(b *broker) error {
+			return a.withBroker(ctx, setup{}, func(b *broker) error {
 				out := a.list(queueColumns...)
-				silent := 0
-				err := b.each(ctx, func(info deadletter.Info, q deadletter.Queue, err error) error {
+				notOpened := 0
+				err := b.eachDLQ(ctx, func(info deadletter.Info, q deadletter.Queue, err error) error {
 					row := queueRow{Broker: info.Broker, DLQ: info.DLQ, Origin: info.Origin, Group: info.Group}
 					if err == nil {
 						row, err = a.queueRowOf(ctx, info, q)
 					}
 					if err != nil { // deleted, or not readable with our rights; continue with the others
-						silent++
+						notOpened++
 						a.sayf("%s: %v", info.DLQ, err)
 					}
 					return out.add(row, row.cells()...)
@@ -66,10 +66,10 @@ end in -dlq or -dlq.fifo. On RabbitMQ it needs --management-url.`,
 				case err != nil:
 				case out.n == 0:
 					a.sayf("no DLQs found")
-				case silent == out.n:
+				case notOpened == out.n:
 					err = failed(codeFailed, "none of the %d DLQs could be opened", out.n)
-				case silent > 0:
-					err = failed(codePartly, "%d of %d DLQs could not be opened", silent, out.n)
+				case notOpened > 0:
+					err = failed(codePartly, "%d of %d DLQs could not be opened", notOpened, out.n)
 				}
 				return errors.Join(err, out.end())
 			})
@@ -77,9 +77,9 @@ end in -dlq or -dlq.fifo. On RabbitMQ it needs --management-url.`,
 	}
 }
 
-// each opens the DLQs one after another. q is nil if the name contains no topic and group, or if the DLQ could not be
-// opened.
-func (b *broker) each(ctx context.Context, do func(info deadletter.Info, q deadletter.Queue, err error) error) error {
+// eachDLQ opens the DLQs one after another. q is nil if the name contains no topic and group, or if the DLQ could not
+// be opened.
+func (b *broker) eachDLQ(ctx context.Context, do func(info deadletter.Info, q deadletter.Queue, err error) error) error {
 	if b.queues == nil {
 		return errUnlisted
 	}
@@ -114,7 +114,7 @@ func (p *printer) queueRowOf(ctx context.Context, info deadletter.Info, q deadle
 		return row, err
 	}
 	row.Messages, row.Exact = &n, exact
-	p.age(ctx, &row, q)
+	p.addAge(ctx, &row, q)
 	h, held, err := q.Holder(ctx)
 	if err == nil && held {
 		row.Running = &holderRow{Task: h.Task, Who: h.Who, Since: h.Since}
@@ -122,9 +122,9 @@ func (p *printer) queueRowOf(ctx context.Context, info deadletter.Info, q deadle
 	return row, err
 }
 
-// age adds the age of the oldest message and the retention. It reports a missing right, and omits what the broker does
-// not report.
-func (p *printer) age(ctx context.Context, row *queueRow, q deadletter.Queue) {
+// addAge adds the age of the oldest message and the retention. It reports a missing right, and omits what the broker
+// does not report.
+func (p *printer) addAge(ctx context.Context, row *queueRow, q deadletter.Queue) {
 	oldest, known, err := q.Oldest(ctx)
 	if err == nil && known {
 		row.Oldest = oldest.UTC()

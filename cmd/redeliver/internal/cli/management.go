@@ -17,7 +17,7 @@ func (c *connection) managementURL(env func(string) string, u brokerurl.URL) (st
 		}
 		return "", nil
 	}
-	raw := cmp.Or(c.management, env(envManagement), c.readAPI)
+	raw := cmp.Or(c.management, env(envManagement), c.loadedAPI)
 	if raw == "" {
 		return "", nil
 	}

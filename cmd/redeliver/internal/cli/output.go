@@ -64,8 +64,8 @@ func (p *printer) colour(terminal bool) bool {
 	return p.color == colorAlways || p.color != colorNever && terminal && p.Env("NO_COLOR") == "" && p.Env("TERM") != "dumb"
 }
 
-// one prints a single object; draw draws its table.
-func (p *printer) one(v any, draw func(*card)) error {
+// printOne prints a single object; draw draws its table.
+func (p *printer) printOne(v any, draw func(*card)) error {
 	if p.output == formatTable {
 		c := &card{}
 		draw(c)
@@ -148,15 +148,16 @@ func (p *printer) encode(v any) (string, error) {
 	}
 	if p.output == formatYAML {
 		text, err := toYAML(b.Bytes())
-		return harmless(text), err
+		return escapeHidden(text), err
 	}
-	return harmless(b.String()), nil
+	return escapeHidden(b.String()), nil
 }
 
-// harmless escapes characters that JSON and YAML allow but a terminal interprets or hides: DEL and non-ASCII controls,
-// direction marks, and invisible characters. They occur only in strings, in YAML only in double-quoted ones, so the
-// meaning does not change. A character above U+FFFF is escaped as in JSON; the YAML writer has escaped it already.
-func harmless(text string) string {
+// escapeHidden escapes characters that JSON and YAML allow but a terminal interprets or hides: DEL and non-ASCII
+// controls, direction marks, and invisible characters. They occur only in strings, in YAML only in double-quoted ones,
+// so the meaning does not change. A character above U+FFFF is escaped as in JSON; the YAML writer has escaped it
+// already.
+func escapeHidden(text string) string {
 	bad := func(r rune) bool { return r != '\n' && hidden(r) }
 	if strings.IndexFunc(text, bad) < 0 {
 		return text
@@ -174,18 +175,18 @@ func harmless(text string) string {
 	return b.String()
 }
 
-// harmlessLines is a writer that applies harmless to each line.
-type harmlessLines struct {
+// escapedLines is a writer that applies escapeHidden to each line.
+type escapedLines struct {
 	w    io.Writer
 	rest []byte // of an incomplete line
 }
 
 // Write implements [io.Writer].
-func (h *harmlessLines) Write(p []byte) (int, error) {
+func (h *escapedLines) Write(p []byte) (int, error) {
 	h.rest = append(h.rest, p...)
 	end := bytes.LastIndexByte(h.rest, '\n') + 1
 	if end > 0 {
-		if _, err := io.WriteString(h.w, harmless(string(h.rest[:end]))); err != nil {
+		if _, err := io.WriteString(h.w, escapeHidden(string(h.rest[:end]))); err != nil {
 			return 0, err
 		}
 		h.rest = append(h.rest[:0], h.rest[end:]...)

@@ -17,8 +17,8 @@ type pauser interface {
 	Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error)
 }
 
-// newPauser is a pauser that can pause only new messages.
-type newPauser interface {
+// newOnlyPauser is a pauser that can pause only new messages.
+type newOnlyPauser interface {
 	PauseNew(ctx context.Context, topic, reason string) error
 }
 
@@ -67,15 +67,15 @@ and metrics show it.`,
 				if !newOnly {
 					return p.Pause(ctx, topic, reason)
 				}
-				n, ok := p.(newPauser)
+				n, ok := p.(newOnlyPauser)
 				if !ok {
-					return usagef("SQS cannot pause new messages only, because retries wait in the same queue: leave out --new-only")
+					return usagef("SQS cannot pause new messages only, because retries wait in the same queue: omit --new-only")
 				}
 				return n.PauseNew(ctx, topic, reason)
 			})
 		},
 	}
-	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &topic, &group) })
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { topicAndGroupFlags(flags, &topic, &group) })
 	cmd.Flags().StringVar(&reason, "reason", "", "Why you do this: a `text` that doctor and events show (required)")
 	cmd.Flags().BoolVar(&newOnly, "new-only", false, "Pause new messages only: retries that fall due continue (Kafka and RabbitMQ)")
 	return cmd
@@ -92,13 +92,13 @@ Without a pause it does nothing.`,
 			return a.onSubscription(cmd, topic, group, func(ctx context.Context, p pauser) error { return p.Resume(ctx, topic) })
 		},
 	}
-	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &topic, &group) })
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { topicAndGroupFlags(flags, &topic, &group) })
 	return cmd
 }
 
 // onSubscription calls do, and prints whether the subscription is then paused.
 func (a *app) onSubscription(cmd *cobra.Command, topic, group string, do func(context.Context, pauser) error) error {
-	kind, group, err := a.whose(topic, group)
+	kind, group, err := a.checkTopicAndGroup(topic, group)
 	if err != nil {
 		return err
 	}
@@ -106,19 +106,19 @@ func (a *app) onSubscription(cmd *cobra.Command, topic, group string, do func(co
 		return err
 	}
 	ctx := cmd.Context()
-	return a.with(ctx, setup{group: group}, func(b *broker) error {
+	return a.withBroker(ctx, setup{group: group}, func(b *broker) error {
 		if err := do(ctx, b.pauser); err != nil {
-			return failed(codeOf(err), "%w", err)
+			return brokerError(err)
 		}
 		mark, err := b.pauser.Paused(ctx, topic)
 		if err != nil {
-			return failed(codeOf(err), "%w", err)
+			return brokerError(err)
 		}
 		row := pauseRow{Broker: string(b.kind), Origin: topic, Group: group, Paused: mark != nil}
 		if mark != nil {
 			row.By, row.At, row.Reason, row.NewOnly = mark.By, mark.At, mark.Reason, mark.NewOnly
 		}
-		return a.one(row, row.draw)
+		return a.printOne(row, row.draw)
 	})
 }
 

@@ -11,9 +11,9 @@ import (
 
 // planned is a plan in all formats.
 type planned struct {
-	row    planRow
-	text   string           // as the adapter formats it
-	makers map[string]maker // by format
+	row        planRow
+	text       string                   // as the adapter formats it
+	formatters map[string]planFormatter // by format
 }
 
 // planRow is what plan prints for every broker.
@@ -59,7 +59,7 @@ func (p *planRow) add(retry int, after, jitter time.Duration, hops []time.Durati
 	p.Delays = append(p.Delays, d)
 }
 
-func level(d time.Duration) string {
+func levelText(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
@@ -74,8 +74,8 @@ func settings[V any](m map[string]V) map[string]any {
 	return all
 }
 
-// known returns a number of messages, or nil for -1, which means unknown.
-func known(n int64) *int64 {
+// countOrNil returns a number of messages, or nil for -1, which means unknown.
+func countOrNil(n int64) *int64 {
 	if n < 0 {
 		return nil
 	}
@@ -84,7 +84,7 @@ func known(n int64) *int64 {
 
 func planCommand(a *app) *cobra.Command {
 	var s subscriptionFlags
-	var m making
+	var m formatFlags
 	cmd := &cobra.Command{
 		Use:   "plan --topic TOPIC [--group GROUP]",
 		Short: "Show how a policy waits and what it would create",
@@ -121,20 +121,20 @@ NoProvisioning needs, or with --for operator those of a person who works on the 
 				if cmd.Flags().Changed("output") {
 					return usagef("--format %s has one form: omit --output", m.format)
 				}
-				to.elsewhere = true
+				to.forAdministrator = true
 			}
-			return a.with(cmd.Context(), to, func(b *broker) error {
+			return a.withBroker(cmd.Context(), to, func(b *broker) error {
 				plan, err := b.plan(cmd.Context(), s.topic)
 				if err != nil {
-					return failed(codeOf(err), "%w", err)
+					return brokerError(err)
 				}
 				switch {
-				case to.elsewhere:
-					return a.make(plan, &m)
+				case to.forAdministrator:
+					return a.writePlan(plan, &m)
 				case a.output == formatTable:
 					return a.write(visibleLines(plan.text))
 				default:
-					return a.one(plan.row, nil)
+					return a.printOne(plan.row, nil)
 				}
 			})
 		},
@@ -143,16 +143,16 @@ NoProvisioning needs, or with --for operator those of a person who works on the 
 	flags := cmd.Flags()
 	flags.StringVar(&m.format, "format", "", "Print the plan in this `format`: "+strings.Join(allFormats(), ", ")+" (default text)")
 	flags.StringVar(&m.principal, "principal", "", "Write the rights of this `user`: User:name on Kafka, the user's name on RabbitMQ")
-	flags.StringVar(&m.whose, "for", forConsumer, "Write the rights of this `role`: consumer, or operator for a person who works on the DLQ")
+	flags.StringVar(&m.role, "for", forConsumer, "Write the rights of this `role`: consumer, or operator for a person who works on the DLQ")
 	flags.StringVar(&m.account, "account", "", "SQS, with --format iam: the `number` of the AWS account, if no queue exists yet")
 	oneOf(cmd, "format", allFormats()...)
 	oneOf(cmd, "for", forConsumer, forOperator)
 	return cmd
 }
 
-// make writes a plan for an administrator.
-func (p *printer) make(plan *planned, m *making) error {
-	text, notes, err := plan.makers[m.format](m)
+// writePlan writes a plan for an administrator.
+func (p *printer) writePlan(plan *planned, m *formatFlags) error {
+	text, notes, err := plan.formatters[m.format](m)
 	if err != nil {
 		return err
 	}

@@ -42,20 +42,20 @@ func allFormats() []string {
 	return all
 }
 
-// making is the flags of a plan that an administrator applies.
-type making struct {
+// formatFlags are the flags of a plan that an administrator applies.
+type formatFlags struct {
 	format    string
 	principal string // "User:billing" on Kafka, the user on RabbitMQ
-	whose     string // --for
+	role      string // --for
 	account   string // AWS account
 }
 
-// maker returns a plan in one format, and notes about it.
-type maker func(m *making) (text string, notes []string, err error)
+// planFormatter returns a plan in one format, and notes about it.
+type planFormatter func(m *formatFlags) (text string, notes []string, err error)
 
 // check checks the flags before any request to the broker.
-func (m *making) check(broker brokerurl.Broker) error {
-	if err := mustBeOneOf("for", m.whose, []string{forConsumer, forOperator}); err != nil {
+func (m *formatFlags) check(broker brokerurl.Broker) error {
+	if err := mustBeOneOf("for", m.role, []string{forConsumer, forOperator}); err != nil {
 		return err
 	}
 	if m.format == "" || m.format == formatText || m.format == formatJSON {
@@ -77,15 +77,15 @@ func (m *making) check(broker brokerurl.Broker) error {
 }
 
 // checkPrincipal refuses a principal that kafka-acls.sh would misinterpret.
-func (m *making) checkPrincipal() error {
+func (m *formatFlags) checkPrincipal() error {
 	if kind, name, ok := strings.Cut(m.principal, ":"); !ok || kind == "" || name == "" {
 		return usagef("--principal is %q: with --format %s it must have its type, as in User:billing", m.principal, m.format)
 	}
-	return sayable("--principal", m.principal)
+	return checkScriptName("--principal", m.principal)
 }
 
-// sayable refuses a name that kafka-acls.sh would misinterpret: it trims spaces and treats * as all names.
-func sayable(what, name string) error {
+// checkScriptName refuses a name that kafka-acls.sh would misinterpret: it trims spaces and treats * as all names.
+func checkScriptName(what, name string) error {
 	switch {
 	case name != strings.TrimSpace(name):
 		return usagef("%s is %q: kafka-acls.sh would cut off the spaces", what, name)
@@ -98,8 +98,8 @@ func sayable(what, name string) error {
 	}
 }
 
-// shell quotes an argument for a POSIX shell. The argument must not have line breaks; see sayable.
-func shell(arg string) string {
+// shellQuote quotes an argument for a POSIX shell. The argument must not have line breaks; see checkScriptName.
+func shellQuote(arg string) string {
 	plain := func(r rune) bool {
 		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-/:=,@%+", r)
 	}
@@ -119,17 +119,17 @@ func script(tool string, hosts []string, lines [][]string, comments ...string) s
 	b.WriteString("set -eu\n")
 	for _, line := range lines {
 		// The script passes its arguments to each command, because they configure the login.
-		b.WriteString(tool + ` "$@" --bootstrap-server ` + shell(strings.Join(hosts, ",")))
+		b.WriteString(tool + ` "$@" --bootstrap-server ` + shellQuote(strings.Join(hosts, ",")))
 		for _, arg := range line {
-			b.WriteString(" " + shell(arg))
+			b.WriteString(" " + shellQuote(arg))
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
 }
 
-// byName returns the sorted keys, so that equal plans give equal files.
-func byName[V any](m map[string]V) []string {
+// sortedKeys returns the keys in order, so that equal plans give equal files.
+func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
@@ -139,5 +139,5 @@ func jsonFile(v any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("writing %T as JSON: %w", v, err)
 	}
-	return harmless(string(text)) + "\n", nil
+	return escapeHidden(string(text)) + "\n", nil
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// kafkaMakers returns the makers for Kafka's own tools.
-func kafkaMakers(p *kafka.Plan, hosts []string) map[string]maker {
-	return map[string]maker{
-		formatKafkaTopics: func(*making) (string, []string, error) { return kafkaTopics(p, hosts), nil, nil },
-		formatKafkaACLs: func(m *making) (string, []string, error) {
-			if err := sayable("--group", p.Group); err != nil {
+// kafkaFormatters returns the formatters for Kafka's own tools.
+func kafkaFormatters(p *kafka.Plan, hosts []string) map[string]planFormatter {
+	return map[string]planFormatter{
+		formatKafkaTopics: func(*formatFlags) (string, []string, error) { return kafkaTopics(p, hosts), nil, nil },
+		formatKafkaACLs: func(m *formatFlags) (string, []string, error) {
+			if err := checkScriptName("--group", p.Group); err != nil {
 				return "", nil, err
 			}
 			return kafkaACLs(p, hosts, m), nil, nil
@@ -32,7 +32,7 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 			"--create", "--if-not-exists", "--topic", t.Name,
 			"--partitions", strconv.Itoa(int(t.Partitions)), "--replication-factor", strconv.Itoa(int(t.Replicas)),
 		}
-		for _, name := range byName(t.Settings) {
+		for _, name := range sortedKeys(t.Settings) {
 			line = append(line, "--config", name+"="+t.Settings[name])
 		}
 		lines = append(lines, line)
@@ -43,9 +43,9 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 }
 
 // kafkaACLs returns a script with one kafka-acls.sh per topic and for the group.
-func kafkaACLs(p *kafka.Plan, hosts []string, m *making) string {
+func kafkaACLs(p *kafka.Plan, hosts []string, m *formatFlags) string {
 	rights, what := p.Rights, fmt.Sprintf("The rights that %s needs to consume %s as group %s, with retries and a DLQ.", m.principal, p.Origin, p.Group)
-	if m.whose == forOperator {
+	if m.role == forOperator {
 		rights, what = p.OperatorRights, fmt.Sprintf("The rights that %s needs to work on the DLQ of %s and group %s with redeliver dlq and redeliver doctor.", m.principal, p.Origin, p.Group)
 	}
 	var lines [][]string
@@ -57,7 +57,7 @@ func kafkaACLs(p *kafka.Plan, hosts []string, m *making) string {
 		lines = append(lines, append(line, "--"+r.Resource, r.Name))
 	}
 	comments := []string{what, "Run it with sh FILE, or to log in: sh FILE --command-config admin.properties"}
-	if m.whose == forConsumer {
+	if m.role == forConsumer {
 		comments = append(comments, fmt.Sprintf("This group delivers messages that are published to %s with a delay. If there are any, it also needs Write on %s.", p.Origin, p.Origin))
 	}
 	return script("kafka-acls.sh", hosts, lines, comments...)

@@ -32,9 +32,9 @@ type definedPermission struct {
 	Read      string `json:"read"`
 }
 
-// planElsewhere returns a plan for an administrator, who creates the queues without redeliver. It ignores errors about
-// missing queues and missing rights of the user.
-func planElsewhere(p *amqp.Plan, err error) (*amqp.Plan, error) {
+// planForAdministrator returns a plan for an administrator, who creates the queues without redeliver. It ignores errors
+// about missing queues and missing rights of the user.
+func planForAdministrator(p *amqp.Plan, err error) (*amqp.Plan, error) {
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || p == nil {
 		return p, err
@@ -48,9 +48,9 @@ func planElsewhere(p *amqp.Plan, err error) (*amqp.Plan, error) {
 	return p, nil
 }
 
-// rabbitMQMakers returns the makers for RabbitMQ's own tools.
-func rabbitMQMakers(p *amqp.Plan, vhost string) map[string]maker {
-	return map[string]maker{formatRabbitMQ: func(m *making) (string, []string, error) {
+// rabbitMQFormatters returns the formatters for RabbitMQ's own tools.
+func rabbitMQFormatters(p *amqp.Plan, vhost string) map[string]planFormatter {
+	return map[string]planFormatter{formatRabbitMQ: func(m *formatFlags) (string, []string, error) {
 		d := definitions{Queues: []definedQueue{}}
 		add := func(q amqp.PlannedQueue) {
 			d.Queues = append(d.Queues, definedQueue{Name: q.Name, VHost: vhost, Durable: true, Arguments: q.Arguments})
@@ -67,7 +67,7 @@ func rabbitMQMakers(p *amqp.Plan, vhost string) map[string]maker {
 			notes = append(notes, "no permissions are written: name the user with --principal USER")
 		} else {
 			rights := p.Rights
-			if m.whose == forOperator {
+			if m.role == forOperator {
 				rights = p.OperatorRights
 			}
 			d.Permissions = []definedPermission{{m.principal, vhost, pattern(rights.Configure), pattern(rights.Write), pattern(rights.Read)}}

@@ -25,22 +25,22 @@ type resource struct {
 	Properties map[string]any `json:"Properties"`
 }
 
-// numbers and switches are the attributes that are not strings in a template.
+// numberAttributes and boolAttributes are the attributes that are not strings in a template.
 var (
-	numbers  = []string{"DelaySeconds", "KmsDataKeyReusePeriodSeconds", "MaximumMessageSize", "MessageRetentionPeriod", "ReceiveMessageWaitTimeSeconds", "VisibilityTimeout"}
-	switches = []string{"ContentBasedDeduplication", "FifoQueue", "SqsManagedSseEnabled"}
+	numberAttributes = []string{"DelaySeconds", "KmsDataKeyReusePeriodSeconds", "MaximumMessageSize", "MessageRetentionPeriod", "ReceiveMessageWaitTimeSeconds", "VisibilityTimeout"}
+	boolAttributes   = []string{"ContentBasedDeduplication", "FifoQueue", "SqsManagedSseEnabled"}
 )
 
-// sqsMakers returns the makers for AWS.
-func sqsMakers(p *sqs.Plan, region string) map[string]maker {
-	return map[string]maker{
-		formatCloudFormation: func(*making) (string, []string, error) { return cloudFormation(p) },
-		formatIAM:            func(m *making) (string, []string, error) { return iam(p, region, m) },
+// sqsFormatters returns the formatters for AWS.
+func sqsFormatters(p *sqs.Plan, region string) map[string]planFormatter {
+	return map[string]planFormatter{
+		formatCloudFormation: func(*formatFlags) (string, []string, error) { return cloudFormation(p) },
+		formatIAM:            func(m *formatFlags) (string, []string, error) { return iamPolicy(p, region, m) },
 	}
 }
 
-// logical maps the kinds of queues to the names of the resources.
-var logical = map[string]string{"queue": "Queue", "suspects": "Suspects", "dlq": "DLQ", "state": "State"}
+// resourceNames maps the kinds of queues to the names of the resources.
+var resourceNames = map[string]string{"queue": "Queue", "suspects": "Suspects", "dlq": "DLQ", "state": "State"}
 
 // cloudFormation returns a template of the queues that do not exist yet, because a stack cannot contain existing ones.
 // It returns no text if all exist, because CloudFormation refuses a template without resources.
@@ -61,7 +61,7 @@ func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 		if err != nil {
 			return "", nil, err
 		}
-		t.Resources[logical[q.Kind]] = resource{"AWS::SQS::Queue", "Retain", "Retain", properties}
+		t.Resources[resourceNames[q.Kind]] = resource{"AWS::SQS::Queue", "Retain", "Retain", properties}
 	}
 	if len(t.Resources) == 0 {
 		return "", append(notes, "all queues exist, so there is no template"), nil
@@ -75,9 +75,9 @@ func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
 	properties := map[string]any{"QueueName": q.Name}
 	for name, value := range q.Attributes {
 		switch {
-		case slices.Contains(numbers, name):
+		case slices.Contains(numberAttributes, name):
 			properties[name] = json.Number(value)
-		case slices.Contains(switches, name):
+		case slices.Contains(boolAttributes, name):
 			properties[name] = value == "true"
 		case strings.HasSuffix(name, "Policy"): // the attribute contains JSON
 			var policy map[string]any
@@ -85,7 +85,7 @@ func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
 				return nil, failed(codeFailed, "reading the %s of %s as JSON: %w", name, q.Name, err)
 			}
 			if policy["deadLetterTargetArn"] == dlq.ARN && !dlq.Exists { // the DLQ has no ARN yet
-				policy["deadLetterTargetArn"] = map[string]any{"Fn::GetAtt": []string{logical["dlq"], "Arn"}}
+				policy["deadLetterTargetArn"] = map[string]any{"Fn::GetAtt": []string{resourceNames["dlq"], "Arn"}}
 			}
 			properties[name] = policy
 		default:
@@ -108,10 +108,10 @@ type policyStatement struct {
 	Resource string   `json:"Resource"`
 }
 
-// iam returns a policy with the fewest rights on each queue.
-func iam(p *sqs.Plan, region string, m *making) (text string, notes []string, err error) {
+// iamPolicy returns a policy with the fewest rights on each queue.
+func iamPolicy(p *sqs.Plan, region string, m *formatFlags) (text string, notes []string, err error) {
 	rights := p.Rights
-	if m.whose == forOperator {
+	if m.role == forOperator {
 		rights = p.OperatorRights
 	}
 	// New queues are created in the account and region of an existing one.
@@ -135,7 +135,7 @@ func iam(p *sqs.Plan, region string, m *making) (text string, notes []string, er
 			keys[key] = true
 		}
 	}
-	for _, key := range byName(keys) {
+	for _, key := range sortedKeys(keys) {
 		notes = append(notes, fmt.Sprintf("the queues are encrypted with key %s, which also requires kms:Decrypt and kms:GenerateDataKey on it", key))
 	}
 	text, err = jsonFile(doc)
@@ -145,7 +145,7 @@ func iam(p *sqs.Plan, region string, m *making) (text string, notes []string, er
 func sidOf(p *sqs.Plan, queue string) string {
 	for _, q := range append(slices.Clip(p.Queues), p.State) {
 		if q.Name == queue {
-			return logical[q.Kind]
+			return resourceNames[q.Kind]
 		}
 	}
 	return ""

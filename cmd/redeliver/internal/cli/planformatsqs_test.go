@@ -15,7 +15,7 @@ func TestNoTemplateWhereAllQueuesAreThere(t *testing.T) {
 	made := func() (out, errs string) {
 		var o, e bytes.Buffer
 		a := &app{printer: printer{Streams: Streams{Out: &o, Err: &e}}}
-		if err := a.make(&planned{makers: sqsMakers(p, "eu-west-1")}, &making{format: formatCloudFormation, whose: forConsumer}); err != nil {
+		if err := a.writePlan(&planned{formatters: sqsFormatters(p, "eu-west-1")}, &formatFlags{format: formatCloudFormation, role: forConsumer}); err != nil {
 			t.Fatal(err)
 		}
 		return o.String(), e.String()

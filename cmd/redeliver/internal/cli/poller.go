@@ -24,7 +24,7 @@ const (
 	searchEvery = time.Minute
 	// pollReaders is how many DLQs and subscriptions are read at once.
 	pollReaders = 8
-	// staleAfter is the number of looks that may be missed before the latest one is dropped.
+	// staleAfter is the number of polls that may be missed before the result of the latest one is dropped.
 	staleAfter = 3
 )
 
@@ -35,15 +35,15 @@ type pollFlags struct {
 	ages           bool // read messages for their age
 }
 
-// poller looks at the DLQs of a broker and their subscriptions again and again. A scrape gets the result of the latest
-// look, so a slow or absent broker delays no scrape, and more scrapers cause no more requests.
+// poller reads the DLQs of a broker and their subscriptions again and again. A scrape gets the result of the latest
+// poll, so a slow or absent broker delays no scrape, and more scrapers cause no more requests.
 type poller struct {
 	pollFlags
 
 	b    *broker
-	only []subject // what to look at; nil for all that the broker lists
-	// knowsPolicy reports whether the client has the policy of the subscriptions. RabbitMQ needs it to find their levels
-	// without the management API.
+	only []subject // the DLQs to read; nil for all that the broker lists
+	// knowsPolicy reports whether the client has the policy of the subscriptions. RabbitMQ needs it to find their
+	// levels without the management API.
 	knowsPolicy bool
 	say         func(format string, args ...any)
 
@@ -52,10 +52,10 @@ type poller struct {
 	// Only run's goroutine has these.
 	places   map[subject]*polled
 	searched time.Time
-	left     int       // DLQs beyond max
-	trouble  string    // problem of the latest search
-	began    time.Time // when trouble changed
-	said     string
+	unpolled int       // DLQs beyond max
+	problem  string    // problem of the latest search
+	began    time.Time // when problem changed
+	reported string    // the last problem that was passed to say
 
 	mu     sync.Mutex
 	latest []prometheus.Metric
@@ -94,12 +94,12 @@ func (p *poller) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// run looks until ctx ends. Until it has found everything, its pauses are shorter, because the topics of a new sidecar
+// run polls until ctx ends. Until it has found everything, its pauses are shorter, because the topics of a new sidecar
 // take a moment to appear.
 func (p *poller) run(ctx context.Context) {
 	defer p.close()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, p.every) {
-		if p.look(ctx); !p.searched.IsZero() {
+		if p.poll(ctx); !p.searched.IsZero() {
 			pause = p.every
 		}
 		timer := time.NewTimer(pause)
@@ -112,8 +112,8 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// look asks the broker once.
-func (p *poller) look(ctx context.Context) {
+// poll asks the broker once.
+func (p *poller) poll(ctx context.Context) {
 	began := time.Now()
 	err := p.search(ctx)
 	found := make(chan prometheus.Metric)
@@ -152,10 +152,10 @@ func (p *poller) look(ctx context.Context) {
 		up = 0
 	}
 	all = append(all, prometheus.MustNewConstMetric(p.up, prometheus.GaugeValue, up),
-		prometheus.MustNewConstMetric(p.omitted, prometheus.GaugeValue, float64(p.left)))
+		prometheus.MustNewConstMetric(p.omitted, prometheus.GaugeValue, float64(p.unpolled)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// A look at many DLQs takes long, and the next one will, too.
+	// A poll of many DLQs takes long, and the next one will, too.
 	p.latest, p.until = all, time.Now().Add(staleAfter*p.every+time.Since(began))
 }
 
@@ -169,16 +169,16 @@ func (p *poller) search(ctx context.Context) error {
 		p.report("new DLQs are not found: " + redeliver.Redact(inFlags(err)))
 		return err
 	}
-	p.left = max(0, len(wanted)-p.max)
-	wanted = wanted[:len(wanted)-p.left]
-	var silent []string
+	p.unpolled = max(0, len(wanted)-p.max)
+	wanted = wanted[:len(wanted)-p.unpolled]
+	var problems []string
 	for _, of := range wanted {
 		if one := p.places[of]; one != nil && one.q != nil {
 			continue
 		}
 		one, err := p.open(ctx, of)
 		if err != nil {
-			silent = append(silent, redeliver.Redact(inFlags(err)))
+			problems = append(problems, redeliver.Redact(inFlags(err)))
 		}
 		p.places[of] = one
 	}
@@ -188,29 +188,29 @@ func (p *poller) search(ctx context.Context) error {
 			delete(p.places, of)
 		}
 	}
-	if p.left > 0 {
-		silent = append(silent, fmt.Sprintf("%d DLQs have no metrics: there are more than %d; see --max-dlqs", p.left, p.max))
+	if p.unpolled > 0 {
+		problems = append(problems, fmt.Sprintf("%d DLQs have no metrics: there are more than %d; see --max-dlqs", p.unpolled, p.max))
 	}
-	if p.report(strings.Join(silent, "; ")); len(silent) == 0 {
-		p.searched = time.Now() // otherwise the next look searches
+	if p.report(strings.Join(problems, "; ")); len(problems) == 0 {
+		p.searched = time.Now() // otherwise the next poll searches
 	}
 	return nil
 }
 
 // report reports a problem that lasts.
-func (p *poller) report(trouble string) {
-	if trouble == p.trouble && trouble != p.said && time.Since(p.began) > p.every {
-		if trouble != "" {
-			p.say("%s", visible(trouble))
+func (p *poller) report(problem string) {
+	if problem == p.problem && problem != p.reported && time.Since(p.began) > p.every {
+		if problem != "" {
+			p.say("%s", visible(problem))
 		}
-		p.said = trouble
+		p.reported = problem
 	}
-	if trouble != p.trouble {
-		p.trouble, p.began = trouble, time.Now()
+	if problem != p.problem {
+		p.problem, p.began = problem, time.Now()
 	}
 }
 
-// list returns the DLQs to look at, in a fixed order.
+// list returns the DLQs to read, in a fixed order.
 func (p *poller) list(ctx context.Context) ([]subject, error) {
 	if p.only != nil {
 		return p.only, nil

@@ -18,8 +18,8 @@ type progress struct {
 	drawn time.Time
 }
 
-// often is the minimum time between two drawings of the line.
-const often = 100 * time.Millisecond
+// minRedraw is the minimum time between two drawings of the line.
+const minRedraw = 100 * time.Millisecond
 
 func (p *printer) newProgress(total int64) *progress {
 	if !p.ErrTerminal || p.Env("TERM") == "dumb" {
@@ -31,7 +31,7 @@ func (p *printer) newProgress(total int64) *progress {
 // task shows how much a task has scanned and done.
 func (p *progress) task(t *deadletter.Task) {
 	now := time.Now()
-	if p.p == nil || now.Sub(p.drawn) < often {
+	if p.p == nil || now.Sub(p.drawn) < minRedraw {
 		return
 	}
 	p.drawn = now

@@ -52,10 +52,10 @@ programs first.`,
 			if err != nil {
 				return err
 			}
-			if err := a.unasked(cmd, dry || yes); err != nil {
+			if err := a.checkConfirmable(cmd, dry || yes); err != nil {
 				return err
 			}
-			return a.with(cmd.Context(), to, func(b *broker) error {
+			return a.withBroker(cmd.Context(), to, func(b *broker) error {
 				return a.pruneOn(cmd.Context(), b, of.topic, to.group, dry, yes)
 			})
 		},
@@ -72,7 +72,7 @@ programs first.`,
 func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, yes bool) error {
 	found, err := b.old.find(ctx, topic)
 	if err != nil {
-		return failed(codeOf(err), "%w", err)
+		return brokerError(err)
 	}
 	var drained []string
 	for _, o := range found {
@@ -100,7 +100,7 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 	stay := 0
 	for _, o := range found {
 		row := oldLevelRow{
-			Broker: string(b.kind), Origin: topic, Group: group, Place: o.Place, Level: level(o.Level), Messages: known(o.Messages),
+			Broker: string(b.kind), Origin: topic, Group: group, Place: o.Place, Level: levelText(o.Level), Messages: countOrNil(o.Messages),
 			Drained: o.KeepReason == "", Removed: o.Removed, Keep: o.KeepReason,
 		}
 		outcome := "remains"
@@ -125,7 +125,7 @@ func (a *app) pruneOn(ctx context.Context, b *broker, topic, group string, dry, 
 	}
 	switch {
 	case err != nil:
-		return failed(codeOf(err), "%w", err)
+		return brokerError(err)
 	case stay > 0:
 		return failed(codePartly, "%d of %d levels of an older policy remain", stay, len(found))
 	case len(found) == 0:

@@ -44,7 +44,7 @@ than it showed, or than --expect allows.`,
 			}
 			row := &forecastRow{DryRun: true, DLQ: q.Info().DLQ, Scanned: plan.Scanned, Matched: plan.Matched, Purge: plan.Matched, verbs: []string{"remove"}}
 			if p.Expect > 0 && row.Purge > p.Expect {
-				err = failed(codeFailed, "%w: they are %d; look again", deadletter.ErrTooMany, row.Purge)
+				err = failed(codeFailed, "%w: %d messages match, and --expect is %d", deadletter.ErrTooMany, row.Purge, p.Expect)
 			}
 			return row, err
 		},
@@ -56,7 +56,7 @@ than it showed, or than --expect allows.`,
 			p.Filter, p.Who, p.Why, p.Report = f, s.who, s.note, report
 			t, err := deadletter.Purge(ctx, q, p)
 			if errors.Is(err, deadletter.ErrTooMany) {
-				err = failed(codeFailed, "%w; look again", err)
+				err = failed(codeFailed, "%w: see with --dry-run what matches now", err)
 			}
 			return t, err
 		},

@@ -12,13 +12,13 @@ import (
 )
 
 func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
-	c, err := amqp.Open(ctx, amqp.Config{URLs: u.AMQP(), Policy: s.policy, Sink: silence, NoProvisioning: s.elsewhere, ManagementURL: s.api, StateKeys: u.StateKeys})
+	c, err := amqp.Open(ctx, amqp.Config{URLs: u.AMQP(), Policy: s.policy, Sink: silence, NoProvisioning: s.forAdministrator, ManagementURL: s.api, StateKeys: u.StateKeys})
 	if err != nil {
 		return nil, err
 	}
 	b := &broker{
 		kind: u.Broker,
-		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
+		ownerOf: func(_ context.Context, dlq string) (topic, group string, err error) {
 			queue, ok := strings.CutSuffix(dlq, wirename.DLQSuffix)
 			if !ok || queue == "" {
 				return "", "", usagef("the name %s contains no queue: give --topic", dlq)
@@ -33,8 +33,8 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 		old:    &oldLevels{c.OldLevels, c.RemoveOldLevels},
 		plan: func(ctx context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)
-			if s.elsewhere {
-				p, err = planElsewhere(p, err)
+			if s.forAdministrator {
+				p, err = planForAdministrator(p, err)
 			}
 			if err != nil {
 				return nil, err
@@ -70,11 +70,11 @@ func planOnRabbitMQ(p *amqp.Plan, vhost string) *planned {
 	}
 	for _, q := range p.Queues {
 		row.Places = append(row.Places, placeRow{
-			Name: q.Name, Kind: q.Kind, Level: level(q.Level), Settings: settings(q.Arguments), Exists: q.Exists, Old: q.Old, Messages: known(q.Messages),
+			Name: q.Name, Kind: q.Kind, Level: levelText(q.Level), Settings: settings(q.Arguments), Exists: q.Exists, Old: q.Old, Messages: countOrNil(q.Messages),
 		})
 	}
 	for _, d := range p.Delays {
 		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
 	}
-	return &planned{row, p.String(), rabbitMQMakers(p, vhost)}
+	return &planned{row, p.String(), rabbitMQFormatters(p, vhost)}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -37,12 +36,7 @@ if the answer is not 200. For tcp://host:port it only opens a connection.
 Use it as the health check of a container: the image of redeliver has no other program.`,
 		Example: `  redeliver ready
   redeliver ready tcp://127.0.0.1:8377`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("unexpected argument %q: this command takes one URL", redeliver.Redact(args[1]))
-			}
-			return nil
-		},
+		Args: atMostOne("one URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address := defaultReady
 			if len(args) > 0 {
@@ -58,7 +52,7 @@ Use it as the health check of a container: the image of redeliver has no other p
 			if err := askReady(ctx, u); err != nil {
 				row.Ready, row.Why = false, redeliver.Redact(err.Error())
 			}
-			if err := a.one(row, func(t *card) {
+			if err := a.printOne(row, func(t *card) {
 				t.line("url", row.URL)
 				t.line("ready", state(map[bool]string{true: "yes", false: "no"}[row.Ready]))
 				t.line("why", row.Why)

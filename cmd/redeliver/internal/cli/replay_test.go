@@ -281,7 +281,7 @@ func TestPurgeOnATerminalKeepsExpect(t *testing.T) {
 	s.fill()
 	purge := []string{"dlq", "purge", dlq, "--reason", "exhausted", "--note", "test", "--expect"}
 	for _, more := range []string{"--dry-run", "--note=test"} {
-		s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "2", more)...).want(t, 1, "more than was expected", "they are 3")
+		s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, append(purge, "2", more)...).want(t, 1, "more than was expected", "3 messages match")
 	}
 	if left := s.run("dlq", "show", dlq, "-o", "json").want(t, 0).objects(t); len(left) != 5 {
 		t.Fatalf("%d are left, want all 5", len(left))

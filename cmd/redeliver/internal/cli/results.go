@@ -35,7 +35,7 @@ func openResults(path string) (*results, error) {
 	if err != nil {
 		return nil, usagef("--results: %w", err)
 	}
-	enc := json.NewEncoder(&harmlessLines{w: file})
+	enc := json.NewEncoder(&escapedLines{w: file})
 	enc.SetEscapeHTML(false)
 	return &results{file: file, enc: enc}, nil
 }

@@ -14,8 +14,8 @@ type running struct {
 	task    atomic.Pointer[string]
 }
 
-// run runs a task with progress and results. When ctx ends, the task records what it has sent and is paused.
-func (a *app) run(ctx context.Context, q deadletter.Queue, path string, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (err error) {
+// runTask runs a task with progress and results. When ctx ends, the task records what it has sent and is paused.
+func (a *app) runTask(ctx context.Context, q deadletter.Queue, path string, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (err error) {
 	w := &running{}
 	if path != "" {
 		if w.results, err = openResults(path); err != nil {
@@ -29,23 +29,23 @@ func (a *app) run(ctx context.Context, q deadletter.Queue, path string, do func(
 		}
 	}
 	w.bar = a.newProgress(total)
-	said := make(chan struct{})
-	hush := context.AfterFunc(ctx, func() {
-		defer close(said)
+	announced := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(announced)
 		if id := w.task.Load(); id != nil {
 			a.sayf("pausing task %s; press Ctrl-C again to end it at once", *id)
 		}
 	})
 	t, err := do(ctx, w.report())
-	if !hush() {
-		<-said
+	if !stop() {
+		<-announced
 	}
 	w.bar.end()
 	wrong := w.results.close()
 	if w.task.Load() == nil { // refused: the DLQ is locked, or there is no such task
 		return err
 	}
-	if err = a.ended(ctx, q, &t, err); err == nil && wrong != nil {
+	if err = a.printEnded(ctx, q, &t, err); err == nil && wrong != nil {
 		err = failed(codePartly, "task %s is done, but --results is incomplete: %w", t.ID, wrong)
 	}
 	return err

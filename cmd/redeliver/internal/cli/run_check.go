@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"net"
-	"net/url"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -25,14 +25,15 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 		errs = append(errs, err)
 	}
 	c.Policy, err = f.policy.policy(cmd.Flags())
-	c.Policy.MaxTimeout, c.Policy.Classify = f.maxTimeout, sidecar.Classify
-	if f.guards.read(&c.Policy); err != nil {
-		errs = append(errs, err)
-	} else if err = c.Policy.Validate("Policy"); err != nil {
+	c.Policy.MaxTimeout, c.Policy.Classify, c.Policy.Supersede = f.maxTimeout, sidecar.Classify, f.supersede
+	f.guards.setFields(&c.Policy)
+	if err == nil {
+		err = c.Policy.Validate("Policy")
+	}
+	if err != nil {
 		errs = append(errs, err)
 	}
-	c.Policy.Supersede = f.supersede
-	f.checkWhat(&c, a.conn.read.Group, bad)
+	f.checkWhat(&c, a.conn.loaded.Group, bad)
 	f.checkHandler(cmd.ArgsLenAtDash(), bad)
 	if f.url != "" {
 		if f.authorization, err = sidecar.CheckAuthorization(a.Env(envAuthorization)); err != nil {
@@ -59,13 +60,11 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		bad("%w", missing("--topic", "the topic or queue"))
 	}
 	for i, t := range f.topics {
-		if t == "" {
+		switch {
+		case t == "":
 			bad("--topic is empty")
-		}
-		for _, other := range f.topics[:i] {
-			if t == other {
-				bad("--topic %s is given twice", t)
-			}
+		case slices.Contains(f.topics[:i], t):
+			bad("--topic %s is given twice: omit one", t)
 		}
 	}
 	switch c.Broker.Broker {
@@ -141,28 +140,22 @@ func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 		bad("--event-type is empty: every CloudEvent has a type")
 	}
 	if f.url != "" {
-		u, err := url.Parse(f.url)
-		if err == nil {
-			err = sidecar.CheckURL(u)
-		} else {
-			err = errors.New("must be http://host:port/path or https://host:port/path") // err quotes the URL
-		}
-		if err != nil {
+		var err error
+		if f.to, err = sidecar.ParseURL(f.url, envAuthorization); err != nil {
 			bad("--http is %s: %w", redeliver.RedactAddress(f.url), err)
 		}
-		f.to = u
 	}
 }
 
 // checkHow checks how many messages are handled at once, and for how long.
 func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
-	least := func(name string, n int) {
+	notNegative := func(name string, n int) {
 		if n < 0 {
 			bad("--%s is %d: must be 1 or more, or 0 for the default", name, n)
 		}
 	}
-	least("concurrency", f.concurrency)
-	least("retry-concurrency", f.retries)
+	notNegative("concurrency", f.concurrency)
+	notNegative("retry-concurrency", f.retries)
 	if f.batch < 0 || f.batchBytes < 0 || f.batchWait < 0 {
 		bad("--batch, --batch-wait and --batch-bytes must be 0 or more")
 	}

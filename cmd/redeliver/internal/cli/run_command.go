@@ -147,8 +147,8 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	for _, warning := range plainPasswords(c.Broker, "") {
 		c.Log.Warn(warning)
 	}
-	if c.Handler, err = a.handler(f, &c); err != nil {
-		return usagef("--exec: %w", err)
+	if c.Handler, err = a.newHandler(f, &c); err != nil {
+		return usagef("--exec cannot start its command: %w", err)
 	}
 	c.Sink = redeliver.NewSlogSink(c.Log)
 	if f.webhook.to != nil {
@@ -157,7 +157,7 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		c.Sink = redeliver.Sinks(c.Sink, w)
 	}
 	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
-	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.name(), OnDeadLetter: f.webhook.name()}
+	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.handlerName(), OnDeadLetter: f.webhook.name()}
 	if c.Dedup, err = f.dedup.open(); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		pages.Handle(sidecar.ExtendPath, c.Extensions)
 		if f.metrics {
 			var end func()
-			if end, err = a.measure(ctx, &c, pages); err != nil {
+			if end, err = a.addMetrics(ctx, &c, pages); err != nil {
 				return err
 			}
 			defer end()
@@ -181,7 +181,7 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		c.Extensions.Listening(at)
 		row.Health = "http://" + at
 	}
-	if err := a.one(row, func(t *card) {
+	if err := a.printOne(row, func(t *card) {
 		t.line("topics", strings.Join(row.Topics, ", "))
 		t.line("group", row.Group)
 		t.line("handler", row.Handler)
@@ -191,13 +191,13 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		return err
 	}
 	if err := sidecar.Run(ctx, c); err != nil {
-		return failed(codeOf(err), "%w", err) // usage was correct, so the broker has a problem
+		return brokerError(err)
 	}
 	return nil
 }
 
-// name returns the handler as run prints it. The arguments are omitted, because they may be secrets.
-func (f *runFlags) name() string {
+// handlerName returns the handler as run prints it. The arguments are omitted, because they may be secrets.
+func (f *runFlags) handlerName() string {
 	if f.to != nil {
 		return redeliver.Redact(f.to.String())
 	}
@@ -208,8 +208,7 @@ func (f *runFlags) name() string {
 	return name
 }
 
-// handler returns the handler of the messages.
-func (a *app) handler(f *runFlags, c *sidecar.Config) (sidecar.Handler, error) {
+func (a *app) newHandler(f *runFlags, c *sidecar.Config) (sidecar.Handler, error) {
 	if f.exec {
 		say := func(id, line string) { a.sayf("%s: %s", visible(id), line) }
 		if f.log == "json" {
@@ -226,7 +225,7 @@ func (a *app) handler(f *runFlags, c *sidecar.Config) (sidecar.Handler, error) {
 
 func (a *app) logger(format string) *slog.Logger {
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(&harmlessLines{w: a.Err}, nil))
+		return slog.New(slog.NewJSONHandler(&escapedLines{w: a.Err}, nil))
 	}
 	return slog.New(slog.NewTextHandler(a.Err, nil))
 }
@@ -235,7 +234,7 @@ func (a *app) logger(format string) *slog.Logger {
 func listen(ctx context.Context, flag, address string, h http.Handler) (at string, end func(), err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return "", nil, failed(codeFailed, "%s: %w", flag, err)
+		return "", nil, failed(codeFailed, "%s is %s, where nothing can listen: %w; give another address", flag, address, err)
 	}
 	const quick = 5 * time.Second // for both directions: requests and responses are short
 	server := &http.Server{Handler: h, ReadHeaderTimeout: quick, ReadTimeout: quick, WriteTimeout: quick, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}

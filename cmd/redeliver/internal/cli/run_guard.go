@@ -20,8 +20,8 @@ func (g *guardFlags) flags(flags *pflag.FlagSet) {
 	flags.IntVar(&g.flood, "dead-letter-rate", 0, "Pause when more than this `number` of messages go to the DLQ within a minute (default no limit)")
 }
 
-// read sets the fields of a policy from the flags.
-func (g *guardFlags) read(p *redeliver.Policy) {
+// setFields sets the fields of a policy from the flags.
+func (g *guardFlags) setFields(p *redeliver.Policy) {
 	if g.outage {
 		p.Outage = redeliver.DefaultOutage()
 	}

@@ -20,7 +20,7 @@ func TestRunGuards(t *testing.T) {
 			t.Fatal(err)
 		}
 		var p redeliver.Policy
-		g.read(&p)
+		g.setFields(&p)
 		return p
 	}
 	if p := read(); p.Outage.On() || p.DeadLetterRate.On() || p.Rate.On() {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"net/url"
 
 	"github.com/spf13/pflag"
@@ -38,20 +37,14 @@ func (f *webhookFlags) check(env func(string) string, bad func(string, ...any)) 
 	if given == "" {
 		return
 	}
-	u, err := url.Parse(given)
-	if err == nil {
-		err = sidecar.CheckWebhook(u)
-	} else {
-		err = errors.New("must be http://host:port/path or https://host:port/path") // err quotes the URL
-	}
-	if err != nil {
+	var err error
+	if f.to, err = sidecar.ParseURL(given, envWebhookAuthorization); err != nil {
 		bad("%s %w", name, err) // without the value, which may be a secret
 		return
 	}
 	if f.authorization, err = sidecar.CheckAuthorization(env(envWebhookAuthorization)); err != nil {
 		bad(envWebhookAuthorization+" %w", err)
 	}
-	f.to = u
 }
 
 func (f *webhookFlags) open(c *sidecar.Config) *sidecar.Webhook {

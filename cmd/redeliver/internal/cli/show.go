@@ -70,7 +70,7 @@ func showCommand(a *app) *cobra.Command {
 	var limit int
 	var full, raw bool
 	cmd := &cobra.Command{
-		Use: "show [DLQ]", Short: "Show messages", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "show [DLQ]", Short: "Show messages", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		Long: `Show the messages that match the filter, one per line, or with --full all of each message.
 The formats json, jsonl and yaml always contain all of each message, with bytes in base64.`,
 		Example: `  redeliver dlq show orders.billing.dlq --fingerprint 6f1d0c2b9a4e7713
@@ -108,7 +108,7 @@ The formats json, jsonl and yaml always contain all of each message, with bytes 
 
 // browse calls do for at most limit messages, and says if there are more.
 func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int, do func(*deadletter.Message) error) error {
-	p.looking(q)
+	p.warnReadEffect(q)
 	n, more := 0, false
 	var failed error
 	maxShown := 0
@@ -132,8 +132,8 @@ func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.F
 	return errors.Join(err, failed)
 }
 
-// looking prints the cost of reading the DLQ, if there is one.
-func (p *printer) looking(q deadletter.Queue) {
+// warnReadEffect prints the cost of reading the DLQ, if there is one.
+func (p *printer) warnReadEffect(q deadletter.Queue) {
 	if look := q.Info().ReadEffect; look != deadletter.NoReadEffect {
 		p.sayf("%s: %s", q.Info().DLQ, look)
 	}
@@ -170,7 +170,7 @@ func (p *printer) showFull(ctx context.Context, q deadletter.Queue, f deadletter
 
 // showRaw writes one body.
 func (p *printer) showRaw(ctx context.Context, q deadletter.Queue, f deadletter.Filter) error {
-	p.looking(q)
+	p.warnReadEffect(q)
 	var found []*deadletter.Message
 	if err := deadletter.Browse(ctx, q, f, 2, func(m *deadletter.Message) bool {
 		found = append(found, m)
@@ -235,7 +235,7 @@ func (r *messageRow) draw(c *card, m *deadletter.Message) {
 	c.line("origin", r.Origin)
 	c.line("group", r.Group)
 	if r.Source != nil {
-		c.line("source", fmt.Sprintf("%d/%d, %s", r.Source.Partition, r.Source.Offset, at(r.Source.Timestamp)))
+		c.line("source", fmt.Sprintf("%d/%d, %s", r.Source.Partition, r.Source.Offset, timeText(r.Source.Timestamp)))
 	}
 	c.line("reason", state(r.Reason))
 	c.line("error type", r.ErrorType)

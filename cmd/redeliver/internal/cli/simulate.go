@@ -59,7 +59,7 @@ of the broker, partitions, the order of keys, and crashes.`,
 					return fmt.Errorf("--svg: %w", err)
 				}
 			}
-			return a.one(r, func(c *card) { drawResult(c, r) })
+			return a.printOne(r, func(c *card) { drawResult(c, r) })
 		},
 	}
 	flags := cmd.Flags()

@@ -21,7 +21,7 @@ func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	return &broker{
 		kind:   u.Broker,
 		queues: c.DeadLetterQueues,
-		whose: func(_ context.Context, dlq string) (topic, group string, err error) {
+		ownerOf: func(_ context.Context, dlq string) (topic, group string, err error) {
 			name, fifo := strings.CutSuffix(dlq, ".fifo")
 			queue, ok := strings.CutSuffix(name, "-dlq")
 			if !ok || queue == "" {
@@ -61,11 +61,11 @@ func planOnSQS(p *sqs.Plan, region string) *planned {
 	}
 	for _, q := range p.Queues {
 		row.Places = append(row.Places, placeRow{
-			Name: q.Name, Kind: q.Kind, Settings: settings(q.Attributes), Exists: q.Exists, Messages: known(q.Messages),
+			Name: q.Name, Kind: q.Kind, Settings: settings(q.Attributes), Exists: q.Exists, Messages: countOrNil(q.Messages),
 		})
 	}
 	for _, d := range p.Delays {
 		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
 	}
-	return &planned{row, p.String(), sqsMakers(p, region)}
+	return &planned{row, p.String(), sqsFormatters(p, region)}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -17,9 +16,9 @@ import (
 // subjectFlags name a DLQ by its name, as dlq list prints it, or by its topic and group. A DLQ that another framework
 // fills needs all three.
 type subjectFlags struct {
-	topic, group string
-	back, readBy string
-	lease        time.Duration
+	topic, group     string
+	replayTo, readBy string
+	lease            time.Duration
 }
 
 func (s *subjectFlags) flags(flags *pflag.FlagSet) { grouped(flags, groupDLQ, s.define) }
@@ -33,26 +32,18 @@ func (s *subjectFlags) define(flags *pflag.FlagSet) {
 // runner adds the flags of a verb that writes.
 func (s *subjectFlags) runner(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.lease, "lease", 0, "Kafka and SQS: how long the DLQ stays locked after the process of a task has died (default 30s)")
-	flags.StringVar(&s.back, "replay-to", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
+	flags.StringVar(&s.replayTo, "replay-to", "", "Kafka, for a DLQ that another framework fills: replay to this `topic`, for a group that does not use redeliver (default the group's retry topic)")
 }
 
-// atMostDLQ accepts at most one argument, the name of a DLQ.
-func atMostDLQ(_ *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fmt.Errorf("this command takes the name of one DLQ; %d arguments were given", len(args))
-	}
-	return nil
-}
-
-// subject returns the subject of the flags. If only the DLQ's name is given, it asks the broker for the topic and
+// subject returns the DLQ that the flags name. If only its own name is given, it asks the broker for the topic and
 // group.
 func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args []string) (subject, error) {
-	s := subject{topic: flags.topic, group: flags.group, lease: flags.lease, back: flags.back, readBy: flags.readBy}
+	s := subject{topic: flags.topic, group: flags.group, lease: flags.lease, replayTo: flags.replayTo, readBy: flags.readBy}
 	if len(args) > 0 {
 		s.dlq = args[0]
 	}
 	if s.topic != "" {
-		s.group = cmp.Or(s.group, a.conn.read.Group)
+		s.group = cmp.Or(s.group, a.conn.loaded.Group)
 		return s, nil
 	}
 	if s.dlq == "" {
@@ -62,20 +53,20 @@ func (a *app) subject(ctx context.Context, b *broker, flags *subjectFlags, args 
 		return s, usagef("--group needs --topic: give both, or only the name of the DLQ")
 	}
 	var err error
-	s.topic, s.group, err = b.whose(ctx, s.dlq)
+	s.topic, s.group, err = b.ownerOf(ctx, s.dlq)
 	return s, err
 }
 
-// fits refuses flags that have no effect on this broker, so that nobody relies on them.
-func (a *app) fits(flags *subjectFlags) error {
+// checkSubjectFlags refuses flags that have no effect on this broker, so that nobody relies on them.
+func (a *app) checkSubjectFlags(flags *subjectFlags) error {
 	u, err := a.conn.url(a.Env)
 	switch {
 	case err != nil:
 		return err
 	case flags.lease != 0 && u.Broker == brokerurl.RabbitMQ:
 		return usagef("--lease is %s: RabbitMQ locks a DLQ for as long as the connection of its task lasts; omit --lease", flags.lease)
-	case flags.back != "" && !u.Broker.HasGroups():
-		return usagef("--replay-to is %q: only a replay on Kafka can go to another topic; omit --replay-to", flags.back)
+	case flags.replayTo != "" && !u.Broker.HasGroups():
+		return usagef("--replay-to is %q: only a replay on Kafka can go to another topic; omit --replay-to", flags.replayTo)
 	case flags.readBy != "" && !u.Broker.HasGroups():
 		return usagef("--read-by is %q: %s has no consumer groups; omit --read-by", flags.readBy, called(u.Broker))
 	default:
@@ -94,10 +85,10 @@ func noGroup(kind brokerurl.Broker, group string) error {
 // onDLQ calls do with the DLQ that the flags name.
 func (a *app) onDLQ(cmd *cobra.Command, flags *subjectFlags, args []string, do func(context.Context, deadletter.Queue) error) error {
 	ctx := cmd.Context()
-	if err := a.fits(flags); err != nil {
+	if err := a.checkSubjectFlags(flags); err != nil {
 		return err
 	}
-	return a.with(ctx, setup{}, func(b *broker) error {
+	return a.withBroker(ctx, setup{}, func(b *broker) error {
 		s, err := a.subject(ctx, b, flags, args)
 		if err != nil {
 			return err
@@ -122,7 +113,7 @@ func (a *app) dlqNames(cmd *cobra.Command, args []string, _ string) ([]string, c
 	if len(args) == 0 {
 		quiet := *a
 		quiet.Err = io.Discard // a completion cannot show a warning or an error
-		_ = quiet.with(ctx, setup{}, func(b *broker) error {
+		_ = quiet.withBroker(ctx, setup{}, func(b *broker) error {
 			if b.queues == nil {
 				return errUnlisted
 			}

@@ -16,12 +16,12 @@ type subscriptionFlags struct {
 }
 
 func (s *subscriptionFlags) flags(cmd *cobra.Command) {
-	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &s.topic, &s.group) })
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { topicAndGroupFlags(flags, &s.topic, &s.group) })
 	s.policy.flags(cmd)
 }
 
-// whoseFlags adds --topic and --group.
-func whoseFlags(flags *pflag.FlagSet, topic, group *string) {
+// topicAndGroupFlags adds --topic and --group.
+func topicAndGroupFlags(flags *pflag.FlagSet, topic, group *string) {
 	flags.StringVar(topic, "topic", "", "The `topic` that is consumed; on RabbitMQ and SQS the queue (required)")
 	flags.StringVar(group, "group", "", "Kafka: the consumer `group` (required, unless the profile has one)")
 }
@@ -31,14 +31,14 @@ func (a *app) subscription(cmd *cobra.Command, s *subscriptionFlags) (to setup, 
 	if to.policy, err = s.policy.policy(cmd.Flags()); err != nil {
 		return to, "", err
 	}
-	if kind, to.group, err = a.whose(s.topic, s.group); err == nil {
+	if kind, to.group, err = a.checkTopicAndGroup(s.topic, s.group); err == nil {
 		err = supported(kind, cmd.Name())
 	}
 	return to, kind, err
 }
 
-// whose checks --topic and --group, and fills in the profile's group.
-func (a *app) whose(topic, group string) (kind brokerurl.Broker, filled string, err error) {
+// checkTopicAndGroup checks --topic and --group, and fills in the profile's group.
+func (a *app) checkTopicAndGroup(topic, group string) (kind brokerurl.Broker, filled string, err error) {
 	if topic == "" {
 		return "", "", missing("--topic", "the topic or queue")
 	}
@@ -49,7 +49,7 @@ func (a *app) whose(topic, group string) (kind brokerurl.Broker, filled string, 
 	if !u.Broker.HasGroups() {
 		return u.Broker, "", noGroup(u.Broker, group)
 	}
-	if group = cmp.Or(group, a.conn.read.Group); group == "" {
+	if group = cmp.Or(group, a.conn.loaded.Group); group == "" {
 		return "", "", missing("--group", "the consumer group or share group")
 	}
 	return u.Broker, group, nil
@@ -60,10 +60,11 @@ func missing(flag, what string) error {
 	return usagef("missing required flag %s: %s", flag, what)
 }
 
-// codeOf returns the exit code of an error from a broker's adapter. It is not codeUsage unless the error says so.
-func codeOf(err error) int {
-	if f, ok := asFailure(err); ok {
-		return f.code
+// brokerError gives an error of a broker's adapter the exit code 1, unless it has a code already. Otherwise a
+// redeliver.ErrConfig would count as wrong usage.
+func brokerError(err error) error {
+	if _, ok := asFailure(err); ok {
+		return err
 	}
-	return codeFailed
+	return failed(codeFailed, "%w", err)
 }

@@ -65,7 +65,7 @@ func (g *grid) add(cells []any) {
 		case int, int64, float64:
 			row[i] = v
 		case time.Time:
-			row[i] = at(v)
+			row[i] = timeText(v)
 		case warning:
 			row[i] = visible(string(v))
 			if g.colour {
@@ -83,8 +83,8 @@ func (g *grid) add(cells []any) {
 	g.w.AppendRow(row)
 }
 
-// right aligns columns right. Columns are counted from 1.
-func (g *grid) right(columns ...int) {
+// alignRight aligns columns to the right. Columns are counted from 1.
+func (g *grid) alignRight(columns ...int) {
 	configs := make([]table.ColumnConfig, len(columns))
 	for i, n := range columns {
 		configs[i] = table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight}
@@ -99,8 +99,8 @@ func (g *grid) text() string {
 	return g.w.Render() + "\n"
 }
 
-// at formats a time. It uses UTC, because times are compared with the logs of many hosts.
-func at(t time.Time) string {
+// timeText formats a time. It uses UTC, because times are compared with the logs of many hosts.
+func timeText(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
@@ -138,7 +138,7 @@ func (c *card) print(p *printer) error {
 	for i := 0; i < len(c.lines); i += 2 {
 		value := c.lines[i+1]
 		if t, ok := value.(time.Time); ok {
-			value = at(t)
+			value = timeText(t)
 		}
 		if _, ok := value.(state); !ok {
 			value = fmt.Sprint(value) // aligns numbers left

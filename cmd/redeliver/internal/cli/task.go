@@ -106,10 +106,10 @@ func (a *app) sign(s *signature, dry bool) error {
 	return nil
 }
 
-// ended prints a task that this process has run, and returns its error.
-func (p *printer) ended(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
+// printEnded prints a task that this process has run, and returns its error.
+func (p *printer) printEnded(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
 	row := taskRowOf(t, q.Info().ReplayTo)
-	printed := p.one(row, func(c *card) {
+	printed := p.printOne(row, func(c *card) {
 		c.line("task", row.ID)
 		c.line("kind", row.Kind)
 		c.line("dlq", row.DLQ)

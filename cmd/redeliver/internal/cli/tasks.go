@@ -13,7 +13,7 @@ import (
 func tasksCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	cmd := &cobra.Command{
-		Use: "tasks [DLQ]", Short: "List the task history: what was done, by whom and why", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "tasks [DLQ]", Short: "List the task history: what was done, by whom and why", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onDLQ(cmd, &s, args, func(ctx context.Context, q deadletter.Queue) error {
 				tasks, err := deadletter.History(ctx, q)
@@ -63,7 +63,7 @@ begins with its first step again.`,
 			if err := a.sign(&sign, true); err != nil {
 				return err
 			}
-			if err := a.unasked(cmd, yes); err != nil {
+			if err := a.checkConfirmable(cmd, yes); err != nil {
 				return err
 			}
 			id := args[len(args)-1]
@@ -77,7 +77,7 @@ begins with its first step again.`,
 						return err
 					}
 				}
-				return a.run(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+				return a.runTask(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
 					return deadletter.Resume(ctx, q, id, sign.who, report)
 				})
 			})
@@ -94,16 +94,16 @@ begins with its first step again.`,
 }
 
 func pauseCommand(a *app) *cobra.Command {
-	return wishCommand(a, "pause", "Pause a task, so that it can be resumed",
+	return requestCommand(a, "pause", "Pause a task, so that it can be resumed",
 		func(ctx context.Context, q deadletter.Queue, id, _ string) error { return deadletter.Pause(ctx, q, id) })
 }
 
 func cancelCommand(a *app) *cobra.Command {
-	return wishCommand(a, "cancel", "End a task for good; its earlier effects stay", deadletter.Cancel)
+	return requestCommand(a, "cancel", "End a task for good; its earlier effects stay", deadletter.Cancel)
 }
 
-// wishCommand returns a verb that asks a task on any machine to pause or to end.
-func wishCommand(a *app, verb, short string, do func(ctx context.Context, q deadletter.Queue, id, who string) error) *cobra.Command {
+// requestCommand returns a verb that asks a task on any machine to pause or to end.
+func requestCommand(a *app, verb, short string, do func(ctx context.Context, q deadletter.Queue, id, who string) error) *cobra.Command {
 	var s subjectFlags
 	var sign signature
 	cmd := &cobra.Command{
@@ -123,7 +123,7 @@ func wishCommand(a *app, verb, short string, do func(ctx context.Context, q dead
 				}
 				row := taskRowOf(&t, q.Info().ReplayTo)
 				a.sayf("requested: if the task is running, it reacts within a second")
-				return a.one(row, func(c *card) {
+				return a.printOne(row, func(c *card) {
 					c.line("task", row.ID)
 					c.line("status", state(row.Status))
 					c.line("done", counts(&row.Counts))

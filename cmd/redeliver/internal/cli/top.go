@@ -82,7 +82,7 @@ the list once, or --count times. On RabbitMQ it needs --management-url.`,
 			if err != nil {
 				return err
 			}
-			return a.with(cmd.Context(), setup{}, func(b *broker) error {
+			return a.withBroker(cmd.Context(), setup{}, func(b *broker) error {
 				w := &watch{b: b, queues: make(map[string]*watched)}
 				defer w.close()
 				if a.Screen != nil && a.InTerminal && a.OutTerminal && a.output == formatTable && count == 0 && a.Env("TERM") != "dumb" {
@@ -142,7 +142,7 @@ func (p *printer) printTop(ctx context.Context, w *watch, every time.Duration, c
 func topTable(all []topRow, now time.Time, colour, levels bool, width int) (blocks [][]string) {
 	columns := []string{"DLQ", "MESSAGES", "/MIN", "OLDEST", "WAITING", "/MIN", "DUE"}
 	g := newGrid(colour, columns)
-	g.right(2, 3, 5, 6)
+	g.alignRight(2, 3, 5, 6)
 	var rows [][]any // of the DLQs and their levels
 	for i := range all {
 		rows = append(rows, all[i].cells(now))
@@ -322,13 +322,13 @@ func (one *watched) read(ctx context.Context) topRow {
 			}
 			now.waiting = max(now.waiting, 0) + l.Depth
 			if l.Depth > 0 {
-				row.Levels = append(row.Levels, topLevel{level(l.Level), l.Place, &l.Depth, l.Due.UTC()})
+				row.Levels = append(row.Levels, topLevel{levelText(l.Level), l.Place, &l.Depth, l.Due.UTC()})
 			}
 			if !l.Due.IsZero() && (row.Due.IsZero() || l.Due.Before(row.Due)) {
 				row.Due = l.Due.UTC()
 			}
 		}
-		row.Waiting = known(now.waiting)
+		row.Waiting = countOrNil(now.waiting)
 	}
 	if err := errors.Join(problems...); err != nil {
 		row.Problem = redeliver.Redact(inFlags(err))
@@ -363,8 +363,8 @@ func (one *watched) close() {
 	if one.q != nil {
 		_ = one.q.Close() // nothing was written
 	}
-	if one.waits != nil && one.waits.close != nil {
-		_ = one.waits.close()
+	if one.waits != nil {
+		_ = one.waits.end()
 	}
 }
 

@@ -42,7 +42,7 @@ func (s *topScreen) run(ctx context.Context, w *watch) error {
 	if err != nil {
 		return err
 	}
-	s.took(rows, nil)
+	s.setSample(rows, nil)
 	type sample struct {
 		rows []topRow
 		err  error
@@ -76,12 +76,12 @@ func (s *topScreen) run(ctx context.Context, w *watch) error {
 		case <-ctx.Done():
 			return nil
 		case key, ok := <-keys:
-			if !ok || !s.press(key) {
+			if !ok || !s.handleKey(key) {
 				return nil
 			}
 		case got := <-samples:
 			reading = false
-			s.took(got.rows, got.err)
+			s.setSample(got.rows, got.err)
 			next.Reset(max(s.every, got.took)) // read at most half of the time
 		case <-next.C:
 			if s.paused {
@@ -98,14 +98,14 @@ func (s *topScreen) run(ctx context.Context, w *watch) error {
 	}
 }
 
-func (s *topScreen) took(rows []topRow, err error) {
+func (s *topScreen) setSample(rows []topRow, err error) {
 	if s.err = err; err == nil {
 		s.rows, s.at = rows, time.Now()
 	}
 }
 
-// press handles a key and reports whether to continue.
-func (s *topScreen) press(key byte) bool {
+// handleKey handles a key and reports whether to continue.
+func (s *topScreen) handleKey(key byte) bool {
 	switch key {
 	case 'q', 'Q', 3, 4: // also Ctrl-C and Ctrl-D, because a raw terminal sends no signal
 		return false
@@ -164,9 +164,9 @@ func (s *topScreen) lines(colour bool, width, height int) []string {
 		dead, waiting = dead+value(r.Messages), waiting+value(r.Waiting)
 		deadBy, waitingBy = deadBy+value(r.PerMinute), waitingBy+value(r.WaitingPerMinute)
 	}
-	now := at(s.at) + ", every " + s.every.String()
+	now := timeText(s.at) + ", every " + s.every.String()
 	if s.paused {
-		now = at(s.at) + ", paused"
+		now = timeText(s.at) + ", paused"
 	}
 	head := []string{
 		visible(fmt.Sprintf("redeliver top  %s  %s", s.from, now)),

@@ -19,7 +19,7 @@ func exportCommand(a *app) *cobra.Command {
 	var f filterFlags
 	var path string
 	cmd := &cobra.Command{
-		Use: "export [DLQ]", Short: "Write messages to a file that import reads", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "export [DLQ]", Short: "Write messages to a file that import reads", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		Long: `Write the messages that match the filter as JSON Lines, with bytes in base64. The file has
 all that "dlq import" needs. The messages stay in the DLQ. --output does not change the format.`,
 		Example: "  redeliver dlq export orders.billing.dlq --before 2026-01-01 > january.jsonl",
@@ -42,8 +42,8 @@ all that "dlq import" needs. The messages stay in the DLQ. --output does not cha
 					}()
 					out = file
 				}
-				a.looking(q)
-				n, err := deadletter.Export(ctx, q, filter, &harmlessLines{w: out})
+				a.warnReadEffect(q)
+				n, err := deadletter.Export(ctx, q, filter, &escapedLines{w: out})
 				a.sayf("%d messages exported from %s", n, q.Info().DLQ)
 				if err != nil && n > 0 && ctx.Err() == nil {
 					return failed(codePartly, "the export is incomplete: %w", err)
@@ -64,7 +64,7 @@ func importCommand(a *app) *cobra.Command {
 	var path string
 	var dry, yes bool
 	cmd := &cobra.Command{
-		Use: "import [DLQ] --note TEXT", Short: "Write exported messages back into a DLQ", Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: "import [DLQ] --note TEXT", Short: "Write exported messages back into a DLQ", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		Long: `Write exported messages back into the DLQ of the same origin and group, unchanged.
 
 An import cannot be resumed. If you run it again after an interruption, it writes the first
@@ -74,7 +74,7 @@ messages twice.`,
 			if err := a.sign(&sign, dry); err != nil {
 				return err
 			}
-			if err := a.unasked(cmd, dry || yes); err != nil {
+			if err := a.checkConfirmable(cmd, dry || yes); err != nil {
 				return err
 			}
 			in := a.In
@@ -102,7 +102,7 @@ messages twice.`,
 				if t.ID == "" {
 					return err
 				}
-				return a.ended(ctx, q, &t, err)
+				return a.printEnded(ctx, q, &t, err)
 			})
 		},
 	}
@@ -126,43 +126,47 @@ type importRow struct {
 
 // dryImport reads a whole import into a DLQ that ignores writes.
 func (p *printer) dryImport(ctx context.Context, q deadletter.Queue, in io.Reader) error {
-	t, err := deadletter.Import(ctx, untouched{q}, in, "nobody", "dry run")
+	t, err := deadletter.Import(ctx, dryRunQueue{q}, in, "nobody", "dry run")
 	if err != nil {
 		return fmt.Errorf("after %d messages that would be written: %w", t.Counts.Imported, err)
 	}
 	row := importRow{true, q.Info().DLQ, t.Counts.Imported}
-	return p.one(row, func(c *card) {
+	return p.printOne(row, func(c *card) {
 		c.line("dlq", row.DLQ)
 		c.line("would import", row.Import)
 	})
 }
 
-// untouched is a DLQ that a dry run can claim and that ignores writes.
-type untouched struct{ deadletter.Queue }
+// dryRunQueue is a DLQ that a dry run can claim and that ignores writes.
+type dryRunQueue struct{ deadletter.Queue }
 
 // Claim implements [deadletter.Queue].
-func (untouched) Claim(context.Context, deadletter.Holder) (deadletter.Claim, error) {
-	return nowhere{}, nil
+func (dryRunQueue) Claim(context.Context, deadletter.Holder) (deadletter.Claim, error) {
+	return dryRunClaim{}, nil
 }
 
-type nowhere struct{}
+type dryRunClaim struct{}
 
 var errDry = errors.New("a dry run only writes")
 
-func (nowhere) Scan(context.Context, deadletter.From) (deadletter.Scan, error) { return nil, errDry }
+func (dryRunClaim) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
+	return nil, errDry
+}
 
-func (nowhere) Send(_ context.Context, msgs []*deadletter.Message) []error {
+func (dryRunClaim) Send(_ context.Context, msgs []*deadletter.Message) []error {
 	return make([]error, len(msgs))
 }
 
-func (nowhere) Add(_ context.Context, msgs []*deadletter.Message) []error {
+func (dryRunClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {
 	return make([]error, len(msgs))
 }
 
-func (nowhere) Settle(context.Context, deadletter.Task, []deadletter.Settlement) error { return errDry }
-func (nowhere) Save(context.Context, deadletter.Task) error                            { return nil }
-func (nowhere) Requested(context.Context, string) (deadletter.Request, error) {
+func (dryRunClaim) Settle(context.Context, deadletter.Task, []deadletter.Settlement) error {
+	return errDry
+}
+func (dryRunClaim) Save(context.Context, deadletter.Task) error { return nil }
+func (dryRunClaim) Requested(context.Context, string) (deadletter.Request, error) {
 	return deadletter.NoRequest, nil
 }
-func (nowhere) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
-func (nowhere) Release(context.Context) error                                 { return nil }
+func (dryRunClaim) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
+func (dryRunClaim) Release(context.Context) error                                 { return nil }

@@ -26,7 +26,7 @@ type waiting struct {
 	pauser console.Pauser
 	// notes describe what the broker does not report.
 	notes []string
-	close func() error
+	close func() error // nil for nothing to close; see end
 }
 
 // waitingFlags select waiting messages.
@@ -38,7 +38,7 @@ type waitingFlags struct {
 
 // flags adds the flags. messages is false if only levels can be selected.
 func (w *waitingFlags) flags(cmd *cobra.Command, messages bool) {
-	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &w.topic, &w.group) })
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { topicAndGroupFlags(flags, &w.topic, &w.group) })
 	w.filterFlags.flagSet = cmd.Flags()
 	grouped(cmd.Flags(), groupFilter, func(flags *pflag.FlagSet) {
 		flags.StringSliceVar(&w.levels, "level", nil, "Select messages that wait on this `level`, as \"waiting list\" prints it: 1h. Repeatable")
@@ -79,24 +79,26 @@ consumers of the group carry out these commands.`,
 // onWaiting calls do with the waiting messages of the topic and group that the flags name.
 func (a *app) onWaiting(cmd *cobra.Command, flags *waitingFlags, s setup, do func(context.Context, *broker, *waiting, subject) error) error {
 	ctx := cmd.Context()
-	_, group, err := a.whose(flags.topic, flags.group)
+	_, group, err := a.checkTopicAndGroup(flags.topic, flags.group)
 	if err != nil {
 		return err
 	}
 	of := subject{topic: flags.topic, group: group}
-	return a.with(ctx, s, func(b *broker) error { return b.onWaiting(ctx, of, do) })
+	return a.withBroker(ctx, s, func(b *broker) error {
+		w, err := b.waiting(ctx, of)
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(ctx, b, w, of), w.end())
+	})
 }
 
-func (b *broker) onWaiting(ctx context.Context, of subject, do func(context.Context, *broker, *waiting, subject) error) error {
-	w, err := b.waiting(ctx, of)
-	if err != nil {
-		return err
+// end closes the connections of w.
+func (w *waiting) end() error {
+	if w.close == nil {
+		return nil
 	}
-	err = do(ctx, b, w, of)
-	if w.close != nil {
-		err = errors.Join(err, w.close())
-	}
-	return err
+	return w.close()
 }
 
 // onCommands is onWaiting for a verb that needs Kafka's commands and messages.
@@ -107,8 +109,8 @@ func (a *app) onCommands(cmd *cobra.Command, verb string, flags *waitingFlags, d
 	return a.onWaiting(cmd, flags, setup{}, func(ctx context.Context, _ *broker, w *waiting, of subject) error { return do(ctx, w.commands, of) })
 }
 
-// waitsAt formats a level for a table.
-func waitsAt(level time.Duration) string {
+// levelCell formats a level for a table.
+func levelCell(level time.Duration) string {
 	if level == 0 {
 		return "-"
 	}

@@ -78,7 +78,7 @@ withdraw" ends it earlier.`,
 			if err := a.supported("waiting " + verb); err != nil {
 				return err
 			}
-			if err := a.unasked(cmd, dry || yes); err != nil {
+			if err := a.checkConfirmable(cmd, dry || yes); err != nil {
 				return err
 			}
 			policy, err := a.policyOfLevels(cmd, &c)
@@ -89,7 +89,7 @@ withdraw" ends it earlier.`,
 				if dry {
 					return a.forecastWaiting(ctx, at, of, &c)
 				}
-				return a.give(ctx, at, of, c, yes)
+				return a.confirmAndSend(ctx, at, of, c, yes)
 			})
 		},
 	}
@@ -130,7 +130,7 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 	}); err != nil {
 		return err
 	}
-	return p.one(row, func(c *card) {
+	return p.printOne(row, func(c *card) {
 		c.line("topic", row.Origin)
 		c.line("group", row.Group)
 		c.line("scanned", row.Scanned)
@@ -138,8 +138,8 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 	})
 }
 
-// give asks for confirmation, and sends or carries out the command.
-func (a *app) give(ctx context.Context, w *waiting, of subject, c deadletter.Command, yes bool) error {
+// confirmAndSend asks for confirmation, and sends or carries out the command.
+func (a *app) confirmAndSend(ctx context.Context, w *waiting, of subject, c deadletter.Command, yes bool) error {
 	if !yes {
 		kind := strings.ToUpper(string(c.Kind[:1])) + string(c.Kind[1:])
 		levels, err := w.levels(ctx)
@@ -184,7 +184,7 @@ func (a *app) releaseNow(ctx context.Context, w *waiting, of subject, c *deadlet
 	if err != nil {
 		row.Status = "failed"
 	}
-	return errors.Join(err, a.one(row, func(c *card) {
+	return errors.Join(err, a.printOne(row, func(c *card) {
 		c.line("kind", row.Kind)
 		c.line("status", state(row.Status))
 		c.line("topic", row.Origin)
@@ -226,7 +226,7 @@ func (a *app) policyOfLevels(cmd *cobra.Command, c *deadletter.Command) (p redel
 }
 
 func (p *printer) oneCommand(row commandRow) error {
-	return p.one(row, func(c *card) {
+	return p.printOne(row, func(c *card) {
 		c.line("command", row.ID)
 		c.line("kind", row.Kind)
 		c.line("status", state(row.Status))
@@ -263,6 +263,6 @@ func withdrawCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { whoseFlags(flags, &w.topic, &w.group) })
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { topicAndGroupFlags(flags, &w.topic, &w.group) })
 	return cmd
 }

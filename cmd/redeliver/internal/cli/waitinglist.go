@@ -117,7 +117,7 @@ func (p *printer) listLevels(ctx context.Context, b *broker, w *waiting, of subj
 	out, now := p.list("LEVEL", "MESSAGES", "OLDEST", "FIRST DUE", "LATE", "PLACE"), time.Now()
 	for _, l := range levels {
 		row := levelRow{
-			Broker: string(b.kind), Origin: of.topic, Group: of.group, Level: level(l.Level), Place: l.Place, Messages: known(l.Depth), Exact: l.Exact,
+			Broker: string(b.kind), Origin: of.topic, Group: of.group, Level: levelText(l.Level), Place: l.Place, Messages: countOrNil(l.Depth), Exact: l.Exact,
 			Oldest: l.Oldest.UTC(), Due: l.Due.UTC(),
 		}
 		if !l.Due.IsZero() && now.After(l.Due) {
@@ -127,7 +127,7 @@ func (p *printer) listLevels(ctx context.Context, b *broker, w *waiting, of subj
 		if row.Messages != nil {
 			depth = *row.Messages
 		}
-		if err := out.add(row, waitsAt(l.Level), depth, row.Oldest, row.Due, cmp.Or(row.Late, "-"), row.Place); err != nil {
+		if err := out.add(row, levelCell(l.Level), depth, row.Oldest, row.Due, cmp.Or(row.Late, "-"), row.Place); err != nil {
 			return err
 		}
 	}
@@ -152,7 +152,7 @@ func (p *printer) listWaiting(ctx context.Context, w *kafka.Waiting, of subject,
 			return false
 		}
 		row := waitingRowOf(of, at, m)
-		wrong = out.add(row, waitsAt(at.Level), short(row.ID, 60), row.Due, row.Attempts, short(string(m.Key), 40), row.Fingerprint,
+		wrong = out.add(row, levelCell(at.Level), short(row.ID, 60), row.Due, row.Attempts, short(string(m.Key), 40), row.Fingerprint,
 			short(errorOf(row.ErrorType, row.Error), 80))
 		return wrong == nil
 	})
@@ -168,7 +168,7 @@ func (p *printer) listWaiting(ctx context.Context, w *kafka.Waiting, of subject,
 func waitingRowOf(of subject, at deadletter.WaitingLevel, m *deadletter.Message) waitingRow {
 	st := &m.State
 	return waitingRow{
-		Origin: of.topic, Group: of.group, Level: level(at.Level), Place: at.Place, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Due: st.Due.UTC(),
+		Origin: of.topic, Group: of.group, Level: levelText(at.Level), Place: at.Place, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Due: st.Due.UTC(),
 		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(), ErrorType: st.ErrorType, Error: st.Error,
 		Fingerprint: deadletter.Fingerprint(m), Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
 	}

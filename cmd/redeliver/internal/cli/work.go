@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ type work struct {
 	replays                   bool                 // whether the filter has --quarantined
 	// check refuses a wrong call before any request to the broker.
 	check func(deadletter.Filter) error
-	// forecast counts what would happen.
+	// forecast counts what would happen. With both a row and an error, the work would be refused.
 	forecast func(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error)
 	// ask returns the question, and the answer that starts the work.
 	ask func(*forecastRow) (question, answer string)
@@ -32,7 +33,7 @@ func workCommand(a *app, w *work) *cobra.Command {
 	var results string
 	var dry, yes bool
 	cmd := &cobra.Command{
-		Use: w.use, Short: w.short, Long: w.long, Example: w.example, Args: atMostDLQ, ValidArgsFunction: a.dlqNames,
+		Use: w.use, Short: w.short, Long: w.long, Example: w.example, Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := filter.filter(time.Now())
 			if err != nil {
@@ -44,21 +45,18 @@ func workCommand(a *app, w *work) *cobra.Command {
 			if err := w.check(f); err != nil {
 				return err
 			}
-			if err := a.unasked(cmd, dry || yes); err != nil {
+			if err := a.checkConfirmable(cmd, dry || yes); err != nil {
 				return err
 			}
 			return a.onDLQ(cmd, &subject, args, func(ctx context.Context, q deadletter.Queue) error {
 				if dry || !yes {
-					a.looking(q)
+					a.warnReadEffect(q)
 					row, err := w.forecast(ctx, q, f)
 					if row == nil {
 						return err
 					}
 					if dry {
-						if bad := a.one(row, row.draw); bad != nil {
-							return bad
-						}
-						return err
+						return errors.Join(a.printOne(row, row.draw), err)
 					}
 					if err != nil {
 						return err
@@ -76,7 +74,7 @@ func workCommand(a *app, w *work) *cobra.Command {
 						return err
 					}
 				}
-				return a.run(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+				return a.runTask(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
 					return w.run(ctx, q, f, sign, report)
 				})
 			})

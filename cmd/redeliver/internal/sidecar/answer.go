@@ -39,8 +39,8 @@ func status(code int) string {
 // pauseHeader requests a pause of the subscription, with the values of Retry-After.
 const pauseHeader = "Redeliver-Pause"
 
-// verdict returns the meaning of a status as an error. text is the beginning of the body.
-func verdict(code int, header http.Header, text string, now time.Time) error {
+// errorOfStatus returns the meaning of a status as an error. text is the beginning of the body.
+func errorOfStatus(code int, header http.Header, text string, now time.Time) error {
 	err := &StatusError{code, text}
 	switch {
 	case code >= 200 && code < 300:
@@ -78,9 +78,9 @@ func Classify(err error) redeliver.Class {
 	return redeliver.Class{MessageAtFault: ok && s.Code == http.StatusConflict}
 }
 
-// misplaced reports whether an answer may be about the request's destination rather than the message: a wrong path,
+// mayBeWrongURL reports whether an answer may be about the request's destination rather than the message: a wrong path,
 // missing rights, or http:// to a TLS port.
-func misplaced(code int, text string) bool {
+func mayBeWrongURL(code int, text string) bool {
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 		return true

@@ -24,7 +24,7 @@ func TestVerdict(t *testing.T) {
 		500: again, 501: again, 502: again, 503: again, 504: again, 599: again, 999: again,
 	} {
 		// Retry-After applies only to 429 and 503: 1 h must not affect others.
-		err := verdict(code, http.Header{"Retry-After": {"3600"}}, "the bank is closed", noon)
+		err := errorOfStatus(code, http.Header{"Retry-After": {"3600"}}, "the bank is closed", noon)
 		got := again
 		switch {
 		case err == nil:
@@ -39,7 +39,7 @@ func TestVerdict(t *testing.T) {
 		if says != (code == 429 || code == 503) || says && after.After != time.Hour {
 			t.Errorf("%d: when to try again is %v", code, after)
 		}
-		pause, says := errors.AsType[*redeliver.PauseError](verdict(code, http.Header{"Retry-After": {"3600"}, pauseHeader: {"60"}}, "the bank is closed", noon))
+		pause, says := errors.AsType[*redeliver.PauseError](errorOfStatus(code, http.Header{"Retry-After": {"3600"}, pauseHeader: {"60"}}, "the bank is closed", noon))
 		if says != (code == 429 || code == 503) || says && pause.Duration != time.Minute {
 			t.Errorf("%d: the pause is %v", code, pause)
 		}
@@ -92,7 +92,7 @@ func TestWords(t *testing.T) {
 // A conflict is retried, and is no sign of an outage.
 func TestAConflictIsTheMessagesOwn(t *testing.T) {
 	for code, want := range map[int]bool{http.StatusConflict: true, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false} {
-		dec := (&redeliver.Policy{MaxRetries: 3, Classify: Classify}).Decide(redeliver.State{}, verdict(code, nil, "", time.Now()), time.Now())
+		dec := (&redeliver.Policy{MaxRetries: 3, Classify: Classify}).Decide(redeliver.State{}, errorOfStatus(code, nil, "", time.Now()), time.Now())
 		if dec.Action != redeliver.RetryLater || dec.MessageAtFault != want {
 			t.Errorf("%d: %v, the message is at fault: %v", code, dec.Action, dec.MessageAtFault)
 		}

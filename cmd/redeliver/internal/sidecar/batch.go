@@ -39,7 +39,7 @@ type AnswerError struct{ Text string }
 
 func (e *AnswerError) Error() string { return "the handler's answer: " + e.Text }
 
-func misunderstood(format string, args ...any) error {
+func answerErrorf(format string, args ...any) error {
 	return &AnswerError{fmt.Sprintf(format, args...)}
 }
 
@@ -56,7 +56,7 @@ func (h *HTTP) HandleBatch(ctx context.Context, all []*Message, answer func(i in
 		if len(all) == 1 || !errors.Is(err, redeliver.ErrPermanent) {
 			return err
 		}
-		todo = todo[0].singly()
+		todo = todo[0].split()
 	}
 	return h.postParts(ctx, begin, all, todo, answer)
 }
@@ -75,9 +75,9 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 		return err
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return h.judge(res, firstWords(use(res, 2*maxText)))
+		return h.errorOfAnswer(res, firstWords(readAnswer(res, 2*maxText)))
 	}
-	h.well.Store(true)
+	h.succeeded.Store(true)
 	defer func() { _ = res.Body.Close() }()
 	maxBytes := maxAnswer(len(all))
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxBytes+1))
@@ -85,9 +85,9 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return misunderstood("it ends too early: %v", err)
+		return answerErrorf("it ends too early: %v", err)
 	case int64(len(text)) > maxBytes:
-		return misunderstood("it is longer than %d bytes", maxBytes)
+		return answerErrorf("it is longer than %d bytes", maxBytes)
 	}
 	return decodeAnswers(text, len(all), answer)
 }
@@ -114,20 +114,20 @@ func decodeAnswers(text []byte, n int, answer func(i int, err error)) error {
 	}
 	var all batchAnswers
 	if err := json.Unmarshal(text, &all); err != nil {
-		return misunderstood("it is not the expected JSON: %v", err)
+		return answerErrorf("it is not the expected JSON: %v", err)
 	}
 	if all.Answers == nil {
-		return misunderstood(`it has no "answers"`)
+		return answerErrorf(`it has no "answers"`)
 	}
 	seen := make([]bool, n)
 	for _, a := range *all.Answers {
 		switch {
 		case a.Index == nil:
-			return misunderstood("one of its entries has no index")
+			return answerErrorf("one of its entries has no index")
 		case *a.Index < 0 || *a.Index >= n:
-			return misunderstood("index %d is not between 0 and %d", *a.Index, n-1)
+			return answerErrorf("index %d is not between 0 and %d", *a.Index, n-1)
 		case seen[*a.Index]:
-			return misunderstood("index %d appears twice", *a.Index)
+			return answerErrorf("index %d appears twice", *a.Index)
 		}
 		seen[*a.Index] = true
 	}
@@ -154,10 +154,10 @@ func (a *batchAnswer) err() error {
 		}
 		d, bad := time.ParseDuration(a.Delay)
 		if bad != nil || d < 0 || d > redeliver.MaxWait {
-			return misunderstood("the delay %q is not between 0s and %s", limits.Cut(a.Delay, 64), redeliver.MaxWait)
+			return answerErrorf("the delay %q is not between 0s and %s", limits.Cut(a.Delay, 64), redeliver.MaxWait)
 		}
 		return redeliver.RetryAfter(err, d)
 	default:
-		return misunderstood("%q must be ack, retry or reject", limits.Cut(a.Answer, 64))
+		return answerErrorf("%q must be ack, retry or reject", limits.Cut(a.Answer, 64))
 	}
 }

@@ -32,29 +32,29 @@ func (h *HTTP) parts(all []*Message) (parts []part) {
 	return parts
 }
 
-// singly returns one part per message.
-func (p part) singly() (parts []part) {
+// split returns one part per message.
+func (p part) split() (parts []part) {
 	for i := p.from; i < p.to; i++ {
 		parts = append(parts, part{i, i + 1})
 	}
 	return parts
 }
 
-// errNoTurn is the error of a postponed message that was not posted in time.
-var errNoTurn = errors.New("other messages of its batch used up the time before it was sent")
+// errNotSent is the error of a postponed message that was not posted in time.
+var errNotSent = errors.New("other messages of its batch used up the time before it was sent")
 
-// turns are the remaining parts of a batch, which are posted one after another with one common timeout. When a third of
-// the time is left, the remaining messages are postponed, because they have not failed.
-type turns struct {
+// pendingParts are the parts of a batch that are not posted yet. They are posted one after another, with the timeout of
+// the batch. When a third of it is left, the messages of the other parts are postponed, because they have not failed.
+type pendingParts struct {
 	answer func(i int, err error)
 
-	mu   sync.Mutex
-	todo []part
-	over bool
+	mu    sync.Mutex
+	todo  []part
+	ended bool
 }
 
-// until ends the turns after two thirds of the time from begin to ctx's end. Then stop returns false.
-func (t *turns) until(ctx context.Context, begin time.Time) (stop func() bool) {
+// endAfterTwoThirds ends the parts after two thirds of the time from begin to ctx's end. Then stop returns false.
+func (t *pendingParts) endAfterTwoThirds(ctx context.Context, begin time.Time) (stop func() bool) {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return func() bool { return true }
@@ -67,24 +67,24 @@ func (t *turns) until(ctx context.Context, begin time.Time) (stop func() bool) {
 	return time.AfterFunc(left, t.end).Stop
 }
 
-func (t *turns) end() {
+func (t *pendingParts) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.over = true
-	t.putAside(t.todo)
+	t.ended = true
+	t.postponeParts(t.todo)
 	t.todo = nil
 }
 
-func (t *turns) putAside(parts []part) {
+func (t *pendingParts) postponeParts(parts []part) {
 	for _, p := range parts {
 		for i := p.from; i < p.to; i++ {
-			t.answer(i, redeliver.Postpone(errNoTurn))
+			t.answer(i, redeliver.Postpone(errNotSent))
 		}
 	}
 }
 
 // next returns the next part, and false if there is none.
-func (t *turns) next() (p part, ok bool) {
+func (t *pendingParts) next() (p part, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.todo) == 0 {
@@ -94,12 +94,12 @@ func (t *turns) next() (p part, ok bool) {
 	return p, true
 }
 
-// first puts parts before all others.
-func (t *turns) first(parts []part) {
+// prepend puts parts before all others.
+func (t *pendingParts) prepend(parts []part) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
-		t.putAside(parts)
+	if t.ended {
+		t.postponeParts(parts)
 		return
 	}
 	t.todo = append(parts, t.todo...)
@@ -107,8 +107,8 @@ func (t *turns) first(parts []part) {
 
 // postParts posts a batch in parts. begin is the time from which the timeout counts.
 func (h *HTTP) postParts(ctx context.Context, begin time.Time, all []*Message, todo []part, answer func(i int, err error)) error {
-	t := &turns{answer: answer, todo: todo}
-	stop := t.until(ctx, begin)
+	t := &pendingParts{answer: answer, todo: todo}
+	stop := t.endAfterTwoThirds(ctx, begin)
 	defer stop()
 	for {
 		p, ok := t.next()
@@ -130,7 +130,7 @@ func (h *HTTP) postParts(ctx context.Context, begin time.Time, all []*Message, t
 		case unreached: // it disconnected during the batch
 			err = redeliver.Postpone(err)
 		case len(answered) > 1 && errors.Is(err, redeliver.ErrPermanent):
-			t.first(p.singly())
+			t.prepend(p.split())
 			continue
 		}
 		for i, done := range answered {

@@ -57,7 +57,7 @@ func TestABatchHasOneTime(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				for i := range got {
-					got[i] = strings.Replace(got[i], "postponed "+errNoTurn.Error(), "late", 1)
+					got[i] = strings.Replace(got[i], "postponed "+errNotSent.Error(), "late", 1)
 				}
 				// Postponed messages are answered while another is posted.
 				slices.Sort(got)
@@ -85,7 +85,7 @@ func TestABatchIsRefusedTooLate(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 		defer cancel()
 		var got answered
-		late := "postponed " + errNoTurn.Error()
+		late := "postponed " + errNotSent.Error()
 		if err := h.HandleBatch(ctx, all, got.answer); err != nil || !slices.Equal(got, answered{"0 ack", "1 " + late, "2 " + late}) {
 			t.Errorf("%q, %v", got, err)
 		}

@@ -15,7 +15,7 @@ var eventPrefixes = []string{"ce_", "ce-", "cloudevents_", "cloudevents:"}
 // eventHeader is [requestHeader] for an event in the binary mode of CloudEvents' HTTP binding. A message that is
 // already an event keeps its attributes. A message with the whole event in its body is sent unchanged.
 func eventHeader(m *Message, eventType string) http.Header {
-	h := newHeading(m)
+	h := newHeaderBuilder(m)
 	own := m.Headers
 	if !strings.HasPrefix(strings.ToLower(m.contentType()), "application/cloudevents") {
 		own = h.event(m, eventType)
@@ -24,7 +24,7 @@ func eventHeader(m *Message, eventType string) http.Header {
 }
 
 // event sets the attributes and returns the message's headers that are not attributes.
-func (h *heading) event(m *Message, eventType string) (rest []Header) {
+func (h *headerBuilder) event(m *Message, eventType string) (rest []Header) {
 	own := make(map[string]string)
 	for _, header := range m.Headers {
 		name := attribute(header.Name)
@@ -40,7 +40,7 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	}
 	for _, a := range wanted { // before own, which takes the remaining space
 		if _, ok := own[a.name]; !ok && a.value != "" {
-			h.must(a.name, escape(a.value))
+			h.setAlways(a.name, escape(a.value))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
@@ -48,12 +48,12 @@ func (h *heading) event(m *Message, eventType string) (rest []Header) {
 	}
 	for _, a := range wanted { // without id or type it would not be an event
 		if _, ok := h.header[a.name]; !ok && a.value != "" {
-			h.must(a.name, escape(a.value))
+			h.setAlways(a.name, escape(a.value))
 		}
 	}
 	if _, ok := own["Ce-partitionkey"]; !ok && m.Key != nil && utf8.Valid(m.Key) {
 		// A key that does not fit is only in Redeliver-Key.
-		if key := escape(string(m.Key)); len(key) <= maxKey && h.left.take(length("Ce-partitionkey", key)) {
+		if key := escape(string(m.Key)); len(key) <= maxKey && h.left.reserve(length("Ce-partitionkey", key)) {
 			h.set("Ce-partitionkey", key)
 		}
 	}

@@ -81,19 +81,19 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 		return endGroup(cmd.Process.Pid)
 	}
 	cmd.WaitDelay = e.pipes
-	beside, err := pass(cmd, rest)
+	extra, err := passData(cmd, rest)
 	over := func() {}
 	if err == nil {
 		over, err = e.reaper.begin(cmd)
-		beside.started()
+		extra.started()
 	}
 	if err != nil {
-		beside.end()
+		extra.end()
 		return &UnreachedError{fmt.Errorf("starting the command: %w", err)}
 	}
 	err = cmd.Wait()
 	over()
-	beside.end()
+	extra.end()
 	said.end(out, errs)
 	if ctx.Err() != nil {
 		if killing != nil {
@@ -102,11 +102,11 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 		}
 		return context.Cause(ctx)
 	}
-	return exited(cmd.ProcessState, err, lastWords(errs.tail))
+	return errorOfExit(cmd.ProcessState, err, lastWords(errs.tail))
 }
 
-// exited returns the meaning of a child's exit status for its message.
-func exited(state *os.ProcessState, err error, text string) error {
+// errorOfExit returns the meaning of a child's exit status for its message.
+func errorOfExit(state *os.ProcessState, err error, text string) error {
 	if state == nil {
 		return fmt.Errorf("waiting for the command: %w", err)
 	}
@@ -121,25 +121,25 @@ func exited(state *os.ProcessState, err error, text string) error {
 	}
 }
 
-// beside is the data that a child may read from descriptor 3.
-type beside struct {
+// extraInput is the data that a child may read from descriptor 3.
+type extraInput struct {
 	read, write *os.File
 	text        []byte
 	done        chan struct{} // closed when all is written, or the child no longer reads
 }
 
-// pass gives a child data to read from descriptor 3.
-func pass(cmd *exec.Cmd, text []byte) (*beside, error) {
+// passData gives a child data to read from descriptor 3.
+func passData(cmd *exec.Cmd, text []byte) (*extraInput, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return &beside{}, err
+		return &extraInput{}, err
 	}
 	cmd.ExtraFiles = []*os.File{r}
-	return &beside{r, w, text, make(chan struct{})}, nil
+	return &extraInput{r, w, text, make(chan struct{})}, nil
 }
 
 // started starts to write once the child has the read end. A child need not read the data.
-func (b *beside) started() {
+func (b *extraInput) started() {
 	_ = b.read.Close()
 	go func() {
 		defer close(b.done)
@@ -149,7 +149,7 @@ func (b *beside) started() {
 }
 
 // end ends a write that the child does not read.
-func (b *beside) end() {
+func (b *extraInput) end() {
 	if b.write != nil {
 		_ = b.write.Close()
 		<-b.done

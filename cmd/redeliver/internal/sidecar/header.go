@@ -22,36 +22,35 @@ const (
 	ofHeader     = "Redeliver-Header-"
 )
 
-// traced are the headers that keep their names, because every tracing library looks for them. Baggage is not among
-// them: every publisher can set values in it that a program may trust. Traceparent has one value, and Tracestate is a
-// list.
-var traced = [...]string{"Traceparent", "Tracestate"}
+// tracingHeaders keep their names in requests, because every tracing library looks for them. Baggage is not one of
+// them: any publisher could set values that a program may trust. Traceparent has one value, and Tracestate is a list.
+var tracingHeaders = [...]string{"Traceparent", "Tracestate"}
 
 // requestHeader returns the headers of a request for a message. The message's own headers get a prefix, so that none
 // can be Host, Authorization or X-Forwarded-For.
-func requestHeader(m *Message) http.Header { return newHeading(m).end(m, m.Headers) }
+func requestHeader(m *Message) http.Header { return newHeaderBuilder(m).end(m, m.Headers) }
 
-// heading is the header of a request under construction.
-type heading struct {
+// headerBuilder builds the header of a request.
+type headerBuilder struct {
 	header  http.Header
-	room    []string // backs the values of all fields
+	values  []string // backs the values of all fields
 	left    budget
 	omitted int
 }
 
-// newHeading returns a heading with the fields of every request. They always fit, because ids and names of topics are
-// limited elsewhere.
-func newHeading(m *Message) *heading {
+// newHeaderBuilder returns a builder that has the fields of every request. They always fit, because the lengths of ids
+// and topics are limited elsewhere.
+func newHeaderBuilder(m *Message) *headerBuilder {
 	most := 18 + len(m.Headers) + len(m.Properties)
-	h := &heading{make(http.Header, most), make([]string, 0, most), budget{bytes: maxHeaderBytes, fields: maxHeaders}, 0}
+	h := &headerBuilder{make(http.Header, most), make([]string, 0, most), budget{bytes: maxHeaderBytes, fields: maxHeaders}, 0}
 	h.header["User-Agent"] = userAgent
-	h.must("Content-Type", m.contentType())
-	m.fields(func(name, value string) { h.must(name, escape(value)) })
+	h.setAlways("Content-Type", m.contentType())
+	m.fields(func(name, value string) { h.setAlways(name, escape(value)) })
 	return h
 }
 
 // end adds the key, the properties and the given headers of the message.
-func (h *heading) end(m *Message, own []Header) http.Header {
+func (h *headerBuilder) end(m *Message, own []Header) http.Header {
 	if m.Key != nil {
 		if key := escape(string(m.Key)); len(key) <= maxKey {
 			h.add(fieldKey, key)
@@ -59,12 +58,12 @@ func (h *heading) end(m *Message, own []Header) http.Header {
 			h.omitted++
 		}
 	}
-	done := h.trace(own)
+	done := h.addTracing(own)
 	for _, p := range m.Properties {
 		h.add(ofProperty+p.Name, escape(p.Value))
 	}
 	for _, o := range own {
-		if i := asTraced(o); i >= 0 && done[i] {
+		if i := tracingIndex(o); i >= 0 && done[i] {
 			continue
 		}
 		h.add(ownField(o.Name), escape(o.Value))
@@ -75,11 +74,11 @@ func (h *heading) end(m *Message, own []Header) http.Header {
 	return h.header
 }
 
-// trace adds the tracing headers and reports which of them are set.
-func (h *heading) trace(own []Header) (done [len(traced)]bool) {
-	var values [len(traced)]string
+// addTracing adds the tracing headers and reports which of them are set.
+func (h *headerBuilder) addTracing(own []Header) (done [len(tracingHeaders)]bool) {
+	var values [len(tracingHeaders)]string
 	for _, o := range own {
-		switch i := asTraced(o); {
+		switch i := tracingIndex(o); {
 		case i < 0:
 		case i == 0 || values[i] == "":
 			values[i] = o.Value // the last of several ids counts
@@ -88,18 +87,18 @@ func (h *heading) trace(own []Header) (done [len(traced)]bool) {
 		}
 	}
 	for i, value := range values {
-		if value != "" && len(value) <= maxTrace && h.left.take(length(traced[i], value)) {
-			h.set(traced[i], value)
+		if value != "" && len(value) <= maxTrace && h.left.reserve(length(tracingHeaders[i], value)) {
+			h.set(tracingHeaders[i], value)
 			done[i] = true
 		}
 	}
 	return done
 }
 
-// asTraced returns the index of a header in traced. It returns -1 for other headers, and for values that would have to
-// be escaped.
-func asTraced(own Header) int {
-	for i, name := range traced {
+// tracingIndex returns the index of a header in tracingHeaders. It returns -1 for other headers, and for values that
+// would have to be escaped.
+func tracingIndex(own Header) int {
+	for i, name := range tracingHeaders {
 		if strings.EqualFold(own.Name, name) && own.Value != "" && own.Value == strings.TrimSpace(own.Value) && visible(own.Value) {
 			return i
 		}
@@ -108,20 +107,20 @@ func asTraced(own Header) int {
 }
 
 // set sets a field that is not set yet.
-func (h *heading) set(name, value string) {
-	h.room = append(h.room, value)
-	h.header[name] = h.room[len(h.room)-1 : len(h.room) : len(h.room)]
+func (h *headerBuilder) set(name, value string) {
+	h.values = append(h.values, value)
+	h.header[name] = h.values[len(h.values)-1 : len(h.values) : len(h.values)]
 }
 
-// must sets a field that every request has.
-func (h *heading) must(name, value string) {
+// setAlways sets a field that every request has.
+func (h *headerBuilder) setAlways(name, value string) {
 	h.left.bytes -= length(name, value)
 	h.set(name, value)
 }
 
 // add adds a field, or another value of it, if it fits.
-func (h *heading) add(name, value string) {
-	if !h.left.take(length(name, value)) {
+func (h *headerBuilder) add(name, value string) {
+	if !h.left.reserve(length(name, value)) {
 		h.omitted++
 		return
 	}
@@ -137,7 +136,7 @@ var userAgent = []string{"redeliver"}
 // budget is the space that is left for a message's data.
 type budget struct{ bytes, fields int }
 
-func (b *budget) take(n int) bool {
+func (b *budget) reserve(n int) bool {
 	if b.fields == 0 || n > b.bytes {
 		return false
 	}

@@ -91,7 +91,7 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 		m.State.ID, m.State.Origin, m.State.Group = strings.Repeat("ü", 256), strings.Repeat("ö", 120), strings.Repeat("g", 249)
 		m.Key, m.Headers = []byte(value), nil
 		for i := range 70 {
-			m.Headers = append(m.Headers, Header{"h" + strconv.Itoa(i), value}, Header{"ce_a" + strconv.Itoa(i), value}, Header{traced[i%len(traced)], value})
+			m.Headers = append(m.Headers, Header{"h" + strconv.Itoa(i), value}, Header{"ce_a" + strconv.Itoa(i), value}, Header{tracingHeaders[i%len(tracingHeaders)], value})
 		}
 		return m
 	}

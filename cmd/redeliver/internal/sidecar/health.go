@@ -76,8 +76,8 @@ func (h *Health) end() {
 	h.ending = true
 }
 
-// reached records whether the handler was reached: err is nil if it was. It reports whether this, or err.answered, has
-// changed.
+// reached records whether the handler was reached: err is nil if it was. It reports whether that is news: the handler
+// was or was not reached before, or another kind of failure (see answered).
 func (h *Health) reached(err *UnreachedError) (changed bool) {
 	if err == nil && h.unreached.Load() == nil { // a load is cheaper than a swap
 		return false

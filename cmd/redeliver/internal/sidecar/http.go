@@ -47,7 +47,7 @@ func (c *HTTPConfig) dialer() *net.Dialer {
 type HTTP struct {
 	c         HTTPConfig
 	transport http.RoundTripper
-	well      atomic.Bool // it has answered 2xx once, so it is the right server
+	succeeded atomic.Bool // it has answered 2xx once, so it is the right server
 }
 
 const (
@@ -64,16 +64,21 @@ const (
 // NewHTTP returns a handler that posts messages. It does not follow redirects.
 func NewHTTP(c HTTPConfig) *HTTP {
 	dialer := c.dialer()
-	return &HTTP{c: c, transport: &http.Transport{
+	// A try may begin at half of the attempt's time.
+	return &HTTP{c: c, transport: newTransport(dialer, dialer.Timeout/2, c.Requests)}
+}
+
+func newTransport(dialer *net.Dialer, handshake time.Duration, connections int) *http.Transport {
+	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
-		TLSHandshakeTimeout:    dialer.Timeout / 2, // a try may begin at half of the attempt's time
-		MaxIdleConnsPerHost:    c.Requests,
+		TLSHandshakeTimeout:    handshake,
+		MaxIdleConnsPerHost:    connections,
 		IdleConnTimeout:        idle,
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 		MaxResponseHeaderBytes: 64 << 10,
-	}}
+	}
 }
 
 // Handle implements [Handler].
@@ -82,7 +87,7 @@ func (h *HTTP) Handle(ctx context.Context, m *Message) error {
 	if h.c.CloudEvents {
 		header = eventHeader(m, h.c.EventType)
 	}
-	res, err := h.post(ctx, header, m.Body) //nolint:bodyclose // use closes it
+	res, err := h.post(ctx, header, m.Body) //nolint:bodyclose // readAnswer closes it
 	if err != nil {
 		return err
 	}
@@ -90,18 +95,18 @@ func (h *HTTP) Handle(ctx context.Context, m *Message) error {
 	if res.StatusCode < 300 {
 		keep = 0
 	}
-	return h.judge(res, firstWords(use(res, keep)))
+	return h.errorOfAnswer(res, firstWords(readAnswer(res, keep)))
 }
 
-// judge returns the meaning of an answer for a message. text is the beginning of the answer's body. Before the first
-// 2xx, an answer that may be about the URL is treated as such, because otherwise a wrong URL would send a whole topic
-// to its DLQ.
-func (h *HTTP) judge(res *http.Response, text string) error {
-	err := verdict(res.StatusCode, res.Header, text, time.Now())
+// errorOfAnswer returns the meaning of an answer for a message. text is the beginning of the answer's body. Before the
+// first 2xx, an answer that may be about the URL is treated as such, because otherwise a wrong URL would send a whole
+// topic to its DLQ.
+func (h *HTTP) errorOfAnswer(res *http.Response, text string) error {
+	err := errorOfStatus(res.StatusCode, res.Header, text, time.Now())
 	switch {
 	case err == nil:
-		h.well.Store(true)
-	case !h.well.Load() && misplaced(res.StatusCode, text):
+		h.succeeded.Store(true)
+	case !h.succeeded.Load() && mayBeWrongURL(res.StatusCode, text):
 		// Do not wrap err itself, which is permanent.
 		return &UnreachedError{fmt.Errorf("%w; this counts as no attempt until the first 2xx: check --http and REDELIVER_HTTP_AUTHORIZATION", &StatusError{res.StatusCode, text})}
 	}
@@ -128,22 +133,22 @@ func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http
 		return res, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case !connected || alerted(err):
+	case !connected || isTLSAlert(err):
 		return nil, &UnreachedError{fmt.Errorf("the handler cannot be reached: %w", err)}
 	default:
 		return nil, fmt.Errorf("the handler did not answer: %w", err)
 	}
 }
 
-// alerted reports whether the TLS peer has sent an alert. With TLS 1.3 it may reject a client's certificate after the
-// request was sent, without reading it.
-func alerted(err error) bool {
+// isTLSAlert reports whether the TLS peer has sent an alert. With TLS 1.3 it may reject a client's certificate after
+// the request was sent, without reading it.
+func isTLSAlert(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "remote error"
 }
 
-// use reads an answer to its end, within limits, and returns at most the first keep bytes of its body.
-func use(res *http.Response, keep int) []byte {
+// readAnswer reads an answer to its end, within limits, and returns at most the first keep bytes of its body.
+func readAnswer(res *http.Response, keep int) []byte {
 	if res.Body == http.NoBody {
 		return nil
 	}
@@ -168,16 +173,18 @@ func CheckAuthorization(value string) (string, error) {
 	return value, nil
 }
 
-// CheckURL returns an error if a handler's URL is invalid. The error does not quote the URL.
-func CheckURL(u *url.URL) error {
+// ParseURL parses the URL of a handler or a webhook. A login must be in the variable authorization instead. The error
+// does not quote the URL, which may be a secret.
+func ParseURL(text, authorization string) (*url.URL, error) {
+	u, err := url.Parse(text)
 	switch {
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return errors.New("must be http://host:port/path or https://host:port/path")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return nil, errors.New("must be http://host:port/path or https://host:port/path")
 	case u.User != nil:
-		return errors.New("must not contain a user, because everybody on the host can see arguments: set REDELIVER_HTTP_AUTHORIZATION")
+		return nil, errors.New("must not contain a user: set " + authorization)
 	case u.Fragment != "":
-		return errors.New("must not contain a #fragment")
+		return nil, errors.New("must not contain a #fragment")
 	default:
-		return nil
+		return u, nil
 	}
 }

@@ -236,17 +236,13 @@ func TestHTTPKeepsItsConnections(t *testing.T) {
 	}
 }
 
-func TestCheckURL(t *testing.T) {
+func TestParseURL(t *testing.T) {
 	for text, good := range map[string]bool{
 		"http://localhost:8080": true, "https://handler/orders?a=1": true, "http://[::1]:80/": true,
-		"ftp://host": false, "http://": false, "localhost:8080": false, "/orders": false, "http://user:secret@host": false, "http://:80/": false, "http://host/#x": false,
+		"ftp://host": false, "http://": false, "localhost:8080": false, "/orders": false, "http://user:secret@host": false, "http://:80/": false, "http://host/#x": false, "http://user:secret@[": false,
 	} {
-		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := CheckURL(u); (err == nil) != good || err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v", text, err)
+		if u, err := ParseURL(text, "AUTHORIZATION"); (u != nil) != good || (err == nil) != good || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, %v", text, u, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (r *runner) kafka(ctx context.Context) error {
 	if r.Batch.Size == 0 {
 		return kafka.Consume(ctx, client, c, r.Topics, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 			state, _ := redeliver.FromContext(ctx)
-			return r.one(ctx, fromKafka(state, rec))
+			return r.handleOne(ctx, fromKafka(state, rec))
 		})
 	}
 	return kafka.ConsumeBatch(ctx, client, c, r.Topics, r.Batch, func(ctx context.Context, b *kafka.Batch) error {
@@ -38,7 +38,7 @@ func (r *runner) kafka(ctx context.Context) error {
 		for i, m := range b.Messages {
 			all[i] = fromKafka(m.State(), m.ConsumerMessage)
 		}
-		return r.many(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
+		return r.handleAll(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
 	})
 }
 

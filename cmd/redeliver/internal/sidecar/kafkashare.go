@@ -19,7 +19,7 @@ func (r *runner) kafkaShare(ctx context.Context) error {
 		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, Sink: r.Sink, Options: franzOptions(r.Broker),
 	}, r.Topics, func(ctx context.Context, rec *kgo.Record) error {
 		state, _ := redeliver.FromContext(ctx)
-		return r.one(ctx, fromKafkaShare(state, rec))
+		return r.handleOne(ctx, fromKafkaShare(state, rec))
 	})
 }
 

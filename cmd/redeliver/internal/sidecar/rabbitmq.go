@@ -26,7 +26,7 @@ func (r *runner) rabbitmq(ctx context.Context) error {
 	if r.Batch.Size == 0 {
 		return amqp.Consume(ctx, c, r.Topics, func(ctx context.Context, d amqp091.Delivery) error {
 			state, _ := redeliver.FromContext(ctx)
-			return r.one(ctx, fromRabbitMQ(state, &d))
+			return r.handleOne(ctx, fromRabbitMQ(state, &d))
 		})
 	}
 	return amqp.ConsumeBatch(ctx, c, r.Topics, r.Batch, func(ctx context.Context, b *amqp.Batch) error {
@@ -34,7 +34,7 @@ func (r *runner) rabbitmq(ctx context.Context) error {
 		for i, m := range b.Messages {
 			all[i] = fromRabbitMQ(m.State(), &m.Delivery)
 		}
-		return r.many(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
+		return r.handleAll(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
 	})
 }
 

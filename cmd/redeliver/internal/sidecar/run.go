@@ -47,8 +47,8 @@ type Config struct {
 	NoProvisioning bool
 	// Health receives the state of the handler and the subscriptions. Required.
 	Health *Health
-	// Dedup acks messages that the group has handled before, and keeps their ids for DedupTTL, by default 24 h. Optional;
-	// not with Batch.
+	// Dedup acks messages that the group has handled before, and keeps their ids for DedupTTL, by default 24 h.
+	// Optional; not with Batch.
 	Dedup    middleware.DedupStore
 	DedupTTL time.Duration
 	// Extensions let the handler extend its attempts. Optional.
@@ -68,7 +68,7 @@ func Run(ctx context.Context, c Config) error {
 		if err != nil {
 			return err
 		}
-		r.dedup = dedup(r.call)
+		r.dedup = dedup(r.callHandler)
 	}
 	stop := context.AfterFunc(ctx, c.Health.end)
 	defer stop()
@@ -116,23 +116,23 @@ const (
 	maxTries   = 30 * time.Second
 )
 
-// one handles one message.
-func (r *runner) one(ctx context.Context, m *Message) error {
+// handleOne handles one message.
+func (r *runner) handleOne(ctx context.Context, m *Message) error {
 	if r.dedup != nil {
 		return r.dedup(ctx, m)
 	}
-	return r.call(ctx, m)
+	return r.callHandler(ctx, m)
 }
 
-func (r *runner) call(ctx context.Context, m *Message) error {
+func (r *runner) callHandler(ctx context.Context, m *Message) error {
 	url, end := r.Extensions.begin(ctx)
 	defer end()
 	m.Extend = url
-	return r.reach(ctx, func() error { return r.Handler.Handle(ctx, m) })
+	return r.callUntilReached(ctx, func() error { return r.Handler.Handle(ctx, m) })
 }
 
-// many handles a batch.
-func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, err error)) error {
+// handleAll handles a batch.
+func (r *runner) handleAll(ctx context.Context, all []*Message, answer func(i int, err error)) error {
 	b, ok := r.Handler.(Batcher)
 	if !ok {
 		return fmt.Errorf("%T does not handle batches", r.Handler)
@@ -142,7 +142,7 @@ func (r *runner) many(ctx context.Context, all []*Message, answer func(i int, er
 	for _, m := range all {
 		m.Extend = url
 	}
-	return r.reach(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
+	return r.callUntilReached(ctx, func() error { return b.HandleBatch(ctx, all, answer) })
 }
 
 // reached records whether the handler was reached (err is nil), and logs a change.
@@ -156,8 +156,8 @@ func (r *runner) reached(err *UnreachedError) {
 	}
 }
 
-// reach calls a handler until it answers.
-func (r *runner) reach(ctx context.Context, call func() error) error {
+// callUntilReached calls a handler until it answers.
+func (r *runner) callUntilReached(ctx context.Context, call func() error) error {
 	r.calls.Add(1)
 	defer r.calls.Done()
 	until := time.Now().Add(maxTries)

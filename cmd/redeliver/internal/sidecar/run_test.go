@@ -55,7 +55,7 @@ func TestReach(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
 				defer cancel()
-				err := r.one(ctx, newMessage())
+				err := r.handleOne(ctx, newMessage())
 				if took := time.Since(began); inWords(err) != c.want || took < c.least || took > c.most {
 					t.Errorf("%s after %s", inWords(err), took)
 				}
@@ -74,7 +74,7 @@ func TestReachEndsWithTheAttempt(t *testing.T) {
 		lost := errors.New("lost")
 		time.AfterFunc(time.Second, func() { cancel(lost) })
 		r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error { return errGone })}}
-		if err := r.one(ctx, newMessage()); !errors.Is(err, lost) {
+		if err := r.handleOne(ctx, newMessage()); !errors.Is(err, lost) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -110,7 +110,7 @@ func TestReachReportsChanges(t *testing.T) {
 		{t.Context(), errors.New("declined"), true, 3, 2},
 	} {
 		says = s.says
-		_ = r.one(s.ctx, newMessage())
+		_ = r.handleOne(s.ctx, newMessage())
 		warned, again := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "reached again")
 		if ready := len(h.Why()) == 0; ready != s.ready || warned != s.warned || again != s.again {
 			t.Errorf("step %d: ready %t, after\n%s", i, ready, log.String())
@@ -132,7 +132,7 @@ func TestCancelledCallsAreAwaited(t *testing.T) {
 				return nil
 			})}}
 			done := make(chan error, 1)
-			go func() { done <- r.one(t.Context(), newMessage()) }()
+			go func() { done <- r.handleOne(t.Context(), newMessage()) }()
 			<-entered
 			began := time.Now()
 			r.awaitCalls()

@@ -26,7 +26,7 @@ func (r *runner) sqs(ctx context.Context) error {
 	if r.Batch.Size == 0 {
 		return sqs.Consume(ctx, c, r.Topics, func(ctx context.Context, m types.Message) error {
 			state, _ := redeliver.FromContext(ctx)
-			return r.one(ctx, fromSQS(state, &m))
+			return r.handleOne(ctx, fromSQS(state, &m))
 		})
 	}
 	return sqs.ConsumeBatch(ctx, c, r.Topics, r.Batch, func(ctx context.Context, b *sqs.Batch) error {
@@ -34,7 +34,7 @@ func (r *runner) sqs(ctx context.Context) error {
 		for i, m := range b.Messages {
 			all[i] = fromSQS(m.State(), &m.Message)
 		}
-		return r.many(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
+		return r.handleAll(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
 	})
 }
 

@@ -37,10 +37,10 @@ type WebhookConfig struct {
 type Webhook struct {
 	*hook.Hook
 
-	c         WebhookConfig
-	transport http.RoundTripper
-	pace      func() backoff.BackOff // pauses between attempts
-	missing   atomic.Bool            // the queue is full, and this was logged
+	c          WebhookConfig
+	transport  http.RoundTripper
+	newBackoff func() backoff.BackOff // pauses between attempts
+	queueFull  atomic.Bool            // the queue is full, and this was logged
 }
 
 const (
@@ -54,19 +54,15 @@ const (
 
 // NewWebhook returns a webhook that posts one dead letter after another until Close.
 func NewWebhook(c WebhookConfig) *Webhook {
-	dialer := &net.Dialer{Timeout: webhookTry / 2}
-	return webhookOver(c, &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: webhookTry / 2,
-		MaxIdleConnsPerHost: 1, IdleConnTimeout: idle, DisableCompression: true, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
-	}, func() backoff.BackOff {
+	return webhookOver(c, newTransport(&net.Dialer{Timeout: webhookTry / 2}, webhookTry/2, 1), func() backoff.BackOff {
 		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(15*time.Second),
 			backoff.WithMaxElapsedTime(webhookTries))
 	})
 }
 
-func webhookOver(c WebhookConfig, transport http.RoundTripper, pace func() backoff.BackOff) *Webhook {
-	w := &Webhook{c: c, transport: transport, pace: pace}
-	w.Hook = hook.OnDeadLetter(w.tell, hook.Config{Missed: w.missed})
+func webhookOver(c WebhookConfig, transport http.RoundTripper, newBackoff func() backoff.BackOff) *Webhook {
+	w := &Webhook{c: c, transport: transport, newBackoff: newBackoff}
+	w.Hook = hook.OnDeadLetter(w.report, hook.Config{Missed: w.logMissed})
 	return w
 }
 
@@ -88,8 +84,8 @@ type DeadLetter struct {
 	Where       string `json:"where"` // the DLQ
 }
 
-// tell posts one dead letter until it is accepted or cannot succeed.
-func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
+// report posts one dead letter until it is accepted or cannot succeed.
+func (w *Webhook) report(ctx context.Context, d redeliver.DeadLettered) error {
 	s := &d.State
 	body, err := json.Marshal(DeadLetter{
 		Event: "dead_lettered", Broker: w.c.Broker, ID: s.ID, Origin: s.Origin, Group: s.Group, Reason: string(s.Reason), Error: errortext.Normalise(s.Error), ErrorType: s.ErrorType,
@@ -98,9 +94,9 @@ func (w *Webhook) tell(ctx context.Context, d redeliver.DeadLettered) error {
 	if err != nil {
 		return err
 	}
-	err = backoff.Retry(func() error { return w.post(ctx, body) }, backoff.WithContext(w.pace(), ctx))
-	if err == nil && w.missing.Swap(false) {
-		w.c.Log.Info("dead letters are reported again", "to", w.to(), "not_posted", w.lost())
+	err = backoff.Retry(func() error { return w.post(ctx, body) }, backoff.WithContext(w.newBackoff(), ctx))
+	if err == nil && w.queueFull.Swap(false) {
+		w.c.Log.Info("dead letters are reported again", "to", w.to(), "not_posted", w.notPosted())
 	}
 	return err
 }
@@ -136,18 +132,18 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 	}
 }
 
-// missed logs a dead letter that was not posted. A full queue is logged once until posts succeed again, so that an
+// logMissed logs a dead letter that was not posted. A full queue is logged once until posts succeed again, so that an
 // unavailable endpoint does not fill the log.
-func (w *Webhook) missed(d redeliver.DeadLettered, why error) {
-	if (errors.Is(why, hook.ErrFull) || errors.Is(why, hook.ErrClosed)) && w.missing.Swap(true) {
+func (w *Webhook) logMissed(d redeliver.DeadLettered, why error) {
+	if (errors.Is(why, hook.ErrFull) || errors.Is(why, hook.ErrClosed)) && w.queueFull.Swap(true) {
 		return
 	}
 	w.c.Log.Warn("dead letter not reported; it stays in the DLQ", "id", d.State.ID, "origin", d.State.Origin, "where", d.Where,
-		"to", w.to(), "error", redeliver.Redact(why.Error()), "not_posted", w.lost())
+		"to", w.to(), "error", redeliver.Redact(why.Error()), "not_posted", w.notPosted())
 }
 
-// lost returns how many dead letters were not posted so far.
-func (w *Webhook) lost() int64 {
+// notPosted returns how many dead letters were not posted so far.
+func (w *Webhook) notPosted() int64 {
 	n := w.Counts()
 	return n.Failed + n.Missed
 }
@@ -163,21 +159,7 @@ func (w *Webhook) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), webhookEnd)
 	defer cancel()
 	err := w.Close(ctx)
-	if n := w.lost(); err != nil || n > 0 {
+	if n := w.notPosted(); err != nil || n > 0 {
 		w.c.Log.Warn("not all dead letters were reported; they stay in the DLQ", "to", w.to(), "posted", w.Counts().Delivered, "not_posted", n)
-	}
-}
-
-// CheckWebhook returns an error if a webhook's URL is invalid. The error does not quote the URL.
-func CheckWebhook(u *url.URL) error {
-	switch {
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return errors.New("must be http://host:port/path or https://host:port/path")
-	case u.User != nil:
-		return errors.New("must not contain a user: set REDELIVER_ON_DEAD_LETTER_AUTHORIZATION")
-	case u.Fragment != "":
-		return errors.New("must not contain a #fragment")
-	default:
-		return nil
 	}
 }
