@@ -297,7 +297,7 @@ func (s *shop) plan() {
 		} `json:"delays"`
 		LongestWait string `json:"longest_wait"`
 	}
-	out := s.command(0, "plan", "--topic", s.topic, "--group", s.group, "--retries", "3", "--backoff", "steps:10s,1m,20m", "--format", "json")
+	out := s.command(0, "plan", "--topic", s.topic, "--group", s.group, "--retries", "3", "--backoff", "steps:10s,1m,20m", "--output", "json")
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
 		s.t.Fatal(err)
 	}

@@ -144,7 +144,7 @@ func TestWrongCallsEndWith2(t *testing.T) {
 		"dlq import a.b.dlq --note test", "dlq import a.b.dlq --file nosuch --note test --yes", "dlq check a.b.dlq --max -1",
 		"dlq resume a.b.dlq", "dlq resume a.b.dlq 7", "dlq pause", "dlq cancel a b c", "dlq list --password-file nosuch --broker kafka://ann@localhost:1",
 		"plan", "plan --topic orders", "plan --topic orders --retries -1", "plan --topic orders --backoff soon", "plan --topic orders --order sideways",
-		"plan --topic orders --timeout 0s", "plan --topic orders --format text --output json --broker kafka://h:1", "plan --topic orders --format kafka-acls",
+		"plan --topic orders --timeout 0s", "plan --topic orders --group g --format kafka-topics --output json --broker kafka://h:1", "plan --topic orders --format kafka-acls",
 		"version now",
 	} {
 		t.Run(args, func(t *testing.T) {

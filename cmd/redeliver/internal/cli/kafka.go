@@ -7,6 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/brokerurl"
@@ -55,7 +56,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			if err != nil {
 				return nil, err
 			}
-			return planOnKafka(p, u.Hosts), nil
+			return planOnKafka(p, u.Hosts, s.policy.Order), nil
 		},
 		waiting: func(ctx context.Context, s subject) (*waiting, error) {
 			w, err := c.Waiting(ctx, kafka.WaitingConfig{Topic: s.topic, Group: s.group})
@@ -85,7 +86,7 @@ func ownerOnKafka(all []deadletter.Info, dlq string) (topic, group string, err e
 	}
 }
 
-func planOnKafka(p *kafka.Plan, hosts []string) *planned {
+func planOnKafka(p *kafka.Plan, hosts []string, order redeliver.Order) *planned {
 	row := planRow{Broker: string(brokerurl.Kafka), Origin: p.Origin, Group: p.Group, LongestWait: p.LongestWait.String(), Notes: p.Notes}
 	for _, t := range p.Topics {
 		row.Places = append(row.Places, placeRow{
@@ -96,5 +97,5 @@ func planOnKafka(p *kafka.Plan, hosts []string) *planned {
 	for _, d := range p.Delays {
 		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
 	}
-	return &planned{row, p.String(), kafkaFormatters(p, hosts)}
+	return &planned{row, p.String(), kafkaFormatters(p, hosts, order)}
 }

@@ -108,20 +108,9 @@ NoProvisioning needs, or with --for operator those of a person who works on the 
 			if err := m.check(kind); err != nil {
 				return err
 			}
-			switch m.format {
-			case "":
-			case formatText, formatJSON:
-				if cmd.Flags().Changed("output") {
-					return usagef("--format %s and --output select the same: omit one", m.format)
-				}
-				if m.format == formatJSON {
-					a.output = formatJSON
-				}
-			default:
-				if cmd.Flags().Changed("output") {
-					return usagef("--format %s has one form: omit --output", m.format)
-				}
-				to.forAdministrator = true
+			to.forAdministrator = m.format != ""
+			if to.forAdministrator && cmd.Flags().Changed("output") {
+				return usagef("--format %s writes a file in its own format: omit --output", m.format)
 			}
 			return a.withBroker(cmd.Context(), to, func(b *broker) error {
 				plan, err := b.plan(cmd.Context(), s.topic)
@@ -141,7 +130,7 @@ NoProvisioning needs, or with --for operator those of a person who works on the 
 	}
 	s.flags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&m.format, "format", "", "Print the plan in this `format`: "+strings.Join(allFormats(), ", ")+" (default text)")
+	flags.StringVar(&m.format, "format", "", "Write down what to create, in this `format`: "+strings.Join(allFormats(), ", "))
 	flags.StringVar(&m.principal, "principal", "", "Write the rights of this `user`: User:name on Kafka, the user's name on RabbitMQ")
 	flags.StringVar(&m.role, "for", forConsumer, "Write the rights of this `role`: consumer, or operator for a person who works on the DLQ")
 	flags.StringVar(&m.account, "account", "", "SQS, with --format iam: the `number` of the AWS account, if no queue exists yet")

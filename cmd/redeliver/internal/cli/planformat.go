@@ -12,7 +12,6 @@ import (
 
 // The formats of a plan that an administrator applies without redeliver.
 const (
-	formatText           = "text"
 	formatKafkaTopics    = "kafka-topics"
 	formatKafkaACLs      = "kafka-acls"
 	formatRabbitMQ       = "rabbitmq-definitions"
@@ -34,8 +33,7 @@ var formatsOf = map[brokerurl.Broker][]string{
 }
 
 // allFormats returns the values of plan --format.
-func allFormats() []string {
-	all := []string{formatText, formatJSON}
+func allFormats() (all []string) {
 	for _, broker := range brokers {
 		all = append(all, formatsOf[broker]...)
 	}
@@ -58,7 +56,7 @@ func (m *formatFlags) check(broker brokerurl.Broker) error {
 	if err := mustBeOneOf("for", m.role, []string{forConsumer, forOperator}); err != nil {
 		return err
 	}
-	if m.format == "" || m.format == formatText || m.format == formatJSON {
+	if m.format == "" {
 		return nil
 	}
 	for _, of := range slices.Sorted(maps.Keys(formatsOf)) {

@@ -23,6 +23,10 @@ func TestPlanForKafkasOwnTools(t *testing.T) {
 		script := strings.ReplaceAll(acls.out, strings.TrimPrefix(s.url, "kafka://"), "HOSTS")
 		ending{out: script}.golden(t, "plan-kafka-acls-"+whose+".sh")
 	}
+	acls := s.run(plan("--format", "kafka-acls", "--principal", "User:b", "--order", "PerKey")...).want(t, 0)
+	if !strings.Contains(acls.out, "Without NoProvisioning it also needs Alter on the delay and retry topics") {
+		t.Errorf("the script does not name the right that adding partitions needs:\n%s", acls.out)
+	}
 	if after := s.everything(); len(after) != len(before) {
 		t.Errorf("there were topics %v and now are %v", before, after)
 	}
@@ -33,7 +37,7 @@ func TestPlanForKafkasOwnTools(t *testing.T) {
 		"--format kafka-acls --principal User:b --group *":    "reads as every name",
 		"--format rabbitmq-definitions":                       "for RabbitMQ, and the broker is Kafka",
 		"--format iam":                                        "for SQS",
-		"--format terraform":                                  "must be one of text, json, kafka-topics, kafka-acls, rabbitmq-definitions, sqs-cloudformation, iam",
+		"--format terraform":                                  "must be one of kafka-topics, kafka-acls, rabbitmq-definitions, sqs-cloudformation, iam",
 	} {
 		s.run(plan(strings.Fields(args)...)...).want(t, 2, says)
 	}

@@ -5,18 +5,19 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// kafkaFormatters returns the formatters for Kafka's own tools.
-func kafkaFormatters(p *kafka.Plan, hosts []string) map[string]planFormatter {
+// kafkaFormatters returns the formatters for Kafka's own tools. order is that of the policy.
+func kafkaFormatters(p *kafka.Plan, hosts []string, order redeliver.Order) map[string]planFormatter {
 	return map[string]planFormatter{
 		formatKafkaTopics: func(*formatFlags) (string, []string, error) { return kafkaTopics(p, hosts), nil, nil },
 		formatKafkaACLs: func(m *formatFlags) (string, []string, error) {
 			if err := checkScriptName("--group", p.Group); err != nil {
 				return "", nil, err
 			}
-			return kafkaACLs(p, hosts, m), nil, nil
+			return kafkaACLs(p, hosts, order, m), nil, nil
 		},
 	}
 }
@@ -43,7 +44,7 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 }
 
 // kafkaACLs returns a script with one kafka-acls.sh per topic and for the group.
-func kafkaACLs(p *kafka.Plan, hosts []string, m *formatFlags) string {
+func kafkaACLs(p *kafka.Plan, hosts []string, order redeliver.Order, m *formatFlags) string {
 	rights, what := p.Rights, fmt.Sprintf("The rights that %s needs to consume %s as group %s, with retries and a DLQ.", m.principal, p.Origin, p.Group)
 	if m.role == forOperator {
 		rights, what = p.OperatorRights, fmt.Sprintf("The rights that %s needs to work on the DLQ of %s and group %s with redeliver dlq and redeliver doctor.", m.principal, p.Origin, p.Group)
@@ -59,6 +60,9 @@ func kafkaACLs(p *kafka.Plan, hosts []string, m *formatFlags) string {
 	comments := []string{what, "Run it with sh FILE, or to log in: sh FILE --command-config admin.properties"}
 	if m.role == forConsumer {
 		comments = append(comments, fmt.Sprintf("This group delivers messages that are published to %s with a delay. If there are any, it also needs Write on %s.", p.Origin, p.Origin))
+		if order == redeliver.PerKey {
+			comments = append(comments, fmt.Sprintf("The order is PerKey. Without NoProvisioning it also needs Alter on the delay and retry topics, to add partitions when %s gets more.", p.Origin))
+		}
 	}
 	return script("kafka-acls.sh", hosts, lines, comments...)
 }
