@@ -58,7 +58,7 @@ func show(serve func(context.Context, *stage) error) {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	broker := flags.String("broker", os.Getenv(brokerurl.Env), "`URL` of a real Kafka, kafka://host:9092 (default $"+brokerurl.Env+", else a Kafka in this process)")
-	fresh := flags.Bool("fresh", false, "wipe what the Kafka in this process has kept")
+	fresh := flags.Bool("fresh", false, "remove the data that the Kafka in this process has kept")
 	err := flags.Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "usage: quickstart [--broker URL | --fresh]")
@@ -68,7 +68,7 @@ func show(serve func(context.Context, *stage) error) {
 		return
 	}
 	if err == nil && (flags.NArg() > 0 || *fresh && *broker != "") {
-		err = errors.New("there are --broker URL or --fresh, and nothing else; what is in a real Kafka is not wiped")
+		err = errors.New("give --broker URL or --fresh, and nothing else: --fresh removes only the data of the Kafka in this process")
 	}
 	s := &stage{brokers: nil, sarama: brokerurl.URL{}.Sarama(), screen: screen.New(os.Stdout, began, topic+"."+group)}
 	if err == nil && *broker != "" {
