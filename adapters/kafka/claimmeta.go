@@ -2,15 +2,14 @@ package kafka
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -24,14 +23,11 @@ type claimMetas struct {
 // claimMeta is a committed offset and its metadata.
 type claimMeta struct {
 	offset int64
-	meta   commitMeta
+	meta   commitmeta.Meta
 }
 
 // metaTries bounds how often a session asks again for metadata. The pauses double, to six seconds in all.
 const metaTries = 7
-
-// newOwner returns a name under which one Client writes its metadata.
-func newOwner() string { return strings.ToLower(rand.Text()[:8]) }
 
 // readMetas reads the metadata of partitions in one request. It tries again, because after a crash the group's
 // coordinator may be moving.
@@ -95,7 +91,7 @@ func metaOf(committed cluster.GroupOffsets, topic string, partition int32) (clai
 	if err != nil {
 		return claimMeta{}, err
 	}
-	return claimMeta{offset, parseMeta(committed.Metadata(topic, partition))}, nil
+	return claimMeta{offset, commitmeta.Parse(committed.Metadata(topic, partition))}, nil
 }
 
 // reportUncounted reports, once, that crashes are not counted for now.
@@ -132,17 +128,16 @@ func (s *source) useMeta(from int64, f claimMeta) {
 	}
 	s.settledBefore = r.settledBefore(s.topic, f, from)
 	switch n := &f.meta; {
-	case f.offset != from && n.known(): // the log was truncated, or the offset was moved: the metadata does not apply
-		f.meta = commitMeta{}
-	case (n.base > 0 || len(n.settled) > 0) && n.base != f.offset:
-		// The metadata was copied to an offset at which there are other records.
-		f.meta = commitMeta{owner: n.owner, state: stateRun, alone: -1, window: make(map[int64]bool), suspects: make(map[int64]int)}
+	case f.offset != from && n.Known(): // the log was truncated, or the offset was moved: the metadata does not apply
+		f.meta = commitmeta.Meta{}
+	case !n.IsOf(f.offset):
+		f.meta = n.WithoutOffsets()
 	}
 	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
 	s.crashes = newCrashGate(s, from, f.meta)
-	if n := &s.crashes.meta; f.meta.known() && f.meta.state != stateLeft && (n.end > 0 || len(n.suspects) > 0) {
+	if n := &s.crashes.meta; f.meta.Known() && f.meta.State != commitmeta.Left && (n.End > 0 || len(n.Suspects) > 0) {
 		r.report(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; few messages run at a time up to offset %d, and %d messages run alone",
-			s.topic, s.partition, max(n.end, from), len(n.suspects)), nil)
+			s.topic, s.partition, max(n.End, from), len(n.Suspects)), nil)
 	}
 }
 
@@ -154,14 +149,14 @@ func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	for topic, partitions := range r.metas.found {
 		reported := topic == r.layout.origin || r.restoredTopics.isRecent(topic)
 		for p, found := range partitions {
-			if !r.topicIDs.Differs(topic, found.meta.topic) {
+			if !r.topicIDs.Differs(topic, found.meta.Topic) {
 				continue
 			}
 			oldest, err := r.client.admin.Client.GetOffset(topic, p, sarama.OffsetOldest)
 			if err != nil {
 				return fmt.Errorf("kafka: asking for the start of %s/%d: %w", topic, p, err)
 			}
-			text := commitMeta{owner: r.client.owner, topic: r.topicIDs[topic], state: stateLeft, alone: -1}.text(oldest)
+			text, _ := commitmeta.Ended(r.client.owner, r.topicIDs[topic]).Text(oldest, nil)
 			sess.MarkOffset(topic, p, oldest, text)
 			sess.ResetOffset(topic, p, oldest, text)
 			partitions[p] = claimMeta{offset: oldest}
@@ -179,9 +174,9 @@ func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 
 // settledBefore returns the records that f lists as settled above from. It returns nil if the metadata was copied to
 // another offset or belongs to an earlier topic of the same name.
-func (r *reader) settledBefore(topic string, f claimMeta, from int64) []offsetRun {
-	if f.offset != from || f.meta.base != f.offset || r.topicIDs.Differs(topic, f.meta.topic) {
+func (r *reader) settledBefore(topic string, f claimMeta, from int64) commitmeta.Runs {
+	if f.offset != from || !f.meta.IsOf(f.offset) || r.topicIDs.Differs(topic, f.meta.Topic) {
 		return nil
 	}
-	return f.meta.settled
+	return f.meta.Settled
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
@@ -65,7 +66,7 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 	}
 	return &Client{
 		cfg: cfg, admin: cluster.Admin{Client: client, Sarama: clusterAdmin}, producer: p, layouts: make(map[string]*layout), static: make(map[string]bool),
-		owner: newOwner(), turn: engine.NewTurn(), sweepInterval: sweepInterval,
+		owner: commitmeta.NewOwner(), turn: engine.NewTurn(), sweepInterval: sweepInterval,
 	}, nil
 }
 

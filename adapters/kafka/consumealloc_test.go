@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -44,7 +45,7 @@ func (s *staticClaim) MarkOffset(_ string, _ int32, n int64, _ string) {
 func (s *staticClaim) run(r *reader) {
 	commits := newCommitter(r, true)
 	src := newSource(r, s, s, commits, s.upTo-int64(s.n))
-	src.crashes = newCrashGate(src, src.from, commitMeta{})
+	src.crashes = newCrashGate(src, src.from, commitmeta.Meta{})
 	src.crashes.unrestricted = true
 	src.run()
 	commits.stop(context.Background())

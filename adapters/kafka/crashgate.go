@@ -10,16 +10,17 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // A record that kills its process comes back, together with all other records that the process had begun and not
-// committed. Kafka counts no deliveries, so the owner of a partition writes its state into its commits, see commitMeta.
-// An owner that ends in order says so. Otherwise it died, and nobody knows which record killed it. Then the next owner
-// is careful for a stretch above the mark: it commits a window, and begins only records in it. If it dies, too, only
-// the records of that window are suspects. Suspects run one at a time, while nothing else of the client runs, see
-// engine.Turn. Each is committed as alone before it runs. Only a suspect that was alone when its process died is
+// committed. Kafka counts no deliveries, so the owner of a partition writes its state into its commits, see package
+// commitmeta. An owner that ends in order says so. Otherwise it died, and nobody knows which record killed it. Then the
+// next owner is careful for a stretch above the mark: it commits a window, and begins only records in it. If it dies,
+// too, only the records of that window are suspects. Suspects run one at a time, while nothing else of the client runs,
+// see engine.Turn. Each is committed as alone before it runs. Only a suspect that was alone when its process died is
 // charged with a crash.
 
 const (
@@ -46,16 +47,16 @@ const (
 // the lane's goroutine.
 type crashGate struct {
 	source       *source
-	meta         commitMeta // as committed
-	counted      bool       // if false, no state is committed and no message waits
-	unrestricted bool       // the committed state allows all messages but suspects
-	cleared      bool       // the last owner died, and everything that it may have begun is settled
-	windowSize   int        // records in a window
-	ended        bool       // the source has ended in order
+	meta         commitmeta.Meta // as committed
+	counted      bool            // if false, no state is committed and no message waits
+	unrestricted bool            // the committed state allows all messages but suspects
+	cleared      bool            // the last owner died, and everything that it may have begun is settled
+	windowSize   int             // records in a window
+	ended        bool            // the source has ended in order
 
 	version    uint64 // of the metadata to commit
 	writing    bool   // pending is not committed yet
-	pending    commitMeta
+	pending    commitmeta.Meta
 	unwritable bool // metadata cannot be committed: all messages may begin
 
 	running  int                                        // handlers that the gate has let begin
@@ -78,7 +79,7 @@ const (
 )
 
 // newCrashGate makes the gate of a source that begins at from, with the metadata found there.
-func newCrashGate(s *source, from int64, found commitMeta) *crashGate {
+func newCrashGate(s *source, from int64, found commitmeta.Meta) *crashGate {
 	cfg := s.r.client.cfg
 	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), minStretch), maxStretch)
 	lanes, slots := max(1, len(s.session.Claims()[s.topic])), cfg.MaxInFlight
@@ -86,37 +87,37 @@ func newCrashGate(s *source, from int64, found commitMeta) *crashGate {
 		slots = cfg.MaxRetriesInFlight
 	}
 	c := &crashGate{
-		source: s, meta: found.inherit(s.r.client.owner, from, s.claim.HighWaterMarkOffset(), stretch),
+		source: s, meta: found.Inherit(s.r.client.owner, from, s.claim.HighWaterMarkOffset(), stretch),
 		windowSize: min(max(slots/lanes, minWindow), maxWindow), counted: s.r.sub.Turn != nil,
 	}
-	c.meta.topic = s.r.topicIDs[s.topic]
-	c.cleared = found.known() && found.state != stateLeft && c.meta.end == 0 && len(c.meta.suspects) == 0
+	c.meta.Topic = s.r.topicIDs[s.topic]
+	c.cleared = found.Known() && found.State != commitmeta.Left && c.meta.End == 0 && len(c.meta.Suspects) == 0
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
 // text returns the metadata for a commit of mark. settled are the settled records above it. whole is false if not all
 // of them fit.
-func (c *crashGate) text(mark int64, settled []offsetRun) (text string, whole bool) {
+func (c *crashGate) text(mark int64, settled commitmeta.Runs) (text string, whole bool) {
 	n := c.meta
 	switch {
 	case c.unwritable:
 		return "", len(settled) == 0
 	case c.ended:
-		n.state, n.window, n.alone = stateLeft, nil, -1
+		n.State, n.Window, n.Alone = commitmeta.Left, nil, -1
 	case !c.counted:
-		n = commitMeta{owner: n.owner, topic: n.topic, state: stateLeft, alone: -1}
+		n = commitmeta.Ended(n.Owner, n.Topic)
 	case c.writing:
 		n = c.pending
 	case c.unrestricted:
-		n.state = stateRun
+		n.State = commitmeta.Running
 	}
-	return n.textWithSettled(mark, settled)
+	return n.Text(mark, settled)
 }
 
 // isIdle reports whether there are no suspects and no message waits for a commit.
 func (c *crashGate) isIdle() bool {
-	return !c.counted || !c.writing && c.turn == noTurn && (c.unwritable || c.unrestricted && len(c.meta.suspects) == 0)
+	return !c.counted || !c.writing && c.turn == noTurn && (c.unwritable || c.unrestricted && len(c.meta.Suspects) == 0)
 }
 
 // begin decides whether a message may begin.
@@ -126,12 +127,12 @@ func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Adm
 	if m.Step != driver.Handle || !c.counted {
 		return engine.Begins // no handler sees it
 	}
-	if c.unrestricted && len(c.meta.suspects) == 0 {
+	if c.unrestricted && len(c.meta.Suspects) == 0 {
 		return c.allow()
 	}
 	r := c.source.track.record(m.Seq)
 	offset := r.offset
-	crashes, suspected := c.meta.suspects[offset]
+	crashes, suspected := c.meta.Suspects[offset]
 	switch {
 	case suspected && crashes >= c.source.r.sub.Policy.MaxCrashes:
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: crashes}
@@ -141,7 +142,7 @@ func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Adm
 		return engine.NotYet
 	case c.unwritable:
 		return c.allow()
-	case suspected && c.turn == turnHeld && c.alone == nil && !c.writing && c.meta.alone == offset:
+	case suspected && c.turn == turnHeld && c.alone == nil && !c.writing && c.meta.Alone == offset:
 		c.suspects = without(c.suspects, m)
 		m.Alone, c.alone = true, m
 		return c.allow()
@@ -152,7 +153,7 @@ func (c *crashGate) begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Adm
 		}
 		c.tendSuspects()
 		return engine.NotYet
-	case c.unrestricted || c.meta.window[offset]:
+	case c.unrestricted || c.meta.Window[offset]:
 		return c.allow()
 	default:
 		if !r.inWindow {
@@ -199,7 +200,7 @@ func (c *crashGate) handlerEnded(m *driver.Message[*sarama.ConsumerMessage]) {
 
 // forget removes a message that has left the lane.
 func (c *crashGate) forget(m *driver.Message[*sarama.ConsumerMessage], settled bool) {
-	if !c.counted || c.unrestricted && len(c.meta.suspects) == 0 && !c.writing {
+	if !c.counted || c.unrestricted && len(c.meta.Suspects) == 0 && !c.writing {
 		return
 	}
 	r := c.source.track.record(m.Seq)
@@ -208,10 +209,10 @@ func (c *crashGate) forget(m *driver.Message[*sarama.ConsumerMessage], settled b
 	if r.inWindow {
 		r.inWindow, c.waiting = false, without(c.waiting, m)
 	}
-	for _, n := range []commitMeta{c.meta, c.pending} {
-		delete(n.window, offset)
-		if crashes, suspected := n.suspects[offset]; suspected && settled && crashes < c.source.r.sub.Policy.MaxCrashes {
-			delete(n.suspects, offset) // it did not kill its process
+	for _, n := range []commitmeta.Meta{c.meta, c.pending} {
+		delete(n.Window, offset)
+		if crashes, suspected := n.Suspects[offset]; suspected && settled && crashes < c.source.r.sub.Policy.MaxCrashes {
+			delete(n.Suspects, offset) // it did not kill its process
 		}
 	}
 }
@@ -227,30 +228,30 @@ func (c *crashGate) requestWindow() {
 	}
 	offset := func(m *driver.Message[*sarama.ConsumerMessage]) int64 { return c.source.track.record(m.Seq).offset }
 	next := c.copyMeta()
-	if slices.ContainsFunc(c.waiting, func(m *driver.Message[*sarama.ConsumerMessage]) bool { return offset(m) >= c.meta.end }) {
-		next.state, next.end, next.window = stateRun, 0, nil
+	if slices.ContainsFunc(c.waiting, func(m *driver.Message[*sarama.ConsumerMessage]) bool { return offset(m) >= c.meta.End }) {
+		next.State, next.End, next.Window = commitmeta.Running, 0, nil
 		c.forgetWindow()
 		c.write(next)
 		return
 	}
-	next.state = stateCareful
+	next.State = commitmeta.Careful
 	switch {
 	case c.running == 0: // none of the old window runs
-		next.window = make(map[int64]bool)
-	case c.running > c.windowSize*3/4 || len(next.window) >= c.windowSize:
+		next.Window = make(map[int64]bool)
+	case c.running > c.windowSize*3/4 || len(next.Window) >= c.windowSize:
 		return // wait, because each window is a commit
 	}
 	for _, m := range c.waiting {
-		if len(next.window) >= c.windowSize {
+		if len(next.Window) >= c.windowSize {
 			break
 		}
-		next.window[offset(m)] = true
+		next.Window[offset(m)] = true
 	}
-	if !next.fits(c.source.commitMarkLocked()) { // the offsets are too far apart
+	if !next.WindowFits(c.source.commitMarkLocked()) { // the offsets are too far apart
 		if c.running > 0 {
 			return
 		}
-		next.window = map[int64]bool{offset(c.waiting[0]): true}
+		next.Window = map[int64]bool{offset(c.waiting[0]): true}
 	}
 	c.forgetWindow() // messages without room ask again
 	c.write(next)
@@ -264,20 +265,20 @@ func (c *crashGate) forgetWindow() {
 }
 
 // copyMeta returns a copy of the committed metadata.
-func (c *crashGate) copyMeta() commitMeta {
+func (c *crashGate) copyMeta() commitmeta.Meta {
 	next := c.meta
-	next.window, next.suspects = maps.Clone(c.meta.window), maps.Clone(c.meta.suspects)
-	if next.window == nil {
-		next.window = make(map[int64]bool)
+	next.Window, next.Suspects = maps.Clone(c.meta.Window), maps.Clone(c.meta.Suspects)
+	if next.Window == nil {
+		next.Window = make(map[int64]bool)
 	}
 	if c.unrestricted {
-		next.state = stateRun
+		next.State = commitmeta.Running
 	}
 	return next
 }
 
 // write commits next, which is in effect when it is committed.
-func (c *crashGate) write(next commitMeta) {
+func (c *crashGate) write(next commitmeta.Meta) {
 	c.version++
 	c.writing, c.pending = true, next
 	c.source.dirty, c.source.urgent = true, true
@@ -297,14 +298,14 @@ func (c *crashGate) committed(number uint64) {
 	if !c.writing || c.version != number {
 		return
 	}
-	c.meta, c.unrestricted, c.unwritable = c.pending, c.pending.state == stateRun, false
-	c.writing, c.pending = false, commitMeta{}
+	c.meta, c.unrestricted, c.unwritable = c.pending, c.pending.State == commitmeta.Running, false
+	c.writing, c.pending = false, commitmeta.Meta{}
 	mark := c.source.commitMarkLocked()
-	maps.DeleteFunc(c.meta.suspects, func(o int64, _ int) bool { return o < mark })
+	maps.DeleteFunc(c.meta.Suspects, func(o int64, _ int) bool { return o < mark })
 	if c.isIdle() && c.source.commits.saramaCommits { // sarama's next commit is of marked offsets only
 		c.source.dirty = true
 	}
-	if c.turn == turnHeld && c.meta.alone >= 0 {
+	if c.turn == turnHeld && c.meta.Alone >= 0 {
 		c.tendLater()
 	}
 	c.tendSuspects()
@@ -317,15 +318,15 @@ func (c *crashGate) tendLater() { time.AfterFunc(turnPoll, func() { c.post(c.ten
 // giveUp lets all messages begin although their metadata cannot be committed.
 func (c *crashGate) giveUp(err error) {
 	c.source.r.reportUncounted(c.source.topic, c.source.partition, err)
-	c.writing, c.pending, c.unwritable = false, commitMeta{}, true
-	c.meta.alone, c.meta.window = -1, make(map[int64]bool)
+	c.writing, c.pending, c.unwritable = false, commitmeta.Meta{}, true
+	c.meta.Alone, c.meta.Window = -1, make(map[int64]bool)
 	c.forgetWindow()
 	c.source.dirty = true // commit settled records without metadata
 	time.AfterFunc(metaRetryPause, func() {
 		c.post(func() {
 			if c.unwritable && !c.ended {
 				next := c.copyMeta()
-				next.state, next.end, next.window, next.alone = stateRun, 0, nil, -1
+				next.State, next.End, next.Window, next.Alone = commitmeta.Running, 0, nil, -1
 				c.write(next)
 			}
 		})
@@ -348,15 +349,15 @@ func (c *crashGate) tendSuspects() {
 	case turnHeld:
 		switch gate := &c.source.r.sub.Gate; {
 		case c.alone != nil:
-		case waits && c.meta.alone >= 0 && c.meta.alone == c.source.track.record(c.suspects[0].Seq).offset && !gate.Closed():
+		case waits && c.meta.Alone >= 0 && c.meta.Alone == c.source.track.record(c.suspects[0].Seq).offset && !gate.Closed():
 			c.tendLater() // it is about to begin
 		case waits && !gate.Closed() && time.Since(c.turnStart) < maxTurn:
 			next := c.copyMeta()
-			next.alone = c.source.track.record(c.suspects[0].Seq).offset
+			next.Alone = c.source.track.record(c.suspects[0].Seq).offset
 			c.write(next)
-		case c.meta.alone >= 0 && !c.unwritable:
+		case c.meta.Alone >= 0 && !c.unwritable:
 			next := c.copyMeta()
-			next.alone = -1
+			next.Alone = -1
 			c.write(next)
 		default:
 			c.turn = noTurn

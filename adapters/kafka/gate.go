@@ -5,6 +5,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -13,7 +14,7 @@ import (
 func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= sureSpan && s.setOverflows {
+	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= commitmeta.SureSpan && s.setOverflows {
 		s.spanFull = true // Settle makes the lane ask again
 		return engine.NotYet
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -85,7 +86,7 @@ func (r *reader) loadLevel(ctx context.Context, queues *keyQueues, topic string,
 			return err
 		}
 		for _, rec := range p.Records {
-			if !containsOffset(settled, rec.Offset) {
+			if !settled.Contains(rec.Offset) {
 				queues.addLoaded(r.loadedCopy(r.levels[topic], partition, rec))
 			}
 		}
@@ -102,7 +103,7 @@ func (r *reader) loadLevel(ctx context.Context, queues *keyQueues, topic string,
 // not overtake them. There are at most maxSpan, unless the origin was created again or the group's offsets were reset.
 // Then there may be millions. After the first MaxWaiting, it loads only records of keys that wait on a level. A record
 // takes about 75 bytes of memory, or 170 with a new queue.
-func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition int32, settled []offsetRun) error {
+func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition int32, settled commitmeta.Runs) error {
 	log := topiclog.Reader{Client: r.client.admin.Client, Topic: r.layout.origin}
 	next, high := queues.from, queues.highestOffset()
 	if high < next {
@@ -119,7 +120,7 @@ func (r *reader) loadOrigin(ctx context.Context, queues *keyQueues, partition in
 			return err
 		}
 		for _, rec := range p.Records {
-			if rec.Key == nil || rec.Offset >= high || containsOffset(settled, rec.Offset) {
+			if rec.Key == nil || rec.Offset >= high || settled.Contains(rec.Offset) {
 				continue
 			}
 			at := keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}

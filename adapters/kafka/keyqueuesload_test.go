@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 )
 
@@ -104,7 +105,7 @@ func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 	}
 	queues := newKeyQueues(new(atomic.Int64))
 	queues.startAt(0)
-	found := claimMeta{meta: commitMeta{state: stateRun, settled: []offsetRun{{1, records - 1}}}}
+	found := claimMeta{meta: commitmeta.Meta{State: commitmeta.Running, Settled: commitmeta.Runs{{From: 1, To: records - 1}}}}
 	if err := r.loadLevel(t.Context(), queues, level, 0, found); err != nil {
 		t.Fatal(err)
 	}

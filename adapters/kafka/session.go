@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 )
 
@@ -140,7 +141,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	if err != nil {
 		return err
 	}
-	if r.topicIDs.Differs(claim.Topic(), meta.meta.topic) {
+	if r.topicIDs.Differs(claim.Topic(), meta.meta.Topic) {
 		return nil // A cooperative rebalance brought it. The next session reads it from its beginning, see Setup.
 	}
 	if claim.InitialOffset() == sarama.OffsetOldest && meta.offset > from {
@@ -194,7 +195,7 @@ func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int
 		if err != nil {
 			return false, err
 		}
-		begun = begun || found.meta.known()
+		begun = begun || found.meta.Known()
 		if found.offset < 0 {
 			without = append(without, p)
 		} else if slices.Contains(partitions, p) { // another member may have committed it after the session read its offsets
@@ -210,7 +211,7 @@ func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int
 			return false, fmt.Errorf("kafka: asking for the end of %s/%d: %w", origin, p, err)
 		}
 	}
-	text := commitMeta{owner: r.client.owner, topic: r.topicIDs[origin], state: stateLeft, alone: -1}.text(0)
+	text, _ := commitmeta.Ended(r.client.owner, r.topicIDs[origin]).Text(0, nil)
 	err = r.client.admin.CommitAll(r.layout.group, sess, origin, offsets, text)
 	if errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
 		text = ""

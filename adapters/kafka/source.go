@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -45,7 +46,7 @@ const (
 //	  crashgate.go                            did it crash the last owner?
 //	internal/record/codec.go                what the handler and the policy see
 //	store.go, internal/produce              its copy is written
-//	settled.go, commitmeta.go, committer.go it is settled, and that is committed
+//	tracker.go, committer.go                it is settled, and that is committed with internal/commitmeta
 type source struct {
 	r         *reader
 	session   sarama.ConsumerGroupSession
@@ -59,15 +60,15 @@ type source struct {
 	// Used only by the lane's goroutine.
 	room          int // messages that the lane can still accept
 	paused        bool
-	heldCount     int         // messages
-	bytesAhead    int         // of messages that have not begun
-	lastDue       time.Time   // due time of the waiting message that was read last
-	resumeTimer   *time.Timer // resumes the partition when lastDue is near
-	settledBefore []offsetRun // settled by earlier sessions
-	commands      *commands   // the ones applied last; nil for the origin
-	released      int64       // messages written until then (Unix milliseconds) are due
-	keys          *keyGate    // nil unless the Order is PerKey
-	spanFull      bool        // messages wait because they are too far ahead of the lowest unsettled one
+	heldCount     int             // messages
+	bytesAhead    int             // of messages that have not begun
+	lastDue       time.Time       // due time of the waiting message that was read last
+	resumeTimer   *time.Timer     // resumes the partition when lastDue is near
+	settledBefore commitmeta.Runs // settled by earlier sessions
+	commands      *commands       // the ones applied last; nil for the origin
+	released      int64           // messages written until then (Unix milliseconds) are due
+	keys          *keyGate        // nil unless the Order is PerKey
+	spanFull      bool            // messages wait because they are too far ahead of the lowest unsettled one
 
 	mu           sync.Mutex // the lane and the committer use the following
 	from         int64      // first offset of the session
@@ -134,7 +135,7 @@ var seed = maphash.MakeSeed()
 // Parse implements [driver.Source].
 func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	rec, offset := m.Record, m.Record.Offset
-	wasSettled := containsOffset(s.settledBefore, offset)
+	wasSettled := s.settledBefore.Contains(offset)
 	s.mu.Lock()
 	m.Seq = s.track.add(offset)
 	if wasSettled {
@@ -143,7 +144,7 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 		return driver.ErrSettled
 	}
 	if s.crashes.counted {
-		_, m.Alone = s.crashes.meta.suspects[offset]
+		_, m.Alone = s.crashes.meta.Suspects[offset]
 	}
 	s.mu.Unlock()
 	m.Place = s.topic

@@ -6,6 +6,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -96,7 +97,7 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 		t.Errorf("it was asked to ask again %d times", posted)
 	}
 	// Within the span, no more may begin while the set does not fit into a commit.
-	for range sureSpan {
+	for range commitmeta.SureSpan {
 		s.Settle(next())
 	}
 	near := next()
@@ -111,7 +112,7 @@ func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 	t.Parallel()
 	posted := 0
 	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: countingLane(func() { posted++ })}
-	s.crashes = &crashGate{source: s, counted: true, unwritable: true, meta: commitMeta{suspects: map[int64]int{0: 0}}}
+	s.crashes = &crashGate{source: s, counted: true, unwritable: true, meta: commitmeta.Meta{Suspects: map[int64]int{0: 0}}}
 	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Alone: true, Seq: s.track.add(0)}
 	if word := s.Begin(m); word != engine.NotYet || m.Alone || posted != 1 {
 		t.Errorf("it was answered %v, alone %v, and was asked to ask again %d times", word, m.Alone, posted)

@@ -1,4 +1,4 @@
-package kafka
+package commitmeta
 
 import (
 	"maps"
@@ -16,36 +16,42 @@ func offsets(of ...int64) map[int64]bool {
 	return set
 }
 
+// textOf formats metadata without settled records.
+func textOf(n Meta, mark int64) string {
+	text, _ := n.Text(mark, nil)
+	return text
+}
+
 func TestCommitMetaRoundTrips(t *testing.T) {
 	t.Parallel()
 	for text, c := range map[string]struct {
 		mark int64
-		note commitMeta
+		note Meta
 	}{
-		"redeliver/1 by=k3jv8q2a state=run":                              {1000, commitMeta{owner: "k3jv8q2a", state: stateRun, alone: -1}},
-		"redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=run": {1000, commitMeta{owner: "k3jv8q2a", topic: "7Zl2hRiCRuqDSlzQ1RMKxw", state: stateRun, alone: -1}},
-		"redeliver/1 by=k3jv8q2a state=left":                             {1000, commitMeta{owner: "k3jv8q2a", state: stateLeft, end: 900, alone: 999, window: offsets(998), suspects: map[int64]int{997: 1}}},
-		"redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-3,105 suspects=3-5,7x2,8x1 alone=7": {1000, commitMeta{
-			owner: "k3jv8q2a", state: stateCareful, end: 5200, alone: 1007, window: offsets(1000, 1001, 1002, 1003, 1105, 999),
-			suspects: map[int64]int{1003: 0, 1004: 0, 1005: 0, 1007: 2, 1008: 1, 3: 4},
+		"redeliver/1 by=k3jv8q2a state=run":                              {1000, Meta{Owner: "k3jv8q2a", State: Running, Alone: -1}},
+		"redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=run": {1000, Meta{Owner: "k3jv8q2a", Topic: "7Zl2hRiCRuqDSlzQ1RMKxw", State: Running, Alone: -1}},
+		"redeliver/1 by=k3jv8q2a state=left":                             {1000, Meta{Owner: "k3jv8q2a", State: Left, End: 900, Alone: 999, Window: offsets(998), Suspects: map[int64]int{997: 1}}},
+		"redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-3,105 suspects=3-5,7x2,8x1 alone=7": {1000, Meta{
+			Owner: "k3jv8q2a", State: Careful, End: 5200, Alone: 1007, Window: offsets(1000, 1001, 1002, 1003, 1105, 999),
+			Suspects: map[int64]int{1003: 0, 1004: 0, 1005: 0, 1007: 2, 1008: 1, 3: 4},
 		}},
 	} {
-		if got := c.note.text(c.mark); got != text {
+		if got := textOf(c.note, c.mark); got != text {
 			t.Errorf("wrote %q, want %q", got, text)
 		}
-		got, want := parseMeta(text), c.note
+		got, want := Parse(text), c.note
 		// Offsets below the mark are not written.
-		want.window, want.suspects = maps.Clone(want.window), maps.Clone(want.suspects)
-		maps.DeleteFunc(want.window, func(o int64, _ bool) bool { return o < c.mark })
-		maps.DeleteFunc(want.suspects, func(o int64, _ int) bool { return o < c.mark })
-		if want.end <= c.mark {
-			want.end = 0
+		want.Window, want.Suspects = maps.Clone(want.Window), maps.Clone(want.Suspects)
+		maps.DeleteFunc(want.Window, func(o int64, _ bool) bool { return o < c.mark })
+		maps.DeleteFunc(want.Suspects, func(o int64, _ int) bool { return o < c.mark })
+		if want.End <= c.mark {
+			want.End = 0
 		}
-		if want.alone < c.mark {
-			want.alone = -1
+		if want.Alone < c.mark {
+			want.Alone = -1
 		}
-		if got.owner != want.owner || got.topic != want.topic || got.state != want.state || got.end != want.end || got.alone != want.alone ||
-			!maps.Equal(got.window, want.window) || !maps.Equal(got.suspects, want.suspects) {
+		if got.Owner != want.Owner || got.Topic != want.Topic || got.State != want.State || got.End != want.End || got.Alone != want.Alone ||
+			!maps.Equal(got.Window, want.Window) || !maps.Equal(got.Suspects, want.Suspects) {
 			t.Errorf("read %+v from %q, want %+v", got, text, want)
 		}
 	}
@@ -62,11 +68,11 @@ func TestForeignCommitMetadataIsIgnored(t *testing.T) {
 		"redeliver/1 by=a state=careful base=9223372036854775807 alone=1", "redeliver/1 by=a state=careful alone=-3", "redeliver/1 by=a state=run settled=4-7", "redeliver/1 by=a state=careful end=",
 		"redeliver/1 by=a state=run " + strings.Repeat("x=1", 10_000), "redeliver/1  by=a state=run", "2024-11-21T22:00:00Z",
 	} {
-		if n := parseMeta(text); n.known() && text != "redeliver/1 by=a state=careful end=" {
+		if n := Parse(text); n.Known() && text != "redeliver/1 by=a state=careful end=" {
 			t.Errorf("%q is parsed as %+v", text, n)
 		}
 	}
-	if n := parseMeta("redeliver/1 by=a state=run later=4,7 more=yes"); n.state != stateRun {
+	if n := Parse("redeliver/1 by=a state=run later=4,7 more=yes"); n.State != Running {
 		t.Errorf("unknown fields make it unreadable: %+v", n)
 	}
 }
@@ -74,15 +80,15 @@ func TestForeignCommitMetadataIsIgnored(t *testing.T) {
 // A broker accepts 4096 bytes. It refuses longer metadata together with its offset.
 func TestCommitMetaIsNeverTooLong(t *testing.T) {
 	t.Parallel()
-	n := commitMeta{owner: newOwner(), state: stateCareful, end: math.MaxInt64 - 1, alone: math.MaxInt64 / 2, window: make(map[int64]bool), suspects: make(map[int64]int)}
+	n := Meta{Owner: NewOwner(), State: Careful, End: math.MaxInt64 - 1, Alone: math.MaxInt64 / 2, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
 	for i := range int64(5000) {
-		n.window[i*1_000_003_000_001] = true
-		n.suspects[i*1_000_003_000_001+5] = int(i%maxCrashCount) + 1
+		n.Window[i*1_000_003_000_001] = true
+		n.Suspects[i*1_000_003_000_001+5] = int(i%maxCrashCount) + 1
 	}
-	if got := len(n.text(0)); got > 4096 {
+	if got := len(textOf(n, 0)); got > 4096 {
 		t.Errorf("%d bytes", got)
 	}
-	if got := parseMeta(n.text(0)); !got.known() || len(got.window) == 0 || len(got.suspects) == 0 {
+	if got := Parse(textOf(n, 0)); !got.Known() || len(got.Window) == 0 || len(got.Suspects) == 0 {
 		t.Errorf("truncated metadata cannot be read: %+v", got)
 	}
 }
@@ -91,7 +97,7 @@ func TestInheritCommitMeta(t *testing.T) {
 	t.Parallel()
 	const mark, end, stretch = 100, 1000, 500
 	none := map[int64]int{}
-	far, _ := writeSettled([]offsetRun{{340, 350}}, mark, maxSettledText)
+	far, _ := writeSettled(Runs{{340, 350}}, mark, maxSettledText)
 	for name, c := range map[string]struct {
 		found    string
 		end      int64
@@ -112,13 +118,13 @@ func TestInheritCommitMeta(t *testing.T) {
 		"and one alone, which is uncharged": {"redeliver/1 by=me state=careful end=300 base=90 suspects=11x1 alone=11", 300, map[int64]int{101: 1}},
 		"died at work far above the mark":   {"redeliver/1 by=x state=run base=100 settled=" + far, 850, none},
 	} {
-		got := parseMeta(c.found).inherit("me", mark, end, stretch)
-		if got.end != c.end || !maps.Equal(got.suspects, c.suspects) || len(got.window) > 0 || got.alone >= 0 || got.owner != "me" {
+		got := Parse(c.found).Inherit("me", mark, end, stretch)
+		if got.End != c.end || !maps.Equal(got.Suspects, c.suspects) || len(got.Window) > 0 || got.Alone >= 0 || got.Owner != "me" {
 			t.Errorf("%s: %+v, want end %d and suspects %v", name, got, c.end, c.suspects)
 		}
 	}
-	if got := parseMeta("redeliver/1 by=x state=run").inherit("me", mark, 250, stretch); got.end != 250 {
-		t.Errorf("careful up to %d, and the log ends at 250", got.end)
+	if got := Parse("redeliver/1 by=x state=run").Inherit("me", mark, 250, stretch); got.End != 250 {
+		t.Errorf("careful up to %d, and the log ends at 250", got.End)
 	}
 }
 
@@ -130,18 +136,18 @@ func FuzzCommitMeta(f *testing.F) {
 		f.Add(text, int64(100))
 	}
 	f.Fuzz(func(t *testing.T, text string, mark int64) {
-		n := parseMeta(text)
+		n := Parse(text)
 		n.base = 0 // as the text has it
-		again := n.text(0)
-		if !n.known() || len(again) > maxSuspectsText {
+		again := textOf(n, 0)
+		if !n.Known() || len(again) > maxSuspectsText {
 			return // the text may have been cut
 		}
-		if got := parseMeta(again); !reflect.DeepEqual(got, n) {
+		if got := Parse(again); !reflect.DeepEqual(got, n) {
 			t.Errorf("%q was read as %+v, written as %q, and read as %+v", text, n, again, got)
 		}
-		next := n.inherit("me", max(0, mark), math.MaxInt64-1, maxStretch)
-		if !parseMeta(next.text(max(0, mark))).known() {
-			t.Errorf("the metadata after %q cannot be read: %q", text, next.text(max(0, mark)))
+		next := n.Inherit("me", max(0, mark), math.MaxInt64-1, 50_000)
+		if !Parse(textOf(next, max(0, mark))).Known() {
+			t.Errorf("the metadata after %q cannot be read: %q", text, textOf(next, max(0, mark)))
 		}
 	})
 }

@@ -1,0 +1,264 @@
+// Package commitmeta formats and parses the metadata of a partition's offset commits: what the owner of the partition
+// has begun and settled. It costs no write of its own, and the next owner finds it beside the offset.
+//
+//	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ
+//
+// All records below the committed offset are settled, whatever the metadata says. Two facts are about those above it.
+//
+// Some are settled, too: records settle out of order, because one that waits, or whose handler takes long, settles
+// after many that were read later. The next owner skips the records in settled. After a kill, a rebalance or a deploy
+// only records that settled after the last commit run again.
+//
+// One of the others may have killed the owner. [Meta.Inherit] concludes from state, end, window, suspects and alone
+// which records the next owner must suspect.
+//
+// The numbers in window, suspects, alone and settled are relative to base, which is the committed offset. 7x2 is a
+// suspect that ran alone twice when its process died. Readers skip unknown fields, so that fields can be added. Text
+// that begins differently or cannot be read is not ours and is ignored.
+package commitmeta
+
+import (
+	"crypto/rand"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Meta is the metadata of one commit.
+type Meta struct {
+	Owner    string // who wrote it, see NewOwner
+	Topic    string // topic id, if known
+	State    State
+	End      int64          // only offsets below End are restricted to Window and Alone; 0 for none
+	Window   map[int64]bool // offsets that may have begun
+	Suspects map[int64]int  // records that may have killed a process, and how often each ran alone when its process died
+	Alone    int64          // the suspect that ran alone when this was written; -1 for none
+	Settled  Runs           // above the committed offset; only Parse sets it
+
+	base int64 // the offset to which the numbers are relative; 0 if there are none
+}
+
+// State is what the owner may have begun.
+type State string
+
+// The states.
+const (
+	Running State = "run"     // every record that is not a suspect may have begun
+	Careful State = "careful" // only records in Window may have begun
+	Left    State = "left"    // the owner ended in order, and none of its messages runs
+)
+
+const (
+	metaVersion = "redeliver/1"
+	// A broker accepts 4096 bytes (offset.metadata.max.bytes). Suspects that do not fit are left out, and found again.
+	// A window that is too long is not begun.
+	maxWindowText   = 2000 // bytes
+	maxSuspectsText = 1500
+	maxMetaOffsets  = 4096 // text with more offsets is ignored
+	maxMetaText     = 4000 // bytes
+	maxCrashCount   = 1000
+)
+
+// NewOwner returns a name under which one Client writes its metadata.
+func NewOwner() string { return strings.ToLower(rand.Text()[:8]) }
+
+// Ended returns the metadata of an owner that has ended in order and knows no suspects.
+func Ended(owner, topic string) Meta { return Meta{Owner: owner, Topic: topic, State: Left, Alone: -1} }
+
+// WithoutOffsets returns the metadata of the same owner, which may have begun every record.
+func (n Meta) WithoutOffsets() Meta {
+	return Meta{Owner: n.Owner, State: Running, Alone: -1, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
+}
+
+// Known reports whether the metadata is redeliver's. The zero value is not.
+func (n Meta) Known() bool { return n.State != "" }
+
+// IsOf reports whether the offsets in the metadata are those of a commit of offset. Mirroring tools copy metadata to
+// offsets at which there are other records.
+func (n Meta) IsOf(offset int64) bool { return n.base == offset || n.base == 0 && len(n.Settled) == 0 }
+
+// Text formats the metadata for a commit of mark, with the settled records above it. It leaves out offsets below mark,
+// which are settled. whole is false if not all of settled fits.
+func (n Meta) Text(mark int64, settled Runs) (text string, whole bool) {
+	var b strings.Builder
+	b.WriteString(metaVersion + " by=" + n.Owner)
+	if n.Topic != "" {
+		b.WriteString(" topic=" + n.Topic)
+	}
+	b.WriteString(" state=" + string(n.State))
+	if n.End > mark {
+		b.WriteString(" end=" + strconv.FormatInt(n.End, 10))
+	}
+	window := offsetsFrom(maps.Keys(n.Window), mark)
+	suspects := offsetsFrom(maps.Keys(n.Suspects), mark)
+	if len(window)+len(suspects)+len(settled) == 0 && n.Alone < mark {
+		return b.String(), true
+	}
+	b.WriteString(" base=" + strconv.FormatInt(mark, 10))
+	writeRuns(&b, " window=", window, mark, func(int64) int { return 0 }, maxWindowText)
+	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return n.Suspects[o] }, maxSuspectsText)
+	if n.Alone >= mark {
+		b.WriteString(" alone=" + strconv.FormatInt(n.Alone-mark, 10))
+	}
+	set, whole := writeSettled(settled, mark, maxMetaText-b.Len()-len(" settled="))
+	if set != "" {
+		b.WriteString(" settled=" + set)
+	}
+	return b.String(), whole
+}
+
+// WindowFits reports whether the whole window fits into the text.
+func (n Meta) WindowFits(mark int64) bool {
+	var b strings.Builder
+	writeRuns(&b, "", offsetsFrom(maps.Keys(n.Window), mark), mark, func(int64) int { return 0 }, maxWindowText)
+	return b.Len() < maxWindowText
+}
+
+// offsetsFrom returns the offsets from mark on, ascending.
+func offsetsFrom(offsets func(func(int64) bool), mark int64) []int64 {
+	return slices.DeleteFunc(slices.Sorted(offsets), func(o int64) bool { return o < mark })
+}
+
+// writeRuns writes ascending offsets as runs with the same count, up to about maxBytes.
+func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, count func(int64) int, maxBytes int) {
+	begin, sep := b.Len(), name
+	for i := 0; i < len(offsets) && b.Len()-begin < maxBytes; {
+		first, n := offsets[i], count(offsets[i])
+		last := first
+		for i++; i < len(offsets) && offsets[i] == last+1 && count(offsets[i]) == n; i++ {
+			last = offsets[i]
+		}
+		b.WriteString(sep + strconv.FormatInt(first-base, 10))
+		if last > first {
+			b.WriteString("-" + strconv.FormatInt(last-base, 10))
+		}
+		if n > 0 {
+			b.WriteString("x" + strconv.Itoa(n))
+		}
+		sep = ","
+	}
+}
+
+// Parse parses a commit's metadata. It returns the zero value if that is not redeliver's or cannot be read.
+func Parse(text string) Meta {
+	fields := strings.Split(text, " ")
+	if len(text) > 4*maxMetaOffsets || fields[0] != metaVersion {
+		return Meta{}
+	}
+	values := make(map[string]string, len(fields))
+	for _, f := range fields[1:] {
+		name, value, ok := strings.Cut(f, "=")
+		if _, twice := values[name]; !ok || twice {
+			return Meta{}
+		}
+		values[name] = value
+	}
+	n := Meta{Owner: values["by"], Topic: values["topic"], State: State(values["state"]), Alone: -1, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
+	switch n.State {
+	case Running, Careful, Left:
+	default:
+		return Meta{}
+	}
+	base, ok := parseOffset(values["base"], 0)
+	n.base = base
+	if end, present := values["end"]; ok && present {
+		n.End, ok = parseOffset(end, 0)
+	}
+	if alone, present := values["alone"]; ok && present {
+		n.Alone, ok = parseOffset(alone, base)
+	}
+	ok = ok && readRuns(values["window"], base, func(o int64, crashes int) bool {
+		n.Window[o] = true
+		return crashes == 0 && len(n.Window) <= maxMetaOffsets
+	}) && readRuns(values["suspects"], base, func(o int64, crashes int) bool {
+		n.Suspects[o] = crashes
+		return len(n.Suspects) <= maxMetaOffsets
+	})
+	if !ok {
+		return Meta{}
+	}
+	if n.Settled, ok = readSettled(values["settled"], base); !ok {
+		return Meta{}
+	}
+	return n
+}
+
+// parseOffset parses an offset relative to base. An empty text is base itself.
+func parseOffset(text string, base int64) (int64, bool) {
+	if text == "" {
+		return base, true
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return base + n, err == nil && n >= 0 && n <= math.MaxInt64-base-1
+}
+
+// readRuns parses the text of writeRuns.
+func readRuns(text string, base int64, add func(offset int64, crashes int) bool) bool {
+	if text == "" {
+		return true
+	}
+	for item := range strings.SplitSeq(text, ",") {
+		offsets, times, counted := strings.Cut(item, "x")
+		crashes := 0
+		if counted {
+			n, err := strconv.Atoi(times)
+			if err != nil || n < 0 || n > maxCrashCount {
+				return false
+			}
+			crashes = n
+		}
+		low, high, isRun := strings.Cut(offsets, "-")
+		if !isRun {
+			high = low
+		}
+		first, ok := parseOffset(low, base)
+		last, ok2 := parseOffset(high, base)
+		if !ok || !ok2 || low == "" || high == "" || last < first || last-first >= maxMetaOffsets {
+			return false
+		}
+		for o := first; o <= last; o++ {
+			if !add(o, crashes) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Inherit returns the state of a new owner that finds n beside the offset mark, in a log that ends at logEnd. stretch
+// is the estimate of how far the last owner was ahead of what it had settled. All conclusions from the last owner's
+// death are drawn here.
+func (n Meta) Inherit(owner string, mark, logEnd, stretch int64) Meta {
+	next := Meta{Owner: owner, State: Careful, Alone: -1, End: n.End, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
+	for o, crashes := range n.Suspects {
+		if o >= mark {
+			next.Suspects[o] = crashes
+		}
+	}
+	// If this process wrote n, it lost that session and survived.
+	ownerDied := n.Known() && n.State != Left && n.Owner != owner
+	switch {
+	case !ownerDied:
+	case n.Alone >= mark:
+		next.Suspects[n.Alone] = min(next.Suspects[n.Alone]+1, maxCrashCount)
+	case n.Alone >= 0: // the suspect settled; nothing has begun since
+	case n.State == Careful:
+		for o := range n.Window {
+			if _, known := next.Suspects[o]; !known && o >= mark {
+				next.Suspects[o] = 0
+			}
+		}
+	default:
+		settled := mark
+		if last := len(n.Settled) - 1; last >= 0 {
+			settled = max(mark, n.Settled[last].To)
+		}
+		next.End = min(logEnd, settled+stretch)
+	}
+	if next.End <= mark {
+		next.End = 0
+	}
+	return next
+}

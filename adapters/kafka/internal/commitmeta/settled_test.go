@@ -1,0 +1,41 @@
+package commitmeta
+
+import (
+	"slices"
+	"testing"
+)
+
+// If a set does not fit, the highest offsets are left out.
+func TestASettlementSetIsBounded(t *testing.T) {
+	t.Parallel()
+	var everyThird, far Runs
+	for i := range int64(20_000) {
+		everyThird = append(everyThird, Run{3*i + 1, 3*i + 2})
+		far = append(far, Run{1_000_000*i + 1, 1_000_000*i + 2})
+	}
+	for name, c := range map[string]struct {
+		all      Runs
+		minCount int // the number of offsets that must fit
+		whole    bool
+	}{
+		"many runs, as bits":  {everyThird[:SureSpan/3], SureSpan / 3, true},
+		"too many runs":       {everyThird, 1000, false},
+		"one long run":        {Runs{{10, 10_000_000}}, 1, true},
+		"far from each other": {far, 400, false},
+		"none":                {nil, 0, true},
+	} {
+		text, whole := writeSettled(c.all, 0, maxSettledText)
+		read, ok := readSettled(text, 0)
+		if whole != c.whole || len(text) > maxSettledText || !ok || len(read) < c.minCount || !slices.Equal(read, c.all[:len(read)]) {
+			t.Errorf("%s: %d of %d are read from %d bytes, whole %v", name, len(read), len(c.all), len(text), whole)
+		}
+	}
+	for _, text := range []string{"x", "r!", "r_w", "bAQ=", "r____________________________"} {
+		if read, ok := readSettled(text, 0); ok {
+			t.Errorf("read %v from %q", read, text)
+		}
+	}
+	if text, whole := writeSettled(everyThird, 0, 10); len(text) > 10 || whole {
+		t.Errorf("wrote %q, whole %v, into 10 bytes", text, whole)
+	}
+}
