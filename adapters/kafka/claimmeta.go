@@ -101,7 +101,7 @@ func (r *reader) reportUncounted(topic string, partition int32, err error) {
 	r.metas.uncounted = true
 	r.metas.mu.Unlock()
 	if !wasReported {
-		r.report(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
+		r.sub.EmitChange(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
 			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.group), err)
 	}
 }
@@ -136,7 +136,7 @@ func (s *source) useMeta(from int64, f claimMeta) {
 	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
 	s.crashes = newCrashGate(s, from, f.meta)
 	if n := &s.crashes.meta; f.meta.Known() && f.meta.State != commitmeta.Left && (n.End > 0 || len(n.Suspects) > 0) {
-		r.report(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; few messages run at a time up to offset %d, and %d messages run alone",
+		r.sub.EmitChange(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; few messages run at a time up to offset %d, and %d messages run alone",
 			s.topic, s.partition, max(n.End, from), len(n.Suspects)), nil)
 	}
 }

@@ -263,7 +263,7 @@ func (s *source) commitLast(ctx context.Context) {
 	if late {
 		err = errors.Join(fmt.Errorf("kafka: the broker did not accept the last commit of %s/%d within %s", s.topic, s.partition, lastCommitTimeout), err)
 	}
-	s.r.report(changeRunAgain, fmt.Sprintf("%s/%d: up to %d messages, because the last commit, of offset %d, failed. "+
+	s.r.sub.EmitChange(changeRunAgain, fmt.Sprintf("%s/%d: up to %d messages, because the last commit, of offset %d, failed. "+
 		"If that happens at every rebalance, check that members have enough CPU for their heartbeats, and that DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
 		s.topic, s.partition, n, mark), err)
 }

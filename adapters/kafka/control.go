@@ -149,13 +149,13 @@ func (c *control) refresh(ctx context.Context) error {
 func (c *control) report(err error) {
 	switch failed := err != nil; {
 	case failed && !c.failed:
-		c.r.report(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, nor the group paused or resumed; all else continues", err)
+		c.r.sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, nor the group paused or resumed; all else continues", err)
 	case !failed && c.failed:
-		c.r.report(redeliver.ChangeCommandsRead, "", nil)
+		c.r.sub.EmitChange(redeliver.ChangeCommandsRead, "", nil)
 	}
 	c.failed = err != nil
 	for _, err := range c.log.refused {
-		c.r.report(redeliver.ChangeCommandIgnored, "check which programs write to "+c.r.layout.control.name, err)
+		c.r.sub.EmitChange(redeliver.ChangeCommandIgnored, "check which programs write to "+c.r.layout.control.name, err)
 	}
 	c.log.refused = nil
 }
@@ -183,14 +183,14 @@ func (c *control) update(now time.Time) {
 		}
 		detail := fmt.Sprintf("%s by %s: %s", cmd.ID, cmd.Who, cmd.Why)
 		if cmd.Kind == deadletter.ReleaseWaiting && c.r.perKey() {
-			c.r.report(redeliver.ChangeCommandIgnored, detail, errPerKeyRelease)
+			c.r.sub.EmitChange(redeliver.ChangeCommandIgnored, detail, errPerKeyRelease)
 			continue
 		}
 		change := redeliver.ChangeReleased
 		if cmd.Kind == deadletter.CancelWaiting {
 			change = redeliver.ChangeCancelled
 		}
-		c.r.report(change, detail, nil)
+		c.r.sub.EmitChange(change, detail, nil)
 	}
 }
 

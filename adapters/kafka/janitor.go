@@ -147,7 +147,7 @@ func (r *reader) startJanitor() (stop func()) {
 			// reported.
 			err := r.sweep()
 			if err != nil && !reported {
-				r.report(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)
+				r.sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)
 			}
 			reported = err != nil
 		}

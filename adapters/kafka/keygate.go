@@ -174,7 +174,7 @@ func (k *keyGate) isFull(m *driver.Message[*sarama.ConsumerMessage]) bool {
 		if full {
 			change = redeliver.ChangePartitionPaused
 		}
-		s.r.report(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxWaiting is %d", s.topic, s.partition, parked, maxParked), nil)
+		s.r.sub.EmitChange(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxWaiting is %d", s.topic, s.partition, parked, maxParked), nil)
 	}
 	if full && !k.recheckPending { // other partitions' lanes make room, too
 		k.recheckPending = true

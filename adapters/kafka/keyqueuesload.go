@@ -34,7 +34,7 @@ func (r *reader) loadQueues(ctx context.Context, queues *keyQueues, partition in
 			return nil
 		}
 		if !reported && ctx.Err() == nil {
-			r.report(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
+			r.sub.EmitChange(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; nothing of it runs before", partition), err)
 		}
 		if err := wait.For(ctx, loadRetryPause); err != nil {
 			return err

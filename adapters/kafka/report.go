@@ -34,7 +34,7 @@ func (r *reader) reportOften(what string, change redeliver.Change, detail string
 	}
 	t.mu.Unlock()
 	if due {
-		r.report(change, detail, err)
+		r.sub.EmitChange(change, detail, err)
 	}
 }
 

@@ -95,7 +95,7 @@ func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32)
 			n += end - start
 		}
 		if n > 0 {
-			r.report(redeliver.ChangeReadFromStart, fmt.Sprintf("the group has no offsets, so %d records of %s run; those that had succeeded, and that it may not delete, run again", n, topic), nil)
+			r.sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("the group has no offsets, so %d records of %s run; those that had succeeded, and that it may not delete, run again", n, topic), nil)
 		}
 	}
 	return nil
@@ -145,7 +145,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		return nil // A cooperative rebalance brought it. The next session reads it from its beginning, see Setup.
 	}
 	if claim.InitialOffset() == sarama.OffsetOldest && meta.offset > from {
-		r.report(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; what is left of it runs again from offset %d",
+		r.sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; what is left of it runs again from offset %d",
 			claim.Topic(), claim.Partition(), meta.offset, from), nil)
 	}
 	r.extra.recheck.Store(true) // members may come and go in a cooperative session

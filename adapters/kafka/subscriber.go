@@ -223,11 +223,7 @@ func (r *reader) reportDisconnected(err error) {
 
 func (r *reader) reportJoined(detail string) {
 	r.reported.forget("disconnected")
-	r.report(redeliver.ChangeAssigned, detail, nil)
-}
-
-func (r *reader) report(change redeliver.Change, detail string, err error) {
-	r.sub.Emit(redeliver.SubscriptionChanged{Origin: r.layout.origin, Group: r.layout.group, Change: change, Detail: detail, Err: err})
+	r.sub.EmitChange(redeliver.ChangeAssigned, detail, nil)
 }
 
 // writeFailed makes the next sweep check our topics after an error that suggests a change.
