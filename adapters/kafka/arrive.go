@@ -106,15 +106,11 @@ func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waitStat
 
 // applyReleases makes due the lane's messages that a new command releases.
 func (s *source) applyReleases() {
-	current := s.r.control.current.Load()
-	if current == s.commands {
-		return
+	if s.keys != nil {
+		return // PerKey must keep the order of keys
 	}
-	s.commands = current
 	previous := s.released
-	if s.keys == nil { // PerKey must keep the order of keys
-		s.released = current.released(s.level.level)
-	}
+	s.released = s.r.commands.Current().Released(s.level.level)
 	if s.released <= previous {
 		return
 	}

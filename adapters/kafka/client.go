@@ -152,11 +152,6 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	return l, nil
 }
 
-// writeEntries writes records to a compacted topic and returns when all are confirmed.
-func (c *Client) writeEntries(ctx context.Context, topic string, entries ...produce.Entry) error {
-	return c.producer.WriteEntries(ctx, c.cfg.SendTimeout, topic, entries...)
-}
-
 // SubscribeInitialize creates the origin topic with the broker's defaults if it does not exist, and
 // everything that a subscription of it needs. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {

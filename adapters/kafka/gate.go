@@ -25,7 +25,7 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 	}
 	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // keys.ask does not ask the queue about a message that hops
 		now := time.Now()
-		if cmd := s.r.control.current.Load().canceling(m, s.track.record(m.Seq).waiting.written, s.level.level, now); cmd != nil {
+		if cmd := s.r.commands.Current().Canceling(m, s.track.record(m.Seq).waiting.written, s.level.level, now); cmd != nil {
 			m.Step, m.Err = driver.Bury, cmd.Cancelled()
 		}
 	}

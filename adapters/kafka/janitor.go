@@ -122,7 +122,7 @@ func (o *ownedPartitions) setSwept(topic string, below map[int32]int64) {
 // stop is called.
 func (r *reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	control := r.control.start()
+	stopCommands := r.commands.Start()
 	var done sync.WaitGroup
 	done.Go(func() {
 		var reported bool
@@ -153,7 +153,7 @@ func (r *reader) startJanitor() (stop func()) {
 		}
 	})
 	return func() {
-		control()
+		stopCommands()
 		cancel()
 		done.Wait()
 	}

@@ -153,7 +153,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	if src.level != nil {
 		r.owned.add(claim.Topic(), r.topicIDs[claim.Topic()], claim.Partition(), from)
 	}
-	r.control.await(sess.Context())
+	r.commands.Await(sess.Context())
 	if r.perKey() {
 		queues := s.keyQueues(sess, claim, from)
 		if queues == nil {

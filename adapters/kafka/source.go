@@ -42,7 +42,7 @@ const (
 //	source.go, arrive.go                    a record arrives, or was settled before
 //	gate.go                                 may it begin now?
 //	  keyqueues.go, keygate.go                its key (PerKey)
-//	  control.go                              commands
+//	  internal/commands                       commands
 //	  crashgate.go                            did it crash the last owner?
 //	internal/record/codec.go                what the handler and the policy see
 //	store.go, internal/produce              its copy is written
@@ -65,7 +65,6 @@ type source struct {
 	lastDue       time.Time       // due time of the waiting message that was read last
 	resumeTimer   *time.Timer     // resumes the partition when lastDue is near
 	settledBefore commitmeta.Runs // settled by earlier sessions
-	commands      *commands       // the ones applied last; nil for the origin
 	released      int64           // messages written until then (Unix milliseconds) are due
 	keys          *keyGate        // nil unless the Order is PerKey
 	spanFull      bool            // messages wait because they are too far ahead of the lowest unsettled one
@@ -95,7 +94,7 @@ func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.Consume
 	s := &source{r: r, session: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), commits: commits, from: from}
 	s.track.mark = from
 	if w, ok := r.levels[s.topic]; ok {
-		s.level, s.commands = &w, &commands{}
+		s.level = &w
 	}
 	return s
 }
@@ -113,7 +112,7 @@ func (s *source) run() {
 		s.lane = l
 		s.commits.add(s)
 		if s.level != nil {
-			stopListening = s.r.control.listen(func() { l.Post(s.applyReleases) })
+			stopListening = s.r.commands.Listen(func() { l.Post(s.applyReleases) })
 			l.Post(s.applyReleases)
 		}
 		// Paused partitions stay paused across sessions.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
@@ -111,7 +112,7 @@ type reader struct {
 	extra          extraLevels
 	rungs          rungs
 	owned          ownedPartitions
-	control        *control
+	commands       *commands.Follower
 	metas          claimMetas
 	reported       reportTimes
 	restoredTopics restoredTopics
@@ -137,7 +138,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	}
 	r.rungs.requested = make(chan struct{}, 1)
 	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, failed: r.writeFailed, wantRungs: r.rungs.request}
-	r.control = newControl(r)
+	r.commands = commands.NewFollower(r.sub, c.admin, l.control.name, l.control.exists)
 	_, r.jitter, _ = l.policy.Delays()
 	r.commitInterval = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval
 	for _, t := range l.topics {

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
@@ -35,11 +35,8 @@ type Waiting struct {
 	topic, group string
 	back         string // the retry topic
 	client       sarama.Client
-	control      topiclog.Reader
+	control      *commands.Topic
 	levels       []waitingTopic
-
-	mu  sync.Mutex
-	log commandLog
 }
 
 // waitingTopic is a topic on which messages wait.
@@ -81,10 +78,11 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 		}
 	}
 	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return int(min(1, max(-1, x.level-y.level))) })
-	w.control = topiclog.Reader{Client: client, Topic: names.control(cfg.Topic, cfg.Group)}
-	if existing[w.control.Topic] == nil {
-		w.control.Client = nil // there are no commands
-	}
+	control := names.control(cfg.Topic, cfg.Group)
+	w.control = commands.NewTopic(commands.TopicConfig{
+		Name: control, Exists: existing[control] != nil, Create: w.createControl,
+		Client: client, Admin: c.admin, Producer: c.producer, SendTimeout: c.cfg.SendTimeout,
+	})
 	return w, nil
 }
 

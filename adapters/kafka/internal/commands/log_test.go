@@ -1,4 +1,4 @@
-package kafka
+package commands
 
 import (
 	"encoding/json"
@@ -15,12 +15,12 @@ func asRecord(t *testing.T, c deadletter.Command) *topiclog.Record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &topiclog.Record{Key: []byte(commandPrefix + c.ID), Value: value, Time: time.Now()}
+	return &topiclog.Record{Key: []byte(keyPrefix + c.ID), Value: value, Time: time.Now()}
 }
 
 func TestCommandLogReadsCommandsAndForgetsWithdrawnOnes(t *testing.T) {
 	t.Parallel()
-	var b commandLog
+	var b log
 	var given []*topiclog.Record
 	for _, c := range []deadletter.Command{
 		{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Everything: true},
@@ -74,13 +74,13 @@ func TestCommandLogIgnoresGarbage(t *testing.T) {
 		"command/13": `{"id":"13","kind":"cancel","filter":{"levels":["90s"]}}`, "command/14": `{"id":"14","kind":"cancel","filter":{"filter":{"reasons":["exhausted"]}}}`,
 		"command/15": `{"id":"15","kind":"cancel","filter":{"levels":["1h"],"shards":[7]}}`, "command/16": `{"id":"16","kind":"cancel","filter":{"filter":{"error_text":"x","tenant":"acme"}}}`,
 	} {
-		var b commandLog
+		var b log
 		b.apply(&topiclog.Record{Key: []byte(key), Value: []byte(value)})
 		if len(b.commands) > 0 || len(b.refused) != 1 {
 			t.Errorf("%s: %+v", key, b)
 		}
 	}
-	var b commandLog
+	var b log
 	for _, key := range []string{"", "seen", "progress/7/1h/0", "settled/1h/0/0/x", "release/1h"} {
 		b.apply(&topiclog.Record{Key: []byte(key), Value: []byte("{}")})
 	}
@@ -92,7 +92,7 @@ func TestCommandLogIgnoresGarbage(t *testing.T) {
 // A newer version may add fields to a command. An unknown field of a filter refuses the command.
 func TestCommandLogReadsACommandOfANewerVersion(t *testing.T) {
 	t.Parallel()
-	var b commandLog
+	var b log
 	b.apply(&topiclog.Record{Key: []byte("command/7"), Value: []byte(`{"id":"7","kind":"cancel","priority":3,"filter":{"levels":["1h"]}}`)})
 	if len(b.commands) != 1 || b.refused != nil {
 		t.Errorf("%+v", b)
@@ -103,10 +103,10 @@ func FuzzCommandLog(f *testing.F) {
 	f.Add("command/7", []byte(`{"id":"7","kind":"release","everything":true}`))
 	f.Add("settled/1h/1/0", []byte(`{"bits":""}`))
 	f.Fuzz(func(_ *testing.T, key string, value []byte) {
-		var b commandLog
+		var b log
 		b.apply(&topiclog.Record{Key: []byte(key), Value: value})
 		for i := range b.commands {
-			(&commands{all: b.commands[i:]}).released(time.Hour)
+			(&Set{b.commands[i:]}).Released(time.Hour)
 		}
 		b.apply(&topiclog.Record{Key: []byte(key)})
 	})
@@ -115,7 +115,7 @@ func FuzzCommandLog(f *testing.F) {
 // The newest record about a pause counts. A value that was written by hand pauses too.
 func TestCommandLogReadsPauses(t *testing.T) {
 	t.Parallel()
-	var b commandLog
+	var b log
 	for _, c := range []struct {
 		value []byte
 		want  string

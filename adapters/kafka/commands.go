@@ -1,0 +1,147 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// SendCommand sends a command, see deadletter.NewCommand, and returns when the broker has confirmed it. The consumers
+// read it within a second or two. The first command creates the control topic, and takes up to ten seconds.
+func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
+	cmd, err := deadletter.NewCommand(asked)
+	if err != nil {
+		return cmd, err
+	}
+	if cmd.Kind == deadletter.ReleaseWaiting {
+		if err := w.checkRelease(&cmd); err != nil {
+			return cmd, err
+		}
+	}
+	return cmd, w.control.Send(ctx, &cmd)
+}
+
+// checkRelease refuses a release of levels that do not exist, or of a group whose members announce the order PerKey.
+func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
+	for _, name := range cmd.Filter.Levels {
+		var levels []string
+		for i := range w.levels {
+			if w.levels[i].level > 0 {
+				levels = append(levels, delayqueue.LevelName(w.levels[i].level))
+			}
+		}
+		if !slices.Contains(levels, name) {
+			return fmt.Errorf("kafka: group %s has no level %s of %s; its levels are %s", w.group, name, w.topic, strings.Join(levels, ", "))
+		}
+	}
+	found, err := w.c.admin.Sarama.DescribeConsumerGroups([]string{w.group})
+	if err == nil && len(found) == 1 && !errors.Is(found[0].Err, sarama.ErrNoError) {
+		err = found[0].Err
+	}
+	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) {
+		return fmt.Errorf("kafka: asking group %s for its order: %w", w.group, err)
+	}
+	for _, group := range found {
+		for _, m := range group.Members {
+			meta, err := m.GetMemberMetadata()
+			if err == nil && meta != nil && slices.Contains(meta.Topics, w.topic) && strings.HasSuffix(string(meta.UserData), perKeySuffix) {
+				return commands.ErrPerKeyRelease
+			}
+		}
+	}
+	return nil
+}
+
+// createControl creates the control topic if it does not exist.
+func (w *Waiting) createControl() error {
+	existing, err := w.c.admin.Topics(w.control.Name, w.back)
+	if err != nil || existing[w.control.Name] != nil {
+		return err
+	}
+	if existing[w.back] == nil {
+		return fmt.Errorf("kafka: %s does not exist any more: nothing waits for group %s", w.back, w.group)
+	}
+	return w.c.createCompanion(w.control.Name, controlTopic, existing[w.back])
+}
+
+// Withdraw takes a command back; its effects so far stay. The error is deadletter.ErrNoTask if
+// there is no such command.
+func (w *Waiting) Withdraw(ctx context.Context, id string) error { return w.control.Withdraw(ctx, id) }
+
+// Commands returns the commands to the consumers, oldest first. Expired ones stay for a day, then
+// until the next command.
+func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
+	return w.control.Commands(ctx)
+}
+
+// Pause pauses a topic for all members of the client's group, until [Client.Resume]. Nothing new begins, neither first
+// attempts nor retries; what runs goes on. The members stay in the group, and know within seconds. Those that start
+// later are paused, too. Others see the reason. A second Pause replaces the first. The group must have subscribed to
+// the topic before. The first command to a group creates its control topic.
+func (c *Client) Pause(ctx context.Context, topic, reason string) error {
+	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Pause(ctx, reason) })
+}
+
+// PauseNew is [Client.Pause], but retries that fall due continue.
+func (c *Client) PauseNew(ctx context.Context, topic, reason string) error {
+	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.PauseNew(ctx, reason) })
+}
+
+// Resume ends a pause. It does nothing if there is none.
+func (c *Client) Resume(ctx context.Context, topic string) error {
+	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Resume(ctx) })
+}
+
+func (c *Client) withWaiting(ctx context.Context, topic string, do func(*Waiting) error) error {
+	w, err := c.Waiting(ctx, WaitingConfig{Topic: topic})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	return do(w)
+}
+
+// Pause is [Client.Pause] for the group of w.
+func (w *Waiting) Pause(ctx context.Context, reason string) error { return w.pause(ctx, reason, false) }
+
+// PauseNew is [Client.PauseNew] for the group of w.
+func (w *Waiting) PauseNew(ctx context.Context, reason string) error {
+	return w.pause(ctx, reason, true)
+}
+
+func (w *Waiting) pause(ctx context.Context, reason string, newOnly bool) error {
+	mark := engine.NewPauseMark(reason, newOnly)
+	return w.control.SetPaused(ctx, &mark)
+}
+
+// Resume is [Client.Resume] for the group of w.
+func (w *Waiting) Resume(ctx context.Context) error { return w.control.SetPaused(ctx, nil) }
+
+// Paused returns by whom, when and why a topic was paused for the client's group, or nil.
+func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
+	return c.paused(ctx, topic, c.cfg.Group)
+}
+
+// Paused is [Client.Paused] for the group of w.
+func (w *Waiting) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
+	return w.c.paused(ctx, w.topic, w.group)
+}
+
+func (c *Client) paused(ctx context.Context, topic, group string) (*redeliver.PauseMark, error) {
+	control := c.cfg.Names.control(topic, group)
+	existing, err := c.admin.Topics(control)
+	if err != nil || existing[control] == nil {
+		return nil, err
+	}
+	return commands.Paused(ctx, c.admin.Client, control)
+}

@@ -1,0 +1,153 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// TopicConfig says where the commands to a group are.
+type TopicConfig struct {
+	Name        string
+	Exists      bool
+	Create      func() error // creates the topic if it does not exist
+	Client      sarama.Client
+	Admin       cluster.Admin
+	Producer    *produce.Producer
+	SendTimeout time.Duration
+}
+
+// Topic is a control topic for the operators of a group, who read and write it. It is safe for concurrent use.
+type Topic struct {
+	TopicConfig
+
+	mu  sync.Mutex
+	log log
+}
+
+// NewTopic returns the topic of cfg. It sends no request.
+func NewTopic(cfg TopicConfig) *Topic { return &Topic{TopicConfig: cfg} }
+
+// Send writes a command, and deletes those that expired long ago. The first command creates the topic.
+func (t *Topic) Send(ctx context.Context, cmd *deadletter.Command) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.prepareLocked(); err != nil {
+		return err
+	}
+	if err := t.refreshLocked(ctx); err != nil {
+		return err
+	}
+	e, err := produce.JSONEntry(keyPrefix+cmd.ID, cmd)
+	if err != nil {
+		return err
+	}
+	entries := []produce.Entry{e}
+	for i := range t.log.commands {
+		if old := &t.log.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife {
+			entries = append(entries, produce.Tombstone(keyPrefix+old.ID))
+		}
+	}
+	return t.writeLocked(ctx, entries...)
+}
+
+// Withdraw deletes a command. The error is deadletter.ErrNoTask if there is no such command.
+func (t *Topic) Withdraw(ctx context.Context, id string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.refreshLocked(ctx); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(t.log.commands, func(c deadletter.Command) bool { return c.ID == id }) {
+		return fmt.Errorf("%w: command %q is not in %s", deadletter.ErrNoTask, id, t.Name)
+	}
+	return t.writeLocked(ctx, produce.Tombstone(keyPrefix+id))
+}
+
+// Commands returns the commands, oldest first, with those that have expired.
+func (t *Topic) Commands(ctx context.Context) ([]deadletter.Command, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.refreshLocked(ctx); err != nil {
+		return nil, err
+	}
+	return slices.Clone(t.log.commands), nil
+}
+
+// SetPaused pauses the group, or ends its pause if mark is nil. It creates the topic if it does not exist.
+func (t *Topic) SetPaused(ctx context.Context, mark *redeliver.PauseMark) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.prepareLocked(); err != nil {
+		return err
+	}
+	e := produce.Tombstone(pauseKey)
+	if mark != nil {
+		e.Value = []byte(mark.String())
+	}
+	return t.writeLocked(ctx, e)
+}
+
+// Paused returns the mark in a control topic that exists, or nil for none.
+func Paused(ctx context.Context, client sarama.Client, topic string) (*redeliver.PauseMark, error) {
+	var l log
+	err := l.refresh(ctx, &topiclog.Reader{Client: client, Topic: topic})
+	return l.paused, err
+}
+
+// writeLocked writes records and returns when all are confirmed.
+func (t *Topic) writeLocked(ctx context.Context, entries ...produce.Entry) error {
+	return t.Producer.WriteEntries(ctx, t.SendTimeout, t.Name, entries...)
+}
+
+// refreshLocked reads the topic, if it exists.
+func (t *Topic) refreshLocked(ctx context.Context) error {
+	if !t.Exists {
+		return nil
+	}
+	return t.log.refresh(ctx, &topiclog.Reader{Client: t.Client, Topic: t.Name})
+}
+
+// prepareLocked makes sure that the topic exists. It refuses one that would lose commands, or whose commands would be
+// ignored.
+func (t *Topic) prepareLocked() error {
+	if !t.Exists {
+		if err := t.Create(); err != nil {
+			return err
+		}
+		t.Exists = true
+	}
+	partitions, err := t.Client.Partitions(t.Name)
+	if err != nil {
+		return fmt.Errorf("kafka: asking for the partitions of %s: %w", t.Name, err)
+	}
+	settings, err := t.Admin.Settings(t.Name)
+	if err != nil {
+		return err
+	}
+	var ps redeliver.Problems
+	if n := len(partitions); n != 1 {
+		ps.Add("topic "+t.Name+" partitions", n, "must be 1: everybody must read it in the same order")
+	}
+	if policy := settings[t.Name]["cleanup.policy"]; policy != "compact" {
+		ps.Add("topic "+t.Name+" cleanup.policy", policy, "must be compact: commands would be forgotten")
+	}
+	if by := settings[t.Name]["message.timestamp.type"]; by != "LogAppendTime" {
+		ps.Add("topic "+t.Name+" message.timestamp.type", by, "must be LogAppendTime, so that the broker's clock times a command: "+
+			"kafka-configs.sh --alter --entity-type topics --entity-name "+t.Name+" --add-config message.timestamp.type=LogAppendTime")
+	}
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	return nil
+}
