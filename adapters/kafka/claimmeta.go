@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -134,10 +135,17 @@ func (s *source) useMeta(from int64, f claimMeta) {
 		f.meta = n.WithoutOffsets()
 	}
 	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
-	s.crashes = newCrashGate(s, from, f.meta)
-	if n := &s.crashes.meta; f.meta.Known() && f.meta.State != commitmeta.Left && (n.End > 0 || len(n.Suspects) > 0) {
+	slots := r.client.cfg.MaxInFlight
+	if s.level != nil {
+		slots = r.client.cfg.MaxRetriesInFlight
+	}
+	s.crashes = crash.New(crashPartition{s}, crash.Config{
+		Sub: r.sub, Owner: r.client.owner, TopicID: r.topicIDs[s.topic], From: from, LogEnd: s.claim.HighWaterMarkOffset(),
+		MaxInFlight: r.client.cfg.MaxInFlight, Slots: slots / max(1, len(s.session.Claims()[s.topic])),
+	}, f.meta)
+	if end, suspects := s.crashes.Restrictions(); f.meta.Known() && f.meta.State != commitmeta.Left && end+int64(suspects) > 0 {
 		r.sub.EmitChange(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; few messages run at a time up to offset %d, and %d messages run alone",
-			s.topic, s.partition, max(n.End, from), len(n.Suspects)), nil)
+			s.topic, s.partition, max(end, from), suspects), nil)
 	}
 }
 

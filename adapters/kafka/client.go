@@ -26,7 +26,7 @@ type Client struct {
 	admin    cluster.Admin
 	producer *produce.Producer
 	owner    string       // the client's name in commit metadata
-	turn     *engine.Turn // one suspect runs at a time, see crashGate
+	turn     *engine.Turn // one suspect runs at a time, see package crash
 
 	mu      sync.Mutex
 	layouts map[string]*layout // provisioned layouts, by origin

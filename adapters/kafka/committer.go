@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
 )
 
 const changeRunAgain = "settled messages run again"
@@ -132,14 +133,14 @@ func (c *committer) flush(regular bool) (again bool) {
 		snap := s.snapshot(regular)
 		switch {
 		case snap == nil:
-		case c.saramaCommits && snap.isIdle:
+		case c.saramaCommits && snap.note.Idle:
 			// MarkOffset ignores the metadata of a marked offset, so ResetOffset sets it.
-			s.session.MarkOffset(s.topic, s.partition, snap.offset, snap.metadata)
-			s.session.ResetOffset(s.topic, s.partition, snap.offset, snap.metadata)
+			s.session.MarkOffset(s.topic, s.partition, snap.offset, snap.note.Text)
+			s.session.ResetOffset(s.topic, s.partition, snap.offset, snap.note.Text)
 			s.applyCommitResult(snap, nil)
 		default:
 			sess = s.session
-			all, reqs = append(all, snap), append(reqs, cluster.OffsetCommit{Topic: s.topic, Partition: s.partition, Offset: snap.offset, Metadata: snap.metadata})
+			all, reqs = append(all, snap), append(reqs, cluster.OffsetCommit{Topic: s.topic, Partition: s.partition, Offset: snap.offset, Metadata: snap.note.Text})
 		}
 	}
 	if len(all) == 0 {
@@ -153,13 +154,11 @@ func (c *committer) flush(regular bool) (again bool) {
 
 // snapshot is a source's state at one moment.
 type snapshot struct {
-	s           *source
-	offset      int64
-	metadata    string
-	metaVersion uint64 // crashGate.version
-	settled     int64  // messages settled since the source began
-	last        bool
-	isIdle      bool // no gate waits for this commit
+	s       *source
+	offset  int64
+	note    crash.Note
+	settled int64 // messages settled since the source began
+	last    bool
 }
 
 // snapshot returns what to commit for the source, or nil.
@@ -169,13 +168,12 @@ func (s *source) snapshot(regular bool) *snapshot {
 	if !s.dirty || !regular && !s.urgent {
 		return nil
 	}
-	snap := &snapshot{s: s, offset: s.commitMarkLocked(), metaVersion: s.crashes.version, settled: s.settled, last: s.ending, isIdle: s.crashes.isIdle()}
-	text, whole := s.crashes.text(snap.offset, s.track.above())
-	snap.metadata = text
-	if s.setOverflows && whole {
+	snap := &snapshot{s: s, offset: s.commitMarkLocked(), settled: s.settled, last: s.ending}
+	snap.note = s.crashes.Note(snap.offset, s.track.above())
+	if s.setOverflows && snap.note.Whole {
 		s.lane.Post(func() {}) // the lane asks again for messages that the set held back
 	}
-	s.setOverflows = !whole
+	s.setOverflows = !snap.note.Whole
 	s.dirty, s.inFlight = false, true
 	return snap
 }
@@ -193,11 +191,8 @@ func (s *source) applyCommitResult(snap *snapshot, err error) (again bool) {
 	if s.level != nil {
 		s.r.owned.setMark(s.topic, s.partition, snap.offset)
 	}
-	if snap.metaVersion == s.crashes.version {
+	if s.crashes.Committed(snap.note) {
 		s.urgent = s.ending && !snap.last
-		if s.crashes.writing {
-			s.crashes.post(func() { s.crashes.committed(snap.metaVersion) })
-		}
 	}
 	if snap.last {
 		s.stopWaitingLocked()
@@ -207,13 +202,11 @@ func (s *source) applyCommitResult(snap *snapshot, err error) (again bool) {
 
 func (s *source) commitRefusedLocked(snap *snapshot, err error) (again bool) {
 	switch {
-	case errors.Is(err, sarama.ErrOffsetMetadataTooLarge) && !s.crashes.unwritable:
-		s.crashes.unwritable = true
-		s.crashes.post(func() { s.crashes.giveUp(err) })
-		return true
 	case cluster.IsPermanentRefusal(err):
+		if first := s.crashes.GiveUp(err); first && errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
+			return true // without metadata
+		}
 		s.urgent = false
-		s.crashes.post(func() { s.crashes.giveUp(err) })
 		s.stopWaitingLocked()
 		return false
 	case snap.last && (cluster.IsFenced(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation

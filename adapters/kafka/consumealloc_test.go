@@ -10,7 +10,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -41,14 +40,29 @@ func (s *staticClaim) MarkOffset(_ string, _ int32, n int64, _ string) {
 	}
 }
 
-// run reads the partition without suspects. Marked offsets count as committed.
+// run reads the partition without suspects. Commits succeed at once.
 func (s *staticClaim) run(r *reader) {
 	commits := newCommitter(r, true)
+	commits.running = true // there is no broker, so run itself commits
 	src := newSource(r, s, s, commits, s.upTo-int64(s.n))
-	src.crashes = newCrashGate(src, src.from, commitmeta.Meta{})
-	src.crashes.unrestricted = true
-	src.run()
-	commits.stop(context.Background())
+	src.useMeta(src.from, claimMeta{offset: src.from})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		src.run()
+	}()
+	for {
+		select {
+		case <-commits.urgent:
+		case <-time.After(10 * time.Millisecond):
+		case <-ended:
+			return
+		}
+		if snap := src.snapshot(true); snap != nil {
+			s.MarkOffset(s.Topic(), s.Partition(), snap.offset, snap.note.Text)
+			src.applyCommitResult(snap, nil)
+		}
+	}
 }
 
 // noPauseGroup is a group that does not pause.

@@ -29,26 +29,61 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 			m.Step, m.Err = driver.Bury, cmd.Cancelled()
 		}
 	}
-	word := s.crashes.begin(m)
-	if word == engine.Begins {
+	admission := s.crashes.Begin(m)
+	if admission == engine.Begins {
 		s.removeBytes(m)
 	}
-	return word
+	return admission
 }
 
 // HandlerEnded implements [engine.Gater].
 func (s *source) HandlerEnded(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.crashes.handlerEnded(m)
+	s.crashes.HandlerEnded(m)
 }
 
 // End implements [engine.Gater].
 func (s *source) End(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
 	s.mu.Lock()
-	s.crashes.messageEnded(m, how.How)
+	s.crashes.Ended(m, how.How)
 	s.mu.Unlock()
 	if s.keys != nil {
 		s.keys.messageEnded(m, how)
 	}
+}
+
+// crashPartition is a source as its crash.Gate sees it.
+type crashPartition struct{ s *source }
+
+func (p crashPartition) Offset(m *driver.Message[*sarama.ConsumerMessage]) int64 {
+	return p.s.track.record(m.Seq).offset
+}
+
+func (p crashPartition) Mark() int64 { return p.s.commitMarkLocked() }
+
+func (p crashPartition) Commit(atOnce bool) {
+	p.s.dirty = true
+	if atOnce {
+		p.s.urgent = true
+		p.s.commits.commitNow()
+	}
+}
+
+func (p crashPartition) Idle() {
+	if p.s.commits.saramaCommits { // sarama's next commit is of marked offsets only
+		p.s.dirty = true
+	}
+}
+
+func (p crashPartition) Post(f func()) bool {
+	return p.s.lane.Post(func() {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		f()
+	})
+}
+
+func (p crashPartition) ReportUncounted(err error) {
+	p.s.r.reportUncounted(p.s.topic, p.s.partition, err)
 }

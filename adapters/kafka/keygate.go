@@ -178,7 +178,7 @@ func (k *keyGate) isFull(m *driver.Message[*sarama.ConsumerMessage]) bool {
 	}
 	if full && !k.recheckPending { // other partitions' lanes make room, too
 		k.recheckPending = true
-		time.AfterFunc(turnPoll, func() { s.lane.Post(func() { k.recheckPending = false }) })
+		time.AfterFunc(fullRecheck, func() { s.lane.Post(func() { k.recheckPending = false }) })
 	}
 	return full
 }

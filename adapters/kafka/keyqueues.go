@@ -103,6 +103,7 @@ const (
 const (
 	heldRecheck  = 50 * time.Millisecond // in memory
 	levelRecheck = time.Second           // on a level
+	fullRecheck  = 50 * time.Millisecond // while the levels are full
 )
 
 func newKeyQueues(onLevels *atomic.Int64) *keyQueues {

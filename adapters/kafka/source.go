@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -43,7 +44,7 @@ const (
 //	gate.go                                 may it begin now?
 //	  keyqueues.go, keygate.go                its key (PerKey)
 //	  internal/commands                       commands
-//	  crashgate.go                            did it crash the last owner?
+//	  internal/crash                          did it crash the last owner?
 //	internal/record/codec.go                what the handler and the policy see
 //	store.go, internal/produce              its copy is written
 //	tracker.go, committer.go                it is settled, and that is committed with internal/commitmeta
@@ -74,7 +75,7 @@ type source struct {
 	track        tracker
 	settled      int64 // number of messages
 	setOverflows bool  // the settlement set does not fit into a commit
-	crashes      *crashGate
+	crashes      *crash.Gate
 
 	dirty, urgent, inFlight bool // to be committed; at once; being committed
 	hasCommitted            bool
@@ -142,9 +143,7 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 		s.mu.Unlock()
 		return driver.ErrSettled
 	}
-	if s.crashes.counted {
-		_, m.Alone = s.crashes.meta.Suspects[offset]
-	}
+	m.Alone = s.crashes.IsSuspect(offset)
 	s.mu.Unlock()
 	m.Place = s.topic
 	switch order := s.r.sub.Policy.Order; {
@@ -240,7 +239,7 @@ func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Duration, _ bool) {
 	s.mu.Lock()
 	s.removeBytes(m)
-	s.crashes.forget(m, false)
+	s.crashes.Returned(m)
 	s.mu.Unlock()
 	s.heldCount--
 	if s.keys != nil {
@@ -257,14 +256,14 @@ func (s *source) Flush(ctx context.Context) {
 		s.resumeTimer.Stop()
 	}
 	s.mu.Lock()
-	s.crashes.finish()
+	s.crashes.Finish(s.hasCommitted || s.commitMarkLocked() != s.from)
 	s.mu.Unlock()
 	s.commitLast(ctx)
 	s.commits.remove(s)
 	s.r.bytesAhead.Add(-int64(s.bytesAhead))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.crashes.releaseTurn()
+	s.crashes.ReleaseTurn()
 }
 
 // commitMarkLocked returns the offset to commit. The caller holds mu or is the lane's goroutine.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -76,7 +76,7 @@ func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	t.Parallel()
 	posted := 0
-	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: countingLane(func() { posted++ }), crashes: &crashGate{}}
+	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: countingLane(func() { posted++ }), crashes: &crash.Gate{}}
 	next := func() *driver.Message[*sarama.ConsumerMessage] {
 		return &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
 	}
@@ -106,27 +106,11 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	}
 }
 
-// Suspects run like other messages while metadata cannot be committed, and then they need slots. All of them used to
-// begin at once.
-func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
-	t.Parallel()
-	posted := 0
-	s := &source{r: &reader{sub: &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}}}, lane: countingLane(func() { posted++ })}
-	s.crashes = &crashGate{source: s, counted: true, unwritable: true, meta: commitmeta.Meta{Suspects: map[int64]int{0: 0}}}
-	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Alone: true, Seq: s.track.add(0)}
-	if word := s.Begin(m); word != engine.NotYet || m.Alone || posted != 1 {
-		t.Errorf("it was answered %v, alone %v, and was asked to ask again %d times", word, m.Alone, posted)
-	}
-	if word := s.Begin(m); word != engine.Begins {
-		t.Errorf("the second answer is %v", word)
-	}
-}
-
 // The last commit used to wait for the next interval if another commit was in flight. With an interval above 3 s it was
 // never made.
 func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 	t.Parallel()
-	s := &source{crashes: &crashGate{}, dirty: true, urgent: true, ending: true}
+	s := &source{crashes: &crash.Gate{}, dirty: true, urgent: true, ending: true}
 	if s.applyCommitResult(&snapshot{s: s}, nil); !s.urgent {
 		t.Error("the previous commit made the last one less urgent")
 	}
@@ -140,7 +124,7 @@ func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauseRecorder{}
-	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: countingLane(func() {}), crashes: &crashGate{}}
+	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: countingLane(func() {}), crashes: &crash.Gate{}}
 	s.Accept(readAhead)
 	var slow *driver.Message[*sarama.ConsumerMessage]
 	for range maxSpan {

@@ -16,11 +16,10 @@ type tracker struct {
 
 // tracked is one record.
 type tracked struct {
-	offset   int64
-	bytes    int32 // in memory, until it begins
-	settled  bool
-	inWindow bool       // it waits in crashGate.waiting
-	waiting  *waitState // nil for a first delivery without a key queue
+	offset  int64
+	bytes   int32 // in memory, until it begins
+	settled bool
+	waiting *waitState // nil for a first delivery without a key queue
 }
 
 // add registers a record that was read and returns its number.
