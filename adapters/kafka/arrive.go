@@ -6,7 +6,9 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -15,12 +17,9 @@ import (
 
 // waitState is what a source knows of a record that waits, or that has a place in a key queue.
 type waitState struct {
-	written   int64       // when it was written to its level, in Unix milliseconds
-	lastStep  driver.Step // the step when it is due; it may hop before
-	queued    *recordCopy // its copy in a key queue, or nil
-	runs      bool        // its key lets it run, but another gate may not
-	parks     bool        // it moves to a level, because records of its key come first
-	parkUntil time.Time   // if set, it parks until then
+	written  int64        // when it was written to its level, in Unix milliseconds
+	lastStep driver.Step  // the step when it is due; it may hop before
+	queued   *perkey.Copy // its copy in a key queue, or nil
 }
 
 // parseWaiting parses a record of a topic on which messages wait, and makes it what it was in its origin.
@@ -41,7 +40,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
 	}
 	if s.keys != nil {
-		s.keys.placeWaiting(m, w, &stay)
+		w.queued = s.keys.PlaceWaiting(m, &stay)
 	}
 	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = s.r.layout.origin, -1, -1, st.Source.Timestamp
 	if st.Source.Known {
@@ -90,6 +89,12 @@ func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHea
 		Group: layout.group, Origin: layout.origin, Ladder: layout.ladder,
 		Level: w.level, Written: m.Timestamp, Now: time.Now(),
 	}, record.AppendTexts(room[:0], ours), func() string { return record.ID(m) })
+}
+
+// readStay interprets a record of a topic on which messages wait, as its lane will.
+func (r *reader) readStay(topic string, rec *topiclog.Record) delayqueue.Stay {
+	users, ours := record.SplitHeaders(rec.Headers)
+	return r.readArrival(&sarama.ConsumerMessage{Key: rec.Key, Headers: users, Timestamp: rec.Time}, ours, r.levels[topic])
 }
 
 // isReleased reports whether a command makes a message due.

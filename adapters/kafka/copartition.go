@@ -1,15 +1,20 @@
 package kafka
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // copartitioned is the balance strategy of groups with the order PerKey. The owner of a partition of the origin also
@@ -153,30 +158,64 @@ func unequalPartitions(topic string, n int, origin string, want int) error {
 }
 
 // keyQueues returns the queues of a claim's partition when they are loaded, or nil if the session ends before.
-func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *keyQueues {
+func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *perkey.Queues {
 	r, partition := s.reader, claim.Partition()
-	s.mu.Lock()
-	queues := s.queues[partition]
-	if queues == nil {
-		if s.queues == nil {
-			s.queues = make(map[int32]*keyQueues)
-		}
-		queues = newKeyQueues(&s.onLevels)
-		s.queues[partition] = queues
-	}
-	s.mu.Unlock()
+	queues := s.keys.Queues(partition)
 	// Records that were fetched must not hold up the fetches of other partitions.
 	r.group.Pause(map[string][]int32{claim.Topic(): {partition}})
 	if claim.Topic() == r.layout.origin {
-		queues.startAt(from)
-		if r.loadQueues(sess.Context(), queues, partition) != nil {
+		loader := perkey.Loader{Queues: queues, Partition: partition, From: from, MaxWaiting: r.client.cfg.MaxWaiting, Stay: r.readStay}
+		if r.loadQueues(sess.Context(), loader) != nil {
 			return nil
 		}
 	}
-	select {
-	case <-queues.ready:
-		return queues
-	case <-sess.Context().Done():
+	if !queues.Await(sess.Context()) {
 		return nil
 	}
+	return queues
+}
+
+// loadRetryPause is the pause after a failed load.
+const loadRetryPause = time.Second
+
+// loadQueues loads a partition's waiting messages. It tries again until ctx ends, then returns its error.
+func (r *reader) loadQueues(ctx context.Context, loader perkey.Loader) error {
+	for reported := false; ; reported = true {
+		err := r.tryLoadQueues(ctx, loader)
+		if err == nil {
+			return nil
+		}
+		if !reported && ctx.Err() == nil {
+			r.sub.EmitChange(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; nothing of it runs before", loader.Partition), err)
+		}
+		if err := wait.For(ctx, loadRetryPause); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *reader) tryLoadQueues(ctx context.Context, loader perkey.Loader) error {
+	topics := map[string][]int32{r.layout.origin: {loader.Partition}}
+	for topic := range r.levels {
+		topics[topic] = []int32{loader.Partition}
+	}
+	committed, err := r.client.admin.GroupOffsets(r.layout.group, topics)
+	if err != nil {
+		return err
+	}
+	for _, topic := range slices.Sorted(maps.Keys(topics)) {
+		found, err := metaOf(committed, topic, loader.Partition)
+		if err != nil {
+			return err
+		}
+		log := perkey.Log{Reader: topiclog.Reader{Client: r.client.admin.Client, Topic: topic}, Committed: found.offset}
+		if topic == r.layout.origin {
+			log.Settled = r.settledBefore(topic, found, loader.From)
+			loader.Origin = log
+			continue
+		}
+		log.Settled = r.settledBefore(topic, found, found.offset)
+		loader.Levels = append(loader.Levels, log)
+	}
+	return loader.Load(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -19,11 +20,11 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 		return engine.NotYet
 	}
 	if s.keys != nil {
-		if admission := s.keys.ask(m); admission != engine.Begins {
+		if admission := s.keys.Begin(m, s.queuedCopy(m), s.heldCount < holdSoft/8); admission != engine.Begins {
 			return admission
 		}
 	}
-	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // keys.ask does not ask the queue about a message that hops
+	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // keys let messages that hop begin
 		now := time.Now()
 		if cmd := s.r.commands.Current().Canceling(m, s.track.record(m.Seq).waiting.written, s.level.level, now); cmd != nil {
 			m.Step, m.Err = driver.Bury, cmd.Cancelled()
@@ -49,8 +50,16 @@ func (s *source) End(m *driver.Message[*sarama.ConsumerMessage], how engine.Endi
 	s.crashes.Ended(m, how.How)
 	s.mu.Unlock()
 	if s.keys != nil {
-		s.keys.messageEnded(m, how)
+		s.keys.Ended(m, s.queuedCopy(m), how)
 	}
+}
+
+// queuedCopy returns the copy of a message in a key queue, or nil.
+func (s *source) queuedCopy(m *driver.Message[*sarama.ConsumerMessage]) *perkey.Copy {
+	if w := s.track.record(m.Seq).waiting; w != nil {
+		return w.queued
+	}
+	return nil
 }
 
 // crashPartition is a source as its crash.Gate sees it.

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 )
 
@@ -20,10 +19,7 @@ import (
 type session struct {
 	reader  *reader
 	commits *committer
-
-	mu       sync.Mutex
-	queues   map[int32]*keyQueues // by partition; only if the Order is PerKey
-	onLevels atomic.Int64         // records on levels, of all partitions
+	keys    perkey.Session // used only if the Order is PerKey
 }
 
 // Setup implements [sarama.ConsumerGroupHandler]. If the group starts at Newest, Setup commits the end of the origin's
@@ -159,7 +155,10 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		if queues == nil {
 			return nil
 		}
-		src.keys = newKeyGate(src, queues)
+		src.keys = perkey.NewGate(perkey.Lane{
+			Sub: r.sub, Codec: r.codec(), Topic: src.topic, Partition: src.partition, OnLevel: src.level != nil, MaxWaiting: r.client.cfg.MaxWaiting,
+			Post: func(f func()) bool { return src.lane.Post(f) },
+		}, queues)
 	}
 	src.useMeta(from, meta)
 	src.run()

@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -42,7 +43,7 @@ const (
 //	extralevels.go, session.go, claimmeta.go  a partition is claimed; where it is read from
 //	source.go, arrive.go                    a record arrives, or was settled before
 //	gate.go                                 may it begin now?
-//	  keyqueues.go, keygate.go                its key (PerKey)
+//	  internal/perkey                         its key (PerKey)
 //	  internal/commands                       commands
 //	  internal/crash                          did it crash the last owner?
 //	internal/record/codec.go                what the handler and the policy see
@@ -67,7 +68,7 @@ type source struct {
 	resumeTimer   *time.Timer     // resumes the partition when lastDue is near
 	settledBefore commitmeta.Runs // settled by earlier sessions
 	released      int64           // messages written until then (Unix milliseconds) are due
-	keys          *keyGate        // nil unless the Order is PerKey
+	keys          *perkey.Gate    // nil unless the Order is PerKey
 	spanFull      bool            // messages wait because they are too far ahead of the lowest unsettled one
 
 	mu           sync.Mutex // the lane and the committer use the following
@@ -147,7 +148,7 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	s.mu.Unlock()
 	m.Place = s.topic
 	switch order := s.r.sub.Policy.Order; {
-	case order == redeliver.Unordered, order == redeliver.PerKey: // see keyGate
+	case order == redeliver.Unordered, order == redeliver.PerKey: // see package perkey
 	case order == redeliver.Blocking && s.level == nil:
 		m.Key = 1
 	case rec.Key != nil:
@@ -201,7 +202,9 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 		}
 	}
 	if s.keys != nil {
-		s.keys.placeFirst(m)
+		if c := s.keys.PlaceFirst(m); c != nil {
+			s.track.record(m.Seq).waiting = &waitState{queued: c}
+		}
 	}
 }
 
@@ -243,7 +246,7 @@ func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Durat
 	s.mu.Unlock()
 	s.heldCount--
 	if s.keys != nil {
-		s.keys.giveUp(m)
+		s.keys.Returned(s.queuedCopy(m))
 	}
 }
 
@@ -288,8 +291,12 @@ func (s *source) balance() {
 	case s.room >= resumeAhead && s.isLight() && s.span() <= maxSpan*7/8:
 		pauses = s.level != nil && s.heldCount > holdSoft/4 && (s.heldCount >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
 	}
-	if s.keys != nil && (s.room == 0 || s.isHeavy()) {
-		s.keys.parkWaiting()
+	switch {
+	case s.keys == nil:
+	case s.isHeavy():
+		s.keys.ParkWaiting(1)
+	case s.room == 0:
+		s.keys.ParkWaiting(readAhead / 2)
 	}
 	if pauses != s.paused {
 		s.paused = pauses

@@ -1,24 +1,45 @@
-package kafka
+// Package perkey keeps the order of keys over failures (redeliver.PerKey).
+//
+// It is one rule: a record may run only if all records of its key with lower offsets in its origin partition are
+// settled. It does not matter whether these are on the origin or on a level, or in which order they arrive. So
+// duplicates after a crash do not matter either.
+//
+// A [Session] has [Queues] for each partition of the origin, which the lanes of the partition and of its levels share.
+// A [Loader] fills them before the first record runs. Each lane has a [Gate], which asks them whether a message may
+// begin: a message behind a failed one of its key is parked on a level.
+package perkey
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/IBM/sarama"
-
-	"github.com/redeliver/redeliver/driver"
 )
 
-// The order PerKey is one rule: a record may run only if all records of its key with lower offsets in its origin
-// partition are settled. It does not matter whether these are on the origin or on a level, or in which order they
-// arrive. So duplicates after a crash do not matter either.
-//
-// keyQueues holds the unsettled records of one origin partition by key, in the order of their origin offsets. A record
-// is parked on a level, or held by the lane that has read a copy of it. The lanes of the origin partition and of its
-// levels share a keyQueues. A lane asks it about each copy, and asks again when a copy appears in its mailbox. It is
-// safe for concurrent use.
-type keyQueues struct {
+// Session has the queues of one session. It is safe for concurrent use.
+type Session struct {
+	mu       sync.Mutex
+	queues   map[int32]*Queues // by partition
+	onLevels atomic.Int64      // records on levels, of all partitions
+}
+
+// Queues returns the queues of a partition of the origin.
+func (s *Session) Queues(partition int32) *Queues {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queues == nil {
+		s.queues = make(map[int32]*Queues)
+	}
+	if s.queues[partition] == nil {
+		s.queues[partition] = newQueues(&s.onLevels)
+	}
+	return s.queues[partition]
+}
+
+// Queues holds the unsettled records of one origin partition by key, in the order of their origin offsets. A record is
+// parked on a level, or held by the lane that has read a copy of it. A lane asks about each copy, and asks again when a
+// copy appears in its mailbox. It is safe for concurrent use.
+type Queues struct {
 	mu       sync.Mutex
 	queues   map[uint64]*keyQueue // by hash: if two keys have one hash, they wait for each other, which does no harm
 	spare    []*keyQueue
@@ -38,7 +59,7 @@ type keyQueues struct {
 	unread []keyOffset
 
 	loadedEnds map[string]int64 // end of each waiting topic when the session began
-	ready      chan struct{}    // closed when everything that waited then is loaded
+	ready      chan struct{}    // closed by Loader.Load
 }
 
 // keyOffset is a record's key and its offset in the origin.
@@ -50,7 +71,7 @@ type keyOffset struct {
 // keyQueue is the unsettled records of one key.
 type keyQueue struct {
 	records    []queuedRecord // by offset; those before head are removed
-	duplicates []*recordCopy  // copies that a lane holds while another copy of their record is held
+	duplicates []*Copy        // copies that a lane holds while another copy of their record is held
 	head       int
 	waiting    int // number of held copies that wait for the first record
 }
@@ -58,33 +79,38 @@ type keyQueue struct {
 // queuedRecord is one record of a queue. It may have several copies.
 type queuedRecord struct {
 	offset       int64
-	written      int64       // time in the origin, Unix ms; with key and offset it identifies the record
-	due          int64       // when a parked record comes back, in Unix milliseconds
-	held         *recordCopy // the copy that a lane holds; nil if the record is parked
-	attempts     int32       // of the newest copy; copies with fewer are out of date
-	copies       int32       // loaded copies that are left
-	done         bool        // settled; its other copies will be dropped
-	deadLettered bool        // another copy than the held one was dead-lettered; the next copy is dropped
-	unread       bool        // the origin's lane will read it; no copy is on a level
-	onLevel      bool        // the newest copy is on a level, or was read there
+	written      int64 // time in the origin, Unix ms; with key and offset it identifies the record
+	due          int64 // when a parked record comes back, in Unix milliseconds
+	held         *Copy // the copy that a lane holds; nil if the record is parked
+	attempts     int32 // of the newest copy; copies with fewer are out of date
+	copies       int32 // loaded copies that are left
+	done         bool  // settled; its other copies will be dropped
+	deadLettered bool  // another copy than the held one was dead-lettered; the next copy is dropped
+	unread       bool  // the origin's lane will read it; no copy is on a level
+	onLevel      bool  // the newest copy is on a level, or was read there
 }
 
-// recordCopy is one copy of a record in the lane that has read it.
-type recordCopy struct {
+// Copy is one copy of a record, in the lane that has read it.
+type Copy struct {
 	keyOffset
 	written    int64
 	attempts   int32
 	fromOrigin bool     // it was read from the origin
 	counted    bool     // it is counted in queuedRecord.copies
-	waits      bool     // it waits in its lane; guarded by the lock of keyQueues
+	waits      bool     // it waits in its lane; guarded by the lock of Queues
 	mailbox    *mailbox // of the lane
-	message    *driver.Message[*sarama.ConsumerMessage]
+
+	// Used only by the lane.
+	keyAllows bool      // its key lets it run, but another gate may not
+	mustPark  bool      // it moves to a level, because records of its key come first
+	parkUntil time.Time // if set, it parks until then
+	unordered bool      // its record has no order
 }
 
 // mailbox collects the copies about which a lane must ask again.
 type mailbox struct {
-	copies []*recordCopy // guarded by the lock of keyQueues
-	notify func()        // called when the first copy is added; must not block
+	copies []*Copy // guarded by the lock of Queues
+	notify func()  // called when the first copy is added; must not block
 }
 
 // verdict says what a lane does with a copy.
@@ -103,22 +129,24 @@ const (
 const (
 	heldRecheck  = 50 * time.Millisecond // in memory
 	levelRecheck = time.Second           // on a level
-	fullRecheck  = 50 * time.Millisecond // while the levels are full
 )
 
-func newKeyQueues(onLevels *atomic.Int64) *keyQueues {
-	return &keyQueues{queues: make(map[uint64]*keyQueue), onLevels: onLevels, loadedEnds: make(map[string]int64), ready: make(chan struct{}), highest: -1}
+func newQueues(onLevels *atomic.Int64) *Queues {
+	return &Queues{queues: make(map[uint64]*keyQueue), onLevels: onLevels, loadedEnds: make(map[string]int64), ready: make(chan struct{}), highest: -1}
 }
 
-// startAt sets where this session reads the origin from.
-func (queues *keyQueues) startAt(from int64) {
-	queues.mu.Lock()
-	defer queues.mu.Unlock()
-	queues.from, queues.next = from, from
+// Await returns when the queues are loaded. It reports false if ctx ended before.
+func (queues *Queues) Await(ctx context.Context) bool {
+	select {
+	case <-queues.ready:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // highestOffset returns the highest origin offset that was seen on a level.
-func (queues *keyQueues) highestOffset() int64 {
+func (queues *Queues) highestOffset() int64 {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	return queues.highest
@@ -126,7 +154,7 @@ func (queues *keyQueues) highestOffset() int64 {
 
 // ask decides about a copy that is due, or that the mailbox has named. roomy says whether the lane can hold it for a
 // short while. until is set with verdictPark and verdictHold.
-func (queues *keyQueues) ask(c *recordCopy, now time.Time, roomy bool) (v verdict, until time.Time) {
+func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until time.Time) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	if c.waits {
@@ -146,7 +174,7 @@ func (queues *keyQueues) ask(c *recordCopy, now time.Time, roomy bool) (v verdic
 		}
 		queue, i = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, held: c})
 		if !c.fromOrigin {
-			queues.setOnLevelLocked(&queue.records[i], true)
+			queue.records[i].setOnLevel(queues.onLevels, true)
 		}
 	} else if v := queues.claimLocked(queue, i, c); v != verdictRun {
 		return v, until
@@ -175,7 +203,7 @@ func (queues *keyQueues) ask(c *recordCopy, now time.Time, roomy bool) (v verdic
 }
 
 // claimLocked makes a copy the held one of its record, if it is the newest.
-func (queues *keyQueues) claimLocked(queue *keyQueue, i int, c *recordCopy) verdict {
+func (queues *Queues) claimLocked(queue *keyQueue, i int, c *Copy) verdict {
 	it := &queue.records[i]
 	switch {
 	case it.held == c:
@@ -195,15 +223,28 @@ func (queues *keyQueues) claimLocked(queue *keyQueue, i int, c *recordCopy) verd
 		return verdictWait
 	}
 	it.held, it.attempts, it.unread = c, c.attempts, false
-	queues.setOnLevelLocked(it, !c.fromOrigin)
+	it.setOnLevel(queues.onLevels, !c.fromOrigin)
 	return verdictRun
 }
 
 // wasSettledLocked reports whether this session settled the record of a copy that is not queued. It is false if that is
 // not certain.
-func (queues *keyQueues) wasSettledLocked(c *recordCopy) bool {
+func (queues *Queues) wasSettledLocked(c *Copy) bool {
 	if at, ok := queues.settled[c.keyOffset]; ok && at == c.written {
 		return true
 	}
 	return !c.fromOrigin && !c.counted && c.offset >= queues.from && c.offset < queues.next
+}
+
+// reachedLocked removes expected records before offset, which were not read because they are deleted.
+func (queues *Queues) reachedLocked(offset int64) {
+	for len(queues.unread) > 0 && queues.unread[0].offset < offset {
+		c := Copy{keyOffset: queues.unread[0]}
+		queues.unread = queues.unread[1:]
+		if queue, i, found := queues.findLocked(&c); found && queue.records[i].unread && queue.records[i].held == nil {
+			first := queue.isFirst(i)
+			queues.removeLocked(queue, i)
+			queues.wakeLocked(c.key, queue, first)
+		}
+	}
 }

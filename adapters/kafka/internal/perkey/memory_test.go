@@ -1,4 +1,4 @@
-package kafka
+package perkey
 
 import (
 	"runtime"
@@ -21,10 +21,11 @@ func BenchmarkWaitingRecordMemory(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		var behind atomic.Int64
-		queues := newKeyQueues(&behind)
-		queues.startAt(waiting)
+		queues := newQueues(&behind)
+		l := &Loader{Queues: queues, From: waiting}
+		l.clear()
 		for i := range int64(waiting) {
-			queues.addLoaded(recordCopy{keyOffset: keyOffset{uint64(i), i}, counted: true}, time.UnixMilli(i), true)
+			l.addLoaded(&Copy{keyOffset: keyOffset{uint64(i), i}, counted: true}, time.UnixMilli(i))
 		}
 		maxBytes = max(maxBytes, heap()-before)
 		runtime.KeepAlive(queues)

@@ -1,4 +1,4 @@
-package kafka
+package perkey
 
 import (
 	"math/rand/v2"
@@ -39,18 +39,19 @@ func FuzzKeyQueues(f *testing.F) {
 // A session does not wait for records on the origin that compaction has deleted.
 func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
 	var behind atomic.Int64
-	queues := newKeyQueues(&behind)
-	queues.startAt(10)
+	queues := newQueues(&behind)
+	l := &Loader{Queues: queues, From: 10}
+	l.clear()
 	box := mailbox{notify: func() {}}
-	waiting := recordCopy{keyOffset: keyOffset{1, 12}, counted: true, mailbox: &box}
-	queues.addLoaded(waiting, time.UnixMilli(1), true)
-	queues.addExpected(keyOffset{1, 10}, 0)
-	queues.finishLoading()
+	waiting := Copy{keyOffset: keyOffset{1, 12}, counted: true, mailbox: &box}
+	l.addLoaded(&waiting, time.UnixMilli(1))
+	l.addExpected(keyOffset{1, 10}, 0)
+	l.finish()
 	now := time.UnixMilli(1000)
 	if v, until := queues.ask(&waiting, now, true); v != verdictHold || until != now.Add(heldRecheck) {
 		t.Fatalf("%d until %s, want a recheck soon", v, until)
 	}
-	other := recordCopy{keyOffset: keyOffset{2, 11}, fromOrigin: true, mailbox: &box}
+	other := Copy{keyOffset: keyOffset{2, 11}, fromOrigin: true, mailbox: &box}
 	if v, _ := queues.ask(&other, now, false); v != verdictRun {
 		t.Fatalf("another key: %d", v)
 	}

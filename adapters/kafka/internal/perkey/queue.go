@@ -1,9 +1,12 @@
-package kafka
+package perkey
 
-import "slices"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // findLocked returns the queue of a copy's key, or nil, and the index at which the copy's record is or would be.
-func (queues *keyQueues) findLocked(c *recordCopy) (queue *keyQueue, i int, found bool) {
+func (queues *Queues) findLocked(c *Copy) (queue *keyQueue, i int, found bool) {
 	if queue = queues.queues[c.key]; queue == nil {
 		return nil, 0, false
 	}
@@ -24,7 +27,7 @@ func (queues *keyQueues) findLocked(c *recordCopy) (queue *keyQueue, i int, foun
 }
 
 // insertLocked inserts a record at an index. If queue is nil, it makes one.
-func (queues *keyQueues) insertLocked(queue *keyQueue, i int, c *recordCopy, it queuedRecord) (*keyQueue, int) {
+func (queues *Queues) insertLocked(queue *keyQueue, i int, c *Copy, it queuedRecord) (*keyQueue, int) {
 	if queue == nil {
 		if n := len(queues.spare); n > 0 {
 			queue, queues.spare = queues.spare[n-1], queues.spare[:n-1]
@@ -37,16 +40,16 @@ func (queues *keyQueues) insertLocked(queue *keyQueue, i int, c *recordCopy, it 
 	return queue, i
 }
 
-// setOnLevelLocked sets whether a record is on a level, and counts those that are.
-func (queues *keyQueues) setOnLevelLocked(it *queuedRecord, onLevel bool) {
+// setOnLevel sets whether a record is on a level. count is the number of those that are.
+func (it *queuedRecord) setOnLevel(count *atomic.Int64, onLevel bool) {
 	if it.onLevel == onLevel {
 		return
 	}
 	it.onLevel = onLevel
 	if onLevel {
-		queues.onLevels.Add(1)
+		count.Add(1)
 	} else {
-		queues.onLevels.Add(-1)
+		count.Add(-1)
 	}
 }
 
@@ -71,14 +74,14 @@ func (queue *keyQueue) isFirst(i int) bool {
 }
 
 // dropCopyLocked removes a copy, and with the last copy of a settled record the record itself.
-func (queues *keyQueues) dropCopyLocked(queue *keyQueue, i int, c *recordCopy) {
+func (queues *Queues) dropCopyLocked(queue *keyQueue, i int, c *Copy) {
 	if c.counted {
 		queue.records[i].copies--
 	}
 	queues.removeIfDoneLocked(c.key, queue, i)
 }
 
-func (queues *keyQueues) removeIfDoneLocked(key uint64, queue *keyQueue, i int) {
+func (queues *Queues) removeIfDoneLocked(key uint64, queue *keyQueue, i int) {
 	if it := &queue.records[i]; it.done && it.copies <= 0 {
 		queues.removeLocked(queue, i)
 		queues.removeIfEmptyLocked(key, queue)
@@ -86,8 +89,8 @@ func (queues *keyQueues) removeIfDoneLocked(key uint64, queue *keyQueue, i int) 
 }
 
 // removeLocked removes a record that no lane holds.
-func (queues *keyQueues) removeLocked(queue *keyQueue, i int) {
-	queues.setOnLevelLocked(&queue.records[i], false)
+func (queues *Queues) removeLocked(queue *keyQueue, i int) {
+	queue.records[i].setOnLevel(queues.onLevels, false)
 	if i > queue.head {
 		queue.records = slices.Delete(queue.records, i, i+1)
 		return
@@ -108,7 +111,7 @@ const (
 )
 
 // removeIfEmptyLocked removes a queue that has neither records nor duplicates.
-func (queues *keyQueues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
+func (queues *Queues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
 	if queues.queues[key] != queue || queue.head < len(queue.records) || len(queue.duplicates) > 0 {
 		return
 	}
@@ -121,7 +124,7 @@ func (queues *keyQueues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
 
 // wakeLocked makes copies of a queue ask again after one of its records was settled, parked or given up. first says
 // whether that was the first record.
-func (queues *keyQueues) wakeLocked(key uint64, queue *keyQueue, first bool) {
+func (queues *Queues) wakeLocked(key uint64, queue *keyQueue, first bool) {
 	for _, c := range queue.duplicates {
 		c.waits = false
 		c.notify()
@@ -140,7 +143,7 @@ func (queues *keyQueues) wakeLocked(key uint64, queue *keyQueue, first bool) {
 	queues.removeIfEmptyLocked(key, queue)
 }
 
-func (queue *keyQueue) wakeCopy(c *recordCopy) {
+func (queue *keyQueue) wakeCopy(c *Copy) {
 	if c != nil && c.waits {
 		c.waits = false
 		queue.waiting--
@@ -149,7 +152,7 @@ func (queue *keyQueue) wakeCopy(c *recordCopy) {
 }
 
 // notify puts a copy into its lane's mailbox.
-func (c *recordCopy) notify() {
+func (c *Copy) notify() {
 	c.mailbox.copies = append(c.mailbox.copies, c)
 	if len(c.mailbox.copies) == 1 {
 		c.mailbox.notify()
@@ -157,7 +160,7 @@ func (c *recordCopy) notify() {
 }
 
 // markConflictLocked records that two different records have the same key and offset.
-func (queues *keyQueues) markConflictLocked(queue *keyQueue, i int, c *recordCopy) {
+func (queues *Queues) markConflictLocked(queue *keyQueue, i int, c *Copy) {
 	queues.addConflictLocked(c.keyOffset)
 	if queue.records[i].held == nil {
 		first := queue.isFirst(i)
@@ -166,7 +169,7 @@ func (queues *keyQueues) markConflictLocked(queue *keyQueue, i int, c *recordCop
 	}
 }
 
-func (queues *keyQueues) addConflictLocked(p keyOffset) {
+func (queues *Queues) addConflictLocked(p keyOffset) {
 	if queues.conflicts == nil {
 		queues.conflicts = make(map[keyOffset]struct{})
 	}

@@ -1,4 +1,4 @@
-package kafka
+package perkey
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 // Lanes report here what became of their copies, and collect the copies about which they must ask again.
 
 // settle records that the record of a copy was acked or dead-lettered.
-func (queues *keyQueues) settle(c *recordCopy) {
+func (queues *Queues) settle(c *Copy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	if queue, i, found := queues.findLocked(c); found && queue.records[i].held == c {
@@ -18,7 +18,7 @@ func (queues *keyQueues) settle(c *recordCopy) {
 
 // deadLetter records that a copy on its way to a level was refused there and dead-lettered. A copy that hops has not
 // asked, so another one may be held. Copies not held are dropped when they arrive.
-func (queues *keyQueues) deadLetter(c *recordCopy) {
+func (queues *Queues) deadLetter(c *Copy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	queue, i, found := queues.findLocked(c)
@@ -36,10 +36,10 @@ func (queues *keyQueues) deadLetter(c *recordCopy) {
 }
 
 // settleLocked settles the record of a copy and wakes the copies behind it.
-func (queues *keyQueues) settleLocked(queue *keyQueue, i int, c *recordCopy) {
+func (queues *Queues) settleLocked(queue *keyQueue, i int, c *Copy) {
 	it := &queue.records[i]
 	it.held, it.done = nil, true
-	queues.setOnLevelLocked(it, false)
+	it.setOnLevel(queues.onLevels, false)
 	if c.offset < queues.from || c.offset >= queues.next {
 		if queues.settled == nil {
 			queues.settled = make(map[keyOffset]int64)
@@ -52,7 +52,7 @@ func (queues *keyQueues) settleLocked(queue *keyQueue, i int, c *recordCopy) {
 }
 
 // park records that a copy was written to a level after this many attempts. The record comes back when it is due.
-func (queues *keyQueues) park(c *recordCopy, attempts int, due time.Time) {
+func (queues *Queues) park(c *Copy, attempts int, due time.Time) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	queue, i, found := queues.findLocked(c)
@@ -65,7 +65,7 @@ func (queues *keyQueues) park(c *recordCopy, attempts int, due time.Time) {
 		return
 	}
 	it.held, it.due, it.attempts = nil, due.UnixMilli(), max(it.attempts, int32(attempts))
-	queues.setOnLevelLocked(it, true)
+	it.setOnLevel(queues.onLevels, true)
 	if c.counted {
 		it.copies--
 	}
@@ -77,7 +77,7 @@ func (queues *keyQueues) park(c *recordCopy, attempts int, due time.Time) {
 }
 
 // hopped records that a copy moved to another level without asking.
-func (queues *keyQueues) hopped(c *recordCopy) {
+func (queues *Queues) hopped(c *Copy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	if queue, i, found := queues.findLocked(c); found && c.counted {
@@ -88,7 +88,7 @@ func (queues *keyQueues) hopped(c *recordCopy) {
 
 // stopWaiting ends the wait of a held copy, because the lane writes it to a level. It returns false if the copy was
 // woken, or another copy of its record is held.
-func (queues *keyQueues) stopWaiting(c *recordCopy) bool {
+func (queues *Queues) stopWaiting(c *Copy) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	queue, i, found := queues.findLocked(c)
@@ -102,7 +102,7 @@ func (queues *keyQueues) stopWaiting(c *recordCopy) bool {
 
 // giveUp records that the lane leaves a copy unsettled. The record is still where it was read, and blocks those behind
 // it.
-func (queues *keyQueues) giveUp(c *recordCopy) {
+func (queues *Queues) giveUp(c *Copy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	queue, i, found := queues.findLocked(c)
@@ -110,7 +110,7 @@ func (queues *keyQueues) giveUp(c *recordCopy) {
 		return
 	}
 	if queue.records[i].held != c {
-		queue.duplicates = slices.DeleteFunc(queue.duplicates, func(t *recordCopy) bool { return t == c })
+		queue.duplicates = slices.DeleteFunc(queue.duplicates, func(t *Copy) bool { return t == c })
 		return
 	}
 	if c.waits {
@@ -122,7 +122,7 @@ func (queues *keyQueues) giveUp(c *recordCopy) {
 }
 
 // dropStale drops a copy that is to hop if it is stale, and reports whether it was stale.
-func (queues *keyQueues) dropStale(c *recordCopy) bool {
+func (queues *Queues) dropStale(c *Copy) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	if _, known := queues.conflicts[c.keyOffset]; known {
@@ -141,7 +141,7 @@ func (queues *keyQueues) dropStale(c *recordCopy) bool {
 }
 
 // addSeen records that a lane has read a copy on a level, and when it is due.
-func (queues *keyQueues) addSeen(c *recordCopy, due time.Time) {
+func (queues *Queues) addSeen(c *Copy, due time.Time) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	if _, known := queues.conflicts[c.keyOffset]; known || c.counted {
@@ -153,17 +153,17 @@ func (queues *keyQueues) addSeen(c *recordCopy, due time.Time) {
 	case found && queue.records[i].written == c.written:
 		it := &queue.records[i]
 		it.attempts, it.unread = max(it.attempts, c.attempts), false
-		queues.setOnLevelLocked(it, true)
+		it.setOnLevel(queues.onLevels, true)
 		if it.held == nil {
 			it.due = due.UnixMilli()
 		}
 	case !found && !queues.wasSettledLocked(c):
 		queue, i = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli()})
-		queues.setOnLevelLocked(&queue.records[i], true)
+		queue.records[i].setOnLevel(queues.onLevels, true)
 	}
 }
 
-func (queues *keyQueues) collect(box *mailbox) []*recordCopy {
+func (queues *Queues) collect(box *mailbox) []*Copy {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
 	copies := box.copies

@@ -1,4 +1,4 @@
-package kafka
+package perkey
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// queueModel is a partition of an origin with its levels, and a reader that is killed at times, as keyQueues sees them.
+// queueModel is a partition of an origin with its levels, and a reader that is killed at times, as Queues sees them.
 // A string of bytes chooses the steps. A violated promise panics with a text.
 type queueModel struct {
 	draw    func(n int) int
@@ -17,18 +17,18 @@ type queueModel struct {
 	now     time.Time
 
 	// The session, which a kill forgets.
-	queues      *keyQueues
+	queues      *Queues
 	next        int // of the origin
 	box         mailbox
 	settledHere []bool // settled in this session
-	running     []*recordCopy
-	waiting     []*recordCopy              // held copies that wait
-	writing     []*recordCopy              // copies that must be parked
-	written     []*recordCopy              // a retry or a parked copy is written, and the source is not settled
-	refused     []*recordCopy              // refused hops, which will be dead-lettered
-	then        map[*recordCopy]*levelCopy // the copy that was written
-	origin      map[int]bool               // acked
-	copyOf      map[*recordCopy]*levelCopy // its copy on a level; nil for the origin's
+	running     []*Copy
+	waiting     []*Copy              // held copies that wait
+	writing     []*Copy              // copies that must be parked
+	written     []*Copy              // a retry or a parked copy is written, and the source is not settled
+	refused     []*Copy              // refused hops, which will be dead-lettered
+	then        map[*Copy]*levelCopy // the copy that was written
+	origin      map[int]bool         // acked
+	copyOf      map[*Copy]*levelCopy // its copy on a level; nil for the origin's
 }
 
 // levelCopy is a copy on a level.
@@ -61,11 +61,12 @@ func (w *queueModel) restart() {
 			delete(w.origin, i)
 		}
 	}
-	w.queues = newKeyQueues(new(atomic.Int64))
-	w.queues.startAt(int64(w.next))
+	w.queues = newQueues(new(atomic.Int64))
+	l := &Loader{Queues: w.queues, From: int64(w.next)}
+	l.clear()
 	w.box = mailbox{notify: func() {}}
 	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
-	w.then, w.copyOf = make(map[*recordCopy]*levelCopy), make(map[*recordCopy]*levelCopy)
+	w.then, w.copyOf = make(map[*Copy]*levelCopy), make(map[*Copy]*levelCopy)
 	w.settledHere = make([]bool, len(w.keys))
 	// The last ack on a level may not have been committed.
 	for _, c := range w.copies {
@@ -75,17 +76,18 @@ func (w *queueModel) restart() {
 		c.taken = false
 		c.atStart = !c.acked
 		if c.atStart {
-			w.queues.addLoaded(w.recordCopy(c), c.due, true)
+			own := w.copyAt(c)
+			l.addLoaded(&own, c.due)
 		}
 	}
 	for n := w.next; n < int(w.queues.highest); n++ {
-		w.queues.addExpected(keyOffset{w.keys[n], int64(n)}, 0)
+		l.addExpected(keyOffset{w.keys[n], int64(n)}, 0)
 	}
-	w.queues.finishLoading()
+	l.finish()
 }
 
-func (w *queueModel) recordCopy(c *levelCopy) recordCopy {
-	return recordCopy{keyOffset: keyOffset{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.atStart, mailbox: &w.box}
+func (w *queueModel) copyAt(c *levelCopy) Copy {
+	return Copy{keyOffset: keyOffset{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.atStart, mailbox: &w.box}
 }
 
 func (w *queueModel) step() {
@@ -94,7 +96,7 @@ func (w *queueModel) step() {
 		if w.next < len(w.keys) {
 			n := w.next
 			w.next++
-			w.ask(&recordCopy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
+			w.ask(&Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
 		}
 	case 2, 3:
 		if c := w.pick(func(c *levelCopy) bool { return !c.due.After(w.now) }); c != nil {
@@ -154,7 +156,7 @@ func (w *queueModel) step() {
 
 // take makes a lane read and ask about a copy on a level.
 func (w *queueModel) take(c *levelCopy) {
-	own := w.recordCopy(c)
+	own := w.copyAt(c)
 	c.taken = true
 	w.copyOf[&own] = c
 	w.ask(&own)
@@ -174,7 +176,7 @@ func (w *queueModel) pick(ok func(*levelCopy) bool) *levelCopy {
 	return found[w.draw(len(found))]
 }
 
-func pop(from *[]*recordCopy, draw func(int) int) *recordCopy {
+func pop(from *[]*Copy, draw func(int) int) *Copy {
 	if len(*from) == 0 {
 		return nil
 	}
@@ -188,12 +190,12 @@ func pop(from *[]*recordCopy, draw func(int) int) *recordCopy {
 func (w *queueModel) add(c levelCopy) *levelCopy {
 	c.acked, c.taken, c.atStart = false, false, false
 	w.copies = append(w.copies, &c)
-	own := w.recordCopy(&c)
+	own := w.copyAt(&c)
 	w.queues.addSeen(&own, c.due)
 	return &c
 }
 
-func (w *queueModel) ask(c *recordCopy) {
+func (w *queueModel) ask(c *Copy) {
 	n := int(c.offset)
 	v, until := w.queues.ask(c, w.now, w.draw(2) == 0 && !c.fromOrigin)
 	switch v {
@@ -236,7 +238,7 @@ func (w *queueModel) ask(c *recordCopy) {
 func (w *queueModel) settle() {
 	for len(w.box.copies) > 0 {
 		for _, c := range w.queues.collect(&w.box) {
-			w.waiting = slices.DeleteFunc(w.waiting, func(o *recordCopy) bool { return o == c })
+			w.waiting = slices.DeleteFunc(w.waiting, func(o *Copy) bool { return o == c })
 			w.ask(c)
 		}
 	}
@@ -253,7 +255,7 @@ func (w *queueModel) settle() {
 	}
 }
 
-func (w *queueModel) ack(c *recordCopy) {
+func (w *queueModel) ack(c *Copy) {
 	if on := w.copyOf[c]; on != nil {
 		on.acked = true
 	} else {
@@ -261,13 +263,13 @@ func (w *queueModel) ack(c *recordCopy) {
 	}
 }
 
-func (w *queueModel) done(c *recordCopy) {
+func (w *queueModel) done(c *Copy) {
 	w.settled[c.offset], w.settledHere[c.offset] = true, true
 	w.ack(c)
 	w.queues.settle(c)
 }
 
-func (w *queueModel) fail(c *recordCopy) {
+func (w *queueModel) fail(c *Copy) {
 	if int(c.attempts)+1 >= maxAttempts {
 		w.done(c) // dead-lettered
 		return
@@ -276,20 +278,20 @@ func (w *queueModel) fail(c *recordCopy) {
 	w.write(c, int(c.attempts)+1)
 }
 
-func (w *queueModel) write(c *recordCopy, attempts int) {
+func (w *queueModel) write(c *Copy, attempts int) {
 	n := w.then[c]
 	n.attempts = attempts
 	w.then[c] = w.add(*n)
 	w.written = append(w.written, c)
 }
 
-func (w *queueModel) park(c *recordCopy) {
+func (w *queueModel) park(c *Copy) {
 	w.ack(c)
 	w.queues.park(c, w.then[c].attempts, w.then[c].due)
 }
 
 func (w *queueModel) hop(c *levelCopy) {
-	own := w.recordCopy(c)
+	own := w.copyAt(c)
 	if w.queues.dropStale(&own) {
 		c.acked = true
 		return
@@ -308,8 +310,8 @@ func (w *queueModel) hop(c *levelCopy) {
 }
 
 // deadLetter dead-letters a copy that its level refuses.
-func (w *queueModel) deadLetter(c *recordCopy) {
-	inHand := func(o *recordCopy) bool { return o != c && o.keyOffset == c.keyOffset }
+func (w *queueModel) deadLetter(c *Copy) {
+	inHand := func(o *Copy) bool { return o != c && o.keyOffset == c.keyOffset }
 	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // it continues
 	w.settled[c.offset], w.settledHere[c.offset] = true, w.settledHere[c.offset] || !another
 	w.ack(c)
@@ -330,7 +332,7 @@ func (w *queueModel) finish() {
 		case w.next < len(w.keys):
 			n := w.next
 			w.next++
-			w.ask(&recordCopy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
+			w.ask(&Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
 		case len(w.running) > 0:
 			w.fail(pop(&w.running, w.draw))
 		case len(w.writing) > 0:

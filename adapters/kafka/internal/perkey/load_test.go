@@ -1,4 +1,4 @@
-package kafka
+package perkey
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 // onePartition makes a fake cluster with a topic of one partition. write writes a record to it.
@@ -61,12 +61,12 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 		}
 		write(rec)
 	}
-	r := &reader{client: &Client{cfg: Config{MaxWaiting: maxParked}, admin: cluster.Admin{Client: client}}, layout: &layout{origin: "orders"}}
-	queues := newKeyQueues(new(atomic.Int64))
-	queues.startAt(0)
-	waits := recordCopy{keyOffset: keyOffset{maphash.String(seed, "waits"), records}}
-	queues.addLoaded(waits, time.Now(), true)
-	if err := r.loadOrigin(t.Context(), queues, 0, nil); err != nil {
+	queues := newQueues(new(atomic.Int64))
+	l := &Loader{Queues: queues, Origin: Log{Reader: topiclog.Reader{Client: client, Topic: "orders"}}, MaxWaiting: maxParked}
+	l.clear()
+	waits := Copy{keyOffset: keyOffset{maphash.String(seed, "waits"), records}}
+	l.addLoaded(&waits, time.Now())
+	if err := l.loadOrigin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var got []int64
@@ -89,24 +89,17 @@ func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 	body := make([]byte, 100<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(body) // never fails
 	for i := range records {
-		st := redeliver.State{ID: fmt.Sprint(i), Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now().Add(time.Hour)}
-		st.Source = redeliver.Source{Known: true, Offset: int64(i), Timestamp: time.Now()}
-		var written record.Outgoing
-		written.Fill(&sarama.ConsumerMessage{}, level, &st, true)
-		rec := &kgo.Record{Topic: level, Key: fmt.Append(nil, i), Value: body}
-		for _, h := range written.Message.Headers {
-			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: string(h.Key), Value: h.Value})
-		}
-		write(rec)
+		write(&kgo.Record{Topic: level, Key: fmt.Append(nil, i), Value: body})
 	}
-	r := &reader{
-		client: &Client{cfg: Config{MaxWaiting: records}, admin: cluster.Admin{Client: client}},
-		layout: &layout{origin: "orders", group: "billing"}, levels: map[string]waitLevel{level: {time.Second}},
+	queues := newQueues(new(atomic.Int64))
+	l := &Loader{
+		Queues: queues, Levels: []Log{{Reader: topiclog.Reader{Client: client, Topic: level}, Settled: commitmeta.Runs{{From: 1, To: records - 1}}}},
+		Stay: func(_ string, rec *topiclog.Record) delayqueue.Stay {
+			return delayqueue.Stay{State: &redeliver.State{Attempts: 1, Source: redeliver.Source{Known: true, Offset: rec.Offset}}}
+		},
 	}
-	queues := newKeyQueues(new(atomic.Int64))
-	queues.startAt(0)
-	found := claimMeta{meta: commitmeta.Meta{State: commitmeta.Running, Settled: commitmeta.Runs{{From: 1, To: records - 1}}}}
-	if err := r.loadLevel(t.Context(), queues, level, 0, found); err != nil {
+	l.clear()
+	if err := l.loadLevel(t.Context(), &l.Levels[0]); err != nil {
 		t.Fatal(err)
 	}
 	var got []int64
