@@ -189,7 +189,7 @@ func (s *source) applyCommitResult(snap *snapshot, err error) (again bool) {
 	}
 	s.hasCommitted, s.committed, s.settledAtCommit = true, snap.offset, snap.settled
 	if s.level != nil {
-		s.r.owned.setMark(s.topic, s.partition, snap.offset)
+		s.r.sweeper.SetMark(s.topic, s.partition, snap.offset)
 	}
 	if s.crashes.Committed(snap.note) {
 		s.urgent = s.ending && !snap.last

@@ -146,9 +146,6 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	}
 	r.extra.recheck.Store(true) // members may come and go in a cooperative session
 	src := newSource(r, sess, claim, s.commits, from)
-	if src.level != nil {
-		r.owned.add(claim.Topic(), r.topicIDs[claim.Topic()], claim.Partition(), from)
-	}
 	r.commands.Await(sess.Context())
 	if r.perKey() {
 		queues := s.keyQueues(sess, claim, from)

@@ -104,7 +104,9 @@ func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.Consume
 // run reads the partition until it is revoked or the session ends, and then waits for messages in flight.
 func (s *source) run() {
 	cfg := s.r.client.cfg
-	defer s.r.releaseOwned(s.topic, s.partition)()
+	if s.level != nil {
+		defer s.r.sweeper.Add(s.topic, s.r.topicIDs[s.topic], s.partition, s.from)()
+	}
 	stopListening := func() {}
 	defer func() { stopListening() }()
 	s.r.engine.RunLane(s.session.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/sweep"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -111,7 +112,7 @@ type reader struct {
 	topicIDs       cluster.TopicIDs     // of the session's topics
 	extra          extraLevels
 	rungs          rungs
-	owned          ownedPartitions
+	sweeper        *sweep.Sweeper
 	commands       *commands.Follower
 	metas          claimMetas
 	reported       reportTimes
@@ -138,6 +139,7 @@ func newReader(values context.Context, c *Client, l *layout, group sarama.Consum
 	}
 	r.rungs.requested = make(chan struct{}, 1)
 	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, failed: r.writeFailed, wantRungs: r.rungs.request}
+	r.sweeper = sweep.New(c.admin, l.group)
 	r.commands = commands.NewFollower(r.sub, c.admin, l.control.name, l.control.exists)
 	_, r.jitter, _ = l.policy.Delays()
 	r.commitInterval = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval

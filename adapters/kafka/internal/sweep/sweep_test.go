@@ -1,4 +1,4 @@
-package kafka
+package sweep
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
-	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // fakeAdmin is a cluster with one committed offset for all partitions.
@@ -44,10 +43,10 @@ func (d *fakeAdmin) DeleteRecords(topic string, below map[int32]int64) error {
 	return nil
 }
 
-func (d *fakeAdmin) expect(t *testing.T, r *reader, want map[string]int64) {
+func (d *fakeAdmin) expect(t *testing.T, s *Sweeper, want map[string]int64) {
 	t.Helper()
 	d.deleted = make(map[string]int64)
-	if err := r.deleteSettled(cluster.TopicIDs{"1s": "a", "2s": "b"}, r.owned.byTopic()); (err != nil) != (d.refuses+d.unknown != "") {
+	if err := s.deleteSettled(cluster.TopicIDs{"1s": "a", "2s": "b"}, s.partitions()); (err != nil) != (d.refuses+d.unknown != "") {
 		t.Errorf("sweeping: %v", err)
 	}
 	if !maps.Equal(d.deleted, want) {
@@ -58,30 +57,24 @@ func (d *fakeAdmin) expect(t *testing.T, r *reader, want map[string]int64) {
 // The committed offset may belong to an earlier topic of the same name. Then records below it are unread.
 func TestSweepDeletesOnlySettledRecords(t *testing.T) {
 	d := &fakeAdmin{committed: 100}
-	r := &reader{
-		client: &Client{admin: cluster.Admin{Sarama: d}}, layout: &layout{group: "billing"}, sub: &engine.Subscription{},
-		levels: map[string]waitLevel{"1s": {}, "2s": {}},
-	}
-	r.owned.add("1s", "a", 0, 3)
-	r.owned.add("2s", "b", 0, 3)
-	release := r.releaseOwned("1s", 0)
-	defer r.releaseOwned("2s", 0)()
-	d.expect(t, r, map[string]int64{"1s": 3, "2s": 3})
-	d.expect(t, r, map[string]int64{}) // once is enough
-	r.owned.setMark("1s", 0, 42)
-	r.owned.setMark("2s", 0, 142)
+	s := New(cluster.Admin{Sarama: d}, "billing")
+	remove := s.Add("1s", "a", 0, 3)
+	s.Add("2s", "b", 0, 3)
+	d.expect(t, s, map[string]int64{"1s": 3, "2s": 3})
+	d.expect(t, s, map[string]int64{}) // once is enough
+	s.SetMark("1s", 0, 42)
+	s.SetMark("2s", 0, 142)
 	d.refuses = "1s" // and the other topic is swept
-	d.expect(t, r, map[string]int64{"2s": 100})
+	d.expect(t, s, map[string]int64{"2s": 100})
 	d.refuses = ""
-	d.expect(t, r, map[string]int64{"1s": 42})
-	r.owned.setMark("2s", 0, 150)
+	d.expect(t, s, map[string]int64{"1s": 42})
+	s.SetMark("2s", 0, 150)
 	d.committed, d.unknown = 120, "1s" // which must not keep the other one from it either
-	d.expect(t, r, map[string]int64{"2s": 120})
+	d.expect(t, s, map[string]int64{"2s": 120})
 	d.unknown = ""
-	r.owned.setMark("1s", 0, 43)
-	release()
-	d.expect(t, r, map[string]int64{}) // no longer ours
-	r.owned.add("1s", "an older one", 0, 43)
-	defer r.releaseOwned("1s", 0)()
-	d.expect(t, r, map[string]int64{}) // the settled records were on a deleted topic
+	s.SetMark("1s", 0, 43)
+	remove()
+	d.expect(t, s, map[string]int64{}) // no longer ours
+	s.Add("1s", "an older one", 0, 43)
+	d.expect(t, s, map[string]int64{}) // the settled records were on a deleted topic
 }
