@@ -29,7 +29,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	s.track.record(m.Seq).waiting = w
 	users, ours := record.SplitHeaders(rec.Headers)
 	rec.Headers = users
-	stay := s.r.readArrival(rec, ours, *s.level)
+	stay := s.r.readArrival(rec, ours, s.level)
 	clear(ours) // users keeps their array in memory
 	record.Detach(rec)
 	st := stay.State
@@ -42,7 +42,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	if s.keys != nil {
 		w.queued = s.keys.PlaceWaiting(m, &stay)
 	}
-	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = s.r.layout.origin, -1, -1, st.Source.Timestamp
+	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = s.r.layout.Origin, -1, -1, st.Source.Timestamp
 	if st.Source.Known {
 		rec.Partition, rec.Offset = st.Source.Partition, st.Source.Offset
 	}
@@ -73,7 +73,7 @@ func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, 
 		return nil, nil
 	}
 	dead, found := engine.DeadLetterState(record.AppendTexts(nil, ours), func(origin, group string) bool {
-		return r.client.cfg.Names.dlq(origin, group) == r.layout.origin
+		return r.client.cfg.names().DLQTopic(origin, group) == r.layout.Origin
 	})
 	if dead != nil {
 		rec.Headers = users
@@ -82,12 +82,11 @@ func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, 
 }
 
 // readArrival interprets ours, redeliver's headers of a record that waits. m has only the user's headers.
-func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, w waitLevel) delayqueue.Stay {
+func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, level time.Duration) delayqueue.Stay {
 	var room [20]redeliver.Header // more than redeliver writes
-	layout := r.layout
 	return delayqueue.Arrive(&delayqueue.Arrival{
-		Group: layout.group, Origin: layout.origin, Ladder: layout.ladder,
-		Level: w.level, Written: m.Timestamp, Now: time.Now(),
+		Group: r.layout.Group, Origin: r.layout.Origin, Ladder: r.layout.Ladder,
+		Level: level, Written: m.Timestamp, Now: time.Now(),
 	}, record.AppendTexts(room[:0], ours), func() string { return record.ID(m) })
 }
 
@@ -115,7 +114,7 @@ func (s *source) applyReleases() {
 		return // PerKey must keep the order of keys
 	}
 	previous := s.released
-	s.released = s.r.commands.Current().Released(s.level.level)
+	s.released = s.r.commands.Current().Released(s.level)
 	if s.released <= previous {
 		return
 	}

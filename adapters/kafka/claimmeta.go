@@ -34,7 +34,7 @@ const metaTries = 7
 // coordinator may be moving.
 func (r *reader) readMetas(ctx context.Context, claims map[string][]int32) (found map[string]map[int32]claimMeta, err error) {
 	for try := 0; ; try++ {
-		found, err = fetchMetas(r.client.admin, r.layout.group, claims)
+		found, err = fetchMetas(r.client.admin, r.layout.Group, claims)
 		if err == nil || try == metaTries {
 			return found, err
 		}
@@ -103,7 +103,7 @@ func (r *reader) reportUncounted(topic string, partition int32, err error) {
 	r.metas.mu.Unlock()
 	if !wasReported {
 		r.sub.EmitChange(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
-			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.group), err)
+			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.Group), err)
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *reader) reportUncounted(topic string, partition int32, err error) {
 func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 	own := make(map[string][]int32, len(claims))
 	for topic, partitions := range claims {
-		if _, waits := r.levels[topic]; waits || topic == r.layout.origin {
+		if _, waits := r.levels[topic]; waits || topic == r.layout.Origin {
 			own[topic] = partitions
 		}
 	}
@@ -121,9 +121,9 @@ func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 // useMeta applies the metadata that the last owner of the partition left. from is the offset at which the source begins.
 func (s *source) useMeta(from int64, f claimMeta) {
 	r := s.r
-	if lost := from - f.offset; s.level != nil && f.offset >= 0 && lost > 0 {
+	if lost := from - f.offset; s.onLevel && f.offset >= 0 && lost > 0 {
 		r.sub.Emit(redeliver.MessagesLost{
-			Origin: r.layout.origin, Group: r.layout.group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
+			Origin: r.layout.Origin, Group: r.layout.Group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
 			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, f.offset),
 		})
 	}
@@ -136,7 +136,7 @@ func (s *source) useMeta(from int64, f claimMeta) {
 	}
 	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
 	slots := r.client.cfg.MaxInFlight
-	if s.level != nil {
+	if s.onLevel {
 		slots = r.client.cfg.MaxRetriesInFlight
 	}
 	s.crashes = crash.New(crashPartition{s}, crash.Config{
@@ -155,7 +155,7 @@ func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	r.metas.mu.Lock()
 	defer r.metas.mu.Unlock()
 	for topic, partitions := range r.metas.found {
-		reported := topic == r.layout.origin || r.restoredTopics.isRecent(topic)
+		reported := topic == r.layout.Origin || r.keeper.RestoredLately(topic)
 		for p, found := range partitions {
 			if !r.topicIDs.Differs(topic, found.meta.Topic) {
 				continue
@@ -171,7 +171,7 @@ func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 			if !reported {
 				reported = true
 				r.sub.Emit(redeliver.MessagesLost{
-					Origin: r.layout.origin, Group: r.layout.group, Where: topic,
+					Origin: r.layout.Origin, Group: r.layout.Group, Where: topic,
 					Detail: "the topic was deleted with its messages and created again; it is read from its beginning",
 				})
 			}

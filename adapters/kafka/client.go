@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
@@ -24,13 +25,14 @@ import (
 type Client struct {
 	cfg      Config
 	admin    cluster.Admin
+	topics   *topology.Provisioner
 	producer *produce.Producer
 	owner    string       // the client's name in commit metadata
 	turn     *engine.Turn // one suspect runs at a time, see package crash
 
 	mu      sync.Mutex
-	layouts map[string]*layout // provisioned layouts, by origin
-	static  map[string]bool    // topics that a static member reads
+	layouts map[string]*topology.Layout // provisioned layouts, by origin
+	static  map[string]bool             // topics that a static member reads
 	subs    []*Subscriber
 	closed  bool
 
@@ -64,8 +66,9 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 		_ = client.Close()
 		return nil, err
 	}
+	admin := cluster.Admin{Client: client, Sarama: clusterAdmin}
 	return &Client{
-		cfg: cfg, admin: cluster.Admin{Client: client, Sarama: clusterAdmin}, producer: p, layouts: make(map[string]*layout), static: make(map[string]bool),
+		cfg: cfg, admin: admin, topics: &topology.Provisioner{Admin: admin, Config: cfg.topology()}, producer: p, layouts: make(map[string]*topology.Layout), static: make(map[string]bool),
 		owner: commitmeta.NewOwner(), turn: engine.NewTurn(), sweepInterval: sweepInterval,
 	}, nil
 }
@@ -128,8 +131,26 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
+// layout returns the layout of a subscription. It refuses names that another subscription of the client uses.
+func (c *Client) layout(topic, group string) (*topology.Layout, error) {
+	l, err := c.topics.Layout(topic, group, c.cfg.policy(topic))
+	if err != nil {
+		return nil, err
+	}
+	var ps redeliver.Problems
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, other := range c.layouts {
+		l.CheckShared(&ps, other)
+	}
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	return l, nil
+}
+
 // readyLayout returns the layout of a topic, and provisions its topics at the first call.
-func (c *Client) readyLayout(topic string) (*layout, error) {
+func (c *Client) readyLayout(topic string) (*topology.Layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
 	c.mu.Unlock()
@@ -143,7 +164,7 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.provision(l); err != nil {
+	if err := c.topics.Provision(l); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

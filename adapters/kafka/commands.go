@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -71,7 +72,7 @@ func (w *Waiting) createControl() error {
 	if existing[w.back] == nil {
 		return fmt.Errorf("kafka: %s does not exist any more: nothing waits for group %s", w.back, w.group)
 	}
-	return w.c.createCompanion(w.control.Name, controlTopic, existing[w.back])
+	return w.c.topics.CreateCompanion(w.control.Name, topology.Control, existing[w.back])
 }
 
 // Withdraw takes a command back; its effects so far stay. The error is deadletter.ErrNoTask if
@@ -138,7 +139,7 @@ func (w *Waiting) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
 }
 
 func (c *Client) paused(ctx context.Context, topic, group string) (*redeliver.PauseMark, error) {
-	control := c.cfg.Names.control(topic, group)
+	control := c.cfg.names().ControlTopic(topic, group)
 	existing, err := c.admin.Topics(control)
 	if err != nil || existing[control] == nil {
 		return nil, err

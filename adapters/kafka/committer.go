@@ -43,7 +43,7 @@ type committer struct {
 
 func newCommitter(r *reader, saramaCommits bool) *committer {
 	return &committer{
-		admin: r.client.admin, group: r.layout.group, interval: r.commitInterval, saramaCommits: saramaCommits,
+		admin: r.client.admin, group: r.layout.Group, interval: r.commitInterval, saramaCommits: saramaCommits,
 		sources: make(map[*source]struct{}), urgent: make(chan struct{}, 1), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -188,7 +188,7 @@ func (s *source) applyCommitResult(snap *snapshot, err error) (again bool) {
 		return s.commitRefusedLocked(snap, err)
 	}
 	s.hasCommitted, s.committed, s.settledAtCommit = true, snap.offset, snap.settled
-	if s.level != nil {
+	if s.onLevel {
 		s.r.sweeper.SetMark(s.topic, s.partition, snap.offset)
 	}
 	if s.crashes.Committed(snap.note) {

@@ -13,18 +13,18 @@ import (
 // none is left. Each member asks, because only the group's leader gets the policies when members join. It needs
 // Describe on the group. Without an answer, retries with another policy still reveal it, see [engine.Subscription.Met].
 func (r *reader) comparePolicies() {
-	found, err := r.client.admin.Sarama.DescribeConsumerGroups([]string{r.layout.group})
+	found, err := r.client.admin.Sarama.DescribeConsumerGroups([]string{r.layout.Group})
 	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError {
 		return
 	}
 	if found[0].State != "Stable" {
-		r.extra.recheck.Store(true) // the next sweep checks again
+		r.keeper.Recheck() // the next sweep checks again
 		return
 	}
-	g := r.layout.members(found[0])
+	g := membersOf(found[0], r.layout.Origin)
 	same := g.unreported == 0
 	for _, p := range slices.Sorted(maps.Keys(g.policies)) {
-		if p != r.layout.fingerprint {
+		if p != r.layout.Fingerprint {
 			r.sub.Differs(p, fmt.Sprintf("it runs on %s", strings.Join(g.policies[p], ", ")))
 			same = false
 		}

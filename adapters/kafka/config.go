@@ -23,9 +23,6 @@ const (
 	defaultMaxParked     = 100_000
 	defaultDrainTimeout  = 10 * time.Second
 	defaultDialTimeout   = 10 * time.Second
-
-	// maxOwnPartitions bounds the partitions of each of our topics, unless Config.RetryPartitions is set.
-	maxOwnPartitions = 8
 )
 
 // Config configures how a service takes part in a consumer group of Kafka with retries, delays and

@@ -141,7 +141,7 @@ func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed
 		kafkaname.CheckTopic(&reported, "", topic)
 		kafkaname.CheckGroup(&reported, "", c.Group)
 		if reported == nil && !slices.Contains(topics[:i], topic) {
-			c.Names.check(ps, topic, c.Group)
+			c.names().Check(ps, topic, c.Group)
 		}
 	}
 }

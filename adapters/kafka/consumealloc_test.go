@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -77,7 +78,7 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerM
 	cfg := Config{Group: "billing", Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
 	c := &Client{cfg: cfg, turn: engine.NewTurn()}
-	r := newReader(context.Background(), c, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, noPauseGroup{})
+	r := newReader(context.Background(), c, &topology.Layout{Origin: "orders", Group: "billing", Policy: cfg.policy("orders")}, noPauseGroup{})
 	r.start(engine.Options[*sarama.ConsumerMessage]{Handle: handle})
 	tb.Cleanup(r.engine.Close)
 	var next int64

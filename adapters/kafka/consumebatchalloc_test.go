@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -21,7 +22,7 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 		const n, size = 20_000, 100
 		cfg := Config{Group: "billing", MaxInFlight: 2 * size, Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 		cfg.Sink = nil
-		r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{origin: "orders", group: "billing", policy: cfg.policy("orders")}, noPauseGroup{})
+		r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &topology.Layout{Origin: "orders", Group: "billing", Policy: cfg.policy("orders")}, noPauseGroup{})
 		handled, batches := 0, 0
 		r.start(engine.Options[*sarama.ConsumerMessage]{BatchConfig: BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			nb := newBatch(b, all)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -65,7 +64,7 @@ func (s copartitioned) origin(topic string, topics map[string][]int32) string {
 		if s.cfg.policy(origin).Order != redeliver.PerKey || origin == topic {
 			continue
 		}
-		if _, waits := kafkaname.Level(s.cfg.Names.retry(origin, s.cfg.Group), topic); waits {
+		if _, waits := kafkaname.Level(s.cfg.names().RetryTopic(origin, s.cfg.Group), topic); waits {
 			return origin
 		}
 	}
@@ -104,57 +103,24 @@ func (c Config) checkPerKey(ps *redeliver.Problems) {
 	}
 }
 
-func (r *reader) perKey() bool { return r.layout.policy.Order == redeliver.PerKey }
+func (r *reader) perKey() bool { return r.layout.Policy.Order == redeliver.PerKey }
 
 // checkCopartitioned checks at the beginning of a session whether the order of keys can be kept. Each topic on which
-// messages wait must have as many partitions as the origin, and this member must own the same ones of each. If the
-// origin has grown, it grows the topics, and returns an error: the next session reads them.
+// messages wait must have as many partitions as the origin, and this member must own the same ones of each.
 func (r *reader) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
-	existing, err := r.checkTopics()
-	if err != nil || sess.Context().Err() != nil { // the session is about to end
+	topics := slices.Sorted(maps.Keys(r.levels))
+	if err := r.keeper.EqualizePartitions(sess.Context(), topics); err != nil || sess.Context().Err() != nil {
 		return err
 	}
 	claims := sess.Claims()
-	origin := slices.Sorted(slices.Values(claims[r.layout.origin]))
-	var grown []string
-	for _, topic := range slices.Sorted(maps.Keys(r.levels)) {
-		n, want := 0, len(existing[r.layout.origin].Partitions)
-		if t := existing[topic]; t != nil {
-			n = len(t.Partitions)
-		}
-		if 0 < n && n < want && r.mayGrow(want) {
-			if err := r.client.admin.AddPartitions(topic, want); err != nil {
-				return fmt.Errorf("%w (%w)", unequalPartitions(topic, n, r.layout.origin, want), err)
-			}
-			grown = append(grown, topic)
-			continue
-		}
-		if n != want {
-			return unequalPartitions(topic, n, r.layout.origin, want)
-		}
+	origin := slices.Sorted(slices.Values(claims[r.layout.Origin]))
+	for _, topic := range topics {
 		if own := slices.Sorted(slices.Values(claims[topic])); !slices.Equal(own, origin) {
 			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: the order PerKey needs another balance strategy; all members of the group must be configured with PerKey",
-				r.layout.group, origin, r.layout.origin, own, topic)
+				r.layout.Group, origin, r.layout.Origin, own, topic)
 		}
 	}
-	if len(grown) == 0 {
-		return nil
-	}
-	if err := r.client.admin.AwaitLeaders(grown...); err != nil {
-		return err
-	}
-	return fmt.Errorf("kafka: topic %s has more partitions than before, so %s got as many; the next session reads them", r.layout.origin, strings.Join(grown, ", "))
-}
-
-// mayGrow reports whether the topics on which messages wait may get that many partitions.
-func (r *reader) mayGrow(partitions int) bool {
-	cfg := &r.client.cfg
-	return !cfg.NoProvisioning && (len(r.levels)*partitions <= cfg.MaxPartitions)
-}
-
-func unequalPartitions(topic string, n int, origin string, want int) error {
-	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order PerKey needs equal numbers; give %s %d (kafka-topics --alter --partitions), or delete it when it is empty",
-		topic, n, origin, want, topic, want)
+	return nil
 }
 
 // keyQueues returns the queues of a claim's partition when they are loaded, or nil if the session ends before.
@@ -163,7 +129,7 @@ func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.Consu
 	queues := s.keys.Queues(partition)
 	// Records that were fetched must not hold up the fetches of other partitions.
 	r.group.Pause(map[string][]int32{claim.Topic(): {partition}})
-	if claim.Topic() == r.layout.origin {
+	if claim.Topic() == r.layout.Origin {
 		loader := perkey.Loader{Queues: queues, Partition: partition, From: from, MaxWaiting: r.client.cfg.MaxWaiting, Stay: r.readStay}
 		if r.loadQueues(sess.Context(), loader) != nil {
 			return nil
@@ -195,11 +161,11 @@ func (r *reader) loadQueues(ctx context.Context, loader perkey.Loader) error {
 }
 
 func (r *reader) tryLoadQueues(ctx context.Context, loader perkey.Loader) error {
-	topics := map[string][]int32{r.layout.origin: {loader.Partition}}
+	topics := map[string][]int32{r.layout.Origin: {loader.Partition}}
 	for topic := range r.levels {
 		topics[topic] = []int32{loader.Partition}
 	}
-	committed, err := r.client.admin.GroupOffsets(r.layout.group, topics)
+	committed, err := r.client.admin.GroupOffsets(r.layout.Group, topics)
 	if err != nil {
 		return err
 	}
@@ -209,7 +175,7 @@ func (r *reader) tryLoadQueues(ctx context.Context, loader perkey.Loader) error 
 			return err
 		}
 		log := perkey.Log{Reader: topiclog.Reader{Client: r.client.admin.Client, Topic: topic}, Committed: found.offset}
-		if topic == r.layout.origin {
+		if topic == r.layout.Origin {
 			log.Settled = r.settledBefore(topic, found, loader.From)
 			loader.Origin = log
 			continue

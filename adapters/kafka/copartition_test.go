@@ -16,9 +16,9 @@ import (
 func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 	cfg := Config{Group: "billing", Topics: map[string]redeliver.Policy{"orders": {Order: redeliver.PerKey}}}
 	topics := map[string][]int32{"orders": {0, 1, 2, 3, 4}, "refunds": {0, 1, 2}, "refunds.billing.retry": {0, 1}}
-	behind := []string{cfg.Names.retry("orders", "billing")}
+	behind := []string{cfg.names().RetryTopic("orders", "billing")}
 	for _, level := range []time.Duration{time.Second, 5 * time.Second, time.Minute} {
-		behind = append(behind, cfg.Names.delay("orders", "billing", level))
+		behind = append(behind, cfg.names().DelayTopic("orders", "billing", level))
 	}
 	for _, topic := range behind {
 		topics[topic] = []int32{0, 1, 2, 3, 4}

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/dlq"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -56,7 +57,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	var ps redeliver.Problems
 	kafkaname.CheckTopic(&ps, "Topic", cfg.Topic)
 	kafkaname.CheckGroup(&ps, "Group", cfg.Group)
-	c.cfg.Names.check(&ps, cfg.Topic, cfg.Group)
+	c.cfg.names().Check(&ps, cfg.Topic, cfg.Group)
 	info := c.deadInfo(cfg.Topic, cfg.Group)
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
@@ -85,7 +86,9 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	q, err := dlq.Open(ctx, dlq.Config{
 		Where: info, Foreign: foreign, ForeignBack: foreignBack, Lease: cfg.Lease, Connection: client, Admin: c.admin, Sink: c.cfg.Sink,
 		Producer: c.producer, Brokers: c.cfg.Brokers, BatchingConfig: c.cfg.producerConfig, SendTimeout: c.cfg.SendTimeout, SpringHeaders: c.cfg.SpringHeaders,
-		CreateState: func(name string, dlq *sarama.TopicMetadata) error { return c.createCompanion(name, stateTopic, dlq) },
+		CreateState: func(name string, dlq *sarama.TopicMetadata) error {
+			return c.topics.CreateCompanion(name, topology.State, dlq)
+		},
 	})
 	if err != nil {
 		_ = client.Close()
@@ -97,8 +100,8 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 // deadInfo returns where the dead letters of a topic and a group are.
 func (c *Client) deadInfo(topic, group string) deadletter.Info {
 	return deadletter.Info{
-		Broker: "kafka", DLQ: c.cfg.Names.dlq(topic, group), Origin: topic, Group: group,
-		ReplayTo: c.cfg.Names.retry(topic, group), ReadEffect: deadletter.NoReadEffect,
+		Broker: "kafka", DLQ: c.cfg.names().DLQTopic(topic, group), Origin: topic, Group: group,
+		ReplayTo: c.cfg.names().RetryTopic(topic, group), ReadEffect: deadletter.NoReadEffect,
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -23,7 +24,7 @@ type examination struct {
 	*doctor.Diagnosis
 
 	client  *Client
-	layout  *layout
+	layout  *topology.Layout
 	options doctor.Examination
 }
 
@@ -37,9 +38,9 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	if err != nil {
 		return nil, err
 	}
-	d := &examination{&doctor.Diagnosis{Origin: l.origin, Group: l.group}, c, l, how}
+	d := &examination{&doctor.Diagnosis{Origin: l.Origin, Group: l.Group}, c, l, how}
 	if how.AnyPolicy {
-		l.adoptLevels()
+		l.AdoptLevels()
 		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy of the group is not given)")
 	}
 	if err := d.checkSettings(); err != nil {
@@ -64,15 +65,15 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names := d.client.cfg.Names
+	names := d.client.cfg.names()
 	for _, name := range slices.Sorted(maps.Keys(existing)) {
-		rest, ok := strings.CutPrefix(name, d.layout.origin+".")
+		rest, ok := strings.CutPrefix(name, d.layout.Origin+".")
 		escaped, _, level := strings.Cut(rest, wirename.RetrySuffix)
 		group := kafkaname.UnescapeGroup(escaped)
-		if !ok || !level || group == d.layout.group {
+		if !ok || !level || group == d.layout.Group {
 			continue
 		}
-		if _, waits := kafkaname.Level(names.retry(d.layout.origin, group), name); !waits {
+		if _, waits := kafkaname.Level(names.RetryTopic(d.layout.Origin, group), name); !waits {
 			continue
 		}
 		found, err := d.client.admin.Sarama.DescribeConsumerGroups([]string{group})
@@ -91,34 +92,16 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 	return nil
 }
 
-// adoptLevels takes the existing levels for those of the policy.
-func (l *layout) adoptLevels() {
-	l.topics = slices.DeleteFunc(l.topics, func(t ownTopic) bool { return t.kind == delayTopic && !t.exists })
-	l.ladder = nil
-	for i := range l.topics {
-		l.topics[i].old, l.topics[i].rung = false, false
-		if l.topics[i].kind == delayTopic {
-			l.ladder = append(l.ladder, l.topics[i].level)
-		}
-	}
-	slices.Sort(l.ladder)
-	l.policy = redeliver.Policy{MaxRetries: redeliver.NoRetries}
-	if len(l.ladder) > 0 {
-		l.policy = redeliver.Policy{MaxRetries: len(l.ladder), Backoff: redeliver.Steps(l.ladder...)}
-	}
-	l.policy = l.policy.WithDefaults()
-}
-
 // checkSettings checks whether the topics exist and can hold the policy.
 func (d *examination) checkSettings() error {
-	for _, t := range d.layout.topics {
-		if !t.exists && !t.rung {
-			d.Add(doctor.SymptomMissing, t.name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.kind, d.layout.origin))
+	for _, t := range d.layout.Topics {
+		if !t.Exists && !t.Rung {
+			d.Add(doctor.SymptomMissing, t.Name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.Kind, d.layout.Origin))
 		}
 	}
 	d.Checked = append(d.Checked, "which topics exist, their settings and their retention")
-	err := d.client.verify(d.layout)
-	found := slices.Concat(d.layout.unfit, d.layout.warnings)
+	err := d.client.topics.Verify(d.layout)
+	found := slices.Concat(d.layout.Unfit, d.layout.Warnings)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		found = append(refused.Problems, found...)
 	} else if err != nil {
@@ -140,13 +123,13 @@ func (d *examination) checkSettings() error {
 
 // checkWaiting checks how many messages wait, who reads them, and whether they are late.
 func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
-	topics := []string{d.layout.origin}
-	for _, t := range d.layout.topics {
-		if t.waits() && t.exists {
-			topics = append(topics, t.name)
+	topics := []string{d.layout.Origin}
+	for _, t := range d.layout.Topics {
+		if t.Waits() && t.Exists {
+			topics = append(topics, t.Name)
 		}
 	}
-	lags, err := d.lags(ctx, d.layout.group, topics)
+	lags, err := d.lags(ctx, d.layout.Group, topics)
 	if err != nil {
 		return err
 	}
@@ -154,23 +137,23 @@ func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
 		d.NotChecked = append(d.NotChecked, "waiting messages, and whether they are late (that needs the offsets of the group)")
 		return nil
 	}
-	backlog := lags[d.layout.origin].total()
+	backlog := lags[d.layout.Origin].total()
 	d.Backlog = &backlog
 	d.checkReaders(g, lags)
-	for _, t := range d.layout.topics {
-		if !t.waits() || !t.exists {
+	for _, t := range d.layout.Topics {
+		if !t.Waits() || !t.Exists {
 			continue
 		}
-		n := lags[t.name].total()
+		n := lags[t.Name].total()
 		switch {
-		case t.old && n == 0:
-			d.Add(doctor.SymptomOrphan, t.name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
-		case t.old:
-			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
-		case g.reads(d.layout.origin) && !g.reads(t.name) && n > 0:
-			d.Add(doctor.SymptomOrphan, t.name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepInterval*sweepsPerCheck))
+		case t.Old && n == 0:
+			d.Add(doctor.SymptomOrphan, t.Name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
+		case t.Old:
+			d.Add(doctor.SymptomOrphan, t.Name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
+		case g.reads(d.layout.Origin) && !g.reads(t.Name) && n > 0:
+			d.Add(doctor.SymptomOrphan, t.Name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepInterval*sweepsPerCheck))
 		}
-		if err := d.checkLate(ctx, t, lags[t.name]); err != nil {
+		if err := d.checkLate(ctx, t, lags[t.Name]); err != nil {
 			return err
 		}
 	}
@@ -189,18 +172,18 @@ func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
 	var sum, retries int64
 	for topic, lag := range lags {
 		sum += lag.total()
-		if topic != d.layout.origin {
+		if topic != d.layout.Origin {
 			retries += lag.total()
 		}
 	}
-	if sum > 0 && !g.reads(d.layout.origin) {
-		d.Add(doctor.SymptomConsumer, d.layout.group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.layout.origin, sum, retries))
+	if sum > 0 && !g.reads(d.layout.Origin) {
+		d.Add(doctor.SymptomConsumer, d.layout.Group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.layout.Origin, sum, retries))
 	}
 }
 
 // checkLate checks the oldest unsettled record of each partition.
-func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) error {
-	log := topiclog.Reader{Client: d.client.admin.Client, Topic: t.name}
+func (d *examination) checkLate(ctx context.Context, t topology.Topic, waiting lag) error {
+	log := topiclog.Reader{Client: d.client.admin.Client, Topic: t.Name}
 	for _, p := range slices.Sorted(maps.Keys(waiting)) {
 		left := waiting[p]
 		if left.count() <= 0 {
@@ -214,12 +197,12 @@ func (d *examination) checkLate(ctx context.Context, t ownTopic, waiting lag) er
 			continue // only markers of transactions
 		}
 		rec := page.Records[0]
-		leavesAt := rec.Time.Add(t.level)
-		if due, ok := dueOf(&rec); ok && (t.level == 0 || due.Before(leavesAt)) {
+		leavesAt := rec.Time.Add(t.Level)
+		if due, ok := dueOf(&rec); ok && (t.Level == 0 || due.Before(leavesAt)) {
 			leavesAt = due
 		}
 		if lateBy := time.Since(leavesAt); lateBy > d.options.WithDefaults().Late {
-			d.Add(doctor.SymptomLate, t.name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
+			d.Add(doctor.SymptomLate, t.Name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
 				rec.Offset, p, leavesAt.UTC().Format(time.RFC3339), lateBy.Round(time.Second), left.count()))
 		}
 	}

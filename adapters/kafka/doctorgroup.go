@@ -62,12 +62,12 @@ const (
 // NotChecked.
 func (d *examination) describeGroup(ctx context.Context) *groupState {
 	unknown := func(why string) *groupState {
-		d.NotChecked = append(d.NotChecked, "the members of group "+d.layout.group+" and their policies ("+why+")")
+		d.NotChecked = append(d.NotChecked, "the members of group "+d.layout.Group+" and their policies ("+why+")")
 		return nil
 	}
 	why := ""
 	for range groupTries {
-		found, err := d.client.admin.Sarama.DescribeConsumerGroups([]string{d.layout.group})
+		found, err := d.client.admin.Sarama.DescribeConsumerGroups([]string{d.layout.Group})
 		if err == nil && len(found) == 1 {
 			err = found[0].Err
 		}
@@ -81,8 +81,8 @@ func (d *examination) describeGroup(ctx context.Context) *groupState {
 		case len(found) != 1:
 			return unknown("the coordinator does not answer")
 		case slices.Contains([]string{"Stable", "Empty", "Dead"}, found[0].State):
-			d.Checked = append(d.Checked, "the members of group "+d.layout.group)
-			return d.layout.members(found[0])
+			d.Checked = append(d.Checked, "the members of group "+d.layout.Group)
+			return membersOf(found[0], d.layout.Origin)
 		default:
 			why = "it is " + found[0].State // it rebalances
 		}
@@ -98,8 +98,8 @@ func isCoordinatorMoving(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetsLoadInProgress) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer)
 }
 
-// members reads the user data of the members that read the origin.
-func (l *layout) members(found *sarama.GroupDescription) *groupState {
+// membersOf reads the user data of the members that read the origin.
+func membersOf(found *sarama.GroupDescription, origin string) *groupState {
 	g := &groupState{topics: make(map[string]int), policies: make(map[string][]string)}
 	for _, m := range found.Members {
 		meta, err := m.GetMemberMetadata()
@@ -110,7 +110,7 @@ func (l *layout) members(found *sarama.GroupDescription) *groupState {
 		for _, t := range meta.Topics {
 			g.topics[t]++
 		}
-		if !slices.Contains(meta.Topics, l.origin) {
+		if !slices.Contains(meta.Topics, origin) {
 			continue
 		}
 		if policy, ok := strings.CutPrefix(string(meta.UserData), policyPrefix); ok {
@@ -129,7 +129,7 @@ func (d *examination) checkPolicies(g *groupState) {
 		return
 	}
 	if g.unreported > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d members of group %s (they do not report one: an older version, or their own balance strategy)", g.unreported, d.layout.group))
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d members of group %s (they do not report one: an older version, or their own balance strategy)", g.unreported, d.layout.Group))
 	}
 	if len(g.policies) > 0 {
 		d.Checked = append(d.Checked, "the policies of the members")
@@ -139,12 +139,12 @@ func (d *examination) checkPolicies(g *groupState) {
 		slices.Sort(g.policies[p])
 		runs = append(runs, fmt.Sprintf("%s runs on %s", p, strings.Join(g.policies[p], ", ")))
 	}
-	ours := delayqueue.Fingerprint(d.layout.policy)
+	ours := delayqueue.Fingerprint(d.layout.Policy)
 	switch {
 	case len(runs) > 1:
-		d.Add(doctor.SymptomPolicies, d.layout.group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on the member that gets a message: finish a running deployment")
+		d.Add(doctor.SymptomPolicies, d.layout.Group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on the member that gets a message: finish a running deployment")
 	case len(runs) == 1 && !d.options.AnyPolicy && g.policies[ours] == nil:
-		d.Add(doctor.SymptomPolicies, d.layout.group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
+		d.Add(doctor.SymptomPolicies, d.layout.Group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
 	}
 }
 

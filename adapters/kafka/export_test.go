@@ -3,6 +3,7 @@ package kafka
 import (
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
@@ -20,16 +21,16 @@ const LongestBase = kafkaname.MaxTopic - kafkaname.MaxSuffix
 
 // DelayTopicName returns the name of a delay topic. LevelOf reads its level.
 func DelayTopicName(topic, group string, level time.Duration) string {
-	return Names{}.delay(topic, group, level)
+	return topology.Names{}.DelayTopic(topic, group, level)
 }
 
 func LevelOf(topic, group, name string) (time.Duration, bool) {
-	return Names{}.level(topic, group, name)
+	return topology.Names{}.Level(topic, group, name)
 }
 
 // Look makes the readers of w look for levels of other policies now.
 func Look(w *Wrapped) {
 	for _, r := range w.readers {
-		_, _ = r.checkTopics()
+		_, _ = r.keeper.CheckTopics()
 	}
 }

@@ -24,9 +24,9 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 			return admission
 		}
 	}
-	if s.level != nil && (s.keys == nil || m.Step == driver.Handle) { // keys let messages that hop begin
+	if s.onLevel && (s.keys == nil || m.Step == driver.Handle) { // keys let messages that hop begin
 		now := time.Now()
-		if cmd := s.r.commands.Current().Canceling(m, s.track.record(m.Seq).waiting.written, s.level.level, now); cmd != nil {
+		if cmd := s.r.commands.Current().Canceling(m, s.track.record(m.Seq).waiting.written, s.level, now); cmd != nil {
 			m.Step, m.Err = driver.Bury, cmd.Cancelled()
 		}
 	}

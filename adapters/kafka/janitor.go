@@ -29,23 +29,20 @@ func (r *reader) startJanitor() (stop func()) {
 		for n := rand.IntN(sweepsPerCheck); ; n++ { // members do not check at the same time
 			select {
 			case <-ticker.C:
-			case <-r.rungs.requested:
-				r.createRungs()
+			case <-r.keeper.RungsRequested():
+				r.keeper.CreateRungs()
 				continue
 			case <-ctx.Done():
 				return
 			}
-			if r.extra.recheck.Swap(false) || n%sweepsPerCheck == 0 {
-				if existing, err := r.checkTopics(); err == nil { // on an error, the next check compares
-					_ = r.compareSettings(existing)
-				}
+			if r.keeper.Tend(n%sweepsPerCheck == 0) {
 				r.comparePolicies()
 			}
 			// Without the right to delete, records stay, but no message is lost. Only the first error in a row is
 			// reported.
 			recreated, err := r.sweeper.Sweep()
 			if recreated {
-				r.extra.rejoin() // the lanes' offsets belong to topics that are gone
+				r.keeper.Rejoin() // the lanes' offsets belong to topics that are gone
 			}
 			if err != nil && !reported {
 				r.sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)

@@ -28,18 +28,18 @@ func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(p
 	}
 	var old []doctor.OldLevel
 	var names []string
-	for _, t := range l.topics {
-		if t.old && wanted(t.name) {
-			old = append(old, doctor.OldLevel{Place: t.name, Level: t.level, Messages: -1})
-			names = append(names, t.name)
+	for _, t := range l.Topics {
+		if t.Old && wanted(t.Name) {
+			old = append(old, doctor.OldLevel{Place: t.Name, Level: t.Level, Messages: -1})
+			names = append(names, t.Name)
 		}
 	}
 	if len(old) == 0 {
 		return nil, nil
 	}
-	d := &examination{&doctor.Diagnosis{Origin: l.origin, Group: l.group}, c, l, doctor.Examination{}}
+	d := &examination{&doctor.Diagnosis{Origin: l.Origin, Group: l.Group}, c, l, doctor.Examination{}}
 	reason := d.keepReason(d.describeGroup(ctx))
-	lags, err := d.lags(ctx, d.layout.group, names)
+	lags, err := d.lags(ctx, d.layout.Group, names)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(p
 		case o.Messages > 0:
 			o.KeepReason = fmt.Sprintf("%d messages wait on it", o.Messages)
 		case o.Messages < 0:
-			o.KeepReason = "whether messages wait on it is not known: the user needs Describe on group " + l.group
+			o.KeepReason = "whether messages wait on it is not known: the user needs Describe on group " + l.Group
 		default:
 			o.KeepReason = reason
 		}
@@ -67,11 +67,11 @@ func (d *examination) keepReason(g *groupState) string {
 		return "not checked: " + strings.Join(d.NotChecked, "; ")
 	}
 	if g.unreported > 0 {
-		return fmt.Sprintf("%d members of group %s do not report their policy: end them, or delete it by hand when none runs an older one", g.unreported, d.layout.group)
+		return fmt.Sprintf("%d members of group %s do not report their policy: end them, or delete it by hand when none runs an older one", g.unreported, d.layout.Group)
 	}
 	for _, p := range slices.Sorted(maps.Keys(g.policies)) {
-		if p != d.layout.fingerprint {
-			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(g.policies[p], ", "), p, d.layout.fingerprint)
+		if p != d.layout.Fingerprint {
+			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(g.policies[p], ", "), p, d.layout.Fingerprint)
 		}
 	}
 	return ""

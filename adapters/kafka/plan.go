@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -58,60 +59,60 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.verifyFresh(l); err != nil {
+	if err := c.topics.VerifyFresh(l); err != nil {
 		return nil, err
 	}
-	return l.plan(), nil
+	return planOf(l), nil
 }
 
-func (l *layout) plan() *Plan {
+func planOf(l *topology.Layout) *Plan {
 	p := &Plan{
-		Origin: l.origin, Group: l.group, OperatorTopics: l.companions(), Rights: l.rights(), OperatorRights: l.operatorRights(), LongestWait: l.maxWait,
+		Origin: l.Origin, Group: l.Group, OperatorTopics: companions(l), Rights: rights(l), OperatorRights: operatorRights(l), LongestWait: l.MaxWait,
 	}
-	for _, t := range l.topics {
-		p.Topics = append(p.Topics, t.planned())
-		if t.old {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.name))
+	for _, t := range l.Topics {
+		p.Topics = append(p.Topics, planned(t))
+		if t.Old {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.Name))
 		}
 	}
-	if l.discards {
+	if l.Discards {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	}
-	for _, w := range l.unfit {
+	for _, w := range l.Unfit {
 		p.Notes = append(p.Notes, w.String()+" (this refuses nothing: messages that wait there are read, and longer waits hop over the other levels)")
 	}
-	for _, w := range l.warnings {
+	for _, w := range l.Warnings {
 		p.Notes = append(p.Notes, w.String()+" (this refuses nothing: it is a level of an older policy)")
 	}
-	if l.policy.Order == redeliver.PerKey {
+	if l.Policy.Order == redeliver.PerKey {
 		p.Notes = append(p.Notes, "the Order is PerKey: messages behind a failed message of their key wait on the levels, too; the other members of the group need such a policy as well")
 	}
-	if l.maxWait < redeliver.MaxWait {
-		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.maxWait))
+	if l.MaxWait < redeliver.MaxWait {
+		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.MaxWait))
 	}
 	var listed bool
-	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {
-		return l.ladder.Describe(d, "delay topic", "the retry topic")
+	p.Delays, listed = delayqueue.PlanDelays(l.Policy, func(d time.Duration) ([]time.Duration, string) {
+		return l.Ladder.Describe(d, "delay topic", "the retry topic")
 	})
 	if !listed {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays; the levels are the default ones")
 	}
-	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
+	p.Notes = append(p.Notes, engine.Notes(l.Policy)...)
 	return p
 }
 
 // companions returns the topics for work on the DLQ and for commands.
-func (l *layout) companions() []PlannedTopic {
-	if l.discards {
-		return []PlannedTopic{l.control.planned()}
+func companions(l *topology.Layout) []PlannedTopic {
+	if l.Discards {
+		return []PlannedTopic{planned(l.Control)}
 	}
-	return []PlannedTopic{l.state.planned(), l.control.planned()}
+	return []PlannedTopic{planned(l.State), planned(l.Control)}
 }
 
-func (t ownTopic) planned() PlannedTopic {
+func planned(t topology.Topic) PlannedTopic {
 	return PlannedTopic{
-		Name: t.name, Kind: string(t.kind), Level: t.level, Partitions: t.partitions, Replicas: t.replicas,
-		Settings: t.settings, Exists: t.exists, Old: t.old, OnDemand: t.rung,
+		Name: t.Name, Kind: string(t.Kind), Level: t.Level, Partitions: t.Partitions, Replicas: t.Replicas,
+		Settings: t.Settings, Exists: t.Exists, Old: t.Old, OnDemand: t.Rung,
 	}
 }
 

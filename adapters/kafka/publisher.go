@@ -69,14 +69,14 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	if err != nil {
 		return nil, err
 	}
-	if size := m.ByteSize(2); size > l.maxRecordBytes {
-		return nil, fmt.Errorf("kafka: message %s for %s: is %d bytes large and could not be published when it is due: the topic takes %d (max.message.bytes)", msg.UUID, topic, size, l.maxRecordBytes)
+	if size := m.ByteSize(2); size > l.MaxRecordBytes {
+		return nil, fmt.Errorf("kafka: message %s for %s: is %d bytes large and could not be published when it is due: the topic takes %d (max.message.bytes)", msg.UUID, topic, size, l.MaxRecordBytes)
 	}
-	if wait := due.Sub(now); wait > l.maxWait {
-		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.maxWait})
+	if wait := due.Sub(now); wait > l.MaxWait {
+		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, &redeliver.UnschedulableError{Wait: wait, Max: l.MaxWait})
 	}
-	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
-	m.Topic, _ = l.topicFor(due, now)
+	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Group, Origin: topic, Due: due, Policy: l.Fingerprint}
+	m.Topic, _ = l.TopicFor(due, now)
 	record.AppendState(m, &st)
 	return p.client.producer.Start(ctx, m, produce.AnyPartition)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -24,9 +25,9 @@ func (f sinkOf) Event(e redeliver.Event) { f(e) }
 func offlineReader(sink redeliver.Sink) *reader {
 	cfg := Config{Group: "billing"}.withDefaults()
 	cfg.Sink = sink
-	return newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &layout{
-		origin: "orders", group: "billing", policy: cfg.policy("orders"),
-		control: ownTopic{name: "orders.billing.control", exists: true},
+	return newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &topology.Layout{
+		Origin: "orders", Group: "billing", Policy: cfg.policy("orders"),
+		Control: topology.Topic{Name: "orders.billing.control", Exists: true},
 	}, noPauseGroup{})
 }
 

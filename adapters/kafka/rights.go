@@ -1,5 +1,7 @@
 package kafka
 
+import "github.com/redeliver/redeliver/adapters/kafka/internal/topology"
+
 // Right is an access right of a principal on Kafka, in the terms of its ACLs.
 type Right struct {
 	Resource   string // "topic" or "group"
@@ -23,36 +25,36 @@ func onTopic(name string, operations ...string) Right {
 // rights returns the rights of the members. A member reads the origin and all topics on which messages wait, compares
 // their settings at start, writes messages to their next topic, and deletes settled records. Its idempotent producer
 // needs Write on one topic.
-func (l *layout) rights() []Right {
-	all := []Right{onTopic(l.origin, opRead, opDescribeConfigs)}
-	for _, t := range l.topics {
+func rights(l *topology.Layout) []Right {
+	all := []Right{onTopic(l.Origin, opRead, opDescribeConfigs)}
+	for _, t := range l.Topics {
 		switch {
-		case !t.waits():
-			all = append(all, onTopic(t.name, opWrite, opDescribeConfigs))
-		case t.old: // only read until it is empty
-			all = append(all, onTopic(t.name, opRead, opDelete, opDescribeConfigs))
+		case !t.Waits():
+			all = append(all, onTopic(t.Name, opWrite, opDescribeConfigs))
+		case t.Old: // only read until it is empty
+			all = append(all, onTopic(t.Name, opRead, opDelete, opDescribeConfigs))
 		default:
-			all = append(all, onTopic(t.name, opRead, opWrite, opDelete, opDescribeConfigs))
+			all = append(all, onTopic(t.Name, opRead, opWrite, opDelete, opDescribeConfigs))
 		}
 	}
-	return append(all, onTopic(l.control.name, opRead), Right{Resource: "group", Name: l.group, Operations: []string{opRead}})
+	return append(all, onTopic(l.Control.Name, opRead), Right{Resource: "group", Name: l.Group, Operations: []string{opRead}})
 }
 
 // operatorRights returns the rights for work on the DLQ and for Doctor.
-func (l *layout) operatorRights() []Right {
-	all := []Right{onTopic(l.origin, opDescribe, opDescribeConfigs)}
-	for _, t := range l.topics {
-		switch t.kind {
-		case dlqTopic: // Write is for an import
-			all = append(all, onTopic(t.name, opRead, opWrite, opDelete, opDescribeConfigs))
-		case retryTopic: // Write is for a replay
-			all = append(all, onTopic(t.name, opRead, opWrite, opDescribeConfigs))
+func operatorRights(l *topology.Layout) []Right {
+	all := []Right{onTopic(l.Origin, opDescribe, opDescribeConfigs)}
+	for _, t := range l.Topics {
+		switch t.Kind {
+		case topology.DLQ: // Write is for an import
+			all = append(all, onTopic(t.Name, opRead, opWrite, opDelete, opDescribeConfigs))
+		case topology.Retry: // Write is for a replay
+			all = append(all, onTopic(t.Name, opRead, opWrite, opDescribeConfigs))
 		default:
-			all = append(all, onTopic(t.name, opRead, opDescribeConfigs))
+			all = append(all, onTopic(t.Name, opRead, opDescribeConfigs))
 		}
 	}
-	for _, t := range l.companions() {
+	for _, t := range companions(l) {
 		all = append(all, onTopic(t.Name, opRead, opWrite, opDescribeConfigs))
 	}
-	return append(all, Right{Resource: "group", Name: l.group, Operations: []string{opDescribe}})
+	return append(all, Right{Resource: "group", Name: l.Group, Operations: []string{opDescribe}})
 }

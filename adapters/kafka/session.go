@@ -27,7 +27,7 @@ type session struct {
 // that were written before their first claim, and all messages after the group's offsets expired.
 func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
-	ids, err := r.client.admin.TopicIDs(append(slices.Collect(maps.Keys(r.levels)), r.layout.origin)...)
+	ids, err := r.client.admin.TopicIDs(append(slices.Collect(maps.Keys(r.levels)), r.layout.Origin)...)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 		return err
 	}
 	if r.startsAtNewest() {
-		if _, err := r.commitNewest(sess, sess.Claims()[r.layout.origin]); err != nil {
+		if _, err := r.commitNewest(sess, sess.Claims()[r.layout.Origin]); err != nil {
 			return err
 		}
 	}
@@ -57,9 +57,9 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	if err := r.resetRecreated(sess); err != nil {
 		return err
 	}
-	r.setWritableLevels()
-	r.extra.recheck.Store(true)
-	r.reportJoined(claimsText(r.layout.origin, sess.Claims()))
+	r.keeper.BeginSession(r.levels)
+	r.keeper.Recheck()
+	r.reportJoined(claimsText(r.layout.Origin, sess.Claims()))
 	return nil
 }
 
@@ -67,12 +67,12 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 // deleted, or messages were published with a delay before its first member. All records run, even settled ones that the
 // group had no right to delete.
 func (r *reader) reportNoOffsets(ctx context.Context, claims map[string][]int32) error {
-	origin, client := r.layout.origin, r.client.admin.Client
+	origin, client := r.layout.Origin, r.client.admin.Client
 	all, err := client.Partitions(origin)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
 	}
-	committed, err := r.client.admin.GroupOffsets(r.layout.group, map[string][]int32{origin: all})
+	committed, err := r.client.admin.GroupOffsets(r.layout.Group, map[string][]int32{origin: all})
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 
 func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	r := s.reader
-	if claim.Topic() == r.layout.origin && claim.InitialOffset() == sarama.OffsetOldest && r.startsAtNewest() {
+	if claim.Topic() == r.layout.Origin && claim.InitialOffset() == sarama.OffsetOldest && r.startsAtNewest() {
 		// A cooperative rebalance brought a partition that Setup did not see. Start a new session when it has an
 		// offset. This happens once in the life of a partition.
 		moved, err := r.commitNewest(sess, []int32{claim.Partition()})
@@ -144,7 +144,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		r.sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; what is left of it runs again from offset %d",
 			claim.Topic(), claim.Partition(), meta.offset, from), nil)
 	}
-	r.extra.recheck.Store(true) // members may come and go in a cooperative session
+	r.keeper.Recheck() // members may come and go in a cooperative session
 	src := newSource(r, sess, claim, s.commits, from)
 	r.commands.Await(sess.Context())
 	if r.perKey() {
@@ -153,7 +153,7 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 			return nil
 		}
 		src.keys = perkey.NewGate(perkey.Lane{
-			Sub: r.sub, Codec: r.codec(), Topic: src.topic, Partition: src.partition, OnLevel: src.level != nil, MaxWaiting: r.client.cfg.MaxWaiting,
+			Sub: r.sub, Codec: r.codec(), Topic: src.topic, Partition: src.partition, OnLevel: src.onLevel, MaxWaiting: r.client.cfg.MaxWaiting,
 			Post: func(f func()) bool { return src.lane.Post(f) },
 		}, queues)
 	}
@@ -174,13 +174,13 @@ func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int
 	if len(partitions) == 0 {
 		return false, nil
 	}
-	origin, client := r.layout.origin, r.client.admin.Client
+	origin, client := r.layout.Origin, r.client.admin.Client
 	all, err := client.Partitions(origin)
 	if err != nil {
 		return false, fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
 	}
 	all = slices.Compact(slices.Sorted(slices.Values(append(all, partitions...)))) // the client may not know new ones yet
-	committed, err := r.client.admin.GroupOffsets(r.layout.group, map[string][]int32{origin: all})
+	committed, err := r.client.admin.GroupOffsets(r.layout.Group, map[string][]int32{origin: all})
 	if err != nil {
 		return false, err
 	}
@@ -208,10 +208,10 @@ func (r *reader) commitNewest(sess sarama.ConsumerGroupSession, partitions []int
 		}
 	}
 	text, _ := commitmeta.Ended(r.client.owner, r.topicIDs[origin]).Text(0, nil)
-	err = r.client.admin.CommitAll(r.layout.group, sess, origin, offsets, text)
+	err = r.client.admin.CommitAll(r.layout.Group, sess, origin, offsets, text)
 	if errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
 		text = ""
-		err = r.client.admin.CommitAll(r.layout.group, sess, origin, offsets, text)
+		err = r.client.admin.CommitAll(r.layout.Group, sess, origin, offsets, text)
 	}
 	if err != nil {
 		return false, err

@@ -40,7 +40,7 @@ const (
 // The files in the order of a record's life:
 //
 //	subscriber.go, consume.go, wrap.go      a reader gets its engine
-//	extralevels.go, session.go, claimmeta.go  a partition is claimed; where it is read from
+//	session.go, claimmeta.go                a partition is claimed; where it is read from
 //	source.go, arrive.go                    a record arrives, or was settled before
 //	gate.go                                 may it begin now?
 //	  internal/perkey                         its key (PerKey)
@@ -55,7 +55,8 @@ type source struct {
 	claim     sarama.ConsumerGroupClaim
 	topic     string
 	partition int32
-	level     *waitLevel // nil for the origin
+	onLevel   bool          // messages wait on the topic; it is not the origin
+	level     time.Duration // of the topic
 	commits   *committer
 	lane      driver.Lane[*sarama.ConsumerMessage]
 
@@ -95,16 +96,14 @@ var (
 func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, commits *committer, from int64) *source {
 	s := &source{r: r, session: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), commits: commits, from: from}
 	s.track.mark = from
-	if w, ok := r.levels[s.topic]; ok {
-		s.level = &w
-	}
+	s.level, s.onLevel = r.levels[s.topic]
 	return s
 }
 
 // run reads the partition until it is revoked or the session ends, and then waits for messages in flight.
 func (s *source) run() {
 	cfg := s.r.client.cfg
-	if s.level != nil {
+	if s.onLevel {
 		defer s.r.sweeper.Add(s.topic, s.r.topicIDs[s.topic], s.partition, s.from)()
 	}
 	stopListening := func() {}
@@ -115,7 +114,7 @@ func (s *source) run() {
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l
 		s.commits.add(s)
-		if s.level != nil {
+		if s.onLevel {
 			stopListening = s.r.commands.Listen(func() { l.Post(s.applyReleases) })
 			l.Post(s.applyReleases)
 		}
@@ -151,13 +150,13 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	m.Place = s.topic
 	switch order := s.r.sub.Policy.Order; {
 	case order == redeliver.Unordered, order == redeliver.PerKey: // see package perkey
-	case order == redeliver.Blocking && s.level == nil:
+	case order == redeliver.Blocking && !s.onLevel:
 		m.Key = 1
 	case rec.Key != nil:
 		// If two keys have one hash, they run one after another, which does no harm.
 		m.Key = maphash.Bytes(seed, rec.Key) | 1
 	}
-	if s.level != nil {
+	if s.onLevel {
 		s.parseWaiting(m)
 	} else {
 		s.parseFirst(m)
@@ -289,9 +288,9 @@ func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {
 	case !s.paused:
-		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.level != nil && s.heldCount >= holdSoft && (s.heldCount >= holdHard || s.lastDue.Sub(now) >= dueSoon)
+		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.onLevel && s.heldCount >= holdSoft && (s.heldCount >= holdHard || s.lastDue.Sub(now) >= dueSoon)
 	case s.room >= resumeAhead && s.isLight() && s.span() <= maxSpan*7/8:
-		pauses = s.level != nil && s.heldCount > holdSoft/4 && (s.heldCount >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
+		pauses = s.onLevel && s.heldCount > holdSoft/4 && (s.heldCount >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
 	}
 	switch {
 	case s.keys == nil:
@@ -309,7 +308,7 @@ func (s *source) balance() {
 			s.r.group.Resume(partition)
 		}
 	}
-	if wait := s.lastDue.Sub(now) - dueSoon; s.paused && s.level != nil && wait > 0 {
+	if wait := s.lastDue.Sub(now) - dueSoon; s.paused && s.onLevel && wait > 0 {
 		s.balanceAfter(wait)
 	}
 }

@@ -11,32 +11,17 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// slack is how much longer than a wait its level may be. The extra time costs no lateness, because a delay topic
-// releases each record when it is due.
-const slack = 100 * time.Millisecond
-
-// topicFor returns the topic on which a message waits from now until due. isShort reports whether the message belongs
-// on a rung that takes no writes yet, and must hop from topic's shorter level.
-func (l *layout) topicFor(due, now time.Time) (topic string, isShort bool) {
-	wait := due.Sub(now)
-	level, ok := l.writable.Load().Next(wait, slack)
-	if !ok {
-		return l.topicOf(retryTopic, 0).name, false
-	}
-	longest, _ := l.ladder.Next(wait, slack)
-	return l.topicOf(delayTopic, level).name, level < longest
-}
-
 // store writes messages of one subscription to where they wait, to the DLQ, and, for a delayed publish, to the origin.
 // It implements driver.Store.
 type store struct {
 	producer  *produce.Producer
-	layout    *layout
+	layout    *topology.Layout
 	spring    bool        // see Config.SpringHeaders
 	failed    func(error) // called with the error of each write
 	wantRungs func()      // called when a message should wait on a rung that cannot be written to
@@ -56,20 +41,20 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 	switch to {
 	case driver.Level:
 		now := time.Now()
-		topic, isShort := s.layout.topicFor(st.Due, now)
+		topic, needsRung := s.layout.TopicFor(st.Due, now)
 		// Due times are rounded up to the millisecond. The total wait of a hop was checked when it was scheduled.
-		if wait := st.Due.Sub(now); wait-time.Millisecond > s.layout.maxWait && m.Step != driver.Hop {
-			done.Confirmed(topic, &redeliver.UnschedulableError{Wait: wait, Max: s.layout.maxWait})
+		if wait := st.Due.Sub(now); wait-time.Millisecond > s.layout.MaxWait && m.Step != driver.Hop {
+			done.Confirmed(topic, &redeliver.UnschedulableError{Wait: wait, Max: s.layout.MaxWait})
 			return
 		}
-		if isShort {
+		if needsRung {
 			s.wantRungs()
 		}
 		s.write(ctx, topic, m.Record, st, true, nil, done)
 	case driver.DLQ:
 		s.writeDeadLetter(ctx, m.Record, st, done)
 	case driver.Topic:
-		s.write(ctx, s.layout.origin, m.Record, nil, false, nil, publishDone{done})
+		s.write(ctx, s.layout.Origin, m.Record, nil, false, nil, publishDone{done})
 	case driver.Suspects:
 		done.Confirmed("", errors.New("kafka: suspects wait where they are"))
 	}
@@ -94,7 +79,7 @@ func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMes
 // takes the last header, so it finds Spring's. record.SplitHeaders removes these with our block. If the DLQ refuses the
 // message with Spring's headers, it is written without them.
 func (s *store) writeDeadLetter(ctx context.Context, rec *sarama.ConsumerMessage, st *redeliver.State, done driver.Done) {
-	topic := s.layout.topicOf(dlqTopic, 0).name
+	topic := s.layout.TopicOf(topology.DLQ, 0).Name
 	plain := func() { s.write(ctx, topic, rec, st, false, nil, done) }
 	if !s.spring {
 		plain()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/sweep"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -102,61 +102,45 @@ func (s *Subscriber) Close() error {
 // reader is one Subscribe: a member of the group that reads the origin and its delay topics.
 type reader struct {
 	client         *Client
-	layout         *layout
+	layout         *topology.Layout
 	group          sarama.ConsumerGroup
 	sub            *engine.Subscription
 	store          *store
 	engine         *engine.Engine[*sarama.ConsumerMessage]
-	values         context.Context      // the Subscribe context's values, without its end
-	levels         map[string]waitLevel // topics of the session on which messages wait
-	topicIDs       cluster.TopicIDs     // of the session's topics
-	extra          extraLevels
-	rungs          rungs
+	values         context.Context          // the Subscribe context's values, without its end
+	levels         map[string]time.Duration // of the session's topics on which messages wait; 0 for the retry topic
+	topicIDs       cluster.TopicIDs         // of the session's topics
+	keeper         *topology.Keeper
 	sweeper        *sweep.Sweeper
 	commands       *commands.Follower
 	metas          claimMetas
 	reported       reportTimes
-	restoredTopics restoredTopics
 	jitter         time.Duration // the largest jitter that the policy's backoff adds to a delay
 	commitInterval time.Duration
 	bytesAhead     atomic.Int64 // key, value and header bytes that the lanes have read ahead
 }
 
-// waitLevel is the level of a topic on which messages wait.
-type waitLevel struct {
-	level time.Duration // 0 for the retry topic
-}
-
-func newReader(values context.Context, c *Client, l *layout, group sarama.ConsumerGroup) *reader {
+func newReader(values context.Context, c *Client, l *topology.Layout, group sarama.ConsumerGroup) *reader {
 	cfg := &c.cfg
 	r := &reader{
 		client: c, layout: l, group: group, values: values,
 		sub: &engine.Subscription{
-			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
+			Origin: l.Origin, Group: l.Group, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
-			Blocking: l.policy.Order == redeliver.Blocking, Discards: l.discards, Turn: c.turn,
+			Blocking: l.Policy.Order == redeliver.Blocking, Discards: l.Discards, Turn: c.turn,
 		},
 	}
-	r.rungs.requested = make(chan struct{}, 1)
-	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, failed: r.writeFailed, wantRungs: r.rungs.request}
-	r.sweeper = sweep.New(c.admin, l.group)
-	r.commands = commands.NewFollower(r.sub, c.admin, l.control.name, l.control.exists)
-	_, r.jitter, _ = l.policy.Delays()
-	r.commitInterval = c.cfg.consumerConfig(l.origin).Consumer.Offsets.AutoCommit.Interval
-	for _, t := range l.topics {
-		if (t.old || t.rung && t.exists) && (!r.perKey() || t.partitions == l.partitions) {
-			r.extra.present = append(r.extra.present, t.level)
-		}
-		if t.unfit {
-			r.extra.unfit = append(r.extra.unfit, t.level)
-		}
-	}
-	slices.Sort(r.extra.present)
+	r.keeper = topology.NewKeeper(c.topics, l, r.sub, r.reportOften)
+	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, failed: r.writeFailed, wantRungs: r.keeper.RequestRungs}
+	r.sweeper = sweep.New(c.admin, l.Group)
+	r.commands = commands.NewFollower(r.sub, c.admin, l.Control.Name, l.Control.Exists)
+	_, r.jitter, _ = l.Policy.Delays()
+	r.commitInterval = c.cfg.consumerConfig(l.Origin).Consumer.Offsets.AutoCommit.Interval
 	return r
 }
 
 func (r *reader) codec() record.Codec {
-	return record.Codec{Origin: r.layout.origin, Group: r.layout.group, Unmarshaler: r.client.cfg.Marshaler}
+	return record.Codec{Origin: r.layout.Origin, Group: r.layout.Group, Unmarshaler: r.client.cfg.Marshaler}
 }
 
 // start makes the engine, which handles messages as opt says.
@@ -195,7 +179,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 		if err != nil {
 			r.reportDisconnected(err)
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-				_, _ = r.checkTopics() // nobody can join while a level is missing
+				_, _ = r.keeper.CheckTopics() // nobody can join while a level is missing
 			}
 		}
 		if time.Since(began) > time.Second {
@@ -210,6 +194,27 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 		}
 		_ = wait.For(ctx, next) // the loop notices the end of ctx
 	}
+}
+
+// consume takes part in the group for one session.
+func (r *reader) consume(ctx context.Context) error {
+	ctx, endSession := context.WithCancel(ctx)
+	defer endSession()
+	r.keeper.SetEndSession(endSession)
+	r.keeper.FindRungs()
+	names, levels := r.keeper.Subscription()
+	r.levels = levels // no lane runs now
+	s := &session{reader: r, commits: newCommitter(r, false)}
+	err := r.group.Consume(ctx, names, s)
+	// A follower that joins again in an unchanged group keeps its generation, so late commits of the last session are
+	// not fenced. They are fenced after the session timeout, because nobody sent heartbeats.
+	fenced, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.fencingDelay())
+	defer cancel()
+	s.commits.stop(fenced)
+	if errors.Is(err, context.Canceled) {
+		return nil // the session ended while it joined
+	}
+	return err
 }
 
 // fencingDelay returns how long the group accepts a session after its last heartbeat.
@@ -232,6 +237,6 @@ func (r *reader) reportJoined(detail string) {
 // writeFailed makes the next sweep check our topics after an error that suggests a change.
 func (r *reader) writeFailed(err error) {
 	if suggestsChange(err) {
-		r.extra.recheck.Store(true)
+		r.keeper.Recheck()
 	}
 }

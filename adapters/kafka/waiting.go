@@ -53,7 +53,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	var ps redeliver.Problems
 	kafkaname.CheckTopic(&ps, "Topic", cfg.Topic)
 	kafkaname.CheckGroup(&ps, "Group", cfg.Group)
-	c.cfg.Names.check(&ps, cfg.Topic, cfg.Group)
+	c.cfg.names().Check(&ps, cfg.Topic, cfg.Group)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -61,8 +61,8 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	if err != nil {
 		return nil, err
 	}
-	names := c.cfg.Names
-	back := names.retry(cfg.Topic, cfg.Group)
+	names := c.cfg.names()
+	back := names.RetryTopic(cfg.Topic, cfg.Group)
 	if existing[back] == nil {
 		return nil, fmt.Errorf("kafka: %s does not exist: group %s has never subscribed to %s, or its Names differ", back, cfg.Group, cfg.Topic)
 	}
@@ -72,13 +72,13 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	}
 	w := &Waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client, back: back}
 	for name, t := range existing {
-		level, ok := names.level(cfg.Topic, cfg.Group, name)
+		level, ok := names.Level(cfg.Topic, cfg.Group, name)
 		if ok || name == back {
 			w.levels = append(w.levels, waitingTopic{topiclog.Reader{Client: client, Topic: name}, level, int32(len(t.Partitions))})
 		}
 	}
 	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return int(min(1, max(-1, x.level-y.level))) })
-	control := names.control(cfg.Topic, cfg.Group)
+	control := names.ControlTopic(cfg.Topic, cfg.Group)
 	w.control = commands.NewTopic(commands.TopicConfig{
 		Name: control, Exists: existing[control] != nil, Create: w.createControl,
 		Client: client, Admin: c.admin, Producer: c.producer, SendTimeout: c.cfg.SendTimeout,

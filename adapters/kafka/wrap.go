@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -32,7 +33,7 @@ type Wrapped struct {
 // topicList is one reader's part of the result of Topics.
 type topicList struct {
 	names  []string
-	levels map[string]waitLevel
+	levels map[string]time.Duration
 }
 
 // Wrap is [Consume] for a service that keeps running its own consumer group. It returns the handler
@@ -128,8 +129,8 @@ func (w *Wrapped) Topics() (topics []string) {
 	defer w.mu.Unlock()
 	w.lastTopics = nil
 	for _, r := range w.readers {
-		r.findRungs()
-		names, levels := r.subscription()
+		r.keeper.FindRungs()
+		names, levels := r.keeper.Subscription()
 		w.lastTopics = append(w.lastTopics, topicList{names, levels})
 		topics = append(topics, names...)
 	}
@@ -155,8 +156,8 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	w.commits = newCommitter(w.readers[0], true)
 	for i, r := range w.readers {
 		r.levels = all[i].levels
-		r.setEndSession(w.endSession)
-		if names, _ := r.subscription(); !slices.Equal(names, all[i].names) {
+		r.keeper.SetEndSession(w.endSession)
+		if names, _ := r.keeper.Subscription(); !slices.Equal(names, all[i].names) {
 			w.endSession() // it has changed since Topics was called
 		}
 		if err := (&session{reader: r, commits: w.commits}).Setup(sess); err != nil {
@@ -219,7 +220,7 @@ func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
 func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	for _, r := range w.readers {
 		_, waits := r.levels[claim.Topic()]
-		if waits || claim.Topic() == r.layout.origin {
+		if waits || claim.Topic() == r.layout.Origin {
 			return (&session{reader: r, commits: w.commits}).ConsumeClaim(boundSession{sess, w.ctx}, claim)
 		}
 	}

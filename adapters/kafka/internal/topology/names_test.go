@@ -1,4 +1,4 @@
-package kafka
+package topology
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/delayqueue"
 )
 
 func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
@@ -20,7 +21,7 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 		`Names.Retry("orders", "billing") is 240: must be at most 223 bytes long`:                                             {Retry: is(strings.Repeat("a", 240))},
 	} {
 		var ps redeliver.Problems
-		n.check(&ps, "orders", "billing")
+		n.Check(&ps, "orders", "billing")
 		if got := fmt.Sprint(ps.Err()); (ps.Err() == nil) != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %s", got, want)
 		}
@@ -29,15 +30,29 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 
 // Two subscriptions with one way back would run each other's messages.
 func TestNamesSharedByTwoTopicsAreRefused(t *testing.T) {
-	one := &layout{origin: "one", topics: []ownTopic{{name: "retry"}, {name: "one.dlq"}}}
-	two := &layout{origin: "two", topics: []ownTopic{{name: "retry"}, {name: "two.dlq"}}}
+	one := &Layout{Origin: "one", Topics: []Topic{{Name: "retry"}, {Name: "one.dlq"}}}
+	two := &Layout{Origin: "two", Topics: []Topic{{Name: "retry"}, {Name: "two.dlq"}}}
 	var ps redeliver.Problems
-	two.checkShared(&ps, two)
+	two.CheckShared(&ps, two)
 	if err := ps.Err(); err != nil {
 		t.Errorf("a subscription that is opened twice: %v", err)
 	}
-	two.checkShared(&ps, one)
+	two.CheckShared(&ps, one)
 	if got := fmt.Sprint(ps.Err()); !strings.Contains(got, "Names is retry: must differ for every topic: one and two would share it") || len(ps) != 1 {
 		t.Errorf("got %s", got)
 	}
+}
+
+// FuzzLevelOfTopic parses arbitrary names of topics. If one is a delay topic, its level must make the same name.
+func FuzzLevelOfTopic(f *testing.F) {
+	f.Add("orders.billing.retry.10s", "orders", "billing")
+	f.Add("orders.billing.retry.90s", "orders", "billing")
+	f.Add("orders.a_2eb.retry.1m30s", "orders", "a.b")
+	f.Add("orders.billing.retry.", "orders", "billing")
+	f.Fuzz(func(t *testing.T, name, topic, group string) {
+		level, ok := Names{}.Level(topic, group, name)
+		if ok && (level <= 0 || Names{}.DelayTopic(topic, group, level) != name) {
+			t.Errorf("%q was read as level %s of %q and %q, whose name is %q", name, delayqueue.LevelName(level), topic, group, Names{}.DelayTopic(topic, group, level))
+		}
+	})
 }

@@ -1,0 +1,92 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/wirename"
+)
+
+// Names has the names of a subscription's topics, see kafka.Names. A nil field means the default.
+type Names struct {
+	Retry, DLQ, Control func(topic, group string) string
+}
+
+// RetryTopic returns the name of the topic from which messages come back.
+func (n Names) RetryTopic(topic, group string) string {
+	if n.Retry != nil {
+		return n.Retry(topic, group)
+	}
+	return kafkaname.Base(topic, group) + wirename.RetrySuffix
+}
+
+// DLQTopic returns the name of the dead-letter topic.
+func (n Names) DLQTopic(topic, group string) string {
+	if n.DLQ != nil {
+		return n.DLQ(topic, group)
+	}
+	return kafkaname.Base(topic, group) + wirename.DLQSuffix
+}
+
+// ControlTopic returns the name of the topic with the commands to the group.
+func (n Names) ControlTopic(topic, group string) string {
+	if n.Control != nil {
+		return n.Control(topic, group)
+	}
+	return kafkaname.Base(topic, group) + ".control"
+}
+
+// DelayTopic returns the name of a level's topic.
+func (n Names) DelayTopic(topic, group string, level time.Duration) string {
+	return kafkaname.Delay(n.RetryTopic(topic, group), level)
+}
+
+// Level returns the level in the name of the subscription's delay topic.
+func (n Names) Level(topic, group, name string) (time.Duration, bool) {
+	level, ok := kafkaname.Level(n.RetryTopic(topic, group), name)
+	return level, ok && level > 0 // not for the retry topic
+}
+
+// Check refuses names that Kafka would refuse, and names that would mix up topics: a retry topic that is also the DLQ
+// would retry dead letters forever.
+func (n Names) Check(ps *redeliver.Problems, topic, group string) {
+	retry, dead := n.RetryTopic(topic, group), n.DLQTopic(topic, group)
+	if n.Retry != nil {
+		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
+		kafkaname.CheckTopic(ps, field, retry)
+		if maxLen := kafkaname.MaxTopic - kafkaname.MaxSuffix + len(wirename.RetrySuffix); len(retry) > maxLen && len(retry) <= kafkaname.MaxTopic {
+			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLen))
+		}
+		if retry == topic {
+			ps.Add(field, retry, "must not be the topic itself")
+		}
+	}
+	if n.DLQ != nil {
+		field := fmt.Sprintf("Names.DLQ(%q, %q)", topic, group)
+		kafkaname.CheckTopic(ps, field, dead)
+		if dead == topic || dead == retry || strings.HasPrefix(dead, retry+".") {
+			ps.Add(field, dead, "must be neither the topic itself, nor the name of another topic of redeliver's")
+		}
+	}
+	if n.Control != nil {
+		field, name := fmt.Sprintf("Names.Control(%q, %q)", topic, group), n.ControlTopic(topic, group)
+		kafkaname.CheckTopic(ps, field, name)
+		if name == topic || name == retry || name == dead || strings.HasPrefix(name, retry+".") {
+			ps.Add(field, name, "must be neither the topic itself, nor the name of another topic of redeliver's")
+		}
+	}
+}
+
+// CheckShared refuses names that another subscription of the client uses.
+func (l *Layout) CheckShared(ps *redeliver.Problems, other *Layout) {
+	theirs := append(slices.Clip(other.Topics), other.Control)
+	for _, t := range append(slices.Clip(l.Topics), l.Control) {
+		if other.Origin != l.Origin && t.Name != "" && slices.ContainsFunc(theirs, func(o Topic) bool { return o.Name == t.Name }) {
+			ps.Add("Names", t.Name, fmt.Sprintf("must differ for every topic: %s and %s would share it", other.Origin, l.Origin))
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package topology
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+)
+
+// minRestoreInterval is the least time between two restores of a topic. If a program deletes it in a loop, that is
+// reported.
+const minRestoreInterval = time.Minute
+
+// restore creates again those of our topics that were deleted since the subscription began. Without them no member
+// could join, or failed messages could not be written. It returns all topics, and those that are missing and must be
+// left out.
+func (k *Keeper) restore(existing map[string]*sarama.TopicMetadata) (map[string]*sarama.TopicMetadata, []string, error) {
+	k.restoreMu.Lock()
+	defer k.restoreMu.Unlock()
+	var created, missing []string
+	for _, t := range k.layout.Topics {
+		if t.Old || existing[t.Name] != nil || t.Rung && !k.reads(t.Level) {
+			continue
+		}
+		own, err := k.restoreLocked(t)
+		if err != nil {
+			missing = append(missing, t.Name)
+			k.report(t.Name, redeliver.ChangeTopicMissing, t.Name+": the others are read until a message must be written to it", err)
+			continue
+		}
+		created = append(created, t.Name)
+		if own { // only the member that created it reports the loss
+			k.sub.Emit(redeliver.MessagesLost{
+				Origin: k.layout.Origin, Group: k.layout.Group, Where: t.Name,
+				Detail: "the topic was deleted with its messages; it was created again. Check who may delete topics",
+			})
+		}
+	}
+	if len(created) == 0 {
+		return existing, missing, nil
+	}
+	// The offsets of all members' lanes belong to the deleted topic.
+	defer k.Rejoin()
+	if err := k.provisioner.Admin.AwaitLeaders(created...); err != nil {
+		return nil, nil, err
+	}
+	existing, err := k.provisioner.Admin.Topics()
+	return existing, missing, err
+}
+
+// RestoredLately reports whether this member has created a topic again lately, and reported that.
+func (k *Keeper) RestoredLately(topic string) bool {
+	k.restoreMu.Lock()
+	defer k.restoreMu.Unlock()
+	return time.Since(k.restoredAt[topic]) < minRestoreInterval
+}
+
+func (k *Keeper) restoreLocked(t Topic) (created bool, err error) {
+	if k.provisioner.Config.NoProvisioning {
+		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with partitions=%d, replicas=%d, %s", t.Name, t.Partitions, t.Replicas, cluster.SettingsText(t.Settings))
+	}
+	if time.Since(k.restoredAt[t.Name]) < minRestoreInterval {
+		return false, fmt.Errorf("kafka: topic %s was deleted again within %s: it is created again after that, or when a process starts", t.Name, minRestoreInterval)
+	}
+	if created, err = k.provisioner.Admin.CreateTopic(t.spec(), k.layout.neededRetention()); created {
+		if k.restoredAt == nil {
+			k.restoredAt = make(map[string]time.Time)
+		}
+		k.restoredAt[t.Name] = time.Now()
+	}
+	return created, err
+}
