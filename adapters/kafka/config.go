@@ -20,7 +20,7 @@ import (
 const (
 	DefaultMaxInFlight   = 100
 	defaultMaxPartitions = 200
-	defaultMaxParked     = 100_000
+	defaultMaxWaiting    = 100_000
 	defaultDrainTimeout  = 10 * time.Second
 	defaultDialTimeout   = 10 * time.Second
 )
@@ -117,7 +117,7 @@ func (c Config) withDefaults() Config {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	c.SendTimeout = cmp.Or(c.SendTimeout, 30*time.Second)
 	c.MaxPartitions = cmp.Or(c.MaxPartitions, defaultMaxPartitions)
-	c.MaxWaiting = cmp.Or(c.MaxWaiting, defaultMaxParked)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, defaultMaxWaiting)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}

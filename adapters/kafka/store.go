@@ -20,11 +20,11 @@ import (
 // store writes messages of one subscription to where they wait, to the DLQ, and, for a delayed publish, to the origin.
 // It implements driver.Store.
 type store struct {
-	producer  *produce.Producer
-	layout    *topology.Layout
-	spring    bool        // see Config.SpringHeaders
-	failed    func(error) // called with the error of each write
-	wantRungs func()      // called when a message should wait on a rung that cannot be written to
+	producer     *produce.Producer
+	layout       *topology.Layout
+	spring       bool        // see Config.SpringHeaders
+	onError      func(error) // called with the error of each write
+	requestRungs func()      // called when a message should wait on a rung that cannot be written to
 }
 
 var (
@@ -48,7 +48,7 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 			return
 		}
 		if needsRung {
-			s.wantRungs()
+			s.requestRungs()
 		}
 		s.write(ctx, topic, m.Record, st, true, nil, done)
 	case driver.DLQ:
@@ -71,7 +71,7 @@ func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMes
 	if st != nil && st.Source.Known {
 		partition = st.Source.Partition
 	}
-	c.Failed = s.failed
+	c.OnError = s.onError
 	s.producer.Post(ctx, c, partition, done)
 }
 
@@ -88,10 +88,14 @@ func (s *store) writeDeadLetter(ctx context.Context, rec *sarama.ConsumerMessage
 	s.write(ctx, topic, rec, st, false, foreign.AppendSpring(nil, st), springDone{done, plain})
 }
 
-// suggestsChange reports whether the error of a write suggests that our topics have changed: one is missing, or refuses
-// a message.
-func suggestsChange(err error) bool {
-	return errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, driver.ErrRefused)
+// recheckAfter returns a function that makes the keeper check our topics if the error of a write suggests that they have
+// changed: one is missing, or refuses a message.
+func recheckAfter(k *topology.Keeper) func(error) {
+	return func(err error) {
+		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, driver.ErrRefused) {
+			k.Recheck()
+		}
+	}
 }
 
 // springDone writes a refused dead letter again, without Spring's headers.

@@ -131,7 +131,7 @@ func newReader(values context.Context, c *Client, l *topology.Layout, group sara
 		},
 	}
 	r.keeper = topology.NewKeeper(c.topics, l, r.sub, r.reportOften)
-	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, failed: r.writeFailed, wantRungs: r.keeper.RequestRungs}
+	r.store = &store{producer: c.producer, layout: l, spring: cfg.SpringHeaders, onError: recheckAfter(r.keeper), requestRungs: r.keeper.RequestRungs}
 	r.sweeper = sweep.New(c.admin, l.Group)
 	r.commands = commands.NewFollower(r.sub, c.admin, l.Control.Name, l.Control.Exists)
 	_, r.jitter, _ = l.Policy.Delays()
@@ -232,11 +232,4 @@ func (r *reader) reportDisconnected(err error) {
 func (r *reader) reportJoined(detail string) {
 	r.reported.forget("disconnected")
 	r.sub.EmitChange(redeliver.ChangeAssigned, detail, nil)
-}
-
-// writeFailed makes the next sweep check our topics after an error that suggests a change.
-func (r *reader) writeFailed(err error) {
-	if suggestsChange(err) {
-		r.keeper.Recheck()
-	}
 }

@@ -51,9 +51,9 @@ type Write struct {
 	Record    record.Outgoing // the record, if it comes from the pool
 
 	// Set by Post, which does not use done.
-	then   driver.Done
-	Failed func(error)     // called before then.Confirmed on error; or nil
-	ctx    context.Context // bounds the handover; when it ends, then.Unanswered follows
+	then    driver.Done
+	OnError func(error)     // called before then.Confirmed on error; or nil
+	ctx     context.Context // bounds the handover; when it ends, then.Unanswered follows
 
 	group    *writeGroup
 	mu       sync.Mutex
@@ -74,7 +74,7 @@ func (c *Write) Recycle() {
 		return // a user's thousands of headers
 	}
 	c.Record.Reset()
-	c.producer, c.sent, c.then, c.Failed, c.ctx, c.group, c.answered = nil, nil, nil, nil, nil, nil, false
+	c.producer, c.sent, c.then, c.OnError, c.ctx, c.group, c.answered = nil, nil, nil, nil, nil, nil, false
 	pooledWrites.Put(c)
 }
 
@@ -232,7 +232,7 @@ func (c *Write) handleFailure(err error) {
 	if retried {
 		return
 	}
-	c.refuse(err) // c is not recycled: sarama still reads a record after it has returned it with an error.
+	c.fail(err) // c is not recycled: sarama still reads a record after it has returned it with an error.
 }
 
 // Post hands over a record and returns at once. It calls then.Confirmed with the broker's answer, however late: sarama
@@ -246,16 +246,16 @@ func (p *Producer) Post(ctx context.Context, c *Write, partition int32, then dri
 	}
 	go func() {
 		if err := p.Send(ctx, c, &c.Record.Message, partition); err != nil {
-			c.refuse(err)
+			c.fail(err)
 		}
 	}()
 }
 
-// refuse reports the error of a posted record.
-func (c *Write) refuse(err error) {
+// fail reports the error of a posted record.
+func (c *Write) fail(err error) {
 	c.stopWatch()
-	if c.Failed != nil {
-		c.Failed(err)
+	if c.OnError != nil {
+		c.OnError(err)
 	}
 	c.then.Confirmed(c.Record.Message.Topic, err)
 }
@@ -288,7 +288,7 @@ const maxPosted = 1024
 func (p *Producer) forward() {
 	for c := range p.posted {
 		if err := p.handOver(c.ctx, &c.Record.Message); err != nil {
-			go c.refuse(err) // it may write again
+			go c.fail(err) // it may write again
 		}
 	}
 }
@@ -312,11 +312,11 @@ func (p *Producer) Start(ctx context.Context, m *sarama.ProducerMessage, partiti
 // Send is Start with the caller's Write, which must not wait for another record.
 func (p *Producer) Send(ctx context.Context, c *Write, m *sarama.ProducerMessage, partition int32) error {
 	if p.newOversize != nil && m.ByteSize(2) > p.maxRecordBytes {
-		packed, err := p.oversizeProducer()
+		oversize, err := p.oversizeProducer()
 		if err != nil {
 			return err
 		}
-		return packed.Send(ctx, c, m, partition)
+		return oversize.Send(ctx, c, m, partition)
 	}
 	c.producer, c.sent, c.partition = p, m, partition
 	m.Metadata = c
@@ -359,12 +359,12 @@ func (c *Write) retryAlone(ctx context.Context, refusal error) (retried bool, er
 	if c.producer.newOversize == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
 		return false, err
 	}
-	packed, perr := c.producer.oversizeProducer()
-	if perr != nil {
-		return false, errors.Join(err, perr)
+	oversize, startErr := c.producer.oversizeProducer()
+	if startErr != nil {
+		return false, errors.Join(err, startErr)
 	}
-	if perr := packed.Send(ctx, c, c.sent, c.partition); perr != nil {
-		return false, perr
+	if err := oversize.Send(ctx, c, c.sent, c.partition); err != nil {
+		return false, err
 	}
 	return true, nil
 }
@@ -429,11 +429,11 @@ func (p *Producer) oversizeProducer() (*Producer, error) {
 	p.oversizeMu.Lock()
 	defer p.oversizeMu.Unlock()
 	if p.oversize == nil {
-		packed, err := p.newOversize()
+		oversize, err := p.newOversize()
 		if err != nil {
 			return nil, err
 		}
-		p.oversize = packed
+		p.oversize = oversize
 	}
 	return p.oversize, nil
 }
