@@ -59,7 +59,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	case stay.Hops:
 		m.Step = driver.Hop
 	}
-	if s.isReleased(w) {
+	if w.isReleased(s.released) {
 		s.makeDue(m, w, time.Now())
 	}
 	s.lastDue = m.Until
@@ -96,8 +96,8 @@ func (r *reader) readStay(topic string, rec *topiclog.Record) delayqueue.Stay {
 	return r.readArrival(&sarama.ConsumerMessage{Key: rec.Key, Headers: users, Timestamp: rec.Time}, ours, r.levels[topic])
 }
 
-// isReleased reports whether a command makes a message due.
-func (s *source) isReleased(w *waitState) bool { return w.written <= s.released && s.released > 0 }
+// isReleased reports whether a release of messages that were written until then makes the record due.
+func (w *waitState) isReleased(until int64) bool { return w.written <= until && until > 0 }
 
 // makeDue makes a message due at once.
 func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waitState, now time.Time) {
@@ -120,7 +120,7 @@ func (s *source) applyReleases() {
 	}
 	now := time.Now()
 	s.lane.Revise(func(m *driver.Message[*sarama.ConsumerMessage]) {
-		if w := s.track.record(m.Seq).waiting; s.isReleased(w) {
+		if w := s.track.record(m.Seq).waiting; w.isReleased(s.released) {
 			s.makeDue(m, w, now)
 		}
 	})

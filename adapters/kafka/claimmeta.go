@@ -134,7 +134,7 @@ func (s *source) useMeta(from int64, f claimMeta) {
 	case !n.IsOf(f.offset):
 		f.meta = n.WithoutOffsets()
 	}
-	s.committed, s.dirty = from, from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
+	s.dirty = from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
 	slots := r.client.cfg.MaxInFlight
 	if s.onLevel {
 		slots = r.client.cfg.MaxRetriesInFlight

@@ -130,14 +130,14 @@ func (c *committer) flush(regular bool) (again bool) {
 	var reqs []cluster.OffsetCommit
 	var sess sarama.ConsumerGroupSession
 	for _, s := range sources {
-		snap := s.snapshot(regular)
+		snap := takeSnapshot(s, regular)
 		switch {
 		case snap == nil:
 		case c.saramaCommits && snap.note.Idle:
 			// MarkOffset ignores the metadata of a marked offset, so ResetOffset sets it.
 			s.session.MarkOffset(s.topic, s.partition, snap.offset, snap.note.Text)
 			s.session.ResetOffset(s.topic, s.partition, snap.offset, snap.note.Text)
-			s.applyCommitResult(snap, nil)
+			snap.apply(nil)
 		default:
 			sess = s.session
 			all, reqs = append(all, snap), append(reqs, cluster.OffsetCommit{Topic: s.topic, Partition: s.partition, Offset: snap.offset, Metadata: snap.note.Text})
@@ -147,7 +147,7 @@ func (c *committer) flush(regular bool) (again bool) {
 		return false
 	}
 	for i, err := range c.admin.Commit(c.group, sess, reqs) {
-		again = all[i].s.applyCommitResult(all[i], err) || again
+		again = all[i].apply(err) || again
 	}
 	return again
 }
@@ -161,14 +161,14 @@ type snapshot struct {
 	last    bool
 }
 
-// snapshot returns what to commit for the source, or nil.
-func (s *source) snapshot(regular bool) *snapshot {
+// takeSnapshot returns what to commit for a source, or nil.
+func takeSnapshot(s *source, regular bool) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.dirty || !regular && !s.urgent {
 		return nil
 	}
-	snap := &snapshot{s: s, offset: s.commitMarkLocked(), settled: s.settled, last: s.ending}
+	snap := &snapshot{s: s, offset: s.track.mark, settled: s.settled, last: s.ending}
 	snap.note = s.crashes.Note(snap.offset, s.track.above())
 	if s.setOverflows && snap.note.Whole {
 		s.lane.Post(func() {}) // the lane asks again for messages that the set held back
@@ -178,16 +178,17 @@ func (s *source) snapshot(regular bool) *snapshot {
 	return snap
 }
 
-// applyCommitResult applies the result of committing a snapshot. It reports whether to try again soon.
-func (s *source) applyCommitResult(snap *snapshot, err error) (again bool) {
+// apply applies the result of committing a snapshot to its source. It reports whether to try again soon.
+func (snap *snapshot) apply(err error) (again bool) {
+	s := snap.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight, s.commitErr = false, err
 	if err != nil {
 		s.dirty = true
-		return s.commitRefusedLocked(snap, err)
+		return snap.refusedLocked(err)
 	}
-	s.hasCommitted, s.committed, s.settledAtCommit = true, snap.offset, snap.settled
+	s.hasCommitted, s.settledAtCommit = true, snap.settled
 	if s.onLevel {
 		s.r.sweeper.SetMark(s.topic, s.partition, snap.offset)
 	}
@@ -200,7 +201,8 @@ func (s *source) applyCommitResult(snap *snapshot, err error) (again bool) {
 	return false
 }
 
-func (s *source) commitRefusedLocked(snap *snapshot, err error) (again bool) {
+func (snap *snapshot) refusedLocked(err error) (again bool) {
+	s := snap.s
 	switch {
 	case cluster.IsPermanentRefusal(err):
 		if first := s.crashes.GiveUp(err); first && errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
@@ -225,9 +227,9 @@ func (s *source) stopWaitingLocked() {
 	}
 }
 
-// commitLast commits the final state of the source. If that fails, it reports how many messages may run again: the
+// commitLast commits the final state of a source. If that fails, it reports how many messages may run again: the
 // partition's next owner does not know that they are settled.
-func (s *source) commitLast(ctx context.Context) {
+func (c *committer) commitLast(ctx context.Context, s *source) {
 	s.mu.Lock()
 	s.ending = true
 	if !s.dirty && !s.inFlight {
@@ -237,7 +239,7 @@ func (s *source) commitLast(ctx context.Context) {
 	lastDone := make(chan struct{})
 	s.lastCommit, s.dirty, s.urgent = lastDone, true, true
 	s.mu.Unlock()
-	s.commits.commitNow()
+	c.commitNow()
 	ctx, cancel := context.WithTimeout(ctx, lastCommitTimeout)
 	defer cancel()
 	late := false
@@ -247,7 +249,7 @@ func (s *source) commitLast(ctx context.Context) {
 		late = true
 	}
 	s.mu.Lock()
-	n, mark, err := s.settled-s.settledAtCommit, s.commitMarkLocked(), s.commitErr
+	n, mark, err := s.settled-s.settledAtCommit, s.track.mark, s.commitErr
 	s.lastCommit, s.dirty = nil, false
 	s.mu.Unlock()
 	if n == 0 {

@@ -59,9 +59,9 @@ func (s *staticClaim) run(r *reader) {
 		case <-ended:
 			return
 		}
-		if snap := src.snapshot(true); snap != nil {
+		if snap := takeSnapshot(src, true); snap != nil {
 			s.MarkOffset(s.Topic(), s.Partition(), snap.offset, snap.note.Text)
-			src.applyCommitResult(snap, nil)
+			snap.apply(nil)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.Consu
 	r.group.Pause(map[string][]int32{claim.Topic(): {partition}})
 	if claim.Topic() == r.layout.Origin {
 		loader := perkey.Loader{Queues: queues, Partition: partition, From: from, MaxWaiting: r.client.cfg.MaxWaiting, Stay: r.readStay}
-		if r.loadQueues(sess.Context(), loader) != nil {
+		if s.loadQueues(sess.Context(), loader) != nil {
 			return nil
 		}
 	}
@@ -145,14 +145,14 @@ func (s *session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.Consu
 const loadRetryPause = time.Second
 
 // loadQueues loads a partition's waiting messages. It tries again until ctx ends, then returns its error.
-func (r *reader) loadQueues(ctx context.Context, loader perkey.Loader) error {
+func (s *session) loadQueues(ctx context.Context, loader perkey.Loader) error {
 	for reported := false; ; reported = true {
-		err := r.tryLoadQueues(ctx, loader)
+		err := s.tryLoadQueues(ctx, loader)
 		if err == nil {
 			return nil
 		}
 		if !reported && ctx.Err() == nil {
-			r.sub.EmitChange(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; nothing of it runs before", loader.Partition), err)
+			s.reader.sub.EmitChange(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; nothing of it runs before", loader.Partition), err)
 		}
 		if err := wait.For(ctx, loadRetryPause); err != nil {
 			return err
@@ -160,7 +160,8 @@ func (r *reader) loadQueues(ctx context.Context, loader perkey.Loader) error {
 	}
 }
 
-func (r *reader) tryLoadQueues(ctx context.Context, loader perkey.Loader) error {
+func (s *session) tryLoadQueues(ctx context.Context, loader perkey.Loader) error {
+	r := s.reader
 	topics := map[string][]int32{r.layout.Origin: {loader.Partition}}
 	for topic := range r.levels {
 		topics[topic] = []int32{loader.Partition}

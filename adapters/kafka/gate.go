@@ -6,7 +6,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -20,7 +19,7 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 		return engine.NotYet
 	}
 	if s.keys != nil {
-		if admission := s.keys.Begin(m, s.queuedCopy(m), s.heldCount < holdSoft/8); admission != engine.Begins {
+		if admission := s.keys.Begin(m, s.track.record(m.Seq).queuedCopy(), s.heldCount < holdSoft/8); admission != engine.Begins {
 			return admission
 		}
 	}
@@ -50,16 +49,8 @@ func (s *source) End(m *driver.Message[*sarama.ConsumerMessage], how engine.Endi
 	s.crashes.Ended(m, how.How)
 	s.mu.Unlock()
 	if s.keys != nil {
-		s.keys.Ended(m, s.queuedCopy(m), how)
+		s.keys.Ended(m, s.track.record(m.Seq).queuedCopy(), how)
 	}
-}
-
-// queuedCopy returns the copy of a message in a key queue, or nil.
-func (s *source) queuedCopy(m *driver.Message[*sarama.ConsumerMessage]) *perkey.Copy {
-	if w := s.track.record(m.Seq).waiting; w != nil {
-		return w.queued
-	}
-	return nil
 }
 
 // crashPartition is a source as its crash.Gate sees it.
@@ -69,7 +60,7 @@ func (p crashPartition) Offset(m *driver.Message[*sarama.ConsumerMessage]) int64
 	return p.s.track.record(m.Seq).offset
 }
 
-func (p crashPartition) Mark() int64 { return p.s.commitMarkLocked() }
+func (p crashPartition) Mark() int64 { return p.s.track.mark }
 
 func (p crashPartition) Commit(atOnce bool) {
 	p.s.dirty = true

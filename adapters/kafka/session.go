@@ -39,7 +39,7 @@ func (s *session) Setup(sess sarama.ConsumerGroupSession) error {
 	if err := r.reportNoOffsets(sess.Context(), sess.Claims()); err != nil {
 		return err
 	}
-	if r.startsAtNewest() {
+	if r.client.cfg.startsAtNewest() {
 		if _, err := r.commitNewest(sess, sess.Claims()[r.layout.Origin]); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (s *session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 
 func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	r := s.reader
-	if claim.Topic() == r.layout.Origin && claim.InitialOffset() == sarama.OffsetOldest && r.startsAtNewest() {
+	if claim.Topic() == r.layout.Origin && claim.InitialOffset() == sarama.OffsetOldest && r.client.cfg.startsAtNewest() {
 		// A cooperative rebalance brought a partition that Setup did not see. Start a new session when it has an
 		// offset. This happens once in the life of a partition.
 		moved, err := r.commitNewest(sess, []int32{claim.Partition()})
@@ -162,8 +162,8 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	return nil
 }
 
-func (r *reader) startsAtNewest() bool {
-	return r.client.cfg.Sarama.Consumer.Offsets.Initial == sarama.OffsetNewest
+func (c Config) startsAtNewest() bool {
+	return c.Sarama.Consumer.Offsets.Initial == sarama.OffsetNewest
 }
 
 // commitNewest commits the end of the origin for all partitions without an offset, those of other members included, in

@@ -81,7 +81,6 @@ type source struct {
 
 	dirty, urgent, inFlight bool // to be committed; at once; being committed
 	hasCommitted            bool
-	committed               int64         // last offset that the broker confirmed
 	settledAtCommit         int64         // value of settled at that commit
 	commitErr               error         // result of the last commit
 	ending                  bool          // the next commit is the last
@@ -247,7 +246,7 @@ func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Durat
 	s.mu.Unlock()
 	s.heldCount--
 	if s.keys != nil {
-		s.keys.Returned(s.queuedCopy(m))
+		s.keys.Returned(s.track.record(m.Seq).queuedCopy())
 	}
 }
 
@@ -260,18 +259,15 @@ func (s *source) Flush(ctx context.Context) {
 		s.resumeTimer.Stop()
 	}
 	s.mu.Lock()
-	s.crashes.Finish(s.hasCommitted || s.commitMarkLocked() != s.from)
+	s.crashes.Finish(s.hasCommitted || s.track.mark != s.from)
 	s.mu.Unlock()
-	s.commitLast(ctx)
+	s.commits.commitLast(ctx, s)
 	s.commits.remove(s)
 	s.r.bytesAhead.Add(-int64(s.bytesAhead))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.crashes.ReleaseTurn()
 }
-
-// commitMarkLocked returns the offset to commit. The caller holds mu or is the lane's goroutine.
-func (s *source) commitMarkLocked() int64 { return max(s.track.mark, s.from) }
 
 // Accept implements [driver.Source].
 func (s *source) Accept(n int) {
@@ -288,8 +284,8 @@ func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {
 	case !s.paused:
-		pauses = s.room == 0 || s.isHeavy() || s.span() >= maxSpan || s.onLevel && s.heldCount >= holdSoft && (s.heldCount >= holdHard || s.lastDue.Sub(now) >= dueSoon)
-	case s.room >= resumeAhead && s.isLight() && s.span() <= maxSpan*7/8:
+		pauses = s.room == 0 || s.isHeavy() || s.track.span() >= maxSpan || s.onLevel && s.heldCount >= holdSoft && (s.heldCount >= holdHard || s.lastDue.Sub(now) >= dueSoon)
+	case s.room >= resumeAhead && s.isLight() && s.track.span() <= maxSpan*7/8:
 		pauses = s.onLevel && s.heldCount > holdSoft/4 && (s.heldCount >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
 	}
 	switch {
@@ -321,9 +317,6 @@ func (s *source) balanceAfter(wait time.Duration) {
 	}
 	s.resumeTimer.Reset(wait)
 }
-
-// span returns the number of records from the lowest unsettled one to the end of what was read.
-func (s *source) span() int { return int(s.track.next - s.track.first) }
 
 // isHeavy reports whether the source must pause because of its bytes; isLight, whether it may resume.
 func (s *source) isHeavy() bool {

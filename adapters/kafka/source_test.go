@@ -111,10 +111,10 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 	t.Parallel()
 	s := &source{crashes: &crash.Gate{}, dirty: true, urgent: true, ending: true}
-	if s.applyCommitResult(&snapshot{s: s}, nil); !s.urgent {
+	if (&snapshot{s: s}).apply(nil); !s.urgent {
 		t.Error("the previous commit made the last one less urgent")
 	}
-	if s.applyCommitResult(&snapshot{s: s, last: true}, nil); s.urgent {
+	if (&snapshot{s: s, last: true}).apply(nil); s.urgent {
 		t.Error("the last commit succeeded and is still urgent")
 	}
 }

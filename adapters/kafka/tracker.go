@@ -1,6 +1,9 @@
 package kafka
 
-import "github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+import (
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
+)
 
 // maxSpan bounds the records between the lowest unsettled one and the highest that has begun.
 const maxSpan = 65_536
@@ -20,6 +23,14 @@ type tracked struct {
 	bytes   int32 // in memory, until it begins
 	settled bool
 	waiting *waitState // nil for a first delivery without a key queue
+}
+
+// queuedCopy returns the record's copy in a key queue, or nil.
+func (r *tracked) queuedCopy() *perkey.Copy {
+	if r.waiting == nil {
+		return nil
+	}
+	return r.waiting.queued
 }
 
 // add registers a record that was read and returns its number.
@@ -54,6 +65,9 @@ func (t *tracker) settle(number uint64) (moved bool) {
 
 // record returns a record that is not below the lowest unsettled one.
 func (t *tracker) record(number uint64) *tracked { return &t.ring[number&uint64(len(t.ring)-1)] }
+
+// span returns the number of records from the lowest unsettled one to the end of what was read.
+func (t *tracker) span() int { return int(t.next - t.first) }
 
 // above returns the settled records above the lowest unsettled one.
 func (t *tracker) above() (all commitmeta.Runs) {

@@ -48,7 +48,7 @@ func TestTrackerMarksOnlyTheSettledPrefix(t *testing.T) {
 					above++
 				}
 			}
-			if n := int(tr.next - tr.first); tr.mark != want || n != span {
+			if n := tr.span(); tr.mark != want || n != span {
 				t.Fatalf("mark %d, span %d, want %d and %d", tr.mark, n, want, span)
 			}
 			base := rapid.Int64Range(0, 1<<40).Draw(t, "base")
