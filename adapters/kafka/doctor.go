@@ -46,7 +46,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	if err := d.checkSettings(); err != nil {
 		return nil, err
 	}
-	mark, err := c.Paused(ctx, topic)
+	mark, err := c.paused(ctx, topic, l.Group)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,4 +204,23 @@ func TestDoctorFindsRetriesOfARenamedGroup(t *testing.T) {
 		}
 	}
 	t.Errorf("found %v, want that a message waits on %s, which no member reads", d.Symptoms, left)
+}
+
+// Doctor used to look for the pause of the client's own group, whichever group it examined.
+func TestDoctorReportsThePauseOfTheGroupThatItExamines(t *testing.T) {
+	t.Parallel()
+	p := newDoctorCase(t)
+	p.provision(t, p.policy)
+	c, _ := open(t, p.config(p.policy))
+	if err := c.Pause(t.Context(), p.topic, "the bank is closed"); err != nil {
+		t.Fatal(err)
+	}
+	operator, _ := open(t, kafka.Config{Brokers: p.addrs, Group: "operators", Policy: p.policy})
+	d, err := operator.Doctor(t.Context(), p.topic, doctor.Examination{Group: p.group})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(d.Symptoms, func(s doctor.Symptom) bool { return s.Kind == doctor.SymptomPaused }) {
+		t.Errorf("found %+v", d.Symptoms)
+	}
 }
