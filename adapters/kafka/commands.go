@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/diagnose"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -55,7 +56,7 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 	for _, group := range found {
 		for _, m := range group.Members {
 			meta, err := m.GetMemberMetadata()
-			if err == nil && meta != nil && slices.Contains(meta.Topics, w.topic) && strings.HasSuffix(string(meta.UserData), perKeySuffix) {
+			if err == nil && meta != nil && slices.Contains(meta.Topics, w.topic) && diagnose.AnnouncesPerKey(meta.UserData) {
 				return commands.ErrPerKeyRelease
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/adapters/kafka/internal/diagnose"
 )
 
 // comparePolicies asks the coordinator for the policies of the group's members. It reports other policies, and when
@@ -21,11 +23,11 @@ func (r *reader) comparePolicies() {
 		r.keeper.Recheck() // the next sweep checks again
 		return
 	}
-	g := membersOf(found[0], r.layout.Origin)
-	same := g.unreported == 0
-	for _, p := range slices.Sorted(maps.Keys(g.policies)) {
+	g := diagnose.MembersOf(found[0], r.layout.Origin)
+	same := g.Unreported == 0
+	for _, p := range slices.Sorted(maps.Keys(g.Policies)) {
 		if p != r.layout.Fingerprint {
-			r.sub.Differs(p, fmt.Sprintf("it runs on %s", strings.Join(g.policies[p], ", ")))
+			r.sub.Differs(p, fmt.Sprintf("it runs on %s", strings.Join(g.Policies[p], ", ")))
 			same = false
 		}
 	}

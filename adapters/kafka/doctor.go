@@ -3,30 +3,10 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"time"
 
-	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/diagnose"
 	"github.com/redeliver/redeliver/doctor"
-	"github.com/redeliver/redeliver/internal/kafkaname"
-	"github.com/redeliver/redeliver/internal/wirename"
 )
-
-// examination is one call of Doctor.
-type examination struct {
-	*doctor.Diagnosis
-
-	client  *Client
-	layout  *topology.Layout
-	options doctor.Examination
-}
 
 // Doctor checks a group, by default the client's, and the topics on which messages of a topic wait. It checks that
 // the topics exist, keep their messages for long enough, are read, and deliver what is due. It
@@ -38,185 +18,55 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	if err != nil {
 		return nil, err
 	}
-	d := &examination{&doctor.Diagnosis{Origin: l.Origin, Group: l.Group}, c, l, how}
-	if how.AnyPolicy {
-		l.AdoptLevels()
-		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy of the group is not given)")
-	}
-	if err := d.checkSettings(); err != nil {
-		return nil, err
-	}
-	mark, err := c.paused(ctx, topic, l.Group)
-	if err != nil {
-		return nil, err
-	}
-	d.AddPause(mark)
-	g := d.describeGroup(ctx)
-	d.checkPolicies(g)
-	if err := d.checkWaiting(ctx, g); err != nil {
-		return nil, err
-	}
-	return d.Diagnosis, d.checkAbandoned(ctx)
+	return examinerOf(c).Examine(ctx, l, how)
 }
 
-// checkAbandoned looks for messages that wait for groups without members, for example after a group was renamed.
-func (d *examination) checkAbandoned(ctx context.Context) error {
-	existing, err := d.client.admin.Topics()
+func examinerOf(c *Client) *diagnose.Examiner {
+	return &diagnose.Examiner{Topics: c.topics, CheckInterval: sweepInterval * sweepsPerCheck}
+}
+
+// OldLevels lists the delay topics that an older policy has left beside the client's own. For each
+// that must stay, it reports why. It changes nothing.
+//
+// A level is drained when nothing waits on it, and all members of the group report the client's
+// policy. A group without members has none with another policy. Kafka does not know programs that
+// publish with a delay and are not members: stop those that have an older policy.
+func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {
+	return c.checkOldLevels(ctx, topic, func(string) bool { return true })
+}
+
+// checkOldLevels is OldLevels for the wanted delay topics.
+func (c *Client) checkOldLevels(ctx context.Context, topic string, wanted func(place string) bool) ([]doctor.OldLevel, error) {
+	l, err := c.layout(topic, c.cfg.Group)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	names := d.client.cfg.names()
-	for _, name := range slices.Sorted(maps.Keys(existing)) {
-		rest, ok := strings.CutPrefix(name, d.layout.Origin+".")
-		escaped, _, level := strings.Cut(rest, wirename.RetrySuffix)
-		group := kafkaname.UnescapeGroup(escaped)
-		if !ok || !level || group == d.layout.Group {
-			continue
-		}
-		if _, waits := kafkaname.Level(names.RetryTopic(d.layout.Origin, group), name); !waits {
-			continue
-		}
-		found, err := d.client.admin.Sarama.DescribeConsumerGroups([]string{group})
-		if err != nil || len(found) != 1 || len(found[0].Members) > 0 || !slices.Contains([]string{"Empty", "Dead"}, found[0].State) {
-			continue // it has members, or that is not known
-		}
-		lags, err := d.lags(ctx, group, []string{name})
+	return examinerOf(c).OldLevels(ctx, l, wanted)
+}
+
+// RemoveOldLevels deletes those of the named delay topics that are drained, see [Client.OldLevels].
+// The others stay, and the result has the reason. Each topic is checked again immediately before it
+// is deleted. With an error, the result has the topics that were handled before it. The user needs
+// Delete on the topics. The group rebalances once for each.
+func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...string) (done []doctor.OldLevel, err error) {
+	for _, place := range places {
+		// Check only this one: levels that were just deleted may still be listed, and have no offsets.
+		old, err := c.checkOldLevels(ctx, topic, func(name string) bool { return name == place })
 		if err != nil {
-			return err
+			return done, err
 		}
-		if n := lags[name].total(); n > 0 {
-			d.Add(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
-		}
-	}
-	d.Checked = append(d.Checked, "messages that wait for other groups of the topic without members")
-	return nil
-}
-
-// checkSettings checks whether the topics exist and can hold the policy.
-func (d *examination) checkSettings() error {
-	for _, t := range d.layout.Topics {
-		if !t.Exists && !t.Rung {
-			d.Add(doctor.SymptomMissing, t.Name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.Kind, d.layout.Origin))
-		}
-	}
-	d.Checked = append(d.Checked, "which topics exist, their settings and their retention")
-	err := d.client.topics.Verify(d.layout)
-	found := slices.Concat(d.layout.Unfit, d.layout.Warnings)
-	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
-		found = append(refused.Problems, found...)
-	} else if err != nil {
-		return err
-	}
-	for _, p := range found {
-		name, setting, _ := strings.Cut(strings.TrimPrefix(p.Field, "topic "), " ")
-		if name == p.Field || p.Value == "missing" { // it is about the client's configuration, or reported already
+		if len(old) == 0 {
+			done = append(done, doctor.OldLevel{Place: place, Messages: -1, KeepReason: "it is not a level of an older policy, or no longer exists"})
 			continue
 		}
-		kind := doctor.SymptomSettings
-		if strings.HasPrefix(setting, "retention") {
-			kind = doctor.SymptomRetention
+		o := old[0]
+		if o.KeepReason == "" {
+			if err := c.admin.DeleteTopic(place); err != nil {
+				return done, err
+			}
+			o.Removed = true
 		}
-		d.Add(kind, name, fmt.Sprintf("%s is %v: %s", setting, p.Value, p.Rule))
+		done = append(done, o)
 	}
-	return nil
-}
-
-// checkWaiting checks how many messages wait, who reads them, and whether they are late.
-func (d *examination) checkWaiting(ctx context.Context, g *groupState) error {
-	topics := []string{d.layout.Origin}
-	for _, t := range d.layout.Topics {
-		if t.Waits() && t.Exists {
-			topics = append(topics, t.Name)
-		}
-	}
-	lags, err := d.lags(ctx, d.layout.Group, topics)
-	if err != nil {
-		return err
-	}
-	if lags == nil { // lags has found no permission
-		d.NotChecked = append(d.NotChecked, "waiting messages, and whether they are late (that needs the offsets of the group)")
-		return nil
-	}
-	backlog := lags[d.layout.Origin].total()
-	d.Backlog = &backlog
-	d.checkReaders(g, lags)
-	for _, t := range d.layout.Topics {
-		if !t.Waits() || !t.Exists {
-			continue
-		}
-		n := lags[t.Name].total()
-		switch {
-		case t.Old && n == 0:
-			d.Add(doctor.SymptomOrphan, t.Name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
-		case t.Old:
-			d.Add(doctor.SymptomOrphan, t.Name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
-		case g.reads(d.layout.Origin) && !g.reads(t.Name) && n > 0:
-			d.Add(doctor.SymptomOrphan, t.Name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, sweepInterval*sweepsPerCheck))
-		}
-		if err := d.checkLate(ctx, t, lags[t.Name]); err != nil {
-			return err
-		}
-	}
-	d.Checked = append(d.Checked, "waiting messages, and whether they are late")
-	if !d.options.AnyPolicy {
-		d.Checked = append(d.Checked, "levels of older policies")
-	}
-	return nil
-}
-
-// checkReaders checks whether a member reads the messages that wait.
-func (d *examination) checkReaders(g *groupState, lags map[string]lag) {
-	if g == nil {
-		return // describeGroup has reported why
-	}
-	var sum, retries int64
-	for topic, lag := range lags {
-		sum += lag.total()
-		if topic != d.layout.Origin {
-			retries += lag.total()
-		}
-	}
-	if sum > 0 && !g.reads(d.layout.Origin) {
-		d.Add(doctor.SymptomConsumer, d.layout.Group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.layout.Origin, sum, retries))
-	}
-}
-
-// checkLate checks the oldest unsettled record of each partition.
-func (d *examination) checkLate(ctx context.Context, t topology.Topic, waiting lag) error {
-	log := topiclog.Reader{Client: d.client.admin.Client, Topic: t.Name}
-	for _, p := range slices.Sorted(maps.Keys(waiting)) {
-		left := waiting[p]
-		if left.count() <= 0 {
-			continue
-		}
-		page, err := log.Read(ctx, p, left.from)
-		if err != nil {
-			return err
-		}
-		if len(page.Records) == 0 {
-			continue // only markers of transactions
-		}
-		rec := page.Records[0]
-		leavesAt := rec.Time.Add(t.Level)
-		if due, ok := dueOf(&rec); ok && (t.Level == 0 || due.Before(leavesAt)) {
-			leavesAt = due
-		}
-		if lateBy := time.Since(leavesAt); lateBy > d.options.WithDefaults().Late {
-			d.Add(doctor.SymptomLate, t.Name, fmt.Sprintf("offset %d of partition %d should have moved on at %s, %s ago, and is not settled; from it to the end there are %d records",
-				rec.Offset, p, leavesAt.UTC().Format(time.RFC3339), lateBy.Round(time.Second), left.count()))
-		}
-	}
-	return nil
-}
-
-// dueOf returns when a record is due, if its headers say so.
-func dueOf(rec *topiclog.Record) (due time.Time, ok bool) {
-	_, ours := record.SplitHeaders(rec.Headers)
-	for _, h := range ours {
-		if h != nil && string(h.Key) == redeliver.HeaderDue {
-			due, err := time.Parse(time.RFC3339Nano, string(h.Value))
-			return due, err == nil
-		}
-	}
-	return due, false
+	return done, nil
 }

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/diagnose"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 )
 
@@ -125,4 +127,18 @@ func (c Config) producerConfig() *sarama.Config {
 	cfg.Producer.Retry.Max = max(1, cfg.Producer.Retry.Max)
 	cfg.Producer.Partitioner = produce.Partitions(cfg.Producer.Partitioner)
 	return cfg
+}
+
+// memberUserData returns the user data of a member. Sticky balance strategies need it for themselves.
+func (c Config) memberUserData(topic string, cfg *sarama.Config) []byte {
+	data := cfg.Consumer.Group.Member.UserData
+	for _, s := range cfg.Consumer.Group.Rebalance.GroupStrategies {
+		if !slices.Contains([]string{sarama.RangeBalanceStrategyName, sarama.RoundRobinBalanceStrategyName, copartitioned{}.Name()}, s.Name()) {
+			return data
+		}
+	}
+	if len(data) > 0 || cfg.Consumer.Group.Rebalance.Strategy != nil {
+		return data
+	}
+	return diagnose.UserData(c.policy(topic))
 }

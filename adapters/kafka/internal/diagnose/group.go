@@ -1,4 +1,4 @@
-package kafka
+package diagnose
 
 import (
 	"context"
@@ -18,40 +18,34 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// policyPrefix begins the user data of a member. It names the member's policy, for Doctor to compare.
+// policyPrefix begins the user data of a member. It names the member's policy.
 const policyPrefix = "redeliver-policy="
 
 // perKeySuffix ends that data if the Order is PerKey: nothing can be released then.
 const perKeySuffix = " PerKey"
 
-// memberUserData returns the user data of a member. Sticky balance strategies need it for themselves.
-func (c Config) memberUserData(topic string, cfg *sarama.Config) []byte {
-	data := cfg.Consumer.Group.Member.UserData
-	for _, s := range cfg.Consumer.Group.Rebalance.GroupStrategies {
-		if !slices.Contains([]string{sarama.RangeBalanceStrategyName, sarama.RoundRobinBalanceStrategyName, copartitioned{}.Name()}, s.Name()) {
-			return data
-		}
-	}
-	if len(data) > 0 || cfg.Consumer.Group.Rebalance.Strategy != nil {
-		return data
-	}
-	policy := c.policy(topic)
-	data = []byte(policyPrefix + delayqueue.Fingerprint(policy))
+// UserData returns the data with which a member announces its policy to the group.
+func UserData(policy redeliver.Policy) []byte {
+	data := policyPrefix + delayqueue.Fingerprint(policy)
 	if policy.Order == redeliver.PerKey {
-		data = append(data, perKeySuffix...)
+		data += perKeySuffix
 	}
-	return data
+	return []byte(data)
 }
 
-// groupState is what the coordinator says about a group that does not rebalance.
-type groupState struct {
-	topics     map[string]int // number of members that read a topic
-	policies   map[string][]string
-	unreported int // members that do not announce their policy
+// AnnouncesPerKey reports whether the data of a member announces the order PerKey.
+func AnnouncesPerKey(userData []byte) bool { return strings.HasSuffix(string(userData), perKeySuffix) }
+
+// Members is what the coordinator says about a group that does not rebalance.
+type Members struct {
+	Policies   map[string][]string // members by fingerprint of the policy that they announce
+	Unreported int                 // members that do not announce their policy
+
+	topics map[string]int // number of members that read a topic
 }
 
 // reads reports whether a member reads a topic. It is true if that is not known.
-func (g *groupState) reads(topic string) bool { return g == nil || g.topics[topic] > 0 }
+func (g *Members) reads(topic string) bool { return g == nil || g.topics[topic] > 0 }
 
 const (
 	groupTries = 20
@@ -60,14 +54,14 @@ const (
 
 // describeGroup asks the coordinator about the group. If it gets no answer, it returns nil and adds the reason to
 // NotChecked.
-func (d *examination) describeGroup(ctx context.Context) *groupState {
-	unknown := func(why string) *groupState {
+func (d *examination) describeGroup(ctx context.Context) *Members {
+	unknown := func(why string) *Members {
 		d.NotChecked = append(d.NotChecked, "the members of group "+d.layout.Group+" and their policies ("+why+")")
 		return nil
 	}
 	why := ""
 	for range groupTries {
-		found, err := d.client.admin.Sarama.DescribeConsumerGroups([]string{d.layout.Group})
+		found, err := d.admin.Sarama.DescribeConsumerGroups([]string{d.layout.Group})
 		if err == nil && len(found) == 1 {
 			err = found[0].Err
 		}
@@ -82,7 +76,7 @@ func (d *examination) describeGroup(ctx context.Context) *groupState {
 			return unknown("the coordinator does not answer")
 		case slices.Contains([]string{"Stable", "Empty", "Dead"}, found[0].State):
 			d.Checked = append(d.Checked, "the members of group "+d.layout.Group)
-			return membersOf(found[0], d.layout.Origin)
+			return MembersOf(found[0], d.layout.Origin)
 		default:
 			why = "it is " + found[0].State // it rebalances
 		}
@@ -98,13 +92,13 @@ func isCoordinatorMoving(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetsLoadInProgress) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer)
 }
 
-// membersOf reads the user data of the members that read the origin.
-func membersOf(found *sarama.GroupDescription, origin string) *groupState {
-	g := &groupState{topics: make(map[string]int), policies: make(map[string][]string)}
+// MembersOf reads the user data of the members that read the origin.
+func MembersOf(found *sarama.GroupDescription, origin string) *Members {
+	g := &Members{topics: make(map[string]int), Policies: make(map[string][]string)}
 	for _, m := range found.Members {
 		meta, err := m.GetMemberMetadata()
 		if err != nil || meta == nil {
-			g.unreported++
+			g.Unreported++
 			continue
 		}
 		for _, t := range meta.Topics {
@@ -115,35 +109,35 @@ func membersOf(found *sarama.GroupDescription, origin string) *groupState {
 		}
 		if policy, ok := strings.CutPrefix(string(meta.UserData), policyPrefix); ok {
 			policy = strings.TrimSuffix(policy, perKeySuffix)
-			g.policies[policy] = append(g.policies[policy], fmt.Sprintf("%s (%s)", m.ClientHost, m.ClientId))
+			g.Policies[policy] = append(g.Policies[policy], fmt.Sprintf("%s (%s)", m.ClientHost, m.ClientId))
 		} else {
-			g.unreported++
+			g.Unreported++
 		}
 	}
 	return g
 }
 
 // checkPolicies checks whether all members run one policy.
-func (d *examination) checkPolicies(g *groupState) {
+func (d *examination) checkPolicies(g *Members) {
 	if g == nil {
 		return
 	}
-	if g.unreported > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d members of group %s (they do not report one: an older version, or their own balance strategy)", g.unreported, d.layout.Group))
+	if g.Unreported > 0 {
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d members of group %s (they do not report one: an older version, or their own balance strategy)", g.Unreported, d.layout.Group))
 	}
-	if len(g.policies) > 0 {
+	if len(g.Policies) > 0 {
 		d.Checked = append(d.Checked, "the policies of the members")
 	}
 	var runs []string
-	for _, p := range slices.Sorted(maps.Keys(g.policies)) {
-		slices.Sort(g.policies[p])
-		runs = append(runs, fmt.Sprintf("%s runs on %s", p, strings.Join(g.policies[p], ", ")))
+	for _, p := range slices.Sorted(maps.Keys(g.Policies)) {
+		slices.Sort(g.Policies[p])
+		runs = append(runs, fmt.Sprintf("%s runs on %s", p, strings.Join(g.Policies[p], ", ")))
 	}
 	ours := delayqueue.Fingerprint(d.layout.Policy)
 	switch {
 	case len(runs) > 1:
 		d.Add(doctor.SymptomPolicies, d.layout.Group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on the member that gets a message: finish a running deployment")
-	case len(runs) == 1 && !d.options.AnyPolicy && g.policies[ours] == nil:
+	case len(runs) == 1 && !d.options.AnyPolicy && g.Policies[ours] == nil:
 		d.Add(doctor.SymptomPolicies, d.layout.Group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
 	}
 }
@@ -169,15 +163,15 @@ const maxMarkers = 100
 func (d *examination) lags(ctx context.Context, group string, topics []string) (map[string]lag, error) {
 	partitions := make(map[string][]int32)
 	for _, topic := range topics {
-		all, err := d.client.admin.Client.Partitions(topic)
+		all, err := d.admin.Client.Partitions(topic)
 		if err != nil {
 			return nil, fmt.Errorf("kafka: asking for the partitions of %s: %w", topic, err)
 		}
 		partitions[topic] = all
 	}
-	committed, err := d.client.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
+	committed, err := d.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
 	for try := 1; isCoordinatorMoving(err) && try < groupTries && wait.For(ctx, groupPause) == nil; try++ {
-		committed, err = d.client.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
+		committed, err = d.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
 	}
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
 		return nil, nil //nolint:nilnil // it is unknown, which is no failure
@@ -187,7 +181,7 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 	}
 	lags := make(map[string]lag, len(topics))
 	for _, topic := range topics {
-		log := topiclog.Reader{Client: d.client.admin.Client, Topic: topic}
+		log := topiclog.Reader{Client: d.admin.Client, Topic: topic}
 		lags[topic] = make(lag)
 		for _, p := range partitions[topic] {
 			start, end, boundsErr := log.Bounds(ctx, p)
