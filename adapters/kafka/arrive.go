@@ -52,7 +52,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	m.State, m.Retry, m.Displaced, m.Until, m.Step = st, true, true, stay.Until, w.lastStep
 	rest := st.Due.Sub(stay.Until)
 	switch {
-	case stay.Hops && rest <= s.r.jitter && s.heldCount < holdSoft/2:
+	case stay.Hops && rest <= s.r.jitter && s.heldCount < softMaxHeld/2:
 		// The rest is jitter. The record waits here if there is room, because a hop would only take it to a similar
 		// place.
 		m.Until = st.Due

@@ -27,15 +27,15 @@ type claimMeta struct {
 	meta   commitmeta.Meta
 }
 
-// metaTries bounds how often a session asks again for metadata. The pauses double, to six seconds in all.
-const metaTries = 7
+// maxMetaTries bounds how often a session asks again for metadata. The pauses double, to six seconds in all.
+const maxMetaTries = 7
 
 // readMetas reads the metadata of partitions in one request. It tries again, because after a crash the group's
 // coordinator may be moving.
 func (r *reader) readMetas(ctx context.Context, claims map[string][]int32) (found map[string]map[int32]claimMeta, err error) {
 	for try := 0; ; try++ {
 		found, err = fetchMetas(r.client.admin, r.layout.Group, claims)
-		if err == nil || try == metaTries {
+		if err == nil || try == maxMetaTries {
 			return found, err
 		}
 		if err := wait.For(ctx, cluster.CommitRetryPause<<try); err != nil {

@@ -14,12 +14,12 @@ import (
 func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= commitmeta.SureSpan && s.setOverflows {
+	if ahead := m.Seq - s.track.first; ahead >= maxSpan || ahead >= commitmeta.MaxSureSpan && s.setOverflows {
 		s.spanFull = true // Settle makes the lane ask again
 		return engine.NotYet
 	}
 	if s.keys != nil {
-		if admission := s.keys.Begin(m, s.track.record(m.Seq).queuedCopy(), s.heldCount < holdSoft/8); admission != engine.Begins {
+		if admission := s.keys.Begin(m, s.track.record(m.Seq).queuedCopy(), s.heldCount < softMaxHeld/8); admission != engine.Begins {
 			return admission
 		}
 	}

@@ -19,15 +19,15 @@ import (
 
 // Bounds of what a source holds in memory.
 const (
-	readAhead   = 4096 // records that wait for a slot or their key
-	resumeAhead = 1024 // free places at which a full partition resumes
-	holdSoft    = 1024 // waiting records at which a partition pauses
-	holdHard    = 4096 // the same if the last one is due soon
+	maxReadAhead  = 4096 // records that wait for a slot or their key
+	minResumeRoom = 1024 // free places at which a full partition resumes
+	softMaxHeld   = 1024 // waiting records at which a partition pauses
+	maxHeld       = 4096 // the same if the last one is due soon
 	// A record that is due within dueSoon is read even if many wait.
 	dueSoon = time.Second
 
-	// Bounds of the bytes that all sources of a Subscribe have read ahead. They bound large messages, as readAhead and
-	// holdSoft bound small ones.
+	// Bounds of the bytes that all sources of a Subscribe have read ahead. They bound large messages, as maxReadAhead and
+	// softMaxHeld bound small ones.
 	maxAheadBytes = 32 << 20 // total above which a partition with at least minAheadBytes pauses
 	minAheadBytes = 1 << 20
 
@@ -108,7 +108,7 @@ func (s *source) run() {
 	stopListening := func() {}
 	defer func() { stopListening() }()
 	s.r.engine.RunLane(s.session.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
-		MaxAhead: readAhead + cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxHeld: holdHard, DrainTimeout: cfg.DrainTimeout,
+		MaxAhead: maxReadAhead + cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxHeld: maxHeld, DrainTimeout: cfg.DrainTimeout,
 		Gates: []engine.Gater[*sarama.ConsumerMessage]{s},
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l
@@ -284,16 +284,16 @@ func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {
 	case !s.paused:
-		pauses = s.room == 0 || s.isHeavy() || s.track.span() >= maxSpan || s.onLevel && s.heldCount >= holdSoft && (s.heldCount >= holdHard || s.lastDue.Sub(now) >= dueSoon)
-	case s.room >= resumeAhead && s.isLight() && s.track.span() <= maxSpan*7/8:
-		pauses = s.onLevel && s.heldCount > holdSoft/4 && (s.heldCount >= holdHard*7/8 || s.lastDue.Sub(now) >= dueSoon)
+		pauses = s.room == 0 || s.isHeavy() || s.track.span() >= maxSpan || s.onLevel && s.heldCount >= softMaxHeld && (s.heldCount >= maxHeld || s.lastDue.Sub(now) >= dueSoon)
+	case s.room >= minResumeRoom && s.isLight() && s.track.span() <= maxSpan*7/8:
+		pauses = s.onLevel && s.heldCount > softMaxHeld/4 && (s.heldCount >= maxHeld*7/8 || s.lastDue.Sub(now) >= dueSoon)
 	}
 	switch {
 	case s.keys == nil:
 	case s.isHeavy():
 		s.keys.ParkWaiting(1)
 	case s.room == 0:
-		s.keys.ParkWaiting(readAhead / 2)
+		s.keys.ParkWaiting(maxReadAhead / 2)
 	}
 	if pauses != s.paused {
 		s.paused = pauses

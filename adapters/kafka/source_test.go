@@ -97,7 +97,7 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 		t.Errorf("it was asked to ask again %d times", posted)
 	}
 	// Within the span, no more may begin while the set does not fit into a commit.
-	for range commitmeta.SureSpan {
+	for range commitmeta.MaxSureSpan {
 		s.Settle(next())
 	}
 	near := next()
@@ -125,7 +125,7 @@ func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauseRecorder{}
 	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: countingLane(func() {}), crashes: &crash.Gate{}}
-	s.Accept(readAhead)
+	s.Accept(maxReadAhead)
 	var slow *driver.Message[*sarama.ConsumerMessage]
 	for range maxSpan {
 		m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
@@ -136,7 +136,7 @@ func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 		}
 		s.Settle(m)
 	}
-	s.Accept(readAhead)
+	s.Accept(maxReadAhead)
 	if !group.paused {
 		t.Fatal("the partition is not paused")
 	}

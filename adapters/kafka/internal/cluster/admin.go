@@ -59,8 +59,8 @@ func (a Admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, erro
 
 // Brokers learn of a new topic at different times.
 const (
-	unknownTries = 20
-	unknownPause = 100 * time.Millisecond
+	maxUnknownTries = 20
+	unknownPause    = 100 * time.Millisecond
 )
 
 // Settings returns the configurations of existing topics.
@@ -69,7 +69,7 @@ func (a Admin) Settings(topics ...string) (map[string]map[string]string, error) 
 		return nil, nil
 	}
 	settings, err := a.describe(topics)
-	for tries := 1; errors.Is(err, sarama.ErrUnknownTopicOrPartition) && tries < unknownTries; tries++ {
+	for tries := 1; errors.Is(err, sarama.ErrUnknownTopicOrPartition) && tries < maxUnknownTries; tries++ {
 		<-time.After(unknownPause)
 		settings, err = a.describe(topics)
 	}

@@ -10,8 +10,8 @@ import (
 const (
 	// maxSettledText bounds the text of a set in bytes. A broker accepts metadata of 4,096 bytes.
 	maxSettledText = 3000
-	// SureSpan is a number of records. If the offsets have no gaps, every set within it fits into maxSettledText as bits.
-	SureSpan = 16_384
+	// MaxSureSpan is a number of records. If the offsets have no gaps, every set within it fits into maxSettledText as bits.
+	MaxSureSpan = 16_384
 )
 
 // Run is a run of offsets, from From to before To.

@@ -18,7 +18,7 @@ func TestASettlementSetIsBounded(t *testing.T) {
 		minCount int // the number of offsets that must fit
 		whole    bool
 	}{
-		"many runs, as bits":  {everyThird[:SureSpan/3], SureSpan / 3, true},
+		"many runs, as bits":  {everyThird[:MaxSureSpan/3], MaxSureSpan / 3, true},
 		"too many runs":       {everyThird, 1000, false},
 		"one long run":        {Runs{{10, 10_000_000}}, 1, true},
 		"far from each other": {far, 400, false},

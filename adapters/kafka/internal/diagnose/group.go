@@ -48,8 +48,8 @@ type Members struct {
 func (g *Members) reads(topic string) bool { return g == nil || g.topics[topic] > 0 }
 
 const (
-	groupTries = 20
-	groupPause = 500 * time.Millisecond
+	maxGroupTries = 20
+	groupPause    = 500 * time.Millisecond
 )
 
 // describeGroup asks the coordinator about the group. If it gets no answer, it returns nil and adds the reason to
@@ -60,7 +60,7 @@ func (d *examination) describeGroup(ctx context.Context) *Members {
 		return nil
 	}
 	why := ""
-	for range groupTries {
+	for range maxGroupTries {
 		found, err := d.admin.Sarama.DescribeConsumerGroups([]string{d.layout.Group})
 		if err == nil && len(found) == 1 {
 			err = found[0].Err
@@ -170,7 +170,7 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 		partitions[topic] = all
 	}
 	committed, err := d.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
-	for try := 1; isCoordinatorMoving(err) && try < groupTries && wait.For(ctx, groupPause) == nil; try++ {
+	for try := 1; isCoordinatorMoving(err) && try < maxGroupTries && wait.For(ctx, groupPause) == nil; try++ {
 		committed, err = d.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
 	}
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {

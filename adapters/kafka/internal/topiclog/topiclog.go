@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	fetchBytes = 2 << 20
-	fetchTries = 20
-	fetchPause = 250 * time.Millisecond
+	fetchBytes    = 2 << 20
+	maxFetchTries = 20
+	fetchPause    = 250 * time.Millisecond
 )
 
 // Reader reads a topic's partitions by offset, outside of any group. sarama's consumer cannot be used, because it
@@ -106,7 +106,7 @@ func (l *Reader) ReadToEnd(ctx context.Context, partition int32, next, end int64
 func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call func() (T, error)) (T, error) {
 	var none T
 	var err error
-	for try := range fetchTries {
+	for try := range maxFetchTries {
 		var found T
 		if found, err = cluster.Call(ctx, call); err == nil {
 			return found, nil
