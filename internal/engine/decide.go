@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine/guard"
 	"github.com/redeliver/redeliver/internal/errortext"
 )
 
@@ -19,7 +20,7 @@ func (d *Delivery) decideAndCount(err error, now time.Time) *redeliver.Decision 
 		d.sub.slots.pause(dec.Pause, err)
 		return dec
 	}
-	if d.sub.slots.guard.detects && d.judge(dec, &st, err, now) {
+	if d.sub.slots.guard.Detects && d.judge(dec, &st, err, now) {
 		*dec = d.sub.postpone(st, err, now)
 	}
 	return dec
@@ -27,15 +28,13 @@ func (d *Delivery) decideAndCount(err error, now time.Time) *redeliver.Decision 
 
 // judge passes a failure to the guard, with the state before it. It reports whether the message is to be postponed.
 func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
-	f := failure{
-		err: err, id: maphash.String(keySeed, before.ID), probe: d.isProbe(),
-		dependency: signalOf(dec, err) == signalFailure, sparable: isSparable(dec),
+	if signalOf(dec, err) != signalFailure {
+		return false
 	}
-	if f.dependency {
-		f.cause, f.key = causeOf(&dec.State), d.keyHash(before.ID)
-		f.failedBefore, f.sinceFirst = before.Attempts > 0 && before.PostponedSince.IsZero(), now.Sub(before.FirstFailed)
-	}
-	return d.sub.slots.judge(&f)
+	return d.sub.slots.judge(&guard.Failure{
+		Err: err, Cause: causeOf(&dec.State), Key: d.keyHash(before.ID), ID: maphash.String(keySeed, before.ID), Probe: d.isProbe(), Sparable: isSparable(dec),
+		FailedBefore: before.Attempts > 0 && before.PostponedSince.IsZero(), SinceFirst: now.Sub(before.FirstFailed),
+	})
 }
 
 // signal says what the end of a message shows about the dependencies of its handler.

@@ -4,7 +4,7 @@ package engine
 func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	probes = s.slots.guard.probesRunning
+	probes = s.slots.guard.Probes
 	s.Gate.mu.Lock()
 	defer s.Gate.mu.Unlock()
 	return s.slots.used, s.slots.inFlight, probes, s.Gate.closes

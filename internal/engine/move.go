@@ -124,7 +124,7 @@ func (m *move) finish(where string) {
 	default:
 		d.signal = signalOf(m.dec, m.cause)
 		if isDead {
-			s.slots.deadLettered(d)
+			s.slots.deadLettered(d.isProbe())
 		}
 		s.written(m.dec, where, m.cause)
 		if isDead && s.Tracer != nil {
@@ -142,7 +142,7 @@ func (m *move) finish(where string) {
 func (m *move) discard() {
 	m.release()
 	m.d.signal = signalOf(m.dec, m.cause)
-	m.d.sub.slots.deadLettered(m.d)
+	m.d.sub.slots.deadLettered(m.d.isProbe())
 	m.d.sub.Emit(redeliver.Discarded{State: m.dec.State, Err: m.cause})
 	m.d.c.end(resultForwarded)
 }

@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine/guard"
 )
 
 // How failures change the limit of slots.
@@ -40,7 +40,7 @@ type slots struct {
 	maxUsed  [2]int // 0: no limit
 	used     [2]int
 	inFlight int // used of both classes
-	guard    guard
+	guard    guard.Guard
 	rate     *rateLimiter // nil for none
 
 	minLimit, maxLimit int           // of both classes together; minLimit 0: limit stays 0
@@ -55,7 +55,7 @@ type slots struct {
 	alarmAt time.Duration        // what the alarm is set for; 0 for none
 	alarm   *time.Timer
 
-	eventMu sync.Mutex // is locked before mu, and keeps the guard's events in order
+	eventMu sync.Mutex // is locked before mu, and keeps the changes in order
 }
 
 // slotWaiter is one lane that may wait for a slot of a class. The slots' lock guards it.
@@ -69,7 +69,8 @@ func (s *slots) init(sub *Subscription) {
 	s.sub = sub
 	s.maxUsed = [2]int{sub.MaxInFlight, sub.MaxRetriesInFlight}
 	s.minLimit, s.maxLimit = sub.MinInFlight, sub.MaxInFlight+sub.MaxRetriesInFlight
-	s.guard, s.rate = newGuard(&sub.Policy), newRateLimiter(sub.Policy.Rate)
+	s.guard.Init(&sub.Policy)
+	s.rate = newRateLimiter(sub.Policy.Rate)
 	s.start, s.since = time.Now(), -1
 }
 
@@ -99,11 +100,8 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 	if !s.hasRoomLocked(class, now) {
 		return false, false
 	}
-	if s.guard.onlyProbes() {
-		if !s.guard.beginProbe(now) {
-			return false, false
-		}
-		probe = true
+	if probe = s.guard.OnlyProbes(); probe {
+		s.guard.BeginProbe(now)
 	}
 	if s.rate != nil {
 		s.rate.take(s.start.Add(now))
@@ -116,7 +114,7 @@ func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
 
 // nowLocked returns the time since start, or 0 if nothing depends on it.
 func (s *slots) nowLocked() time.Duration {
-	if !s.guard.detects && !s.guard.onlyProbes() && s.rate == nil && s.minLimit == 0 {
+	if !s.guard.Detects && !s.guard.OnlyProbes() && s.rate == nil && s.minLimit == 0 {
 		return 0
 	}
 	return time.Since(s.start)
@@ -129,8 +127,8 @@ func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 		return false
 	case s.rate != nil && s.rate.wait(s.start.Add(now)) > 0:
 		return false
-	case s.guard.onlyProbes():
-		return s.guard.mayProbe(now)
+	case s.guard.OnlyProbes():
+		return s.guard.MayProbe(now)
 	default:
 		return s.limit == 0 || s.inFlight < s.limit
 	}
@@ -160,7 +158,7 @@ func (s *slots) wakeLocked(now time.Duration) {
 			w := q.Pop()
 			w.queued, w.mayTake = false, true
 			w.wake()
-			if s.limit > 0 || s.rate != nil || s.guard.onlyProbes() {
+			if s.limit > 0 || s.rate != nil || s.guard.OnlyProbes() {
 				return
 			}
 		}
@@ -173,50 +171,50 @@ func (s *slots) give(class int, probe bool, sig signal) {
 	s.used[class]--
 	s.inFlight--
 	if probe {
-		s.guard.probesRunning--
-		if sig != signalNone {
-			s.guard.probeEnded()
-		}
+		s.guard.EndProbe(sig != signalNone)
 	}
-	change, announces := s.countLocked(probe, sig)
-	s.mu.Unlock()
-	s.report(change, announces)
+	s.countAndUnlock(probe, sig)
 }
 
 // countWithoutSlot counts the outcome of a message that had no slot.
 func (s *slots) countWithoutSlot(sig signal) {
 	s.mu.Lock()
-	change, announces := s.countLocked(true, sig)
-	s.mu.Unlock()
-	s.report(change, announces)
+	s.countAndUnlock(true, sig)
 }
 
-// countLocked counts the outcome of a message, and wakes the lanes for which there are slots now. It returns the event about a
-// change of the limit, or nil, and whether the guard has events. Its caller passes both to report.
-func (s *slots) countLocked(probe bool, sig signal) (change *redeliver.SubscriptionChanged, announces bool) {
+// countAndUnlock counts the outcome of a message, and ends the step.
+func (s *slots) countAndUnlock(probe bool, sig signal) {
 	now := s.nowLocked()
-	if s.guard.detects && sig == signalSuccess {
-		s.guard.succeeded(probe, now)
+	if s.guard.Detects && sig == signalSuccess {
+		s.guard.Succeeded(probe, now)
 	}
 	if s.minLimit > 0 {
-		change = s.countInWindowLocked(sig, now)
+		s.countInWindowLocked(sig, now)
 	}
+	s.wakeAndUnlock(now)
+}
+
+// wakeAndUnlock ends a step: it wakes the lanes for which there are slots now, and reports changes to the sink.
+func (s *slots) wakeAndUnlock(now time.Duration) {
 	s.wakeLocked(now)
-	return change, len(s.guard.events) > 0
+	changed := len(s.guard.Changes) > 0
+	s.mu.Unlock()
+	if !changed {
+		return
+	}
+	s.eventMu.Lock()
+	defer s.eventMu.Unlock()
+	s.mu.Lock()
+	news := s.guard.Changes
+	s.guard.Changes = nil
+	s.mu.Unlock()
+	for _, e := range news {
+		s.sub.EmitChange(e.Change, e.Detail, e.Err)
+	}
 }
 
-// report passes the events of countLocked to the sink, without the lock.
-func (s *slots) report(change *redeliver.SubscriptionChanged, announces bool) {
-	if change != nil {
-		s.sub.Emit(*change)
-	}
-	if announces {
-		s.emitGuardEvents()
-	}
-}
-
-// countInWindowLocked counts an outcome, and adapts the limit at the end of a window. It returns the event for the sink, or nil.
-func (s *slots) countInWindowLocked(sig signal, now time.Duration) (change *redeliver.SubscriptionChanged) {
+// countInWindowLocked counts an outcome, and adapts the limit at the end of a window.
+func (s *slots) countInWindowLocked(sig signal, now time.Duration) {
 	switch sig {
 	case signalSuccess:
 		s.good++
@@ -228,58 +226,48 @@ func (s *slots) countInWindowLocked(sig signal, now time.Duration) (change *rede
 	case s.since < 0:
 		s.since = now
 	case now-s.since >= slotsWindow:
-		change = s.adaptLocked()
+		s.adaptLocked()
 		s.since, s.good, s.bad, s.peak = now, 0, 0, s.inFlight
 	}
-	return change
 }
 
 // adaptLocked shrinks or grows the limit after a window.
-func (s *slots) adaptLocked() *redeliver.SubscriptionChanged {
+func (s *slots) adaptLocked() {
 	all, was := s.good+s.bad, s.limit
 	switch {
 	case s.bad*2 >= all && (s.bad >= minFailures || was > 0 && s.bad > 0):
 		if was == 0 { // half of the peak, not of the configured limit
-			was = min(s.peak, s.maxLimit)
+			s.limit = max(s.minLimit, min(s.peak, s.maxLimit)/2)
+			s.guard.Changes.Addf(redeliver.ChangeThrottled, nil, "%d of %d messages failed in a second; at most %d of %d are in flight now, and fewer if that continues",
+				s.bad, all, s.limit, s.maxLimit)
+			return
 		}
-		began := s.limit == 0
 		s.limit = max(s.minLimit, was/2)
-		if began {
-			return s.changed(redeliver.ChangeThrottled, fmt.Sprintf(
-				"%d of %d messages failed in a second; at most %d of %d are in flight now, and fewer if that continues", s.bad, all, s.limit, s.maxLimit))
-		}
 	case was > 0 && all > 0 && s.bad*10 <= all:
 		s.limit += max(1, s.maxLimit/growSteps)
 		if s.limit >= s.maxLimit {
 			s.limit = 0
-			return s.changed(redeliver.ChangeThrottleOver, fmt.Sprintf("messages succeed again; up to %d are in flight", s.maxLimit))
+			s.guard.Changes.Addf(redeliver.ChangeThrottleOver, nil, "messages succeed again; up to %d are in flight", s.maxLimit)
 		}
 	}
-	return nil
-}
-
-func (s *slots) changed(change redeliver.Change, detail string) *redeliver.SubscriptionChanged {
-	return &redeliver.SubscriptionChanged{Origin: s.sub.Origin, Group: s.sub.Group, Change: change, Detail: detail}
 }
 
 // currentLimit returns how many messages of both classes may be in flight now; 0 means the configured limits.
 func (s *slots) currentLimit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.guard.onlyProbes() {
+	if s.guard.OnlyProbes() {
 		return 1
 	}
 	return s.limit
 }
 
 // judge passes a failure to the guard, and reports whether the message must be postponed.
-func (s *slots) judge(f *failure) bool {
+func (s *slots) judge(f *guard.Failure) (postpone bool) {
 	s.mu.Lock()
 	now := s.nowLocked()
-	postpone := s.guard.judge(f, now)
-	s.wakeLocked(now)
-	s.mu.Unlock()
-	s.emitGuardEvents()
+	postpone = s.guard.Judge(f, now)
+	s.wakeAndUnlock(now)
 	return postpone
 }
 
@@ -287,33 +275,29 @@ func (s *slots) judge(f *failure) bool {
 func (s *slots) pause(d time.Duration, err error) {
 	s.mu.Lock()
 	now := time.Since(s.start)
-	s.guard.pause(d, err, now)
-	s.armLocked(now)
-	s.mu.Unlock()
-	s.emitGuardEvents()
+	s.guard.Pause(d, err, now)
+	s.wakeAndUnlock(now)
 }
 
 // deadLettered counts a dead letter.
-func (s *slots) deadLettered(d *Delivery) {
-	if !s.guard.detects {
+func (s *slots) deadLettered(probe bool) {
+	if !s.guard.Detects {
 		return
 	}
 	s.mu.Lock()
 	now := s.nowLocked()
-	s.guard.deadLettered(d.isProbe(), now)
-	s.wakeLocked(now)
-	s.mu.Unlock()
-	s.emitGuardEvents()
+	s.guard.DeadLettered(probe, now)
+	s.wakeAndUnlock(now)
 }
 
 // inOutage reports whether there is an outage.
 func (s *slots) inOutage() bool {
-	if !s.guard.detects {
+	if !s.guard.Detects {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.guard.inOutage()
+	return s.guard.InOutage()
 }
 
 // armLocked sets the alarm for the time of nextLocked. The caller has found no slot at the time now.
@@ -332,7 +316,7 @@ func (s *slots) armLocked(now time.Duration) {
 
 // nextLocked returns the time at which there may be a slot even if no message ends until then; 0 means never.
 func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
-	at = s.guard.nextChange()
+	at = s.guard.NextChange()
 	if s.rate != nil && !(s.queues[firstDelivery].Empty() && s.queues[retry].Empty()) {
 		at = max(at, now+s.rate.wait(s.start.Add(now)))
 	}
@@ -342,21 +326,5 @@ func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
 func (s *slots) onAlarm() {
 	s.mu.Lock()
 	s.alarmAt = 0
-	s.wakeLocked(s.nowLocked())
-	s.mu.Unlock()
-	s.emitGuardEvents()
-}
-
-// emitGuardEvents passes the guard's events to the sink, in order.
-func (s *slots) emitGuardEvents() {
-	s.eventMu.Lock()
-	defer s.eventMu.Unlock()
-	s.mu.Lock()
-	news := s.guard.events
-	s.guard.events = nil
-	s.mu.Unlock()
-	for _, e := range news {
-		e.Origin, e.Group = s.sub.Origin, s.sub.Group
-		s.sub.Emit(e)
-	}
+	s.wakeAndUnlock(s.nowLocked())
 }

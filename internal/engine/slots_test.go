@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine/guard"
 )
 
 // When the pause of an outage is over and handlers that hang have all slots of a class, no timer is set: it would fire again and
 // again.
 func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 	sub := &Subscription{MaxInFlight: 1, MaxRetriesInFlight: 1, Policy: redeliver.Policy{
-		Outage: redeliver.Outage{MinKeys: 2, Share: 0.5, Window: time.Minute, Probe: time.Millisecond, MaxPause: time.Hour, Probes: 1},
+		Outage: redeliver.Outage{MinKeys: 2, Share: 0.5, Window: time.Minute, Probe: 1, MaxPause: time.Hour, Probes: 1},
 	}.WithDefaults()}
 	sub.Start()
 	s := &sub.slots
@@ -22,10 +23,9 @@ func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 	if ok, _ := s.take(firstDelivery, waits); ok {
 		t.Fatal("take gave more slots than the limit")
 	}
-	s.mu.Lock()
-	s.guard.outage.trip(s.nowLocked())
-	s.guard.outage.until = 1 // its pause is over
-	s.mu.Unlock()
+	for key := range uint64(2) { // an outage, whose pause is over
+		s.judge(&guard.Failure{Key: key})
+	}
 	s.onAlarm()
 	s.mu.Lock()
 	defer s.mu.Unlock()

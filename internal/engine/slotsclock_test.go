@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine/guard"
 )
 
 // maxStall is how long nothing may begin before a test fails: far longer than a busy machine needs.
@@ -41,11 +42,15 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 		}
 		switch {
 		case name == "pause":
-			s.guard.pause(time.Hour, nil, 0)
-		case s.guard.outage != nil:
-			s.guard.outage.trip(0)
-		case s.guard.flood != nil:
-			s.guard.flood.trip(0)
+			s.guard.Pause(time.Hour, nil, 0)
+		case policy.Outage.On():
+			for key := range uint64(2) {
+				s.guard.Judge(&guard.Failure{Key: key}, 0)
+			}
+		case policy.DeadLetterRate.On():
+			for range 2 {
+				s.guard.DeadLettered(false, 0)
+			}
 		}
 		s.take(firstDelivery, w)
 		for _, before := range []time.Duration{time.Minute, time.Second, time.Microsecond, 1} { // the pause ends
@@ -80,7 +85,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	woken := make(chan struct{}, 1)
 	w := &slotWaiter{wake: func() { woken <- struct{}{} }}
 	fails := func(key uint64, probe bool) {
-		sub.slots.judge(&failure{cause: 1, key: key, id: key, probe: probe, dependency: true, sparable: true})
+		sub.slots.judge(&guard.Failure{Cause: 1, Key: key, ID: key, Probe: probe, Sparable: true})
 	}
 	fails(1, false)
 	fails(2, false)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine/guard"
 )
 
 // A window in which half of the messages failed shrinks the limit, and one in which nine of ten succeeded makes it grow. Few failures
@@ -28,12 +29,12 @@ func TestAWindowShrinksOrGrowsTheLimit(t *testing.T) {
 		"back to the maximum":        {1, 15, 10, 0, 15, 0},
 	} {
 		s := &slots{sub: &Subscription{}, minLimit: w.minLimit, maxLimit: 16, limit: w.limit, good: w.good, bad: w.bad, peak: w.peak}
-		change := s.adaptLocked()
+		s.adaptLocked()
 		if s.limit != w.want {
 			t.Errorf("%s: the limit is %d, want %d", name, s.limit, w.want)
 		}
-		if turned := (w.limit == 0) != (w.want == 0); turned != (change != nil) {
-			t.Errorf("%s: the sink gets %v", name, change)
+		if turned := (w.limit == 0) != (w.want == 0); turned != (len(s.guard.Changes) > 0) {
+			t.Errorf("%s: the sink gets %v", name, s.guard.Changes)
 		}
 	}
 }
@@ -147,13 +148,13 @@ func TestLanesGetSlotsInTurn(t *testing.T) {
 	}
 }
 
-// outageOf begins an outage with the default rule.
+// outageOf begins an outage, and returns its pause.
 func outageOf(q *queue) time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.guard.outage.trip(q.nowLocked())
-	q.armLocked(q.nowLocked())
-	return q.guard.outage.pause
+	o := q.sub.Policy.Outage
+	for key := range uint64(o.MinKeys) {
+		q.judge(&guard.Failure{Key: key})
+	}
+	return o.Probe
 }
 
 // The probes of an outage are the messages that have waited longest, one at a time. The first begins when the pause is
@@ -208,13 +209,13 @@ func TestALaneThatGivesUpLeavesItsProbe(t *testing.T) {
 			<-time.After(time.Second)
 			synctest.Wait() // the alarm of the same moment
 		}
-		if waited := time.Since(began); waited != q.guard.outage.maxPause {
-			t.Errorf("another probe begins %s after one that does not end, want %s", waited, q.guard.outage.maxPause)
+		if waited := time.Since(began); waited != q.sub.Policy.Outage.MaxPause {
+			t.Errorf("another probe begins %s after one that does not end, want %s", waited, q.sub.Policy.Outage.MaxPause)
 		}
 		q.give(firstDelivery, true, signalNone)
 		q.give(firstDelivery, true, signalNone)
-		if q.guard.probesRunning != 0 || q.inFlight != 0 {
-			t.Errorf("%d probes of %d messages run", q.guard.probesRunning, q.inFlight)
+		if q.guard.Probes != 0 || q.inFlight != 0 {
+			t.Errorf("%d probes of %d messages run", q.guard.Probes, q.inFlight)
 		}
 	})
 }
@@ -227,7 +228,7 @@ func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
 		outageOf(q)
 		q.alarm.Stop() // it has not fired yet
 		q.takes(0)
-		<-time.After(q.guard.outage.pause)
+		<-time.After(q.sub.Policy.Outage.Probe)
 		if !q.takes(0) {
 			q.give(firstDelivery, false, signalNone) // some message in flight ends
 		}
@@ -248,8 +249,8 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 			})})
 			<-time.After(time.Hour)
 			q.take(firstDelivery, q.all[0])
-			q.pause(time.Minute, errFlood)
-			q.pause(time.Second, errFlood)
+			q.pause(time.Minute, redeliver.ErrNacked)
+			q.pause(time.Second, redeliver.ErrNacked)
 			q.give(firstDelivery, false, signalFailure)
 			retries := &slotWaiter{wake: func() {}}
 			first, _ := q.take(firstDelivery, q.all[0])
@@ -269,7 +270,7 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 				if ok, probe := q.take(firstDelivery, q.all[0]); !ok || !probe || q.takes(1) {
 					t.Fatalf("%s: the first message does not run alone as a probe", name)
 				}
-				q.pause(time.Second, errFlood) // the probe asks again
+				q.pause(time.Second, redeliver.ErrNacked) // the probe asks again
 				q.give(firstDelivery, true, signalFailure)
 				if q.takes(0) {
 					t.Fatalf("%s: a message began although the probe asked again", name)

@@ -85,7 +85,7 @@ func (s *Subscription) Start() { s.slots.init(s) }
 func (s *Subscription) Held() bool {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	return s.slots.guard.onlyProbes()
+	return s.slots.guard.OnlyProbes()
 }
 
 // Answers records that a middleware of redeliver gets the subscription's messages and their handlers' errors.

@@ -1,4 +1,4 @@
-package engine
+package guard
 
 import (
 	"time"
@@ -22,6 +22,7 @@ import (
 type outage struct {
 	breaker
 	spread
+	changes                         *Changes
 	recentSuccesses, recentFailures windowCount
 	probeErrors                     []probeError  // of the probes of this outage
 	lastFailedProbe                 uint64        // the hash of the id of the message whose probe failed last
@@ -45,60 +46,51 @@ const (
 	maxSameProbe = 5
 )
 
-func newOutage(o redeliver.Outage) *outage {
+func newOutage(o redeliver.Outage, c *Changes) *outage {
 	return &outage{
-		breaker: breaker{firstPause: o.Probe, maxPause: o.MaxPause, needed: o.Probes}, spread: newSpread(o),
+		breaker: breaker{firstPause: o.Probe, maxPause: o.MaxPause, needed: o.Probes}, spread: newSpread(o), changes: c,
 		recentSuccesses: newWindowCount(o.Window), recentFailures: newWindowCount(o.Window),
 	}
 }
 
-// transition is the effect of the end of an attempt on an outage or a flood.
-type transition uint8
-
-const (
-	unchanged  transition = iota // closed
-	tripped                      // it begins
-	stillOpen                    // it continues
-	relapsed                     // a probe failed after others had succeeded
-	recovering                   // a probe has succeeded, the first since one failed
-	recovered                    // it ends
-	unfounded                    // it ends, because only one message fails
-)
-
 // failed counts a failure that the dependency may have caused.
-func (o *outage) failed(f *failure, now time.Duration) transition {
-	if o.state == breakerClosed {
-		if f.failedBefore && o.othersSucceeded(f.sinceFirst, now) {
-			return unchanged
+func (o *outage) failed(f *Failure, now time.Duration) {
+	switch {
+	case o.state != breakerClosed:
+		if f.Probe {
+			o.probeHasFailed(f, now)
 		}
-		o.recentFailures.add(now)
-		if !o.addFailure(f.cause, f.key, now) {
-			return unchanged
-		}
+		return
+	case f.FailedBefore && o.othersSucceeded(f.SinceFirst, now):
+		return
+	}
+	o.recentFailures.add(now)
+	if o.addFailure(f.Cause, f.Key, now) {
 		o.trip(now)
-		o.probeErrors, o.lastFailedProbe, o.sameFailedProbe, o.began, o.probes = []probeError{{f.cause, minProbeMessages}}, 0, 0, now, 0
-		return tripped
+		o.probeErrors, o.lastFailedProbe, o.sameFailedProbe, o.began, o.probes = []probeError{{f.Cause, minProbeMessages}}, 0, 0, now, 0
+		o.changes.Addf(redeliver.ChangeOutage, f.Err, "messages of %d keys failed alike; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
 	}
-	if !f.probe {
-		return stillOpen
-	}
+}
+
+// probeHasFailed counts the failure of a probe.
+func (o *outage) probeHasFailed(f *Failure, now time.Duration) {
 	o.probes++
-	same := o.sameFailedProbe > 0 && o.lastFailedProbe == f.id
+	same := o.sameFailedProbe > 0 && o.lastFailedProbe == f.ID
 	if !same {
 		o.sameFailedProbe = 0
 	}
-	o.lastFailedProbe = f.id
+	o.lastFailedProbe = f.ID
 	o.sameFailedProbe++
 	if o.sameFailedProbe >= maxSameProbe {
 		o.close()
-		return unfounded
+		o.changes.Addf(redeliver.ChangeOutageOver, nil, "only one message failed any more, %d times in a row: its attempts count again", maxSameProbe)
+		return
 	}
 	hadSuccesses := o.successes > 0
-	o.probeFailed(now, o.countProbeError(f.cause, !same))
+	o.probeFailed(now, o.countProbeError(f.Cause, !same))
 	if hadSuccesses && o.successes == 0 {
-		return relapsed
+		o.changes.Addf(redeliver.ChangeOutage, f.Err, "a probe failed after others had succeeded; the next one follows in %s", o.pause)
 	}
-	return stillOpen
 }
 
 // othersSucceeded reports whether enough others have succeeded since a message first failed. since is the
@@ -129,26 +121,24 @@ func (o *outage) countProbeError(cause uint64, anotherMessage bool) bool {
 }
 
 // succeeded counts a success.
-func (o *outage) succeeded(probe bool, now time.Duration) transition {
+func (o *outage) succeeded(probe bool, now time.Duration) {
 	switch {
 	case o.state == breakerClosed:
 		o.addSuccess()
 		o.recentSuccesses.add(now)
-		return unchanged
+		return
 	case !probe: // the message began before the outage
-		return stillOpen
+		return
 	}
 	o.probes++
 	o.sameFailedProbe = 0
-	first := o.successes == 0
+	first, took := o.successes == 0, (now - o.began).Round(time.Millisecond)
 	switch {
 	case o.probeSucceeded():
 		o.close()
-		return recovered
+		o.changes.Addf(redeliver.ChangeOutageOver, nil, "it took %s and %d probes; all messages run again", took, o.probes)
 	case first:
-		return recovering
-	default:
-		return stillOpen
+		o.changes.Addf(redeliver.ChangeProbing, nil, "a probe has succeeded after %s; %d more are to", took, o.needed-1)
 	}
 }
 

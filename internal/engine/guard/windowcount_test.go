@@ -1,7 +1,6 @@
-package engine
+package guard
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -40,28 +39,45 @@ func TestWindowCount(t *testing.T) {
 
 func TestFlood(t *testing.T) {
 	policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Max: 3, Probes: 2}}
-	f := newFlood(policy.WithDefaults().DeadLetterRate)
-	var got []string
-	buried := func(probe bool, at time.Duration) {
+	var reported Changes
+	f := newFlood(policy.WithDefaults().DeadLetterRate, &reported)
+	deadLettered := func(probe bool, at time.Duration) {
 		f.endPause(at)
-		got = append(got, fmt.Sprint(f.deadLettered(probe, at)))
+		f.deadLettered(probe, at)
 	}
-	for i := range 4 {
-		buried(false, time.Duration(i)*time.Second)
+	want := func(when string, changes ...redeliver.Change) {
+		t.Helper()
+		var got []redeliver.Change
+		for _, c := range reported {
+			got = append(got, c.Change)
+		}
+		if reported = nil; !slices.Equal(got, changes) {
+			t.Errorf("%s: %q, want %q", when, got, changes)
+		}
 	}
-	buried(false, 10*time.Second) // it was decided earlier
-	buried(true, 63*time.Second)
+	for i := range 3 {
+		deadLettered(false, time.Duration(i)*time.Second)
+	}
+	want("as many as allowed")
+	deadLettered(false, 3*time.Second)
+	want("one more", redeliver.ChangeFlood)
+	deadLettered(false, 10*time.Second) // it was decided earlier
+	deadLettered(true, 63*time.Second)
+	want("while it continues")
 	f.endPause(122 * time.Second)
 	if f.state != breakerOpen {
 		t.Error("open too soon")
 	}
 	f.endPause(123 * time.Second)
-	got = append(got, fmt.Sprint(f.succeeded(true), f.succeeded(false), f.succeeded(true)))
-	for i := range 4 { // as many, and as spread, as at first
-		buried(false, time.Duration(124+i)*time.Second)
+	f.succeeded(true)
+	f.succeeded(false) // no probe
+	want("after one success")
+	f.succeeded(true)
+	want("after two", redeliver.ChangeFloodOver)
+	for i := range 3 { // as many, and as spread, as at first
+		deadLettered(false, time.Duration(124+i)*time.Second)
 	}
-	want := []string{"0", "0", "0", "1", "2", "2", fmt.Sprint(stillOpen, unchanged, recovered), "0", "0", "0", "1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	want("as many again")
+	deadLettered(false, 127*time.Second)
+	want("one more", redeliver.ChangeFlood)
 }

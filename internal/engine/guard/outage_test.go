@@ -1,4 +1,4 @@
-package engine
+package guard
 
 import (
 	"slices"
@@ -68,12 +68,12 @@ func TestSpreadIsBounded(t *testing.T) {
 	if len(s.causes) != maxCauses || keys > maxCauses*3 {
 		t.Errorf("%d causes with %d keys", len(s.causes), keys)
 	}
-	o := newOutage(threeKeys())
+	o := newOutage(threeKeys(), new(Changes))
 	for i := range uint64(3) {
-		o.failed(&failure{cause: 1, key: i, id: i}, 0)
+		o.failed(&Failure{Cause: 1, Key: i, ID: i}, 0)
 	}
 	for i := range uint64(100) {
-		o.failed(&failure{cause: i, key: i, id: i, probe: true}, 0)
+		o.failed(&Failure{Cause: i, Key: i, ID: i, Probe: true}, 0)
 	}
 	if len(o.probeErrors) != maxProbeErrors {
 		t.Errorf("%d errors of probes", len(o.probeErrors))
@@ -83,36 +83,40 @@ func TestSpreadIsBounded(t *testing.T) {
 	}
 }
 
-// Each case is a sequence of ends of attempts, each with the transition that it causes.
+// Each case is a sequence of ends of attempts, each with the change that it causes.
 func TestOutage(t *testing.T) {
 	type step struct {
 		at    int // in seconds
 		probe bool
 		id    uint64 // 0: a success
 		what  uint64
-		want  transition
+		want  redeliver.Change // empty for none
 	}
-	begun := []step{{0, false, 1, 7, unchanged}, {0, false, 2, 7, unchanged}, {0, false, 3, 7, tripped}}
+	const (
+		none, begins, ends, probing = redeliver.Change(""), redeliver.ChangeOutage, redeliver.ChangeOutageOver, redeliver.ChangeProbing
+	)
+	begun := []step{{0, false, 1, 7, none}, {0, false, 2, 7, none}, {0, false, 3, 7, begins}}
 	for name, c := range map[string]struct {
 		then  []step
 		phase breakerState
 		until int // in seconds
 	}{
 		"begins":                             {nil, breakerOpen, 1},
-		"in flight before":                   {[]step{{0, false, 4, 7, stillOpen}, {0, false, 0, 0, stillOpen}}, breakerOpen, 1},
-		"two succeed":                        {[]step{{1, true, 0, 0, recovering}, {1, true, 0, 0, recovered}}, breakerClosed, 0},
-		"pauses grow":                        {[]step{{1, true, 1, 7, stillOpen}, {3, true, 2, 7, stillOpen}, {6, true, 3, 7, stillOpen}}, breakerOpen, 9},
-		"one success is not enough":          {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 7, relapsed}}, breakerOpen, 3},
-		"failures no longer count":           {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 7, relapsed}, {3, true, 0, 0, recovering}, {3, true, 0, 0, recovered}}, breakerClosed, 0},
-		"poison does not lengthen the pause": {[]step{{1, true, 1, 8, stillOpen}, {2, true, 2, 9, stillOpen}}, breakerOpen, 3},
-		"poison does not reset successes":    {[]step{{1, true, 0, 0, recovering}, {1, true, 1, 8, stillOpen}, {2, true, 0, 0, recovered}}, breakerClosed, 0},
-		"three messages fail alike":          {[]step{{1, true, 1, 8, stillOpen}, {2, true, 2, 8, stillOpen}, {3, true, 3, 8, stillOpen}, {5, true, 4, 8, stillOpen}}, breakerOpen, 8},
-		"one message fails three times":      {[]step{{1, true, 1, 8, stillOpen}, {2, true, 1, 8, stillOpen}, {3, true, 1, 8, stillOpen}, {4, true, 1, 8, stillOpen}}, breakerOpen, 5},
-		"one message alone, five times":      {[]step{{1, true, 1, 7, stillOpen}, {3, true, 1, 7, stillOpen}, {6, true, 1, 7, stillOpen}, {9, true, 1, 7, stillOpen}, {12, true, 1, 7, unfounded}}, breakerClosed, 0},
-		"two messages alternate":             {[]step{{1, true, 1, 7, stillOpen}, {3, true, 2, 7, stillOpen}, {6, true, 1, 7, stillOpen}, {9, true, 2, 7, stillOpen}, {12, true, 1, 7, stillOpen}, {15, true, 2, 7, stillOpen}}, breakerOpen, 18},
-		"a new outage starts from zero":      {[]step{{1, true, 0, 0, recovering}, {1, true, 0, 0, recovered}, {1, false, 4, 7, unchanged}, {1, false, 5, 7, unchanged}}, breakerClosed, 0},
+		"in flight before":                   {[]step{{0, false, 4, 7, none}, {0, false, 0, 0, none}}, breakerOpen, 1},
+		"two succeed":                        {[]step{{1, true, 0, 0, probing}, {1, true, 0, 0, ends}}, breakerClosed, 0},
+		"pauses grow":                        {[]step{{1, true, 1, 7, none}, {3, true, 2, 7, none}, {6, true, 3, 7, none}}, breakerOpen, 9},
+		"one success is not enough":          {[]step{{1, true, 0, 0, probing}, {1, true, 1, 7, begins}}, breakerOpen, 3},
+		"failures no longer count":           {[]step{{1, true, 0, 0, probing}, {1, true, 1, 7, begins}, {3, true, 0, 0, probing}, {3, true, 0, 0, ends}}, breakerClosed, 0},
+		"poison does not lengthen the pause": {[]step{{1, true, 1, 8, none}, {2, true, 2, 9, none}}, breakerOpen, 3},
+		"poison does not reset successes":    {[]step{{1, true, 0, 0, probing}, {1, true, 1, 8, none}, {2, true, 0, 0, ends}}, breakerClosed, 0},
+		"three messages fail alike":          {[]step{{1, true, 1, 8, none}, {2, true, 2, 8, none}, {3, true, 3, 8, none}, {5, true, 4, 8, none}}, breakerOpen, 8},
+		"one message fails three times":      {[]step{{1, true, 1, 8, none}, {2, true, 1, 8, none}, {3, true, 1, 8, none}, {4, true, 1, 8, none}}, breakerOpen, 5},
+		"one message alone, five times":      {[]step{{1, true, 1, 7, none}, {3, true, 1, 7, none}, {6, true, 1, 7, none}, {9, true, 1, 7, none}, {12, true, 1, 7, ends}}, breakerClosed, 0},
+		"two messages alternate":             {[]step{{1, true, 1, 7, none}, {3, true, 2, 7, none}, {6, true, 1, 7, none}, {9, true, 2, 7, none}, {12, true, 1, 7, none}, {15, true, 2, 7, none}}, breakerOpen, 18},
+		"a new outage starts from zero":      {[]step{{1, true, 0, 0, probing}, {1, true, 0, 0, ends}, {1, false, 4, 7, none}, {1, false, 5, 7, none}}, breakerClosed, 0},
 	} {
-		o := newOutage(threeKeys())
+		var reported Changes
+		o := newOutage(threeKeys(), &reported)
 		for i, s := range slices.Concat(begun, c.then) {
 			now := time.Duration(s.at) * time.Second
 			if s.probe {
@@ -120,14 +124,18 @@ func TestOutage(t *testing.T) {
 					t.Fatalf("%s: step %d finds it in phase %d", name, i, o.state)
 				}
 			}
-			var got transition
+			reported = nil
 			if s.id == 0 {
-				got = o.succeeded(s.probe, now)
+				o.succeeded(s.probe, now)
 			} else {
-				got = o.failed(&failure{cause: s.what, key: s.id, id: s.id, probe: s.probe}, now)
+				o.failed(&Failure{Cause: s.what, Key: s.id, ID: s.id, Probe: s.probe}, now)
 			}
-			if got != s.want {
-				t.Errorf("%s: step %d is %d, want %d", name, i, got, s.want)
+			got := none
+			if len(reported) > 0 {
+				got = reported[0].Change
+			}
+			if got != s.want || len(reported) > 1 {
+				t.Errorf("%s: step %d reports %v, want %q", name, i, reported, s.want)
 			}
 		}
 		if o.state != c.phase || c.phase == breakerOpen && o.until != time.Duration(c.until)*time.Second {
@@ -139,16 +147,19 @@ func TestOutage(t *testing.T) {
 // The events of an outage have its figures.
 func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	policy := redeliver.Policy{Outage: threeKeys()}
-	g := newGuard(&policy)
+	var g Guard
+	g.Init(&policy)
 	fails := func(at int, probe bool, id uint64) {
-		g.judge(&failure{cause: 7, key: id, id: id, probe: probe, dependency: true, sparable: true}, time.Duration(at)*time.Second)
+		g.Judge(&Failure{Cause: 7, Key: id, ID: id, Probe: probe, Sparable: true}, time.Duration(at)*time.Second)
 	}
 	begins := func(at int) {
 		t.Helper()
-		if !g.beginProbe(time.Duration(at) * time.Second) {
+		now := time.Duration(at) * time.Second
+		if !g.MayProbe(now) {
 			t.Fatalf("no probe may begin after %d s", at)
 		}
-		g.probesRunning--
+		g.BeginProbe(now)
+		g.EndProbe(false)
 	}
 	for id := range uint64(3) {
 		fails(10, false, id+1)
@@ -156,16 +167,16 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	begins(11)
 	fails(12, true, 1)
 	begins(14)
-	g.succeeded(true, 15*time.Second)
+	g.Succeeded(true, 15*time.Second)
 	begins(15)
 	fails(16, true, 2)
 	begins(19)
-	g.succeeded(true, 19*time.Second)
+	g.Succeeded(true, 19*time.Second)
 	begins(19)
-	g.succeeded(true, 20*time.Second)
+	g.Succeeded(true, 20*time.Second)
 
 	var got []string
-	for _, e := range g.events {
+	for _, e := range g.Changes {
 		got = append(got, string(e.Change)+": "+e.Detail)
 	}
 	if want := []string{
@@ -184,18 +195,19 @@ func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 	policy := redeliver.Policy{
 		DeadLetterRate: redeliver.DeadLetterRate{Max: 2, Window: 5 * time.Minute, Pause: time.Minute, Probes: 2},
 	}
-	g := newGuard(&policy)
+	var g Guard
+	g.Init(&policy)
 	for range 3 {
-		g.deadLettered(false, 3*time.Second)
+		g.DeadLettered(false, 3*time.Second)
 	}
-	if g.beginProbe(62*time.Second) || !g.beginProbe(63*time.Second) {
+	if g.MayProbe(62*time.Second) || !g.MayProbe(63*time.Second) {
 		t.Error("the first probe does not follow the end of the pause")
 	}
 	for range 2 {
-		g.succeeded(true, 63*time.Second)
+		g.Succeeded(true, 63*time.Second)
 	}
 	var got []string
-	for _, e := range g.events {
+	for _, e := range g.Changes {
 		got = append(got, string(e.Change)+": "+e.Detail)
 	}
 	if want := []string{
@@ -222,18 +234,18 @@ func TestRemainingPoisonIsNoOutage(t *testing.T) {
 		"exactly enough of them":     {true, 5 * time.Second, 2, false},
 		"nothing ended since":        {true, time.Second, 100, true},
 	} {
-		o := newOutage(threeKeys())
+		var reported Changes
+		o := newOutage(threeKeys(), &reported)
 		for range c.well {
 			o.succeeded(false, time.Second)
 		}
 		for i := range 6 { // of one key, which is no outage
-			o.failed(&failure{cause: 7, key: 99, id: uint64(i)}, time.Second)
+			o.failed(&Failure{Cause: 7, Key: 99, ID: uint64(i)}, time.Second)
 		}
-		got := false
 		for key := range uint64(3) {
-			got = o.failed(&failure{cause: 7, key: key, id: key, failedBefore: c.counted, sinceFirst: c.since}, 3*time.Second) == tripped || got
+			o.failed(&Failure{Cause: 7, Key: key, ID: key, FailedBefore: c.counted, SinceFirst: c.since}, 3*time.Second)
 		}
-		if got != c.want {
+		if got := len(reported) > 0; got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -1,0 +1,159 @@
+// Package guard keeps the messages of a subscription from beginning in an outage, in a flood of dead letters, and in a pause that a
+// handler asks for. Outages and floods it detects itself.
+package guard
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Guard decides whether messages may begin. In an outage, in a flood and in a pause only one message at a time begins, as a probe.
+// Its caller has a lock, passes the time, counted from any fixed time, and must not copy a Guard after Init.
+type Guard struct {
+	// Detects reports whether the policy asks for the detection of outages or floods. It does not change after Init.
+	Detects bool
+	// Changes are the events that the sink has not got yet.
+	Changes Changes
+	// Probes is the number of probes that run.
+	Probes int
+
+	outage    *outage // nil for none
+	flood     *flood  // nil for none
+	asked     breaker // for the pause of a handler
+	breakers  []*breaker
+	lastProbe time.Duration // when the last probe began
+}
+
+// Changes are events, without the names of their subscription.
+type Changes []redeliver.SubscriptionChanged
+
+// Addf adds an event.
+func (c *Changes) Addf(change redeliver.Change, err error, format string, args ...any) {
+	*c = append(*c, redeliver.SubscriptionChanged{Change: change, Detail: fmt.Sprintf(format, args...), Err: err})
+}
+
+// Init prepares the guard for a policy, which has its defaults.
+func (g *Guard) Init(p *redeliver.Policy) {
+	if p.Outage.On() {
+		g.outage = newOutage(p.Outage, &g.Changes)
+		g.breakers = append(g.breakers, &g.outage.breaker)
+	}
+	if p.DeadLetterRate.On() {
+		g.flood = newFlood(p.DeadLetterRate, &g.Changes)
+		g.breakers = append(g.breakers, &g.flood.breaker)
+	}
+	g.Detects = len(g.breakers) > 0
+	g.asked.maxPause = askedProbeTimeout
+	g.breakers = append(g.breakers, &g.asked)
+}
+
+// askedProbeTimeout is probeTimeout in a handler's pause, which may be short.
+const askedProbeTimeout = 30 * time.Second
+
+// probeTimeout is how long a running probe keeps the next one from beginning.
+func (g *Guard) probeTimeout() time.Duration {
+	for _, b := range g.breakers {
+		if b.state != breakerClosed {
+			return b.maxPause
+		}
+	}
+	return 0
+}
+
+// OnlyProbes reports whether only probes may begin.
+func (g *Guard) OnlyProbes() bool {
+	for _, b := range g.breakers {
+		if b.state != breakerClosed {
+			return true
+		}
+	}
+	return false
+}
+
+// MayProbe reports whether a probe may begin now.
+func (g *Guard) MayProbe(now time.Duration) bool {
+	return (g.Probes == 0 || now-g.lastProbe >= g.probeTimeout()) &&
+		!slices.ContainsFunc(g.breakers, func(b *breaker) bool { return b.state == breakerOpen && now < b.until })
+}
+
+// BeginProbe counts a probe that begins now, because MayProbe permits it.
+func (g *Guard) BeginProbe(now time.Duration) {
+	for _, b := range g.breakers {
+		b.endPause(now)
+	}
+	g.Probes++
+	g.lastProbe = now
+}
+
+// NextChange returns the time at which another probe may begin without any other event; 0 means never.
+func (g *Guard) NextChange() (at time.Duration) {
+	if g.OnlyProbes() && g.Probes > 0 {
+		at = g.lastProbe + g.probeTimeout()
+	}
+	for _, b := range g.breakers {
+		if b.state == breakerOpen {
+			at = max(at, b.until)
+		}
+	}
+	return at
+}
+
+// Pause keeps messages from beginning for d, because a handler asks for it.
+func (g *Guard) Pause(d time.Duration, err error, now time.Duration) {
+	if g.asked.state == breakerClosed {
+		g.Changes.Addf(redeliver.ChangePaused, err, "a handler asks for a pause of %s; then one message at a time runs as a probe", d)
+		g.asked.until = 0
+	}
+	g.asked.state, g.asked.until = breakerOpen, max(g.asked.until, now+d)
+}
+
+// EndProbe counts a probe that has ended. If it is conclusive and has not asked for another pause, the pause of a handler ends.
+func (g *Guard) EndProbe(conclusive bool) {
+	g.Probes--
+	if conclusive && g.asked.state == breakerHalfOpen {
+		g.asked.state = breakerClosed
+		g.Changes.Addf(redeliver.ChangeResumed, nil, "a probe has not asked for another pause; all messages run again")
+	}
+}
+
+// Failure describes a failed attempt that a dependency of the handler may have caused.
+type Failure struct {
+	Err            error
+	Cause, Key, ID uint64        // hashes of the error, and of the message's key and id
+	Probe          bool          // the message began as a probe
+	FailedBefore   bool          // an earlier failure of the message counted
+	SinceFirst     time.Duration // the time since the first failure of the message
+	Sparable       bool          // an outage would postpone the message instead
+}
+
+// Judge counts a failed attempt. It reports whether the message is to be postponed.
+func (g *Guard) Judge(f *Failure, now time.Duration) (postpone bool) {
+	if g.outage == nil {
+		return false
+	}
+	g.outage.failed(f, now)
+	return g.InOutage() && f.Sparable
+}
+
+// InOutage reports whether there is an outage.
+func (g *Guard) InOutage() bool { return g.outage != nil && g.outage.state != breakerClosed }
+
+// Succeeded counts a message that succeeded.
+func (g *Guard) Succeeded(probe bool, now time.Duration) {
+	if g.outage != nil {
+		g.outage.succeeded(probe, now)
+	}
+	if g.flood != nil {
+		g.flood.succeeded(probe)
+	}
+}
+
+// DeadLettered counts a dead letter.
+func (g *Guard) DeadLettered(probe bool, now time.Duration) {
+	if g.flood != nil {
+		g.flood.deadLettered(probe, now)
+	}
+}
