@@ -41,12 +41,3 @@ func (q *FIFO[T]) Pop() T {
 func (q *FIFO[T]) Delete(remove func(T) bool) {
 	q.items, q.head = slices.DeleteFunc(q.items[q.head:], remove), 0
 }
-
-// All yields the items in their order. The queue must not change meanwhile.
-func (q *FIFO[T]) All(yield func(T) bool) {
-	for _, item := range q.items[q.head:] {
-		if !yield(item) {
-			return
-		}
-	}
-}

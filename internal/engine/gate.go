@@ -16,31 +16,25 @@ type Gate struct {
 	opens  wakes         // called when the gate opens
 }
 
-// Close closes the gate for one message or pause. It reports whether the gate was open.
-func (g *Gate) Close() (changed bool) {
+// Close closes the gate for one message or pause.
+func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closes++
-	if g.closes > 1 {
-		return false
+	if g.closes++; g.closes == 1 {
+		g.opened = make(chan struct{})
+		g.closed.Store(true)
 	}
-	g.opened = make(chan struct{})
-	g.closed.Store(true)
-	return true
 }
 
-// Open undoes one Close. It reports whether the gate is open now.
-func (g *Gate) Open() (changed bool) {
+// Open undoes one Close.
+func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closes--
-	if g.closes > 0 {
-		return false
+	if g.closes--; g.closes == 0 {
+		close(g.opened)
+		g.closed.Store(false)
+		g.opens.wake()
 	}
-	close(g.opened)
-	g.closed.Store(false)
-	g.opens.wake()
-	return true
 }
 
 // Closed reports whether nothing may begin.

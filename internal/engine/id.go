@@ -19,22 +19,12 @@ func GivenID(id string) string {
 
 // isPlace reports whether id has the form topic/partition/offset.
 func isPlace(id string) bool {
-	rest, offset, ok := cutLast(id)
-	if !ok || !digits(offset) {
-		return false
+	for range 2 { // the offset, then the partition
+		rest, ok := strings.CutSuffix(strings.TrimRight(id, "0123456789"), "/")
+		if !ok || len(rest)+1 == len(id) {
+			return false
+		}
+		id = rest
 	}
-	topic, partition, ok := cutLast(rest)
-	return ok && topic != "" && digits(partition)
-}
-
-func cutLast(s string) (before, after string, ok bool) {
-	i := strings.LastIndexByte(s, '/')
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+1:], true
-}
-
-func digits(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
+	return id != ""
 }

@@ -10,11 +10,10 @@ import (
 type Readers struct {
 	refusal error // the answer of Begin after Close
 
-	mu     sync.Mutex
-	closed bool
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
-	group  sync.WaitGroup
+	mu    sync.Mutex
+	ctx   context.Context // ends with Close
+	stop  context.CancelFunc
+	group sync.WaitGroup
 }
 
 // NewReaders returns the readers of a subscriber. After Close their Begin returns refusal.
@@ -29,7 +28,7 @@ func NewReaders(refusal error) *Readers {
 // is the refusal. Close also waits for open, which must return when its context ends.
 func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run func(context.Context), err error)) error {
 	r.mu.Lock()
-	if r.closed {
+	if r.ctx.Err() != nil {
 		r.mu.Unlock()
 		return r.refusal
 	}
@@ -57,9 +56,9 @@ func (r *Readers) Begin(ctx context.Context, open func(context.Context) (run fun
 // Close ends all readers and waits until they have returned. It reports whether this was the first call.
 func (r *Readers) Close() (first bool) {
 	r.mu.Lock()
-	first, r.closed = !r.closed, true
-	r.mu.Unlock()
+	first = r.ctx.Err() == nil
 	r.stop()
+	r.mu.Unlock()
 	r.group.Wait()
 	return first
 }
