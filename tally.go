@@ -10,7 +10,7 @@ type CountingSink interface {
 	// Counter returns the Counter of a subscription, and a sink that also gets the events of these messages, nil for none. If the
 	// Counter is nil, the CountingSink itself gets these events. of is the Sink on which Counter is called. Counter must return
 	// nil if of is not its receiver: a Sink that embeds a CountingSink inherits its Counter, which would bypass the outer Event.
-	// Counter is called when the first message comes, perhaps more than once, and from many goroutines.
+	// Counter is called once, before the subscription's first message.
 	Counter(of Sink, origin, group string) (t Counter, rest Sink)
 }
 

@@ -38,6 +38,14 @@ const waitsForBatch time.Duration = -1
 // errGoexit is the failure of a handler that ended its goroutine by runtime.Goexit, as t.FailNow does.
 var errGoexit = errors.New("the handler called runtime.Goexit")
 
+// panicError returns the failure of a handler that has not returned. v is what recover returned.
+func panicError(v any) error {
+	if v == nil {
+		v = errGoexit
+	}
+	return &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+}
+
 // Run runs one attempt: it checks whether the message may run, calls the handler, and carries out the policy's decision about a
 // failure. ctx is d or a context below it; the handler's context is ctx or one below that. Run must be called at most once for
 // a delivery. If succeeded is true, the caller must ack the message. Otherwise Run has claimed its end, and err is nil unless the
@@ -48,8 +56,8 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 	if d.Lost() { // its session ended while it was ready
 		return false, d.abandon(nil)
 	}
-	if err := d.check(); err != nil {
-		d.Fail(err)
+	if err := d.Invalid(); err != nil {
+		_ = d.fail(err, false)
 		return false, nil
 	}
 	goesOn, answer := d.takeAnswer(d.call(d.begin(ctx)))
@@ -57,29 +65,24 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 	case !goesOn:
 		return false, nil
 	case answer == nil || t.Answered():
-		d.endSpan(spanOutcome(answer), answer)
+		outcome := tracing.Settled
+		if answer == nil {
+			outcome = tracing.Succeeded
+		}
+		d.EndSpan(outcome, answer)
 		return true, nil
 	default:
-		return false, d.fail(answer)
+		return false, d.fail(answer, false)
 	}
-}
-
-// spanOutcome returns the outcome for the span of an attempt that the policy does not decide about.
-func spanOutcome(answer error) tracing.Outcome {
-	if answer == nil {
-		return tracing.Succeeded
-	}
-	return tracing.Settled
 }
 
 // begin starts the attempt's clock and its span, and returns the handler's context.
 func (d *Delivery) begin(ctx context.Context) context.Context {
-	if d.sub.Tracer != nil && !d.sub.gathers.Load() {
-		ctx = d.beginSpan(ctx)
+	if !d.sub.gathers.Load() {
+		ctx = d.BeginSpan(ctx)
 	}
-	if d.w = watchOf(d.sub); d.w != nil {
-		d.AllowExpire()
-		d.w.add(d)
+	if w := d.sub.watch; w != nil {
+		w.add(d)
 	} else {
 		d.at = time.Since(epoch)
 	}
@@ -93,14 +96,13 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 		if returned {
 			return
 		}
-		if v := recover(); v != nil {
-			err = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		v := recover()
+		if err = panicError(v); v != nil {
 			return
 		}
 		// runtime.Goexit ends the goroutine, so the callers never continue: settle the message here.
-		goesOn, answer := d.takeAnswer(&redeliver.PanicError{Value: errGoexit, Stack: debug.Stack()})
-		if goesOn {
-			_ = d.fail(answer)
+		if goesOn, answer := d.takeAnswer(err); goesOn {
+			_ = d.fail(answer, false)
 			d.task.Settled()
 		}
 	}()
@@ -112,45 +114,31 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 // takeAnswer stops the clock of the attempt, and returns the answer that counts. goesOn is false if the message was
 // settled without the handler's answer.
 func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
-	if d.w != nil {
-		d.w.remove(d)
-	}
-	if d.over != nil {
+	if !d.claimAnswer() {
 		d.lateAnswer(err)
 		return false, nil
 	}
 	if d.warned { // the answer does not count
-		err = &redeliver.TimeoutError{After: d.wholeTimeout()}
+		err = &redeliver.TimeoutError{After: d.ends - d.at}
 	}
-	if d.sub.Sink != nil && d.at != waitsForBatch { // otherwise it expired before its batch began
+	if d.at != waitsForBatch { // otherwise it expired before its batch began
 		d.sub.attempted(d, err, d.at)
 	}
 	return true, err
 }
 
-// Fail carries out the policy's decision about a failure, unless another goroutine has claimed the message's end.
-func (d *Delivery) Fail(err error) { _ = d.fail(err) }
+// FailLater carries out the policy's decision about a failure, for callers that cannot run the handler again at once: instead of
+// an immediate retry the message waits for up to a millisecond. It returns false if the message was lost to this process.
+func (d *Delivery) FailLater(err error) bool { return d.fail(err, true) == nil }
 
-// FailLater is Fail for callers that cannot run the handler again at once: instead of an immediate retry the message waits for
-// up to a millisecond. It returns false if the message was lost to this process.
-func (d *Delivery) FailLater(err error) bool {
-	if d.Lost() {
-		_ = d.abandon(err)
-		return false
-	}
-	if d.claim() {
-		d.settleFailure(err, true)
-	}
-	return true
-}
-
-// fail is Fail. It returns an error only if the message was lost to this process.
-func (d *Delivery) fail(err error) error {
+// fail carries out the policy's decision about a failure, unless another goroutine has claimed the message's end. running is that
+// of settleFailure. It returns an error only if the message was lost to this process.
+func (d *Delivery) fail(err error, running bool) error {
 	if d.Lost() {
 		return d.abandon(err)
 	}
 	if d.claim() {
-		d.settleFailure(err, false)
+		d.settleFailure(err, running)
 	}
 	return nil
 }
@@ -169,11 +157,11 @@ func (d *Delivery) abandon(cause error) error {
 
 // abandoned is abandon for a caller that has claimed the message.
 func (d *Delivery) abandoned(cause error) {
-	d.endSpan(tracing.Abandoned, cause)
+	d.EndSpan(tracing.Abandoned, cause)
 	if cause != nil {
 		d.sub.Emit(redeliver.Abandoned{State: d.State(), Err: cause})
 	}
-	d.c.end(resultAbandoned)
+	d.c.end(Ending{How: Abandoned})
 }
 
 // settleFailure asks the policy and carries out its decision. The caller has claimed the message. running reports whether the
@@ -216,14 +204,14 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 		return
 	}
 	d.decided(dec, cause)
-	d.sub.written(dec, d.sub.Origin, cause)
-	d.stayUntilDue(dec, cause)
+	d.stayUntilDue(dec, d.sub.Origin, cause)
 }
 
-// stayUntilDue ends the attempt of a message that waits in its source.
-func (d *Delivery) stayUntilDue(dec *redeliver.Decision, cause error) {
+// stayUntilDue ends the attempt of a message that waits in its source, which where names.
+func (d *Delivery) stayUntilDue(dec *redeliver.Decision, where string, cause error) {
+	d.sub.written(dec, where, cause)
 	d.signal = signalOf(dec, cause)
-	d.c.stay(&dec.State)
+	d.c.end(Ending{Stays, &dec.State})
 }
 
 // nacked ends an attempt whose message was nacked without an error, by a publisher of the Router or by another middleware. It
@@ -244,25 +232,6 @@ func (d *Delivery) nacked() {
 		err = redeliver.RetryAfter(err, d.sub.NackDelay)
 	}
 	d.settleFailure(err, true)
-}
-
-// Deadline implements [context.Context].
-func (d *Delivery) Deadline() (time.Time, bool) {
-	outer, ok := d.Lazy.Deadline()
-	if d.w == nil {
-		return outer, ok
-	}
-	d.w.mu.Lock()
-	at, timeout := d.at, d.timeoutLocked()
-	d.w.mu.Unlock()
-	if at == waitsForBatch {
-		return outer, ok
-	}
-	now := time.Now()
-	if own := now.Add(timeout - (now.Sub(epoch) - at)); !ok || own.Before(outer) {
-		return own, true
-	}
-	return outer, true
 }
 
 // overrun is an attempt that was settled without its handler's answer.
@@ -290,15 +259,13 @@ func (d *Delivery) takeOverLocked() bool {
 func (d *Delivery) settleExpired(timeout time.Duration) {
 	err := d.task.Expired(&redeliver.TimeoutError{After: timeout})
 	d.Expire(&redeliver.TimeoutError{After: timeout})
-	if d.sub.Sink != nil {
-		d.sub.attempted(d, err, d.at)
-	}
+	d.sub.attempted(d, err, d.at)
 	switch {
 	case d.Lost():
 		d.abandoned(err)
 	case err == nil: // AckAll acked the whole batch
-		d.endSpan(tracing.Succeeded, nil)
-		d.c.end(resultAcked)
+		d.EndSpan(tracing.Succeeded, nil)
+		d.c.end(Ending{How: Acked})
 	default:
 		d.settleFailure(err, true)
 	}
@@ -339,66 +306,55 @@ func (d *Delivery) lateAnswer(err error) {
 // Gather stops the clock of an attempt whose message waits for its batch. It returns false if the attempt has already
 // timed out.
 func (d *Delivery) Gather() bool {
-	if d.w == nil {
-		d.at = waitsForBatch
-		return true
+	if w := d.sub.watch; w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.unlinkLocked(d)
+		if d.over != nil || d.warned {
+			return false
+		}
 	}
-	d.w.mu.Lock()
-	defer d.w.mu.Unlock()
-	d.w.unlinkLocked(d)
-	if d.over != nil || d.warned {
-		return false
-	}
-	d.extension.stop()
-	d.extension = nil
-	d.at = waitsForBatch
+	d.at, d.ends = waitsForBatch, 0
 	return true
 }
 
-// beginGathered starts the clocks of gathered attempts, all of one subscription.
-func beginGathered(now time.Time, all []*Batched) {
+// beginGathered starts the clocks of gathered attempts, all of one subscription. It returns their watch, or nil if they have no
+// timeout.
+func beginGathered(now time.Time, all []*Batched) (w *watch) {
 	at := now.Sub(epoch)
-	var w *watch
 	for _, m := range all {
 		d := m.d
 		if d == nil || d.task == nil {
 			continue
 		}
-		if w == nil && d.w != nil {
-			w = d.w
+		if w == nil && d.sub.watch != nil {
+			w = d.sub.watch
 			w.mu.Lock()
 			defer w.mu.Unlock()
 		}
 		d.at = at
 		if w != nil {
-			w.appendLocked(d)
+			w.insertLocked(d, at+w.timeout)
 		}
 	}
+	return w
 }
 
 // leaveBatch restarts the clock of an attempt that was gathered but is in no batch.
 func (d *Delivery) leaveBatch() {
-	if d.w != nil {
-		d.w.mu.Lock()
-		defer d.w.mu.Unlock()
+	if w := d.sub.watch; w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 	}
 	d.at = time.Since(epoch)
 }
 
-// ClaimAnswer stops the clock of the attempt. It reports whether the handler's answer counts: it does not after a timeout.
-func (d *Delivery) ClaimAnswer() bool {
-	if d.w != nil {
-		d.w.remove(d)
+// claimAnswer stops the clock of the attempt. It reports whether the handler's answer counts: it does not after a timeout.
+func (d *Delivery) claimAnswer() bool {
+	if w := d.sub.watch; w != nil {
+		w.remove(d)
 	}
 	return d.over == nil
-}
-
-// Timeout returns the time that the attempt may take; 0 means no bound.
-func (d *Delivery) Timeout() time.Duration {
-	if d.w == nil {
-		return 0
-	}
-	return d.w.timeout
 }
 
 var _ context.Context = (*Delivery)(nil)

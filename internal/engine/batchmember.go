@@ -30,14 +30,11 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	m.Record, m.d = e.Record, d
 	d.task = m
 	d.sub.Answers()
-	if err := d.check(); err != nil {
-		d.Fail(err)
+	if err := d.Invalid(); err != nil {
+		_ = d.fail(err, false)
 		return
 	}
 	d.at = waitsForBatch
-	if d.w = watchOf(d.sub); d.w != nil {
-		d.AllowExpire()
-	}
 	m.Init(e.lane.ctx, m, d, len(e.body()))
 	eng.batches.mu.Lock()
 	defer eng.batches.mu.Unlock()
@@ -70,10 +67,10 @@ func (m *BatchMember[R]) end(err error) {
 	switch {
 	case !goesOn:
 	case answer == nil:
-		m.d.endSpan(tracing.Succeeded, nil)
+		m.d.EndSpan(tracing.Succeeded, nil)
 		m.d.succeed()
 	default:
-		m.d.Fail(answer)
+		_ = m.d.fail(answer, false)
 	}
 }
 
@@ -85,9 +82,6 @@ func (m *BatchMember[R]) Describe() (redeliver.Headers, []byte) { return m.d.c.h
 
 // Answered implements [Task].
 func (m *BatchMember[R]) Answered() bool { return false }
-
-// Expired implements [Task].
-func (m *BatchMember[R]) Expired(err error) error { return m.Batched.Expired(err) }
 
 // Settled implements [Task].
 func (m *BatchMember[R]) Settled() {}

@@ -8,29 +8,27 @@ import (
 	"time"
 )
 
-// watchDelay is how long a message waits for its batch before its context is watched. Watching is expensive, and most
-// messages are in a batch by then.
-const watchDelay = 50 * time.Millisecond
+// maxLeaveDelay is how long a message whose context has ended may stay in the queue. To watch each context would be expensive, and
+// most messages are in a batch by then.
+const maxLeaveDelay = 50 * time.Millisecond
 
 // BatchCall calls a batch function with at least one message. b is the batch and the context of the call; all has its
 // messages in the order of arrival, and must not be kept.
 type BatchCall func(b *Batch, all []*Batched) error
 
-// Batches is the queue in which messages of one subscription wait for their batch, the oldest first. The messages of a batch are
-// taken from it only when the batch runs.
+// Batches is the queue in which messages of one subscription wait for their batch. The messages of a batch are taken from it only
+// when the batch runs.
 type Batches struct {
 	config BatchConfig
 	call   BatchCall
 	sub    *Subscription // nil for messages of other subscribers
 
-	mu           sync.Mutex
-	head, tail   *Batched
-	unwatched    *Batched // the oldest whose context is not watched yet
-	n, bytes     int      // of the messages
-	alone        int      // messages that must run alone
-	running      int      // batch functions that run
-	timeoutArmed bool     // a timer is set for the Timeout of the oldest
-	watchArmed   bool     // a timer is set for watchContexts
+	mu      sync.Mutex
+	waiting FIFO[*Batched]
+	bytes   int  // of the waiting messages
+	alone   int  // waiting messages that must run alone
+	running int  // batch functions that run
+	armed   bool // the timer is set
 }
 
 // NewBatches makes the queue of a subscription; sub is nil for messages of other subscribers. config has its defaults and was
@@ -56,23 +54,16 @@ func (q *Batches) Add(m *Batched, ready func() bool) (added bool) {
 
 func (q *Batches) addLocked(m *Batched) {
 	m.since = time.Since(epoch)
-	m.prev = q.tail
-	if q.tail == nil {
-		q.head = m
-	} else {
-		q.tail.next = m
-	}
-	q.tail = m
-	if q.unwatched == nil {
-		q.unwatched = m
-	}
-	q.n++
-	q.bytes += m.bytes
+	q.waiting.Push(m)
+	q.countLocked(m, 1)
+	q.startLocked(m.since)
+}
+
+// countLocked counts a message that has come, with n 1, or has left, with n -1.
+func (q *Batches) countLocked(m *Batched, n int) {
+	q.bytes += n * m.bytes
 	if m.isAlone() {
-		q.alone++
-	}
-	if !q.startLocked(m.since) {
-		q.armLocked(m.since)
+		q.alone += n
 	}
 }
 
@@ -83,53 +74,59 @@ func (q *Batches) startReady() {
 	q.startLocked(time.Since(epoch))
 }
 
-// startLocked starts a batch if one may run, and reports whether it did.
-func (q *Batches) startLocked(now time.Duration) bool {
-	if q.running >= q.config.Concurrency || !q.readyLocked(now) {
-		return false
+// startLocked starts a batch if one may run. Otherwise it sets the timer, if it is not set. The timer serves the whole queue, not one
+// message or batch. Under load it usually fires and finds nothing to do.
+func (q *Batches) startLocked(now time.Duration) {
+	if q.running < q.config.Concurrency && q.isReadyLocked(now) {
+		q.running++
+		go q.run()
+		return
 	}
-	q.running++
-	go q.run()
-	return true
+	if q.waiting.Empty() || q.armed {
+		return
+	}
+	q.armed = true
+	wait := maxLeaveDelay
+	if q.config.Timeout != NoWait {
+		wait = min(wait, q.config.Timeout)
+		if left := q.waiting.Peek().since + q.config.Timeout - now; left > 0 { // otherwise the end of a running batch starts the next
+			wait = min(wait, left)
+		}
+	}
+	time.AfterFunc(wait, q.tick)
 }
 
-// readyLocked reports whether a batch of the waiting messages should run now.
-func (q *Batches) readyLocked(now time.Duration) bool {
-	switch {
-	case q.n == 0:
+// isReadyLocked reports whether a batch of the waiting messages should run now.
+func (q *Batches) isReadyLocked(now time.Duration) bool {
+	switch n := q.waiting.Len(); {
+	case n == 0:
 		return false
-	case q.n >= q.config.Size, q.shrunkLocked(), q.config.Bytes > 0 && q.bytes >= q.config.Bytes, q.config.Timeout == NoWait, q.alone > 0:
+	case n >= q.config.Size, q.config.Bytes > 0 && q.bytes >= q.config.Bytes, q.config.Timeout == NoWait, q.alone > 0,
+		now >= q.waiting.Peek().since+q.config.Timeout:
 		return true
-	case q.sub != nil && q.sub.Drain.Draining():
-		return true
-	default:
-		return now >= q.head.since+q.config.Timeout
-	}
-}
-
-// shrunkLocked reports whether no more messages can come, because the limit of slots has shrunk and all messages in flight
-// wait in the queue.
-func (q *Batches) shrunkLocked() bool {
-	if q.sub == nil {
+	case q.sub == nil:
 		return false
+	default: // no more messages can come
+		limit := q.sub.slots.currentLimit()
+		return limit > 0 && n >= limit || q.sub.Drain.Draining()
 	}
-	maxInFlight := q.sub.slots.currentLimit()
-	return maxInFlight > 0 && q.n >= maxInFlight
 }
 
 // takeLocked takes the messages of a batch out of the queue.
-func (q *Batches) takeLocked(now time.Duration) []*Batched {
-	if !q.readyLocked(now) { // some have left meanwhile
+func (q *Batches) takeLocked(now time.Duration) (all []*Batched) {
+	if !q.isReadyLocked(now) { // some have left meanwhile
 		return nil
 	}
-	all, bytes := make([]*Batched, 0, min(q.n, q.config.Size)), 0
-	for m := q.head; m != nil && len(all) < q.config.Size; m = q.head {
-		if m.isLost() {
-			q.dismissLocked(m)
+	all = make([]*Batched, 0, min(q.waiting.Len(), q.config.Size))
+	for bytes := 0; !q.waiting.Empty() && len(all) < q.config.Size; {
+		m := q.waiting.Peek()
+		if q.dismissLocked(m) {
+			q.waiting.Pop()
 			continue
 		}
 		if err := m.checkExpired(); err != nil {
-			q.unlinkLocked(m)
+			q.waiting.Pop()
+			q.countLocked(m, -1)
 			m.waiter.Verdict(err)
 			continue
 		}
@@ -137,8 +134,8 @@ func (q *Batches) takeLocked(now time.Duration) []*Batched {
 		if len(all) > 0 && (q.config.Bytes > 0 && bytes > q.config.Bytes || m.isAlone()) {
 			break
 		}
-		q.unlinkLocked(m)
-		all = append(all, m)
+		all = append(all, q.waiting.Pop())
+		q.countLocked(m, -1)
 		if m.isAlone() {
 			break
 		}
@@ -146,89 +143,22 @@ func (q *Batches) takeLocked(now time.Duration) []*Batched {
 	return all
 }
 
-// unlinkLocked takes a message out of the queue.
-func (q *Batches) unlinkLocked(m *Batched) {
-	if q.unwatched == m {
-		q.unwatched = m.next
+// dismissLocked reports whether a message must not be handled any more. It then answers for the message, and the caller removes it.
+func (q *Batches) dismissLocked(m *Batched) bool {
+	if !m.isLost() {
+		return false
 	}
-	if m.prev != nil {
-		m.prev.next = m.next
-	} else {
-		q.head = m.next
-	}
-	if m.next != nil {
-		m.next.prev = m.prev
-	} else {
-		q.tail = m.prev
-	}
-	m.prev, m.next = nil, nil
-	q.n--
-	q.bytes -= m.bytes
-	if m.isAlone() {
-		q.alone--
-	}
-	if m.unwatch != nil {
-		m.unwatch()
-		m.unwatch = nil
-	}
-	m.taken = true
-}
-
-// dismissLocked removes a message that must not be handled any more.
-func (q *Batches) dismissLocked(m *Batched) {
-	q.unlinkLocked(m)
 	m.Leave()
+	q.countLocked(m, -1)
 	m.waiter.Verdict(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
+	return true
 }
 
-// armLocked sets those of the queue's two timers that are not set. A timer serves the whole queue, not one message or
-// batch. Under load most timers fire and find nothing to do.
-func (q *Batches) armLocked(now time.Duration) {
-	if q.head == nil {
-		return
-	}
-	if !q.timeoutArmed && q.config.Timeout != NoWait {
-		q.timeoutArmed = true
-		time.AfterFunc(max(0, q.head.since+q.config.Timeout-now), q.tick)
-	}
-	if !q.watchArmed && q.unwatched != nil {
-		q.watchArmed = true
-		time.AfterFunc(max(0, q.unwatched.since+watchDelay-now), q.watchContexts)
-	}
-}
-
+// tick removes the messages that must not be handled any more, and starts a batch if one may run.
 func (q *Batches) tick() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.timeoutArmed = false
-	now := time.Since(epoch)
-	// A batch that is ready but cannot start now starts when a running batch ends.
-	if !q.startLocked(now) && !q.readyLocked(now) {
-		q.armLocked(now)
-	}
-}
-
-// watchContexts watches the contexts of the messages that have waited for watchDelay.
-func (q *Batches) watchContexts() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.watchArmed = false
-	now := time.Since(epoch)
-	for m := q.unwatched; m != nil && m.since+watchDelay <= now; m = m.next {
-		m.unwatch = context.AfterFunc(m.ctx, func() { q.removeEnded(m) })
-		q.unwatched = m.next
-	}
-	if q.unwatched != nil {
-		q.watchArmed = true
-		time.AfterFunc(q.unwatched.since+watchDelay-now, q.watchContexts)
-	}
-}
-
-// removeEnded takes a message whose context has ended out of the queue.
-func (q *Batches) removeEnded(m *Batched) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !m.taken {
-		q.dismissLocked(m)
-	}
+	q.armed = false
+	q.waiting.Delete(q.dismissLocked)
+	q.startLocked(time.Since(epoch))
 }

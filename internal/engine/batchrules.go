@@ -23,12 +23,7 @@ type Batched struct {
 	d      *Delivery       // nil for a message of another subscriber
 	ctx    context.Context // its end takes the message out of the queue
 	bytes  int
-
-	// The queue's mu guards the fields until taken.
-	prev, next *Batched
-	since      time.Duration // when it came, counted from epoch
-	unwatch    func() bool   // nil before watchContexts
-	taken      bool          // out of the queue
+	since  time.Duration // when it came, counted from epoch
 
 	batch   *Batch // its mu guards settled
 	settled bool
@@ -76,14 +71,13 @@ func (m *Batched) Answer(err error) bool {
 	late := b.over
 	if !late {
 		m.settled = true
-		b.open--
 	}
 	b.mu.Unlock()
 	if late {
 		m.tooLate(err)
 		return false
 	}
-	counts := m.d == nil || m.d.ClaimAnswer()
+	counts := m.d == nil || m.d.claimAnswer()
 	m.waiter.Verdict(err) // also after its own timeout: its stuck handler has returned
 	return counts
 }
@@ -105,7 +99,6 @@ func (m *Batched) tooLate(err error) {
 // Expired implements [Task]. If AckAll or RetryAll was called, that is the answer; otherwise it is timeout.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch
-	b.Expire(timeout)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.called {
@@ -147,13 +140,11 @@ type Batch struct {
 	span  atomic.Pointer[traced] // of the call; nil without a tracer
 
 	mu     sync.Mutex
-	open   int   // messages that are not settled
 	over   bool  // the function has ended
 	called bool  // AckAll or RetryAll was called
 	answer error // of that call
 
 	messages      []*Batched
-	extended      bool
 	began, until  time.Duration // counted from epoch; until 0: no Timeout
 	expiry, stuck *time.Timer   // nil: no Timeout
 }

@@ -2,16 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/redeliver/redeliver"
 )
-
-// errBatchGoexit is the failure of a batch function that ended its goroutine by runtime.Goexit.
-var errBatchGoexit = errors.New("the batch function called runtime.Goexit")
 
 // run runs one batch. It needs a goroutine of its own: that of a message ends when the message has its answer.
 func (q *Batches) run() {
@@ -20,16 +16,13 @@ func (q *Batches) run() {
 	all := q.takeLocked(now)
 	if len(all) == 0 {
 		q.running--
-		q.armLocked(now)
-		q.mu.Unlock()
+	}
+	q.startLocked(now) // there may be another batch
+	q.mu.Unlock()
+	if len(all) == 0 {
 		return
 	}
-	if !q.startLocked(now) { // there may be another batch
-		q.armLocked(now)
-	}
-	q.mu.Unlock()
-
-	b := &Batch{queue: q, open: len(all)}
+	b := &Batch{queue: q}
 	if q.sub != nil {
 		b.Origin, b.Group = q.sub.Origin, q.sub.Group
 	}
@@ -50,25 +43,16 @@ func (b *Batch) leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.running--
-	now := time.Since(epoch)
-	if !q.startLocked(now) {
-		q.armLocked(now)
-	}
+	q.startLocked(time.Since(epoch))
 }
 
 // callAndSettle calls the batch function, and settles the messages that have no answer after it.
 func (b *Batch) callAndSettle(all []*Batched) {
-	timeout := time.Duration(0)
-	if d := all[0].d; d != nil {
-		timeout = d.Timeout()
-	}
 	now := time.Now()
-	b.Init(b.beginSpan(values(all[0]), all), noDeadline)
-	b.AllowExpire()
+	b.Init(b.beginSpan(values(all[0]), all))
 	stop := b.watchSessions(all)
-	beginGathered(now, all)
-	if timeout > 0 {
-		b.startTimers(now.Sub(epoch), timeout, all)
+	if w := beginGathered(now, all); w != nil {
+		b.startTimers(now.Sub(epoch), w.timeout, all)
 		defer b.expiry.Stop()
 		defer b.stuck.Stop()
 	}
@@ -76,11 +60,7 @@ func (b *Batch) callAndSettle(all []*Batched) {
 	var err error
 	defer func() {
 		if !returned {
-			if v := recover(); v != nil {
-				err = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
-			} else {
-				err = &redeliver.PanicError{Value: errBatchGoexit, Stack: debug.Stack()}
-			}
+			err = panicError(recover())
 		}
 		stop()
 		b.End(nil)
@@ -113,28 +93,21 @@ func (b *Batch) isOver(grace time.Duration) (after time.Duration, over bool) {
 	return b.until - b.began, time.Since(epoch) >= b.until+grace
 }
 
-// onTimeout ends the context of a batch function that has settled all its messages. Usually the watch ends the attempts
-// of unsettled messages, and the context with the first of them. But the watch does not know the messages of an
-// extended batch, and in Blocking order it waits until the function is stuck. In these two cases onTimeout ends them.
+// onTimeout ends the context of a batch function. The attempts of its messages must end first: otherwise the function's answer, an
+// ended context, would count instead of their timeout.
 func (b *Batch) onTimeout() {
 	timeout, over := b.isOver(0)
 	if !over {
 		return
 	}
 	b.mu.Lock()
-	ends := b.open == 0
-	if sub := b.queue.sub; sub != nil && (sub.Blocking || b.extended) && !b.over {
-		for _, m := range b.messages {
-			if !m.settled && m.d != nil {
-				m.d.overtime()
-			}
+	for _, m := range b.messages {
+		if !m.settled && m.d != nil {
+			m.d.overtime()
 		}
-		ends = ends || sub.Blocking
 	}
 	b.mu.Unlock()
-	if ends {
-		b.Expire(&redeliver.TimeoutError{After: timeout})
-	}
+	b.Expire(&redeliver.TimeoutError{After: timeout})
 }
 
 // watchSessions ends the context when every message is lost to this process.
@@ -163,24 +136,13 @@ func (b *Batch) watchSessions(all []*Batched) (stop func()) {
 }
 
 // distinctSessions returns the sessions of messages, each once. A message of another subscriber has its own context as session.
-func distinctSessions(all []*Batched) []context.Context {
-	var sessions []context.Context
-	known := make(map[context.Context]struct{}) // there may be as many sessions as messages
+func distinctSessions(all []*Batched) (sessions []context.Context) {
 	for _, m := range all {
-		s := m.ctx
-		if m.d != nil {
-			s = m.d.Session()
+		if m.d == nil {
+			sessions = append(sessions, m.ctx)
+		} else if s := m.d.Session(); !slices.Contains(sessions, s) { // there are few
+			sessions = append(sessions, s)
 		}
-		if n := len(sessions); n > 0 && s == sessions[n-1] { // as a rule
-			continue
-		}
-		if m.d != nil {
-			if _, ok := known[s]; ok {
-				continue
-			}
-			known[s] = struct{}{}
-		}
-		sessions = append(sessions, s)
 	}
 	return sessions
 }

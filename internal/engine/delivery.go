@@ -13,16 +13,6 @@ import (
 	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
-// result is how a message ended in this process.
-type result uint8
-
-const (
-	resultAcked     result = iota // its handler succeeded
-	resultForwarded               // it was written to its next place: a level, a topic, the DLQ
-	resultStaying                 // it waits in its source, and runs again in this process
-	resultAbandoned               // it is not settled; it comes back
-)
-
 // carrier is the interface through which a Delivery uses its generic entry.
 type carrier interface {
 	newMessage() (*message.Message, error)
@@ -37,10 +27,8 @@ type carrier interface {
 	// isFirst reports whether the message came without a state, so that this is its first delivery.
 	isFirst() bool
 	write(ctx context.Context, to driver.Place, st *redeliver.State, done driver.Done)
-	// end reports how the message ended here, once.
-	end(how result)
-	// stay is end for a message that waits in its source until st.Due.
-	stay(st *redeliver.State)
+	// end reports how the message ended here, once. With Stays it waits in its source until State.Due.
+	end(how Ending)
 	// handlerEnded is called when no handler of the message runs any more, before the message is written to its next place: a
 	// suspect does not wait for the write.
 	handlerEnded()
@@ -70,21 +58,19 @@ type Delivery struct {
 	// Watermill message acked.
 	claimed atomic.Bool
 
-	w          *watch        // ends the attempt after the timeout; nil for none
-	at         time.Duration // its start, counted from epoch, or waitsForBatch. Guarded by w's lock
-	prev, next *Delivery     // in w's list, guarded by its lock
-	over       *overrun      // the attempt was settled without its handler's answer. Guarded by w's lock
-	warned     bool          // its time is over, and its handler may still answer. Guarded by w's lock
-	answered   bool          // its handler has answered. Guarded by w's lock
-	extension  *extension    // nil for none. Guarded by w's lock
+	// The lock of sub.watch guards these fields.
+	at         time.Duration // when the attempt began, counted from epoch, or waitsForBatch
+	ends       time.Duration // when its time is over, counted from epoch; 0 for never
+	prev, next *Delivery     // in the watch's list
+	over       *overrun      // the attempt was settled without its handler's answer
+	warned     bool          // its time is over, and its handler may still answer
+	answered   bool          // its handler has answered
 
-	wrote   How                    // where the message was written
-	written *redeliver.State       // with which state
-	span    atomic.Pointer[traced] // of the attempt; nil without a tracer
-	signal  signal                 // evidence about the dependencies of the handler
-	probe   bool                   // a guard's probe
-	runs    bool                   // a handler may still run. Set by serve, cleared by the claimer if none does
-	alone   bool                   // nothing else of the process runs meanwhile
+	span   atomic.Pointer[traced] // of the attempt; nil without a tracer
+	signal signal                 // evidence about the dependencies of the handler
+	probe  bool                   // a guard's probe
+	runs   bool                   // a handler may still run. Set by serve, cleared by the claimer if none does
+	alone  bool                   // nothing else of the process runs meanwhile
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	displaced bool
@@ -173,9 +159,6 @@ func (d *Delivery) readState(st *redeliver.State) {
 // Task returns the task that runs the attempt, nil before Run.
 func (d *Delivery) Task() Task { return d.task }
 
-// Invalid returns why the message must not run: it is too old, or Policy.Invalid says so.
-func (d *Delivery) Invalid() error { return d.check() }
-
 // Lost reports whether this process can no longer settle the message, which then comes back.
 func (d *Delivery) Lost() bool { return d.c.isLost() }
 
@@ -196,8 +179,8 @@ func (d *Delivery) isFirst() bool {
 // isProbe reports whether the message counts as a probe of Outage or DeadLetterRate.
 func (d *Delivery) isProbe() bool { return d.alone || d.probe }
 
-// check returns why the message must not run: it is too old, or Policy.Invalid refuses it or panics.
-func (d *Delivery) check() error {
+// Invalid returns why the message must not run: it is too old, or Policy.Invalid refuses it or panics.
+func (d *Delivery) Invalid() error {
 	if err := d.sub.checkExpired(d.state, d.c); err != nil {
 		return err
 	}
@@ -207,7 +190,7 @@ func (d *Delivery) check() error {
 	return d.askInvalid()
 }
 
-// askInvalid calls Policy.Invalid. It is not a part of check, because a Router runs each message in a new goroutine,
+// askInvalid calls Policy.Invalid. It is not a part of Invalid, because a Router runs each message in a new goroutine,
 // whose stack would grow for this large frame.
 func (d *Delivery) askInvalid() (err error) {
 	defer func() {

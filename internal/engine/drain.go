@@ -1,30 +1,19 @@
 package engine
 
-import (
-	"slices"
-	"sync"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Drain counts the lanes of a subscription that drain: because a partition is revoked or the subscriber closes, they begin
 // nothing new and wait for the messages in flight. Batches do not wait for more messages then. The zero Drain is ready to use.
 // It is safe for concurrent use.
 type Drain struct {
-	parts atomic.Int64
-
-	mu        sync.Mutex
-	listeners []func()
+	parts  atomic.Int64
+	begins wakes // called when a lane begins to drain
 }
 
 // Begin counts a lane that begins to drain, and calls the functions of Notify.
 func (d *Drain) Begin() {
 	d.parts.Add(1)
-	d.mu.Lock()
-	listeners := slices.Clip(d.listeners)
-	d.mu.Unlock()
-	for _, f := range listeners {
-		f()
-	}
+	d.begins.wake()
 }
 
 // End undoes one Begin.
@@ -34,8 +23,4 @@ func (d *Drain) End() { d.parts.Add(-1) }
 func (d *Drain) Draining() bool { return d.parts.Load() > 0 }
 
 // Notify makes every later Begin call f, which must not block.
-func (d *Drain) Notify(f func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.listeners = append(d.listeners, f)
-}
+func (d *Drain) Notify(f func()) { d.begins.add(f) }

@@ -18,8 +18,7 @@ const (
 	entryRead    entryPhase = iota // it has no phase yet
 	entryWaits                     // it waits until it is due
 	entryChained                   // it waits behind another message of its key
-	entryReady                     // it may begin
-	entryRefused                   // a gater has refused it for now
+	entryReady                     // it may begin, unless a gater refuses it
 	entryRuns                      // it has begun, and the lane has not finished it
 	entryGone                      // it was settled, returned or abandoned
 )
@@ -42,9 +41,7 @@ type entry[R any] struct {
 	current atomic.Pointer[Delivery]
 
 	member *BatchMember[R] // for its first batch; nil if there are no batches
-
-	result   result
-	newState *redeliver.State // with resultStaying
+	ending Ending
 }
 
 var _ carrier = (*entry[any])(nil)
@@ -57,7 +54,7 @@ func (e *entry[R]) begin(state *redeliver.State) {
 	}
 	d.sub, d.c, d.state, d.alone = e.lane.e.sub, e, state, e.Alone
 	d.displaced = e.Displaced
-	d.Init(e.lane.ctx, noDeadline)
+	d.Init(e.lane.ctx)
 	e.current.Store(d)
 }
 
@@ -102,16 +99,10 @@ func (e *entry[R]) write(ctx context.Context, to driver.Place, st *redeliver.Sta
 }
 
 // end implements carrier.
-func (e *entry[R]) end(how result) {
-	e.result = how
+func (e *entry[R]) end(how Ending) {
+	e.ending = how
 	e.handlerEnded()
 	e.lane.report(e)
-}
-
-// stay implements carrier.
-func (e *entry[R]) stay(st *redeliver.State) {
-	e.newState = st
-	e.end(resultStaying)
 }
 
 // handlerEnded implements carrier.
@@ -131,21 +122,6 @@ func (e *entry[R]) handlerEnded() {
 			}
 		}
 	})
-}
-
-// gateEnding returns the entry's result in the form that gaters get.
-func (e *entry[R]) gateEnding() Ending {
-	d := e.current.Load()
-	switch e.result {
-	case resultAcked:
-		return Ending{How: Acked}
-	case resultStaying:
-		return Ending{Stays, e.newState}
-	case resultForwarded:
-		return Ending{d.wrote, d.written}
-	default:
-		return Ending{How: Abandoned}
-	}
 }
 
 // runAgain implements carrier.
@@ -170,7 +146,7 @@ func (e *entry[R]) serve() {
 		eng.joinBatch(e, d)
 	case eng.opt.Handle != nil:
 		defer d.End(nil)
-		if ok, _ := d.Run(d, (*recordTask[R])(e)); ok { // the error says only that the message was lost
+		if ok, _ := d.Run(d, e); ok { // the error says only that the message was lost
 			d.succeed()
 		}
 	default:
@@ -182,30 +158,26 @@ func (e *entry[R]) serve() {
 func (d *Delivery) succeed() {
 	if d.claim() {
 		d.signal = signalSuccess
-		d.c.end(resultAcked)
+		d.c.end(Ending{How: Acked})
 	}
 }
 
-// recordTask is the task of a handler of the broker's own records.
-type recordTask[R any] entry[R]
+// An entry is the Task of a handler of the broker's own records, whose return value is its answer.
 
 // Handle implements [Task].
-func (t *recordTask[R]) Handle(ctx context.Context) error { return t.lane.e.opt.Handle(ctx, t.Record) }
+func (e *entry[R]) Handle(ctx context.Context) error { return e.lane.e.opt.Handle(ctx, e.Record) }
 
 // Describe implements [Task].
-func (t *recordTask[R]) Describe() (redeliver.Headers, []byte) {
-	e := (*entry[R])(t)
-	return e.headers(), e.body()
-}
+func (e *entry[R]) Describe() (redeliver.Headers, []byte) { return e.headers(), e.body() }
 
-// Answered implements [Task]. The return value of a handler of records is its answer.
-func (t *recordTask[R]) Answered() bool { return false }
+// Answered implements [Task].
+func (e *entry[R]) Answered() bool { return false }
 
 // Expired implements [Task].
-func (t *recordTask[R]) Expired(err error) error { return err }
+func (e *entry[R]) Expired(err error) error { return err }
 
 // Settled implements [Task].
-func (t *recordTask[R]) Settled() {}
+func (e *entry[R]) Settled() {}
 
 // handOut sends a Watermill message to Out, and waits until the message is acked or nacked. In the Router's goroutine
 // middleware.Retry calls Run, which runs the attempt and handles a failure.
@@ -213,7 +185,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 	defer d.End(nil)
 	msg, err := e.newMessage()
 	if err != nil {
-		d.Fail(&redeliver.UndecodableError{Err: err})
+		_ = d.fail(&redeliver.UndecodableError{Err: err}, false)
 		return
 	}
 	msg.SetContext(d.withValues(msg.Context()))

@@ -1,5 +1,10 @@
 package engine
 
+import "github.com/redeliver/redeliver"
+
+// Schedule returns the schedule that a new message gets.
+func (s *Subscription) Schedule() string { return s.schedule }
+
 // InUse returns the number of slots, probes and closes of the gate that were not released.
 func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	s.slots.mu.Lock()
@@ -16,3 +21,6 @@ func (t *Turn) Busy() int {
 	defer t.mu.Unlock()
 	return t.busy
 }
+
+// AddLoad makes Load include the load of a part of the subscription, until end is called.
+func (s *Subscription) AddLoad(load func() redeliver.Load) (end func()) { return s.loads.add(load) }

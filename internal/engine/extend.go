@@ -1,25 +1,13 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/contextkey"
 )
-
-// extension is the new end of an attempt that was extended. Such an attempt is not in the watch's list, which is in the order of
-// deadlines. The watch's lock guards the extension.
-type extension struct {
-	until time.Duration // counted from epoch
-	timer *time.Timer   // nil: the batch has one
-}
-
-func (e *extension) stop() {
-	if e != nil && e.timer != nil {
-		e.timer.Stop()
-	}
-}
 
 // Extend implements redeliver.Extend. For an attempt in a batch it extends the batch.
 func (d *Delivery) Extend(by time.Duration) error {
@@ -28,11 +16,11 @@ func (d *Delivery) Extend(by time.Duration) error {
 			return b.Extend(by)
 		}
 	}
-	if d.task == nil {
+	w := d.sub.watch
+	switch {
+	case d.task == nil:
 		return fmt.Errorf("%w: no attempt runs", redeliver.ErrNotExtended)
-	}
-	w := d.w
-	if w == nil {
+	case w == nil:
 		return nil
 	}
 	w.mu.Lock()
@@ -41,15 +29,7 @@ func (d *Delivery) Extend(by time.Duration) error {
 		return errOver
 	}
 	until, err := d.sub.extended(d.at, by)
-	if e := w.extendLocked(d, until); e != nil {
-		e.timer = time.AfterFunc(until-time.Since(epoch), func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if d.extension == e && d.runsLocked() {
-				w.endLocked(d)
-			}
-		})
-	}
+	w.extendLocked(d, until)
 	return err
 }
 
@@ -66,34 +46,16 @@ func (s *Subscription) extended(began, by time.Duration) (until time.Duration, e
 	return now + by, nil
 }
 
-// extendLocked moves the end of an attempt to until. It returns nil if the attempt already ends later.
-func (w *watch) extendLocked(d *Delivery, until time.Duration) *extension {
-	if until <= d.at+d.timeoutLocked() {
-		return nil
+// extendLocked moves the end of an attempt, unless it already ends later.
+func (w *watch) extendLocked(d *Delivery, until time.Duration) {
+	if until > d.ends {
+		w.unlinkLocked(d)
+		w.insertLocked(d, until)
 	}
-	w.unlinkLocked(d)
-	d.extension.stop()
-	d.extension = &extension{until: until}
-	return d.extension
 }
 
 // runsLocked reports whether the handler has neither answered nor timed out. It needs the watch's lock.
 func (d *Delivery) runsLocked() bool { return !d.answered && !d.warned && d.over == nil }
-
-// wholeTimeout returns the time that the whole attempt may take, with its extensions. d.w must not be nil.
-func (d *Delivery) wholeTimeout() time.Duration {
-	d.w.mu.Lock()
-	defer d.w.mu.Unlock()
-	return d.timeoutLocked()
-}
-
-// timeoutLocked is wholeTimeout with the watch's lock.
-func (d *Delivery) timeoutLocked() time.Duration {
-	if d.extension != nil {
-		return d.extension.until - d.at
-	}
-	return d.w.timeout
-}
 
 // Extend implements redeliver.Extend for the whole batch.
 func (b *Batch) Extend(by time.Duration) error {
@@ -111,17 +73,16 @@ func (b *Batch) Extend(by time.Duration) error {
 	if until <= b.until {
 		return err
 	}
-	b.until, b.extended = until, true
+	b.until = until
 	left := until - time.Since(epoch)
 	b.expiry.Reset(left)
 	b.stuck.Reset(left + StuckAfter)
+	w := b.queue.sub.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, m := range b.messages {
-		if d := m.d; !m.settled && d != nil && d.w != nil {
-			d.w.mu.Lock()
-			if d.runsLocked() {
-				d.w.extendLocked(d, until)
-			}
-			d.w.mu.Unlock()
+		if !m.settled && m.d != nil && m.d.runsLocked() {
+			w.extendLocked(m.d, until)
 		}
 	}
 	return err
@@ -137,16 +98,33 @@ func (b *Batch) Value(key any) any {
 
 // Deadline implements [context.Context].
 func (b *Batch) Deadline() (time.Time, bool) {
-	outer, ok := b.Lazy.Deadline()
 	b.mu.Lock()
-	until := b.until
+	end := b.until
 	b.mu.Unlock()
-	if until == 0 {
-		return outer, ok
+	return earliest(&b.Lazy, end)
+}
+
+// Deadline implements [context.Context].
+func (d *Delivery) Deadline() (time.Time, bool) {
+	w := d.sub.watch
+	if w == nil {
+		return d.Lazy.Deadline()
+	}
+	w.mu.Lock()
+	end := d.ends
+	w.mu.Unlock()
+	return earliest(&d.Lazy, end)
+}
+
+// earliest returns the deadline of a context whose owner ends it at the time end, counted from epoch; 0 means never.
+func earliest(ctx context.Context, end time.Duration) (time.Time, bool) {
+	at, ok := ctx.Deadline()
+	if end == 0 {
+		return at, ok
 	}
 	now := time.Now()
-	if own := now.Add(until - now.Sub(epoch)); !ok || own.Before(outer) {
+	if own := now.Add(end - now.Sub(epoch)); !ok || own.Before(at) {
 		return own, true
 	}
-	return outer, true
+	return at, true
 }

@@ -13,8 +13,6 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-var noDeadline time.Time
-
 // maxRound bounds the messages that a lane reads before it does anything else.
 const maxRound = 256
 
@@ -42,14 +40,12 @@ type lane[R any] struct {
 	slab        []entry[R]
 	large       bool      // the latest record is larger than maxSlabRecord
 	first, last *entry[R] // all entries, in the order of arrival
-	inHand      int
 	bytes       int
 	held        int                  // entries that wait until they are due, or behind another message of their key
 	waits       DueQueue[*entry[R]]  // also has entries that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last entry in the chain of each key
 	ready       [3]FIFO[*entry[R]]   // by entry.queue
-	refused     []*entry[R]          // that a gater refused; they are ready again after the next Post
-	running     int
+	refused     [3]FIFO[*entry[R]]   // by entry.queue, that a gater refused: they are ready again after the next Post
 	slotWaiters [2]slotWaiter
 	awaitsSlot  [2]bool // the waiter is in the queue for slots, or may take the next one
 	lastClass   int
@@ -59,9 +55,9 @@ type lane[R any] struct {
 	spare       []*entry[R] // memory of ended, reused
 
 	wakeups  chan struct{} // a value: there is work to do
-	runCount atomic.Int64  // running, for other goroutines
-	allCount atomic.Int64  // inHand, likewise
-	drainEnd atomic.Int64  // the end of the drain timeout, counted from epoch; 0 while the lane does not drain
+	running  atomic.Int64  // other goroutines read it, and inHand
+	inHand   atomic.Int64
+	drainEnd atomic.Int64 // the end of the drain timeout, counted from epoch; 0 while the lane does not drain
 
 	mu     sync.Mutex
 	ended  []*entry[R]
@@ -118,14 +114,14 @@ func (l *lane[R]) report(e *entry[R]) {
 
 // load returns how many messages of the lane run, and how many do not. Any goroutine calls it.
 func (l *lane[R]) load() redeliver.Load {
-	running := int(l.runCount.Load())
-	return redeliver.Load{InFlight: running, Held: max(0, int(l.allCount.Load())-running)}
+	running := int(l.running.Load())
+	return redeliver.Load{InFlight: running, Held: max(0, int(l.inHand.Load())-running)}
 }
 
 // run reads the source until ctx ends, or the source closes or is lost. Then it waits for the messages in flight.
 func (l *lane[R]) run(ctx context.Context) {
 	defer l.timer.Stop()
-	defer l.e.sub.Carry(l.load)()
+	defer l.e.sub.loads.add(l.load)()
 	defer l.e.sub.Gate.opens.add(l.wake)()
 	defer l.e.sub.NewGate.opens.add(l.wake)()
 	if l.e.sub.Turn != nil {
@@ -212,27 +208,18 @@ func (l *lane[R]) readReports() {
 	}
 }
 
-// retryRefused makes ready again the messages that a gater refused.
+// retryRefused makes ready again the messages that a gater refused. They come before the others.
 func (l *lane[R]) retryRefused() {
-	for class := range l.ready {
-		q := &l.ready[class]
-		var again FIFO[*entry[R]]
-		for _, e := range l.refused {
-			if e.queue() == class && e.phase == entryRefused {
-				e.phase = entryReady
-				again.Push(e)
-			}
-		}
-		if again.Empty() {
+	for class := range l.refused {
+		refused, ready := &l.refused[class], &l.ready[class]
+		if refused.Empty() {
 			continue
 		}
-		for !q.Empty() { // refused entries come first
-			again.Push(q.Pop())
+		for !ready.Empty() {
+			refused.Push(ready.Pop())
 		}
-		*q = again
+		*ready, *refused = *refused, *ready
 	}
-	clear(l.refused)
-	l.refused = l.refused[:0]
 }
 
 // admit creates the entry of a record, and makes it wait or makes it ready.
@@ -287,9 +274,8 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 		l.last.next = e
 	}
 	l.last = e
-	l.inHand++
+	l.inHand.Add(1)
 	l.bytes += e.Size
-	l.allCount.Store(int64(l.inHand))
 	return e
 }
 
@@ -327,9 +313,8 @@ func (l *lane[R]) remove(e *entry[R]) {
 		l.last = e.prev
 	}
 	e.prev, e.next = nil, nil
-	l.inHand--
+	l.inHand.Add(-1)
 	l.bytes -= e.Size
-	l.allCount.Store(int64(l.inHand))
 }
 
 // wait makes an entry wait until it is due.
@@ -423,8 +408,7 @@ func (l *lane[R]) begin(now time.Time) {
 			l.start(e)
 		case NotYet:
 			l.ready[class].Pop()
-			e.phase = entryRefused
-			l.refused = append(l.refused, e)
+			l.refused[e.queue()].Push(e)
 		case NothingYet:
 			blocked[class] = true
 		case Later:
@@ -532,8 +516,7 @@ func (l *lane[R]) endGates(gates []Gater[R], e *entry[R], how Ending) {
 // start passes a message to a worker, or writes it to its next place.
 func (l *lane[R]) start(e *entry[R]) {
 	e.phase = entryRuns
-	l.running++
-	l.runCount.Store(int64(l.running))
+	l.running.Add(1)
 	d := e.current.Load()
 	switch e.Step {
 	case driver.Handle:
@@ -556,33 +539,32 @@ func (l *lane[R]) start(e *entry[R]) {
 // finish settles a message that has ended.
 func (l *lane[R]) finish(e *entry[R]) {
 	l.release(e)
-	l.running--
-	l.runCount.Store(int64(l.running))
-	l.endGates(l.opt.Gates, e, e.gateEnding())
+	l.running.Add(-1)
+	l.endGates(l.opt.Gates, e, e.ending)
 	if e.phase == entryGone { // it was abandoned while it ran
 		l.passKey(e)
 		return
 	}
 	d := e.current.Load()
-	switch e.result {
-	case resultStaying:
-		e.State = e.newState
+	switch e.ending.How {
+	case Stays:
+		e.State = e.ending.State
 		if !l.isDraining() {
 			e.Until, e.Step, e.Retry, e.InPlace = e.State.Due, driver.Handle, true, true
 			l.wait(e)
 			return
 		}
 		l.src.Return(&e.Message, max(0, time.Until(e.State.Due)), false)
-	case resultAbandoned:
+	case Abandoned:
 		if !l.isLost() {
 			l.src.Return(&e.Message, 0, d.runs)
 		}
-	case resultAcked, resultForwarded:
+	default:
 		if l.isLost() {
 			break
 		}
-		if e.result == resultAcked { // before Settle: a settled message has no events
-			l.e.sub.Committed(d)
+		if e.ending.How == Acked { // before Settle: a settled message has no events
+			l.e.sub.committed(d)
 		}
 		l.src.Settle(&e.Message)
 		l.settled = true
@@ -595,7 +577,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 func (l *lane[R]) release(e *entry[R]) {
 	d := e.current.Load()
 	sig := signalNone
-	if e.result != resultAbandoned {
+	if e.ending.How != Abandoned {
 		sig = d.signal
 	}
 	switch {
@@ -656,7 +638,7 @@ func (l *lane[R]) commit() {
 // accept calls Accept with the number of messages that the lane has room for.
 func (l *lane[R]) accept() {
 	sub := l.e.sub
-	n := min(l.opt.MaxAhead-(l.inHand-l.held), l.opt.MaxHeld-l.held)
+	n := min(l.opt.MaxAhead-(int(l.inHand.Load())-l.held), l.opt.MaxHeld-l.held)
 	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // so that other processes get the messages
 		n = 0
 	}
@@ -709,24 +691,20 @@ func (l *lane[R]) drain(messages <-chan R) {
 	cause := l.finishRunning(messages, stopped, deadline.C)
 	l.readReports()
 	l.commit()
-	if !errors.Is(cause, ErrLost) {
-		for e := l.last; e != nil; e = l.last {
-			if e.phase == entryRuns {
-				l.src.Return(&e.Message, 0, true)
-			}
-			l.remove(e)
+	lost := errors.Is(cause, ErrLost)
+	for e := l.last; e != nil; e = l.last {
+		if !lost { // only running ones are left
+			l.src.Return(&e.Message, 0, true)
 		}
+		l.remove(e)
 	}
 	l.cancel(cause)
 	l.closeReports()
-	if !errors.Is(cause, ErrLost) {
+	if !lost {
 		ctx, cancel := context.WithTimeout(context.Background(), min(max(l.opt.DrainTimeout, time.Second), maxFlush))
 		l.src.Flush(ctx)
 		cancel()
 	}
-	l.first, l.last = nil, nil
-	l.runCount.Store(0)
-	l.allCount.Store(0)
 }
 
 // closeReports handles the last reports and posted functions. From then on report releases the slot of a message that ends.
@@ -746,7 +724,7 @@ func (l *lane[R]) closeReports() {
 // finishRunning waits until no message is in flight and the source has stopped, or until the source is lost or the deadline is
 // over. It returns the cause with which the contexts of the remaining messages end.
 func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline <-chan time.Time) error {
-	for l.running > 0 || stopped != nil {
+	for l.running.Load() > 0 || stopped != nil {
 		select {
 		case rec, ok := <-messages:
 			if !ok {

@@ -47,14 +47,7 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 	lazy := func() world {
 		parent, endAll := context.WithCancelCause(values)
 		c := new(engine.Lazy)
-		c.Init(parent, time.Time{})
-		return world{ctx: c, end: c.End, endAll: endAll}
-	}
-	fused := func() world { // one that may expire
-		parent, endAll := context.WithCancelCause(values)
-		c := new(engine.Lazy)
-		c.Init(parent, time.Time{})
-		c.AllowExpire()
+		c.Init(parent)
 		return world{ctx: c, end: c.End, endAll: endAll, expire: func() { c.Expire(errLate) }}
 	}
 	std := func(t *testing.T) world {
@@ -123,61 +116,33 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 		{"Done", "parent ends", "expire"},
 		{"parent ends", "Done", "expire"},
 	} {
-		for name, kind := range map[string]func() world{"plain": lazy, "one that may expire": fused} {
-			synctest.Test(t, func(t *testing.T) {
-				got, want := kind(), std(t)
-				if got.expire == nil && slices.Contains(order, "expire") {
-					return
+		synctest.Test(t, func(t *testing.T) {
+			got, want := lazy(), std(t)
+			if slices.Contains(order, "Done") { // a child asks for it, too
+				child := func(w *world) (drop context.CancelFunc) {
+					w.child, drop = context.WithCancel(w.ctx)
+					return drop
 				}
-				if slices.Contains(order, "Done") { // a child asks for it, too
-					child := func(w *world) (drop context.CancelFunc) {
-						w.child, drop = context.WithCancel(w.ctx)
-						return drop
-					}
-					defer child(&got)()
-					defer child(&want)()
-				}
-				for _, s := range order {
-					steps[s](got)
-					steps[s](want)
-				}
-				if g, w := look(got), look(want); g != w {
-					t.Errorf("%s after %q: %v, the standard library's is %v", name, order, g, w)
-				}
-				synctest.Wait()
-				if got.child != nil && (got.child.Err() != want.child.Err() || context.Cause(got.child) != context.Cause(want.child)) { //nolint:errorlint // the very same
-					t.Errorf("%s after %q: the child's error is %v, its cause %v, with the standard library %v and %v",
-						name, order, got.child.Err(), context.Cause(got.child), want.child.Err(), context.Cause(want.child))
-				}
-				for _, w := range []world{got, want} {
-					w.end(nil)
-					w.endAll(nil)
-				}
-			})
-		}
-	}
-}
-
-func TestLazyHasADeadline(t *testing.T) {
-	soon, later := origin, origin.Add(time.Hour)
-	for _, c := range []struct{ parent, own, want time.Time }{
-		{},
-		{own: soon, want: soon},
-		{parent: soon, want: soon},
-		{parent: soon, own: later, want: soon},
-		{parent: later, own: soon, want: soon},
-	} {
-		parent := context.Background()
-		if !c.parent.IsZero() {
-			var cancel context.CancelFunc
-			parent, cancel = context.WithDeadline(parent, c.parent)
-			defer cancel()
-		}
-		var l engine.Lazy
-		l.Init(parent, c.own)
-		if got, ok := l.Deadline(); !got.Equal(c.want) || ok == c.want.IsZero() {
-			t.Errorf("parent %s, own %s: deadline %s, %v", c.parent, c.own, got, ok)
-		}
+				defer child(&got)()
+				defer child(&want)()
+			}
+			for _, s := range order {
+				steps[s](got)
+				steps[s](want)
+			}
+			if g, w := look(got), look(want); g != w {
+				t.Errorf("after %q: %v, the standard library's is %v", order, g, w)
+			}
+			synctest.Wait()
+			if got.child != nil && (got.child.Err() != want.child.Err() || context.Cause(got.child) != context.Cause(want.child)) { //nolint:errorlint // the very same
+				t.Errorf("after %q: the child's error is %v, its cause %v, with the standard library %v and %v",
+					order, got.child.Err(), context.Cause(got.child), want.child.Err(), context.Cause(want.child))
+			}
+			for _, w := range []world{got, want} {
+				w.end(nil)
+				w.endAll(nil)
+			}
+		})
 	}
 }
 
@@ -188,9 +153,8 @@ func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
 		session, endSession := context.WithCancelCause(t.Context())
 		defer endSession(nil)
 		var delivery, attempt engine.Lazy
-		delivery.Init(session, time.Time{})
-		attempt.Init(context.WithValue(&delivery, key{}, "value"), time.Time{})
-		attempt.AllowExpire()
+		delivery.Init(session)
+		attempt.Init(context.WithValue(&delivery, key{}, "value"))
 		before := runtime.NumGoroutine()
 		children := make([]context.Context, 0, 20)
 		for range 10 {
@@ -231,11 +195,11 @@ func TestLazyDoesNotGrowItsParent(t *testing.T) {
 	grow := func(n int) uint64 {
 		for i := range n {
 			var l engine.Lazy
-			l.Init(session, time.Time{})
-			if i%2 == 0 {
-				l.AllowExpire()
-			}
+			l.Init(session)
 			l.Done()
+			if i%2 == 0 {
+				l.Expire(errLate)
+			}
 			l.End(nil)
 		}
 		runtime.GC()
@@ -253,8 +217,7 @@ func TestLazyIsSafeForConcurrentUse(t *testing.T) {
 	for range 50 {
 		session, endSession := context.WithCancelCause(t.Context())
 		var l engine.Lazy
-		l.Init(session, time.Time{})
-		l.AllowExpire()
+		l.Init(session)
 		var wg sync.WaitGroup
 		for _, f := range []func(){
 			func() { <-l.Done() },

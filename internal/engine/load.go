@@ -5,17 +5,15 @@ import "github.com/redeliver/redeliver"
 // Load returns how many messages the subscription has in this process. It adds the loads of its parts one after another while
 // they run, so the sum is exact only while nothing changes.
 func (s *Subscription) Load() (all redeliver.Load) {
-	s.loads.each(func(part func() redeliver.Load) {
-		l := part()
+	s.loads.mu.Lock()
+	defer s.loads.mu.Unlock()
+	for part := range s.loads.all {
+		l := (*part)()
 		all.InFlight += l.InFlight
 		all.Held += l.Held
-	})
+	}
 	return all
 }
-
-// Carry makes Load include the load of a part of the subscription, a partition or queue, until end is called. Any goroutine calls
-// load.
-func (s *Subscription) Carry(load func() redeliver.Load) (end func()) { return s.loads.add(load) }
 
 // Watched registers the subscription with a sink that is a redeliver.LoadSink, until end is called. An adapter calls it
 // once, when it begins to read.

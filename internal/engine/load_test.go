@@ -46,7 +46,7 @@ func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 	}
 	want("before anything is read", 0, 0)
 	var one, other redeliver.Load
-	oneOver, otherOver := sub.Carry(func() redeliver.Load { return one }), sub.Carry(func() redeliver.Load { return other })
+	oneOver, otherOver := sub.AddLoad(func() redeliver.Load { return one }), sub.AddLoad(func() redeliver.Load { return other })
 	one, other = redeliver.Load{InFlight: 1, Held: 3}, redeliver.Load{InFlight: 2}
 	want("with two parts", 3, 3)
 	one = redeliver.Load{Held: 2}

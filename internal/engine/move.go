@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -34,14 +33,6 @@ type move struct {
 	pauses backoff.BackOff // nil before the first failure
 	closed bool            // this message has closed the gate
 	doubt  doubtfulWrite
-	wait   atomic.Pointer[writePause]
-}
-
-// writePause is a pause between two tries. It ends early when the lane ends.
-type writePause struct {
-	ended atomic.Bool
-	timer *time.Timer
-	stop  func() bool
 }
 
 // moveOn writes a message that failed to the place that dec asks for. The caller has claimed the message.
@@ -58,7 +49,7 @@ func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 func (d *Delivery) passOn(to driver.Place, from string) {
 	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, hops: true, from: from}
 	if to == driver.Level {
-		m.dec.State.Policy = d.sub.Fingerprint() // from now on the message waits on a level of this policy
+		m.dec.State.Policy = d.sub.fingerprint // from now on the message waits on a level of this policy
 	}
 	m.start()
 }
@@ -75,7 +66,7 @@ func (m *move) write() {
 		return
 	}
 	if m.to == driver.DLQ && m.d.sub.Discards {
-		m.discard()
+		m.finish("")
 		return
 	}
 	m.try++
@@ -90,11 +81,10 @@ func (m *move) Confirmed(where string, err error) {
 	case errors.Is(err, driver.ErrStay):
 		m.release()
 		if m.hops { // no handler ran
-			m.d.c.stay(&m.dec.State)
+			m.d.c.end(Ending{Stays, &m.dec.State})
 			return
 		}
-		m.d.sub.written(m.dec, where, m.cause)
-		m.d.stayUntilDue(m.dec, m.cause)
+		m.d.stayUntilDue(m.dec, where, m.cause)
 	default:
 		m.fail(where, err)
 	}
@@ -102,15 +92,13 @@ func (m *move) Confirmed(where string, err error) {
 
 // Unanswered implements [driver.Done].
 func (m *move) Unanswered(where string, err error) {
-	s := m.d.sub
-	if !m.closed && !m.d.Lost() {
-		m.closed = true
-		s.pause(where, err)
+	if !m.d.Lost() {
+		m.setClosed(true, where, err)
 	}
-	s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
+	m.d.sub.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try})
 }
 
-// finish ends a message whose copy is confirmed: its lane will settle it.
+// finish ends a message whose copy is confirmed, or that is discarded: its lane will settle it.
 func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d
 	s.doubts.addWrite(where, &m.doubt)
@@ -127,33 +115,33 @@ func (m *move) finish(where string) {
 			s.slots.deadLettered(d.isProbe())
 		}
 		s.written(m.dec, where, m.cause)
-		if isDead && s.Tracer != nil {
+		if isDead && s.Tracer != nil && !s.Discards {
 			d.traceDeadLetter(m.dec, where, m.cause)
 		}
 	}
-	d.wrote, d.written = Moved, &m.dec.State
+	how := Ending{Moved, &m.dec.State}
 	if isDead {
-		d.wrote = DeadLettered
+		how.How = DeadLettered
 	}
-	d.c.end(resultForwarded)
-}
-
-// discard settles a dead letter of a subscription without a DLQ.
-func (m *move) discard() {
-	m.release()
-	m.d.signal = signalOf(m.dec, m.cause)
-	m.d.sub.slots.deadLettered(m.d.isProbe())
-	m.d.sub.Emit(redeliver.Discarded{State: m.dec.State, Err: m.cause})
-	m.d.c.end(resultForwarded)
+	d.c.end(how)
 }
 
 // release opens the gate if this message has closed it, and forgets its doubtful write.
 func (m *move) release() {
 	m.d.sub.doubts.forget(&m.doubt)
-	if m.closed {
-		m.closed = false
+	m.setClosed(false, "", nil)
+}
+
+// setClosed closes or opens the gate for this message.
+func (m *move) setClosed(closed bool, where string, err error) {
+	switch {
+	case m.closed == closed:
+	case closed:
+		m.d.sub.pause(where, err)
+	default:
 		m.d.sub.resume()
 	}
+	m.closed = closed
 }
 
 func (m *move) abandon() {
@@ -191,13 +179,8 @@ func (m *move) fail(where string, err error) {
 // pause sets the timer for the next try, and closes or opens the gate.
 func (m *move) pause(where string, err error) {
 	s := m.d.sub
-	switch outage := s.doubts.concernsAll(where, err); {
-	case m.closed && !outage:
-		m.closed = false
-		s.resume()
-	case !m.closed && outage && !m.d.Lost():
-		m.closed = true
-		s.pause(where, err)
+	if outage := s.doubts.concernsAll(where, err); !outage || !m.d.Lost() {
+		m.setClosed(outage, where, err)
 	}
 	if m.pauses == nil {
 		m.pauses = backoff.NewExponentialBackOff(backoff.WithInitialInterval(minWritePause),
@@ -205,18 +188,9 @@ func (m *move) pause(where string, err error) {
 	}
 	wait := m.pauses.NextBackOff()
 	s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try, Retry: wait})
-	p := &writePause{}
-	again := func() {
-		if p.ended.Swap(true) {
-			return
-		}
-		p.timer.Stop()
-		p.stop()
+	ctx, cancel := context.WithTimeout(m.d.Session(), wait) // the next try comes early when the lane ends
+	context.AfterFunc(ctx, func() {
+		cancel()
 		m.write()
-	}
-	m.wait.Store(p)
-	ready := make(chan struct{})
-	p.timer = time.AfterFunc(wait, func() { <-ready; again() })
-	p.stop = context.AfterFunc(m.d.Session(), func() { <-ready; again() })
-	close(ready)
+	})
 }

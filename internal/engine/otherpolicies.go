@@ -33,7 +33,7 @@ type otherPolicies struct {
 // Met checks whether a message that has come back was written by an instance that runs another policy now, and reports that. An
 // adapter calls it for every message that redeliver has written. It is safe for concurrent use.
 func (s *Subscription) Met(st *redeliver.State) {
-	if s.Sink == nil || st.Policy == "" || st.Policy == s.Fingerprint() {
+	if s.Sink == nil || st.Policy == "" || st.Policy == s.fingerprint {
 		return
 	}
 	r := &s.otherPolicies
@@ -51,13 +51,9 @@ func (s *Subscription) Met(st *redeliver.State) {
 // Differs reports to the sink that an instance runs the policy with this fingerprint, at most once an hour. how says how that was
 // noticed.
 func (s *Subscription) Differs(fingerprint, how string) {
-	if s.Sink == nil || !s.otherPolicies.shouldReport(fingerprint, time.Now()) {
-		return
+	if s.Sink != nil && s.otherPolicies.shouldReport(fingerprint, time.Now()) {
+		s.EmitChange(redeliver.ChangePolicyDiffers, fmt.Sprintf("this instance runs %s, another one %s: %s", s.fingerprint, fingerprint, how), ErrPolicies)
 	}
-	s.Emit(redeliver.SubscriptionChanged{
-		Origin: s.Origin, Group: s.Group, Change: redeliver.ChangePolicyDiffers,
-		Detail: fmt.Sprintf("this instance runs %s, another one %s: %s", s.Fingerprint(), fingerprint, how), Err: ErrPolicies,
-	})
 }
 
 // Agrees reports to the sink that all instances run this policy, if another one was reported before. It is for adapters whose
@@ -72,7 +68,7 @@ func (s *Subscription) Agrees() {
 	}
 	r.mu.Unlock()
 	if n > 0 {
-		s.Emit(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: redeliver.ChangePoliciesAgree, Detail: "all instances run " + s.Fingerprint()})
+		s.EmitChange(redeliver.ChangePoliciesAgree, "all instances run "+s.fingerprint, nil)
 	}
 }
 

@@ -2,8 +2,7 @@ package engine
 
 import "sync"
 
-// registry is a set of functions, which each calls. The zero registry is empty. It is safe for concurrent use. The functions must
-// not use the registry.
+// registry is a set of functions. The zero registry is empty. It is safe for concurrent use. The functions must not use the registry.
 type registry[F any] struct {
 	mu  sync.Mutex
 	all map[*F]struct{}
@@ -23,15 +22,13 @@ func (r *registry[F]) add(f F) (remove func()) {
 	}
 }
 
-func (r *registry[F]) each(do func(F)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for f := range r.all {
-		do(*f)
-	}
-}
-
 // wakes is a set of functions that wake goroutines, and must not block.
 type wakes struct{ registry[func()] }
 
-func (w *wakes) wake() { w.each(func(wake func()) { wake() }) }
+func (w *wakes) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for f := range w.all {
+		(*f)()
+	}
+}

@@ -7,16 +7,6 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Schedule returns [redeliver.Policy.Schedule] of the policy, computed once.
-func (s *Subscription) Schedule() string {
-	if p := s.schedule.Load(); p != nil {
-		return *p
-	}
-	rule := s.Policy.Schedule()
-	s.schedule.Store(&rule)
-	return rule
-}
-
 // Notes returns the notes about a policy that the plan of every adapter has: that its rule does not travel with waiting
 // messages, or that some waits are shortened.
 func Notes(p redeliver.Policy) (notes []string) {
@@ -35,14 +25,14 @@ func Notes(p redeliver.Policy) (notes []string) {
 func (s *Subscription) rule(st *redeliver.State) *redeliver.Policy {
 	rule := s.ruleOf(st.Schedule)
 	if rule == &s.Policy {
-		st.Schedule = s.Schedule()
+		st.Schedule = s.schedule
 	}
 	return rule
 }
 
 // ruleOf returns the rule for a message that came with this schedule; empty means none.
 func (s *Subscription) ruleOf(schedule string) *redeliver.Policy {
-	if schedule != "" && schedule != s.Schedule() && !s.Policy.Supersede {
+	if schedule != "" && schedule != s.schedule && !s.Policy.Supersede {
 		return s.olderRule(schedule)
 	}
 	return &s.Policy

@@ -43,6 +43,7 @@ func TestAMessageFinishesByTheRuleThatItBrings(t *testing.T) {
 	} {
 		sub := newBroker(c.policy).sub
 		sub.Policy = c.policy
+		sub.Start()
 		dec := sub.Decide(redeliver.State{ID: "a", Attempts: c.attempts, Schedule: c.brings, Policy: "0123456789abcdef"}, errOurs, time.Now())
 		if dec.Action != c.action || dec.Delay != c.delay || dec.State.Schedule != c.carries || dec.State.Policy != sub.Fingerprint() {
 			t.Errorf("%s: %s after %s, by %q under %s; want %s after %s by %q", name, dec.Action, dec.Delay, dec.State.Schedule, dec.State.Policy, c.action, c.delay, c.carries)
@@ -64,6 +65,7 @@ func TestAForgedRuleGivesNoMoreThanThePolicy(t *testing.T) {
 	} {
 		sub := newBroker(redeliver.Policy{}).sub
 		sub.Policy, sub.UntrustedProducers = is, true
+		sub.Start()
 		st := redeliver.State{ID: "a", Attempts: 2, Schedule: c.brings.Schedule(), Policy: "00c0ffee00c0ffee"}
 		if dec := sub.Decide(st, errOurs, time.Now()); dec.Action != c.action || dec.Delay != c.delay {
 			t.Errorf("%s: %s after %s, want %s", name, dec.Action, dec.Delay, c.action)
@@ -80,20 +82,11 @@ type function struct{}
 
 func (function) Delay(int, float64) (time.Duration, bool) { return 3 * time.Second, true }
 
-func TestScheduleIsComputedOnce(t *testing.T) {
-	sub := newBroker(redeliver.Policy{}).sub
-	if got := sub.Schedule(); got != sub.Policy.Schedule() || got == "" {
-		t.Errorf("schedule %q", got)
-	}
-	if n := testing.AllocsPerRun(10, func() { sub.Schedule() }); n > 0 {
-		t.Errorf("%v allocations for each", n)
-	}
-}
-
 // A decision about a message that comes with the policy's own rule, or none, allocates no more than a decision of the
 // policy.
 func TestADecisionByThePolicysRuleAllocatesNoMore(t *testing.T) {
 	sub := newBroker(redeliver.Policy{}).sub
+	sub.Start()
 	st := redeliver.State{ID: "a", Attempts: 1}
 	now := time.Now()
 	least := testing.AllocsPerRun(100, func() { sub.Policy.Decide(st, errOurs, now) }) + 1 // the decision
@@ -111,6 +104,7 @@ func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{})
 		sub := j.sub
+		sub.Start()
 		meet := func(policy string, failed time.Time) {
 			sub.Met(&redeliver.State{ID: "a", Attempts: 1, Policy: policy, LastFailed: failed})
 		}
@@ -153,6 +147,7 @@ func TestAgreementIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{})
 		sub := j.sub
+		sub.Start()
 		sub.Agrees() // nothing was reported
 		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now().Add(-time.Hour)})
 		sub.Differs("other", "it runs on 10.0.0.1")

@@ -64,10 +64,11 @@ type Subscription struct {
 	paused        atomic.Pointer[redeliver.PauseMark] // nil while the group is not paused
 	unwritten     int                                 // messages that cannot be written; guarded by eventMu
 	doubts        doubts
-	watch         atomic.Pointer[watch] // ends attempts that take too long
-	fingerprint   atomic.Pointer[string]
-	schedule      atomic.Pointer[string]
-	resolvedSinks atomic.Pointer[successSinks]
+	watch         *watch                          // ends attempts that take too long; nil without a Timeout
+	fingerprint   string                          // of Policy
+	schedule      string                          // of Policy
+	counter       redeliver.Counter               // of messages that succeed at once; nil for none
+	uncounted     redeliver.Sink                  // gets the events of those messages, if there is a counter; nil for none
 	otherPolicies otherPolicies                   // other policies under which messages are written
 	writeWindow   atomic.Pointer[tryWindow]       // the context of writes that begin now
 	eventMu       sync.Mutex                      // keeps the events of changes in order
@@ -79,7 +80,12 @@ type Subscription struct {
 }
 
 // Start prepares the subscription. It must be called once, before the first message.
-func (s *Subscription) Start() { s.slots.init(s) }
+func (s *Subscription) Start() {
+	s.slots.init(s)
+	s.watch = newWatch(&s.Policy)
+	s.fingerprint, s.schedule = delayqueue.Fingerprint(s.Policy), s.Policy.Schedule()
+	s.findCounter()
+}
 
 // Held reports whether only probes may begin, because of an outage, of too many dead letters, or of a handler's pause.
 func (s *Subscription) Held() bool {
@@ -129,13 +135,12 @@ func (s *Subscription) EmitChange(change redeliver.Change, detail string, err er
 }
 
 // Wants reports whether the sink wants events of e's type. See [redeliver.FilteringSink].
-func (s *Subscription) Wants(e redeliver.Event) (wants bool) {
-	if s.Sink == nil {
-		return false
-	}
-	sel, ok := s.Sink.(redeliver.FilteringSink)
+func (s *Subscription) Wants(e redeliver.Event) bool { return wants(s.Sink, e) }
+
+func wants(to redeliver.Sink, e redeliver.Event) (wants bool) {
+	sel, ok := to.(redeliver.FilteringSink)
 	if !ok {
-		return true
+		return to != nil
 	}
 	defer func() { _ = recover() }() // as in Emit
 	return sel.Wants(e)
@@ -154,7 +159,7 @@ func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *red
 func (s *Subscription) applyRule(st redeliver.State, err error, now time.Time) redeliver.Decision {
 	rule := s.rule(&st)
 	dec := rule.Decide(st, err, now)
-	dec.State.Policy = s.Fingerprint()
+	dec.State.Policy = s.fingerprint
 	return dec
 }
 
@@ -162,19 +167,12 @@ func (s *Subscription) applyRule(st redeliver.State, err error, now time.Time) r
 func (s *Subscription) postpone(st redeliver.State, err error, now time.Time) redeliver.Decision {
 	rule := s.rule(&st)
 	dec := rule.Postpone(st, err, now)
-	dec.State.Policy = s.Fingerprint()
+	dec.State.Policy = s.fingerprint
 	return dec
 }
 
-// Fingerprint returns [delayqueue.Fingerprint] of the policy, computed once.
-func (s *Subscription) Fingerprint() string {
-	if p := s.fingerprint.Load(); p != nil {
-		return *p
-	}
-	name := delayqueue.Fingerprint(s.Policy)
-	s.fingerprint.Store(&name)
-	return name
-}
+// Fingerprint returns [delayqueue.Fingerprint] of the policy.
+func (s *Subscription) Fingerprint() string { return s.fingerprint }
 
 // tryWindow is the context of all writes that begin within a short time: a timer for each would double the cost of a failure
 // (BenchmarkFailure).
@@ -229,15 +227,17 @@ func (s *Subscription) emitStuck(n int64, event func(stuck int64) redeliver.Even
 	s.Emit(event(s.stuck.Add(n)))
 }
 
-// written reports to the sink that the broker has confirmed the write of a decision.
+// written reports to the sink that a decision was carried out: the broker has confirmed the write.
 func (s *Subscription) written(dec *redeliver.Decision, where string, cause error) {
 	if s.Sink == nil {
 		return
 	}
-	switch dec.Action {
-	case redeliver.DeadLetter:
+	switch {
+	case dec.Action == redeliver.DeadLetter && s.Discards:
+		s.Emit(redeliver.Discarded{State: dec.State, Err: cause})
+	case dec.Action == redeliver.DeadLetter:
 		s.Emit(redeliver.DeadLettered{State: dec.State, Where: where, Err: cause})
-	case redeliver.Postponed:
+	case dec.Action == redeliver.Postponed:
 		s.Emit(redeliver.MessagePostponed{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
 	default:
 		s.Emit(redeliver.RetryScheduled{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})

@@ -15,21 +15,12 @@ type traced struct {
 	ended atomic.Bool
 }
 
-// BeginSpan begins a span for a message that Run does not run, and returns a context below ctx that has the span. If the message
-// fails, the span ends with the failure; otherwise the caller calls EndSpan. Without a tracer BeginSpan returns ctx.
+// BeginSpan begins a span for the handler of d, and returns a context below ctx that has the span. If the message fails, the span
+// ends with the failure; otherwise the caller calls EndSpan. Without a tracer BeginSpan returns ctx.
 func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 	if d.sub.Tracer == nil {
 		return ctx
 	}
-	return d.beginSpan(ctx)
-}
-
-// EndSpan ends the span of a message that has not failed.
-func (d *Delivery) EndSpan(o tracing.Outcome, err error) { d.endSpan(o, err) }
-
-// beginSpan begins a span for the handler of d. It returns the handler's context: outer, or one below it. The subscription must
-// have a tracer.
-func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	headers, _ := d.describe()
 	one := &struct { // one allocation
 		traced
@@ -39,7 +30,7 @@ func (d *Delivery) beginSpan(outer context.Context) context.Context {
 	d.readState(&one.all[0].State)
 	one.all[0].Headers = headers
 	one.run = tracing.Run{Origin: d.sub.Origin, Group: d.sub.Group, Messages: one.all[:]}
-	one.ctx, one.span = d.sub.span(outer, &one.run)
+	one.ctx, one.span = d.sub.span(ctx, &one.run)
 	d.span.Store(&one.traced)
 	return one.ctx
 }
@@ -72,8 +63,8 @@ func (t *traced) traceparent() (name string) {
 	return t.span.Traceparent()
 }
 
-// endSpan ends the span of an attempt that the policy does not decide about.
-func (d *Delivery) endSpan(o tracing.Outcome, err error) {
+// EndSpan ends the span of an attempt that the policy does not decide about.
+func (d *Delivery) EndSpan(o tracing.Outcome, err error) {
 	if t := d.span.Load(); t != nil {
 		t.end(tracing.End{Outcome: o, Err: err})
 	}
@@ -129,7 +120,7 @@ func (d *Delivery) Gathers() {
 	if !d.sub.gathers.Load() { // a load is cheaper than a store
 		d.sub.gathers.Store(true)
 	}
-	d.endSpan(tracing.Gathered, nil)
+	d.EndSpan(tracing.Gathered, nil)
 }
 
 // beginSpan begins the span of a batch function, and returns the parent of the function's context.

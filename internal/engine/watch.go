@@ -7,8 +7,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// watch ends the attempts of one subscription that exceed its timeout. An attempt is added when it begins, so the list is in the
-// order of deadlines, and one timer serves all attempts. A successful attempt locks mu twice, for a short time.
+// watch ends the attempts of one subscription that exceed their time. Its list is in the order of their ends, so one timer serves
+// all attempts. A successful attempt locks mu twice, for a short time.
 type watch struct {
 	timeout    time.Duration
 	mu         sync.Mutex
@@ -16,37 +16,39 @@ type watch struct {
 	armed      bool // the timer is set
 }
 
-// watchOf returns the watch of a subscription, or nil if attempts have no timeout. It is created with the first
-// attempt, because a timer belongs to the testing/synctest bubble in which it is created.
-func watchOf(sub *Subscription) *watch {
-	if sub.Policy.Timeout <= 0 {
+// newWatch returns the watch of a policy, or nil if attempts have no timeout.
+func newWatch(p *redeliver.Policy) *watch {
+	if p.Timeout <= 0 {
 		return nil
 	}
-	w := sub.watch.Load()
-	if w == nil {
-		sub.watch.CompareAndSwap(nil, &watch{timeout: sub.Policy.Timeout})
-		w = sub.watch.Load()
-	}
-	return w
+	return &watch{timeout: p.Timeout}
 }
 
+// add starts the clock of an attempt.
 func (w *watch) add(d *Delivery) {
-	at := time.Since(epoch) // before the lock, for which all workers wait; if another worker gets it first, this attempt ends microseconds late
+	at := time.Since(epoch) // before the lock, for which all workers wait
 	w.mu.Lock()
 	d.at = at
-	w.appendLocked(d)
+	w.insertLocked(d, at+w.timeout)
 	w.mu.Unlock()
 }
 
-func (w *watch) appendLocked(d *Delivery) {
-	d.answered = false // it is set if the attempt waited for a batch
-	d.prev = w.tail
-	if w.tail == nil {
+// insertLocked puts an attempt into the list. Nearly all belong at the tail; an extended one may end later.
+func (w *watch) insertLocked(d *Delivery, ends time.Duration) {
+	d.ends, d.prev, d.next = ends, w.tail, nil
+	for d.prev != nil && d.prev.ends > ends {
+		d.prev, d.next = d.prev.prev, d.prev
+	}
+	if d.prev == nil {
 		w.head = d
 	} else {
-		w.tail.next = d
+		d.prev.next = d
 	}
-	w.tail = d
+	if d.next == nil {
+		w.tail = d
+	} else {
+		d.next.prev = d
+	}
 	if !w.armed {
 		w.armed = true
 		time.AfterFunc(w.timeout, w.tick)
@@ -57,7 +59,6 @@ func (w *watch) appendLocked(d *Delivery) {
 func (w *watch) remove(d *Delivery) {
 	w.mu.Lock()
 	w.unlinkLocked(d)
-	d.extension.stop()
 	d.answered = true
 	w.mu.Unlock()
 }
@@ -81,14 +82,15 @@ func (w *watch) unlinkLocked(d *Delivery) bool {
 	return true
 }
 
-// tick ends the attempts whose time is over, and sets the timer for the next.
+// tick ends the attempts whose time is over, and sets the timer for the next: at most the timeout from now, because an attempt that
+// begins meanwhile may end before one that was extended.
 func (w *watch) tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Since(epoch)
 	for d := w.head; d != nil; d = w.head {
-		if left := d.at + w.timeout - now; left > 0 {
-			time.AfterFunc(left, w.tick)
+		if left := d.ends - now; left > 0 {
+			time.AfterFunc(min(left, w.timeout), w.tick)
 			return
 		}
 		w.unlinkLocked(d)
@@ -100,7 +102,7 @@ func (w *watch) tick() {
 // endLocked ends an attempt whose time is over. If failed messages wait in their source, it settles the message only when the
 // handler is stuck: until then the next attempt must not run beside this one.
 func (w *watch) endLocked(d *Delivery) {
-	timeout := d.timeoutLocked()
+	timeout := d.ends - d.at
 	if !d.sub.Blocking && !d.sub.WaitsInSource {
 		if d.takeOverLocked() {
 			go d.settleExpired(timeout)
@@ -118,14 +120,12 @@ func (w *watch) endLocked(d *Delivery) {
 	})
 }
 
-// overtime ends one attempt now, unless its handler has answered or it has already ended.
+// overtime ends an attempt that the watch has not ended yet, although its batch is over.
 func (d *Delivery) overtime() {
-	if d.w == nil {
-		return
-	}
-	d.w.mu.Lock()
-	defer d.w.mu.Unlock()
-	if d.w.unlinkLocked(d) || d.extension != nil && d.runsLocked() {
-		d.w.endLocked(d)
+	w := d.sub.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unlinkLocked(d) {
+		w.endLocked(d)
 	}
 }
