@@ -181,7 +181,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 	case d.sub.Blocking && !d.displaced && !running && dec.Action != redeliver.DeadLetter:
 		d.stay(dec, err, now)
 	default:
-		d.moveOn(dec, err)
+		d.moveFailed(dec, err)
 	}
 }
 
@@ -200,7 +200,7 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 		dec.Delay, dec.State.Due = wait, limits.CeilMilli(now.UTC().Add(wait))
 	case dec.Delay > maxWait: // Delay, not wait: due times are rounded up
 		d.sub.Policy.RejectUnschedulable(dec, &redeliver.UnschedulableError{Wait: dec.Delay, Max: maxWait})
-		d.moveOn(dec, cause)
+		d.moveFailed(dec, cause)
 		return
 	}
 	d.decided(dec, cause)

@@ -130,7 +130,7 @@ func (e *entry[R]) runAgain(st *redeliver.State) {
 	e.begin(st)
 	e.current.Load().probe = probe
 	e.lane.e.sub.slots.began()
-	e.lane.e.pool.Give(e)
+	e.lane.e.pool.Submit(e)
 }
 
 // serve runs a message that has a slot, in a worker.

@@ -520,19 +520,19 @@ func (l *lane[R]) start(e *entry[R]) {
 	d := e.current.Load()
 	switch e.Step {
 	case driver.Handle:
-		l.e.pool.Give(e)
+		l.e.pool.Submit(e)
 	case driver.Bury:
 		d.claim()
 		d.settleFailure(e.Err, true)
 	case driver.Hop:
 		d.claim()
-		d.passOn(driver.Level, e.Place)
+		d.moveUnhandled(driver.Level, e.Place)
 	case driver.Publish:
 		d.claim()
-		d.passOn(driver.Topic, e.Place)
+		d.moveUnhandled(driver.Topic, e.Place)
 	case driver.Isolate:
 		d.claim()
-		d.passOn(driver.Suspects, e.Place)
+		d.moveUnhandled(driver.Suspects, e.Place)
 	}
 }
 

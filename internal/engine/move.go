@@ -35,8 +35,8 @@ type move struct {
 	doubt  doubtfulWrite
 }
 
-// moveOn writes a message that failed to the place that dec asks for. The caller has claimed the message.
-func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
+// moveFailed writes a message that failed to the place that dec asks for. The caller has claimed the message.
+func (d *Delivery) moveFailed(dec *redeliver.Decision, cause error) {
 	d.decided(dec, cause)
 	m := &move{d: d, to: driver.Level, dec: dec, cause: cause}
 	if dec.Action == redeliver.DeadLetter {
@@ -45,8 +45,8 @@ func (d *Delivery) moveOn(dec *redeliver.Decision, cause error) {
 	m.start()
 }
 
-// passOn writes a message to another place without calling its handler. The caller has claimed the message.
-func (d *Delivery) passOn(to driver.Place, from string) {
+// moveUnhandled writes a message to another place without calling its handler. The caller has claimed the message.
+func (d *Delivery) moveUnhandled(to driver.Place, from string) {
 	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, hops: true, from: from}
 	if to == driver.Level {
 		m.dec.State.Policy = d.sub.fingerprint // from now on the message waits on a level of this policy
@@ -137,9 +137,9 @@ func (m *move) setClosed(closed bool, where string, err error) {
 	switch {
 	case m.closed == closed:
 	case closed:
-		m.d.sub.pause(where, err)
+		m.d.sub.closeGate(where, err)
 	default:
-		m.d.sub.resume()
+		m.d.sub.openGate()
 	}
 	m.closed = closed
 }
@@ -173,11 +173,11 @@ func (m *move) fail(where string, err error) {
 		m.write()
 		return
 	}
-	m.pause(where, err)
+	m.retryLater(where, err)
 }
 
-// pause sets the timer for the next try, and closes or opens the gate.
-func (m *move) pause(where string, err error) {
+// retryLater sets the timer for the next try, and closes or opens the gate.
+func (m *move) retryLater(where string, err error) {
 	s := m.d.sub
 	if outage := s.doubts.concernsAll(where, err); !outage || !m.d.Lost() {
 		m.setClosed(outage, where, err)

@@ -200,8 +200,8 @@ func (s *Subscription) tryContext(now time.Time) context.Context {
 // The events of changes (a closed gate, one more stuck handler) must reach the sink in order: a gauge that keeps the last one would
 // otherwise keep an older state. So a change and its event are one step under eventMu.
 
-// pause closes the gate for a message that cannot be written to where, a topic or queue.
-func (s *Subscription) pause(where string, err error) {
+// closeGate closes the gate for a message that cannot be written to where, a topic or queue.
+func (s *Subscription) closeGate(where string, err error) {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	s.Gate.Close()
@@ -210,8 +210,8 @@ func (s *Subscription) pause(where string, err error) {
 	}
 }
 
-// resume undoes one pause.
-func (s *Subscription) resume() {
+// openGate undoes one closeGate.
+func (s *Subscription) openGate() {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	s.Gate.Open()

@@ -26,8 +26,8 @@ func NewWorkers[E any](do func(E)) *Workers[E] {
 	return w
 }
 
-// Give makes a worker call do with e. It does not block.
-func (w *Workers[E]) Give(e E) {
+// Submit makes a worker call do with e. It does not block.
+func (w *Workers[E]) Submit(e E) {
 	w.mu.Lock()
 	w.queue.Push(e)
 	w.wakeWorkerLocked()

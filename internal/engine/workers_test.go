@@ -29,7 +29,7 @@ func TestIdleWorkersTakeTheNext(t *testing.T) {
 		workers := make(map[string]int)
 		for range 20 {
 			for n := range atOnce {
-				w.Give(n)
+				w.Submit(n)
 			}
 			synctest.Wait() // all three are running
 			for range atOnce {
@@ -43,7 +43,7 @@ func TestIdleWorkersTakeTheNext(t *testing.T) {
 		if len(workers) != atOnce {
 			t.Errorf("%d workers have run items: %v; want %d", len(workers), workers, atOnce)
 		}
-		w.Give(0)
+		w.Submit(0)
 		synctest.Wait()
 		w.Close()
 		hold <- struct{}{}
