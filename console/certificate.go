@@ -7,32 +7,29 @@ import (
 	"time"
 )
 
-// certificateAge is the interval of checks of the key file.
+// certificateAge is the interval of checks of the files.
 const certificateAge = time.Minute
 
-// certificate reads a certificate from its files, and again when the key file changes. If the new files cannot be read,
-// it keeps the old certificate.
+// certificate reads a certificate from its two files, and again when one of them changes: a certificate may be renewed
+// with the same key. If the new files cannot be read, it keeps the old certificate.
 type certificate struct {
 	cert, key string
 
 	mu      sync.Mutex
 	pair    *tls.Certificate
-	changed time.Time // modification time of the key file at the last read
-	looked  time.Time
+	changed [2]time.Time // modification times of both files before the last successful read
+	checked time.Time
 }
 
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pair != nil && time.Since(c.looked) < certificateAge {
+	if c.pair != nil && time.Since(c.checked) < certificateAge {
 		return c.pair, nil
 	}
-	c.looked = time.Now()
-	var changed time.Time
-	if at, err := os.Stat(c.key); err == nil {
-		changed = at.ModTime()
-	}
-	if c.pair != nil && changed.Equal(c.changed) {
+	c.checked = time.Now()
+	changed := [2]time.Time{modTime(c.cert), modTime(c.key)}
+	if c.pair != nil && changed == c.changed {
 		return c.pair, nil
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
@@ -43,4 +40,13 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, err
 	}
 	return c.pair, nil
+}
+
+// modTime returns when a file was modified, or zero if there is no file.
+func modTime(file string) time.Time {
+	info, err := os.Stat(file)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
