@@ -134,6 +134,24 @@ func TestNewestFirstIsByTime(t *testing.T) {
 	})
 }
 
+// A list used to compare what it had read of the tail with the latest background count. If there was none yet, messages before the
+// tail were missing in the list, and nothing said so.
+func TestNewestFirstFindsAMessageBeforeTheTailOfAnUncountedDLQ(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newStub("big", 100)
+		q.tail = 10
+		q.fail(errSilent)
+		c, err := New(Config{Queues: []Queue{{Queue: q}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		synctest.Wait() // the first count has failed
+		q.fail(nil)
+		get(t, c, page("messages", q, "order", "newest", "id", "id-3")).has(t, "id-3", "key-3")
+	})
+}
+
 func TestAListHasPagesInBothOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("big", 120)

@@ -123,7 +123,7 @@ type datedRow struct {
 }
 
 // listNewest lists the newest messages first. It reads the tail of the DLQ, and the whole DLQ only if too few of the
-// tail match.
+// tail match and there are more messages.
 func (svc *service) listNewest(ctx context.Context, who Actor, q *openQueue, counted deadletter.Queue, w listQuery, out *messageList) error {
 	var rows []datedRow
 	keep := w.Size + w.Skip + 1
@@ -140,9 +140,12 @@ func (svc *service) listNewest(ctx context.Context, who Actor, q *openQueue, cou
 		return true
 	}
 	err := deadletter.BrowseTail(ctx, counted, w.Filter, add)
-	if err == nil && n < keep && !q.readCosts && out.Scanned < q.lastCount() {
-		rows, n, out.Scanned = nil, 0, 0
-		err = deadletter.Browse(ctx, counted, w.Filter, 0, add)
+	if err == nil && n < keep && !q.readCosts {
+		var all int64
+		if all, _, err = counted.Count(ctx); err == nil && out.Scanned < all {
+			rows, n, out.Scanned = nil, 0, 0
+			err = deadletter.Browse(ctx, counted, w.Filter, 0, add)
+		}
 	}
 	keepNewest()
 	for i := w.Skip; i < min(w.Skip+w.Size, len(rows)); i++ {

@@ -20,6 +20,7 @@ type stub struct {
 	make func(i int64) *deadletter.Message
 	slow time.Duration // how long a read takes
 	gate chan struct{} // if set, blocks counts until it is closed
+	tail int64         // how many messages a scan from Tail reads; 0 means all
 
 	mu      sync.Mutex
 	err     error
@@ -92,11 +93,15 @@ func (s *stub) Claim(context.Context, deadletter.Holder) (deadletter.Claim, erro
 	return nil, &deadletter.HeldError{DLQ: s.info.DLQ, Holder: deadletter.Holder{Who: "bob@ops", Task: "t-1", Since: time.Now()}}
 }
 
-func (s *stub) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
+func (s *stub) Scan(_ context.Context, from deadletter.From) (deadletter.Scan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scans++
-	return &stubScan{s: s}, cmp.Or(s.err, s.scanErr)
+	scan := &stubScan{s: s}
+	if from == deadletter.Tail && s.tail > 0 {
+		scan.at = s.n - s.tail
+	}
+	return scan, cmp.Or(s.err, s.scanErr)
 }
 
 type stubScan struct {
