@@ -164,16 +164,16 @@ func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Met
 		tell(all.origin, float64(*w.backlog))
 	}
 	if w.findings != nil {
-		for _, kind := range kinds {
+		for _, kind := range symptomKinds {
 			tell(all.findings, float64(w.findings[kind]), string(kind))
 		}
 	}
 }
 
-// kinds are the kinds of symptoms that are exported.
-var kinds = []doctor.SymptomKind{
+// symptomKinds are the kinds of findings that are exported: all kinds of package doctor.
+var symptomKinds = []doctor.SymptomKind{
 	doctor.SymptomMissing, doctor.SymptomSettings, doctor.SymptomRetention, doctor.SymptomOrphan,
-	doctor.SymptomLate, doctor.SymptomPolicies, doctor.SymptomConsumer,
+	doctor.SymptomLate, doctor.SymptomPolicies, doctor.SymptomConsumer, doctor.SymptomPaused,
 }
 
 // askLocked asks the broker.

@@ -2,12 +2,16 @@ package prom_test
 
 import (
 	"context"
+	"os"
+	"regexp"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/observe/prom"
@@ -66,7 +70,7 @@ redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} 1
 		<-time.After(59 * time.Second)
 		same(t, r, want, names...) // the overdue message may have left
 		if asked != 1 {
-			t.Errorf("the broker was asked %d times within Every", asked)
+			t.Errorf("the broker was asked %d times within Interval", asked)
 		}
 		empty = true
 		<-time.After(time.Second)
@@ -94,6 +98,7 @@ func TestFindingsAreCollected(t *testing.T) {
 				d.Add(doctor.SymptomOrphan, "orders.billing.retry.2h", "is a level of an older policy")
 				d.Add(doctor.SymptomOrphan, "orders.billing.retry.3h", "is a level of an older policy")
 				d.Add(doctor.SymptomConsumer, "billing", "nobody reads")
+				d.AddPause(&redeliver.PauseMark{Reason: "the bank is closed"})
 				return d, nil
 			},
 			Levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) {
@@ -110,6 +115,7 @@ redeliver_doctor_findings{group="billing",kind="consumer",messaging_system="kafk
 redeliver_doctor_findings{group="billing",kind="late",messaging_system="kafka",origin="orders"} 0
 redeliver_doctor_findings{group="billing",kind="missing",messaging_system="kafka",origin="orders"} 0
 redeliver_doctor_findings{group="billing",kind="orphan",messaging_system="kafka",origin="orders"} 2
+redeliver_doctor_findings{group="billing",kind="paused",messaging_system="kafka",origin="orders"} 1
 redeliver_doctor_findings{group="billing",kind="policies",messaging_system="kafka",origin="orders"} 0
 redeliver_doctor_findings{group="billing",kind="retention",messaging_system="kafka",origin="orders"} 0
 redeliver_doctor_findings{group="billing",kind="settings",messaging_system="kafka",origin="orders"} 0
@@ -128,6 +134,40 @@ redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} `
 		<-time.After(time.Minute)
 		same(t, r, findings+up("0"), "redeliver_doctor_findings", "redeliver_origin_messages", "redeliver_waiting_up", "redeliver_waiting_messages")
 	})
+}
+
+// A paused group had no series, because its kind of finding was missing in the list of the exported ones.
+func TestAllKindsOfFindingsAreExported(t *testing.T) {
+	source, err := os.ReadFile("../../doctor/doctor.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, m := range regexp.MustCompile(`SymptomKind = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		want = append(want, m[1])
+	}
+	r := watch(t, prom.Waiting{Origin: "orders", Group: "billing", Doctor: func(context.Context) (*doctor.Diagnosis, error) {
+		return &doctor.Diagnosis{}, nil
+	}})
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "kind" {
+					got = append(got, l.GetValue())
+				}
+			}
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if len(want) < 8 || !slices.Equal(got, want) {
+		t.Errorf("the kinds %q are exported, and package doctor has %q", got, want)
+	}
 }
 
 func TestBadWaitingConfigs(t *testing.T) {
