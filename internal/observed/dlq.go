@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// DefaultTimeout bounds the requests of one look at one DLQ.
+// DefaultTimeout bounds the requests of one measurement of one DLQ.
 const DefaultTimeout = 5 * time.Second
 
 // maxAnswerAge is how long an answer to an expensive request is reused. On RabbitMQ and SQS such a request makes other
@@ -25,34 +25,34 @@ const (
 // DLQ is a DLQ that is read periodically. [DLQs] returns it. It is safe for concurrent use.
 type DLQ struct {
 	Info deadletter.Info
-	// ReadAge makes Look read messages if the broker does not report the age of the oldest one.
+	// ReadAge makes Measure read messages if the broker does not report the age of the oldest one.
 	ReadAge bool
 
 	queue deadletter.Queue
-	mu    sync.Mutex
-	asked time.Time
-	known Known
 
-	aged   time.Time // when the age was read
-	oldest time.Time
+	mu        sync.Mutex
+	cached    Cached
+	cachedAt  time.Time
+	oldest    time.Time // when the oldest message was written
+	ageReadAt time.Time
 }
 
-// Look describes the content of a DLQ.
-type Look struct {
+// Measurement describes the content of a DLQ.
+type Measurement struct {
 	Messages int64
 	Exact    bool // false if the broker only estimates the count
-	// Age is the time since the oldest message was written, if Aged is true. If it was read from messages, it is the
+	// Age is the time since the oldest message was written, if HasAge is true. If it was read from messages, it is the
 	// age of the oldest of the first ones.
-	Age  time.Duration
-	Aged bool
-	Known
+	Age    time.Duration
+	HasAge bool
+	Cached
 }
 
-// Known are values that are not requested at each look. They must not be changed.
-type Known struct {
-	Open  map[TaskGroup]int     // tasks that run or can be resumed
-	Ended map[TaskOutcome]int64 // messages of all recorded tasks
-	Keeps time.Duration         // how long the broker keeps a message; 0: no limit, or unknown
+// Cached are values that are not requested at each measurement. They must not be changed.
+type Cached struct {
+	OpenTasks    map[TaskGroup]int     // tasks that run or can be resumed
+	TaskMessages map[TaskOutcome]int64 // messages of all recorded tasks
+	Retention    time.Duration         // how long the broker keeps a message; 0: no limit, or unknown
 }
 
 // TaskGroup is a group of tasks.
@@ -82,25 +82,25 @@ func DLQs(queues []deadletter.Queue) ([]*DLQ, error) {
 	return all, nil
 }
 
-// Look asks the broker, for at most timeout. If the broker does not report age or retention, only those are missing.
-func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err error) {
+// Measure asks the broker, for at most timeout. If the broker does not report age or retention, only those are missing.
+func (q *DLQ) Measure(ctx context.Context, timeout time.Duration) (m Measurement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if l.Messages, l.Exact, err = q.queue.Count(ctx); err != nil {
-		return Look{}, err
+	if m.Messages, m.Exact, err = q.queue.Count(ctx); err != nil {
+		return Measurement{}, err
 	}
-	if l.Known, err = q.ask(ctx); err != nil {
-		return Look{}, err
+	if m.Cached, err = q.slowValues(ctx); err != nil {
+		return Measurement{}, err
 	}
 	at, ok, err := q.queue.Oldest(ctx)
-	if err == nil && !ok && l.Messages > 0 && q.ReadAge && q.Info.MaxReads == 0 {
+	if err == nil && !ok && m.Messages > 0 && q.ReadAge && q.Info.MaxReads == 0 {
 		at = q.readOldest(ctx)
 		ok = !at.IsZero()
 	}
 	if err == nil && ok {
-		l.Age, l.Aged = max(0, time.Since(at)), true
+		m.Age, m.HasAge = max(0, time.Since(at)), true
 	}
-	return l, nil
+	return m, nil
 }
 
 // readOldest returns when the oldest of the first messages was written, or zero if none could be read: another reader
@@ -108,10 +108,10 @@ func (q *DLQ) Look(ctx context.Context, timeout time.Duration) (l Look, err erro
 func (q *DLQ) readOldest(ctx context.Context) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.aged.IsZero() && time.Since(q.aged) < ageInterval {
+	if !q.ageReadAt.IsZero() && time.Since(q.ageReadAt) < ageInterval {
 		return q.oldest
 	}
-	q.aged, q.oldest = time.Now(), time.Time{}
+	q.ageReadAt, q.oldest = time.Now(), time.Time{}
 	scan, err := q.queue.Scan(ctx, deadletter.Start)
 	if err != nil {
 		return q.oldest
@@ -131,36 +131,36 @@ func (q *DLQ) readOldest(ctx context.Context) time.Time {
 	return q.oldest
 }
 
-// ask returns the expensive values. It requests them if they are unknown or too old.
-func (q *DLQ) ask(ctx context.Context) (Known, error) {
+// slowValues returns the values whose requests are expensive. It requests them if they are unknown or too old.
+func (q *DLQ) slowValues(ctx context.Context) (Cached, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.asked.IsZero() && time.Since(q.asked) < maxAnswerAge {
-		return q.known, nil
+	if !q.cachedAt.IsZero() && time.Since(q.cachedAt) < maxAnswerAge {
+		return q.cached, nil
 	}
 	all, err := deadletter.History(ctx, q.queue)
 	if err != nil {
-		return Known{}, err
+		return Cached{}, err
 	}
-	now := Known{Open: make(map[TaskGroup]int), Ended: make(map[TaskOutcome]int64)}
+	c := Cached{OpenTasks: make(map[TaskGroup]int), TaskMessages: make(map[TaskOutcome]int64)}
 	for i := range all {
 		t := &all[i]
 		if t.Unfinished() {
-			now.Open[TaskGroup{t.Kind, t.Status}]++
+			c.OpenTasks[TaskGroup{t.Kind, t.Status}]++
 		}
 		for outcome, n := range map[string]int64{
 			"replayed": t.Counts.Replayed, "edited": t.Counts.Edited, "purged": t.Counts.Purged, "imported": t.Counts.Imported,
 			"quarantined": t.Counts.Quarantined, "refused": t.Counts.Refused, "returned": t.Counts.Returned,
 		} {
 			if n > 0 {
-				now.Ended[TaskOutcome{t.Kind, outcome}] += n
+				c.TaskMessages[TaskOutcome{t.Kind, outcome}] += n
 			}
 		}
 	}
 	// A client without the right to read the retention reports everything else.
-	if keeps, err := q.queue.Retention(ctx); err == nil {
-		now.Keeps = keeps
+	if retention, err := q.queue.Retention(ctx); err == nil {
+		c.Retention = retention
 	}
-	q.known, q.asked = now, time.Now()
-	return now, nil
+	q.cached, q.cachedAt = c, time.Now()
+	return c, nil
 }

@@ -2,37 +2,37 @@ package observed
 
 import "github.com/redeliver/redeliver"
 
-// Turn is the beginning or the end of a problem of a subscription.
-type Turn struct {
-	Trouble string
-	Is      bool
+// Transition is the beginning or the end of a problem of a subscription.
+type Transition struct {
+	Trouble string // the kind of problem
+	Begins  bool   // otherwise it ends
 }
 
 // The kinds of problems of a subscription. The set is closed, because an adapter of another module could report any
 // number of attribute values.
 const (
-	disconnected = "disconnected"
-	paused       = "intake paused"
-	blocked      = "blocked"
-	throttled    = "throttled"
-	outage       = string(redeliver.ChangeOutage)
-	probing      = string(redeliver.ChangeProbing)
-	flood        = string(redeliver.ChangeFlood)
-	asked        = string(redeliver.ChangePaused)
-	groupPaused  = string(redeliver.ChangeGroupPaused)
-	commands     = "commands are not read"
-	dedup        = "dedup store lost"
-	marks        = "dedup marks lost"
-	last         = string(redeliver.ChangeLastDelivery)
+	disconnected    = "disconnected"
+	intakePaused    = "intake paused"
+	blocked         = "blocked"
+	throttled       = "throttled"
+	outage          = string(redeliver.ChangeOutage)
+	probing         = string(redeliver.ChangeProbing)
+	flood           = string(redeliver.ChangeFlood)
+	handlerPaused   = string(redeliver.ChangePaused)
+	groupPaused     = string(redeliver.ChangeGroupPaused)
+	commandsNotRead = "commands are not read"
+	dedupStoreLost  = "dedup store lost"
+	dedupMarksLost  = "dedup marks lost"
+	lastDelivery    = string(redeliver.ChangeLastDelivery)
 )
 
-// Turns maps SubscriptionChanged.Change to its meaning. An outage continues while it is probed.
-var Turns = map[redeliver.Change][]Turn{
+// Transitions maps SubscriptionChanged.Change to its meaning. An outage continues while it is probed.
+var Transitions = map[redeliver.Change][]Transition{
 	redeliver.ChangeDisconnected:        {{disconnected, true}},
 	redeliver.ChangeAssigned:            {{disconnected, false}},
 	redeliver.ChangeConsuming:           {{disconnected, false}},
-	redeliver.ChangeIntakePaused:        {{paused, true}},
-	redeliver.ChangeIntakeResumed:       {{paused, false}},
+	redeliver.ChangeIntakePaused:        {{intakePaused, true}},
+	redeliver.ChangeIntakeResumed:       {{intakePaused, false}},
 	redeliver.ChangeBlocked:             {{blocked, true}},
 	redeliver.ChangeUnblocked:           {{blocked, false}},
 	redeliver.ChangeThrottled:           {{throttled, true}},
@@ -42,16 +42,16 @@ var Turns = map[redeliver.Change][]Turn{
 	redeliver.ChangeOutageOver:          {{outage, false}, {probing, false}},
 	redeliver.ChangeFlood:               {{flood, true}},
 	redeliver.ChangeFloodOver:           {{flood, false}},
-	redeliver.ChangePaused:              {{asked, true}},
-	redeliver.ChangeResumed:             {{asked, false}},
+	redeliver.ChangePaused:              {{handlerPaused, true}},
+	redeliver.ChangeResumed:             {{handlerPaused, false}},
 	redeliver.ChangeGroupPaused:         {{groupPaused, true}},
 	redeliver.ChangeGroupResumed:        {{groupPaused, false}},
-	redeliver.ChangeCommandsNotRead:     {{commands, true}},
-	redeliver.ChangeCommandsRead:        {{commands, false}},
-	redeliver.ChangeDedupStoreLost:      {{dedup, true}},
-	redeliver.ChangeDedupStoreRecovered: {{dedup, false}},
-	redeliver.ChangeDedupMarksLost:      {{marks, true}},
-	redeliver.ChangeDedupMarksRecovered: {{marks, false}},
-	redeliver.ChangeLastDelivery:        {{last, true}},
-	redeliver.ChangeLastDeliveryOver:    {{last, false}},
+	redeliver.ChangeCommandsNotRead:     {{commandsNotRead, true}},
+	redeliver.ChangeCommandsRead:        {{commandsNotRead, false}},
+	redeliver.ChangeDedupStoreLost:      {{dedupStoreLost, true}},
+	redeliver.ChangeDedupStoreRecovered: {{dedupStoreLost, false}},
+	redeliver.ChangeDedupMarksLost:      {{dedupMarksLost, true}},
+	redeliver.ChangeDedupMarksRecovered: {{dedupMarksLost, false}},
+	redeliver.ChangeLastDelivery:        {{lastDelivery, true}},
+	redeliver.ChangeLastDeliveryOver:    {{lastDelivery, false}},
 }

@@ -56,17 +56,17 @@ func WatchDLQs(cfg DLQConfig) (metric.Registration, error) {
 	m := instruments{meter: cfg.MeterProvider.Meter(scope)}
 	d := &dlqs{
 		system: cfg.System, timeout: cfg.Timeout, of: queues,
-		up:       m.observable("redeliver.dlq_up", "1 if the broker answered, otherwise 0.", "1"),
-		messages: m.observable("redeliver.dlq_messages", "Messages in the DLQ.", "{message}"),
-		tasks:    m.observable("redeliver.dlq_open_tasks", "Tasks on the DLQ that run or can be resumed.", "{task}"),
-		became:   m.observable("redeliver.dlq_task_messages", "Messages of the recorded tasks, by outcome.", "{message}"),
-		age:      m.seconds("redeliver.dlq_oldest_age", "Age of the oldest message in the DLQ."),
-		keeps:    m.seconds("redeliver.dlq_retention", "How long the broker keeps a message in the DLQ."),
+		up:           m.observable("redeliver.dlq_up", "1 if the broker answered, otherwise 0.", "1"),
+		messages:     m.observable("redeliver.dlq_messages", "Messages in the DLQ.", "{message}"),
+		tasks:        m.observable("redeliver.dlq_open_tasks", "Tasks on the DLQ that run or can be resumed.", "{task}"),
+		taskMessages: m.observable("redeliver.dlq_task_messages", "Messages in all recorded tasks, by kind of the task and outcome.", "{message}"),
+		age:          m.seconds("redeliver.dlq_oldest_age", "Age of the oldest message in the DLQ."),
+		retention:    m.seconds("redeliver.dlq_retention", "How long the broker keeps a message in the DLQ."),
 	}
 	if m.err != nil {
 		return nil, m.err
 	}
-	return m.meter.RegisterCallback(d.collect, d.up, d.messages, d.tasks, d.became, d.age, d.keeps)
+	return m.meter.RegisterCallback(d.collect, d.up, d.messages, d.tasks, d.taskMessages, d.age, d.retention)
 }
 
 type dlqs struct {
@@ -74,25 +74,25 @@ type dlqs struct {
 	timeout time.Duration
 	of      []*observed.DLQ
 
-	up, messages, tasks, became metric.Int64ObservableGauge
-	age, keeps                  metric.Float64ObservableGauge
+	up, messages, tasks, taskMessages metric.Int64ObservableGauge
+	age, retention                    metric.Float64ObservableGauge
 }
 
 // collect reads all DLQs at the same time, so that a broker that does not answer does not delay the others.
 func (d *dlqs) collect(ctx context.Context, to metric.Observer) error {
-	looks, errs := make([]observed.Look, len(d.of)), make([]error, len(d.of))
+	measured, errs := make([]observed.Measurement, len(d.of)), make([]error, len(d.of))
 	var all sync.WaitGroup
 	for i, q := range d.of {
-		all.Go(func() { looks[i], errs[i] = q.Look(ctx, d.timeout) })
+		all.Go(func() { measured[i], errs[i] = q.Measure(ctx, d.timeout) })
 	}
 	all.Wait()
 	for i, q := range d.of {
-		d.observe(to, &q.Info, &looks[i], errs[i])
+		d.observe(to, &q.Info, &measured[i], errs[i])
 	}
 	return nil
 }
 
-func (d *dlqs) observe(to metric.Observer, info *deadletter.Info, l *observed.Look, err error) {
+func (d *dlqs) observe(to metric.Observer, info *deadletter.Info, m *observed.Measurement, err error) {
 	attrs := []attribute.KeyValue{attrSystem.String(d.system), attrDLQ.String(info.DLQ), attrDest.String(info.Origin), attrGroupName.String(info.Group)}
 	attrs = slices.Clip(attrs)
 	if err != nil {
@@ -100,17 +100,17 @@ func (d *dlqs) observe(to metric.Observer, info *deadletter.Info, l *observed.Lo
 		return
 	}
 	to.ObserveInt64(d.up, 1, with(attrs...))
-	to.ObserveInt64(d.messages, l.Messages, with(append(attrs, attrExact.String(strconv.FormatBool(l.Exact)))...))
-	if l.Aged {
-		to.ObserveFloat64(d.age, l.Age.Seconds(), with(attrs...))
+	to.ObserveInt64(d.messages, m.Messages, with(append(attrs, attrExact.String(strconv.FormatBool(m.Exact)))...))
+	if m.HasAge {
+		to.ObserveFloat64(d.age, m.Age.Seconds(), with(attrs...))
 	}
-	if l.Keeps > 0 {
-		to.ObserveFloat64(d.keeps, l.Keeps.Seconds(), with(attrs...))
+	if m.Retention > 0 {
+		to.ObserveFloat64(d.retention, m.Retention.Seconds(), with(attrs...))
 	}
-	for s, n := range l.Open {
+	for s, n := range m.OpenTasks {
 		to.ObserveInt64(d.tasks, int64(n), with(append(attrs, attrTaskKind.String(string(s.Kind)), attrTaskStat.String(string(s.Status)))...))
 	}
-	for f, n := range l.Ended {
-		to.ObserveInt64(d.became, n, with(append(attrs, attrTaskKind.String(string(f.Kind)), attrTaskOut.String(f.Outcome))...))
+	for f, n := range m.TaskMessages {
+		to.ObserveInt64(d.taskMessages, n, with(append(attrs, attrTaskKind.String(string(f.Kind)), attrTaskOut.String(f.Outcome))...))
 	}
 }

@@ -41,23 +41,23 @@ func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Count
 	if of != redeliver.Sink(s) {
 		return nil, of
 	}
-	return &tally{s, s.places.of(place{origin, group})}, nil
+	return &attemptCounter{s, s.places.of(place{origin, group})}, nil
 }
 
-// tally counts the messages of a subscription that succeed at the first attempt.
-type tally struct {
+// attemptCounter counts the messages of a subscription that succeed at the first attempt.
+type attemptCounter struct {
 	sink *Sink
 	of   *series
 }
 
 // Attempted implements [redeliver.Counter].
-func (t *tally) Attempted(took time.Duration) {
-	t.sink.duration.Record(background, took.Seconds(), t.of.first...)
-	t.sink.consumed.Add(background, 1, t.of.operation...)
+func (c *attemptCounter) Attempted(took time.Duration) {
+	c.sink.duration.Record(background, took.Seconds(), c.of.first...)
+	c.sink.consumed.Add(background, 1, c.of.operation...)
 }
 
 // Committed implements [redeliver.Counter].
-func (t *tally) Committed() { t.sink.committed.Add(background, 1, t.of.plain...) }
+func (c *attemptCounter) Committed() { c.sink.committed.Add(background, 1, c.of.plain...) }
 
 // Event implements [redeliver.Sink].
 func (s *Sink) Event(e redeliver.Event) {
@@ -99,8 +99,8 @@ func (s *Sink) Event(e redeliver.Event) {
 		s.lost.Add(background, max(1, e.Count), s.places.of(place{e.Origin, e.Group}).plain...)
 	case redeliver.SubscriptionChanged:
 		of := s.places.of(place{e.Origin, e.Group})
-		for _, t := range observed.Turns[e.Change] {
-			s.impaired.Record(background, map[bool]int64{true: 1}[t.Is], with(append(of.attrs, attrTrouble.String(t.Trouble))...))
+		for _, t := range observed.Transitions[e.Change] {
+			s.impaired.Record(background, map[bool]int64{true: 1}[t.Begins], with(append(of.attrs, attrTrouble.String(t.Trouble))...))
 		}
 	}
 }

@@ -25,7 +25,7 @@ type loads struct {
 }
 
 func (l *loads) register(m *instruments) {
-	l.inFlight = m.sum("redeliver.in_flight_messages", "Messages in a handler of this process, or on their way to a level or the DLQ.")
+	l.inFlight = m.sum("redeliver.in_flight_messages", "Messages in this process whose handler runs, or that are being written to a level or the DLQ.")
 	l.held = m.sum("redeliver.held_messages", "Messages that were read and wait in this process: until they are due, for another message, or for a slot.")
 	if m.err == nil {
 		_, m.err = m.meter.RegisterCallback(l.collect, l.inFlight, l.held)

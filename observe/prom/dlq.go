@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -49,13 +50,13 @@ func NewDLQs(cfg DLQConfig) (prometheus.Collector, error) {
 		return prometheus.NewDesc(name, help, append([]string{"dlq", "origin", "group"}, more...), of)
 	}
 	all := &dlqs{
-		timeout:  cfg.Timeout,
-		up:       desc("redeliver_dlq_up", "1 if the broker answered, otherwise 0."),
-		messages: desc("redeliver_dlq_messages", "Messages in the DLQ.", "exact"),
-		age:      desc("redeliver_dlq_oldest_age_seconds", "Age of the oldest message in the DLQ."),
-		keeps:    desc("redeliver_dlq_retention_seconds", "How long the broker keeps a message in the DLQ."),
-		became:   desc("redeliver_dlq_task_messages", "Messages of the recorded tasks, by outcome.", "kind", "outcome"),
-		tasks:    desc("redeliver_dlq_open_tasks", "Tasks on the DLQ that run or can be resumed.", "kind", "status"),
+		timeout:      cfg.Timeout,
+		up:           desc("redeliver_dlq_up", "1 if the broker answered, otherwise 0."),
+		messages:     desc("redeliver_dlq_messages", "Messages in the DLQ.", "exact"),
+		age:          desc("redeliver_dlq_oldest_age_seconds", "Age of the oldest message in the DLQ."),
+		retention:    desc("redeliver_dlq_retention_seconds", "How long the broker keeps a message in the DLQ."),
+		taskMessages: desc("redeliver_dlq_task_messages", "Messages in all recorded tasks, by kind of the task and outcome.", "kind", "outcome"),
+		tasks:        desc("redeliver_dlq_open_tasks", "Tasks on the DLQ that run or can be resumed.", "kind", "status"),
 	}
 	queues, err := observed.DLQs(cfg.Queues)
 	if err != nil {
@@ -72,7 +73,7 @@ type dlqs struct {
 	of      []*observed.DLQ
 	timeout time.Duration
 
-	up, messages, age, keeps, tasks, became *prometheus.Desc
+	up, messages, age, retention, tasks, taskMessages *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
@@ -80,9 +81,9 @@ func (d *dlqs) Describe(to chan<- *prometheus.Desc) {
 	to <- d.up
 	to <- d.messages
 	to <- d.age
-	to <- d.keeps
+	to <- d.retention
 	to <- d.tasks
-	to <- d.became
+	to <- d.taskMessages
 }
 
 // Collect implements [prometheus.Collector].
@@ -95,25 +96,25 @@ func (d *dlqs) Collect(to chan<- prometheus.Metric) {
 }
 
 func (d *dlqs) collect(q *observed.DLQ, to chan<- prometheus.Metric) {
-	tell := func(desc *prometheus.Desc, v float64, more ...string) {
+	send := func(desc *prometheus.Desc, v float64, more ...string) {
 		to <- gauge(desc, v, append([]string{q.Info.DLQ, q.Info.Origin, q.Info.Group}, more...)...)
 	}
-	l, err := q.Look(context.Background(), d.timeout)
-	tell(d.up, number(err == nil))
+	m, err := q.Measure(context.Background(), d.timeout)
+	send(d.up, oneIf(err == nil))
 	if err != nil {
 		return
 	}
-	tell(d.messages, float64(l.Messages), boolean(l.Exact))
-	if l.Aged {
-		tell(d.age, l.Age.Seconds())
+	send(d.messages, float64(m.Messages), strconv.FormatBool(m.Exact))
+	if m.HasAge {
+		send(d.age, m.Age.Seconds())
 	}
-	if l.Keeps > 0 {
-		tell(d.keeps, l.Keeps.Seconds())
+	if m.Retention > 0 {
+		send(d.retention, m.Retention.Seconds())
 	}
-	for s, n := range l.Open {
-		tell(d.tasks, float64(n), string(s.Kind), string(s.Status))
+	for s, n := range m.OpenTasks {
+		send(d.tasks, float64(n), string(s.Kind), string(s.Status))
 	}
-	for f, n := range l.Ended {
-		tell(d.became, float64(n), string(f.Kind), f.Outcome)
+	for f, n := range m.TaskMessages {
+		send(d.taskMessages, float64(n), string(f.Kind), f.Outcome)
 	}
 }

@@ -170,7 +170,7 @@ redeliver_dlq_messages{dlq="`+name+`",exact="true",group="billing",messaging_sys
 # HELP redeliver_dlq_open_tasks Tasks on the DLQ that run or can be resumed.
 # TYPE redeliver_dlq_open_tasks gauge
 redeliver_dlq_open_tasks{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",status="paused"} 1
-# HELP redeliver_dlq_task_messages Messages of the recorded tasks, by outcome.
+# HELP redeliver_dlq_task_messages Messages in all recorded tasks, by kind of the task and outcome.
 # TYPE redeliver_dlq_task_messages gauge
 redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="returned"} 2
 redeliver_dlq_task_messages{dlq="`+name+`",group="billing",kind="replay",messaging_system="memory",origin="orders",outcome="replayed"} 5

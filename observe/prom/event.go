@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,10 +18,11 @@ func placeOf(st *redeliver.State) place { return place{st.Origin, st.Group} }
 // series has the metrics that every message changes. Looking them up by their labels for each message would be most of
 // the cost.
 type series struct {
-	first, retry prometheus.Observer // for attempts that succeed
-	late         prometheus.Observer
-	committed    prometheus.Counter
-	well, back   prometheus.Counter // for replays
+	first, retry      prometheus.Observer // for attempts that succeed
+	lateness          prometheus.Observer
+	committed         prometheus.Counter
+	replayCommitted   prometheus.Counter
+	replayDeadLetters prometheus.Counter
 }
 
 // of returns the series of a subscription. The counters that alerts use exist from the first event on, because a
@@ -37,8 +39,9 @@ func (s *Sink) of(p place) *series {
 	if found = s.known[p]; found == nil {
 		found = &series{
 			first: s.duration.WithLabelValues(p.origin, p.group, "false", ""), retry: s.duration.WithLabelValues(p.origin, p.group, "true", ""),
-			late: s.lateness.WithLabelValues(p.origin, p.group), committed: s.committed.WithLabelValues(p.origin, p.group),
-			well: s.replayed.WithLabelValues(p.origin, p.group, "committed"), back: s.replayed.WithLabelValues(p.origin, p.group, "dead_lettered"),
+			lateness: s.lateness.WithLabelValues(p.origin, p.group), committed: s.committed.WithLabelValues(p.origin, p.group),
+			replayCommitted:   s.replayed.WithLabelValues(p.origin, p.group, "committed"),
+			replayDeadLetters: s.replayed.WithLabelValues(p.origin, p.group, "dead_lettered"),
 		}
 		s.dead.WithLabelValues(p.origin, p.group, string(redeliver.ReasonExhausted))
 		s.refused.WithLabelValues(p.origin, p.group)
@@ -71,7 +74,7 @@ func (s *Sink) Event(e redeliver.Event) {
 		known := s.of(placeOf(&e.State))
 		known.committed.Inc()
 		if e.State.Replays > 0 {
-			known.well.Inc()
+			known.replayCommitted.Inc()
 		}
 	case redeliver.RetryScheduled:
 		s.scheduled.WithLabelValues(e.State.Origin, e.State.Group, observed.Level(e.Where)).Inc()
@@ -79,7 +82,7 @@ func (s *Sink) Event(e redeliver.Event) {
 		s.postponed.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.DeadLettered:
 		if e.State.Replays > 0 {
-			s.of(placeOf(&e.State)).back.Inc()
+			s.of(placeOf(&e.State)).replayDeadLetters.Inc()
 		}
 		s.dead.WithLabelValues(e.State.Origin, e.State.Group, string(e.State.Reason)).Inc()
 	case redeliver.Discarded:
@@ -113,25 +116,19 @@ func (s *Sink) attempted(e *redeliver.Attempted) {
 	again := st.Attempts > 0
 	switch {
 	case e.Err != nil:
-		s.duration.WithLabelValues(st.Origin, st.Group, boolean(again), observed.ErrorType(e.Err)).Observe(e.Took.Seconds())
+		s.duration.WithLabelValues(st.Origin, st.Group, strconv.FormatBool(again), observed.ErrorType(e.Err)).Observe(e.Took.Seconds())
 	case again:
 		known.retry.Observe(e.Took.Seconds())
 	default:
 		known.first.Observe(e.Took.Seconds())
 	}
 	if late, ok := observed.Lateness(e); ok {
-		known.late.Observe(late.Seconds())
+		known.lateness.Observe(late.Seconds())
 	}
 }
 
-func boolean(b bool) string {
-	if b {
-		return "true"
-	}
-	return "false"
-}
-
-func number(b bool) float64 {
+// oneIf returns 1 for true and 0 for false.
+func oneIf(b bool) float64 {
 	if b {
 		return 1
 	}
@@ -141,7 +138,7 @@ func number(b bool) float64 {
 // changed records the present problems of a subscription. Changes arrive in the order in which they happened.
 func (s *Sink) changed(e *redeliver.SubscriptionChanged) {
 	s.of(place{e.Origin, e.Group}) // so that its counters begin with 0
-	for _, t := range observed.Turns[e.Change] {
-		s.impaired.WithLabelValues(e.Origin, e.Group, t.Trouble).Set(number(t.Is))
+	for _, t := range observed.Transitions[e.Change] {
+		s.impaired.WithLabelValues(e.Origin, e.Group, t.Trouble).Set(oneIf(t.Begins))
 	}
 }

@@ -24,7 +24,7 @@ type loads struct {
 func newLoads(of prometheus.Labels) *loads {
 	labels := []string{"origin", "group"}
 	return &loads{
-		inFlight: prometheus.NewDesc("redeliver_in_flight_messages", "Messages in a handler of this process, or on their way to a level or the DLQ.", labels, of),
+		inFlight: prometheus.NewDesc("redeliver_in_flight_messages", "Messages in this process whose handler runs, or that are being written to a level or the DLQ.", labels, of),
 		held:     prometheus.NewDesc("redeliver_held_messages", "Messages that were read and wait in this process: until they are due, for another message, or for a slot.", labels, of),
 	}
 }

@@ -20,7 +20,7 @@ const inHand = `
 # HELP redeliver_held_messages Messages that were read and wait in this process: until they are due, for another message, or for a slot.
 # TYPE redeliver_held_messages gauge
 redeliver_held_messages{group="billing",messaging_system="kafka",origin="orders"} %HELD
-# HELP redeliver_in_flight_messages Messages in a handler of this process, or on their way to a level or the DLQ.
+# HELP redeliver_in_flight_messages Messages in this process whose handler runs, or that are being written to a level or the DLQ.
 # TYPE redeliver_in_flight_messages gauge
 redeliver_in_flight_messages{group="billing",messaging_system="kafka",origin="orders"} %FLIGHT
 `

@@ -94,7 +94,7 @@ func New(cfg Config) (*Sink, error) {
 			"How long attempts took. retry is false for the first one; error_type is empty for those that succeeded, otherwise timeout, panic or error.",
 			cfg.Buckets, "retry", "error_type"),
 		lateness: histogram("redeliver_retry_lateness_seconds",
-			"How long after it was due a retry began.", cfg.LatenessBuckets),
+			"How late retries began: the time from when a retry was due until its attempt began.", cfg.LatenessBuckets),
 		committed: counter("redeliver_committed_total", "Messages that were handled and acked."),
 		scheduled: counter("redeliver_retries_scheduled_total", "Retries that were written to a level, by level.", "level"),
 		postponed: counter("redeliver_postponed_total", "Messages that were set aside without counting an attempt, for example while a circuit breaker is open."),
@@ -102,17 +102,17 @@ func New(cfg Config) (*Sink, error) {
 		discarded: counter("redeliver_discarded_total", "Messages that were dropped because there is no DLQ, by reason.", "reason"),
 		replayed:  counter("redeliver_replays_total", "Replayed messages, by outcome: committed, or dead_lettered again.", "outcome"),
 		hopped:    counter("redeliver_hops_total", "Messages that moved from one level to a shorter one."),
-		published: counter("redeliver_delayed_published_total", "Delayed messages that reached their topic."),
+		published: counter("redeliver_delayed_published_total", "Delayed publishes that were due and were written to their topic."),
 		refused:   counter("redeliver_publish_failures_total", "Writes to a level or the DLQ that the broker refused; each is tried again."),
-		abandoned: counter("redeliver_abandoned_total", "Attempts that the end of a session cut short. They do not count, and their messages come back."),
-		lost:      counter("redeliver_lost_messages_total", "Waiting messages that disappeared from one of redeliver's topics: the largest possible number, or 1 if it is unknown."),
-		late:      counter("redeliver_late_answers_total", "Answers of handlers that came after the message had moved on."),
+		abandoned: counter("redeliver_abandoned_total", "Attempts that ended early because the session or the process ended. They are not counted, and their messages come back."),
+		lost:      counter("redeliver_lost_messages_total", "Messages that disappeared from a topic of redeliver's, or that a share group dropped: an upper bound, or 1 if the number is unknown."),
+		late:      counter("redeliver_late_answers_total", "Answers of handlers that came after their message was settled. They are ignored."),
 		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "redeliver_ignored_headers_total", Help: "Messages with redeliver headers that are not believed.", ConstLabels: of,
+			Name: "redeliver_ignored_headers_total", Help: "Messages whose redeliver headers were ignored, because they are invalid or redeliver did not write them.", ConstLabels: of,
 		}, []string{"topic"}),
-		stuck:    gauge("redeliver_handlers_stuck", "Handlers that still run although their message has moved on."),
+		stuck:    gauge("redeliver_handlers_stuck", "Handlers that still run although their Timeout is over and their message was settled."),
 		loads:    newLoads(of),
-		impaired: gauge("redeliver_subscription_impaired", "1 while a subscription has a problem, by problem.", "trouble"),
+		impaired: gauge("redeliver_subscription_impaired", "1 while the subscription has the problem that the label trouble names, otherwise 0.", "trouble"),
 	}
 	all = append(all, s.ignored, s.loads)
 	for i, c := range all {

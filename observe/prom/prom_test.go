@@ -117,7 +117,7 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		s.Event(e)
 	}
 	same(t, r, `
-# HELP redeliver_abandoned_total Attempts that the end of a session cut short. They do not count, and their messages come back.
+# HELP redeliver_abandoned_total Attempts that ended early because the session or the process ended. They are not counted, and their messages come back.
 # TYPE redeliver_abandoned_total counter
 redeliver_abandoned_total{group="billing",messaging_system="kafka",origin="orders"} 1
 # HELP redeliver_committed_total Messages that were handled and acked.
@@ -129,22 +129,22 @@ redeliver_dead_lettered_total{group="billing",messaging_system="kafka",origin="o
 # HELP redeliver_discarded_total Messages that were dropped because there is no DLQ, by reason.
 # TYPE redeliver_discarded_total counter
 redeliver_discarded_total{group="billing",messaging_system="kafka",origin="orders",reason="exhausted"} 1
-# HELP redeliver_delayed_published_total Delayed messages that reached their topic.
+# HELP redeliver_delayed_published_total Delayed publishes that were due and were written to their topic.
 # TYPE redeliver_delayed_published_total counter
 redeliver_delayed_published_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_handlers_stuck Handlers that still run although their message has moved on.
+# HELP redeliver_handlers_stuck Handlers that still run although their Timeout is over and their message was settled.
 # TYPE redeliver_handlers_stuck gauge
 redeliver_handlers_stuck{group="billing",messaging_system="kafka",origin="orders"} 1
 # HELP redeliver_hops_total Messages that moved from one level to a shorter one.
 # TYPE redeliver_hops_total counter
 redeliver_hops_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_ignored_headers_total Messages with redeliver headers that are not believed.
+# HELP redeliver_ignored_headers_total Messages whose redeliver headers were ignored, because they are invalid or redeliver did not write them.
 # TYPE redeliver_ignored_headers_total counter
 redeliver_ignored_headers_total{messaging_system="kafka",topic="orders"} 1
-# HELP redeliver_late_answers_total Answers of handlers that came after the message had moved on.
+# HELP redeliver_late_answers_total Answers of handlers that came after their message was settled. They are ignored.
 # TYPE redeliver_late_answers_total counter
 redeliver_late_answers_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_lost_messages_total Waiting messages that disappeared from one of redeliver's topics: the largest possible number, or 1 if it is unknown.
+# HELP redeliver_lost_messages_total Messages that disappeared from a topic of redeliver's, or that a share group dropped: an upper bound, or 1 if the number is unknown.
 # TYPE redeliver_lost_messages_total counter
 redeliver_lost_messages_total{group="billing",messaging_system="kafka",origin="orders"} 8
 # HELP redeliver_postponed_total Messages that were set aside without counting an attempt, for example while a circuit breaker is open.
@@ -159,7 +159,7 @@ redeliver_retries_scheduled_total{group="billing",level="",messaging_system="kaf
 redeliver_retries_scheduled_total{group="billing",level="10s",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="1m30s",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="hold",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_subscription_impaired 1 while a subscription has a problem, by problem.
+# HELP redeliver_subscription_impaired 1 while the subscription has the problem that the label trouble names, otherwise 0.
 # TYPE redeliver_subscription_impaired gauge
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="disconnected"} 0
 redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin="orders",trouble="intake paused"} 1

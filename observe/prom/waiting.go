@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -63,13 +64,13 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"origin", "group"}, more...), of)
 	}
-	all := &waits{
-		timeout: cfg.Timeout, every: cfg.Interval,
-		up:       desc("redeliver_waiting_up", "1 if the broker answered everything that was asked about the subscription, otherwise 0."),
+	all := &waitingCollector{
+		timeout: cfg.Timeout, interval: cfg.Interval,
+		up:       desc("redeliver_waiting_up", "1 if the broker answered all requests about the subscription, otherwise 0."),
 		messages: desc("redeliver_waiting_messages", "Messages that wait for a retry, by level.", "level", "exact"),
 		overdue:  desc("redeliver_waiting_overdue_seconds", "How long the first message on a level has been due; 0 if it is not due yet.", "level"),
-		origin:   desc("redeliver_origin_messages", "Messages of the origin that the group has not handled, about."),
-		findings: desc("redeliver_doctor_findings", "Problems that doctor finds, by kind.", "kind"),
+		origin:   desc("redeliver_origin_messages", "Estimate of the origin's messages that the group has not handled."),
+		findings: desc("redeliver_doctor_findings", "Problems that Doctor found, by kind.", "kind"),
 	}
 	known := make(map[place]bool)
 	for _, w := range cfg.Subscriptions {
@@ -82,27 +83,27 @@ func NewWaiting(cfg WaitingConfig) (prometheus.Collector, error) {
 			return nil, fmt.Errorf("prom: %s of group %q is in Subscriptions twice", w.Origin, w.Group)
 		default:
 			known[p] = true
-			all.of = append(all.of, &wait{Waiting: w})
+			all.subscriptions = append(all.subscriptions, &waitingSubscription{Waiting: w})
 		}
 	}
 	return all, nil
 }
 
-type waits struct {
-	of             []*wait
-	timeout, every time.Duration
+type waitingCollector struct {
+	subscriptions     []*waitingSubscription
+	timeout, interval time.Duration
 
 	up, messages, overdue, findings, origin *prometheus.Desc
 }
 
-// wait is a subscription with the latest answers about it.
-type wait struct {
+// waitingSubscription is a subscription with the latest answers about it.
+type waitingSubscription struct {
 	Waiting
 
-	mu    sync.Mutex // because scrapes may overlap
-	asked time.Time
-	up    bool
-	rungs map[string]*rung
+	mu          sync.Mutex // because scrapes may overlap
+	asked       time.Time
+	up          bool
+	levelStates map[string]*levelState
 	// reportsDue reports whether the broker has ever reported a due time. Only then does a level without waiting
 	// messages count as not overdue.
 	reportsDue bool
@@ -110,62 +111,62 @@ type wait struct {
 	backlog    *int64                     // nil if it is unknown
 }
 
-// rung is the state of one level.
-type rung struct {
-	n     int64
-	exact bool
-	due   time.Time // of the first message
+// levelState is the state of one level.
+type levelState struct {
+	messages int64
+	exact    bool
+	due      time.Time // of the first message
 }
 
 // Describe implements [prometheus.Collector].
-func (w *waits) Describe(to chan<- *prometheus.Desc) {
-	to <- w.up
-	to <- w.messages
-	to <- w.overdue
-	to <- w.findings
-	to <- w.origin
+func (c *waitingCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- c.up
+	to <- c.messages
+	to <- c.overdue
+	to <- c.findings
+	to <- c.origin
 }
 
 // Collect implements [prometheus.Collector].
-func (w *waits) Collect(to chan<- prometheus.Metric) {
+func (c *waitingCollector) Collect(to chan<- prometheus.Metric) {
 	var all sync.WaitGroup
-	for _, one := range w.of {
+	for _, w := range c.subscriptions {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
+			ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 			defer cancel()
-			one.collect(ctx, w, to)
+			w.collect(ctx, c, to)
 		})
 	}
 	all.Wait()
 }
 
-func (w *wait) collect(ctx context.Context, all *waits, to chan<- prometheus.Metric) {
+func (w *waitingSubscription) collect(ctx context.Context, c *waitingCollector, to chan<- prometheus.Metric) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if w.asked.IsZero() || now.Sub(w.asked) >= all.every {
+	if w.asked.IsZero() || now.Sub(w.asked) >= c.interval {
 		w.asked = now
 		w.askLocked(ctx)
 	}
-	tell := func(desc *prometheus.Desc, v float64, more ...string) {
+	send := func(desc *prometheus.Desc, v float64, more ...string) {
 		to <- gauge(desc, v, append([]string{w.Origin, w.Group}, more...)...)
 	}
-	tell(all.up, number(w.up))
-	for level, r := range w.rungs {
-		tell(all.messages, float64(r.n), level, boolean(r.exact))
+	send(c.up, oneIf(w.up))
+	for name, l := range w.levelStates {
+		send(c.messages, float64(l.messages), name, strconv.FormatBool(l.exact))
 		switch {
-		case !r.due.IsZero(): // as of w.asked, because the message may have left since
-			tell(all.overdue, max(0, w.asked.Sub(r.due).Seconds()), level)
-		case r.n == 0 && w.reportsDue:
-			tell(all.overdue, 0, level)
+		case !l.due.IsZero(): // as of w.asked, because the message may have left since
+			send(c.overdue, max(0, w.asked.Sub(l.due).Seconds()), name)
+		case l.messages == 0 && w.reportsDue:
+			send(c.overdue, 0, name)
 		}
 	}
 	if w.backlog != nil {
-		tell(all.origin, float64(*w.backlog))
+		send(c.origin, float64(*w.backlog))
 	}
 	if w.findings != nil {
 		for _, kind := range symptomKinds {
-			tell(all.findings, float64(w.findings[kind]), string(kind))
+			send(c.findings, float64(w.findings[kind]), string(kind))
 		}
 	}
 }
@@ -177,24 +178,24 @@ var symptomKinds = []doctor.SymptomKind{
 }
 
 // askLocked asks the broker.
-func (w *wait) askLocked(ctx context.Context) {
-	w.up, w.rungs, w.findings, w.backlog = true, nil, nil, nil
+func (w *waitingSubscription) askLocked(ctx context.Context) {
+	w.levelStates, w.findings, w.backlog = nil, nil, nil
 	var both sync.WaitGroup
 	var levels []deadletter.WaitingLevel
 	var found *doctor.Diagnosis
-	var silent, ill error
+	var levelsErr, doctorErr error
 	if w.Levels != nil {
-		both.Go(func() { levels, silent = w.Levels(ctx) })
+		both.Go(func() { levels, levelsErr = w.Levels(ctx) })
 	}
 	if w.Doctor != nil {
-		both.Go(func() { found, ill = w.Doctor(ctx) })
+		both.Go(func() { found, doctorErr = w.Doctor(ctx) })
 	}
 	both.Wait()
-	w.up = silent == nil && ill == nil
-	if silent == nil {
+	w.up = levelsErr == nil && doctorErr == nil
+	if levelsErr == nil {
 		w.addLevels(levels)
 	}
-	if ill == nil && found != nil {
+	if doctorErr == nil && found != nil {
 		w.backlog = found.Backlog
 		w.findings = make(map[doctor.SymptomKind]int)
 		for _, s := range found.Symptoms {
@@ -204,8 +205,8 @@ func (w *wait) askLocked(ctx context.Context) {
 }
 
 // addLevels adds up the places of each level. A sharded level has several.
-func (w *wait) addLevels(levels []deadletter.WaitingLevel) {
-	w.rungs = make(map[string]*rung)
+func (w *waitingSubscription) addLevels(levels []deadletter.WaitingLevel) {
+	w.levelStates = make(map[string]*levelState)
 	for i := range levels {
 		l := &levels[i]
 		if l.Depth < 0 {
@@ -215,16 +216,16 @@ func (w *wait) addLevels(levels []deadletter.WaitingLevel) {
 		if l.Level > 0 {
 			name = delayqueue.LevelName(l.Level)
 		}
-		r := w.rungs[name]
-		if r == nil {
-			r = &rung{exact: true}
-			w.rungs[name] = r
+		sum := w.levelStates[name]
+		if sum == nil {
+			sum = &levelState{exact: true}
+			w.levelStates[name] = sum
 		}
-		r.n, r.exact = r.n+l.Depth, r.exact && l.Exact
+		sum.messages, sum.exact = sum.messages+l.Depth, sum.exact && l.Exact
 		if l.Depth > 0 && !l.Due.IsZero() {
 			w.reportsDue = true
-			if r.due.IsZero() || l.Due.Before(r.due) {
-				r.due = l.Due
+			if sum.due.IsZero() || l.Due.Before(sum.due) {
+				sum.due = l.Due
 			}
 		}
 	}

@@ -61,7 +61,7 @@ redeliver_waiting_messages{exact="false",group="billing",level="1h",messaging_sy
 redeliver_waiting_overdue_seconds{group="billing",level="hold",messaging_system="kafka",origin="orders"} 60
 redeliver_waiting_overdue_seconds{group="billing",level="10s",messaging_system="kafka",origin="orders"} 7
 redeliver_waiting_overdue_seconds{group="billing",level="1m",messaging_system="kafka",origin="orders"} 0
-# HELP redeliver_waiting_up 1 if the broker answered everything that was asked about the subscription, otherwise 0.
+# HELP redeliver_waiting_up 1 if the broker answered all requests about the subscription, otherwise 0.
 # TYPE redeliver_waiting_up gauge
 redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} 1
 `
@@ -109,7 +109,7 @@ func TestFindingsAreCollected(t *testing.T) {
 			},
 		})
 		findings := `
-# HELP redeliver_doctor_findings Problems that doctor finds, by kind.
+# HELP redeliver_doctor_findings Problems that Doctor found, by kind.
 # TYPE redeliver_doctor_findings gauge
 redeliver_doctor_findings{group="billing",kind="consumer",messaging_system="kafka",origin="orders"} 1
 redeliver_doctor_findings{group="billing",kind="late",messaging_system="kafka",origin="orders"} 0
@@ -119,13 +119,13 @@ redeliver_doctor_findings{group="billing",kind="paused",messaging_system="kafka"
 redeliver_doctor_findings{group="billing",kind="policies",messaging_system="kafka",origin="orders"} 0
 redeliver_doctor_findings{group="billing",kind="retention",messaging_system="kafka",origin="orders"} 0
 redeliver_doctor_findings{group="billing",kind="settings",messaging_system="kafka",origin="orders"} 0
-# HELP redeliver_origin_messages Messages of the origin that the group has not handled, about.
+# HELP redeliver_origin_messages Estimate of the origin's messages that the group has not handled.
 # TYPE redeliver_origin_messages gauge
 redeliver_origin_messages{group="billing",messaging_system="kafka",origin="orders"} 12
 `
 		up := func(v string) string {
 			return `
-# HELP redeliver_waiting_up 1 if the broker answered everything that was asked about the subscription, otherwise 0.
+# HELP redeliver_waiting_up 1 if the broker answered all requests about the subscription, otherwise 0.
 # TYPE redeliver_waiting_up gauge
 redeliver_waiting_up{group="billing",messaging_system="kafka",origin="orders"} ` + v + "\n"
 		}
