@@ -26,7 +26,7 @@ func ReadHeaders(m *Message, info Info, ours []redeliver.Header, fallback func()
 		readOwn(m, info, ours)
 	} else {
 		foreign.Read(m, info)
-		takeReturn(m, fallback)
+		readForeignReplay(m, fallback)
 		for _, h := range m.Headers {
 			if isOurs(h) {
 				m.Findings = redeliver.AppendFinding(m.Findings, redeliver.Finding{
@@ -61,7 +61,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	if t := m.State.Truncated; t != "" {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))
 	}
-	foreign.Belongs(m, info, m.State.Group, m.State.Origin)
+	foreign.CheckSubscription(m, info, m.State.Group, m.State.Origin)
 	m.State.Group = cmp.Or(m.State.Group, info.Group)
 	m.State.Origin = cmp.Or(m.State.Origin, info.Origin)
 }

@@ -32,8 +32,8 @@ const (
 	watermillSubscriber = "subscriber_poisoned"
 )
 
-// fillerOf returns the program that writes a header of that name.
-func fillerOf(name string) driver.Writer {
+// writerOf returns the program that writes a header of that name.
+func writerOf(name string) driver.Writer {
 	switch {
 	case isSpring(name):
 		return driver.WriterSpring
@@ -53,15 +53,15 @@ func fillerOf(name string) driver.Writer {
 }
 
 // Read reads the headers of another program into m.State, and moves them from m.Headers to m.Foreign, so that a replay sends the
-// original message. If there are headers of several programs, the first counts, but isSpringLoose headers count least.
+// original message. If there are headers of several programs, the first counts, but isWeakSpringHeader headers count least.
 func Read(m *driver.Message, info driver.Info) {
 	for _, h := range m.Headers {
-		f := fillerOf(h.Name)
+		f := writerOf(h.Name)
 		if f == driver.WriterUnknown {
 			continue
 		}
 		m.Writer = f
-		if !isSpringLoose(h.Name) {
+		if !isWeakSpringHeader(h.Name) {
 			break
 		}
 	}
@@ -70,47 +70,47 @@ func Read(m *driver.Message, info driver.Info) {
 	if m.Writer == driver.WriterUnknown {
 		return
 	}
-	said := make(map[string][]byte)
+	values := make(map[string][]byte)
 	users := make([]driver.Header, 0, len(m.Headers))
 	for _, h := range m.Headers {
-		if fillerOf(h.Name) != m.Writer && (m.Writer != driver.WriterSpring || h.Name != springDelivery) {
+		if writerOf(h.Name) != m.Writer && (m.Writer != driver.WriterSpring || h.Name != springDelivery) {
 			users = append(users, h)
 			continue
 		}
 		m.Foreign = append(m.Foreign, h)
 		// A later failure is appended: its error is the latest, and its origin may be a retry topic.
-		if _, again := said[h.Name]; !again || !IsSpringOriginal(h.Name) {
-			said[h.Name] = h.Value
+		if _, again := values[h.Name]; !again || !IsSpringOriginal(h.Name) {
+			values[h.Name] = h.Value
 		}
 	}
 	m.Headers = users
 	text := func(name string) string {
-		return redeliver.Redact(limits.Cut(string(said[name]), limits.MaxErrorText))
+		return redeliver.Redact(limits.Cut(string(values[name]), limits.MaxErrorText))
 	}
 	switch m.Writer {
 	case driver.WriterSpring:
-		readSpring(m, info, said, text)
+		readSpring(m, info, values, text)
 	case driver.WriterConnect:
-		readConnect(m, info, said, text)
+		readConnect(m, info, values, text)
 	case driver.WriterStreams:
-		readStreams(m, info, said, text)
+		readStreams(m, info, values, text)
 	case driver.WriterRabbitMQ:
-		readRabbit(m, info, said, text)
+		readRabbit(m, info, values, text)
 	case driver.WriterSQS:
 		source := text(sqsSource)
 		m.State.Reason = redeliver.ReasonExhausted // received as often as the RedrivePolicy allows
 		m.State.Error = "SQS moved it here: it was received too often"
-		Belongs(m, info, "", source[strings.LastIndexByte(source, ':')+1:])
+		CheckSubscription(m, info, "", source[strings.LastIndexByte(source, ':')+1:])
 	case driver.WriterWatermill:
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
-		Belongs(m, info, "", text(watermillTopic))
+		CheckSubscription(m, info, "", text(watermillTopic))
 		m.State.Reason = redeliver.ReasonExhausted // a middleware before Watermill's poison queue has retried it in vain
 	default:
 	}
 }
 
-func readConnect(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
+func readConnect(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string) {
 	st := &m.State
 	st.Error = text(connectPrefix + "exception.message")
 	st.ErrorType = text(connectPrefix + "exception.class.name")
@@ -119,19 +119,19 @@ func readConnect(m *driver.Message, info driver.Info, said map[string][]byte, te
 	if stage := text(connectPrefix + "stage"); strings.HasSuffix(stage, "_CONVERTER") {
 		st.Reason = redeliver.ReasonUndecodable
 	}
-	readTextPlace(m, info, said, text, connectPrefix)
+	readTextPlace(m, info, values, text, connectPrefix)
 }
 
 // readTextPlace reads a topic, a partition and an offset that are written as text.
-func readTextPlace(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string, prefix string) {
-	partition, err1 := strconv.ParseInt(string(said[prefix+"partition"]), 10, 32)
-	offset, err2 := strconv.ParseInt(string(said[prefix+"offset"]), 10, 64)
+func readTextPlace(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string, prefix string) {
+	partition, err1 := strconv.ParseInt(string(values[prefix+"partition"]), 10, 32)
+	offset, err2 := strconv.ParseInt(string(values[prefix+"offset"]), 10, 64)
 	setPlace(&m.State, partition, err1 == nil, offset, err2 == nil)
-	Belongs(m, info, "", text(prefix+"topic"))
+	CheckSubscription(m, info, "", text(prefix+"topic"))
 }
 
 // readStreams reads the headers of Kafka Streams. Its exception header has a class name followed by the message.
-func readStreams(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
+func readStreams(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string) {
 	st := &m.State
 	st.Error = text(streamsPrefix + "message")
 	st.ErrorType, _, _ = strings.Cut(text(streamsPrefix+"exception"), ": ")
@@ -139,7 +139,7 @@ func readStreams(m *driver.Message, info driver.Info, said map[string][]byte, te
 	if strings.HasSuffix(strings.ToLower(st.ErrorType), "serializationexception") {
 		st.Reason = redeliver.ReasonUndecodable
 	}
-	readTextPlace(m, info, said, text, streamsPrefix)
+	readTextPlace(m, info, values, text, streamsPrefix)
 }
 
 // rabbitDeaths is an entry of x-death: how often a message was dead-lettered from one queue for one reason.
@@ -152,7 +152,7 @@ type rabbitDeaths struct {
 
 // readRabbit reads the headers that RabbitMQ wrote when it dead-lettered a message. The latest entry of x-death comes
 // first.
-func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
+func readRabbit(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string) {
 	st := &m.State
 	origin := text(rabbitFirst + "queue")
 	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
@@ -160,7 +160,7 @@ func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, tex
 		origin = info.Origin // it was dead-lettered on its way back to the queue
 	}
 	var deaths []rabbitDeaths
-	if json.Unmarshal(said[rabbitDeath], &deaths) == nil && len(deaths) > 0 {
+	if json.Unmarshal(values[rabbitDeath], &deaths) == nil && len(deaths) > 0 {
 		latest, earliest := &deaths[0], &deaths[len(deaths)-1]
 		reason = cmp.Or(latest.Reason, reason)
 		origin = cmp.Or(origin, earliest.Queue)
@@ -182,7 +182,7 @@ func readRabbit(m *driver.Message, info driver.Info, said map[string][]byte, tex
 	}
 	st.ErrorType = reason
 	st.Error = "RabbitMQ dead-lettered it: " + cmp.Or(reason, "it does not say why")
-	Belongs(m, info, "", origin)
+	CheckSubscription(m, info, "", origin)
 }
 
 // setPlace sets the partition and the offset in the origin, if both are known and valid.
@@ -192,9 +192,9 @@ func setPlace(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 
 	}
 }
 
-// Belongs sets m.Mismatch, and the name in m.State, if a message names another group or origin than the DLQ's. An empty name is
-// ignored. A name that was cut to fit into a header matches the whole name.
-func Belongs(m *driver.Message, info driver.Info, group, origin string) {
+// CheckSubscription sets m.Mismatch if the headers of a message name another group or origin than the DLQ's. It then also sets that
+// name in m.State. An empty name is ignored. A name that was cut to fit into a header matches the whole name.
+func CheckSubscription(m *driver.Message, info driver.Info, group, origin string) {
 	const maxInHeader = 512 // the maximum length in a header
 	switch {
 	case group != "" && group != info.Group && group != limits.Cut(info.Group, maxInHeader):

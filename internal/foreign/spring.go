@@ -18,17 +18,17 @@ import (
 // Numbers are big-endian: 4 bytes for a partition or a count, 8 for an offset or a time. The values of
 // retry_topic-*-timestamp have as few bytes as possible (BigInteger.toByteArray).
 const (
-	springPrefix     = "kafka_dlt-"
-	springOriginal   = "kafka_original-"
-	springException  = "kafka_exception-"
-	springKey        = "kafka_key-exception-" // for a key that could not be deserialised
-	springRetry      = "retry_topic-"
-	springGroup      = springPrefix + "original-consumer-group"
-	springAttempts   = springRetry + "attempts"           // the number of the next attempt
-	springDue        = springRetry + "backoff-timestamp"  // when it may begin
-	springFirstStood = springRetry + "original-timestamp" // when the message was written to its origin
-	springDelivery   = "kafka_deliveryAttempt"            // number of deliveries by a container, if it is set
-	springUndecoded  = "DeserializationException"         // ends the name of an exception of ErrorHandlingDeserializer
+	springPrefix    = "kafka_dlt-"
+	springOriginal  = "kafka_original-"
+	springException = "kafka_exception-"
+	springKey       = "kafka_key-exception-" // for a key that could not be deserialised
+	springRetry     = "retry_topic-"
+	springGroup     = springPrefix + "original-consumer-group"
+	springAttempts  = springRetry + "attempts"           // the number of the next attempt
+	springDue       = springRetry + "backoff-timestamp"  // when it may begin
+	springWritten   = springRetry + "original-timestamp" // when the message was written to its origin
+	springDelivery  = "kafka_deliveryAttempt"            // number of deliveries by a container, if it is set
+	springUndecoded = "DeserializationException"         // ends the name of an exception of ErrorHandlingDeserializer
 )
 
 // lastMilli is the end of the year 9999, the last that a time in JSON can have. Read ignores later times.
@@ -42,10 +42,10 @@ func isSpring(name string) bool {
 		strings.HasPrefix(name, springException) || strings.HasPrefix(name, springKey))
 }
 
-// isSpringLoose reports whether a header is only weak evidence that Spring filled the DLQ. @RetryableTopic also writes such
+// isWeakSpringHeader reports whether a header is only weak evidence that Spring filled the DLQ. @RetryableTopic also writes such
 // headers on its retry topics. A service that forwards a message may copy them to another topic, whose messages another program
 // dead-letters.
-func isSpringLoose(name string) bool {
+func isWeakSpringHeader(name string) bool {
 	return isSpring(name) && (!strings.HasPrefix(name, springPrefix) || name == springGroup)
 }
 
@@ -55,23 +55,23 @@ func IsSpringOriginal(name string) bool {
 	return strings.HasPrefix(name, springOriginal) || strings.HasPrefix(name, springPrefix+"original-")
 }
 
-func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, text func(string) string) {
+func readSpring(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string) {
 	st := &m.State
 	if before := text(springOriginal + "topic"); before != "" && before != info.Origin && text(springPrefix+"original-topic") == info.Origin {
 		// A service copied the header from another topic. The recoverer appended the values for this topic.
 		for _, h := range m.Foreign {
 			if h.Name == springGroup {
-				said[springGroup] = h.Value
+				values[springGroup] = h.Value
 			}
 		}
-		maps.DeleteFunc(said, func(name string, _ []byte) bool { return name != springGroup && isSpringLoose(name) })
+		maps.DeleteFunc(values, func(name string, _ []byte) bool { return name != springGroup && isWeakSpringHeader(name) })
 	}
 	// The place and error headers of the retry topics are older.
 	original := func(what string) []byte {
-		if v, ok := said[springOriginal+what]; ok {
+		if v, ok := values[springOriginal+what]; ok {
 			return v
 		}
-		return said[springPrefix+"original-"+what]
+		return values[springPrefix+"original-"+what]
 	}
 	exception := func(what string) string {
 		return cmp.Or(text(springPrefix+"exception-"+what), text(springException+what))
@@ -86,24 +86,24 @@ func readSpring(m *driver.Message, info driver.Info, said map[string][]byte, tex
 	partition, ok1 := bigEndian(original("partition"))
 	offset, ok2 := bigEndian(original("offset"))
 	setPlace(st, partition, ok1, offset, ok2)
-	for _, v := range [...][]byte{original("timestamp"), said[springFirstStood]} {
+	for _, v := range [...][]byte{original("timestamp"), values[springWritten]} {
 		if ms, ok := shortBigEndian(v); ok && ms > 0 && ms <= lastMilli && st.Source.Timestamp.IsZero() {
 			st.Source.Timestamp = time.UnixMilli(ms).UTC()
 		}
 	}
-	readSpringRetry(m, said)
-	Belongs(m, info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
+	readSpringRetry(m, values)
+	CheckSubscription(m, info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
 }
 
 // readSpringRetry reads the counts and the due time of @RetryableTopic. A message on a retry topic of Spring's is no dead letter: it
 // waits. A group that moves from Spring to redeliver reads such messages, too.
-func readSpringRetry(m *driver.Message, said map[string][]byte) {
+func readSpringRetry(m *driver.Message, values map[string][]byte) {
 	st := &m.State
-	if n, ok := bigEndian(said[springDelivery]); ok && n > 0 && n <= limits.MaxAttempts {
+	if n, ok := bigEndian(values[springDelivery]); ok && n > 0 && n <= limits.MaxAttempts {
 		st.Attempts = int(n)
 	}
-	next, ok := bigEndian(said[springAttempts])
-	if b := said[springAttempts]; len(b) == 1 { // older versions wrote one byte
+	next, ok := bigEndian(values[springAttempts])
+	if b := values[springAttempts]; len(b) == 1 { // older versions wrote one byte
 		next, ok = int64(b[0]), true
 	}
 	if ok && next > 1 && next <= limits.MaxAttempts {
@@ -111,7 +111,7 @@ func readSpringRetry(m *driver.Message, said map[string][]byte) {
 	}
 	// A message waits if it is due later than it was written. A dead letter is not due later.
 	at := m.Time.UnixMilli()
-	if ms, ok := shortBigEndian(said[springDue]); ok && ms > 0 && ms <= lastMilli && at < ms && at >= ms-redeliver.MaxWait.Milliseconds() {
+	if ms, ok := shortBigEndian(values[springDue]); ok && ms > 0 && ms <= lastMilli && at < ms && at >= ms-redeliver.MaxWait.Milliseconds() {
 		st.Due, st.Reason = time.UnixMilli(ms).UTC(), ""
 	}
 }

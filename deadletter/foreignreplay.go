@@ -32,10 +32,10 @@ func ForeignReplayHeaders(m *Message, info Info) []Header {
 		Header{Name: redeliver.HeaderReplays, Value: strconv.AppendInt(nil, int64(min(st.Replays, limits.MaxAttempts)), 10)})
 }
 
-// takeReturn reads the id and replays that ForeignReplayHeaders added to a message, which another program has
+// readForeignReplay reads the id and replays that ForeignReplayHeaders added to a message, which another program has
 // dead-lettered again. A service may have copied them from another message, so they count only if fallback returns the
 // same id. Then they are moved from the user's headers to m.Foreign.
-func takeReturn(m *Message, fallback func() string) {
+func readForeignReplay(m *Message, fallback func() string) {
 	id, replays := lastHeader(m, redeliver.HeaderID), lastHeader(m, redeliver.HeaderReplays)
 	if id < 0 || replays < 0 {
 		return
