@@ -49,7 +49,7 @@ type storedRecord struct {
 func New(tb testing.TB) *Broker {
 	tb.Helper()
 	return &Broker{
-		tb: tb, bubble: quiet(), began: time.Now(),
+		tb: tb, bubble: waitIdle(), began: time.Now(),
 		topics: make(map[string][]storedRecord), queues: make(map[[2]string]*queue), changed: make(chan struct{}),
 	}
 }
@@ -82,7 +82,7 @@ func (b *Broker) putLocked(topic string, rec record, after *delivery) {
 	b.topics[topic] = append(b.topics[topic], storedRecord{rec, time.Now(), after})
 	for _, q := range b.queues {
 		if q.topic == topic {
-			q.catchUp()
+			q.catchUpLocked()
 		}
 	}
 	b.wakeAllLocked()
@@ -93,9 +93,9 @@ func (b *Broker) queueLocked(topic, group string) *queue {
 	at := [2]string{topic, group}
 	q := b.queues[at]
 	if q == nil {
-		q = &queue{b: b, topic: topic, group: group, keys: make(map[lock]*item), refused: make(map[Place]int)}
+		q = &queue{b: b, topic: topic, group: group, keys: make(map[keyLock]*item), refused: make(map[Place]int)}
 		b.queues[at] = q
-		q.catchUp()
+		q.catchUpLocked()
 	}
 	return q
 }
@@ -128,7 +128,7 @@ func (b *Broker) Wait() {
 	b.mu.Unlock()
 	for {
 		if b.bubble {
-			quiet() // a Router that was just started has now subscribed
+			waitIdle() // a Router that was just started has now subscribed
 		}
 		b.mu.Lock()
 		changed, busy, refused := b.changed, b.busyLocked(), b.refusals-refusals

@@ -8,15 +8,15 @@ import "slices"
 
 // mayRunLocked reports whether an item may run now, beside the other items that the client runs.
 func (c *Client) mayRunLocked(it *item) bool {
-	if s := c.suspect(); s != nil {
+	if s := c.nextSuspectLocked(); s != nil {
 		return it == s && c.running == 0
 	}
 	return c.alone == nil
 }
 
-// suspect returns the suspect that runs next, or nil. Those with the fewest crashes come first, so that a message that
+// nextSuspectLocked returns the suspect that runs next, or nil. Those with the fewest crashes come first, so that a message that
 // kills its process does not delay the others for long.
-func (c *Client) suspect() (next *item) {
+func (c *Client) nextSuspectLocked() (next *item) {
 	if !c.b.crashed {
 		return nil
 	}
@@ -25,7 +25,7 @@ func (c *Client) suspect() (next *item) {
 			continue
 		}
 		for _, it := range r.q.items {
-			if it.suspect && !it.handed && !it.buries(r) && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
+			if it.suspect && !it.handed && !it.reachedMaxCrashes(r) && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
 				next = it
 			}
 		}
@@ -33,8 +33,8 @@ func (c *Client) suspect() (next *item) {
 	return next
 }
 
-// buries reports whether an item goes to the DLQ because of its crashes, so that nothing waits for it.
-func (it *item) buries(r *reader) bool { return it.crashes >= r.sub.Policy.MaxCrashes }
+// reachedMaxCrashes reports whether an item goes to the DLQ because of its crashes, so that nothing waits for it.
+func (it *item) reachedMaxCrashes(r *reader) bool { return it.crashes >= r.sub.Policy.MaxCrashes }
 
 // Kill ends the client as SIGKILL would, as far as the broker can see. From now on the client
 // settles and writes nothing, the next member of its group gets its messages, and its sink gets no
@@ -57,11 +57,11 @@ func (c *Client) Kill() {
 			if it.handed {
 				ran = append(ran, it)
 			}
-			r.q.free(it)
+			r.q.freeLocked(it)
 		}
 	}
 	for _, it := range ran {
-		it.charge(len(ran) == 1)
+		it.addCrash(len(ran) == 1)
 	}
 	c.alone = nil
 	c.b.readers = slices.DeleteFunc(c.b.readers, func(r *reader) bool { return r.client == c })
@@ -72,8 +72,8 @@ func (c *Client) Kill() {
 	}
 }
 
-// charge records that a process died while it ran the item.
-func (it *item) charge(alone bool) {
+// addCrash records that a process died while it ran the item.
+func (it *item) addCrash(alone bool) {
 	it.suspect = true
 	if alone {
 		it.crashes++

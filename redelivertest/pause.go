@@ -46,8 +46,8 @@ func (c *Client) setPaused(topic string, mark *redeliver.PauseMark) error {
 	return err
 }
 
-// lookForPause pauses a reader that starts while its group is paused.
-func (r *reader) lookForPause() {
+// applyPause pauses a reader that starts while its group is paused.
+func (r *reader) applyPause() {
 	b := r.q.b
 	b.pausing.Lock()
 	defer b.pausing.Unlock()

@@ -21,8 +21,8 @@ type queue struct {
 	items        []*item // unsettled, in the order in which they were written
 	dead         []deadRecord
 	dlqState     dlqState
-	keys         map[lock]*item   // the running items by key
-	lowest       map[string]int64 // see waitsForKey; nil if it must be computed again
+	keys         map[keyLock]*item // the running items by key
+	lowest       map[string]int64  // see waitsForKeyLocked; nil if it must be computed again
 	refused      map[Place]int
 	events       []timedEvent
 	paused       *redeliver.PauseMark
@@ -55,28 +55,28 @@ func (it *item) available() bool {
 	return it.owner == nil && (it.after == nil || it.after.over)
 }
 
-// lock makes messages of a key run one at a time: first deliveries, and separately retries.
-type lock struct {
+// keyLock makes messages of a key run one at a time: first deliveries, and separately retries.
+type keyLock struct {
 	waits bool
 	key   string
 }
 
-// lock returns the lock that an item holds while it runs. locks is false if it needs none.
-func (r *reader) lock(it *item) (l lock, locks bool) {
+// lockOf returns the lock that an item holds while it runs. locks is false if it needs none.
+func (r *reader) lockOf(it *item) (l keyLock, locks bool) {
 	switch order := r.sub.Policy.Order; {
 	case order == redeliver.Blocking && !it.waits: // the topic is one partition
-		return lock{}, true
+		return keyLock{}, true
 	case order == redeliver.Unordered || it.key == nil:
-		return lock{}, false
+		return keyLock{}, false
 	case order == redeliver.PerKey:
-		return lock{false, "key " + string(it.key)}, true
+		return keyLock{false, "key " + string(it.key)}, true
 	default:
-		return lock{it.waits, "key " + string(it.key)}, true
+		return keyLock{it.waits, "key " + string(it.key)}, true
 	}
 }
 
-// catchUp reads the new records of the topic.
-func (q *queue) catchUp() {
+// catchUpLocked reads the new records of the topic.
+func (q *queue) catchUpLocked() {
 	all := q.b.topics[q.topic]
 	for ; q.taken < len(all); q.taken++ {
 		rec := all[q.taken]
@@ -119,12 +119,12 @@ func (q *queue) refusesLocked(what Place) error {
 	return fmt.Errorf("%s: %w", what, errRefused)
 }
 
-// lockFor takes the lock that an item needs, if that is free, and reports whether the item has it.
-func (q *queue) lockFor(it *item, r *reader) bool {
-	if r.sub.Policy.Order == redeliver.PerKey && q.waitsForKey(it) {
+// takeKeyLocked takes the lock that an item needs, if that is free, and reports whether the item has it.
+func (q *queue) takeKeyLocked(it *item, r *reader) bool {
+	if r.sub.Policy.Order == redeliver.PerKey && q.waitsForKeyLocked(it) {
 		return false
 	}
-	l, locks := r.lock(it)
+	l, locks := r.lockOf(it)
 	if !locks {
 		return true
 	}
@@ -135,8 +135,8 @@ func (q *queue) lockFor(it *item, r *reader) bool {
 	return true
 }
 
-// waitsForKey reports whether an earlier message of the item's key is not settled, wherever that message is now.
-func (q *queue) waitsForKey(it *item) bool {
+// waitsForKeyLocked reports whether an earlier message of the item's key is not settled, wherever that message is now.
+func (q *queue) waitsForKeyLocked(it *item) bool {
 	if it.key == nil || it.first < 0 {
 		return false
 	}
@@ -153,8 +153,8 @@ func (q *queue) waitsForKey(it *item) bool {
 	return q.lowest[string(it.key)] < it.first
 }
 
-// stop records that an item's handler has ended.
-func (q *queue) stop(it *item) {
+// endHandlerLocked records that an item's handler has ended.
+func (q *queue) endHandlerLocked(it *item) {
 	if !it.handed {
 		return
 	}
@@ -173,7 +173,7 @@ func (q *queue) settle(it *item, r *reader) {
 	if it.owner != r {
 		return
 	}
-	q.free(it)
+	q.freeLocked(it)
 	if i := slices.Index(q.items, it); i >= 0 {
 		q.items = slices.Delete(q.items, i, i+1)
 		q.lowest = nil
@@ -186,15 +186,15 @@ func (q *queue) returnItem(it *item, r *reader) {
 	q.b.mu.Lock()
 	defer q.b.mu.Unlock()
 	if it.owner == r {
-		q.free(it)
+		q.freeLocked(it)
 		q.b.wakeAllLocked()
 	}
 }
 
-// free removes an item from its owner.
-func (q *queue) free(it *item) {
-	q.stop(it)
-	if l, locks := it.owner.lock(it); locks && q.keys[l] == it {
+// freeLocked removes an item from its owner.
+func (q *queue) freeLocked(it *item) {
+	q.endHandlerLocked(it)
+	if l, locks := it.owner.lockOf(it); locks && q.keys[l] == it {
 		delete(q.keys, l)
 	}
 	if !it.waits {

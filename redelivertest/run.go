@@ -22,8 +22,8 @@ func Run(t *testing.T, test func(t *testing.T, b *Broker)) {
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
 }
 
-// quiet waits until every other goroutine in the bubble is blocked. It returns false at once if there is no bubble.
-func quiet() (bubble bool) {
+// waitIdle waits until every other goroutine in the bubble is blocked. It returns false at once if there is no bubble.
+func waitIdle() (bubble bool) {
 	defer func() {
 		if recover() != nil { // synctest has no other way to detect a bubble
 			bubble = false

@@ -82,7 +82,7 @@ func (s *source) pull() {
 		case !it.available():
 		case it.waits:
 			s.takeLocked(it)
-		case s.accepted > 0 && s.firsts < s.client.cfg.MaxInFlight && s.q.lockFor(it, s.reader):
+		case s.accepted > 0 && s.firsts < s.client.cfg.MaxInFlight && s.q.takeKeyLocked(it, s.reader):
 			s.accepted--
 			s.takeLocked(it)
 		}
@@ -169,7 +169,7 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	switch {
 	case it.owner != s.reader: // the client was killed just now
 		return engine.NotYet
-	case !s.client.mayRunLocked(it) || !s.q.lockFor(it, s.reader):
+	case !s.client.mayRunLocked(it) || !s.q.takeKeyLocked(it, s.reader):
 		return engine.NotYet
 	}
 	it.handed = true
@@ -192,7 +192,7 @@ func (s *source) End(m *driver.Message[*received], _ engine.Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if it := m.Record.it; it.owner == s.reader {
-		s.q.stop(it)
+		s.q.endHandlerLocked(it)
 		b.wakeAllLocked()
 	}
 }
@@ -323,7 +323,7 @@ func (r *reader) leave() {
 	defer b.mu.Unlock()
 	for _, it := range r.q.items {
 		if it.owner == r {
-			r.q.free(it)
+			r.q.freeLocked(it)
 		}
 	}
 	b.readers = slices.DeleteFunc(b.readers, func(other *reader) bool { return other == r })

@@ -108,7 +108,7 @@ func (r *reader) run(ctx, values context.Context) {
 	defer r.engine.Close()
 	defer r.leave()
 	defer r.sub.Watched()()
-	r.lookForPause()
+	r.applyPause()
 	r.engine.RunLane(ctx, values, r.source, engine.LaneOptions[*received]{
 		MaxAhead: 2 * r.client.cfg.MaxInFlight, MaxHeld: 1 << 30, DrainTimeout: r.client.cfg.DrainTimeout,
 		Gates: []engine.Gater[*received]{r.source},

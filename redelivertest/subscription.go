@@ -82,7 +82,7 @@ func (s *Subscription) DeadLetters() []Stored {
 // are blocked, without advancing the time.
 func (s *Subscription) Waiting() []Stored {
 	if s.q.b.bubble {
-		quiet()
+		waitIdle()
 	}
 	s.q.b.mu.Lock()
 	defer s.q.b.mu.Unlock()
