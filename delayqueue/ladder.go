@@ -12,8 +12,8 @@ import (
 // Ladder has the levels of a subscription, in ascending order.
 type Ladder []time.Duration
 
-// unlisted is the ladder of a backoff that cannot list its delays.
-var unlisted = Ladder{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
+// unlistedLadder is the ladder of a backoff that cannot list its delays.
+var unlistedLadder = Ladder{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
 
 // fine are levels that are added below the first delay, so that the rest of a wait after its hops is at most about a second. coarse
 // are levels that are added above the last delay, so that a long RetryAfter needs few hops.
@@ -32,32 +32,32 @@ func NewLadder(p redeliver.Policy) Ladder {
 	}
 	delays, _, ok := p.Delays()
 	if !ok {
-		return thin(unlisted, unlisted, p.MaxLevels)
+		return reduceLevels(unlistedLadder, unlistedLadder, p.MaxLevels)
 	}
 	// A Backoff of another package may list delays that cannot be levels.
 	delays = slices.DeleteFunc(slices.Clone(delays), func(d time.Duration) bool {
 		return d < time.Millisecond || d > redeliver.MaxWait
 	})
 	if len(delays) == 0 { // no retry is planned, but a handler may postpone a message
-		return thin(Ladder{time.Second, time.Minute}, nil, p.MaxLevels)
+		return reduceLevels(Ladder{time.Second, time.Minute}, nil, p.MaxLevels)
 	}
 	first, last := slices.Min(delays), slices.Max(delays)
-	rungs := make(Ladder, 0, len(delays)+len(fine)+len(coarse))
+	levels := make(Ladder, 0, len(delays)+len(fine)+len(coarse))
 	for _, d := range delays {
-		rungs = append(rungs, d.Truncate(time.Millisecond))
+		levels = append(levels, d.Truncate(time.Millisecond))
 	}
 	for _, d := range fine {
 		if d < first {
-			rungs = append(rungs, d)
+			levels = append(levels, d)
 		}
 	}
 	for _, d := range coarse {
 		if d > last {
-			rungs = append(rungs, d)
+			levels = append(levels, d)
 		}
 	}
-	slices.Sort(rungs)
-	return thin(slices.Compact(rungs), delays, p.MaxLevels)
+	slices.Sort(levels)
+	return reduceLevels(slices.Compact(levels), delays, p.MaxLevels)
 }
 
 // Fingerprint identifies a policy together with its ladder. Messages with another fingerprint may wait on a level that
@@ -68,10 +68,10 @@ func Fingerprint(p redeliver.Policy) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// thin removes levels, one at a time, until at most maxLevels are left. It removes the level whose loss adds the fewest
+// reduceLevels removes levels, one at a time, until at most maxLevels are left. It removes the level whose loss adds the fewest
 // hops to the planned delays and, among equals, to an hour. Then it exchanges levels for removed ones for as long as
 // that saves hops. The smallest level stays, because the rest of a wait is shorter than that.
-func thin(all Ladder, delays []time.Duration, maxLevels int) Ladder {
+func reduceLevels(all Ladder, delays []time.Duration, maxLevels int) Ladder {
 	// Many retries may share a few delays (RocketMQHTTP has 288 equal ones).
 	weight := make(map[time.Duration]int)
 	for _, d := range delays {
@@ -84,25 +84,25 @@ func thin(all Ladder, delays []time.Duration, maxLevels int) Ladder {
 		}
 		return c
 	}
-	rungs := slices.Clone(all)
-	for len(rungs) > max(1, maxLevels) {
+	levels := slices.Clone(all)
+	for len(levels) > max(1, maxLevels) {
 		var best Ladder
-		for i := 1; i < len(rungs); i++ {
-			if l := slices.Delete(slices.Clone(rungs), i, i+1); best == nil || cost(l) < cost(best) {
+		for i := 1; i < len(levels); i++ {
+			if l := slices.Delete(slices.Clone(levels), i, i+1); best == nil || cost(l) < cost(best) {
 				best = l
 			}
 		}
-		rungs = best
+		levels = best
 	}
-	for better := len(rungs) < len(all); better; {
+	for better := len(levels) < len(all); better; {
 		better = false
-		best := rungs
-		for i := 1; i < len(rungs); i++ {
+		best := levels
+		for i := 1; i < len(levels); i++ {
 			for _, d := range all {
-				if slices.Contains(rungs, d) {
+				if slices.Contains(levels, d) {
 					continue
 				}
-				l := slices.Clone(rungs)
+				l := slices.Clone(levels)
 				l[i] = d
 				slices.Sort(l)
 				if cost(l) < cost(best) {
@@ -110,9 +110,9 @@ func thin(all Ladder, delays []time.Duration, maxLevels int) Ladder {
 				}
 			}
 		}
-		rungs = best
+		levels = best
 	}
-	return rungs
+	return levels
 }
 
 // Next returns the level for a message that may run after remaining: the largest level that fits. ok is false if none fits, so

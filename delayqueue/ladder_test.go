@@ -38,12 +38,12 @@ func TestNewLadder(t *testing.T) {
 		{"zero policy: exponential", redeliver.Policy{}, delayqueue.Ladder{second, 2 * second, 4 * second, 15 * second, minute, 10 * minute, hour}},
 		{"to its maximum", redeliver.Policy{MaxRetries: 12}, // no minute twice: a coarse level that is also planned
 			delayqueue.Ladder{second, 2 * second, 4 * second, 8 * second, 16 * second, 32 * second, minute, hour}},
-		{"fixed, longer than the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(30 * second)},
+		{"fixed, longer than the fine levels", redeliver.Policy{Backoff: redeliver.Fixed(30 * second)},
 			delayqueue.Ladder{second, 5 * second, 30 * second, minute, 10 * minute, hour}},
-		{"fixed, between the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(3 * second)},
+		{"fixed, between the fine levels", redeliver.Policy{Backoff: redeliver.Fixed(3 * second)},
 			delayqueue.Ladder{second, 3 * second, 15 * second, minute, 10 * minute, hour}},
-		{"fixed, below the fine rungs", redeliver.Policy{Backoff: redeliver.Fixed(100 * ms)}, delayqueue.Ladder{100 * ms, 15 * second, minute, 10 * minute, hour}},
-		{"fixed, above the coarse rungs", redeliver.Policy{Backoff: redeliver.Fixed(2 * hour)}, delayqueue.Ladder{second, 5 * second, 2 * hour}},
+		{"fixed, below the fine levels", redeliver.Policy{Backoff: redeliver.Fixed(100 * ms)}, delayqueue.Ladder{100 * ms, 15 * second, minute, 10 * minute, hour}},
+		{"fixed, above the coarse levels", redeliver.Policy{Backoff: redeliver.Fixed(2 * hour)}, delayqueue.Ladder{second, 5 * second, 2 * hour}},
 		{"RocketMQHTTP, 288 equal delays", redeliver.Policy{Backoff: redeliver.RocketMQHTTP()},
 			delayqueue.Ladder{second, 5 * second, 5 * minute, 10 * minute, hour}},
 		{"not ascending", redeliver.Policy{Backoff: redeliver.Steps(30*second, 10*second, 30*second)},
@@ -128,7 +128,7 @@ func hops(l delayqueue.Ladder, delays []time.Duration) (n int) {
 }
 
 // optimum returns the fewest hops of any ladder that has at most most of the levels and includes the smallest.
-func optimum(rungs delayqueue.Ladder, delays []time.Duration, most int) int {
+func optimum(levels delayqueue.Ladder, delays []time.Duration, most int) int {
 	best := math.MaxInt
 	var choose func(chosen delayqueue.Ladder, from int)
 	choose = func(chosen delayqueue.Ladder, from int) {
@@ -136,11 +136,11 @@ func optimum(rungs delayqueue.Ladder, delays []time.Duration, most int) int {
 			best = min(best, hops(chosen, delays))
 			return
 		}
-		for i := from; i < len(rungs); i++ {
-			choose(append(chosen, rungs[i]), i+1)
+		for i := from; i < len(levels); i++ {
+			choose(append(chosen, levels[i]), i+1)
 		}
 	}
-	choose(delayqueue.Ladder{rungs[0]}, 1)
+	choose(delayqueue.Ladder{levels[0]}, 1)
 	return best
 }
 

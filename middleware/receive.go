@@ -52,9 +52,9 @@ var (
 type Receiver struct {
 	messages <-chan *message.Message
 	cancel   context.CancelFunc
-	turn     chan struct{} // full while a Receive reads messages
+	reading  chan struct{} // full while a Receive reads messages
 
-	pushedBack *message.Message // read by a Receive that could not return it. Guarded by turn
+	pushedBack *message.Message // read by a Receive that could not return it. Guarded by reading
 }
 
 // NewReceiver subscribes to a topic. The subscriber must be one of redeliver's. The subscription ends with ctx, or when the Receiver or
@@ -66,7 +66,7 @@ func NewReceiver(ctx context.Context, sub message.Subscriber, topic string) (*Re
 		cancel()
 		return nil, fmt.Errorf("receive: subscribing to %s: %w", topic, err)
 	}
-	return &Receiver{messages: messages, cancel: cancel, turn: make(chan struct{}, 1)}, nil
+	return &Receiver{messages: messages, cancel: cancel, reading: make(chan struct{}, 1)}, nil
 }
 
 // Close ends the subscription. Unlike Close of the subscriber, it does not wait for the end.
@@ -87,11 +87,11 @@ func (r *Receiver) Receive(ctx context.Context, maxMessages int, invisible time.
 		return nil, fmt.Errorf("receive: invisible for %s: must be above 0", invisible)
 	}
 	select {
-	case r.turn <- struct{}{}:
+	case r.reading <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("receive: %w", context.Cause(ctx))
 	}
-	defer func() { <-r.turn }()
+	defer func() { <-r.reading }()
 	var all []*Received
 	var enough <-chan time.Time // nil until there is a message
 	for len(all) < maxMessages {

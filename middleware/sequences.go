@@ -55,13 +55,13 @@ func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*
 		q.mu.Unlock()
 		return s, nil
 	}
-	turn := make(chan struct{})
-	s.waiters[number] = append(s.waiters[number], turn)
+	mayRun := make(chan struct{})
+	s.waiters[number] = append(s.waiters[number], mayRun)
 	q.waiting++
 	q.watchLocked(s)
 	q.mu.Unlock()
 	select {
-	case <-turn:
+	case <-mayRun:
 		return s, nil
 	case <-ctx.Done():
 	}
@@ -69,7 +69,7 @@ func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*
 	defer q.mu.Unlock()
 	all := s.waiters[number]
 	for i, c := range all {
-		if c == turn {
+		if c == mayRun {
 			s.waiters[number] = append(all[:i:i], all[i+1:]...)
 			q.waiting--
 			if len(s.waiters[number]) == 0 {
@@ -120,8 +120,8 @@ func (q *sequences[M]) advanceLocked(s *stream, next uint64) {
 		if number > next {
 			continue
 		}
-		for _, turn := range all {
-			close(turn)
+		for _, mayRun := range all {
+			close(mayRun)
 			q.waiting--
 			if number == next {
 				s.running++

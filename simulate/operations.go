@@ -26,20 +26,20 @@ const (
 	sqsPrice    = 0.40 / 1e6
 )
 
-// spent counts how messages spend their waits.
-type spent struct {
+// waitCounts counts how messages spend their waits.
+type waitCounts struct {
 	hops     int // writes to a level
 	held     int // waits too short for a level, which the adapter for Kafka writes to the retry topic
 	sqsSends int
 }
 
-func (s *spent) wait(d time.Duration) {
+func (s *waitCounts) add(d time.Duration) {
 	s.sqsSends += max(1, int((d+maxSQSDelay-1)/maxSQSDelay))
 }
 
 // operations computes the operations of each broker. Each message is read where it arrives. A wait is a write for each
 // hop, and a read after each. A dead letter is written once more.
-func (s *spent) operations(r *Result) []Operations {
+func (s *waitCounts) operations(r *Result) []Operations {
 	moves := s.hops + s.held
 	kafka := Operations{Broker: "kafka", Writes: moves + r.Dead, Reads: r.Messages + moves}
 	rabbit := Operations{Broker: "rabbitmq", Writes: moves + r.Dead, Reads: r.Messages + moves}

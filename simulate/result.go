@@ -46,7 +46,7 @@ type Result struct {
 	after  []time.Duration // the same, for messages that had failed before
 	second time.Duration   // the second that is being counted
 	load   int             // attempts in that second
-	spent  spent
+	waits  waitCounts
 }
 
 // Seconds is a duration that is a number of seconds in JSON.
@@ -104,7 +104,7 @@ func newResult(s *Scenario, ladder delayqueue.Ladder) *Result {
 // when there would be too many.
 func (r *Result) at(t time.Duration) *Bar {
 	for int(t/r.bar) >= maxBars {
-		r.widen()
+		r.mergeBars()
 	}
 	for i := len(r.Series); i <= int(t/r.bar); i++ {
 		r.Series = append(r.Series, Bar{From: Seconds(i) * Seconds(r.bar), To: Seconds(i+1) * Seconds(r.bar), Waiting: make([]float64, len(r.Levels))})
@@ -115,8 +115,8 @@ func (r *Result) at(t time.Duration) *Bar {
 	return &r.Series[t/r.bar]
 }
 
-// widen merges bars in pairs.
-func (r *Result) widen() {
+// mergeBars merges bars in pairs.
+func (r *Result) mergeBars() {
 	r.sum()
 	r.bar *= 2
 	half := make([]Bar, 0, len(r.Series)/2+1)
@@ -183,7 +183,7 @@ func (r *Result) succeed(took time.Duration, again bool) {
 	}
 }
 
-func (r *Result) bury(at time.Duration, why redeliver.Reason) {
+func (r *Result) deadLetter(at time.Duration, why redeliver.Reason) {
 	r.Dead++
 	r.DeadBy[why]++
 	r.at(at).Dead++
@@ -194,10 +194,10 @@ const slack = 100 * time.Millisecond
 
 // wait records the levels of a wait, as delayqueue.Arrive chooses them. Until finish, Bar.Waiting has message-seconds.
 func (r *Result) wait(from, until time.Duration) {
-	r.spent.wait(until - from)
+	r.waits.add(until - from)
 	level, ok := r.ladder.Next(until-from, slack)
 	if !ok { // too short for any level, so it is held
-		r.spent.held++
+		r.waits.held++
 	}
 	for ; ok; level, ok = r.ladder.Next(until-from, slack) {
 		stays := min(level, until-from) // it is released when it is due
@@ -206,7 +206,7 @@ func (r *Result) wait(from, until time.Duration) {
 		}
 		i := slices.Index(r.ladder, level)
 		r.Levels[i].Passed++
-		r.spent.hops++
+		r.waits.hops++
 		r.addWaiting(i, from, from+stays)
 		from += stays
 	}
@@ -236,7 +236,7 @@ func (r *Result) finish() {
 			r.Levels[l].Peak = max(r.Levels[l].Peak, b.Waiting[l])
 		}
 	}
-	r.Operations = r.spent.operations(r)
+	r.Operations = r.waits.operations(r)
 }
 
 func quantilesOf(all []time.Duration) Quantiles {

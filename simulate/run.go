@@ -17,7 +17,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	p := &play{s: s.withDefaults(), began: time.Unix(0, 0).UTC()}
+	p := &simulation{s: s.withDefaults(), began: time.Unix(0, 0).UTC()}
 	p.ladder = delayqueue.NewLadder(p.s.Policy)
 	p.free = make(slots, p.s.Concurrency)
 	p.res = newResult(&p.s, p.ladder)
@@ -30,32 +30,32 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 		at := time.Duration(math.Round(float64(i) / p.s.Rate * float64(time.Second)))
 		if i < n && (len(p.waiting) == 0 || at <= p.waiting[0].due) {
 			p.res.arrive(at)
-			p.attempt(flight{id: uint32(i), born: at, due: at})
+			p.attempt(message{id: uint32(i), born: at, due: at})
 			i++
 			continue
 		}
-		f, _ := heap.Pop(&p.waiting).(*flight)
-		p.attempt(*f)
-		p.spare = append(p.spare, f)
+		m, _ := heap.Pop(&p.waiting).(*message)
+		p.attempt(*m)
+		p.spare = append(p.spare, m)
 	}
 	p.res.finish()
 	return p.res, nil
 }
 
-// play is the state of a run.
-type play struct {
+// simulation is the state of a run.
+type simulation struct {
 	s       Scenario
 	began   time.Time // when the first message arrived, by the clock of the policy
 	ladder  delayqueue.Ladder
 	waiting queue
-	spare   []*flight
+	spare   []*message
 	free    slots
 	res     *Result
 	dec     redeliver.Decision
 }
 
-// flight is a message that waits, or has just arrived. There may be millions of them.
-type flight struct {
+// message is a message that waits, or has just arrived. There may be millions of them.
+type message struct {
 	id        uint32
 	attempts  int32
 	failed    bool          // whether it has failed before
@@ -65,96 +65,97 @@ type flight struct {
 }
 
 // attempt runs a message that is due, and follows the policy until the message succeeds, waits, or is in the DLQ.
-func (p *play) attempt(f flight) {
-	start := p.free.next(f.due)
-	if !p.mayRun(&f, start) {
+func (p *simulation) attempt(m message) {
+	start := p.free.next(m.due)
+	if !p.mayRun(&m, start) {
 		return
 	}
-	p.free.take(f.due, p.s.HandlerTime)
+	p.free.take(m.due, p.s.HandlerTime)
 	for {
-		failure := p.s.Fails(f.id, int(f.attempts)+1, start)
+		failure := p.s.Fails(m.id, int(m.attempts)+1, start)
 		end := start + p.s.HandlerTime
-		p.res.attempt(start, end, f.failed, failure)
+		p.res.attempt(start, end, m.failed, failure)
 		if failure == nil {
-			p.res.succeed(end-f.born, f.failed)
+			p.res.succeed(end-m.born, m.failed)
 			return
 		}
-		f.failed = true
-		p.decide(&f, failure, end)
+		m.failed = true
+		p.decide(&m, failure, end)
 		switch st := &p.dec.State; p.dec.Action {
 		case redeliver.RetryNow:
-			f.remember(p.began, st)
-			if start = end; !p.mayRun(&f, start) {
+			m.setState(p.began, st)
+			if start = end; !p.mayRun(&m, start) {
 				return
 			}
 		case redeliver.RetryLater, redeliver.Postponed:
-			f.remember(p.began, st)
-			f.due = st.Due.Sub(p.began)
-			p.res.wait(end, f.due)
-			p.park(f)
+			m.setState(p.began, st)
+			m.due = st.Due.Sub(p.began)
+			p.res.wait(end, m.due)
+			p.addWaiting(m)
 			return
 		default:
-			p.res.bury(end, st.Reason)
+			p.res.deadLetter(end, st.Reason)
 			return
 		}
 	}
 }
 
 // mayRun reports whether an attempt may begin at start. It sends an expired message to the DLQ.
-func (p *play) mayRun(f *flight, start time.Duration) bool {
+func (p *simulation) mayRun(m *message, start time.Duration) bool {
 	if p.s.Policy.MaxAge <= 0 {
 		return true
 	}
-	p.createState(f)
+	p.createState(m)
 	if p.s.Policy.CheckExpired(&p.dec.State, p.began.Add(start)) == nil {
 		return true
 	}
-	p.res.bury(start, redeliver.ReasonExpired)
+	p.res.deadLetter(start, redeliver.ReasonExpired)
 	return false
 }
 
 // decide applies the policy, as a subscriber does.
-func (p *play) decide(f *flight, failure error, now time.Duration) {
-	p.createState(f)
+func (p *simulation) decide(m *message, failure error, now time.Duration) {
+	p.createState(m)
 	p.dec = p.s.Policy.Decide(p.dec.State, failure, p.began.Add(now))
 }
 
 // createState creates the state of a message.
-func (p *play) createState(f *flight) {
+func (p *simulation) createState(m *message) {
 	st := &p.dec.State
 	*st = redeliver.State{
-		ID: strconv.FormatUint(uint64(f.id), 10), Attempts: int(f.attempts),
-		Source: redeliver.Source{Known: true, Timestamp: p.began.Add(f.born)},
+		ID: strconv.FormatUint(uint64(m.id), 10), Attempts: int(m.attempts),
+		Source: redeliver.Source{Known: true, Timestamp: p.began.Add(m.born)},
 	}
-	if f.attempts > 0 {
-		st.FirstFailed = p.began.Add(f.first)
+	if m.attempts > 0 {
+		st.FirstFailed = p.began.Add(m.first)
 	}
-	if f.postponed > 0 {
-		st.PostponedSince = p.began.Add(f.postponed - 1)
+	if m.postponed > 0 {
+		st.PostponedSince = p.began.Add(m.postponed - 1)
 	}
 }
 
-func (f *flight) remember(began time.Time, st *redeliver.State) {
-	f.attempts, f.postponed = int32(st.Attempts), 0
+// setState takes from a state what the next attempt needs.
+func (m *message) setState(began time.Time, st *redeliver.State) {
+	m.attempts, m.postponed = int32(st.Attempts), 0
 	if !st.FirstFailed.IsZero() {
-		f.first = st.FirstFailed.Sub(began)
+		m.first = st.FirstFailed.Sub(began)
 	}
 	if !st.PostponedSince.IsZero() {
-		f.postponed = st.PostponedSince.Sub(began) + 1
+		m.postponed = st.PostponedSince.Sub(began) + 1
 	}
 }
 
-func (p *play) park(f flight) {
-	e := new(flight)
+func (p *simulation) addWaiting(m message) {
+	e := new(message)
 	if n := len(p.spare); n > 0 {
 		e, p.spare = p.spare[n-1], p.spare[:n-1]
 	}
-	*e = f
+	*e = m
 	heap.Push(&p.waiting, e)
 }
 
 // queue is a heap of the waiting messages, by due time and then by age.
-type queue []*flight
+type queue []*message
 
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
@@ -167,17 +168,17 @@ func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 
 // Push implements [heap.Interface].
 func (q *queue) Push(x any) {
-	f, _ := x.(*flight)
-	*q = append(*q, f)
+	m, _ := x.(*message)
+	*q = append(*q, m)
 }
 
 // Pop implements [heap.Interface].
 func (q *queue) Pop() any {
 	last := len(*q) - 1
-	f := (*q)[last]
+	m := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	return f
+	return m
 }
 
 // slots is a heap of the times at which each slot for an attempt is free. An empty heap means no bound.
