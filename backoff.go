@@ -27,7 +27,7 @@ type DelayLister interface {
 }
 
 // retryCounter is a Backoff with a default of MaxRetries.
-type retryCounter interface{ retries() int }
+type retryCounter interface{ defaultRetries() int }
 
 // Defaults of [ExponentialBackoff].
 const (
@@ -102,8 +102,8 @@ func (b ExponentialBackoff) check(ps *Problems, field string) {
 
 // StepsBackoff waits the delays of a list, and then repeats the last one. See [Steps], [Fixed] and [RocketMQ].
 type StepsBackoff struct {
-	steps   []time.Duration
-	planned int // the default of MaxRetries; 0 for none
+	steps        []time.Duration
+	retryDefault int // the default of MaxRetries; 0 for none
 }
 
 // Fixed returns a backoff that waits d before every retry.
@@ -120,7 +120,7 @@ func Steps(delays ...time.Duration) StepsBackoff {
 // 3 on, and retryMaxTimes.
 func RocketMQ() StepsBackoff {
 	s, m := time.Second, time.Minute
-	return StepsBackoff{planned: 16, steps: []time.Duration{
+	return StepsBackoff{retryDefault: 16, steps: []time.Duration{
 		10 * s, 30 * s, m, 2 * m, 3 * m, 4 * m, 5 * m, 6 * m, 7 * m, 8 * m, 9 * m, 10 * m, 20 * m, 30 * m, 60 * m, 120 * m,
 	}}
 }
@@ -129,7 +129,7 @@ func RocketMQ() StepsBackoff {
 // 288 retries, a day in all. For ordered messages RocketMQ waits a minute: use [Fixed], 288 retries and [PerKey] order. [Blocking]
 // order waits at most 30 seconds.
 func RocketMQHTTP() StepsBackoff {
-	return StepsBackoff{planned: 288, steps: []time.Duration{5 * time.Minute}}
+	return StepsBackoff{retryDefault: 288, steps: []time.Duration{5 * time.Minute}}
 }
 
 // Delay implements [Backoff].
@@ -151,7 +151,7 @@ func (b StepsBackoff) Delays(n int) ([]time.Duration, time.Duration) {
 	return delays, 0
 }
 
-func (b StepsBackoff) retries() int { return b.planned }
+func (b StepsBackoff) defaultRetries() int { return b.retryDefault }
 
 func (b StepsBackoff) check(ps *Problems, field string) {
 	if len(b.steps) == 0 {

@@ -108,7 +108,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 	wait, named := retryDelay(err)
 	if !named {
 		if s.Attempts <= p.Immediate {
-			if p.inTime(d, now) {
+			if p.checkInTime(d, now) {
 				d.Action = RetryNow
 			}
 			return
@@ -119,7 +119,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 			return
 		}
 	}
-	p.wait(d, RetryLater, wait, now)
+	p.planAttempt(d, RetryLater, wait, now)
 }
 
 // finalReason returns the reason of a failure that counts as no attempt and is never retried, or "" for other failures.
@@ -206,24 +206,23 @@ func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
 		return
 	}
 	// The last wait ends at the bound: a backoff of days must not dead-letter a message whose breaker opens once.
-	p.wait(d, Postponed, min(wait, left), now)
+	p.planAttempt(d, Postponed, min(wait, left), now)
 }
 
-// wait plans the next attempt after wait, or dead-letters the message if that is too late or too long.
-func (p *Policy) wait(d *Decision, action Action, wait time.Duration, now time.Time) {
+// planAttempt plans the next attempt after wait, or dead-letters the message if that is too late or too long.
+func (p *Policy) planAttempt(d *Decision, action Action, wait time.Duration, now time.Time) {
 	wait = max(0, wait)
 	if wait > MaxWait {
 		d.deadLetterAtLimit(ReasonUnschedulable, (&UnschedulableError{Wait: wait, Max: MaxWait}).Error())
 		return
 	}
-	if due := limits.CeilMilli(now.Add(wait)); p.inTime(d, due) {
+	if due := limits.CeilMilli(now.Add(wait)); p.checkInTime(d, due) {
 		d.Action, d.Delay, d.State.Due = action, wait, due
 	}
 }
 
-// inTime reports whether the next attempt, at t, would not pass MaxAge or the message's own expiry. Otherwise it dead-letters the
-// message.
-func (p *Policy) inTime(d *Decision, t time.Time) bool {
+// checkInTime reports whether an attempt at t passes neither MaxAge nor the message's own expiry. Otherwise it dead-letters the message.
+func (p *Policy) checkInTime(d *Decision, t time.Time) bool {
 	s := &d.State
 	e := p.expired(s, t)
 	if e == nil {

@@ -226,18 +226,18 @@ func ParseHeaders(group string, headers []Header) (State, []Finding) {
 		case h.Name == HeaderGroup && h.Value != name:
 			return true
 		case h.Name == HeaderState:
-			p.find(h, "is no state of redeliver's; the rest of it is ignored")
-		case strings.HasPrefix(h.Name, HeaderPrefix) && p.first(h):
+			p.addFinding(h, "is no state of redeliver's; the rest of it is ignored")
+		case strings.HasPrefix(h.Name, HeaderPrefix) && p.isFirst(h):
 			p.read(h)
 		}
 		return false
 	})
 	if foreign != (Header{}) {
 		p = parser{}
-		p.find(foreign, "written for another group; none of the message's redeliver headers is believed")
+		p.addFinding(foreign, "written for another group; none of the message's redeliver headers is believed")
 		return State{}, p.findings
 	}
-	p.settle(group)
+	p.combine(group)
 	return p.state, p.findings
 }
 
@@ -301,8 +301,8 @@ var fields = [...]string{
 
 const stateNames = "adgoiflpeyrnktsqwTX"
 
-// first reports whether h is one of fields, and the first of its name. All repetitions of a name are one finding.
-func (p *parser) first(h Header) bool {
+// isFirst reports whether h is one of fields, and the first of its name. All repetitions of a name are one finding.
+func (p *parser) isFirst(h Header) bool {
 	for n := range fields {
 		i := (p.next + n) % len(fields)
 		if h.Name != fields[i] {
@@ -310,7 +310,7 @@ func (p *parser) first(h Header) bool {
 		}
 		p.next = i + 1 // headers are written in the order of fields
 		if p.seen[i]++; p.seen[i] == 2 {
-			p.find(h, "is there twice; the first is taken")
+			p.addFinding(h, "is there twice; the first is taken")
 		}
 		return p.seen[i] == 1
 	}
@@ -326,7 +326,7 @@ type parser struct {
 	next              int // the index in fields after the field that was read last
 }
 
-func (p *parser) find(h Header, problem string) {
+func (p *parser) addFinding(h Header, problem string) {
 	p.findings = AppendFinding(p.findings, Finding{Header: h.Name, Value: h.Value, Problem: problem})
 }
 
@@ -373,8 +373,8 @@ func (p *parser) read(h Header) {
 	}
 }
 
-// settle sets the fields that depend on more than one header.
-func (p *parser) settle(group string) {
+// combine sets the fields that depend on more than one header, and the group.
+func (p *parser) combine(group string) {
 	s := &p.state
 	if p.hasPart && p.hasOff {
 		s.Source.Known = true
@@ -386,7 +386,7 @@ func (p *parser) settle(group string) {
 func (p *parser) count(h Header, maxValue, instead int64) int64 {
 	n, err := strconv.ParseInt(h.Value, 10, 64)
 	if err != nil || n < 0 || n > maxValue {
-		p.find(h, fmt.Sprintf("is not a whole number from 0 to %d; %d is taken", maxValue, instead))
+		p.addFinding(h, fmt.Sprintf("is not a whole number from 0 to %d; %d is taken", maxValue, instead))
 		return instead
 	}
 	return n
@@ -396,7 +396,7 @@ func (p *parser) count(h Header, maxValue, instead int64) int64 {
 func (p *parser) coordinate(h Header, maxValue int64) (n int64, ok bool) {
 	n, err := strconv.ParseInt(h.Value, 10, 64)
 	if err != nil || n < 0 || n > maxValue {
-		p.find(h, fmt.Sprintf("is not a whole number from 0 to %d; the place in the origin is unknown", maxValue))
+		p.addFinding(h, fmt.Sprintf("is not a whole number from 0 to %d; the place in the origin is unknown", maxValue))
 		return 0, false
 	}
 	return n, true
@@ -404,7 +404,7 @@ func (p *parser) coordinate(h Header, maxValue int64) (n int64, ok bool) {
 
 func (p *parser) text(h Header, maxBytes int) string {
 	if len(h.Value) > maxBytes || !utf8.ValidString(h.Value) {
-		p.find(h, fmt.Sprintf("is longer than %d bytes or no UTF-8; it is cut", maxBytes))
+		p.addFinding(h, fmt.Sprintf("is longer than %d bytes or no UTF-8; it is cut", maxBytes))
 		return limits.Cut(h.Value, maxBytes)
 	}
 	return h.Value
@@ -413,7 +413,7 @@ func (p *parser) text(h Header, maxBytes int) string {
 func (p *parser) time(h Header) time.Time {
 	t, ok := limits.ParseTime(h.Value)
 	if !ok {
-		p.find(h, "is no RFC 3339 time of the years 1 to 9999; it is ignored")
+		p.addFinding(h, "is no RFC 3339 time of the years 1 to 9999; it is ignored")
 	}
 	return t
 }
@@ -422,7 +422,7 @@ func (p *parser) reason(h Header) Reason {
 	if r := Reason(h.Value); slices.Contains(allReasons[:], r) {
 		return r
 	}
-	p.find(h, "is not a reason of redeliver's; it is ignored")
+	p.addFinding(h, "is not a reason of redeliver's; it is ignored")
 	return ""
 }
 
@@ -430,6 +430,6 @@ func (p *parser) trace(h Header) string {
 	if isTraceparent(h.Value) {
 		return h.Value
 	}
-	p.find(h, "is not a traceparent of W3C's Trace Context, version 00; it is ignored")
+	p.addFinding(h, "is not a traceparent of W3C's Trace Context, version 00; it is ignored")
 	return ""
 }

@@ -60,7 +60,7 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	}
 	for _, d := range delays {
 		if d < limits.MinBlock || d+jitter > limits.MaxBlock {
-			ps.Add(field("Backoff"), d+jitter, "must wait for 10ms to 30s, jitter included, where Order is Blocking: so long everything behind the message waits too")
+			ps.Add(field("Backoff"), d+jitter, "must wait for 10ms to 30s, jitter included, where Order is Blocking, because all messages behind the failed one wait, too")
 			return
 		}
 	}

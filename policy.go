@@ -126,8 +126,8 @@ func (p Policy) WithDefaults() Policy {
 	}
 	if p.MaxRetries == 0 {
 		p.MaxRetries = DefaultMaxRetries
-		if c, ok := p.Backoff.(retryCounter); ok && c.retries() > 0 {
-			p.MaxRetries = c.retries()
+		if c, ok := p.Backoff.(retryCounter); ok && c.defaultRetries() > 0 {
+			p.MaxRetries = c.defaultRetries()
 		}
 	}
 	if p.Timeout == 0 {

@@ -46,7 +46,7 @@ func (p Policy) Schedule() string {
 		for same < len(delays) && delays[same] == delays[i] {
 			same++
 		}
-		b = append(append(b, sep), shortDuration(delays[i])...)
+		b = append(append(b, sep), limits.ShortDuration(delays[i])...)
 		if same-i > 1 {
 			b = strconv.AppendInt(append(b, '*'), int64(same-i), 10)
 		}
@@ -56,10 +56,10 @@ func (p Policy) Schedule() string {
 		b = strconv.AppendInt(append(b, ";i"...), int64(p.Immediate), 10)
 	}
 	if jitter > 0 {
-		b = append(append(b, ";j"...), shortDuration(jitter)...)
+		b = append(append(b, ";j"...), limits.ShortDuration(jitter)...)
 	}
 	if p.MaxAge > 0 {
-		b = append(append(b, ";a"...), shortDuration(p.MaxAge)...)
+		b = append(append(b, ";a"...), limits.ShortDuration(p.MaxAge)...)
 	}
 	if checkSchedule(string(b)) != nil { // too long, or a user's Backoff lists invalid waits
 		return ""
@@ -226,17 +226,6 @@ func parseAge(text string) (time.Duration, error) {
 // startsWithDigit reports whether a number or a duration begins with a digit, and so has no sign.
 func startsWithDigit(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// shortDuration formats d for time.ParseDuration, without parts that are zero: 1m, 1h30m.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(s, zero) {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
-}
-
 // fingerprintBytes is the length of a fingerprint. In redeliver-policy a schedule may follow it, after a space.
 const fingerprintBytes = 16
 
@@ -260,7 +249,7 @@ func (p *parser) policy(h Header) (fingerprint, schedule string) {
 	if len(h.Value) > fingerprintBytes && h.Value[fingerprintBytes] == ' ' && isFingerprint(h.Value[:fingerprintBytes]) {
 		fingerprint, schedule = h.Value[:fingerprintBytes], h.Value[fingerprintBytes+1:]
 		if err := checkSchedule(schedule); err != nil {
-			p.find(h, "its schedule "+err.Error()+"; the running policy is taken")
+			p.addFinding(h, "its schedule "+err.Error()+"; the running policy is taken")
 			schedule = ""
 		}
 		return fingerprint, schedule

@@ -11,7 +11,7 @@ type CountingSink interface {
 	// Counter is nil, the CountingSink itself gets these events. of is the Sink on which Counter is called. Counter must return
 	// nil if of is not its receiver: a Sink that embeds a CountingSink inherits its Counter, which would bypass the outer Event.
 	// Counter is called once, before the subscription's first message.
-	Counter(of Sink, origin, group string) (t Counter, rest Sink)
+	Counter(of Sink, origin, group string) (c Counter, rest Sink)
 }
 
 // Counter counts messages of one subscription, instead of two events for each. Its methods are called as Event is, and
@@ -26,7 +26,7 @@ type Counter interface {
 
 // Counter implements [CountingSink] with the sinks that do. The others get events.
 func (all sinkList) Counter(_ Sink, origin, group string) (Counter, Sink) {
-	var tallies tallyList
+	var counters counterList
 	var rest sinkList
 	for _, s := range all {
 		counting, ok := s.(CountingSink)
@@ -34,9 +34,9 @@ func (all sinkList) Counter(_ Sink, origin, group string) (Counter, Sink) {
 			rest = append(rest, s)
 			continue
 		}
-		t, r := counting.Counter(s, origin, group)
-		if t != nil {
-			tallies = append(tallies, t)
+		c, r := counting.Counter(s, origin, group)
+		if c != nil {
+			counters = append(counters, c)
 		} else {
 			r = s
 		}
@@ -44,22 +44,22 @@ func (all sinkList) Counter(_ Sink, origin, group string) (Counter, Sink) {
 			rest = append(rest, r)
 		}
 	}
-	return single[Counter](tallies, tallies), single[Sink](rest, rest)
+	return single[Counter](counters, counters), single[Sink](rest, rest)
 }
 
-type tallyList []Counter
+type counterList []Counter
 
 // Attempted implements [Counter].
-func (all tallyList) Attempted(took time.Duration) {
-	for _, t := range all {
-		t.Attempted(took)
+func (all counterList) Attempted(took time.Duration) {
+	for _, c := range all {
+		c.Attempted(took)
 	}
 }
 
 // Committed implements [Counter].
-func (all tallyList) Committed() {
-	for _, t := range all {
-		t.Committed()
+func (all counterList) Committed() {
+	for _, c := range all {
+		c.Committed()
 	}
 }
 
