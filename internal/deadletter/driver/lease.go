@@ -63,16 +63,16 @@ func LeaseHolder(s State, lock string, now time.Time) (h Holder, ok bool) {
 // renews them. Another session may replace an entry when it has expired. If two sessions take a lock at once, the one whose entry
 // comes first gets it.
 type Leases struct {
-	dlq   DLQ
-	lasts time.Duration
-	opts  LeaseOptions
-	token string
-	stop  func()
+	dlq      DLQ
+	duration time.Duration
+	opts     LeaseOptions
+	token    string
+	stop     func()
 
-	mu   sync.Mutex
-	mine map[string]lease
-	good time.Time // when the latest successful renewal began
-	lost error
+	mu        sync.Mutex
+	mine      map[string]lease
+	renewedAt time.Time // when the latest successful renewal began
+	lost      error
 }
 
 // LeaseOptions are optional settings of [Leases].
@@ -85,15 +85,15 @@ type LeaseOptions struct {
 	OnRenewed func(context.Context)
 }
 
-// NewLeases returns the leases of a session of d. lasts is how long each one is valid.
-func NewLeases(d DLQ, lasts time.Duration, o LeaseOptions) *Leases {
+// NewLeases returns the leases of a session of d. duration is how long each one is valid.
+func NewLeases(d DLQ, duration time.Duration, o LeaseOptions) *Leases {
 	if o.Interval == 0 {
-		o.Interval = max(1, lasts/3)
+		o.Interval = max(1, duration/3)
 	}
-	l := &Leases{dlq: d, lasts: lasts, opts: o, token: rand.Text(), mine: make(map[string]lease)}
+	l := &Leases{dlq: d, duration: duration, opts: o, token: rand.Text(), mine: make(map[string]lease)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
-	done.Go(func() { l.keep(ctx) })
+	done.Go(func() { l.renewUntilDone(ctx) })
 	l.stop = sync.OnceFunc(func() {
 		cancel()
 		done.Wait()
@@ -113,7 +113,7 @@ func (l *Leases) Take(ctx context.Context, lock string, h Holder) error {
 		return &HeldError{DLQ: l.dlq.Info().DLQ, Holder: was.holder()}
 	}
 	next := lease{Epoch: was.Epoch + 1, Token: l.token, Who: h.Who, Task: h.Task, Since: now.UTC()}
-	e, err := next.entry(lock, now.Add(l.lasting()))
+	e, err := next.entry(lock, now.Add(l.newDuration()))
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (l *Leases) Take(ctx context.Context, lock string, h Holder) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.mine) == 0 {
-		l.good = now
+		l.renewedAt = now
 	}
 	l.mine[lock] = next
 	return nil
@@ -144,17 +144,17 @@ func (l *lease) entry(lock string, until time.Time) (Entry, error) {
 	return Entry{lockPrefix + lock, value}, nil
 }
 
-// lasting returns the duration of a lease that is written now.
-func (l *Leases) lasting() time.Duration {
+// newDuration returns the duration of a lease that is written now.
+func (l *Leases) newDuration() time.Duration {
 	if l.opts.MinDuration == nil {
-		return l.lasts
+		return l.duration
 	}
-	return max(l.lasts, l.opts.MinDuration())
+	return max(l.duration, l.opts.MinDuration())
 }
 
 // entries returns the leases to write now.
 func (l *Leases) entries(now time.Time, released bool) (entries []Entry, err error) {
-	until := now.Add(l.lasting())
+	until := now.Add(l.newDuration())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for lock, one := range l.mine {
@@ -193,12 +193,12 @@ func (l *Leases) renew(ctx context.Context) error {
 	if err := l.checkLocked(); err != nil { // it has expired, so another runner may be taking it
 		return err
 	}
-	l.good = began
+	l.renewedAt = began
 	return nil
 }
 
-// keep renews the leases until ctx ends. It ignores errors of the broker; Check reports them when they have lasted too long.
-func (l *Leases) keep(ctx context.Context) {
+// renewUntilDone renews the leases until ctx ends. It ignores errors of the broker; Check reports them when they have lasted too long.
+func (l *Leases) renewUntilDone(ctx context.Context) {
 	tick := time.NewTicker(l.opts.Interval)
 	defer tick.Stop()
 	for {
@@ -225,8 +225,8 @@ func (l *Leases) Check() error {
 }
 
 func (l *Leases) checkLocked() error {
-	if l.lost == nil && len(l.mine) > 0 && time.Since(l.good) > l.lasts {
-		l.lost = fmt.Errorf("%w: %s could not be renewed for %s, longer than it lasts; see whether the broker answers", ErrClaimLost, l.dlq.Info().DLQ, l.lasts)
+	if l.lost == nil && len(l.mine) > 0 && time.Since(l.renewedAt) > l.duration {
+		l.lost = fmt.Errorf("%w: the lease on %s could not be renewed for %s and has expired; see whether the broker answers", ErrClaimLost, l.dlq.Info().DLQ, l.duration)
 	}
 	return l.lost
 }
