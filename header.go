@@ -55,7 +55,10 @@ const (
 )
 
 // Header is one header as text.
-type Header struct{ Name, Value string }
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Finding is an invalid header of a message. It is reported, and the header is ignored.
 type Finding struct {

@@ -74,14 +74,7 @@ func FuzzImport(f *testing.F) {
 			if m.ID == "" || len(m.Findings) > 0 {
 				t.Errorf("%+v was taken", m)
 			}
-			l := line{
-				Origin: info.Origin, Group: info.Group, ID: m.ID, Time: m.Time, Key: m.Key, Body: m.Body,
-				Headers: toLine(m.Headers), Filler: m.Writer, Others: toLine(m.Properties), Foreign: toLine(m.Foreign),
-			}
-			for _, h := range m.State.AppendHeaders(nil) {
-				l.State = append(l.State, lineText(h))
-			}
-			written, err := json.Marshal(l)
+			written, err := json.Marshal(lineOf(m, info))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,29 +16,27 @@ import (
 // line is an exported dead letter, a JSON object in one line. Bytes are in base64, so that an import restores them exactly. A null
 // stays null.
 type line struct {
-	DLQ     string       `json:"dlq"`
-	Origin  string       `json:"origin"`
-	Group   string       `json:"group"`
-	ID      string       `json:"id"`
-	At      Position     `json:"position"`
-	Time    time.Time    `json:"time"`
-	Key     []byte       `json:"key"`
-	Body    []byte       `json:"body"`
-	Headers []lineHeader `json:"headers"`
-	Filler  Writer       `json:"filler,omitempty"`
-	Others  []lineHeader `json:"properties,omitempty"`
-	Foreign []lineHeader `json:"foreign,omitempty"`
-	State   []lineText   `json:"state"` // as in redeliver's headers
+	DLQ        string             `json:"dlq"`
+	Origin     string             `json:"origin"`
+	Group      string             `json:"group"`
+	ID         string             `json:"id"`
+	Position   Position           `json:"position"`
+	Time       time.Time          `json:"time"`
+	Key        []byte             `json:"key"`
+	Body       []byte             `json:"body"`
+	Headers    []Header           `json:"headers"` // never null
+	Writer     Writer             `json:"filler,omitempty"`
+	Properties []Header           `json:"properties,omitempty"`
+	Foreign    []Header           `json:"foreign,omitempty"`
+	State      []redeliver.Header `json:"state"`
 }
 
-type lineText struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-type lineHeader struct {
-	Name  string `json:"name"`
-	Value []byte `json:"value"`
+// lineOf returns a message as a line of the DLQ that info describes.
+func lineOf(m *Message, info Info) line {
+	return line{
+		DLQ: info.DLQ, Origin: info.Origin, Group: info.Group, ID: m.ID, Position: m.Position, Time: m.Time, Key: m.Key, Body: m.Body,
+		Headers: append([]Header{}, m.Headers...), Writer: m.Writer, Properties: m.Properties, Foreign: m.Foreign, State: m.State.AppendHeaders(nil),
+	}
 }
 
 // Export writes the dead letters that match a filter to w, one JSON object per line, and returns
@@ -50,36 +48,13 @@ func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err e
 	enc.SetEscapeHTML(false)
 	var failed error
 	err = Browse(ctx, q, f, 0, func(m *Message) bool {
-		l := line{
-			DLQ: info.DLQ, Origin: info.Origin, Group: info.Group, ID: m.ID, At: m.Position, Time: m.Time,
-			Key: m.Key, Body: m.Body, Headers: toLine(m.Headers), Filler: m.Writer, Others: toLine(m.Properties), Foreign: toLine(m.Foreign),
-		}
-		for _, h := range m.State.AppendHeaders(nil) {
-			l.State = append(l.State, lineText(h))
-		}
-		if failed = enc.Encode(l); failed != nil {
+		if failed = enc.Encode(lineOf(m, info)); failed != nil {
 			return false
 		}
 		n++
 		return true
 	})
 	return n, errors.Join(err, failed, buffered.Flush())
-}
-
-func toLine(headers []Header) []lineHeader {
-	lines := make([]lineHeader, len(headers))
-	for i, h := range headers {
-		lines[i] = lineHeader(h)
-	}
-	return lines
-}
-
-func fromLine(lines []lineHeader) []Header {
-	headers := make([]Header, len(lines))
-	for i, h := range lines {
-		headers[i] = Header(h)
-	}
-	return headers
 }
 
 // Import writes the output of Export into a DLQ of the same origin and group, and returns the task.
@@ -123,12 +98,11 @@ func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *stopReques
 		}
 		batch, err := in.gather()
 		atEnd = err != nil
-		var errs []error
-		for _, err := range claim.Add(ctx, batch) {
+		errs := claim.Add(ctx, batch)
+		for _, err := range errs {
 			if err == nil {
 				t.Counts.Imported++
 			}
-			errs = append(errs, err)
 		}
 		if !errors.Is(err, io.EOF) {
 			errs = append(errs, err)
@@ -174,23 +148,17 @@ func (l *line) message(info Info) (*Message, error) {
 	if l.ID == "" {
 		return nil, errors.New("has no id")
 	}
-	if info.OwnDLQ != "" && (l.Filler == WriterRedeliver || len(l.Others) > 0) {
-		return nil, fmt.Errorf("needs headers of redeliver's, which are not believed in %s, because somebody else fills it; import it into %s", info.DLQ, info.OwnDLQ)
+	if info.OwnDLQ != "" && (l.Writer == WriterRedeliver || len(l.Properties) > 0) {
+		return nil, fmt.Errorf("needs headers of redeliver's, which do not count in %s, because another program fills it; import it into %s", info.DLQ, info.OwnDLQ)
 	}
-	m := &Message{
-		ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: fromLine(l.Headers), Foreign: fromLine(l.Foreign), Writer: l.Filler, Properties: fromLine(l.Others),
-	}
-	state := make([]redeliver.Header, len(l.State))
-	for i, h := range l.State {
-		state[i] = redeliver.Header(h)
-	}
-	readOwn(m, info, state) // this also restores a Mismatch
+	m := &Message{ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: l.Headers, Foreign: l.Foreign, Writer: l.Writer, Properties: l.Properties}
+	readOwn(m, info, l.State) // this also restores a Mismatch
 	if info.OwnDLQ == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
 		// Without redeliver's own headers, the user's headers with redeliver's prefix would be trusted.
 		m.Writer, m.Foreign = WriterRedeliver, nil
 	}
 	if len(m.Findings) > 0 {
-		return nil, fmt.Errorf("its state cannot be right: %s", m.Findings[0])
+		return nil, fmt.Errorf("has an invalid state: %s", m.Findings[0])
 	}
 	return m, nil
 }

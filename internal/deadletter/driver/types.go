@@ -15,8 +15,8 @@ type Position string
 
 // Header is one header of a message, as the broker has it.
 type Header struct {
-	Name  string
-	Value []byte // nil if the broker has a null
+	Name  string `json:"name"`
+	Value []byte `json:"value"` // nil if the broker has a null
 }
 
 // Message is one dead letter.
