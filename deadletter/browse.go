@@ -35,7 +35,7 @@ func browseFrom(ctx context.Context, q Queue, from From, f Filter, limit int, yi
 	return errors.Join(err, scan.Close())
 }
 
-// scanAll calls yield with the messages of a scan that want accepts, until the present end, or yield returns false.
+// scanAll calls yield with the messages of a scan that want accepts, until the present end, or until yield returns false.
 func scanAll(ctx context.Context, scan Scan, want, yield func(*Message) bool) error {
 	for {
 		m, err := scan.Next(ctx, want)
@@ -53,11 +53,11 @@ func scanAll(ctx context.Context, scan Scan, want, yield func(*Message) bool) er
 
 // each calls do with every message of a scan up to its present end. do may keep only the strings of a message, see [Scan].
 func each(ctx context.Context, scan Scan, do func(*Message)) error {
-	look := func(m *Message) bool {
+	want := func(m *Message) bool {
 		do(m)
 		return false
 	}
-	return scanAll(ctx, scan, look, nil)
+	return scanAll(ctx, scan, want, nil)
 }
 
 // Find returns the dead letter at a position, or ErrNotFound.
@@ -71,7 +71,7 @@ func Find(ctx context.Context, q Queue, at Position) (*Message, error) {
 		return nil, err
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%w at %s in %s: it was settled or removed, or never there", ErrNotFound, at, q.Info().DLQ)
+		return nil, fmt.Errorf("%w at %s in %s: it was settled or removed, or was never there", ErrNotFound, at, q.Info().DLQ)
 	}
 	return found, nil
 }

@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	// maxReplayedIDs bounds the ids by which the canary recognises messages that came back. When more were sent, every
+	// maxSentIDs bounds the ids by which the canary recognises messages that came back. When more were sent, every
 	// replayed message that arrives in the DLQ counts, including those of other replays.
-	maxReplayedIDs = 10_000
+	maxSentIDs = 10_000
 	// sentPerReturned is how many messages must have been sent for each that came back, after the last step of the canary.
 	sentPerReturned = 10
-	// lookPause is the pause between reads of the DLQ while a replay watches it.
-	lookPause = 250 * time.Millisecond
+	// watchInterval is the interval at which a replay reads the DLQ to find messages that came back.
+	watchInterval = 250 * time.Millisecond
 )
 
-// watch reads the messages that arrive in the DLQ while a replay runs, and judges its canary.
-type watch struct {
-	r     *runner
-	scan  Scan            // of new messages; nil if reading hides messages, so that the whole DLQ must be read
-	stage int             // index into the canary; at its end the rest is replayed
-	done  int             // sent in this stage
-	sent  map[string]int  // replay count of each sent message, by id
-	came  map[string]bool // ids of messages that came back
-	all   int64           // sent by this runner
-	back  int64           // how many of those came back
+// canaryWatch reads the messages that arrive in the DLQ while a replay runs, and stops the replay if too many came back.
+type canaryWatch struct {
+	r          *runner
+	scan       Scan            // of new messages; nil if reading hides messages, so that the whole DLQ must be read
+	step       int             // index into Task.Canary; after the last step the rest is replayed
+	sentInStep int             // messages
+	sent       int64           // messages, by this runner
+	returned   int64           // how many of those came back
+	replays    map[string]int  // replay count of each sent message, by id
+	seen       map[string]bool // ids of messages that came back, if the whole DLQ is read
 
-	looked time.Time
-	took   time.Duration // duration of the latest look
+	readAt   time.Time     // when the DLQ was read last
+	readTook time.Duration // how long that took
 }
 
-func newWatch(ctx context.Context, r *runner) (*watch, error) {
-	w := &watch{r: r, sent: make(map[string]int), came: make(map[string]bool)}
-	if c, ok := r.claim.(*driverClaim); ok && c.q.hides() {
+func newCanaryWatch(ctx context.Context, r *runner) (*canaryWatch, error) {
+	w := &canaryWatch{r: r, replays: make(map[string]int), seen: make(map[string]bool)}
+	if claim, ok := r.claim.(*driverClaim); ok && claim.q.hides() {
 		return w, nil
 	}
 	scan, err := r.claim.Scan(ctx, End)
@@ -45,94 +45,94 @@ func newWatch(ctx context.Context, r *runner) (*watch, error) {
 	return w, err
 }
 
-func (w *watch) close() error {
+func (w *canaryWatch) close() error {
 	if w.scan == nil {
 		return nil
 	}
 	return w.scan.Close()
 }
 
-// left returns how many messages may still be sent in this stage.
-func (w *watch) left() int {
-	if w.stage >= len(w.r.task.Canary) {
+// maxBatch returns how many messages may still be sent in this step.
+func (w *canaryWatch) maxBatch() int {
+	if w.step >= len(w.r.task.Canary) {
 		return w.r.task.Window
 	}
-	return w.r.task.Canary[w.stage] - w.done
+	return w.r.task.Canary[w.step] - w.sentInStep
 }
 
-// note counts a message that was sent, and remembers its id.
-func (w *watch) note(m *Message) {
-	w.all++
-	if len(w.sent) < maxReplayedIDs {
-		w.sent[m.ID] = m.State.Replays
+// noteSent counts a message that was sent, and remembers its id.
+func (w *canaryWatch) noteSent(m *Message) {
+	w.sent++
+	if len(w.replays) < maxSentIDs {
+		w.replays[m.ID] = m.State.Replays
 	}
 }
 
-// checkReturned must be called after n messages were sent. At the end of a stage of the canary it watches the DLQ for the time
+// checkReturned must be called after n messages were sent. At the end of a step it watches the DLQ for the time
 // Task.Watch. It returns an error if too many messages came back.
-func (w *watch) checkReturned(ctx context.Context, n int, atEnd bool) error {
-	if w.stage >= len(w.r.task.Canary) {
+func (w *canaryWatch) checkReturned(ctx context.Context, n int, atEnd bool) error {
+	if w.step >= len(w.r.task.Canary) {
 		// Read a slow DLQ less often.
-		if !atEnd && time.Since(w.looked) < max(lookPause, 10*w.took) {
+		if !atEnd && time.Since(w.readAt) < max(watchInterval, 10*w.readTook) {
 			return nil
 		}
-		if err := w.look(ctx); err != nil {
+		if err := w.countReturned(ctx); err != nil {
 			return err
 		}
-		if w.back*sentPerReturned > w.all {
-			return w.stop()
+		if w.returned*sentPerReturned > w.sent {
+			return w.tooManyReturned()
 		}
 		return nil
 	}
-	w.done += n
-	if !atEnd && w.left() > 0 || w.done == 0 {
+	w.sentInStep += n
+	if !atEnd && w.maxBatch() > 0 || w.sentInStep == 0 {
 		return nil
 	}
 	over := time.Now().Add(w.r.task.Watch)
 	for {
-		if err := w.look(ctx); err != nil {
+		if err := w.countReturned(ctx); err != nil {
 			return err
 		}
-		if w.back > 0 {
-			return w.stop()
+		if w.returned > 0 {
+			return w.tooManyReturned()
 		}
 		rest := time.Until(over)
 		if rest <= 0 {
 			break
 		}
-		if err := wait.For(w.r.stopRequests.callerCtx, min(rest, lookPause)); err != nil {
+		if err := wait.For(w.r.stopRequests.callerCtx, min(rest, watchInterval)); err != nil {
 			return err
 		}
 		if err := w.r.stopRequests.check(ctx, &w.r.task); err != nil {
 			return err
 		}
 	}
-	w.stage, w.done = w.stage+1, 0
+	w.step, w.sentInStep = w.step+1, 0
 	return nil
 }
 
-// look counts the messages that came back since the last look.
-func (w *watch) look(ctx context.Context) error {
-	w.looked = time.Now()
-	defer func() { w.took = time.Since(w.looked) }()
+// countReturned counts the messages that came back since the last call.
+func (w *canaryWatch) countReturned(ctx context.Context) error {
+	w.readAt = time.Now()
+	defer func() { w.readTook = time.Since(w.readAt) }()
 	if w.scan == nil {
-		return w.lookAtAll(ctx)
+		return w.countReturnedInAll(ctx)
 	}
 	return each(ctx, w.scan, func(m *Message) {
-		if _, known := w.sent[m.ID]; m.State.Replays > 0 && (known || w.all > maxReplayedIDs) {
-			w.cameBack()
+		if _, known := w.replays[m.ID]; m.State.Replays > 0 && (known || w.sent > maxSentIDs) {
+			w.noteReturned()
 		}
 	})
 }
 
-func (w *watch) cameBack() {
-	w.back++
+func (w *canaryWatch) noteReturned() {
+	w.returned++
 	w.r.task.Counts.Returned++
 }
 
-// lookAtAll replaces look if reading hides messages, so that only one session may read at a time. It reads the whole
+// countReturnedInAll is countReturned if reading hides messages, so that only one session may read at a time. It reads the whole
 // DLQ. A sent message that is there with more replays has come back.
-func (w *watch) lookAtAll(ctx context.Context) (err error) {
+func (w *canaryWatch) countReturnedInAll(ctx context.Context) (err error) {
 	if s, ok := w.r.scan.(*driverScan); ok {
 		if a, ok := s.r.(driver.ArrivalCounter); ok {
 			if n, err := a.CountArrivals(ctx); err != nil || n <= 0 {
@@ -143,25 +143,25 @@ func (w *watch) lookAtAll(ctx context.Context) (err error) {
 	if err := w.r.closeScan(); err != nil {
 		return err
 	}
-	c, _ := w.r.claim.(*driverClaim)
-	s, err := c.q.Connect(ctx) // a new session, because the claim's does not see new messages
+	claim, _ := w.r.claim.(*driverClaim)
+	s, err := claim.q.Connect(ctx) // a new session, because the claim's does not see new messages
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, finish(ctx, s.Close)) }()
-	all, err := c.q.look(ctx, s, c.holder, Start, true)
+	all, err := claim.q.openScan(ctx, s, claim.holder, Start, true)
 	if err != nil {
 		return err
 	}
 	err = each(ctx, all, func(m *Message) {
-		if was, known := w.sent[m.ID]; known && m.State.Replays > was && !w.came[m.ID] {
-			w.came[m.ID] = true
-			w.cameBack()
+		if was, known := w.replays[m.ID]; known && m.State.Replays > was && !w.seen[m.ID] {
+			w.seen[m.ID] = true
+			w.noteReturned()
 		}
 	})
 	return errors.Join(err, all.Close())
 }
 
-func (w *watch) stop() error {
-	return &ending{StatusStopped, fmt.Sprintf("%d of %d replayed messages came back to %s; see why, and resume or cancel", w.back, w.all, w.r.task.DLQ)}
+func (w *canaryWatch) tooManyReturned() error {
+	return &ending{StatusStopped, fmt.Sprintf("%d of %d replayed messages came back to %s; see why, and resume or cancel", w.returned, w.sent, w.r.task.DLQ)}
 }

@@ -68,11 +68,12 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, scan.Close()) }()
-	m := (*Message)(nil)
-	err = scanAll(ctx, scan, func(looked *Message) bool {
+	var m *Message
+	want := func(read *Message) bool {
 		t.Counts.Scanned++
-		return looked.Position == c.Position
-	}, func(found *Message) bool {
+		return read.Position == c.Position
+	}
+	err = scanAll(ctx, scan, want, func(found *Message) bool {
 		m = found
 		return false
 	})
@@ -95,7 +96,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 	if err := errors.Join(claim.Send(long, []*Message{copied})...); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
+	ctx, cancel := recordContext(ctx)
 	defer cancel()
 	done := *t
 	done.Counts.Edited = 1

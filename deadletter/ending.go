@@ -28,6 +28,19 @@ func finishContext(ctx context.Context) (long context.Context, end context.Cance
 	}
 }
 
+// recordContext returns a context for recording what was done, even after ctx has ended. It lasts for maxFinish.
+func recordContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
+}
+
+// finish calls end, which ends a claim or a session, even after ctx has ended. If the broker does not answer within maxFinish, the
+// locks expire later.
+func finish(ctx context.Context, end func(context.Context) error) error {
+	ctx, cancel := recordContext(ctx)
+	defer cancel()
+	return end(ctx)
+}
+
 // ending is the reason why a task ends before its last message.
 type ending struct {
 	status Status
@@ -36,31 +49,36 @@ type ending struct {
 
 func (e *ending) Error() string { return string(e.status) + ": " + e.note }
 
+// end sets the status and the note with which the task's runner ends.
+func (t *Task) end(s Status, note string) {
+	t.Status, t.Note, t.Updated = s, note, now()
+	if !t.Unfinished() {
+		t.Ended = t.Updated
+	}
+}
+
 // conclude records how a task has ended, and releases the claim, even after ctx has ended. err is why the task ended, nil if it is
 // done. An ending sets the status of the task, and is not returned.
 func conclude(ctx context.Context, claim Claim, t *Task, report Report, err error) error {
 	var e *ending
 	switch {
 	case err == nil:
-		t.Status, t.Settling = StatusDone, nil
+		t.Settling = nil
+		t.end(StatusDone, t.Note)
 	case errors.As(err, &e):
-		t.Status, t.Note, err = e.status, e.note, nil
+		t.end(e.status, e.note)
+		err = nil
 	case errors.Is(err, ErrClaimLost):
-		t.Status, t.Note = StatusInterrupted, err.Error()
-	case ctx.Err() != nil && t.Kind.fixed() == "":
-		t.Status, t.Note = StatusPaused, fmt.Sprintf("its runner was stopped: %v", context.Cause(ctx))
+		t.end(StatusInterrupted, err.Error())
+	case ctx.Err() != nil && t.Kind.whyNotResumable() == "":
+		t.end(StatusPaused, fmt.Sprintf("its runner was stopped: %v", context.Cause(ctx)))
 	default:
-		t.Status, t.Note = StatusFailed, err.Error()
-	}
-	t.Updated = now()
-	if !t.Unfinished() {
-		t.Ended = t.Updated
+		t.end(StatusFailed, err.Error())
 	}
 	if !errors.Is(err, ErrClaimLost) {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
-		defer cancel()
-		if bad := claim.Save(last, *t); bad != nil {
-			err = errors.Join(err, bad)
+		save := func(ctx context.Context) error { return claim.Save(ctx, *t) }
+		if failed := finish(ctx, save); failed != nil {
+			err = errors.Join(err, failed)
 		} else if report.Progress != nil {
 			report.Progress(*t)
 		}

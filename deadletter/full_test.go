@@ -75,7 +75,7 @@ func TestAReplayContinuesWithoutRoomForMarks(t *testing.T) {
 	if err != nil || task.Status != deadletter.StatusDone || len(q.back) != 4 || len(q.messages) != 2 || task.Counts.Replayed != 4 || task.Counts.Quarantined != 2 || reported != 6 {
 		t.Errorf("the task is %s with %+v, sent were %v, %d results: %v", task.Status, task.Counts, q.back, reported, err)
 	}
-	if was := q.only(t); !strings.HasPrefix(was.Note, "2 that are quarantined or refused stay without a mark") {
+	if was := q.only(t); !strings.HasPrefix(was.Note, "2 messages that are quarantined or refused stay without a mark") {
 		t.Errorf("its note is %q", was.Note)
 	}
 }

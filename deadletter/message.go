@@ -27,6 +27,8 @@ const (
 type Settlement struct {
 	Message *Message
 	Outcome Outcome
+
+	why string // why the broker refused it, for the report
 }
 
 // sizeOf estimates the memory that a message takes, in bytes.

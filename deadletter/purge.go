@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/redeliver/redeliver"
 )
@@ -27,7 +26,7 @@ type PurgeOptions struct {
 }
 
 // ErrTooMany marks a purge that would have removed more than was expected.
-var ErrTooMany = errors.New("the filter takes more than was expected; nothing was removed")
+var ErrTooMany = errors.New("the filter matches more than was expected; nothing was removed")
 
 // Purge removes dead letters for good. Task.Counts.Purged is their number. It removes only messages
 // that are in the DLQ now. It can be resumed like a replay.
@@ -38,36 +37,13 @@ func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 	}
 	t := newTask(q, KindPurge, p.Who, p.Why)
 	t.Filter, t.Window, t.Expect = p.Filter, p.Window, p.Expect
-	claim, err := q.Claim(ctx, Holder{Who: p.Who, Task: t.ID})
-	if err != nil {
-		return Task{}, err
-	}
-	r := &runner{q: q, claim: claim, task: t, report: p.Report}
-	if p.Expect > 0 {
-		r.counted = time.Now()
-		if err := expect(ctx, q, p); err != nil {
-			return Task{}, errors.Join(err, finish(ctx, claim.Release))
-		}
-	}
-	return r.run(ctx)
-}
-
-// expect returns ErrTooMany if more than p.Expect messages match.
-func expect(ctx context.Context, q Queue, p PurgeOptions) error {
-	var n int64
-	err := Browse(ctx, q, p.Filter, 0, func(*Message) bool { n++; return n <= p.Expect })
-	if err == nil && n > p.Expect {
-		err = ErrTooMany
-	}
-	return err
+	return (&runner{q: q, task: t, report: p.Report}).start(ctx)
 }
 
 func (p *PurgeOptions) validate() error {
 	var ps redeliver.Problems
 	checkSigned(&ps, p.Who, p.Why)
-	if p.Window < 1 || p.Window > maxWindow {
-		ps.Add("Window", p.Window, "must be from 1 to 10000, or 0 for the default")
-	}
+	ps.CheckCount("Window", p.Window, 1, maxWindow)
 	if p.Filter.All() && !p.Everything {
 		ps.Add("Filter", "empty", "matches everything: narrow it, or set Everything")
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/redeliver/redeliver"
 )
@@ -29,28 +28,22 @@ type QuarantineOptions struct {
 // window do not all fit, none of them is written, and the task fails with ErrStateFull. In a group of
 // a FIFO queue of SQS, only as many messages can be marked as SQS shows at once. If there may be more,
 // the task fails, and its note says so.
-func Quarantine(ctx context.Context, q Queue, i QuarantineOptions) (Task, error) {
-	i.Window = cmp.Or(i.Window, DefaultWindow)
-	if err := i.validate(); err != nil {
+func Quarantine(ctx context.Context, q Queue, o QuarantineOptions) (Task, error) {
+	o.Window = cmp.Or(o.Window, DefaultWindow)
+	if err := o.validate(); err != nil {
 		return Task{}, err
 	}
-	t := newTask(q, KindQuarantine, i.Who, i.Why)
-	t.Filter, t.Window = i.Filter, i.Window
-	claim, err := q.Claim(ctx, Holder{Who: i.Who, Task: t.ID})
-	if err != nil {
-		return Task{}, err
-	}
-	return (&runner{q: q, claim: claim, task: t, report: i.Report}).run(ctx)
+	t := newTask(q, KindQuarantine, o.Who, o.Why)
+	t.Filter, t.Window = o.Filter, o.Window
+	return (&runner{q: q, task: t, report: o.Report}).start(ctx)
 }
 
-func (i *QuarantineOptions) validate() error {
+func (o *QuarantineOptions) validate() error {
 	var ps redeliver.Problems
-	checkSigned(&ps, i.Who, i.Why)
-	if i.Window < 1 || i.Window > maxWindow {
-		ps.Add("Window", i.Window, fmt.Sprintf("must be from 1 to %d, or 0 for the default", maxWindow))
-	}
-	if i.Filter.All() {
+	checkSigned(&ps, o.Who, o.Why)
+	ps.CheckCount("Window", o.Window, 1, maxWindow)
+	if o.Filter.All() {
 		ps.Add("Filter", "empty", "matches everything: narrow it")
 	}
-	return errors.Join(ps.Err(), i.Filter.check())
+	return errors.Join(ps.Err(), o.Filter.check())
 }

@@ -41,7 +41,7 @@ type Queue interface {
 	// Tasks returns the recorded tasks, the oldest first.
 	Tasks(ctx context.Context) ([]Task, error)
 	// Request sends a request to the runner of a task, in any process.
-	Request(ctx context.Context, task string, w Request) error
+	Request(ctx context.Context, task string, r Request) error
 	// Holder returns the present holder of the DLQ; ok is false if there is none.
 	Holder(ctx context.Context) (h Holder, ok bool, err error)
 	// Close ends the connection. All scans must be closed and all claims released before.
@@ -109,8 +109,8 @@ type Claim interface {
 	// Requested returns the latest request for a task.
 	Requested(ctx context.Context, task string) (Request, error)
 	// DropMarks removes the marks of messages that are no longer in the DLQ. A runner calls it after
-	// it has read the whole DLQ. met has the marked messages that it found.
-	DropMarks(ctx context.Context, met map[Position]bool) error
+	// it has read the whole DLQ. found has the marked messages that it found.
+	DropMarks(ctx context.Context, found map[Position]bool) error
 	// Release ends the claim, so that the next runner need not wait.
 	Release(ctx context.Context) error
 }

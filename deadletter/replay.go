@@ -68,15 +68,9 @@ func (r ReplayOptions) check(ps *redeliver.Problems) {
 	if r.Rate < 0 || math.IsNaN(r.Rate) || math.IsInf(r.Rate, 0) {
 		ps.Add("Rate", r.Rate, "must be a positive number, or 0 for no bound")
 	}
-	if r.Window < 1 || r.Window > maxWindow {
-		ps.Add("Window", r.Window, fmt.Sprintf("must be from 1 to %d, or 0 for the default", maxWindow))
-	}
-	if r.MaxReplays < 1 {
-		ps.Add("MaxReplays", r.MaxReplays, "must be at least 1, or 0 for the default")
-	}
-	if r.Watch < 0 {
-		ps.Add("Watch", r.Watch, "must be positive, or 0 for the default")
-	}
+	ps.CheckCount("Window", r.Window, 1, maxWindow)
+	ps.CheckCount("MaxReplays", r.MaxReplays, 1, 0)
+	ps.CheckDuration("Watch", r.Watch, 0, 0)
 	for i, n := range r.Canary {
 		if n < 1 {
 			ps.Add(fmt.Sprintf("Canary[%d]", i), n, "must be at least 1")
@@ -105,11 +99,7 @@ func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	}
 	t := newTask(q, KindReplay, r.Who, r.Why)
 	t.Filter, t.Rate, t.Canary, t.Watch, t.Window, t.MaxReplays = r.Filter, r.Rate, r.Canary, r.Watch, r.Window, r.MaxReplays
-	claim, err := q.Claim(ctx, Holder{Who: r.Who, Task: t.ID})
-	if err != nil {
-		return Task{}, err
-	}
-	return (&runner{q: q, claim: claim, task: t, report: r.Report}).run(ctx)
+	return (&runner{q: q, task: t, report: r.Report}).start(ctx)
 }
 
 // Resume continues a replay, a purge or a quarantine that was paused, interrupted or stopped, or failed; see
@@ -127,8 +117,8 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	t, err := Lookup(ctx, q, id)
 	switch {
 	case err != nil:
-	case t.Kind.fixed() != "":
-		err = fmt.Errorf("task %s is of the kind %s, and cannot be resumed: %s", id, t.Kind, t.Kind.fixed())
+	case t.Kind.whyNotResumable() != "":
+		err = fmt.Errorf("task %s is of the kind %s, and cannot be resumed: %s", id, t.Kind, t.Kind.whyNotResumable())
 	case t.Kind != KindReplay && t.Kind != KindPurge && t.Kind != KindQuarantine:
 		err = fmt.Errorf("task %s is of the kind %q, which this version does not know, and cannot be resumed", id, t.Kind)
 	case !t.Unfinished():
@@ -149,15 +139,14 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 // endPause removes the request for a pause. If there is a request to cancel, made while another task had the DLQ, it cancels the
 // task instead, and returns an error.
 func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
-	w, err := claim.Requested(ctx, t.ID)
+	r, err := claim.Requested(ctx, t.ID)
 	if err != nil {
 		return err
 	}
-	if w != CancelRequest {
+	if r != CancelRequest {
 		return q.Request(ctx, t.ID, NoRequest)
 	}
-	t.Status, t.Updated = StatusCancelled, now()
-	t.Ended = t.Updated
+	t.end(StatusCancelled, t.Note)
 	return errors.Join(fmt.Errorf("task %s was cancelled, and cannot be resumed", t.ID), claim.Save(ctx, *t))
 }
 

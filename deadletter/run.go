@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,37 +14,63 @@ import (
 )
 
 const (
-	// saveEvery is how often a task that settles nothing records its progress.
-	saveEvery = 2 * time.Second
-	// maxGather bounds the messages that a runner reads for a window. If few messages match the filter, it then checks for
-	// requests and records its progress, and reads on.
+	// saveInterval is how often a task that settles nothing records its progress.
+	saveInterval = 2 * time.Second
+	// maxGather bounds the messages that a runner reads for a window. When few messages match the filter, it checks for
+	// requests and records its progress after that many, and then reads on.
 	maxGather = 10_000
-	// maxGatherBytes bounds the sizes of the messages of a window, in bytes.
+	// maxGatherBytes bounds the size of the messages of a window.
 	maxGatherBytes = 32 << 20
 )
 
-// runner runs one replay, purge or quarantine, in one goroutine.
+// runner runs one replay, purge or quarantine, in one goroutine. It reads a window of messages (gather), sends those to replay
+// (send), and then records their outcomes and removes them from the DLQ (record), until the scan is at its end.
 type runner struct {
 	q       Queue
 	claim   Claim
 	task    Task
 	report  Report
-	resumed bool      // the task is older than the scan, which may return messages that arrived after the task was created
+	resumed bool      // the scan may return messages that arrived after the task was created
 	counted time.Time // when the messages were counted for Expect; zero without Expect
 
 	unmarked int               // messages that stay without a mark, because the state is full
-	met      map[Position]bool // marked messages that the scan has found
-	whole    bool              // the scan has come to the end
+	marked   map[Position]bool // messages with a mark that the scan has found
+	complete bool              // the scan has come to the end
 	underWay underWay          // messages that an earlier runner has counted
 
 	scan         Scan
 	pace         pace
 	stopRequests stopRequests
-	watch        *watch // nil if there is no canary
+	watch        *canaryWatch // nil if there is none
 }
 
-// run runs the task and records how it ended. When ctx ends, run stops between two messages or in a wait. Calls to the broker
-// use the longer finishContext.
+// start claims the DLQ for a new task, and runs the task.
+func (r *runner) start(ctx context.Context) (Task, error) {
+	var err error
+	if r.claim, err = r.q.Claim(ctx, Holder{Who: r.task.Who, Task: r.task.ID}); err != nil {
+		return Task{}, err
+	}
+	if r.task.Expect > 0 {
+		r.counted = time.Now()
+		if err := r.checkExpected(ctx); err != nil {
+			return Task{}, errors.Join(err, finish(ctx, r.claim.Release))
+		}
+	}
+	return r.run(ctx)
+}
+
+// checkExpected returns ErrTooMany if more messages match than Expect.
+func (r *runner) checkExpected(ctx context.Context) error {
+	var n int64
+	err := Browse(ctx, r.q, r.task.Filter, 0, func(*Message) bool { n++; return n <= r.task.Expect })
+	if err == nil && n > r.task.Expect {
+		err = ErrTooMany
+	}
+	return err
+}
+
+// run runs the task and records how it ended. When ctx ends, run stops before the next message, or in a wait. Calls to the
+// broker use the context of finishContext, which ends later.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.stopRequests = pace{rate: r.task.Rate}, stopRequests{callerCtx: ctx, claim: r.claim}
 	r.underWay = underWayOf(r.task.Settling)
@@ -73,7 +100,7 @@ func (r *runner) begin(ctx context.Context) (err error) {
 		return err
 	}
 	if len(r.task.Canary) > 0 {
-		r.watch, err = newWatch(ctx, r)
+		r.watch, err = newCanaryWatch(ctx, r)
 	}
 	return err
 }
@@ -114,17 +141,14 @@ func (r *runner) closeOldScan() error {
 
 // work processes the DLQ, window by window.
 func (r *runner) work(ctx context.Context) error {
-	for atEnd := false; !atEnd; {
+	for {
 		if err := r.stopRequests.check(ctx, &r.task); err != nil {
 			return err
 		}
 		if err := errors.Join(r.closeOldScan(), r.openScan(ctx)); err != nil {
 			return err
 		}
-		var batch []*Message
-		var marks []Settlement
-		var err error
-		batch, marks, atEnd, err = r.gather(ctx)
+		batch, marks, atEnd, err := r.gather(ctx)
 		if err != nil {
 			return err
 		}
@@ -136,26 +160,29 @@ func (r *runner) work(ctx context.Context) error {
 				return err
 			}
 		}
+		if atEnd {
+			break
+		}
 	}
-	if r.whole {
-		_ = r.claim.DropMarks(ctx, r.met) // the task is done; if this fails, the next runner tries again
+	if r.complete {
+		_ = r.claim.DropMarks(ctx, r.marked) // the task is done; if this fails, the next runner tries again
 	}
 	return nil
 }
 
-// noteMarked records in met a message that has a mark or gets one.
+// noteMarked records in marked a message that has a mark or gets one.
 func (r *runner) noteMarked(at Position) {
-	if r.met == nil {
-		r.met = make(map[Position]bool)
+	if r.marked == nil {
+		r.marked = make(map[Position]bool)
 	}
-	r.met[at] = true
+	r.marked[at] = true
 }
 
 // gather reads until a window is full. batch has the messages that leave the DLQ, marks has those that get a mark.
 func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settlement, atEnd bool, err error) {
 	size := r.pace.maxBatch(r.task.Window)
 	if r.watch != nil {
-		size = min(size, r.watch.left())
+		size = min(size, r.watch.maxBatch())
 	}
 	bytes, counted := 0, 0
 	want := func(m *Message) bool {
@@ -164,7 +191,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		}
 		return !r.isLater(m) && r.task.Filter.Match(m)
 	}
-	for looked := 0; len(batch) < size && len(marks) < r.task.Window && looked < maxGather && bytes < maxGatherBytes; looked++ {
+	for read := 0; len(batch) < size && len(marks) < r.task.Window && read < maxGather && bytes < maxGatherBytes; read++ {
 		if err := r.stopRequests.callerCtx.Err(); err != nil {
 			return nil, nil, false, err
 		}
@@ -172,17 +199,17 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			return batch, marks, true, nil // never more than expected, even if the clocks are wrong
 		}
 		m, err := r.scan.Next(ctx, want)
-		if errors.Is(err, io.EOF) {
-			r.whole = true
+		switch {
+		case errors.Is(err, io.EOF):
+			r.complete = true
 			return batch, marks, true, nil
-		}
-		if errors.Is(err, ErrBlocked) {
-			if len(batch) > 0 {
-				return batch, marks, false, nil // when the batch is settled, the next scan reads on
-			}
-			return nil, marks, r.task.Kind != KindQuarantine, r.endBlocked(err, len(marks))
-		}
-		if err != nil {
+		case errors.Is(err, ErrBlocked) && len(batch) > 0:
+			return batch, marks, false, nil // when they are settled, the scan can continue
+		case errors.Is(err, ErrBlocked) && r.task.Kind == KindQuarantine && len(marks) > 0:
+			return nil, marks, false, nil // write these marks before the task fails
+		case errors.Is(err, ErrBlocked):
+			return nil, marks, true, r.endBlocked(err)
+		case err != nil:
 			return nil, nil, false, err
 		}
 		r.task.Counts.Scanned++
@@ -206,18 +233,15 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	return batch, marks, false, nil
 }
 
-// endBlocked ends a task that can read no more because the broker shows only messages that stay. A replay or a purge is then done,
-// with a note. A quarantine has failed, unless marks are left to be written.
-func (r *runner) endBlocked(err error, marks int) error {
-	switch {
-	case r.task.Kind != KindQuarantine:
-		r.task.Note = "not all could be seen: " + err.Error() + ", which the filter passes"
-		return nil
-	case marks > 0:
-		return nil // mark them first
-	default:
-		return &ending{StatusFailed, "not all could be seen: " + err.Error() + ", and what stays in front of it, quarantined or not meant, holds it up: replay or purge that, then resume"}
+// endBlocked ends a task that can read no more, because the broker shows only messages that stay in the DLQ. A quarantine has failed,
+// because it marks all that match. A replay or a purge is done, with a note.
+func (r *runner) endBlocked(err error) error {
+	note := "not all messages could be read: " + err.Error() + ", and the task leaves those in the DLQ"
+	if r.task.Kind == KindQuarantine {
+		return &ending{StatusFailed, note + ": replay or purge them, then resume this task"}
 	}
+	r.task.Note = note
+	return nil
 }
 
 // outcome returns the outcome of a message that matches the filter.
@@ -232,9 +256,9 @@ func (r *runner) outcome(m *Message) Outcome {
 	}
 }
 
-// isLater reports whether a message arrived after the messages were counted for Expect or, for a resumed task, after the task was
-// created. Such a message must not be settled. Its time is by the clock of its writer and, for a replayed message, of the consumer
-// that failed it again. A message without a time is not later.
+// isLater reports whether a message arrived after the task was created, if the task was resumed, or after the messages were counted
+// for Expect. The task must not settle such a message. Its time is by the clock of its writer or, for a replayed message, of the
+// consumer that failed it again. A message without a time is not later.
 func (r *runner) isLater(m *Message) bool {
 	switch made := r.task.Created; {
 	case r.resumed:
@@ -251,27 +275,25 @@ func (r *runner) isLater(m *Message) bool {
 func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement) error {
 	var out []Settlement
 	var failed error
-	why := make(map[*Message]string)
 	if r.task.Kind == KindReplay {
 		if err := r.pace.wait(r.stopRequests.callerCtx, len(batch)); err != nil {
 			return err
 		}
-		out, stay, failed = r.send(ctx, batch, stay, why)
+		out, stay, failed = r.send(ctx, batch, stay)
 	} else {
 		for _, m := range batch {
 			out = append(out, Settlement{Message: m, Outcome: Purged})
 		}
 	}
 	if len(out)+len(stay) > 0 {
-		// Record confirmed messages even if the caller's context has ended.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFinish)
+		ctx, cancel := recordContext(ctx)
 		defer cancel()
 		for _, done := range [][]Settlement{out, stay} {
-			if err := r.record(ctx, done, why); err != nil {
+			if err := r.record(ctx, done); err != nil {
 				return errors.Join(failed, err)
 			}
 		}
-	} else if time.Since(r.task.Updated) > saveEvery { // no message has matched for a while
+	} else if time.Since(r.task.Updated) > saveInterval { // no message has matched for a while
 		if err := r.save(ctx); err != nil {
 			return errors.Join(failed, err)
 		}
@@ -280,9 +302,9 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 }
 
 // record settles messages and saves the task that counts them. If there is no room for marks, a replay continues: the next replay
-// can see in the messages themselves that they are refused or were replayed too often. A quarantine fails, because only
+// sees in the messages themselves that they are refused or were replayed too often. A quarantine fails, because only
 // marks record it.
-func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message]string) error {
+func (r *runner) record(ctx context.Context, done []Settlement) error {
 	if len(done) == 0 {
 		return nil
 	}
@@ -299,11 +321,11 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	err := r.claim.Settle(ctx, t, done)
 	if errors.Is(err, ErrStateFull) && t.Kind == KindReplay {
 		r.unmarked += len(done)
-		t.Note = fmt.Sprintf("%d that are quarantined or refused stay without a mark: %v", r.unmarked, err)
+		t.Note = fmt.Sprintf("%d messages that are quarantined or refused stay without a mark: %v", r.unmarked, err)
 		err = r.claim.Save(ctx, t)
 	}
 	if err != nil {
-		if r.isRecorded(ctx, &t) { // the messages are counted, although some may not be removed
+		if r.isRecorded(ctx, &t) { // the messages are counted, although they may not be removed
 			r.task = t
 		}
 		return err
@@ -313,7 +335,7 @@ func (r *runner) record(ctx context.Context, done []Settlement, why map[*Message
 	}
 	t.Settling = r.underWay.bytes(nil)
 	r.task = t
-	r.reportResults(done, why)
+	r.reportResults(done)
 	return nil
 }
 
@@ -326,14 +348,14 @@ func (r *runner) isRecorded(ctx context.Context, t *Task) bool {
 }
 
 // reportResults reports outcomes and progress.
-func (r *runner) reportResults(done []Settlement, why map[*Message]string) {
+func (r *runner) reportResults(done []Settlement) {
 	if r.report.Result != nil {
 		for _, s := range done {
-			reason := why[s.Message]
-			if s.Outcome == Refused && reason == "" {
-				reason = s.Message.Mismatch
+			why := s.why
+			if s.Outcome == Refused {
+				why = cmp.Or(why, s.Message.Mismatch)
 			}
-			r.report.Result(Result{ID: s.Message.ID, Position: s.Message.Position, Outcome: s.Outcome, Why: reason})
+			r.report.Result(Result{ID: s.Message.ID, Position: s.Message.Position, Outcome: s.Outcome, Why: why})
 		}
 	}
 	if r.report.Progress != nil {
@@ -342,25 +364,25 @@ func (r *runner) reportResults(done []Settlement, why map[*Message]string) {
 }
 
 // send replays a window. out has the messages that are confirmed. stay has marks, and the messages that the broker will never
-// accept. The map why gets the reasons. Any other error ends the task.
-func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement, why map[*Message]string) (out, stay []Settlement, failed error) {
+// accept. failed is any other error, which ends the task.
+func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement) (out, stay []Settlement, failed error) {
 	if len(batch) == 0 {
 		return nil, marks, nil
 	}
 	out, stay = make([]Settlement, 0, len(batch)), marks
 	for i, err := range r.claim.Send(ctx, batch) {
+		m := batch[i]
 		switch {
 		case err == nil:
 			if r.watch != nil {
-				r.watch.note(batch[i])
+				r.watch.noteSent(m)
 			}
-			out = append(out, Settlement{Message: batch[i], Outcome: Replayed})
+			out = append(out, Settlement{Message: m, Outcome: Replayed})
 		case errors.Is(err, driver.ErrRefused):
-			why[batch[i]] = err.Error()
-			r.task.Note = fmt.Sprintf("%s was refused: %v", batch[i].Position, err)
-			stay = append(stay, Settlement{Message: batch[i], Outcome: Refused})
+			r.task.Note = fmt.Sprintf("the message at %s was refused: %v", m.Position, err)
+			stay = append(stay, Settlement{Message: m, Outcome: Refused, why: err.Error()})
 		default:
-			failed = fmt.Errorf("replaying %s of %s: %w", batch[i].Position, r.task.DLQ, err)
+			failed = fmt.Errorf("replaying the message at %s of %s to %s: %w", m.Position, r.task.DLQ, r.q.Info().ReplayTo, err)
 		}
 	}
 	return out, stay, failed
@@ -371,6 +393,6 @@ func (r *runner) save(ctx context.Context) error {
 	if err := r.claim.Save(ctx, r.task); err != nil {
 		return err
 	}
-	r.reportResults(nil, nil)
+	r.reportResults(nil)
 	return nil
 }

@@ -105,13 +105,13 @@ const (
 	KindImport     Kind = "import"
 )
 
-// fixed returns the reason why a task of this kind cannot be resumed, or "" if it can.
-func (k Kind) fixed() string {
+// whyNotResumable returns the reason why a task of this kind cannot be resumed, or "" if it can.
+func (k Kind) whyNotResumable() string {
 	switch k {
 	case KindEdit:
 		return "it is about one message; edit that again"
 	case KindImport:
-		return "what it reads is its caller's and not kept; import again what it has not written"
+		return "its input is not kept; import again what it has not written"
 	default:
 		return ""
 	}
@@ -137,7 +137,7 @@ const (
 func (t *Task) Resumable() bool {
 	switch t.Status {
 	case StatusPaused, StatusStopped, StatusFailed, StatusInterrupted:
-		return t.Kind.fixed() == ""
+		return t.Kind.whyNotResumable() == ""
 	default:
 		return false
 	}
@@ -182,12 +182,14 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 // Pause asks the runner of a task to stop after its present window. It returns when the request is
 // recorded; the task's status shows when the task is paused. Pause refuses imports and edits, which
 // could not be resumed.
-func Pause(ctx context.Context, q Queue, id string) error { return want(ctx, q, id, PauseRequest) }
+func Pause(ctx context.Context, q Queue, id string) error {
+	return sendRequest(ctx, q, id, PauseRequest)
+}
 
 // Cancel ends a task so that it cannot be resumed. It asks the runner of the task to stop; a task without a runner is
 // cancelled at once. Messages that the task has replayed stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
-	if err := want(ctx, q, id, CancelRequest); err != nil {
+	if err := sendRequest(ctx, q, id, CancelRequest); err != nil {
 		return err
 	}
 	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
@@ -199,34 +201,32 @@ func Cancel(ctx context.Context, q Queue, id, who string) error {
 	}
 	t, err := Lookup(ctx, q, id)
 	if err == nil && t.Unfinished() {
-		t.Status, t.Note = StatusCancelled, "cancelled by "+who
-		t.Updated = now()
-		t.Ended = t.Updated
+		t.end(StatusCancelled, "cancelled by "+who)
 		err = claim.Save(ctx, t)
 	}
 	return errors.Join(err, finish(ctx, claim.Release))
 }
 
-// want records a request to the runner of a task.
-func want(ctx context.Context, q Queue, id string, w Request) error {
+// sendRequest sends a request to the runner of a task, if the task can be paused or cancelled.
+func sendRequest(ctx context.Context, q Queue, id string, r Request) error {
 	t, err := Lookup(ctx, q, id)
 	if err != nil {
 		return err
 	}
 	if !t.Unfinished() {
-		return fmt.Errorf("task %s is %s already", id, t.Status)
+		return fmt.Errorf("task %s of %s is %s already", id, t.DLQ, t.Status)
 	}
-	if why := t.Kind.fixed(); why != "" && w == PauseRequest {
+	if why := t.Kind.whyNotResumable(); why != "" && r == PauseRequest {
 		return fmt.Errorf("task %s is of the kind %s, and is not paused because it could not be resumed: %s", id, t.Kind, why)
 	}
-	return q.Request(ctx, id, w)
+	return q.Request(ctx, id, r)
 }
 
-// newTask returns a task with an id that sorts by time.
+// newTask returns a task that is about to run.
 func newTask(q Queue, kind Kind, who, why string) Task {
 	at, info := now(), q.Info()
 	return Task{
-		ID:   at.Format("20060102-150405-") + strings.ToLower(rand.Text()[:6]),
+		ID:   newID(at),
 		Kind: kind, DLQ: info.DLQ, Who: who, Why: why, ReplayTo: info.ReplayTo, ReadBy: info.ReadBy,
 		Created: at, Updated: at, Status: StatusRunning,
 	}
@@ -248,6 +248,11 @@ func (t *Task) checkOpenedAlike(info Info) error {
 	}
 	return fmt.Errorf("task %s was made with %s %q, and %s is opened with %q: open it as it was then, with ReplayTo %q and ReadBy %q, or cancel the task",
 		t.ID, how, was, info.DLQ, is, t.ReplayTo, t.ReadBy)
+}
+
+// newID returns a new id of a task or a command. Ids sort by time.
+func newID(at time.Time) string {
+	return at.Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
 }
 
 // now returns the current time in the precision of a record.

@@ -1,11 +1,9 @@
 package deadletter
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -96,7 +94,7 @@ func NewCommand(c Command) (Command, error) {
 	if err := errors.Join(ps.Err(), c.Check()); err != nil {
 		return c, err
 	}
-	c.ID = c.Created.Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
+	c.ID = newID(c.Created)
 	return c, nil
 }
 

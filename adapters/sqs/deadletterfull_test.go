@@ -114,7 +114,7 @@ func TestQuarantineFailsBehindTheVisiblePartOfAGroup(t *testing.T) {
 		q := openTestDLQ(t, newFake(), "orders.fifo", 20, "one")
 		defer q.Close()
 		task, err := quarantineAll(t, q)
-		if err != nil || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != 10 || !strings.Contains(task.Note, "not all could be seen") {
+		if err != nil || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != 10 || !strings.Contains(task.Note, "not all messages could be read") {
 			t.Errorf("the task is %s with %+v: %q, %v", task.Status, task.Counts, task.Note, err)
 		}
 	})

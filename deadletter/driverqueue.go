@@ -14,11 +14,11 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// Prefixes of state keys.
+// Prefixes of state keys. The id of a task or the position of a message follows.
 const (
-	taskPrefix = "task/"
-	wantPrefix = "want/"
-	markPrefix = driver.MarkPrefix
+	taskPrefix    = "task/"
+	requestPrefix = "want/"
+	markPrefix    = driver.MarkPrefix
 )
 
 // New returns a queue over an adapter's driver. Adapters call it.
@@ -37,7 +37,7 @@ func WithDriver(q Queue, wrap func(driver.DLQ) driver.DLQ) Queue {
 	}
 }
 
-// driverQueue is a DLQ over the driver of its broker.
+// driverQueue is a [Queue] over the driver of its broker. Its claims are driverClaims, and its scans are driverScans.
 type driverQueue struct{ driver.DLQ }
 
 // Tasks implements [Queue].
@@ -62,10 +62,10 @@ func tasksIn(state driver.State) (all []Task) {
 }
 
 // Request implements [Queue].
-func (q *driverQueue) Request(ctx context.Context, task string, w Request) error {
-	e := driver.Entry{Key: wantPrefix + task}
-	if w != NoRequest {
-		e = entryOf(e.Key, w)
+func (q *driverQueue) Request(ctx context.Context, task string, r Request) error {
+	e := driver.Entry{Key: requestPrefix + task}
+	if r != NoRequest {
+		e = entryOf(e.Key, r)
 	}
 	return q.Append(ctx, e)
 }
@@ -93,21 +93,19 @@ func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
 	if err != nil {
 		return nil, err
 	}
-	scan, err := q.look(ctx, s, Holder{Who: "somebody who looks", Task: "none"}, from, false)
+	scan, err := q.openScan(ctx, s, Holder{Who: "a reader", Task: "none"}, from, false)
 	if err != nil {
 		return nil, errors.Join(err, finish(ctx, s.Close))
 	}
-	scan.alone = s
+	scan.session = s
 	return scan, nil
 }
 
-// lookInterval is the interval at which a session tries again to get the read lock.
-const lookInterval = 200 * time.Millisecond
-
-// look opens a reader of a session. If reading hides messages, it first takes the read lock, unless the session has it.
-func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from From, has bool) (*driverScan, error) {
-	if q.hides() && !has {
-		if err := q.lockLook(ctx, s, h); err != nil {
+// openScan opens a scan of a session. If reading hides messages, it first takes the read lock, unless hasLock says that the
+// session or its claim has it.
+func (q *driverQueue) openScan(ctx context.Context, s driver.Session, h Holder, from From, hasLock bool) (*driverScan, error) {
+	if q.hides() && !hasLock {
+		if err := q.takeReadLock(ctx, s, h); err != nil {
 			return nil, err
 		}
 	}
@@ -122,39 +120,43 @@ func (q *driverQueue) look(ctx context.Context, s driver.Session, h Holder, from
 	return &driverScan{r: r, marks: marksIn(state), opened: time.Now()}, nil
 }
 
-// lockLook takes the read lock. It waits while another session has the lock, but returns a HeldError if the runner of
+// readLockInterval is the interval at which a session tries again to take the read lock.
+const readLockInterval = 200 * time.Millisecond
+
+// takeReadLock takes the read lock. It waits while another session has the lock, but returns a HeldError if the runner of
 // another task is alive. A dead runner may still have a lease, but does not renew it.
-func (q *driverQueue) lockLook(ctx context.Context, s driver.Session, h Holder) error {
-	var first time.Time // the end that the runner's lease had at the first try
-	for met := false; ; {
+func (q *driverQueue) takeReadLock(ctx context.Context, s driver.Session, h Holder) error {
+	var first *Holder // the runner of another task when it was first found
+	for {
 		err := s.Lock(ctx, driver.ReadLock, h)
 		if !errors.Is(err, ErrHeld) {
 			return err
 		}
 		runner, ok, err := q.LockHolder(ctx, driver.ClaimLock)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case !ok || runner.Task == h.Task: // its own claim
-		case !met:
-			met, first = true, runner.Until
 		}
-		if ok && runner.Task != h.Task && (runner.Until.IsZero() || runner.Until.After(first)) {
-			return &HeldError{DLQ: q.Info().DLQ, Holder: runner}
+		if ok && runner.Task != h.Task {
+			if first == nil {
+				first = &runner
+			}
+			if runner.Until.IsZero() || runner.Until.After(first.Until) {
+				return &HeldError{DLQ: q.Info().DLQ, Holder: runner}
+			}
 		}
-		if err := wait.For(ctx, lookInterval); err != nil {
-			return fmt.Errorf("waiting until nobody else looks at %s: %w", q.Info().DLQ, err)
+		if err := wait.For(ctx, readLockInterval); err != nil {
+			return fmt.Errorf("waiting until nobody else reads %s: %w", q.Info().DLQ, err)
 		}
 	}
 }
 
-// driverScan reads a DLQ.
+// driverScan is a [Scan] over the reader of a session. It adds the marks to the messages.
 type driverScan struct {
-	r      driver.Reader
-	marks  map[Position]mark
-	opened time.Time
-	alone  driver.Session // set for a scan without a claim
-	over   bool
+	r       driver.Reader
+	marks   map[Position]mark
+	opened  time.Time
+	session driver.Session // the scan's own, which Close closes; nil for a scan of a claim
+	closed  bool
 }
 
 // Next implements [Scan].
@@ -172,15 +174,15 @@ func (s *driverScan) Next(ctx context.Context, want func(*Message) bool) (*Messa
 
 // Close implements [Scan].
 func (s *driverScan) Close() error {
-	if s.over {
+	if s.closed {
 		return nil
 	}
-	s.over = true
+	s.closed = true
 	ctx, cancel := context.WithTimeout(context.Background(), maxFinish)
 	defer cancel()
 	err := s.r.Close(ctx)
-	if s.alone != nil {
-		err = errors.Join(err, s.alone.Close(ctx))
+	if s.session != nil {
+		err = errors.Join(err, s.session.Close(ctx))
 	}
 	return err
 }

@@ -17,19 +17,19 @@ const (
 	MaxMarks = 2000
 	// maxTasks bounds the ended tasks in the history.
 	maxTasks = 100
-	// minMissed is how long a marked message must be missing before its mark is removed. SQS keeps no message longer.
-	minMissed = 14 * 24 * time.Hour
-	// maxMissed bounds the marked messages that are recorded as missing. The others are recorded later, when the marks of
+	// minMissing is how long a marked message must be missing before its mark is removed. SQS keeps no message longer.
+	minMissing = 14 * 24 * time.Hour
+	// maxMissing bounds the marked messages that are recorded as missing. The others are recorded later, when the marks of
 	// these are removed.
-	maxMissed = 200
+	maxMissing = 200
 )
 
 // mark records why a message stays in the DLQ. If the DLQ is created again, another message may have the same position,
 // but not the same Time.
 type mark struct {
-	Outcome Outcome   `json:"outcome"`
-	Time    int64     `json:"time"`            // of the message, in Unix milliseconds
-	Missed  time.Time `json:"missed,omitzero"` // when a complete scan first did not find the message
+	Outcome      Outcome   `json:"outcome"`
+	Time         int64     `json:"time"`            // of the message, in Unix milliseconds
+	MissingSince time.Time `json:"missed,omitzero"` // when a complete scan first did not find the message
 }
 
 func marksIn(state driver.State) map[Position]mark {
@@ -43,13 +43,13 @@ func marksIn(state driver.State) map[Position]mark {
 	return marks
 }
 
-// driverClaim is the right to change a DLQ: a session that holds the lock.
+// driverClaim is a [Claim] over a session that holds the lock of the DLQ's runner.
 type driverClaim struct {
-	q       *driverQueue
-	s       driver.Session
-	holder  Holder
-	looking bool // the session has the read lock
-	scan    *driverScan
+	q           *driverQueue
+	s           driver.Session
+	holder      Holder
+	hasReadLock bool
+	scan        *driverScan // the latest from Start
 }
 
 // Claim implements [Queue].
@@ -67,11 +67,11 @@ func (q *driverQueue) Claim(ctx context.Context, h Holder) (Claim, error) {
 
 // Scan implements [Claim].
 func (c *driverClaim) Scan(ctx context.Context, from From) (Scan, error) {
-	s, err := c.q.look(ctx, c.s, c.holder, from, c.looking)
+	s, err := c.q.openScan(ctx, c.s, c.holder, from, c.hasReadLock)
 	if err != nil {
 		return nil, err
 	}
-	c.looking = true
+	c.hasReadLock = true
 	if from == Start {
 		c.scan = s
 	}
@@ -96,13 +96,13 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 	}
 	entries := []driver.Entry{entryOf(taskPrefix+t.ID, t)} // first, because it names the messages that are being settled
 	var out []*Message
-	fresh := 0
+	added := 0
 	for _, s := range done {
 		key := markPrefix + string(s.Message.Position)
 		switch {
 		case !s.Outcome.LeavesDLQ():
 			if marks[s.Message.Position].Outcome == "" {
-				fresh++
+				added++
 			}
 			entries = append(entries, entryOf(key, mark{Outcome: s.Outcome, Time: s.Message.Time.UnixMilli()}))
 			continue
@@ -111,8 +111,8 @@ func (c *driverClaim) Settle(ctx context.Context, t Task, done []Settlement) err
 		}
 		out = append(out, s.Message)
 	}
-	if c.q.hides() && fresh > 0 && len(marks)+fresh > MaxMarks {
-		return fmt.Errorf("%w: marking in %s: %d messages have a mark, and %d more would be more than %d", ErrStateFull, c.q.Info().DLQ, len(marks), fresh, MaxMarks)
+	if c.q.hides() && added > 0 && len(marks)+added > MaxMarks {
+		return fmt.Errorf("%w: marking messages in %s: %d have a mark, and %d more would be more than %d", ErrStateFull, c.q.Info().DLQ, len(marks), added, MaxMarks)
 	}
 	if err := c.record(ctx, out, entries); err != nil {
 		return err
@@ -155,8 +155,8 @@ func (c *driverClaim) oldTasks(ctx context.Context, keep int) (entries []driver.
 	all := tasksIn(state)
 	for i := range max(0, len(all)-keep) {
 		// The process of an edit or import that is recorded as running has died.
-		if t := &all[i]; t.ID != c.holder.Task && (!t.Unfinished() || t.Kind.fixed() != "") {
-			entries = append(entries, driver.Entry{Key: taskPrefix + t.ID}, driver.Entry{Key: wantPrefix + t.ID})
+		if t := &all[i]; t.ID != c.holder.Task && (!t.Unfinished() || t.Kind.whyNotResumable() != "") {
+			entries = append(entries, driver.Entry{Key: taskPrefix + t.ID}, driver.Entry{Key: requestPrefix + t.ID})
 		}
 	}
 	return entries, nil
@@ -176,53 +176,53 @@ func (c *driverClaim) Save(ctx context.Context, t Task) error {
 }
 
 // Requested implements [Claim].
-func (c *driverClaim) Requested(ctx context.Context, task string) (w Request, err error) {
+func (c *driverClaim) Requested(ctx context.Context, task string) (r Request, err error) {
 	if err := c.s.Remove(ctx, nil); err != nil { // returns an error if the claim is lost
 		return "", err
 	}
 	state, err := c.q.Load(ctx)
-	if err != nil || state[wantPrefix+task] == nil {
+	if err != nil || state[requestPrefix+task] == nil {
 		return NoRequest, err
 	}
-	err = json.Unmarshal(state[wantPrefix+task], &w)
-	return w, err
+	err = json.Unmarshal(state[requestPrefix+task], &r)
+	return r, err
 }
 
 // DropMarks implements [Claim]. It removes the marks of messages that expired or that another program removed: those that
 // no complete scan has found for 14 days. A scan may miss a message because another reader hides it.
-func (c *driverClaim) DropMarks(ctx context.Context, met map[Position]bool) error {
+func (c *driverClaim) DropMarks(ctx context.Context, found map[Position]bool) error {
 	state, err := c.q.Load(ctx)
 	if err != nil {
 		return err
 	}
-	entries := forget(marksIn(state), met, time.Now())
+	entries := missingMarks(marksIn(state), found, time.Now())
 	if len(entries) == 0 {
 		return nil
 	}
 	return c.record(ctx, nil, entries)
 }
 
-// forget returns the entries that remove marks or record their messages as missing. met has the marked messages that a complete
-// scan has found.
-func forget(marks map[Position]mark, met map[Position]bool, now time.Time) (entries []driver.Entry) {
-	missed := 0
+// missingMarks returns the entries that remove marks, or record since when their messages are missing. found has the marked messages
+// that a complete scan has found.
+func missingMarks(marks map[Position]mark, found map[Position]bool, now time.Time) (entries []driver.Entry) {
+	missing := 0
 	for at, m := range marks {
-		if !m.Missed.IsZero() && !met[at] {
-			missed++
+		if !m.MissingSince.IsZero() && !found[at] {
+			missing++
 		}
 	}
 	for at, m := range marks {
 		key := markPrefix + string(at)
 		switch {
-		case met[at] && m.Missed.IsZero():
-		case met[at]:
-			m.Missed = time.Time{}
+		case found[at] && m.MissingSince.IsZero():
+		case found[at]:
+			m.MissingSince = time.Time{}
 			entries = append(entries, entryOf(key, m))
-		case m.Missed.IsZero() && missed < maxMissed:
-			missed++
-			m.Missed = now.UTC().Truncate(time.Second)
+		case m.MissingSince.IsZero() && missing < maxMissing:
+			missing++
+			m.MissingSince = now.UTC().Truncate(time.Second)
 			entries = append(entries, entryOf(key, m))
-		case !m.Missed.IsZero() && now.Sub(m.Missed) >= minMissed:
+		case !m.MissingSince.IsZero() && now.Sub(m.MissingSince) >= minMissing:
 			entries = append(entries, driver.Entry{Key: key})
 		}
 	}
