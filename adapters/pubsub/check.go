@@ -86,23 +86,23 @@ func (c *checkRun) run(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
-	receivedMsg, err := c.receive(ctx, in)
+	got, err := c.receive(ctx, in)
 	if err != nil {
 		c.ps.Add("Subscriber", "losing what was published before it subscribed", "must deliver it: a service that starts would not find waiting messages. For watermill-kafka set Consumer.Offsets.Initial to OffsetOldest, for a gochannel set Persistent")
 		return c.ps.Err()
 	}
-	c.compareMessages(receivedMsg.Message, first, second)
+	c.compareMessages(got.Message, first, second)
 	// The nacked message must come again. Both are acked then, in any order.
-	nacked := receivedMsg.Metadata["which"]
-	receivedMsg.Nack()
+	nacked := got.Metadata["which"]
+	got.Nack()
 	again := make(map[string]int)
 	for len(again) < 2 {
-		receivedMsg, err = c.receive(ctx, in)
+		got, err = c.receive(ctx, in)
 		if err != nil {
 			break
 		}
-		again[receivedMsg.Metadata["which"]]++
-		receivedMsg.Ack()
+		again[got.Metadata["which"]]++
+		got.Ack()
 	}
 	for _, which := range []string{"first", "second"} {
 		switch {
@@ -136,14 +136,14 @@ func (c *checkRun) checkBinaryPayload(ctx context.Context, in <-chan received) {
 		return
 	}
 	for {
-		receivedMsg, err := c.receive(ctx, in)
+		got, err := c.receive(ctx, in)
 		if err != nil {
 			c.ps.Add("Subscriber", "losing a payload that is not text", "must deliver it, unless the Publisher refuses it")
 			return
 		}
-		receivedMsg.Ack()
-		if receivedMsg.UUID == binary.UUID { // not a copy of an earlier message
-			c.compareMessages(receivedMsg.Message, binary, binary)
+		got.Ack()
+		if got.UUID == binary.UUID { // not a copy of an earlier message
+			c.compareMessages(got.Message, binary, binary)
 			return
 		}
 	}
@@ -162,18 +162,18 @@ func (c *checkRun) checkGroup(ctx context.Context, in <-chan received) error {
 	}
 	by := make(map[string]map[int]bool) // by UUID: the Subscribes that got the message
 	for more := ctx; ; {
-		receivedMsg, err := c.receive(more, in)
+		got, err := c.receive(more, in)
 		if err != nil {
 			break
 		}
-		receivedMsg.Ack()
-		if !sent[receivedMsg.UUID] {
+		got.Ack()
+		if !sent[got.UUID] {
 			continue
 		}
-		if by[receivedMsg.UUID] == nil {
-			by[receivedMsg.UUID] = make(map[int]bool)
+		if by[got.UUID] == nil {
+			by[got.UUID] = make(map[int]bool)
 		}
-		by[receivedMsg.UUID][receivedMsg.by] = true
+		by[got.UUID][got.by] = true
 		if len(by) == n && more == ctx { // wait briefly for a copy for the other Subscribe
 			short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 			defer cancel()

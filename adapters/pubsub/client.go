@@ -15,12 +15,12 @@ import (
 type Client struct {
 	cfg Config
 
-	mu      sync.Mutex
-	layouts map[string]*layout // ready ones, by topic
-	subs    []*Subscriber
-	closed  bool
+	mu     sync.Mutex
+	subs   []*Subscriber
+	closed bool
 
-	preparing sync.Mutex // one topic at a time
+	preparing sync.Mutex         // one topic at a time
+	layouts   map[string]*layout // ready ones, by topic; guarded by preparing
 }
 
 var errClosed = errors.New("pubsub: the client is closed")
@@ -82,18 +82,20 @@ func (c *Client) isClosed() bool {
 func (c *Client) readyLayout(topic string) (*layout, error) {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()
-	c.mu.Lock()
-	l, closed := c.layouts[topic], c.closed
-	c.mu.Unlock()
-	switch {
-	case closed:
+	if c.isClosed() {
 		return nil, errClosed
-	case l != nil:
+	}
+	if l := c.layouts[topic]; l != nil {
 		return l, nil
 	}
-	l, err := c.planLayout(topic)
+	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, err
+	}
+	for _, other := range c.layouts {
+		if err := l.checkDistinct(other); err != nil {
+			return nil, err
+		}
 	}
 	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok && !c.cfg.NoProvisioning {
 		for _, name := range l.ownTopics() {
@@ -102,28 +104,7 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 			}
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.layouts[topic] = l
-	return l, nil
-}
-
-// planLayout returns the layout of a topic.
-func (c *Client) planLayout(topic string) (*layout, error) {
-	l, err := newLayout(&c.cfg, topic)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, other := range c.layouts {
-		if other.topic == topic {
-			continue
-		}
-		if err := l.checkDistinct(other); err != nil {
-			return nil, err
-		}
-	}
 	return l, nil
 }
 

@@ -216,11 +216,9 @@ func awaitAck(ctx context.Context, acked *message.Message) {
 	if done == nil {
 		timeout = ackTimeoutWithoutContext
 	}
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-done:
-	case <-timer.C:
+	case <-time.After(timeout):
 	case <-ctx.Done():
 	}
 }

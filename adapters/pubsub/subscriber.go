@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Subscriber delivers the messages of topics, retries included; it is a Watermill
@@ -149,11 +150,7 @@ func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *so
 		}
 		r.reportLost(s.topic, errEnded)
 		for err := errEnded; err != nil; {
-			timer := time.NewTimer(pause.NextBackOff())
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+			if wait.For(ctx, pause.NextBackOff()) != nil {
 				return
 			}
 			var again *source
