@@ -49,31 +49,8 @@ func Digest(d *amqp091.Delivery) string {
 			continue
 		}
 		part([]byte(name))
-		part(fmt.Append(nil, portableValue(d.Headers[name]))) // fmt prints maps in order
+		part(fmt.Append(nil, replaceTimes(d.Headers[name], func(t time.Time) any { return t.Unix() }))) // fmt prints maps in order
 	}
 	part(d.Body)
 	return hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-// portableValue returns a header's value in a form that every process prints the same, because times depend on the
-// host's zone.
-func portableValue(v any) any {
-	switch v := v.(type) {
-	case time.Time:
-		return v.Unix()
-	case amqp091.Table:
-		t := make(amqp091.Table, len(v))
-		for name, item := range v {
-			t[name] = portableValue(item)
-		}
-		return t
-	case []any:
-		items := make([]any, len(v))
-		for i, item := range v {
-			items[i] = portableValue(item)
-		}
-		return items
-	default:
-		return v
-	}
 }

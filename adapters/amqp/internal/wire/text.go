@@ -46,28 +46,28 @@ func HeaderBytes(v any) []byte {
 	if text, ok := TextOf(v); ok {
 		return []byte(text)
 	}
-	text, err := json.Marshal(jsonValue(v))
+	text, err := json.Marshal(replaceTimes(v, func(t time.Time) any { return t.UTC() }))
 	if err != nil {
 		return fmt.Append(nil, v)
 	}
 	return text
 }
 
-// jsonValue returns a header's value for JSON.
-func jsonValue(v any) any {
+// replaceTimes returns a header's value with its times replaced, because their text depends on the host's zone.
+func replaceTimes(v any, by func(time.Time) any) any {
 	switch v := v.(type) {
 	case time.Time:
-		return v.UTC()
+		return by(v)
 	case amqp091.Table:
-		t := make(map[string]any, len(v))
+		t := make(amqp091.Table, len(v))
 		for name, item := range v {
-			t[name] = jsonValue(item)
+			t[name] = replaceTimes(item, by)
 		}
 		return t
 	case []any:
 		items := make([]any, len(v))
 		for i, item := range v {
-			items[i] = jsonValue(item)
+			items[i] = replaceTimes(item, by)
 		}
 		return items
 	default:
