@@ -33,7 +33,7 @@ type arrival struct {
 // read reads the delivery: the user's part, the state that it brings or that this process remembers, and the next step.
 func (a *arrival) read() {
 	d, m := a.d, a.m
-	d.Raw, d.Unread = wire.Unreadable(&d.Delivery)
+	d.Raw, d.Unreadable = wire.RemoveUnreadable(&d.Delivery)
 	d.Keys = a.r.client.cfg.StateKeys
 	m.Retry, m.Displaced, m.Alone = a.kind != layout.MainQueue, a.kind != layout.MainQueue, a.kind == layout.SuspectQueue
 	count, counted := wire.DeliveryCount(d.Headers)
@@ -52,8 +52,8 @@ func (a *arrival) read() {
 	if a.kind == layout.MainQueue {
 		a.reportForeignHeaders(found)
 	}
-	if d.Unread != nil { // it has waited long enough
-		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.Unread}, time.Time{}
+	if d.Unreadable != nil { // it has waited long enough
+		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.Unreadable}, time.Time{}
 	}
 }
 
@@ -61,7 +61,7 @@ func (a *arrival) read() {
 // ones are only removed: HeaderRaw has them.
 func (a *arrival) reportForeignHeaders(found []redeliver.Finding) {
 	d := a.d
-	if d.Unread != nil {
+	if d.Unreadable != nil {
 		maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return strings.HasPrefix(name, redeliver.HeaderPrefix) })
 		return
 	}
@@ -100,7 +100,7 @@ func (a *arrival) readOrdered(cameOften bool) {
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
 		return
 	}
-	if cameOften && d.Unread == nil && (m.Key == 0 || a.lines[m.Key] == 0) {
+	if cameOften && d.Unreadable == nil && (m.Key == 0 || a.lines[m.Key] == 0) {
 		d.inTurn = &inPlaceTurn{s: a.source, d: d}
 	}
 }
@@ -108,12 +108,12 @@ func (a *arrival) readOrdered(cameOften bool) {
 // readKey reads a message's key. If Key panics, the message is undecodable and has no key.
 func (a *arrival) readKey() {
 	d := a.d
-	if a.r.layout.Policy.Order != redeliver.PerKey || d.Unread != nil {
+	if a.r.layout.Policy.Order != redeliver.PerKey || d.Unreadable != nil {
 		return
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			d.Unread = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+			d.Unreadable = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
 	d.key = a.r.client.cfg.Key(d.Delivery)
@@ -123,7 +123,7 @@ func (a *arrival) readKey() {
 // nothing. If Key panics now, the message has none.
 func (a *arrival) readKeyAgain() {
 	d := a.d
-	if p := &a.r.layout.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.Unread != nil {
+	if p := &a.r.layout.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.Unreadable != nil {
 		return
 	}
 	defer func() { _ = recover() }()

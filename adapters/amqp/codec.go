@@ -32,8 +32,8 @@ func (d *delivery) id() string {
 
 // Message implements [driver.Codec].
 func (c codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
-	if m.Record.Unread != nil {
-		return nil, m.Record.Unread
+	if m.Record.Unreadable != nil {
+		return nil, m.Record.Unreadable
 	}
 	return engine.Unmarshal(c.marshaler, &m.Record.Delivery)
 }

@@ -135,8 +135,8 @@ func (r *release) move(ctx context.Context, h *scan.Scanner, window []scan.Messa
 	ctx, cancel := context.WithTimeoutCause(ctx, r.client.cfg.SendTimeout, fmt.Errorf("no answer within %s", r.client.cfg.SendTimeout))
 	defer cancel()
 	window = slices.DeleteFunc(window, func(m scan.Message) bool {
-		_, unread := m.Headers[wire.UnreadWhy] // a copy would have other headers
-		return unread
+		_, unreadable := m.Headers[wire.UnreadableReason] // a copy would have other headers
+		return unreadable
 	})
 	now, keys := time.Now(), r.client.cfg.StateKeys
 	errs := r.client.forwarded.SendAll(ctx, len(window), func(i int) (link.Outgoing, error) {

@@ -32,15 +32,15 @@ type deadRecord struct {
 // readMessage converts a delivery for people.
 func (q *Queue) readMessage(g *scan.Message, h *scan.Scanner) *deadletter.Message {
 	d := &g.Delivery
-	raw, unread := wire.Unreadable(d)
+	raw, unreadable := wire.RemoveUnreadable(d)
 	// Other programs copy a producer's headers, redeliver's among them. RabbitMQ may fill our own DLQ, too.
 	foreign := q.Foreign || wire.LastDeathQueue(d.Headers) == q.info.Origin
 	var forged []redeliver.Finding
 	if !foreign {
 		forged = wire.StripUnsigned(q.Keys, d)
 	}
-	if kept, ok := d.Headers[wire.HeaderRaw].([]byte); ok && unread == nil && !foreign {
-		raw, unread = kept, errors.New("its headers could not be read when it came")
+	if kept, ok := d.Headers[wire.HeaderRaw].([]byte); ok && unreadable == nil && !foreign {
+		raw, unreadable = kept, errors.New("its headers could not be read when it came")
 	}
 	part, _ := d.Headers[wire.HeaderPart].(string)
 	at := position(d)
@@ -76,8 +76,8 @@ func (q *Queue) readMessage(g *scan.Message, h *scan.Scanner) *deadletter.Messag
 		m.Foreign = append(m.Foreign, h)
 		return true
 	})
-	if unread != nil && m.Mismatch == "" {
-		m.Mismatch = unread.Error() + ": a replay would be without them"
+	if unreadable != nil && m.Mismatch == "" {
+		m.Mismatch = unreadable.Error() + ": a replay would be without them"
 		m.Foreign = append(m.Foreign, deadletter.Header{Name: wire.HeaderRaw, Value: raw})
 	}
 	if !m.State.LastFailed.IsZero() { // RabbitMQ does not report when it was written

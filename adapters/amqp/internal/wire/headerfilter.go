@@ -21,10 +21,10 @@ import (
 // connection, forever. So HeaderFilter checks the stream before the client. It replaces unreadable headers by a few
 // that give the reason, and keeps properties and body. The message then goes to the DLQ as undecodable.
 
-// UnreadWhy and unreadRaw replace headers that could not be read. Other processes cannot know these names.
+// UnreadableReason and unreadableRaw replace headers that could not be read. Other processes cannot know these names.
 var (
-	UnreadWhy = "unreadable-" + rand.Text()
-	unreadRaw = UnreadWhy + "-raw"
+	UnreadableReason = "unreadable-" + rand.Text()
+	unreadableRaw    = UnreadableReason + "-raw"
 )
 
 // HeaderFilter is a connection from which the client reads. Only the client's reader uses it.
@@ -245,9 +245,9 @@ func (s *HeaderFilter) replace(frame []byte, why error) []byte {
 		binary.BigEndian.PutUint16(before[12:], binary.BigEndian.Uint16(before[12:])&(flagType|flagEncoding))
 	}
 	build := func(raw []byte) []byte {
-		headers := append(field(UnreadWhy, 'S', []byte(why.Error())), kept...)
+		headers := append(field(UnreadableReason, 'S', []byte(why.Error())), kept...)
 		if raw != nil {
-			headers = append(headers, field(unreadRaw, 'x', raw)...)
+			headers = append(headers, field(unreadableRaw, 'x', raw)...)
 		}
 		payload := append([]byte(nil), before...)
 		binary.BigEndian.PutUint16(payload[12:], binary.BigEndian.Uint16(payload[12:])|flagHeaders)
@@ -276,15 +276,15 @@ func field(name string, kind byte, value []byte) []byte {
 	return append(b, value...)
 }
 
-// Unreadable removes the filter's headers from a delivery. It returns the original headers and why they could not be
+// RemoveUnreadable removes the filter's headers from a delivery. It returns the original headers and why they could not be
 // read.
-func Unreadable(d *amqp091.Delivery) (raw []byte, why error) {
-	text, ok := d.Headers[UnreadWhy].(string)
+func RemoveUnreadable(d *amqp091.Delivery) (raw []byte, why error) {
+	text, ok := d.Headers[UnreadableReason].(string)
 	if !ok {
 		return nil, nil
 	}
-	raw, _ = d.Headers[unreadRaw].([]byte)
-	delete(d.Headers, UnreadWhy)
-	delete(d.Headers, unreadRaw)
+	raw, _ = d.Headers[unreadableRaw].([]byte)
+	delete(d.Headers, UnreadableReason)
+	delete(d.Headers, unreadableRaw)
 	return raw, errors.New(text)
 }

@@ -210,7 +210,7 @@ func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 		payload := binary.BigEndian.AppendUint16(make([]byte, 12), flagHeaders|0x80)
 		payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(table))), table...)
 		got := filteredBytes(t, bytes.NewReader(framed(append(payload, "\x02id"...))), most)
-		if len(got) > most || !bytes.Contains(got, []byte(UnreadWhy)) || bytes.Contains(got, []byte("large")) {
+		if len(got) > most || !bytes.Contains(got, []byte(UnreadableReason)) || bytes.Contains(got, []byte("large")) {
 			t.Errorf("%s: got %d bytes: %.200q", name, len(got), got)
 		}
 		if name == "ours" && !bytes.Contains(got, ours) {
@@ -221,11 +221,11 @@ func TestHeaderFilterReplacesTooLongHeaders(t *testing.T) {
 
 // Other programs cannot mark a message as unreadable.
 func TestOnlyTheHeaderFilterMarksUnreadable(t *testing.T) {
-	d := amqp091.Delivery{Headers: amqp091.Table{"unreadable-": "x", unreadRaw: []byte("x")}}
-	if _, why := Unreadable(&d); why != nil {
+	d := amqp091.Delivery{Headers: amqp091.Table{"unreadable-": "x", unreadableRaw: []byte("x")}}
+	if _, why := RemoveUnreadable(&d); why != nil {
 		t.Errorf("it is trusted: %v", why)
 	}
-	if UnreadWhy == "unreadable-" || len(UnreadWhy) > math.MaxUint8 {
-		t.Errorf("the name is %q", UnreadWhy)
+	if UnreadableReason == "unreadable-" || len(UnreadableReason) > math.MaxUint8 {
+		t.Errorf("the name is %q", UnreadableReason)
 	}
 }

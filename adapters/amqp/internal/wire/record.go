@@ -12,11 +12,11 @@ import (
 // routing key and properties. Only the source acks it.
 type Record struct {
 	amqp091.Delivery
-	Unread error  // why its headers could not be read
-	Raw    []byte // the unreadable headers, unless they are too long
-	Keys   statekeys.Keys
-	Copies int    // see headerCopies
-	Part   string // see HeaderPart
+	Unreadable error  // why its headers could not be read
+	Raw        []byte // the unreadable headers, unless they are too long
+	Keys       statekeys.Keys
+	Copies     int    // see headerCopies
+	Part       string // see HeaderPart
 	// Of a message that is read from a DLQ: the state that it had there, and its delivery there, which copies keep.
 	DeadLetter *redeliver.State
 	Copied     *amqp091.Delivery
@@ -41,7 +41,7 @@ func (r *Record) StateID() string {
 // ReadDeadLetter removes redeliver's headers of a DLQ from a message that is read from there, and restores what they
 // replace. It ignores headers that name another DLQ. dlqOf returns the DLQ of a queue.
 func (r *Record) ReadDeadLetter(queue string, dlqOf func(queue string) string) []redeliver.Finding {
-	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.Unread != nil || !verify(r.Keys, &r.Delivery) {
+	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.Unreadable != nil || !verify(r.Keys, &r.Delivery) {
 		return nil
 	}
 	if from := LastDeathQueue(r.Headers); from != "" && dlqOf(from) == queue {
@@ -56,8 +56,8 @@ func (r *Record) ReadDeadLetter(queue string, dlqOf func(queue string) string) [
 	if dead == nil {
 		return nil
 	}
-	lay := r.Delivery
-	r.DeadLetter, r.Copied, r.Delivery = dead, &lay, shown
+	written := r.Delivery
+	r.DeadLetter, r.Copied, r.Delivery = dead, &written, shown
 	return append(findings, found...)
 }
 
