@@ -99,10 +99,9 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	}
 	rec := wire.Record{Delivery: wire.DeliveryOf(out.Publishing, out.Exchange, out.Key), Keys: c.cfg.StateKeys}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Queue, Origin: l.Queue, Due: due, Policy: l.Fingerprint}
-	f := store{sender: c.forwarded, layout: l}
 	var until time.Time
 	out.Exchange = ""
-	out.Key, until = f.place(due, now)
+	out.Key, until = waitingPlace(l, due, now)
 	if out.Publishing, err = rec.WaitingCopy(&st, until, c.publishing.FrameMax(), wire.WaitingRoom); err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}

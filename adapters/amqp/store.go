@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"math/rand/v2"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -24,7 +24,6 @@ type store struct {
 	published *link.Sender // for delayed publishes that are due
 	layout    *layout.Layout
 	declare   func(context.Context) error // declares the layout's queues again
-	next      atomic.Uint32               // next shard
 }
 
 var _ driver.Store[*delivery] = (*store)(nil)
@@ -37,10 +36,10 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 // Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.
 func (t *store) Truncates() bool { return true }
 
-// place returns the queue on which a message waits until due. until is when a subscriber moves it to a shorter level,
-// or zero. If the wait is too short for a level, the retry queue's reader holds it.
-func (t *store) place(due, now time.Time) (queue string, until time.Time) {
-	l, left := t.layout, due.Sub(now)
+// waitingPlace returns the queue on which a message waits until due. until is when a subscriber moves it to a shorter
+// level, or zero. If the wait is too short for a level, the retry queue's reader holds it.
+func waitingPlace(l *layout.Layout, due, now time.Time) (queue string, until time.Time) {
+	left := due.Sub(now)
 	level, ok := l.Ladder.Next(left, layout.LevelSlack)
 	if !ok {
 		return l.Retry(), until
@@ -48,7 +47,7 @@ func (t *store) place(due, now time.Time) (queue string, until time.Time) {
 	if level <= layout.MaxReadLevel && l.MustHop(left, level) {
 		until = now.Add(level)
 	}
-	return l.Names.DelayOf(l.Queue, level, int(t.next.Add(1))%l.Shards), until
+	return l.Names.DelayOf(l.Queue, level, rand.IntN(l.Shards)), until
 }
 
 // write is one try to write a message.
@@ -84,7 +83,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 		rec.Copies++
 		return w.waiting(&rec, w.layout.Retry(), &again, time.Time{}, wire.WaitingRoom)
 	default:
-		queue, until := w.place(st.Due, time.Now())
+		queue, until := waitingPlace(w.layout, st.Due, time.Now())
 		return w.waiting(&rec, queue, st, until, wire.WaitingRoom)
 	}
 }
