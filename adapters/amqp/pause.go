@@ -37,7 +37,7 @@ func (c *Client) pause(ctx context.Context, topic string, mark redeliver.PauseMa
 	if l.Expires {
 		return fmt.Errorf("amqp: queue %s cannot be paused: it has x-expires, and the broker would delete it with its messages, because nobody consumes in a pause", topic)
 	}
-	_, err = c.forwarded.Send(ctx, "", l.Paused(), amqp091.Publishing{
+	err = c.forwarded.Send(ctx, "", l.Paused(), amqp091.Publishing{
 		ContentType: "text/plain", DeliveryMode: amqp091.Persistent, Body: []byte(mark.String()),
 	})
 	if err != nil {

@@ -409,18 +409,26 @@ func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	default:
 		return
 	}
+	if s.rewrite(ctx, to, m) {
+		s.acks.settle(m.Record)
+		_ = s.acks.flush(1, true, s.ack) // an error means that the channel has ended
+	}
+}
+
+// rewrite writes a message to another place and reports whether the broker has confirmed the copy.
+func (s *source) rewrite(ctx context.Context, to driver.Place, m *driver.Message[*delivery]) bool {
 	var st redeliver.State
-	s.r.codec().State(m, &st)
+	if s.r.codec().State(m, &st); m.State != nil {
+		st = *m.State
+	}
 	st.Policy = s.r.sub.Fingerprint()
 	written := make(driver.Result, 1)
 	s.r.store.Write(ctx, to, m, &st, written)
 	select {
 	case err := <-written:
-		if err == nil {
-			s.acks.settle(m.Record)
-			_ = s.acks.flush(1, true, s.ack) // an error means that the channel has ended
-		}
+		return err == nil
 	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -30,7 +30,7 @@ var _ driver.Store[*delivery] = (*store)(nil)
 
 // Write implements [driver.Store].
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
-	go func() { done.Confirmed((&write{t, ctx, m.Record, done, false}).writeTo(to, m.Step, st)) }()
+	go func() { done.Confirmed((&write{t, ctx, m.Record, done}).writeTo(to, m.Step, st)) }()
 }
 
 // Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.
@@ -55,8 +55,7 @@ type write struct {
 	*store
 	ctx  context.Context
 	d    *delivery
-	done driver.Done // nil if nothing reads intermediate results
-	late bool        // Unanswered was called
+	done driver.Done
 }
 
 // writeTo writes the message and returns where.
@@ -70,7 +69,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
 		return w.layout.DLQ(), w.deadInParts(st)
 	case to == driver.DLQ:
-		return w.layout.DLQ(), w.sendDeclaring(w.layout.DLQ(), rec.DeadCopy(st, w.sender.FrameMax()))
+		return w.layout.DLQ(), w.sendTo(w.layout.DLQ(), rec.DeadCopy(st, w.sender.FrameMax()))
 	case to == driver.Suspects:
 		return w.waiting(&rec, w.layout.Suspects(), st, time.Time{}, wire.CountRoom)
 	case to == driver.Topic:
@@ -94,7 +93,7 @@ func (w *write) waiting(rec *wire.Record, queue string, st *redeliver.State, unt
 	if err != nil {
 		return queue, err
 	}
-	return queue, w.sendDeclaring(queue, p)
+	return queue, w.sendTo(queue, p)
 }
 
 // deadInParts writes a message that is too large for the broker to the DLQ in parts, each with a part of the body and
@@ -102,11 +101,11 @@ func (w *write) waiting(rec *wire.Record, queue string, st *redeliver.State, unt
 func (w *write) deadInParts(st *redeliver.State) error {
 	d, body := w.d, w.d.Body
 	for n := max(1, (len(body)+d.maxBody-1)/d.maxBody); d.parts < n; d.parts++ {
-		part, lay := d.Record, *d.Own()
-		lay.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
-		part.Copied = &lay
+		part, copied := d.Record, *d.Own()
+		copied.Body = body[d.parts*d.maxBody : min(len(body), (d.parts+1)*d.maxBody)]
+		part.Copied = &copied
 		part.Part = fmt.Sprintf("%d/%d", d.parts+1, n)
-		if err := w.sendDeclaring(w.layout.DLQ(), part.DeadCopy(st, w.sender.FrameMax())); err != nil {
+		if err := w.sendTo(w.layout.DLQ(), part.DeadCopy(st, w.sender.FrameMax())); err != nil {
 			return err
 		}
 	}
@@ -117,25 +116,22 @@ func (w *write) deadInParts(st *redeliver.State) error {
 func (w *write) publish() (string, error) {
 	d := w.d.Own()
 	where := link.PlaceText(d.Exchange, d.RoutingKey)
-	err := w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
-	if link.IsNotFound(err) { // the exchange was deleted
-		if err := w.declare(w.ctx); err != nil {
-			return where, err
-		}
-		err = w.sendAwaiting(w.published, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
-	}
-	return where, err
+	return where, w.send(w.published, where, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
 }
 
-// sendDeclaring publishes to one of redeliver's queues. If the queue was deleted, it declares the queues and tries
-// once more.
-func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
-	err := w.sendAwaiting(w.sender, "", queue, p)
-	if errors.Is(err, link.ErrNoQueue) { // the queue was deleted
+// send publishes, and waits for the answer even if w.ctx ends first: the message may have been written, and a second
+// copy would run beside it. No other try begins then, so Unanswered is called once. If the queue or exchange was
+// deleted, it declares the queues and tries once more.
+func (w *write) send(through *link.Sender, where, exchange, key string, p amqp091.Publishing) error {
+	try := func() error {
+		return through.SendAwaiting(w.ctx, exchange, key, p, func(err error) { w.done.Unanswered(where, err) })
+	}
+	err := try()
+	if errors.Is(err, link.ErrNoQueue) || link.IsNotFound(err) {
 		if err := w.declare(w.ctx); err != nil {
 			return err
 		}
-		err = w.sendAwaiting(w.sender, "", queue, p)
+		err = try()
 	}
 	if n := link.MaxBodyOf(err); link.IsRefusal(err) && n != w.d.maxBody {
 		w.d.maxBody, w.d.parts = n, 0
@@ -143,16 +139,7 @@ func (w *write) sendDeclaring(queue string, p amqp091.Publishing) error {
 	return err
 }
 
-// sendAwaiting publishes, and waits for the answer even if ctx ends first: the message may have been written, and a
-// second copy would run beside it.
-func (w *write) sendAwaiting(through *link.Sender, exchange, key string, p amqp091.Publishing) error {
-	unsure, err := through.Send(w.ctx, exchange, key, p)
-	if unsure == nil {
-		return err
-	}
-	if w.done != nil && !w.late {
-		w.late = true
-		w.done.Unanswered(unsure.Where(), err)
-	}
-	return unsure.Wait(context.Background())
+// sendTo publishes to one of redeliver's queues.
+func (w *write) sendTo(queue string, p amqp091.Publishing) error {
+	return w.send(w.sender, queue, "", queue, p)
 }

@@ -5,10 +5,7 @@ import (
 	"sync"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
-	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // When a process dies, all its prefetched messages come back. The broker raises the delivery count of all of them,
@@ -124,26 +121,9 @@ func (s suspectFeed) requeue(ctx context.Context) {
 		if d.ackState != ackOpen {
 			continue
 		}
-		var st redeliver.State
-		s.r.codec().State(d.m, &st)
-		if d.m.State != nil {
-			st = *d.m.State
-		}
 		again := &delivery{Record: d.Record, state: d.state, arrived: d.arrived}
-		w := write{store: s.r.store, ctx: ctx, d: again}
-		if unsure, err := w.sender.Send(ctx, "", w.layout.Suspects(), w.suspectCopy(&st)); err == nil && unsure == nil {
+		if s.rewrite(ctx, driver.Suspects, &driver.Message[*delivery]{Record: again, State: d.m.State}) {
 			s.acks.settle(d)
 		}
 	}
-}
-
-// suspectCopy returns the message that suspectFeed.requeue writes.
-func (w *write) suspectCopy(st *redeliver.State) amqp091.Publishing {
-	rec := w.d.Record
-	p, err := rec.WaitingCopy(st, time.Time{}, w.sender.FrameMax(), wire.CountRoom)
-	if err != nil { // it was written there before
-		p = rec.Publishing(st)
-		wire.Sign(rec.Keys, &p)
-	}
-	return p
 }

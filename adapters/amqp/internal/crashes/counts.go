@@ -34,7 +34,7 @@ type Counts struct {
 // survived. A process that dies between a write and the ack of the old count leaves both; the higher one counts.
 func (c *Counts) Update(ctx context.Context, id string, change func(n int) int) error {
 	err := c.rewrite(ctx, id, change)
-	if link.IsNotFound(err) { // the queue was deleted
+	if link.IsNotFound(err) || errors.Is(err, link.ErrNoQueue) { // the queue was deleted
 		if err = c.Declare(ctx); err == nil {
 			err = c.rewrite(ctx, id, change)
 		}
@@ -66,7 +66,10 @@ func (c *Counts) rewrite(ctx context.Context, id string, change func(n int) int)
 		}
 	}
 	if n = change(n); n > 0 {
-		if err := c.write(ctx, id, n); err != nil {
+		err := c.Sender.Send(ctx, "", c.Queue, amqp091.Publishing{
+			Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(n)},
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -76,16 +79,6 @@ func (c *Counts) rewrite(ctx context.Context, id string, change func(n int) int)
 		}
 	}
 	_, err = ch.QueueDeclarePassive(c.Queue, true, false, false, false, nil) // after the answer the broker has the acks
-	return err
-}
-
-func (c *Counts) write(ctx context.Context, id string, crashes int) error {
-	_, err := c.Sender.Send(ctx, "", c.Queue, amqp091.Publishing{
-		Body: []byte(id), DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{headerCrashes: int32(crashes)},
-	})
-	if errors.Is(err, link.ErrNoQueue) { // same error as from reading a missing queue
-		err = &amqp091.Error{Code: amqp091.NotFound, Reason: err.Error(), Server: true}
-	}
 	return err
 }
 

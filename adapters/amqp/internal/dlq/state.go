@@ -140,7 +140,7 @@ func (s *state) write(ctx context.Context, ch *amqp091.Channel, found []amqp091.
 	if err != nil {
 		return fmt.Errorf("amqp: writing the state to %s: %w", s.queue, err)
 	}
-	if _, err := s.sender.Send(ctx, "", s.queue, amqp091.Publishing{ContentType: "application/json", DeliveryMode: amqp091.Persistent, Body: body}); err != nil {
+	if err := s.sender.Send(ctx, "", s.queue, amqp091.Publishing{ContentType: "application/json", DeliveryMode: amqp091.Persistent, Body: body}); err != nil {
 		return err
 	}
 	s.isNew.Store(false)

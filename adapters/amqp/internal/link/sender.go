@@ -66,38 +66,39 @@ func NewSender(l *Link) *Sender {
 // FrameMax returns the negotiated frame size of the connection, or 0 for no limit.
 func (s *Sender) FrameMax() int { return s.link.FrameMax() }
 
-// Pending is a publish that waits for its confirm.
-type Pending struct {
-	s        *Sender
-	channel  *senderChannel
-	id       identity
-	done     *amqp091.DeferredConfirmation
-	lateDone chan struct{} // made when a wait ended early; closed when err is set
-	err      error
+// pending is a publish that waits for its confirm.
+type pending struct {
+	s       *Sender
+	channel *senderChannel
+	id      identity
+	done    *amqp091.DeferredConfirmation
 }
 
 // Send publishes a message and returns when it is confirmed, refused, or ctx ends. In the last case the message may
-// still arrive, and the caller can wait for unsure. If the broker refuses the message as it is, err is
-// [driver.ErrRefused].
-func (s *Sender) Send(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
-	if unsure, err = s.sendOnce(ctx, exchange, key, m); IsRefusal(err) {
-		return s.sendAlone(ctx, exchange, key, m)
-	}
-	return unsure, err
+// still arrive. If the broker refuses the message as it is, err is [driver.ErrRefused].
+func (s *Sender) Send(ctx context.Context, exchange, key string, m amqp091.Publishing) error {
+	return s.SendAwaiting(ctx, exchange, key, m, nil)
 }
 
-func (s *Sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
+// SendAwaiting is Send, but if ctx ends before the broker's answer, it calls unanswered and waits for the answer. It
+// calls it at most once.
+func (s *Sender) SendAwaiting(ctx context.Context, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
+	err := s.sendOnce(ctx, exchange, key, m, unanswered)
+	if IsRefusal(err) {
+		return s.sendAlone(ctx, exchange, key, m, unanswered)
+	}
+	return err
+}
+
+func (s *Sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
 	if err := s.reserve(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	p, err := s.start(ctx, exchange, key, m)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err = p.Wait(ctx); errors.Is(err, errUnsure) {
-		return p, err
-	}
-	return nil, err
+	return p.wait(ctx, unanswered)
 }
 
 // Outgoing is a message and where it goes.
@@ -109,11 +110,11 @@ type Outgoing struct {
 // SendAll publishes n messages, many at once, and returns an error for each that was not confirmed, at its index. compose
 // makes the ith message, perhaps twice. The errors are those of Send.
 func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoing, error)) []error {
-	errs, sent := make([]error, n), make([]*Pending, n)
+	errs, sent := make([]error, n), make([]*pending, n)
 	settle := func() {
 		for i, p := range sent {
 			if p != nil {
-				errs[i], sent[i] = p.Wait(ctx), nil
+				errs[i], sent[i] = p.wait(ctx, nil), nil
 			}
 		}
 	}
@@ -136,7 +137,7 @@ func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoi
 		if IsRefusal(err) { // another message on the channel may be the cause
 			m, err := compose(i)
 			if err == nil {
-				_, err = s.sendAlone(ctx, m.Exchange, m.Key, m.Publishing)
+				err = s.sendAlone(ctx, m.Exchange, m.Key, m.Publishing, nil)
 			}
 			errs[i] = err
 		}
@@ -146,12 +147,12 @@ func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoi
 
 // sendAlone repeats a publish whose channel the broker closed, perhaps because of another message on it. Nothing else
 // is on the channel now, so a refusal concerns this message.
-func (s *Sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.Publishing) (unsure *Pending, err error) {
-	unsure, err = s.isolated.sendOnce(ctx, exchange, key, m)
+func (s *Sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
+	err := s.isolated.sendOnce(ctx, exchange, key, m, unanswered)
 	if IsRefusal(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
-	return unsure, err
+	return err
 }
 
 // IsRefusal reports whether the broker closed a channel because it refuses a message as it is, such as one that is
@@ -173,8 +174,12 @@ func MaxBodyOf(err error) int {
 	return 64 << 10
 }
 
-// reserve waits for a slot. A holder of slots must not call it, because all slots could be held by such callers.
+// reserve waits for a slot, unless ctx has ended. A holder of slots must not call it, because all slots could be held
+// by such callers.
 func (s *Sender) reserve(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("amqp: nothing was published: %w", context.Cause(ctx))
+	}
 	select {
 	case s.slots <- struct{}{}:
 		return nil
@@ -193,8 +198,8 @@ func (s *Sender) tryReserve() bool {
 	}
 }
 
-// start publishes a message in a reserved slot. Wait returns its result.
-func (s *Sender) start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*Pending, error) {
+// start publishes a message in a reserved slot. wait returns its result.
+func (s *Sender) start(ctx context.Context, exchange, key string, m amqp091.Publishing) (*pending, error) {
 	p, err := s.publish(ctx, exchange, key, m)
 	if err != nil {
 		<-s.slots
@@ -203,7 +208,7 @@ func (s *Sender) start(ctx context.Context, exchange, key string, m amqp091.Publ
 	return p, nil
 }
 
-func (s *Sender) publish(ctx context.Context, exchange, key string, m amqp091.Publishing) (*Pending, error) {
+func (s *Sender) publish(ctx context.Context, exchange, key string, m amqp091.Publishing) (*pending, error) {
 	if s.link.Blocked.Closed() {
 		select {
 		case <-s.link.Blocked.Opened():
@@ -224,7 +229,7 @@ func (s *Sender) publish(ctx context.Context, exchange, key string, m amqp091.Pu
 		}
 		s.channel = gen
 	}
-	p := &Pending{s: s, channel: s.channel, id: identityOf(exchange, key, m.Headers, m.MessageId)}
+	p := &pending{s: s, channel: s.channel, id: identityOf(exchange, key, m.Headers, m.MessageId)}
 	p.channel.add(p.id)
 	done, err := p.channel.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
 	if err != nil {
@@ -250,31 +255,29 @@ func (s *Sender) openChannel(ctx context.Context) (*senderChannel, error) {
 	return g, nil
 }
 
-// Wait returns nil when a queue has the message. It may be called again after errUnsure.
-func (p *Pending) Wait(ctx context.Context) error {
-	if p.lateDone == nil {
-		select {
-		case <-p.done.Done():
-			return p.outcome()
-		case <-ctx.Done():
-		}
-		p.lateDone = make(chan struct{})
+// wait returns nil when a queue has the message. If ctx ends before the answer, it calls unanswered and waits on, or
+// returns an error if unanswered is nil.
+func (p *pending) wait(ctx context.Context, unanswered func(error)) error {
+	select {
+	case <-p.done.Done():
+		return p.outcome()
+	case <-ctx.Done():
+	}
+	err := fmt.Errorf("amqp: no confirm for a message to %s, it may or may not be there: %w", PlaceText(p.id.exchange, p.id.key), ctx.Err())
+	if unanswered == nil {
 		go func() { // the slot is free when the broker answers or the channel ends
 			<-p.done.Done()
-			p.err = p.outcome()
-			close(p.lateDone)
+			_ = p.outcome()
 		}()
+		return err
 	}
-	select {
-	case <-p.lateDone:
-		return p.err
-	case <-ctx.Done():
-		return fmt.Errorf("amqp: %w for a message to %s, it may or may not be there: %w", errUnsure, PlaceText(p.id.exchange, p.id.key), ctx.Err())
-	}
+	unanswered(err)
+	<-p.done.Done()
+	return p.outcome()
 }
 
 // outcome returns the result of an answered publish.
-func (p *Pending) outcome() error {
+func (p *pending) outcome() error {
 	returned := p.complete()
 	switch {
 	case returned:
@@ -289,12 +292,11 @@ func (p *Pending) outcome() error {
 var (
 	errNacked  = errors.New("the broker refused the message (the queue is full, or has no leader)")
 	ErrNoQueue = errors.New("no queue takes messages")
-	errUnsure  = errors.New("no confirm")
 )
 
 // complete removes the publish from the channel's unconfirmed ones. A return comes before its confirm, so it is in
 // the channel by now.
-func (p *Pending) complete() (returned bool) {
+func (p *pending) complete() (returned bool) {
 	g := p.channel
 	g.mu.Lock()
 	for more := true; more; {
@@ -345,26 +347,17 @@ func (g *senderChannel) closeReason(err error) error {
 	defer g.mu.Unlock()
 	if g.cause == nil {
 		// The channel counts as closed shortly before the reason arrives.
-		timer := time.NewTimer(time.Second)
-		defer timer.Stop()
 		select {
 		case e, ok := <-g.closed:
 			g.cause = errors.New("the connection is gone")
 			if ok && e != nil {
 				g.cause = e
 			}
-		case <-timer.C:
+		case <-time.After(time.Second):
 			return err
 		}
 	}
 	return g.cause
-}
-
-func (p *Pending) Where() string {
-	if p.id.exchange == "" {
-		return p.id.key
-	}
-	return PlaceText(p.id.exchange, p.id.key)
 }
 
 func PlaceText(exchange, key string) string {
