@@ -7,7 +7,6 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
@@ -39,15 +38,13 @@ func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) erro
 			r.openFirst(ctx, d, true)
 		}
 	}
-	var ps redeliver.Problems
-	d.AddDenials(&ps)
-	if err := ps.Err(); err != nil {
+	err := d.Refusal(nil)
+	if err != nil {
 		for _, r := range readers {
 			r.close()
 		}
-		return fmt.Errorf("amqp: %w", err)
 	}
-	return nil
+	return err
 }
 
 // openFirst opens the first channel of the origin, or of all other queues. After a denial or in a pause, it only

@@ -88,7 +88,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	there, err := c.broker().Verify(ctx, s, s.Major > 0)
+	there, err := c.broker().Verify(ctx, s, true)
 	if err != nil && (there == nil || !c.cfg.NoProvisioning) {
 		return nil, err
 	}

@@ -88,7 +88,8 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 		return 0, fmt.Errorf("opening a channel: %w", err)
 	}
 	defer ch.Close()
-	left, _, err := link.ConfirmedStat(ch, queue)
+	counts, err := link.ConfirmedStat(ch, queue)
+	left := counts.Ready
 	if err != nil || left == 0 {
 		return 0, err
 	}
@@ -171,16 +172,11 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	asking := link.New(c.cfg.link("redeliver, counting waiting messages", true))
 	defer asking.Close()
 	count := func(queue string) (n int, there bool, err error) {
-		ch, err := asking.Channel(ctx) // a missing queue closes it
-		if err != nil {
-			return 0, false, err
-		}
-		defer ch.Close()
-		n, _, err = link.Stat(ch, queue)
+		c, err := asking.Stat(ctx, queue)
 		if link.IsNotFound(err) {
 			return 0, false, nil
 		}
-		return n, true, err
+		return c.Ready, true, err
 	}
 	switch _, there, err := count(l.Queue); {
 	case err != nil:

@@ -34,12 +34,9 @@ func (q *Queue) Oldest(ctx context.Context) (at time.Time, ok bool, err error) {
 // Retention implements [driver.DLQ]. It returns the lowest message-ttl of the queue's arguments and policies, as the
 // management API reports them.
 func (q *Queue) Retention(ctx context.Context) (time.Duration, error) {
-	r, err := q.readSettings(ctx)
+	r, err := q.readBounds(ctx, "how long it keeps a message")
 	if err != nil {
 		return 0, err
-	}
-	if r == nil {
-		return 0, q.notReported("how long it keeps a message")
 	}
 	low, ok := r.Lowest("message-ttl")
 	if !ok {
@@ -52,12 +49,9 @@ func (q *Queue) Retention(ctx context.Context) (time.Duration, error) {
 // DropLimit implements [driver.DLQ]. It returns the limits of the queue's length, and settings that delete the queue
 // itself.
 func (q *Queue) DropLimit(ctx context.Context) (string, error) {
-	r, err := q.readSettings(ctx)
+	r, err := q.readBounds(ctx, "whether it has a bound")
 	if err != nil {
 		return "", err
-	}
-	if r == nil {
-		return "", q.notReported("whether it has a bound")
 	}
 	var bounds []string
 	for _, key := range []string{"max-length", "max-length-bytes", "expires"} {
@@ -71,8 +65,13 @@ func (q *Queue) DropLimit(ctx context.Context) (string, error) {
 	return strings.Join(bounds, ", "), nil
 }
 
-func (q *Queue) notReported(what string) error {
-	return fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotReported, q.info.DLQ, what)
+// readBounds is readSettings for a caller that needs them. what is for the error.
+func (q *Queue) readBounds(ctx context.Context, what string) (*management.QueueSettings, error) {
+	r, err := q.readSettings(ctx)
+	if err == nil && r == nil {
+		err = fmt.Errorf("amqp: %w of %s %s, which policies may bound: see that ManagementURL is set, and of the same broker and virtual host", deadletter.ErrNotReported, q.info.DLQ, what)
+	}
+	return r, err
 }
 
 // readSettings returns the queue with its policies. It returns nil if there is no management API or the API does not
@@ -90,15 +89,10 @@ func (q *Queue) readSettings(ctx context.Context) (*management.QueueSettings, er
 	if !there {
 		return nil, nil //nolint:nilnil // it is seconds behind
 	}
-	r := &management.QueueSettings{QueueInfo: one}
-	for _, operator := range []bool{false, true} {
-		all, err := m.Policies(ctx, operator)
-		if err != nil {
-			return nil, err
-		}
-		if p, _ := all.Of(one); p != nil {
-			r.Policies = append(r.Policies, p)
-		}
+	policies, err := m.Policies(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return r, nil
+	r, _ := policies.Settings(one)
+	return &r, nil
 }

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
@@ -39,7 +37,7 @@ func Open(ctx context.Context, info deadletter.Info, opt Options) (*Queue, error
 	q := &Queue{Options: opt, info: info}
 	writing := q.newLink("redeliver, state of dead letters", false)
 	q.state = &state{
-		queue: info.DLQ + wirename.StateSuffix, turn: q.fenceName(turnLock), link: writing, sender: link.NewSender(writing),
+		queue: info.DLQ + wirename.StateSuffix, turn: LockQueue(q.info.DLQ, turnLock), link: writing, sender: link.NewSender(writing),
 		timeout: opt.SendTimeout, noProvisioning: opt.NoProvisioning, semaphore: make(chan struct{}, 1),
 	}
 	q.readLink = q.newLink("redeliver, looking at dead letters", true)
@@ -79,45 +77,19 @@ type Queue struct {
 // checkExists fails if a queue does not exist. why is a format that explains it; its arguments are the queue and the
 // origin.
 func (q *Queue) checkExists(ctx context.Context, queue, why string) error {
-	ch, err := q.readLink.Channel(ctx)
-	if err != nil {
-		return err
-	}
-	defer ch.Close()
-	_, _, err = link.Stat(ch, queue)
+	_, err := q.readLink.Stat(ctx, queue)
 	if link.IsNotFound(err) {
 		return fmt.Errorf("amqp: %[1]s does not exist: "+why, queue, q.info.Origin)
 	}
 	return err
 }
 
-// findLimit determines the delivery limit of the DLQ. The limit of redeliver's own DLQ is unreachable unless a policy
-// lowers it.
+// findLimit determines the delivery limit of the DLQ, if messages can reach it.
 func (q *Queue) findLimit(ctx context.Context) error {
-	defer func() {
-		if q.limit > unreachableLimit {
-			q.limit = 0
-		}
-		if q.limit > 0 {
-			q.info.MaxReads = q.limit / 2
-			q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a scan is refused from the %dth on", q.limit, q.info.MaxReads)
-		}
-	}()
-	switch {
-	case q.DeliveryLimit > 0:
-		q.limit = q.DeliveryLimit
-		return nil
-	case q.Management == nil && q.Foreign:
-		q.limit = layout.RabbitMQ4Limit
-		return nil
-	case q.Management == nil:
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, q.DialTimeout)
-	defer cancel()
-	err := q.queryLimit(ctx)
-	if err != nil && !q.Foreign {
-		return nil // redeliver's own arguments are known
+	limit, err := q.readLimit(ctx)
+	if err == nil && limit > 0 && limit <= unreachableLimit {
+		q.limit, q.info.MaxReads = limit, limit/2
+		q.info.ReadEffect += fmt.Sprintf("; after %d deliveries the broker removes a message, so a scan is refused from the %dth on", limit, q.info.MaxReads)
 	}
 	return err
 }
@@ -125,18 +97,30 @@ func (q *Queue) findLimit(ctx context.Context) error {
 // unreachableLimit is a delivery limit that no message reaches.
 const unreachableLimit = 1 << 24
 
-func (q *Queue) queryLimit(ctx context.Context) error {
+// readLimit returns the delivery limit, or 0 for none. The limit of redeliver's own DLQ is unreachable unless a policy
+// lowers it.
+func (q *Queue) readLimit(ctx context.Context) (int, error) {
+	switch {
+	case q.DeliveryLimit > 0:
+		return q.DeliveryLimit, nil
+	case q.Management == nil && q.Foreign:
+		return management.RabbitMQ4Limit, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, q.DialTimeout)
+	defer cancel()
 	r, err := q.readSettings(ctx)
-	if err != nil || r == nil || r.Type != amqp091.QueueTypeQuorum {
-		return err // a classic queue has no limit
+	if err != nil && !q.Foreign {
+		err = nil // redeliver's own arguments are known
 	}
-	if low, ok := r.Lowest("delivery-limit"); ok {
-		n, _ := low.Number()
-		q.limit = int(min(n, layout.NoLimit))
-	} else if len(r.Settings("delivery-limit")) == 0 && r.DeliveryLimit != nil && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
-		q.limit = layout.RabbitMQ4Limit
+	if err != nil || r == nil {
+		return 0, err
 	}
-	return nil
+	limit, ok := r.MaxDeliveries(r.DeliveryLimit != nil)
+	if !ok {
+		return 0, nil
+	}
+	n, _ := limit.Number()
+	return int(min(n, layout.NoLimit)), nil
 }
 
 // Info implements [driver.DLQ].
@@ -144,13 +128,8 @@ func (q *Queue) Info() deadletter.Info { return q.info }
 
 // Count implements [driver.DLQ]. It does not count unacked messages.
 func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
-	ch, err := q.readLink.Channel(ctx)
-	if err != nil {
-		return 0, false, err
-	}
-	defer ch.Close()
-	ready, _, err := link.Stat(ch, q.info.DLQ)
-	return int64(ready), false, err
+	c, err := q.readLink.Stat(ctx, q.info.DLQ)
+	return int64(c.Ready), false, err
 }
 
 // holderPrefix is the prefix of the state's keys for the holders of locks.
@@ -158,7 +137,7 @@ const holderPrefix = "holder/"
 
 // LockHolder implements [driver.DLQ].
 func (q *Queue) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
-	if ok, err = q.isFenced(ctx, q.fenceName(lock)); err != nil || !ok {
+	if ok, err = q.isLocked(ctx, LockQueue(q.info.DLQ, lock)); err != nil || !ok {
 		return h, false, err
 	}
 	all, err := q.Load(ctx)

@@ -50,8 +50,8 @@ func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 			return err
 		}
 	}
-	err := declareFence(s.conn, s.q.fenceName(lock))
-	if errors.Is(err, errFenced) {
+	err := declareLock(s.conn, LockQueue(s.q.info.DLQ, lock))
+	if errors.Is(err, errLocked) {
 		held := &deadletter.HeldError{DLQ: s.q.info.DLQ, Holder: h}
 		if lock == driver.ClaimLock {
 			if held.Holder, _, err = s.q.LockHolder(ctx, lock); err != nil {
@@ -83,7 +83,7 @@ func (s *deadSession) Close(context.Context) error {
 	var errs []error
 	for _, lock := range s.locks { // the end of the connection would release them a little later
 		if !s.conn.IsClosed() {
-			errs = append(errs, deleteFence(s.conn, s.q.fenceName(lock)))
+			errs = append(errs, deleteLock(s.conn, LockQueue(s.q.info.DLQ, lock)))
 		}
 	}
 	return errors.Join(errs...)
@@ -92,7 +92,7 @@ func (s *deadSession) Close(context.Context) error {
 // Write implements [driver.Session]. The broker's own headers cannot be written into the DLQ, so redeliver's headers
 // keep them.
 func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
-	frame, keys := s.frame(), s.q.Keys
+	frame, keys := s.q.Sender.FrameMax(), s.q.Keys
 	if to == driver.ToGroup {
 		return s.writeAll(ctx, msgs, s.q.info.ReplayTo, func(m *deadletter.Message) (amqp091.Publishing, error) {
 			st := deadletter.ReplayState(m, s.q.info)
@@ -105,14 +105,6 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 		}
 		return recordFrom(m, slices.Concat(m.Headers, m.Foreign), keys).Publishing(nil), nil
 	})
-}
-
-// frame returns the largest frame for published headers.
-func (s *deadSession) frame() int {
-	if n := s.q.Sender.FrameMax(); n > 0 {
-		return n
-	}
-	return s.link.FrameMax()
 }
 
 func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp091.Publishing, error)) []error {
@@ -162,11 +154,11 @@ func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reade
 		return nil, s.lostError(fmt.Errorf("amqp: opening a channel: %w", err))
 	}
 	defer ch.Close()
-	r := &deadReader{s: s}
-	if r.total, _, err = link.ConfirmedStat(ch, s.q.info.DLQ); err != nil {
+	counts, err := link.ConfirmedStat(ch, s.q.info.DLQ)
+	if err != nil {
 		return nil, s.lostError(err)
 	}
-	r.left = r.total
+	r := &deadReader{s: s, total: counts.Ready, left: counts.Ready}
 	if s.q.limit > 0 {
 		r.maxDeliveries = max(1, s.q.limit/2)
 		if slices.Contains(s.locks, driver.ClaimLock) {

@@ -65,13 +65,13 @@ func (s *state) update(ctx context.Context, entries []driver.Entry) (snap driver
 	if err != nil {
 		return snap, err
 	}
-	there, err := s.provision(conn, len(entries) > 0)
+	there, err := s.provision(ctx, len(entries) > 0)
 	if err != nil || !there {
 		return snap, err
 	}
 	for {
-		err = declareFence(conn, s.turn)
-		if !errors.Is(err, errFenced) {
+		err = declareLock(conn, s.turn)
+		if !errors.Is(err, errLocked) {
 			break
 		}
 		if err := wait.For(ctx, pollPause/5); err != nil {
@@ -81,7 +81,7 @@ func (s *state) update(ctx context.Context, entries []driver.Entry) (snap driver
 	if err != nil {
 		return snap, err
 	}
-	defer func() { err = errors.Join(err, deleteFence(conn, s.turn)) }()
+	defer func() { err = errors.Join(err, deleteLock(conn, s.turn)) }()
 	ch, err := conn.Channel()
 	if err != nil {
 		return snap, fmt.Errorf("amqp: opening a channel: %w", err)
@@ -149,19 +149,13 @@ func (s *state) write(ctx context.Context, ch *amqp091.Channel, found []amqp091.
 			return fmt.Errorf("amqp: acking in queue %s: %w", s.queue, err)
 		}
 	}
-	_, _, err = link.Stat(ch, s.queue) // after the answer the broker has the acks
+	_, err = link.Stat(ch, s.queue) // after the answer the broker has the acks
 	return err
 }
 
 // provision creates the state's queue if create is set.
-func (s *state) provision(conn *amqp091.Connection, create bool) (there bool, err error) {
-	ch, err := conn.Channel()
-	if err != nil {
-		return false, fmt.Errorf("amqp: opening a channel: %w", err)
-	}
-	defer func() { _ = ch.Close() }()
-	_, _, err = link.Stat(ch, s.queue)
-	if !link.IsNotFound(err) {
+func (s *state) provision(ctx context.Context, create bool) (there bool, err error) {
+	if _, err = s.link.Stat(ctx, s.queue); !link.IsNotFound(err) {
 		return err == nil, err
 	}
 	args := layout.UnlimitedArgs()
@@ -171,10 +165,10 @@ func (s *state) provision(conn *amqp091.Connection, create bool) (there bool, er
 	case s.noProvisioning:
 		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", s.queue, wire.ArgsText(args))
 	}
-	if ch, err = conn.Channel(); err != nil {
-		return false, fmt.Errorf("amqp: opening a channel: %w", err)
-	}
-	if _, err := ch.QueueDeclare(s.queue, true, false, false, false, args); err != nil {
+	_, err = link.Call(ctx, s.link, s.queue, func(ch *amqp091.Channel) (amqp091.Queue, error) {
+		return ch.QueueDeclare(s.queue, true, false, false, false, args)
+	})
+	if err != nil {
 		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", s.queue, wire.ArgsText(args), err)
 	}
 	s.isNew.Store(true)

@@ -38,8 +38,6 @@ const (
 	NoLimit = 1<<31 - 1
 	// MaxReturns is how often a message comes back before redeliver rewrites it, which resets the broker's count.
 	MaxReturns = 5
-	// RabbitMQ4Limit is the default of a quorum queue since RabbitMQ 4.
-	RabbitMQ4Limit = 20
 )
 
 // Layout is the set of queues of one subscription.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 )
 
@@ -51,53 +53,63 @@ func (p *Policy) priority() int64 {
 	return n
 }
 
-// Policies is the list of all policies or operator policies of a virtual host.
+// Policies are the policies and the operator policies of a virtual host.
 type Policies struct {
-	all      []*Policy
-	Unread   bool // the user may not list them
-	operator bool
+	lists  [2][]*Policy
+	Denied bool // the user may not list all of them
 }
 
-func (m *API) Policies(ctx context.Context, operator bool) (Policies, error) {
-	ps, path := Policies{operator: operator}, "policies"
-	if operator {
-		path = "operator-policies"
-	}
-	err := m.get(ctx, &ps.all, nil, path, m.vhost)
-	if IsDenied(err) {
-		ps.Unread = true
-		return ps, nil
-	}
-	for _, p := range ps.all {
-		if p == nil {
-			return ps, fmt.Errorf("amqp: the management API at %s lists a %s that is null", m.base, path)
+// Policies lists the policies and the operator policies.
+func (m *API) Policies(ctx context.Context) (ps Policies, err error) {
+	for i, path := range []string{"policies", "operator-policies"} {
+		err := m.get(ctx, &ps.lists[i], nil, path, m.vhost)
+		if IsDenied(err) {
+			ps.Denied = true
+			continue
 		}
-		p.operator = operator
+		if err != nil {
+			return ps, err
+		}
+		for _, p := range ps.lists[i] {
+			if p == nil {
+				return ps, fmt.Errorf("amqp: the management API at %s lists a %s that is null", m.base, path)
+			}
+			p.operator = i == 1
+		}
 	}
-	return ps, err
+	return ps, nil
 }
 
-// Of returns the policy that applies to a queue, or nil. The broker's own answer takes precedence over the patterns,
-// which decide for a queue that does not exist yet or has no statistics yet. unsure names policies whose patterns Go
-// cannot read.
-func (ps Policies) Of(q QueueInfo) (found *Policy, unsure []string) {
-	named := q.Policy
-	if ps.operator {
-		named = q.OperatorPolicy
+// Settings returns a queue with the policies that apply to it. unsure names policies whose patterns Go cannot read.
+func (ps Policies) Settings(q QueueInfo) (r QueueSettings, unsure []string) {
+	r.QueueInfo = q
+	for i, named := range []*string{q.Policy, q.OperatorPolicy} {
+		p, names := policyOf(ps.lists[i], q, named)
+		if p != nil {
+			p.operator = i == 1
+			r.Policies = append(r.Policies, p)
+		}
+		unsure = append(unsure, names...)
 	}
+	return r, unsure
+}
+
+// policyOf returns the one of all policies that applies to a queue, or nil. The broker's own answer, named, takes
+// precedence over the patterns, which decide for a queue that does not exist yet or has no statistics yet.
+func policyOf(all []*Policy, q QueueInfo, named *string) (found *Policy, unsure []string) {
 	if q.Effective != nil {
 		if named == nil || *named == "" {
 			return nil, nil
 		}
-		for _, p := range ps.all {
+		for _, p := range all {
 			if p.Name == *named {
 				return p, nil
 			}
 		}
 		// It is not listed, but the effective definition contains it.
-		return &Policy{Name: *named, Definition: *q.Effective, operator: ps.operator}, nil
+		return &Policy{Name: *named, Definition: *q.Effective}, nil
 	}
-	for _, p := range ps.all {
+	for _, p := range all {
 		ok, err := p.matches(q)
 		if err != nil {
 			unsure = append(unsure, p.String())
@@ -160,6 +172,22 @@ func (r QueueSettings) Lowest(key string) (found Setting, ok bool) {
 		if v, is := s.Number(); is && v >= 0 && (!ok || v < low) {
 			found, low, ok = s, v, true
 		}
+	}
+	return found, ok
+}
+
+// RabbitMQ4Limit is the default delivery limit of a quorum queue since RabbitMQ 4.
+const RabbitMQ4Limit = 20
+
+// MaxDeliveries returns the limit at which the broker removes a message. hasDefault reports whether the server has a
+// default, as RabbitMQ 4 does. A classic queue has no limit.
+func (r QueueSettings) MaxDeliveries(hasDefault bool) (found Setting, ok bool) {
+	if r.Type != amqp091.QueueTypeQuorum {
+		return found, false
+	}
+	found, ok = r.Lowest("delivery-limit")
+	if !ok && hasDefault && len(r.Settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
+		return Setting{Key: "delivery-limit", Value: RabbitMQ4Limit, By: "RabbitMQ 4's default"}, true
 	}
 	return found, ok
 }

@@ -73,13 +73,13 @@ func (p *Reader) tries() int {
 // mark that was there before.
 func readMark(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, tries int) (*redeliver.PauseMark, error) {
 	for try := 1; ; try++ {
-		ready, _, err := link.Stat(ch, queue)
+		counts, err := link.Stat(ch, queue)
 		switch {
 		case err != nil:
 			return nil, err
-		case ready > 0 && previous != nil:
+		case counts.Ready > 0 && previous != nil:
 			return previous, nil
-		case ready > 0:
+		case counts.Ready > 0:
 			mark, err := getMark(ch, queue)
 			if err != nil || mark != nil {
 				return mark, err
@@ -118,59 +118,34 @@ func (m Queue) Mark(ctx context.Context) (*redeliver.PauseMark, error) {
 
 // read is readMark on a channel of its own. It also reports whether the queue exists.
 func (m Queue) read(ctx context.Context, previous *redeliver.PauseMark, tries int) (mark *redeliver.PauseMark, exists bool, err error) {
-	found := make(chan *redeliver.PauseMark, 1) // not a variable: the call may outlive ctx
-	err = m.do(ctx, func(ch *amqp091.Channel, queue string) error {
-		mark, err := readMark(ctx, ch, queue, previous, tries)
-		if err == nil {
-			found <- mark
-		}
-		return err
+	mark, err = link.Call(ctx, m.Link, m.Name, func(ch *amqp091.Channel) (*redeliver.PauseMark, error) {
+		return readMark(ctx, ch, m.Name, previous, tries)
 	})
-	select {
-	case mark = <-found:
-		return mark, true, err
-	default:
-		return nil, false, err
+	if link.IsNotFound(err) {
+		return nil, false, nil
 	}
-}
-
-// do calls a function; a missing queue is no error. It returns when ctx ends: a queue without a leader does not answer.
-func (m Queue) do(ctx context.Context, do func(ch *amqp091.Channel, queue string) error) error {
-	ch, err := m.Link.Channel(ctx)
-	if err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() {
-		done <- do(ch, m.Name)
-		_ = ch.Close() // the error may have closed it
-	}()
-	select {
-	case err := <-done:
-		if link.IsNotFound(err) {
-			return nil
-		}
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("amqp: queue %s does not answer: %w", m.Name, ctx.Err())
-	}
+	return mark, true, err
 }
 
 // Clear empties the queue, if it exists.
 func (m Queue) Clear(ctx context.Context) error {
-	return m.do(ctx, func(ch *amqp091.Channel, queue string) error {
+	_, err := link.Call(ctx, m.Link, m.Name, func(ch *amqp091.Channel) (none struct{}, err error) {
 		for empty := 0; empty < maxReads; { // a process that reads the mark returns it
-			n, err := ch.QueuePurge(queue, false)
+			n, err := ch.QueuePurge(m.Name, false)
 			if err != nil {
-				return fmt.Errorf("amqp: emptying queue %s: %w", queue, err)
+				return none, fmt.Errorf("amqp: emptying queue %s: %w", m.Name, err)
 			}
 			if empty++; n > 0 {
 				empty = 0
 			}
 			if err := wait.For(ctx, readPause/2); err != nil {
-				return err
+				return none, err
 			}
 		}
-		return nil
+		return none, nil
 	})
+	if link.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

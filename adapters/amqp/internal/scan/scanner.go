@@ -88,24 +88,20 @@ func (h *Scanner) Next(ctx context.Context, left int) (d Message, ok bool, err e
 				return d, false, err
 			}
 		}
-		timer := time.NewTimer(quietTime)
 		select {
 		case d, open := <-h.in:
-			timer.Stop()
 			if !open {
 				return Message{}, false, h.readError(errors.New("its consumer was cancelled"))
 			}
 			h.add(d)
-			h.drain()
 		case <-ctx.Done():
-			timer.Stop()
 			return d, false, ctx.Err()
-		case <-timer.C:
-			ready, consumers, err := link.Stat(h.statChannel, h.queue)
+		case <-time.After(quietTime):
+			counts, err := link.Stat(h.statChannel, h.queue)
 			if err != nil {
 				return d, false, h.readError(err)
 			}
-			if quiet++; ready > 0 || consumers == 0 { // this scanner is a consumer, so a count of 0 did not come from the queue's leader
+			if quiet++; counts.Ready > 0 || counts.Consumers == 0 { // this scanner is a consumer, so a count of 0 did not come from the queue's leader
 				quiet = 0
 			}
 			if quiet > 2 { // messages in transit have arrived by now
@@ -126,23 +122,8 @@ func (h *Scanner) Arrivals(total int) (int, error) {
 	if err := h.stopConsumer(); err != nil {
 		return 0, err
 	}
-	ready, _, err := link.ConfirmedStat(h.statChannel, h.queue)
-	return ready - (total - h.total), err
-}
-
-// drain adds the messages that have arrived as well.
-func (h *Scanner) drain() {
-	for {
-		select {
-		case d, open := <-h.in:
-			if !open {
-				return // the next receive reports it
-			}
-			h.add(d)
-		default:
-			return
-		}
-	}
+	counts, err := link.ConfirmedStat(h.statChannel, h.queue)
+	return counts.Ready - (total - h.total), err
 }
 
 // consume starts another consumer. It delivers at most left messages, and at most the allowed bytes at once,
@@ -243,7 +224,7 @@ func (h *Scanner) ackOn(g *scanChannel, tags []uint64) error {
 	})
 	g.open = g.open[:from+len(late)]
 	// The broker answers in order.
-	if _, _, err := link.Stat(g.ch, h.queue); err != nil {
+	if _, err := link.Stat(g.ch, h.queue); err != nil {
 		return h.readError(err)
 	}
 	return nil
@@ -282,7 +263,7 @@ func (h *Scanner) awaitApplied() error {
 		return err
 	}
 	for _, g := range h.channels {
-		if _, _, err := link.Stat(g.ch, h.queue); err != nil {
+		if _, err := link.Stat(g.ch, h.queue); err != nil {
 			return h.readError(err)
 		}
 	}
@@ -291,17 +272,17 @@ func (h *Scanner) awaitApplied() error {
 
 // releaseChannel returns the messages of one channel by closing it.
 func (h *Scanner) releaseChannel(ctx context.Context, g *scanChannel) error {
-	before, _, err := link.Stat(h.statChannel, h.queue)
+	before, err := link.Stat(h.statChannel, h.queue)
 	if err != nil {
 		return h.readError(err)
 	}
 	_ = g.ch.Close() // it may already be closed
 	for began := time.Now(); len(g.open) > 0 && time.Since(began) < returnTimeout; {
-		ready, _, err := link.Stat(h.statChannel, h.queue)
+		now, err := link.Stat(h.statChannel, h.queue)
 		if err != nil {
 			return h.readError(err)
 		}
-		if ready >= before+len(g.open) {
+		if now.Ready >= before.Ready+len(g.open) {
 			break
 		}
 		if err := wait.For(ctx, quietTime/20); err != nil {

@@ -40,7 +40,12 @@ func (d *Declarer) Result(ps redeliver.Problems) error {
 	if d.err != nil {
 		return d.err
 	}
-	d.rights.problems(&ps)
+	return d.Refusal(ps)
+}
+
+// Refusal returns the problems and the missing rights in one error.
+func (d *Declarer) Refusal(ps redeliver.Problems) error {
+	d.rights.addProblems(&ps)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("amqp: %w", err)
 	}
@@ -152,8 +157,7 @@ func (d *Declarer) DeclareQueue(ps *redeliver.Problems, q layout.Queue, create b
 	case isAccessRefused(refused) && strings.Contains(refused.Reason, "exchange"): // the target of its dead letters
 		d.rights.write.add("queue "+q.Name+"'s dead-letter exchange", refused)
 	case isAccessRefused(refused): // to declare it, or to read it because it dead-letters
-		before := len(d.rights.configure.targets)
-		if d.checkConfigure(q.Name); len(d.rights.configure.targets) == before {
+		if d.checkConfigure(q.Name) {
 			d.rights.read.add(q.Name, refused)
 		}
 	case refused.Code == amqp091.PreconditionFailed:
@@ -176,9 +180,10 @@ func addMissingOrigin(ps *redeliver.Problems, d *Declarer, l *layout.Layout) {
 	}
 }
 
-// inspectQueues reports the problems that Declare would find, and which queues exist, without creating anything. It
+// inspectQueues adds the problems that Declare would find, and returns which queues exist, without creating anything. It
 // skips refused queues. With rights it also checks the rights to declare and to read, which a subscriber needs.
-func (d *Declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refused map[string]bool, rights bool) (there map[string]bool) {
+func (d *Declarer) inspectQueues(s *Survey, rights bool) (there map[string]bool) {
+	l, ps := s.layout, &s.Problems
 	there = make(map[string]bool)
 	for _, q := range l.Queues {
 		before := len(*ps)
@@ -189,7 +194,7 @@ func (d *Declarer) inspectQueues(l *layout.Layout, ps *redeliver.Problems, refus
 			continue
 		case !there[q.Name] && d.noProvisioning:
 			addMissing(ps, d, q)
-		case there[q.Name] && len(*ps) == before && !d.noProvisioning && !refused[q.Name]:
+		case there[q.Name] && len(*ps) == before && !d.noProvisioning && !s.refused[q.Name]:
 			d.DeclareQueue(ps, q, true) // the queue exists: this compares its arguments
 		case creates && rights:
 			d.checkConfigure(q.Name)

@@ -55,15 +55,11 @@ func (s *Survey) Examine(ctx context.Context, how doctor.Examination, paused fun
 
 // checkQueues checks which queues exist, and whether anything reads them.
 func (d *examination) checkQueues(ctx context.Context) error {
-	ch, err := d.broker.Publishing.Channel(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ch.Close() }()
 	for _, q := range append([]layout.Queue{{Name: d.layout.Queue, Kind: layout.MainQueue}}, d.layout.Queues...) {
-		ready, consumers, err := link.Stat(ch, q.Name)
+		c, err := d.broker.Publishing.Stat(ctx, q.Name)
 		switch {
 		case err == nil:
+			d.addCounts(q, c)
 		case link.ErrorCode(err) == 0:
 			return err
 		case link.IsNotFound(err):
@@ -73,22 +69,19 @@ func (d *examination) checkQueues(ctx context.Context) error {
 		default:
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("%s (%v)", q.Name, err))
 		}
-		if link.ErrorCode(err) != 0 { // the error has closed the channel
-			if ch, err = d.broker.Publishing.Channel(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		if q.Kind == layout.MainQueue {
-			backlog := int64(ready)
-			d.Backlog = &backlog
-		}
-		if (q.Kind == layout.MainQueue || q.Kind == layout.RetryQueue) && consumers == 0 && ready > 0 {
-			d.Add(doctor.SymptomConsumer, q.Name, fmt.Sprintf("has no consumer, and %d messages wait in it", ready))
-		}
 	}
 	d.Checked = append(d.Checked, "which queues exist, and whether they have consumers")
 	return nil
+}
+
+func (d *examination) addCounts(q layout.Queue, c link.Counts) {
+	if q.Kind == layout.MainQueue {
+		backlog := int64(c.Ready)
+		d.Backlog = &backlog
+	}
+	if (q.Kind == layout.MainQueue || q.Kind == layout.RetryQueue) && c.Consumers == 0 && c.Ready > 0 {
+		d.Add(doctor.SymptomConsumer, q.Name, fmt.Sprintf("has no consumer, and %d messages wait in it", c.Ready))
+	}
 }
 
 // reportSettings reports the problems that the survey has found.
@@ -109,13 +102,7 @@ func (d *examination) reportSettings() {
 
 func (d *examination) reportOldLevels() {
 	for _, q := range d.OldLevels() {
-		text := "belongs to an older policy or number of shards; how many messages wait on it is not known yet"
-		if n := d.Queues[q.Name].Messages; n != nil && *n == 0 {
-			text = "belongs to an older policy or number of shards, and empty: delete it when no older version of the service runs; redeliver prune does that"
-		} else if n != nil {
-			text = fmt.Sprintf("belongs to an older policy or number of shards, and %d messages wait on it: they come back by themselves", *n)
-		}
-		d.Add(doctor.SymptomOrphan, q.Name, text)
+		d.Add(doctor.SymptomOrphan, q.Name, d.oldLevelText(q))
 	}
 	d.Checked = append(d.Checked, "levels of older policies")
 }

@@ -30,7 +30,7 @@ func (s *Survey) checkMain(exists func(string) (bool, error), r management.Queue
 		addType(&s.Problems, r.Name, r.Type)
 	}
 	if r.AutoDelete {
-		addAutoDelete(&s.Problems, r.Name)
+		s.Problems.Add("queue "+r.Name, "auto-delete", "must not be deleted with its last consumer: its messages would be lost with it. Declare it without auto-delete")
 	}
 	if !r.Durable {
 		s.notef("%s is not durable: a restart of the broker deletes it and its messages", r.Name)
@@ -56,13 +56,7 @@ const minDeliveryLimit = 2 * layout.MaxReturns
 
 // checkLimit checks the broker's delivery limit, at which it removes a message.
 func (s *Survey) checkLimit(exists func(string) (bool, error), r management.QueueSettings) error {
-	if r.Type != amqp091.QueueTypeQuorum {
-		return nil // a classic queue has no limit
-	}
-	limit, ok := r.Lowest("delivery-limit")
-	if !ok && s.isAtLeast(4, 0) && len(r.Settings("delivery-limit")) == 0 && fmt.Sprint(r.DeliveryLimit) != "unlimited" {
-		limit, ok = management.Setting{Key: "delivery-limit", Value: layout.RabbitMQ4Limit, By: "RabbitMQ 4's default"}, true
-	}
+	limit, ok := r.MaxDeliveries(s.isAtLeast(4, 0))
 	if !ok {
 		return nil
 	}

@@ -120,10 +120,10 @@ func (b *Broker) findOldLevels(ctx context.Context, l *layout.Layout, places []s
 
 // removeQueue deletes a queue if it is empty and has no consumer.
 func (d *Declarer) removeQueue(o *doctor.OldLevel) error {
-	var ready, consumers int
+	var counts link.Counts
 	counted := true
 	refused := d.run(func(ch *amqp091.Channel) (err error) {
-		ready, consumers, err = link.ConfirmedStat(ch, o.Place)
+		counts, err = link.ConfirmedStat(ch, o.Place)
 		if counted = !errors.Is(err, link.ErrUncounted); !counted {
 			return nil // a new connection would not help
 		}
@@ -138,8 +138,8 @@ func (d *Declarer) removeQueue(o *doctor.OldLevel) error {
 	case refused != nil:
 		o.KeepReason = "the broker says: " + refused.Reason
 		return nil //nolint:nilerr // the broker's answer is not an error of the call, and is reported
-	case ready > 0 || consumers > 0:
-		o.Messages, o.KeepReason = int64(ready), fmt.Sprintf("%d messages wait on it, and %d consumers read it", ready, consumers)
+	case counts != (link.Counts{}):
+		o.Messages, o.KeepReason = int64(counts.Ready), fmt.Sprintf("%d messages wait on it, and %d consumers read it", counts.Ready, counts.Consumers)
 		return nil
 	}
 	lost := 0

@@ -34,8 +34,8 @@ func (n *denial) add(what string, refused *amqp091.Error) {
 	n.reason = cmp.Or(n.reason, refused.Reason)
 }
 
-// problems adds one problem for each right, because an administrator changes each pattern in one place.
-func (r *missingRights) problems(ps *redeliver.Problems) {
+// addProblems adds one problem for each right, because an administrator changes each pattern in one place.
+func (r *missingRights) addProblems(ps *redeliver.Problems) {
 	for _, right := range []struct {
 		name string
 		denial
@@ -54,18 +54,17 @@ func isAccessRefused(refused *amqp091.Error) bool {
 // impossibleArgs are arguments with which no queue can be declared.
 var impossibleArgs = amqp091.Table{"x-expires": "never"}
 
-// checkConfigure checks whether the user may declare a queue.
-func (d *Declarer) checkConfigure(name string) {
-	if refused := d.probeDeclare(name, true); isAccessRefused(refused) {
-		d.rights.configure.add(name, refused)
-	}
-}
-
-func (d *Declarer) probeDeclare(name string, durable bool) *amqp091.Error {
-	return d.run(func(ch *amqp091.Channel) error {
-		_, err := ch.QueueDeclare(name, durable, false, false, false, impossibleArgs)
+// checkConfigure checks and reports whether the user may declare a queue.
+func (d *Declarer) checkConfigure(name string) bool {
+	refused := d.run(func(ch *amqp091.Channel) error {
+		_, err := ch.QueueDeclare(name, true, false, false, false, impossibleArgs)
 		return err
 	})
+	if isAccessRefused(refused) {
+		d.rights.configure.add(name, refused)
+		return false
+	}
+	return true
 }
 
 // CheckRead checks whether the user may read a queue.
@@ -85,9 +84,6 @@ func (d *Declarer) NoteRead(name string, err error) {
 // DeniesRead reports whether a right to read is missing.
 func (d *Declarer) DeniesRead() bool { return len(d.rights.read.targets) > 0 }
 
-// AddDenials adds the missing rights that were found.
-func (d *Declarer) AddDenials(ps *redeliver.Problems) { d.rights.problems(ps) }
-
 func (d *Declarer) probeRead(name string) *amqp091.Error {
 	return d.run(func(ch *amqp091.Channel) error {
 		// Without a prefetch: with one, a stream accepts it and breaks the connection.
@@ -99,35 +95,10 @@ func (d *Declarer) probeRead(name string) *amqp091.Error {
 	})
 }
 
-// checkKind checks the type of the subscription's queue over AMQP, without a management API. Streams and auto-delete
-// queues are refused.
-func (d *Declarer) checkKind(name string, ps *redeliver.Problems) (unchecked []string) {
+// isStream reports whether a queue is a stream, for a user who may read it but not declare it.
+func (d *Declarer) isStream(name string) bool {
 	refused := d.probeRead(name)
-	switch {
-	case isAccessRefused(refused): // Plan checks this, and Subscribe finds out
-		refused = nil
-	case refused == nil || refused.Code != amqp091.PreconditionFailed:
-	case strings.Contains(refused.Reason, "rabbit_classic_queue"), strings.Contains(refused.Reason, "rabbit_quorum_queue"):
-		refused = nil
-	case strings.Contains(refused.Reason, "prefetch"):
-		addType(ps, name, amqp091.QueueTypeStream)
-		return nil
-	}
-	if refused != nil {
-		unchecked = append(unchecked, fmt.Sprintf("the type of %s (the broker says: %s)", name, refused.Reason))
-	}
-	// RabbitMQ compares flags before arguments, and durable before auto_delete.
-	refused = d.probeDeclare(name, true)
-	if isInequivalent(refused, "durable") {
-		refused = d.probeDeclare(name, false)
-	}
-	switch {
-	case isInequivalent(refused, "auto_delete"):
-		addAutoDelete(ps, name)
-	case isAccessRefused(refused):
-		unchecked = append(unchecked, "whether "+name+" is auto-delete (the user must have the right to configure it)")
-	}
-	return unchecked
+	return refused != nil && refused.Code == amqp091.PreconditionFailed && strings.Contains(refused.Reason, "prefetch")
 }
 
 func isInequivalent(refused *amqp091.Error, flag string) bool {
@@ -138,23 +109,15 @@ func addType(ps *redeliver.Problems, queue, kind string) {
 	ps.Add("queue "+queue, kind, "must be a quorum or a classic queue")
 }
 
-func addAutoDelete(ps *redeliver.Problems, queue string) {
-	ps.Add("queue "+queue, "auto-delete", "must not be deleted with its last consumer: its messages would be lost with it. Declare it without auto-delete")
-}
-
 var (
 	errAlarm      = errors.New("the broker is in alarm")
 	errUnanswered = errors.New("no answer")
-	errNoRabbit   = errors.New("the broker does not report that it is RabbitMQ")
 )
 
 // checkWrite checks whether the user may write to queues by name. It uses the publishing connection, because a broker
 // in alarm blocks a connection that has tried to publish, and acks must still get through.
-func (b *Broker) checkWrite(ctx context.Context, s *Survey, r *missingRights) error {
-	switch {
-	case s.Major == 0:
-		return errNoRabbit
-	case b.Publishing.Blocked.Closed():
+func (b *Broker) checkWrite(ctx context.Context, r *missingRights) error {
+	if b.Publishing.Blocked.Closed() {
 		return errAlarm
 	}
 	ch, err := b.Publishing.Channel(ctx)
@@ -166,8 +129,7 @@ func (b *Broker) checkWrite(ctx context.Context, s *Survey, r *missingRights) er
 	if err := ch.PublishWithContext(ctx, "", rand.Text(), true, false, amqp091.Publishing{Expiration: "never"}); err != nil {
 		return err
 	}
-	timer, look := time.NewTimer(b.DialTimeout), time.NewTicker(50*time.Millisecond)
-	defer timer.Stop()
+	timeout, look := time.After(b.DialTimeout), time.NewTicker(50*time.Millisecond)
 	defer look.Stop()
 	for err == nil {
 		select {
@@ -180,7 +142,7 @@ func (b *Broker) checkWrite(ctx context.Context, s *Survey, r *missingRights) er
 			if b.Publishing.Blocked.Closed() { // the broker notifies connections that try to publish
 				err = errAlarm
 			}
-		case <-timer.C:
+		case <-timeout:
 			err = errUnanswered
 		case <-ctx.Done():
 			err = ctx.Err()

@@ -34,7 +34,7 @@ func (d *Declarer) readArguments(q layout.Queue) (there management.QueueInfo, wh
 			if _, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, nil); err != nil {
 				return err // it was deleted, and must not be declared like this
 			}
-			_, err := ch.QueueDeclare(q.Name, there.Durable, false, false, false, args)
+			_, err := ch.QueueDeclare(q.Name, there.Durable, there.AutoDelete, false, false, args)
 			return err
 		})
 		switch {
@@ -46,6 +46,8 @@ func (d *Declarer) readArguments(q layout.Queue) (there management.QueueInfo, wh
 			return there, ""
 		case isInequivalent(refused, "durable") && there.Durable:
 			there.Durable = false
+		case isInequivalent(refused, "auto_delete") && !there.AutoDelete:
+			there.AutoDelete = true
 		case !applyDifference(args, refused.Reason):
 			return there, refused.Reason
 		}

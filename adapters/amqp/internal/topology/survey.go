@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,8 +37,8 @@ type Survey struct {
 	broker *Broker
 	layout *layout.Layout
 	Server string
-	Major  int
-	minor  int
+	// major and minor are the server's version.
+	major, minor int
 	// Asked reports whether the management API answered; Queues has its answer by name.
 	Asked       bool
 	originKnown bool // the API described the origin
@@ -56,38 +55,36 @@ type Survey struct {
 func (b *Broker) Verify(ctx context.Context, s *Survey, rights bool) (there map[string]bool, err error) {
 	d := b.Declarer(ctx)
 	defer d.Close()
-	there = d.inspectQueues(s.layout, &s.Problems, s.refused, rights)
-	switch {
-	case s.originKnown || !there[s.layout.Queue]:
-	case s.Major == 0:
-		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the type of %s (%v)", s.layout.Queue, errNoRabbit))
-	default:
-		before := len(s.Problems)
-		s.Unchecked = append(s.Unchecked, d.checkKind(s.layout.Queue, &s.Problems)...)
-		if len(s.Problems) > before {
-			break
-		}
-		q, why := d.readArguments(s.layout.OriginQueue())
-		if why != "" {
-			s.Unchecked = append(s.Unchecked, fmt.Sprintf("the arguments of %s: limit, dead-letter exchange, single active consumer (the broker says: %s)", q.Name, why))
-		} else if d.err == nil {
-			exists := func(name string) (bool, error) { return d.Exists(&s.Problems, name), d.err }
-			if err := s.checkMain(exists, management.QueueSettings{QueueInfo: q}); err != nil {
-				return nil, err
-			}
+	there = d.inspectQueues(s, rights)
+	if !s.originKnown && there[s.layout.Queue] {
+		if err := s.checkExisting(d); err != nil {
+			return nil, err
 		}
 	}
 	if d.err != nil {
 		return nil, d.err
 	}
-	if err := b.checkWrite(ctx, s, &d.rights); err != nil {
+	if err := b.checkWrite(ctx, &d.rights); err != nil {
 		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the right to write to the default exchange (%v)", err))
 	}
-	d.rights.problems(&s.Problems)
-	if err := s.Problems.Err(); err != nil {
-		return there, fmt.Errorf("amqp: %w", err)
+	return there, d.Refusal(s.Problems)
+}
+
+// checkExisting checks the queue of the subscription over AMQP, without a management API.
+func (s *Survey) checkExisting(d *Declarer) error {
+	q, why := d.readArguments(s.layout.OriginQueue())
+	switch {
+	case d.err != nil:
+		return d.err
+	case why == "":
+		exists := func(name string) (bool, error) { return d.Exists(&s.Problems, name), d.err }
+		return s.checkMain(exists, management.QueueSettings{QueueInfo: q})
+	case d.isStream(q.Name):
+		addType(&s.Problems, q.Name, amqp091.QueueTypeStream)
+	default:
+		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the type and the arguments of %s: limit, dead-letter exchange, single active consumer, auto-delete (the broker says: %s)", q.Name, why))
 	}
-	return there, nil
+	return nil
 }
 
 // Survey asks the management API, if it is configured. The survey has the broker's problems. The error means that
@@ -125,21 +122,15 @@ func (s *Survey) readServer(properties amqp091.Table) {
 	product, _ := properties["product"].(string)
 	version, _ := properties["version"].(string)
 	s.Server = strings.TrimSpace(product + " " + version)
-	if product != "RabbitMQ" {
-		return
-	}
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	s.Major, _ = strconv.Atoi(major) // 0 means unknown
-	s.minor, _ = strconv.Atoi(minor)
-	if s.Major > 0 && !s.isAtLeast(3, 10) {
+	_, _ = fmt.Sscanf(version, "%d.%d", &s.major, &s.minor) // 0 if the server has no such version
+	if product != "RabbitMQ" || !s.isAtLeast(3, 10) {
 		s.Problems.Add("server", s.Server, "must be RabbitMQ 3.10 or later: older ones do not dead-letter at least once, and waiting messages can get lost")
 	}
 }
 
-// isAtLeast reports whether the server has at least this version. It returns false for an unknown version.
+// isAtLeast reports whether the server has at least this version.
 func (s *Survey) isAtLeast(major, minor int) bool {
-	return s.Major > major || s.Major == major && s.minor >= minor
+	return s.major > major || s.major == major && s.minor >= minor
 }
 
 func (s *Survey) askManagement(ctx context.Context, m *management.API, properties amqp091.Table) error {
@@ -155,45 +146,33 @@ func (s *Survey) askManagement(ctx context.Context, m *management.API, propertie
 	if err := s.flags(ctx, m); err != nil {
 		return err
 	}
-	user, err := m.Policies(ctx, false)
-	if err != nil {
-		return err
-	}
-	operator, err := m.Policies(ctx, true)
+	policies, err := m.Policies(ctx)
 	if err != nil {
 		return err
 	}
 	if s.Queues, err = m.Queues(ctx, s.layout.Pattern()); err != nil {
 		return err
 	}
-	unseen := user.Unread || operator.Unread
-	if unseen {
+	if policies.Denied {
 		s.Unchecked = append(s.Unchecked, "policies on queues that do not exist yet (the user of ManagementURL may not list policies)")
 	}
-	rule := func(q management.QueueInfo) management.QueueSettings {
-		r := management.QueueSettings{QueueInfo: q}
-		for _, ps := range []management.Policies{user, operator} {
-			p, unsure := ps.Of(q)
-			if p != nil {
-				r.Policies = append(r.Policies, p)
-			}
-			for _, name := range unsure {
-				s.Unchecked = append(s.Unchecked, fmt.Sprintf("whether %s is for %s (Go cannot read its pattern)", name, q.Name))
-			}
+	settings := func(q layout.Queue) management.QueueSettings {
+		r, unsure := policies.Settings(s.infoOf(q))
+		for _, name := range unsure {
+			s.Unchecked = append(s.Unchecked, fmt.Sprintf("whether %s is for %s (Go cannot read its pattern)", name, q.Name))
 		}
-		if q.Effective == nil && q.State != "" && unseen {
+		if r.Effective == nil && r.State != "" && policies.Denied {
 			s.Unchecked = append(s.Unchecked, "policies on "+q.Name+" (the broker has not counted it yet)")
 		}
 		return r
 	}
-	origin := s.layout.OriginQueue()
 	exists := func(name string) (bool, error) { return m.Exists(ctx, name) }
-	if err := s.checkMain(exists, rule(s.infoOf(origin))); err != nil {
+	if err := s.checkMain(exists, settings(s.layout.OriginQueue())); err != nil {
 		return err
 	}
 	s.originKnown = true
 	for _, q := range s.layout.Queues {
-		s.checkOwn(q, rule(s.infoOf(q)))
+		s.checkOwn(q, settings(q))
 	}
 	s.noteOldLevels()
 	return nil
@@ -229,14 +208,20 @@ func (s *Survey) flags(ctx context.Context, m *management.API) error {
 func (s *Survey) noteOldLevels() {
 	for _, old := range s.OldLevels() {
 		s.noteStuck(old, s.Queues[old.Name])
-		waiting := "how many messages wait on it is not known yet"
-		if n := s.Queues[old.Name].Messages; n != nil {
-			waiting = fmt.Sprintf("%d messages wait on it and come back by themselves", *n)
-			if *n == 0 {
-				waiting = "it is empty"
-			}
-		}
-		s.Notes = append(s.Notes, fmt.Sprintf("%s belongs to an older policy or number of shards; %s; delete it when it is empty and no older version of the service runs", old.Name, waiting))
+		s.notef("%s %s", old.Name, s.oldLevelText(old))
+	}
+}
+
+// oldLevelText describes an old level.
+func (s *Survey) oldLevelText(old layout.Queue) string {
+	const text = "belongs to an older policy or number of shards"
+	switch n := s.Queues[old.Name].Messages; {
+	case n == nil:
+		return text + "; how many messages wait on it is not known yet"
+	case *n > 0:
+		return fmt.Sprintf("%s, and %d messages wait on it: they come back by themselves", text, *n)
+	default:
+		return text + ", and empty: delete it when no older version of the service runs; redeliver prune does that"
 	}
 }
 

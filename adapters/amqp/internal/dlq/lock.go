@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// The locks of a DLQ are fences: exclusive, empty queues beside it. RabbitMQ lets only one connection declare such a
-// queue and deletes it when that connection ends in any way.
+// The locks of a DLQ are exclusive, empty queues beside it. RabbitMQ lets only one connection declare such a queue and
+// deletes it when that connection ends in any way.
 const turnLock = "turn" // held while the state is read or written
 
 const (
@@ -34,16 +34,11 @@ func LockQueues(dlq string) (names []string) {
 	return names
 }
 
-// fenceName returns the name of a lock's queue.
-func (q *Queue) fenceName(lock string) string {
-	return LockQueue(q.info.DLQ, lock)
-}
+var errLocked = errors.New("amqp: another connection has it")
 
-var errFenced = errors.New("amqp: another connection has it")
-
-// declareFence takes a lock for a connection, or returns errFenced. The lock lasts until deleteFence or the end of
+// declareLock takes a lock for a connection, or returns errLocked. The lock lasts until deleteLock or the end of
 // the connection.
-func declareFence(conn *amqp091.Connection, name string) error {
+func declareLock(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("amqp: opening a channel: %w", err)
@@ -53,7 +48,7 @@ func declareFence(conn *amqp091.Connection, name string) error {
 	switch link.ErrorCode(err) {
 	case 0:
 	case amqp091.ResourceLocked:
-		return errFenced
+		return errLocked
 	case amqp091.AccessRefused:
 		return fmt.Errorf("amqp: queue %s, which is the lock of the DLQ, may not be declared: give the user the right to configure it: %w", name, err)
 	}
@@ -63,8 +58,8 @@ func declareFence(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// deleteFence releases a lock.
-func deleteFence(conn *amqp091.Connection, name string) error {
+// deleteLock releases a lock.
+func deleteLock(conn *amqp091.Connection, name string) error {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil // the connection has ended, and the lock with it
@@ -76,14 +71,9 @@ func deleteFence(conn *amqp091.Connection, name string) error {
 	return nil
 }
 
-// isFenced reports whether another connection holds a lock.
-func (q *Queue) isFenced(ctx context.Context, name string) (bool, error) {
-	ch, err := q.readLink.Channel(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer ch.Close()
-	_, _, err = link.Stat(ch, name)
+// isLocked reports whether another connection holds a lock.
+func (q *Queue) isLocked(ctx context.Context, name string) (bool, error) {
+	_, err := q.readLink.Stat(ctx, name)
 	switch {
 	case link.IsNotFound(err):
 		return false, nil
@@ -103,12 +93,12 @@ func (q *Queue) waitForNoConsumers(ctx context.Context, conn *amqp091.Connection
 	}
 	defer ch.Close()
 	for began := time.Now(); ; {
-		_, consumers, err := link.ConfirmedStat(ch, q.info.DLQ)
-		if err != nil || consumers == 0 {
+		counts, err := link.ConfirmedStat(ch, q.info.DLQ)
+		if err != nil || counts.Consumers == 0 {
 			return err
 		}
 		if time.Since(began) > otherReaderTimeout {
-			return fmt.Errorf("amqp: queue %s has %d consumers: their unacked messages cannot be seen. Stop them, and look again", q.info.DLQ, consumers)
+			return fmt.Errorf("amqp: queue %s has %d consumers: their unacked messages cannot be seen. Stop them, and look again", q.info.DLQ, counts.Consumers)
 		}
 		if err := wait.For(ctx, pollPause); err != nil {
 			return fmt.Errorf("amqp: waiting until nobody else reads %s: %w", q.info.DLQ, err)
