@@ -10,7 +10,7 @@ import (
 // costs no memory for later ones. Only the lane's goroutine uses it.
 type acks struct {
 	oldest, newest *delivery   // deliveries without an ack
-	late           []*delivery // settled behind an unsettled one
+	behindOpen     []*delivery // settled behind an unsettled one
 	n              int         // settled deliveries without an ack
 	len, bytes     int         // all deliveries without an ack, and the size of their bodies
 }
@@ -48,13 +48,11 @@ func (a *acks) settle(e *delivery) {
 	e.ackState = ackSettled
 	a.n++
 	if e != a.oldest {
-		a.late = append(a.late, e)
+		a.behindOpen = append(a.behindOpen, e)
 	}
 }
 
-// returned removes an unsettled delivery that was returned to the broker.
-func (a *acks) returned(e *delivery) { a.remove(e) }
-
+// remove removes a delivery that was acked, or returned to the broker.
 func (a *acks) remove(e *delivery) {
 	a.len, a.bytes = a.len-1, a.bytes-len(e.Body)
 	if e.before == nil {
@@ -92,7 +90,7 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 		a.remove(a.oldest)
 	}
 	if a.n >= enough || force {
-		for _, e := range a.late {
+		for _, e := range a.behindOpen {
 			if e.ackState != ackSettled {
 				continue
 			}
@@ -103,8 +101,8 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 		}
 	}
 	if a.n == 0 {
-		clear(a.late)
-		a.late = a.late[:0]
+		clear(a.behindOpen)
+		a.behindOpen = a.behindOpen[:0]
 	}
 	return nil
 }
@@ -130,14 +128,15 @@ func (a *acks) unsent(yield func(*delivery) bool) {
 // ends a consumer. The channel answers each only when the queue has applied it and all commands before. At the first
 // answer the channel has sent the kept acks as one command; at the second the queue has applied it.
 //
-// The consumer is the nth of the channel. It delivers at most one message, the head of the queue. The broker counts
-// that as a delivery, and may drop the message if it is returned too often.
-func confirmAcks(ch *amqp091.Channel, queue string, n int) (head *amqp091.Delivery, err error) {
-	in, err := link.StartConsumer(ch, queue, n, 1)
+// The consumer delivers at most one message, the head of the queue. The broker counts that as a delivery, and may drop
+// the message if it is returned too often.
+func confirmAcks(ch *amqp091.Channel, queue string) (head *amqp091.Delivery, err error) {
+	const tag = link.ConsumerTag + "-acks"
+	in, err := link.StartConsumer(ch, queue, tag, 1, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := ch.Cancel(link.ConsumerTagOf(n), false); err != nil {
+	if err := ch.Cancel(tag, false); err != nil {
 		return nil, err // the consumer ends with the channel
 	}
 	for d := range in { // until the consumer has ended

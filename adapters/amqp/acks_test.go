@@ -72,8 +72,8 @@ func (m *model) check(t *rapid.T, a *acks) {
 	if want := len(m.unacked) - len(m.open()); a.pending() != want {
 		t.Fatalf("%d are pending, want %d", a.pending(), want)
 	}
-	if a.pending() == 0 && len(a.late) > 0 {
-		t.Fatalf("late holds %d reported deliveries", len(a.late))
+	if a.pending() == 0 && len(a.behindOpen) > 0 {
+		t.Fatalf("behindOpen holds %d reported deliveries", len(a.behindOpen))
 	}
 }
 
@@ -114,7 +114,7 @@ func TestAcksAgainstAModel(t *testing.T) {
 				e := pick(m.open())
 				i, _ := slices.BinarySearch(m.unacked, e.tag)
 				m.unacked = slices.Delete(m.unacked, i, i+1)
-				a.returned(e)
+				a.remove(e)
 				a.settle(e) // a late answer does not count
 			},
 			"flush": func(t *rapid.T) {
@@ -155,8 +155,8 @@ func TestSlowDeliveryKeepsNoMemoryOfOthers(t *testing.T) {
 	for range a.unsent {
 		known++
 	}
-	if known > 50 || cap(a.late) > 128 {
-		t.Errorf("%d deliveries are kept, with room for %d late ones; only 50 may wait for their acks", known, cap(a.late))
+	if known > 50 || cap(a.behindOpen) > 128 {
+		t.Errorf("%d deliveries are kept, with room for %d late ones; only 50 may wait for their acks", known, cap(a.behindOpen))
 	}
 }
 
@@ -171,7 +171,7 @@ func TestRunIsOneAck(t *testing.T) {
 	for _, i := range []int{3, 0, 2, 1, 5} {
 		a.settle(entries[i])
 	}
-	a.returned(entries[4])
+	a.remove(entries[4])
 	type call struct {
 		tag      uint64
 		multiple bool

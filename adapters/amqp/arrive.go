@@ -92,7 +92,7 @@ func (a *arrival) limitReturns(stillWaiting bool) {
 func (a *arrival) readOrdered(cameOften bool) {
 	d, m := a.d, a.m
 	a.readKey()
-	m.Key = a.lineOf(d)
+	m.Key = a.r.orderKey(d)
 	if !d.redelivered {
 		return
 	}
@@ -100,33 +100,33 @@ func (a *arrival) readOrdered(cameOften bool) {
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
 		return
 	}
-	if cameOften && d.Unreadable == nil && (m.Key == 0 || a.lines[m.Key] == 0) {
-		d.inTurn = &inPlaceTurn{s: a.source, d: d}
+	if cameOften && d.Unreadable == nil && a.isFirstOfKey() {
+		d.placeTurn = &inPlaceTurn{s: a.source, d: d}
 	}
 }
 
-// readKey reads a message's key. If Key panics, the message is undecodable and has no key.
+// isFirstOfKey reports whether no unsettled message of the key came before.
+func (a *arrival) isFirstOfKey() bool {
+	for before := range a.acks.unsent {
+		if before != a.d && before.ackState == ackOpen && before.m.Key == a.m.Key && a.m.Key != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// readKey reads a message's key. If Key panics, the message has no key, and is undecodable if it is in the origin. The
+// key of a message from one of redeliver's queues orders nothing: it is for Policy.Invalid.
 func (a *arrival) readKey() {
 	d := a.d
-	if a.r.layout.Policy.Order != redeliver.PerKey || d.Unreadable != nil {
+	if p := &a.r.layout.Policy; p.Order != redeliver.PerKey || !a.ordered && p.Invalid == nil || d.Unreadable != nil {
 		return
 	}
 	defer func() {
-		if v := recover(); v != nil {
+		if v := recover(); v != nil && a.ordered {
 			d.Unreadable = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	d.key = a.r.client.cfg.Key(d.Delivery)
-}
-
-// readKeyAgain reads the key of a message from one of redeliver's queues, for Policy.Invalid. The key orders
-// nothing. If Key panics now, the message has none.
-func (a *arrival) readKeyAgain() {
-	d := a.d
-	if p := &a.r.layout.Policy; p.Order != redeliver.PerKey || p.Invalid == nil || d.Unreadable != nil {
-		return
-	}
-	defer func() { _ = recover() }()
 	d.key = a.r.client.cfg.Key(d.Delivery)
 }
 
@@ -139,7 +139,7 @@ func (a *arrival) readReturned(count int) {
 	ours, findings := wire.RestoreOriginal(&d.Delivery)
 	l := a.r.layout
 	d.ReadDeadLetter(l.Queue, l.Names.DLQOf) // its findings were reported at its first delivery
-	a.readKeyAgain()
+	a.readKey()
 	came := delayqueue.Arrival{
 		Group: l.Queue, Origin: l.Queue, Ladder: l.Ladder,
 		Findings: append(forged, findings...), Written: d.arrived, Jitter: a.maxHold(), Now: d.arrived,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Doctor checks a queue and the queues on which its messages wait. It checks that they exist, keep
@@ -66,14 +67,7 @@ func (r *reader) comparePolicies(ctx context.Context) {
 	if m == nil || r.sub.Sink == nil {
 		return
 	}
-	ticker := time.NewTicker(compareEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
+	for wait.For(ctx, compareEvery) == nil {
 		asking, cancel := context.WithTimeout(ctx, r.client.cfg.DialTimeout)
 		runs, silent, err := m.Consumers(asking, r.layout.Queue)
 		cancel()

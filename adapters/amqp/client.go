@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -26,7 +27,7 @@ type Client struct {
 	forwarded, published *link.Sender
 
 	declared declared
-	channels channelBudget
+	channels atomic.Int32 // of the reading connection, claimed by readers
 
 	mu     sync.Mutex
 	subs   []*Subscriber

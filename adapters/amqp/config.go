@@ -188,6 +188,14 @@ func (c Config) policy(queue string) redeliver.Policy {
 	return c.withMaxTimeout(c.Policy)
 }
 
+// policyField returns the name of the field with the policy of a queue.
+func (c Config) policyField(queue string) string {
+	if _, ok := c.Queues[queue]; ok {
+		return fmt.Sprintf("Queues[%q]", queue)
+	}
+	return "Policy"
+}
+
 // withMaxTimeout returns a policy with its defaults. The default of MaxTimeout does not exceed what the broker
 // allows.
 func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {

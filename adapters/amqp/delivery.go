@@ -55,10 +55,10 @@ type delivery struct {
 	acker     acker                 // the Acknowledger of its first attempt here
 	lastAcker atomic.Pointer[acker] // that of its latest attempt; nil before the first
 
-	// For a suspect: the end of its turn, and whether its ack was sent. For an ordered suspect: its turn.
-	over       *turnEnd
-	ackWritten bool
-	inTurn     *inPlaceTurn
+	// For a suspect: the function that ends its turn, and whether its ack was sent. For an ordered suspect: its turn.
+	endQueueTurn context.CancelFunc
+	ackWritten   bool
+	placeTurn    *inPlaceTurn
 
 	// For a message that goes to the DLQ in parts. Only one write at a time uses these.
 	maxBody int // bytes that the broker accepts, after it refused the message as too large

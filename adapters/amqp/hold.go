@@ -13,21 +13,12 @@ const pauseAfter = 10 * time.Second
 
 // hold pauses a source while nothing may begin: after a while the source stops consuming and returns its messages once.
 type hold struct {
-	s            *source
-	since        time.Time // since when nothing may begin, or zero
-	paused       bool
-	keeps        bool      // paused, and still has messages that have not begun
-	returnsUnrun bool      // after a change of the window it returns what has not run
-	lastSweep    time.Time // time of the last check for old messages
-	timer        *time.Timer
-}
-
-// windowChanged continues after the broker has answered the last change of the window.
-func (h *hold) windowChanged() {
-	if h.returnsUnrun && h.paused { // not before: the old consumer would get them again
-		h.returnsUnrun = false
-		h.s.lane.ReturnUnrun(nil)
-	}
+	s         *source
+	since     time.Time // since when nothing may begin, or zero
+	paused    bool
+	returned  bool      // the messages that had not begun were returned in this pause
+	lastSweep time.Time // time of the last check for old messages
+	timer     *time.Timer
 }
 
 // returnAfter returns how long a source keeps messages that may not begin. In a pause of the group no process
@@ -66,34 +57,35 @@ func (h *hold) check() {
 		h.checkOrdered(now)
 		return
 	}
-	shut, probes := s.r.isShut(s.kind), s.r.sub.Held()
-	switch {
-	case !shut && !probes:
-		h.since = time.Time{}
+	if shut := s.r.isShut(s.kind); !shut && !s.r.sub.Held() {
 		if h.paused {
-			h.paused, h.keeps, h.returnsUnrun = false, false, false
 			s.intake.change(s.firstWindow(s.r.client.cfg.RetryBytes))
 		}
-	case h.since.IsZero():
-		h.since = now
-		if s.r.isPaused(s.kind) {
-			h.paused, h.keeps = true, true
-			s.intake.change(h.pausedWindow(shut))
-		}
-	case !h.paused && now.Sub(h.since) >= h.returnAfter():
-		h.paused, h.returnsUnrun = true, true
-		s.intake.change(h.pausedWindow(shut))
-	case h.keeps && now.Sub(h.since) >= h.returnAfter():
-		h.keeps = false
-		if h.returnsUnrun = s.intake.changing; !s.intake.changing {
-			s.lane.ReturnUnrun(nil)
-		}
-	case h.paused && s.intake.window != h.pausedWindow(shut):
-		s.intake.change(h.pausedWindow(shut))
+		h.since, h.paused, h.returned = time.Time{}, false, false
+	} else {
+		h.pause(now, shut)
 	}
 	if limit := s.r.client.cfg.ConsumerTimeout / 2; now.Sub(h.lastSweep) >= limit/10 {
 		h.lastSweep = now
 		s.lane.ReturnUnrun(func(m *driver.Message[*delivery]) bool { return now.Sub(m.Record.arrived) >= limit })
+	}
+}
+
+// pause stops the consumer at once in a pause of the group, otherwise after a while. It returns messages when the
+// broker has answered that: the old consumer would get them again.
+func (h *hold) pause(now time.Time, shut bool) {
+	s := h.s
+	if h.since.IsZero() {
+		h.since = now
+	}
+	over := now.Sub(h.since) >= h.returnAfter()
+	h.paused = h.paused || over || s.r.isPaused(s.kind)
+	if w := h.pausedWindow(shut); h.paused && s.intake.window != w {
+		s.intake.change(w)
+	}
+	if over && !h.returned && s.intake.answered == s.intake.window {
+		h.returned = true
+		s.lane.ReturnUnrun(nil)
 	}
 }
 

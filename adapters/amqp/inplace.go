@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -15,64 +16,40 @@ import (
 // is no evidence, because it also rises for the messages behind one that kills its process. So the suspect is charged
 // with a crash before it runs, see crashes.Counts, and the charge is removed when its process has survived.
 type inPlaceTurn struct {
-	s *source
-	d *delivery
-
-	mu     sync.Mutex
-	state  turnState
-	charge crashes.Charge
+	s      *source
+	d      *delivery
+	state  atomic.Int32
+	charge crashes.Charge // set before the turn is taken
 }
 
-type turnState uint8
-
+// The states of a turn.
 const (
-	turnIdle    turnState = iota
-	turnSeeking           // waits for its turn
-	turnTaken             // has its turn, but the lane does not know yet
-	turnHeld              // has its turn
-	turnEnding            // the charge is being removed
+	turnIdle    int32 = iota
+	turnSeeking       // waits for its turn
+	turnTaken         // has its turn, but the lane does not know yet
+	turnHeld          // has its turn
+	turnEnding        // the charge is being removed
 )
 
 // beginOrSeek reports whether the message has its turn. If not, it seeks one, and notifies the lane when the message
 // has it.
 func (p *inPlaceTurn) beginOrSeek() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.state == turnIdle {
-		p.state = turnSeeking
+	if p.state.CompareAndSwap(turnIdle, turnSeeking) {
 		p.s.tasks.start(p.seek)
 	}
-	return p.state == turnHeld
-}
-
-// confirmTurn reports whether the message still has its turn, so that it may begin.
-func (p *inPlaceTurn) confirmTurn() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.state == turnTaken {
-		p.state = turnHeld
-	}
-	return p.state == turnHeld
-}
-
-func (p *inPlaceTurn) setState(state turnState) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state = state
+	return p.state.Load() == turnHeld
 }
 
 // seek takes a turn and writes the charge.
 func (p *inPlaceTurn) seek() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
-	for c := (crashes.Charge{}); turn.Take(ctx, &s.r.sub.Gate); {
-		try, cancel := context.WithTimeout(ctx, s.r.client.cfg.SendTimeout)
-		err := s.r.crashes.Update(try, p.d.id(), c.Add)
+	for p.charge = (crashes.Charge{}); turn.Take(ctx, &s.r.sub.Gate); {
+		// Not ctx: a write that it cuts off may have succeeded, and nothing would remove the charge.
+		try, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
+		err := s.r.crashes.Update(try, p.d.id(), p.charge.Add)
 		cancel()
 		if err == nil {
-			p.mu.Lock()
-			p.state, p.charge = turnTaken, c
-			p.mu.Unlock()
-			if !s.lane.Post(p.turnCame) {
+			if p.state.Store(turnTaken); !s.lane.Post(p.turnCame) {
 				p.end(false)
 			}
 			return
@@ -81,7 +58,7 @@ func (p *inPlaceTurn) seek() {
 		s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
 		_ = wait.For(ctx, suspectPause) // the loop notices the end of ctx
 	}
-	p.setState(turnIdle)
+	p.state.Store(turnIdle)
 }
 
 // turnCame runs on the lane's goroutine when the message has its turn. If the message has ended meanwhile, or nothing
@@ -92,7 +69,7 @@ func (p *inPlaceTurn) turnCame() {
 		p.end(false)
 		return
 	}
-	if !p.confirmTurn() {
+	if !p.state.CompareAndSwap(turnTaken, turnHeld) {
 		return
 	}
 	m.Alone = true
@@ -104,16 +81,13 @@ func (p *inPlaceTurn) turnCame() {
 // end ends a turn, if there is one, because the process has survived the message. settled reports whether the message
 // is settled.
 func (p *inPlaceTurn) end(settled bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.state != turnTaken && p.state != turnHeld {
+	if !p.state.CompareAndSwap(turnTaken, turnEnding) && !p.state.CompareAndSwap(turnHeld, turnEnding) {
 		return
 	}
-	p.state = turnEnding
 	p.s.tasks.start(func() {
 		p.removeCharge(settled)
 		p.s.r.client.turn.Give()
-		p.setState(turnIdle)
+		p.state.Store(turnIdle)
 		p.s.lane.Post(func() {}) // it may want another turn
 	})
 }

@@ -13,7 +13,8 @@ func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
 	s, in := f.source(false, "a1")
 	m := parsed(s, in)[0]
-	p := &inPlaceTurn{s: s, d: m.Record, state: turnTaken}
+	p := &inPlaceTurn{s: s, d: m.Record}
+	p.state.Store(turnTaken)
 	p.charge.Add(f.r.layout.Policy.MaxCrashes)
 	if p.beginOrSeek() {
 		t.Error("it begins before its lane has confirmed the turn")

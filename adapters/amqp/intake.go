@@ -1,160 +1,123 @@
 package amqp
 
 import (
-	"sync/atomic"
-
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 )
 
-// intake starts and ends the consumers of a source's channel, one after another: each change of the window needs a new
-// one. The lane's goroutine calls its methods.
+// intake is the consumer of a source's channel. Each change of the window ends it and starts another one. The lane's
+// goroutine calls the methods; run has a goroutine of its own, because a queue without a majority does not answer.
 type intake struct {
 	s     *source
 	calls chan struct{} // holds a value during a call, because two at once would get each other's answers
 
-	window    int             // how many messages the broker may have sent
-	changing  bool            // the broker has not answered the last change of the window
-	changed   <-chan struct{} // closed when it has; nil before the first change
-	n         int             // number of previous consumers
-	consumer  *consumer       // nil while the window is 0
-	lastEnded <-chan struct{} // of the last consumer; nil before the first
+	window   int           // how many messages the broker may have sent
+	answered int           // the last window that the broker has answered
+	windows  chan int      // has room for one change
+	stopping chan struct{} // closed when no more messages may come
+	ended    chan struct{} // closed when all messages were passed on
 }
 
-// consumer is one of a channel's consecutive consumers.
-type consumer struct {
-	tag       string
-	cancelled atomic.Bool     // by this process
-	before    <-chan struct{} // closed when all messages of the previous consumer were passed on; nil before the first
-	ended     chan struct{}   // the same for this one
+func newIntake(s *source, window int) intake {
+	return intake{s: s, calls: make(chan struct{}, 1), window: window, answered: window, windows: make(chan int, 1), stopping: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// begin passes on the messages of the first consumer, already running.
-func (i *intake) begin(in <-chan amqp091.Delivery) {
-	i.consumer = i.next()
-	go i.passOn(i.consumer, in)
+// call runs a call on the channel alone.
+func (i *intake) call(do func()) {
+	i.calls <- struct{}{}
+	defer func() { <-i.calls }()
+	do()
 }
 
-// next makes the channel's next consumer, which is not started yet.
-func (i *intake) next() *consumer {
-	c := &consumer{tag: link.ConsumerTagOf(i.n), before: i.lastEnded, ended: make(chan struct{})}
-	i.lastEnded = c.ended
-	return c
-}
-
-// passOn passes on a consumer's messages, after all of the previous consumer's. An ack of several deliveries covers
-// every lower tag, so these must have come first.
-func (i *intake) passOn(c *consumer, from <-chan amqp091.Delivery) {
-	defer close(c.ended)
-	if c.before != nil {
-		<-c.before
-	}
-	s := i.s
+// run passes on the messages of the first consumer, which is already running, and of those that follow it. All messages
+// of one consumer come before those of the next: an ack of several deliveries covers every lower tag.
+func (i *intake) run(in <-chan amqp091.Delivery) {
+	defer close(i.ended)
+	s, n := i.s, 0 // the nth consumer
 	var room slab
-	for d := range from {
+	for {
 		select {
-		case s.in <- room.delivery(&d):
-		case <-s.over:
+		case d, open := <-in:
+			if !open { // the broker has cancelled the consumer, or the channel has ended
+				if !s.ch.IsClosed() {
+					s.fail(errCancelled)
+					s.finish()
+				}
+				return
+			}
+			i.pass(room.delivery(&d))
+		case window := <-i.windows:
+			err := i.cancel(in, n, &room)
+			if in = nil; err == nil && window > 0 {
+				n++
+				in, err = i.start(n, window)
+			}
+			s.lane.Post(func() { i.changed(window, err) })
+		case <-i.stopping:
+			_ = i.cancel(in, n, &room) // after an error the channel has ended
+			return
+		case <-s.laneEnded:
 			return
 		}
 	}
-	if !c.cancelled.Load() && !s.ch.IsClosed() {
-		s.fail(errCancelled)
-		s.finish()
+}
+
+// pass passes on a message, unless the lane has ended.
+func (i *intake) pass(d *delivery) {
+	select {
+	case i.s.in <- d:
+	case <-i.s.laneEnded:
 	}
 }
 
-// cancel ends a consumer. Its messages stay unsettled. An error means that the channel has ended.
-func (i *intake) cancel(c *consumer) error {
-	c.cancelled.Store(true)
-	return i.s.ch.Cancel(c.tag, false)
-}
-
-// change changes the window by starting a new consumer, or none. The messages of the old one stay unsettled. The new
-// consumer has another tag: with the same one each ack of an old message would bring a new message, and RabbitMQ 3.10
-// would close the connection at the second change.
-//
-// A goroutine waits for the broker, because a queue without a majority does not answer. Changes that are made
-// meanwhile follow as one.
-func (i *intake) change(window int) {
-	i.window = window
-	if i.changing {
-		return
-	}
-	i.changing = true
-	old := i.consumer
-	i.consumer = nil
-	if window > 0 {
-		i.n++
-		i.consumer = i.next()
-	}
-	n, next, changed := i.n, i.consumer, make(chan struct{})
-	i.changed = changed
-	go func() {
-		i.calls <- struct{}{}
-		err := i.replace(old, next, n, window)
-		<-i.calls
-		close(changed)
-		i.s.lane.Post(func() { i.replaced(window, err) })
-	}()
-}
-
-// replace cancels the old consumer, if there is one, and starts the next one, the nth, if there is one. An error means
-// that the channel has ended.
-func (i *intake) replace(old, next *consumer, n, window int) (err error) {
-	if old != nil {
-		err = i.cancel(old)
-	}
-	if next == nil {
-		return err
-	}
-	var in <-chan amqp091.Delivery
-	if err == nil {
-		in, err = link.StartConsumerWith(i.s.ch, i.s.queue, n, window, i.s.r.policyArgs())
-	}
-	if err != nil {
-		close(next.ended)
-		return err
-	}
-	go i.passOn(next, in)
-	return nil
-}
-
-// replaced continues after the broker has answered the change to this window.
-func (i *intake) replaced(window int, err error) {
-	i.changing = false
-	switch {
-	case err != nil || i.s.stopped:
-	case i.window != window:
-		i.change(i.window)
-	default:
-		i.s.hold.windowChanged()
-	}
-}
-
-// stop cancels the consumer, and returns a channel that is closed when all its messages were passed on. It returns nil
-// if there is none.
-func (i *intake) stop() <-chan struct{} {
-	if i.consumer == nil && !i.changing {
+// cancel ends the nth consumer, if there is one, and passes on the rest of its messages, which stay unsettled. An error
+// means that the channel has ended.
+func (i *intake) cancel(in <-chan amqp091.Delivery, n int, room *slab) (err error) {
+	if in == nil {
 		return nil
 	}
-	stopped := make(chan struct{})
-	c, ended, changed := i.consumer, i.lastEnded, i.changed
-	go func() {
-		defer close(stopped)
-		if changed != nil {
-			<-changed // otherwise the consumer may start after its end
-		}
-		i.calls <- struct{}{}
-		defer func() { <-i.calls }()
-		if c != nil {
-			_ = i.cancel(c) // after an error the channel has ended
-		}
-		<-ended
-	}()
-	return stopped
+	i.call(func() { err = i.s.ch.Cancel(link.ConsumerTagOf(n), false) })
+	for d := range in {
+		i.pass(room.delivery(&d))
+	}
+	return err
+}
+
+// start starts the nth consumer. It has a tag of its own: with the same one each ack of an old message would bring a new
+// message, and RabbitMQ 3.10 would close the connection at the second change.
+func (i *intake) start(n, window int) (in <-chan amqp091.Delivery, err error) {
+	i.call(func() {
+		in, err = link.StartConsumer(i.s.ch, i.s.queue, link.ConsumerTagOf(n), window, i.s.r.policyArgs())
+	})
+	return in, err
+}
+
+// change changes the window. Of several changes that are made before the broker has answered, the last one counts.
+func (i *intake) change(window int) {
+	i.window = window
+	select {
+	case <-i.windows:
+	default:
+	}
+	i.windows <- window
+}
+
+// changed continues after the broker has answered a change. An error means that the channel has ended.
+func (i *intake) changed(window int, err error) {
+	if err != nil || i.s.stopped {
+		return
+	}
+	if i.answered = window; window == i.window {
+		i.s.hold.check()
+	}
+}
+
+// stop cancels the consumer. It returns a channel that is closed when all its messages were passed on.
+func (i *intake) stop() <-chan struct{} {
+	close(i.stopping)
+	return i.ended
 }
 
 // The broker's prefetch bounds the number of messages, not their size. A source of retries may hold thousands that

@@ -3,10 +3,8 @@ package amqp
 import (
 	"testing"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
 
-	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
@@ -51,28 +49,4 @@ func TestWindowConverges(t *testing.T) {
 			t.Fatalf("only %d messages of %d bytes, the limit is %d bytes", window, size, limit)
 		}
 	})
-}
-
-// A consumer passes nothing on before the previous one of its channel has. An ack of several deliveries covers every
-// lower tag, so it would also cover one that was not read yet, which would be lost if the process died.
-func TestConsumersPassOnInOrder(t *testing.T) {
-	const each = 100
-	f := newOrderedQueue(t, Config{}, nil)
-	s := newSource(f.r, queueConfig{kind: layout.RetryQueue, queue: "orders.retry", prefetch: 1}, amqptest.NewServer(t).Ch)
-	for n := range 3 {
-		from := make(chan amqp091.Delivery, each)
-		for i := range each {
-			from <- amqp091.Delivery{DeliveryTag: uint64(n*each + i + 1)}
-		}
-		close(from)
-		c := s.intake.next()
-		c.cancelled.Store(true)
-		go s.intake.passOn(c, from)
-	}
-	for want := range uint64(3 * each) {
-		if d := <-s.in; d.tag != want+1 {
-			t.Fatalf("the source reads tag %d, want %d", d.tag, want+1)
-		}
-	}
-	s.finishTest()
 }

@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -61,7 +60,7 @@ func (r *reader) openFirst(ctx context.Context, d *topology.Declarer, origin boo
 			}
 			continue
 		}
-		ch, in, err := r.open(ctx, *cfg)
+		ch, in, err := r.open(ctx, cfg)
 		if err == nil {
 			cfg.first = &openChannel{ch, in}
 		} else {
@@ -85,7 +84,12 @@ func (r *reader) close() {
 	}
 }
 
-func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
+// open returns the first channel, or opens another one.
+func (r *reader) open(ctx context.Context, cfg *queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
+	if first := cfg.first; first != nil {
+		cfg.first = nil
+		return first.ch, first.in, nil
+	}
 	ch, err := r.client.consuming.Channel(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -94,7 +98,7 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 	if cfg.kind == layout.SuspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
-		in, err = link.StartConsumerWith(ch, cfg.queue, 0, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
+		in, err = link.StartConsumer(ch, cfg.queue, link.ConsumerTag, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
 	}
 	if err != nil {
 		_ = ch.Close() // it may be closed already
@@ -106,27 +110,15 @@ func (r *reader) open(ctx context.Context, cfg queueConfig) (*amqp091.Channel, <
 // reservedChannels is the number of channels of the reading connection that are reserved for declarations.
 const reservedChannels = 8
 
-// channelBudget counts the channels of the reading connection. It is safe for concurrent use.
-type channelBudget struct {
-	mu  sync.Mutex
-	use int
-}
-
-// claim reserves channels of a connection, one for each queue. A broker allows 2,047 by default.
-func (b *channelBudget) claim(conn *link.Link, queue string, n int) error {
-	maxChannels := conn.ChannelMax() - reservedChannels
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.use+n > maxChannels {
+// claimChannels reserves a channel of the reading connection for each queue. A broker allows 2,047 by default.
+func (r *reader) claimChannels() error {
+	n, maxChannels := len(r.queues), r.client.consuming.ChannelMax()-reservedChannels
+	if used := int(r.client.channels.Add(int32(n))); used > maxChannels {
+		r.releaseChannels()
 		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
-			"raise the broker's channel_max, use another Client, or fewer Shards or levels", queue, n, b.use, maxChannels)
+			"raise the broker's channel_max, use another Client, or fewer Shards or levels", r.layout.Queue, n, used-n, maxChannels)
 	}
-	b.use += n
 	return nil
 }
 
-func (b *channelBudget) release(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.use -= n
-}
+func (r *reader) releaseChannels() { r.client.channels.Add(-int32(len(r.queues))) }

@@ -25,10 +25,7 @@ func KeyHeader(name string) func(amqp091.Delivery) string {
 
 // checkOrder refuses an order that the configuration cannot keep.
 func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
-	prefix := "Policy"
-	if _, ok := cfg.Queues[queue]; ok {
-		prefix = fmt.Sprintf("Queues[%q]", queue)
-	}
+	prefix := cfg.policyField(queue)
 	ps.CheckOrder(prefix, p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
 	if !layout.Ordered(p) {
 		return
@@ -69,10 +66,7 @@ func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.P
 // checkTimeout refuses handlers that may run longer than the broker leaves a message unacked. They would lose their
 // channel and begin again, uncounted, forever.
 func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
-	field := "Policy"
-	if _, ok := cfg.Queues[queue]; ok {
-		field = fmt.Sprintf("Queues[%q]", queue)
-	}
+	field := cfg.policyField(queue)
 	if n := cfg.prefetch(p) + maxUnrunPerSlot*cfg.MaxRetriesInFlight; p.Rate.PerSecond > 0 && float64(n)/p.Rate.PerSecond > cfg.ConsumerTimeout.Seconds() {
 		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(
 			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: the broker takes back messages that wait longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))

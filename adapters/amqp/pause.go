@@ -55,8 +55,8 @@ func (c *Client) checkPausable(ctx context.Context, l *layout.Layout, mark bool)
 		return fmt.Errorf("amqp: queue %s does not exist", l.Queue)
 	}
 	for _, q := range l.Queues {
-		if mark && q.Kind == layout.PauseQueue {
-			d.DeclareQueue(&ps, q, !c.cfg.NoProvisioning && !d.Exists(&ps, q.Name)) // a declaration needs more rights
+		if mark && q.Kind == layout.PauseQueue && !d.Exists(&ps, q.Name) { // a declaration needs more rights
+			d.DeclareQueue(&ps, q, !c.cfg.NoProvisioning)
 		}
 	}
 	return d.Result(ps)

@@ -39,14 +39,13 @@ type source struct {
 	ordered bool // the policy is ordered
 
 	lost            chan struct{} // closed when the channel has ended
-	over            chan struct{} // closed when the lane has ended
+	laneEnded       chan struct{} // closed when the lane has ended
 	finish          context.CancelFunc
 	suspectCtx      context.Context // no suspect gets a turn after its end
 	cancelSuspects  context.CancelFunc
-	why             atomic.Pointer[error] // why the channel or the reading has ended
+	endReason       atomic.Pointer[error] // why the channel or the reading has ended
 	tasks           tasks                 // Flush waits for them
 	suspectsRunning sync.WaitGroup
-	stopSuspects    context.CancelFunc // ends suspectFeed.run
 
 	intake       intake
 	hold         hold
@@ -54,11 +53,10 @@ type source struct {
 	settledSince time.Time // since when settled deliveries wait for their ack
 
 	acks            acks
-	toReturn        []*delivery    // to be returned
-	returnScheduled bool           // a timer runs for that
-	lines           map[uint64]int // for ordered queues: unsettled messages by key
-	running         int            // messages with handlers, in ordered queues
-	ending          bool           // the source of an ordered queue ends soon: nothing begins any more
+	toReturn        []*delivery // to be returned
+	returnScheduled bool        // a timer runs for that
+	running         int         // messages with handlers, in ordered queues
+	ending          bool        // the source of an ordered queue ends soon: nothing begins any more
 	stopped         bool
 	acked           bool // an ack was sent
 }
@@ -84,13 +82,11 @@ var errLost = errors.New("amqp: the channel is closed; the message comes back")
 func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	s := &source{
 		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == layout.MainQueue && r.layout.Ordered(),
-		lost: make(chan struct{}), over: make(chan struct{}),
+		lost: make(chan struct{}), laneEnded: make(chan struct{}),
 	}
-	s.intake = intake{s: s, calls: make(chan struct{}, 1), window: cfg.firstWindow(r.client.cfg.RetryBytes)}
+	s.suspectCtx, s.cancelSuspects = context.WithCancel(r.values)
+	s.intake = newIntake(s, cfg.firstWindow(r.client.cfg.RetryBytes))
 	s.hold = hold{s: s, lastSweep: time.Now()}
-	if s.ordered {
-		s.lines = make(map[uint64]int)
-	}
 	if cfg.kind == layout.SuspectQueue {
 		s.in = make(chan *delivery)
 	}
@@ -100,19 +96,18 @@ func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 			s.fail(err)
 		}
 		close(s.lost)
+		s.cancelSuspects()
 	}()
 	return s
 }
 
 // fail sets the reason why the source ends. The first one counts.
-func (s *source) fail(err error) { s.why.CompareAndSwap(nil, &err) }
+func (s *source) fail(err error) { s.endReason.CompareAndSwap(nil, &err) }
 
 // run reads the queue until ctx or the source ends. It returns the reason.
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan amqp091.Delivery) error {
 	ctx, s.finish = context.WithCancel(ctx)
 	defer s.finish()
-	s.suspectCtx, s.cancelSuspects = context.WithCancel(s.r.values)
-	defer s.cancelSuspects()
 	maxMessages := 2*s.prefetch + 16 // the broker's prefetch is the bound
 	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxHeld: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == layout.SuspectQueue}
 	if s.ordered || s.kind == layout.SuspectQueue {
@@ -122,17 +117,14 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 		s.lane = l
 		s.ackTimer = time.AfterFunc(time.Hour, func() { l.Post(func() { s.flushAcks(false) }) })
 		if s.kind == layout.SuspectQueue {
-			feeding := context.WithoutCancel(ctx)
-			feeding, stop := context.WithCancel(feeding)
-			s.stopSuspects = stop
-			s.suspectsRunning.Go(func() { suspectFeed{s}.run(feeding) })
+			s.suspectsRunning.Go(suspectFeed{s}.run)
 			return
 		}
 		s.hold.timer = time.AfterFunc(s.hold.interval(), s.hold.postCheck)
-		s.intake.begin(in)
+		go s.intake.run(in)
 	})
 	s.endChannel()
-	if why := s.why.Load(); why != nil {
+	if why := s.endReason.Load(); why != nil {
 		return *why
 	}
 	return errLost
@@ -142,13 +134,10 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 func (s *source) endChannel() {
 	s.stopped = true
 	s.cancelSuspects()
-	close(s.over)
+	close(s.laneEnded)
 	s.ackTimer.Stop()
 	if s.hold.timer != nil {
 		s.hold.timer.Stop()
-	}
-	if s.stopSuspects != nil {
-		s.stopSuspects()
 	}
 	for d := range s.acks.unsent {
 		if d.ackState == ackOpen {
@@ -207,16 +196,13 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	d.m, m.Seq, m.Place = m, d.tag, s.queue
 	s.acks.add(d)
 	(&arrival{s, d, m}).read()
-	if s.ordered && m.Key != 0 {
-		s.lines[m.Key]++
-	}
 	return nil
 }
 
-// lineOf returns the key by which messages run one after another, or 0.
-func (s *source) lineOf(d *delivery) uint64 {
+// orderKey returns the key by which messages run one after another, or 0.
+func (r *reader) orderKey(d *delivery) uint64 {
 	switch {
-	case s.r.layout.Policy.Order == redeliver.Blocking:
+	case r.layout.Policy.Order == redeliver.Blocking:
 		return 1
 	case d.key == "":
 		return 0
@@ -229,19 +215,10 @@ func (s *source) lineOf(d *delivery) uint64 {
 func (s *source) Settle(m *driver.Message[*delivery]) {
 	d := m.Record
 	s.acks.settle(d)
-	s.leaveLine(m)
-	if d.over != nil || d.inTurn != nil { // see ackWritten
+	if d.endQueueTurn != nil || d.placeTurn != nil { // see ackWritten
 		d.ackWritten = s.acks.flush(1, true, s.ack) == nil
 	}
 	s.endTurn(d, true)
-}
-
-func (s *source) leaveLine(m *driver.Message[*delivery]) {
-	if s.ordered && m.Key != 0 {
-		if s.lines[m.Key]--; s.lines[m.Key] == 0 {
-			delete(s.lines, m.Key)
-		}
-	}
 }
 
 const (
@@ -295,7 +272,6 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool
 	if d.ackState != ackOpen {
 		return
 	}
-	s.leaveLine(m)
 	s.rememberState(d)
 	if !d.running || s.ordered {
 		s.endTurn(d, false)
@@ -322,7 +298,7 @@ func (s *source) returnSome() {
 		if s.ch.Nack(d.tag, false, true) != nil {
 			return
 		}
-		s.acks.returned(d)
+		s.acks.remove(d)
 	}
 	s.toReturn = append(s.toReturn[:0], s.toReturn[n:]...)
 	if s.returnScheduled = n > 0; s.returnScheduled {
@@ -337,13 +313,10 @@ func (s *source) Stop() <-chan struct{} {
 	s.cancelSuspects()
 	switch {
 	case s.kind == layout.SuspectQueue:
-		s.stopSuspects()
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)
-			s.intake.calls <- struct{}{}
-			defer func() { <-s.intake.calls }()
-			s.suspectsRunning.Wait()
+			s.intake.call(s.suspectsRunning.Wait)
 		}()
 		return stopped
 	case s.ordered:
@@ -381,9 +354,7 @@ func (s *source) awaitApplied(ctx context.Context) bool {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		s.intake.calls <- struct{}{}
-		defer func() { <-s.intake.calls }()
-		head, err = confirmAcks(s.ch, s.queue, s.intake.n+1)
+		s.intake.call(func() { head, err = confirmAcks(s.ch, s.queue) })
 	}()
 	select {
 	case <-answered:
@@ -458,7 +429,7 @@ func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 		return engine.Begins
 	case s.ending:
 		return engine.NothingYet
-	case d.inTurn != nil && !d.inTurn.beginOrSeek():
+	case d.placeTurn != nil && !d.placeTurn.beginOrSeek():
 		return engine.NotYet
 	}
 	d.running = true

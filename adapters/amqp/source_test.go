@@ -283,7 +283,7 @@ func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	}
 	var suspects []string
 	for _, m := range parsed(s, in) {
-		if m.Record.inTurn != nil {
+		if m.Record.placeTurn != nil {
 			suspects = append(suspects, m.Record.MessageId)
 		}
 	}
@@ -301,11 +301,12 @@ func TestSuspectBehindAClosedGateReturnsItsTurn(t *testing.T) {
 		m := parsed(s, in)[0]
 		f.r.sub.Gate.Close()
 		s.lane = endedLane{}
-		m.Record.inTurn = &inPlaceTurn{s: s, d: m.Record, state: turnHeld}
+		m.Record.placeTurn = &inPlaceTurn{s: s, d: m.Record}
+		m.Record.placeTurn.state.Store(turnHeld)
 		if !f.r.client.turn.Take(t.Context(), &engine.Gate{}) {
 			t.Fatal("no turn")
 		}
-		m.Record.inTurn.turnCame()
+		m.Record.placeTurn.turnCame()
 		synctest.Wait()
 		if !f.r.client.turn.Begin() {
 			t.Error("it keeps the turn")
@@ -408,11 +409,12 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 					t.Errorf("%d consumers are cancelled after a pause of 5 s", n)
 				}
 				f.r.sub.Gate.Close()
+				<-time.After(15 * time.Second)
+				close(in) // the client does it when the consumer has ended
 				<-time.After(10 * time.Minute)
 				if c, n, w := f.server.Cancels.Load(), f.server.Nacks.Load(), f.server.Prefetch.Load(); c != 1 || n != 2 || w != row.window {
 					t.Errorf("%d consumers are cancelled, %d messages are returned, the window is %d, want 1, 2 and %d", c, n, w, row.window)
 				}
-				close(in)
 				f.r.sub.Gate.Open()
 				<-time.After(2 * time.Second)
 				if w, n := f.server.Prefetch.Load(), len(f.server.Read); w != 50 || n != row.consumers {
@@ -489,8 +491,7 @@ func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, nil)
 			s, in := f.source(false)
 			s.lane = postOnly{}
-			s.suspectCtx, s.cancelSuspects = context.WithCancel(t.Context())
-			s.intake.begin(in)
+			go s.intake.run(in)
 			s.intake.change(0)
 			stopped := s.Stop()
 			synctest.Wait()

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Subscriber delivers the messages of queues; it is a Watermill subscriber and
@@ -40,12 +41,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 			return nil, err
 		}
 		if err := s.client.openFirstChannels(ctx, r); err != nil {
-			s.client.channels.release(len(r.queues))
+			r.releaseChannels()
 			return nil, err
 		}
 		out = make(chan *message.Message)
 		return func(ctx context.Context) {
-			defer s.client.channels.release(len(r.queues))
+			defer r.releaseChannels()
 			r.run(ctx, engine.Options[*delivery]{Out: out})
 		}, nil
 	})
@@ -62,7 +63,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	r := newReader(context.WithoutCancel(ctx), c, l)
 	r.queues = r.queueConfigs()
 	r.pause.Look(ctx)
-	return r, c.channels.claim(c.consuming, l.Queue, len(r.queues))
+	return r, r.claimChannels()
 }
 
 // Close ends all subscriptions and returns when their channels are closed. It waits for messages in
@@ -137,8 +138,9 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	var all sync.WaitGroup
 	all.Go(func() { r.comparePolicies(ctx) })
 	all.Go(func() { r.pause.Run(ctx, r.reachable) })
-	for _, cfg := range r.queues {
-		all.Go(func() { r.keepReading(ctx, e, cfg) })
+	defer r.close()
+	for i := range r.queues {
+		all.Go(func() { r.keepReading(ctx, e, &r.queues[i]) })
 	}
 	all.Wait()
 }
@@ -151,21 +153,15 @@ func newPause() *backoff.ExponentialBackOff {
 
 // keepReading reads a queue with one source after another, each on a new channel. After failures it pauses with
 // backoff.
-func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) {
+func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], cfg *queueConfig) {
 	pause := newPause()
-	defer func() {
-		if cfg.first != nil { // ctx ended first
-			_ = cfg.first.ch.Close() // nothing was acked on it
-		}
-	}()
 	for ctx.Err() == nil {
-		if cfg.first == nil && r.mustWait(cfg) {
+		if cfg.first == nil && r.mustWait(*cfg) {
 			r.awaitOpen(ctx, cfg.kind)
 			continue
 		}
 		began := time.Now()
 		err := r.readUntilEnd(ctx, e, cfg)
-		cfg.first = nil // used only once
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -177,13 +173,8 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 		case time.Since(began) > 10*time.Second:
 			pause.Reset()
 		}
-		timer := time.NewTimer(pause.NextBackOff())
 		r.disconnected(cfg.queue, err)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		_ = wait.For(ctx, pause.NextBackOff()) // the loop notices the end of ctx
 	}
 }
 
@@ -218,15 +209,8 @@ func (r *reader) awaitOpen(ctx context.Context, kind layout.Kind) {
 }
 
 // readUntilEnd reads a queue on its own channel until the source ends.
-func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], cfg queueConfig) error {
-	var ch *amqp091.Channel
-	var in <-chan amqp091.Delivery
-	var err error
-	if cfg.first != nil {
-		ch, in = cfg.first.ch, cfg.first.in
-	} else {
-		ch, in, err = r.open(ctx, cfg)
-	}
+func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], cfg *queueConfig) error {
+	ch, in, err := r.open(ctx, cfg)
 	if link.IsNotFound(err) {
 		// The queue was deleted. Redeliver's queues, and the origin if redeliver may create it, are declared again.
 		if err = r.client.declared.restore(ctx, r.layout); err == nil {
@@ -236,7 +220,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	if err != nil {
 		return err
 	}
-	s := newSource(r, cfg, ch)
+	s := newSource(r, *cfg, ch)
 	r.consuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)

@@ -2,10 +2,10 @@ package amqp
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // When a process dies, all its prefetched messages come back. The broker raises the delivery count of all of them,
@@ -21,20 +21,9 @@ const suspectPause = time.Second
 // suspectFeed fetches the messages of a queue of suspects.
 type suspectFeed struct{ *source }
 
-// run passes suspects to the lane one at a time, each in its own turn, until ctx or the channel ends.
-func (s suspectFeed) run(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-s.lost:
-		case <-s.over:
-		case <-ctx.Done():
-		}
-		cancel()
-	}()
-	look := time.NewTicker(suspectPause)
-	defer look.Stop()
+// run passes suspects to the lane one at a time, each in its own turn, until the source or its channel ends.
+func (s suspectFeed) run() {
+	ctx := s.suspectCtx
 	for {
 		q, err := s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 		if err != nil {
@@ -47,9 +36,7 @@ func (s suspectFeed) run(ctx context.Context) {
 				return
 			}
 		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
+		if wait.For(ctx, suspectPause) != nil {
 			return
 		}
 	}
@@ -76,14 +63,15 @@ func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 	}
 	var room slab
 	d := room.delivery(&got)
-	d.over = &turnEnd{ended: make(chan struct{})}
+	turn, end := context.WithCancel(context.Background())
+	d.endQueueTurn = end
 	select {
 	case s.in <- d: // even after the end of ctx: requeue rewrites it
-	case <-s.over:
+	case <-s.laneEnded:
 		s.r.client.lostSuspects.Add(d.id())
 		return false, nil
 	}
-	<-d.over.ended
+	<-turn.Done()
 	if !d.ackWritten || ctx.Err() != nil {
 		return false, nil
 	}
@@ -98,19 +86,13 @@ func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 	return q.Messages > 0, nil
 }
 
-// turnEnd is the end of a suspect's turn.
-type turnEnd struct {
-	once  sync.Once
-	ended chan struct{}
-}
-
 // endTurn ends the turn of a suspect, if the message has one. It is safe for concurrent and repeated use.
 func (s *source) endTurn(d *delivery, settled bool) {
 	switch {
-	case d.over != nil:
-		d.over.once.Do(func() { close(d.over.ended) })
-	case d.inTurn != nil:
-		d.inTurn.end(settled)
+	case d.endQueueTurn != nil:
+		d.endQueueTurn()
+	case d.placeTurn != nil:
+		d.placeTurn.end(settled)
 	}
 }
 

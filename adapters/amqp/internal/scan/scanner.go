@@ -142,7 +142,7 @@ func (h *Scanner) consume(left int) error {
 		}
 		h.channels = append(h.channels, &scanChannel{ch: ch})
 	}
-	in, err := link.StartConsumer(h.lastChannel().ch, h.queue, h.consumers, h.batch)
+	in, err := link.StartConsumer(h.lastChannel().ch, h.queue, link.ConsumerTagOf(h.consumers), h.batch, nil)
 	if err != nil {
 		return h.readError(err)
 	}
