@@ -98,7 +98,7 @@ var allowed = map[string][]string{
 	"internal/observed/observedtest": {module, module + "/deadletter"},
 	// Imported by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},
-	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/scram",
+	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/plain", "github.com/twmb/franz-go/pkg/sasl/scram",
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/credentials"},
 	// A harness, for tests of two modules: it may have the adapter's client and an independent one.
 	"internal/kafkatest": {module, module + "/internal/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",

@@ -10,7 +10,9 @@ import (
 	"strings"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
@@ -80,6 +82,24 @@ func (u URL) Sarama() *sarama.Config {
 		cfg.Net.SASL.Mechanism = sarama.SASLTypePlaintext
 	}
 	return cfg
+}
+
+// Franz returns the options of a client of franz-go: the URL's TLS and SASL settings, and the client's id.
+func (u URL) Franz(clientID string) []kgo.Opt {
+	opts := []kgo.Opt{kgo.ClientID(clientID), kgo.MaxDecompressBatchBytes(MaxDecompressedBatch)}
+	if u.TLS {
+		opts = append(opts, kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12}))
+	}
+	login := scram.Auth{User: u.User, Pass: u.Password}
+	switch u.SASL {
+	case Plain:
+		opts = append(opts, kgo.SASL(plain.Auth{User: u.User, Pass: u.Password}.AsMechanism()))
+	case ScramSHA256:
+		opts = append(opts, kgo.SASL(login.AsSha256Mechanism()))
+	case ScramSHA512:
+		opts = append(opts, kgo.SASL(login.AsSha512Mechanism()))
+	}
+	return opts
 }
 
 // conversation adapts franz-go's SCRAM to sarama, which has no implementation.

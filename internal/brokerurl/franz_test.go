@@ -1,4 +1,4 @@
-package sidecar
+package brokerurl_test
 
 import (
 	"crypto/tls"
@@ -13,7 +13,7 @@ import (
 )
 
 // Every way to authenticate works with a broker that requires it.
-func TestFranzOptionsUseTLSAndSASL(t *testing.T) {
+func TestFranzUsesTLSAndSASL(t *testing.T) {
 	t.Parallel()
 	certs := httptest.NewTLSServer(nil)
 	defer certs.Close()
@@ -35,7 +35,7 @@ func TestFranzOptionsUseTLSAndSASL(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					opts := franzOptions(u)
+					opts := u.Franz("test")
 					if u.TLS {
 						cl, err := kgo.NewClient(opts...)
 						if err != nil {
