@@ -19,7 +19,7 @@ type Client struct {
 	cfg    Config
 	client *kgo.Client // publishes, and asks the brokers
 	admin  admin
-	group  group
+	group  groupSettings
 
 	preparing sync.Mutex // one layout at a time
 	mu        sync.Mutex

@@ -32,11 +32,9 @@ const (
 type Config struct {
 	// Brokers are the bootstrap brokers, "host:port". Required.
 	Brokers []string
-	// Group is the share group. Required.
+	// Group is the share group. The consumer group Group + "-retry" reads retries, because Kafka does
+	// not allow one id for both kinds of groups. Required.
 	Group string
-	// RetryGroup is the consumer group that reads retries. Kafka does not allow one id for both
-	// kinds of groups. Default: Group + "-retry".
-	RetryGroup string
 	// Policy applies to every topic that Topics does not name. PerKey and Blocking are refused: a
 	// share group keeps no order. Default: the zero Policy, three retries after 1, 2 and 4 s plus
 	// jitter.
@@ -80,7 +78,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.RetryGroup = cmp.Or(c.RetryGroup, c.Group+wirename.ShareRetryGroup)
 	c.Clients = cmp.Or(c.Clients, DefaultClients)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
@@ -103,11 +100,14 @@ func (c *Config) policy(topic string) redeliver.Policy {
 	return c.Policy.WithDefaults()
 }
 
-// batch is the number of messages that one member polls at once.
-func (c *Config) batch() int {
-	clients := min(c.Clients, c.MaxInFlight)
-	return (c.MaxInFlight + clients - 1) / clients
-}
+// retryGroup is the consumer group that reads retries.
+func (c *Config) retryGroup() string { return c.Group + wirename.ShareRetryGroup }
+
+// members is the number of members of the share group for each subscription.
+func (c *Config) members() int { return min(c.Clients, c.MaxInFlight) }
+
+// pollSize is the number of messages that one member polls at once.
+func (c *Config) pollSize() int { return (c.MaxInFlight + c.members() - 1) / c.members() }
 
 // check adds all problems that do not depend on the cluster. c has its defaults.
 func (c *Config) check(ps *redeliver.Problems) {
@@ -115,10 +115,7 @@ func (c *Config) check(ps *redeliver.Problems) {
 		ps.Add("Brokers", "empty", "it is required: host:port of at least one broker")
 	}
 	kafkaname.CheckGroup(ps, "Group", c.Group)
-	kafkaname.CheckGroup(ps, "RetryGroup", c.RetryGroup)
-	if c.RetryGroup == c.Group {
-		ps.Add("RetryGroup", c.RetryGroup, "must differ from Group: Kafka does not allow one id for a share group and a consumer group")
-	}
+	kafkaname.CheckGroup(ps, "Group + "+wirename.ShareRetryGroup, c.retryGroup())
 	checkPolicy := func(field string, p redeliver.Policy) {
 		ps.CheckPolicy(field, p)
 		ps.CheckOrder(field, p, redeliver.KeyOrder, redeliver.Unordered)

@@ -34,8 +34,7 @@ func TestAConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 		want []string
 	}{
 		"nothing":    {kafkashare.Config{}, []string{"Brokers", "Group"}},
-		"one id":     {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", RetryGroup: "g"}, []string{"RetryGroup"}},
-		"a long id":  {kafkashare.Config{Brokers: []string{"b:1"}, Group: strings.Repeat("g", 250)}, []string{"RetryGroup"}},
+		"a long id":  {kafkashare.Config{Brokers: []string{"b:1"}, Group: strings.Repeat("g", 250)}, []string{"Group + -retry"}},
 		"no numbers": {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", Clients: -1, MaxInFlight: -1, DrainTimeout: -1}, []string{"Clients", "MaxInFlight", "MaxRetriesInFlight", "DrainTimeout"}},
 		"orders": {kafkashare.Config{
 			Brokers: []string{"b:1"}, Group: "g", Policy: redeliver.Policy{Order: redeliver.PerKey},

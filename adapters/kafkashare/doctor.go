@@ -93,7 +93,7 @@ func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[stri
 	})
 	members, errMembers := adm.DescribeShareGroups(ctx, d.Group)
 	shared, errShared := adm.DescribeShareGroupOffsets(ctx, d.Group)
-	committed, errCommitted := adm.FetchOffsetsForTopics(ctx, d.client.cfg.RetryGroup, topics...)
+	committed, errCommitted := adm.FetchOffsetsForTopics(ctx, d.client.cfg.retryGroup(), topics...)
 	starts, errStarts := adm.ListStartOffsets(ctx, topics...)
 	ends, errEnds := adm.ListCommittedOffsets(ctx, topics...)
 	if err := members[d.Group].Err; err != nil && !errors.Is(err, kerr.GroupIDNotFound) {

@@ -21,12 +21,12 @@ const (
 	// slack is by how much a level may exceed the wait of a message on it. The reader lets the message go when it is
 	// due.
 	slack = 100 * time.Millisecond
-	// maxWrite is the largest batch of a client of franz-go.
-	maxWrite = 100 << 20
+	// maxBatchBytes is the largest batch of a client of franz-go.
+	maxBatchBytes = 100 << 20
 )
 
 // layout has the topics of one subscription. Their names are those of adapters/kafka, so that the command and the
-// console find its DLQ.
+// console find its DLQ. It implements driver.Store.
 type layout struct {
 	origin, group string
 	policy        redeliver.Policy
@@ -38,6 +38,7 @@ type layout struct {
 	recordBytes   int              // of the origin's largest record
 	partitions    map[string]int32 // of our topics
 	writer        *kgo.Client      // writes to our topics
+	publisher     *kgo.Client      // writes to the origin, and chooses partitions by key
 }
 
 func dlqName(topic, group string) string { return kafkaname.Base(topic, group) + wirename.DLQSuffix }
@@ -47,9 +48,9 @@ func (l *layout) level(topic string) (level time.Duration, ok bool) {
 	return kafkaname.Level(l.retry, topic)
 }
 
-// waiting returns a regular expression for the topics on which messages wait. It matches the levels of other
+// waitTopics returns a regular expression for the topics on which messages wait. It matches the levels of other
 // policies, too.
-func (l *layout) waiting() string {
+func (l *layout) waitTopics() string {
 	return "^" + regexp.QuoteMeta(l.retry) + `(\.([0-9.]+(h|m|s|ms))+)?$`
 }
 
@@ -61,8 +62,8 @@ func (l *layout) topicFor(due, now time.Time) string {
 	return l.retry
 }
 
-// names returns our topics.
-func (l *layout) names() []string {
+// topicNames returns the names of our topics.
+func (l *layout) topicNames() []string {
 	names := make([]string, len(l.topics))
 	for i, t := range l.topics {
 		names[i] = t.Name
@@ -81,6 +82,7 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	l := &layout{
 		origin: topic, group: c.cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: delayqueue.NewLadder(p),
 		retry: kafkaname.Base(topic, c.cfg.Group) + wirename.RetrySuffix, dlq: dlqName(topic, c.cfg.Group),
+		publisher: c.client,
 	}
 	_, l.jitter, _ = p.Delays()
 	found, err := c.admin.awaitLeaders(ctx, topic)
@@ -106,7 +108,7 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	}
 	add(l.retry, kindRetry, 0)
 	add(l.dlq, kindDLQ, 0)
-	existing, _, err := c.admin.topics(ctx, l.names()...)
+	existing, _, err := c.admin.topics(ctx, l.topicNames()...)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +117,7 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 		switch m, exists := existing[t.Name]; {
 		case exists:
 			t.Partitions, t.Exists = int32(len(m.Partitions)), true
-			if err := c.check(ctx, &ps, l, t); err != nil {
+			if err := c.checkTopic(ctx, &ps, l, t); err != nil {
 				return nil, err
 			}
 		case c.cfg.NoProvisioning:
@@ -131,8 +133,8 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 // missing is the Value of the problem that a topic does not exist.
 const missing = "missing"
 
-// check adds the problems of an existing topic of ours. The user chooses how long dead letters are kept.
-func (c *Client) check(ctx context.Context, ps *redeliver.Problems, l *layout, t *PlannedTopic) error {
+// checkTopic adds the problems of an existing topic of ours. The user chooses how long dead letters are kept.
+func (c *Client) checkTopic(ctx context.Context, ps *redeliver.Problems, l *layout, t *PlannedTopic) error {
 	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, t.Name)
 	if err != nil {
 		return err
@@ -144,8 +146,8 @@ func (c *Client) check(ctx context.Context, ps *redeliver.Problems, l *layout, t
 	return nil
 }
 
-// readyLayout sets the group's configuration, creates or checks our topics, and returns the layout of a topic.
-func (c *Client) readyLayout(ctx context.Context, topic string) (*layout, error) {
+// prepareLayout sets the group's configuration, creates or checks our topics, and returns the layout of a topic.
+func (c *Client) prepareLayout(ctx context.Context, topic string) (*layout, error) {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()
 	c.mu.Lock()
@@ -182,7 +184,7 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 			}
 		}
 	}
-	existing, err := c.admin.awaitLeaders(ctx, l.names()...)
+	existing, err := c.admin.awaitLeaders(ctx, l.topicNames()...)
 	if err != nil {
 		return err
 	}
@@ -191,6 +193,6 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 		l.partitions[name] = int32(len(t.Partitions))
 	}
 	l.writer, err = c.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.ProducerBatchMaxBytes(int32(min(l.recordBytes+kafkaname.HeaderRoom, maxWrite))))
+		kgo.ProducerBatchMaxBytes(int32(min(l.recordBytes+kafkaname.HeaderRoom, maxBatchBytes))))
 	return err
 }

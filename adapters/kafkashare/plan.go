@@ -65,14 +65,14 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	group, _, err := c.groupSettings(ctx)
+	group, _, err := c.readGroupSettings(ctx)
 	if err != nil {
 		return nil, err
 	}
 	maps.DeleteFunc(group, func(name, _ string) bool { return ourGroupSettings[name] == "" && name != lockSetting })
 	p := &Plan{
-		Origin: topic, Group: l.group, RetryGroup: c.cfg.RetryGroup, Topics: l.topics, GroupSettings: group,
-		Rights: l.rights(c.cfg.RetryGroup), LongestWait: redeliver.MaxWait, Notes: engine.Notes(l.policy),
+		Origin: topic, Group: l.group, RetryGroup: c.cfg.retryGroup(), Topics: l.topics, GroupSettings: group,
+		Rights: l.rights(c.cfg.retryGroup()), LongestWait: redeliver.MaxWait, Notes: engine.Notes(l.policy),
 	}
 	var listed bool
 	p.Delays, listed = delayqueue.PlanDelays(l.policy, func(d time.Duration) ([]time.Duration, string) {

@@ -30,7 +30,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	results := make([]driver.Result, len(messages))
 	for i, msg := range messages {
 		results[i] = make(driver.Result, 1)
-		if err := p.start(ctx, topic, msg, results[i]); err != nil {
+		if err := p.publishOne(ctx, topic, msg, results[i]); err != nil {
 			results[i] <- err
 		}
 	}
@@ -43,15 +43,15 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return errors.Join(errs...)
 }
 
-// start hands one message to the client.
-func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message, done driver.Result) error {
+// publishOne hands one message to the client.
+func (p *Publisher) publishOne(ctx context.Context, topic string, msg *message.Message, done driver.Result) error {
 	c := p.client
 	rec, err := c.cfg.Marshaler.Marshal(topic, msg)
 	if err == nil && rec == nil {
 		err = errors.New("the marshaler returned no record")
 	}
 	if err != nil {
-		return fmt.Errorf("kafkashare: marshaling message %s: %w", msg.UUID, err)
+		return fmt.Errorf("kafkashare: marshaling message %s for %s: %w", msg.UUID, topic, err)
 	}
 	now := time.Now().UTC()
 	due, later, err := delayqueue.PublishDue(msg, now)
@@ -62,12 +62,12 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 		produce(ctx, c.client, rec, done)
 		return nil
 	}
-	l, err := c.readyLayout(ctx, topic)
+	l, err := c.prepareLayout(ctx, topic)
 	if err != nil {
 		return err
 	}
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
-	l.write(ctx, rec, l.topicFor(due, now), &st, done)
+	l.writeCopy(ctx, rec, l.topicFor(due, now), &st, done)
 	return nil
 }
 

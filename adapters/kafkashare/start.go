@@ -15,26 +15,26 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// group has what Open found out about the share group.
-type group struct {
-	lock  time.Duration // how long the broker keeps a record for a member
-	limit int           // the number of deliveries after which it drops a record
+// groupSettings are the settings of the share group that Open has read.
+type groupSettings struct {
+	lockDuration  time.Duration // how long the broker keeps a record for a member
+	deliveryLimit int           // the number of deliveries after which it drops a record
 }
 
 const (
-	stateTopic = "__share_group_state"
-	minLimit   = 10
+	stateTopic       = "__share_group_state"
+	minDeliveryLimit = 10
 
-	resetSetting = "share.auto.offset.reset"
-	limitSetting = "share.delivery.count.limit"
-	lockSetting  = "share.record.lock.duration.ms"
-	isolation    = "share.isolation.level"
+	resetSetting     = "share.auto.offset.reset"
+	limitSetting     = "share.delivery.count.limit"
+	lockSetting      = "share.record.lock.duration.ms"
+	isolationSetting = "share.isolation.level"
 )
 
 // ourGroupSettings are set where nobody has set them. The group begins at the oldest record, as groups of adapters/kafka
 // do, and skips the records of aborted transactions. The broker's default limit of 5 is too low: deploys and lost
 // connections use up deliveries.
-var ourGroupSettings = map[string]string{resetSetting: "earliest", limitSetting: strconv.Itoa(minLimit), isolation: "read_committed"}
+var ourGroupSettings = map[string]string{resetSetting: "earliest", limitSetting: strconv.Itoa(minDeliveryLimit), isolationSetting: "read_committed"}
 
 // checkCluster checks what the share group needs. All problems are in one error. The broker reports none of them to a
 // member: polls stay empty.
@@ -93,13 +93,12 @@ func (c *Client) checkStateTopic(ctx context.Context, ps *redeliver.Problems) er
 	if err != nil {
 		return err
 	}
-	t, exists := found[stateTopic]
-	if exists {
+	if t, exists := found[stateTopic]; exists {
 		s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, stateTopic)
-		least, _ := strconv.Atoi(s.all["min.insync.replicas"])
+		minISR, _ := strconv.Atoi(s.all["min.insync.replicas"])
 		for _, p := range t.Partitions {
-			if err == nil && len(p.ISR) < least {
-				ps.Add(fmt.Sprintf("topic %s, in-sync replicas of partition %d", stateTopic, p.Partition), len(p.ISR), fmt.Sprintf("must be at least %d (min.insync.replicas): the group cannot read", least))
+			if err == nil && len(p.ISR) < minISR {
+				ps.Add(fmt.Sprintf("topic %s, in-sync replicas of partition %d", stateTopic, p.Partition), len(p.ISR), fmt.Sprintf("must be at least %d (min.insync.replicas): the group cannot read", minISR))
 				break
 			}
 		}
@@ -114,12 +113,12 @@ func (c *Client) checkStateTopic(ctx context.Context, ps *redeliver.Problems) er
 	}
 	const prefix = "share.coordinator.state.topic."
 	replicas, _ := strconv.Atoi(s.all[prefix+"replication.factor"])
-	least, _ := strconv.Atoi(s.all[prefix+"min.isr"])
+	minISR, _ := strconv.Atoi(s.all[prefix+"min.isr"])
 	if replicas > len(brokers) {
 		ps.Add(prefix+"replication.factor", replicas, fmt.Sprintf("must be at most %d, the number of brokers: the topic %s cannot be created, and nothing is read", len(brokers), stateTopic))
 	}
-	if least > replicas {
-		ps.Add(prefix+"min.isr", least, fmt.Sprintf("must be at most %d, the replication factor: the topic %s cannot be written, and nothing is read", replicas, stateTopic))
+	if minISR > replicas {
+		ps.Add(prefix+"min.isr", minISR, fmt.Sprintf("must be at most %d, the replication factor: the topic %s cannot be written, and nothing is read", replicas, stateTopic))
 	}
 	return nil
 }
@@ -128,21 +127,21 @@ func (c *Client) checkStateTopic(ctx context.Context, ps *redeliver.Problems) er
 func (c *Client) checkKinds(ctx context.Context, ps *redeliver.Problems) error {
 	resp, err := kmsg.NewPtrListGroupsRequest().RequestWith(ctx, c.client)
 	if err != nil {
-		return fmt.Errorf("kafkashare: listing groups: %w", err)
+		return fmt.Errorf("kafkashare: listing the groups of %v: %w", c.cfg.Brokers, err)
 	}
 	for _, g := range resp.Groups {
 		switch isShare := g.GroupType == "share"; {
 		case g.Group == c.cfg.Group && !isShare:
 			ps.Add("Group", g.Group, "is a consumer group, and cannot be a share group, too: choose another id, or delete it when nothing uses it")
-		case g.Group == c.cfg.RetryGroup && isShare:
-			ps.Add("RetryGroup", g.Group, "is a share group, and cannot be a consumer group, too: choose another id")
+		case g.Group == c.cfg.retryGroup() && isShare:
+			ps.Add("Group", c.cfg.Group, "needs the id "+g.Group+" for the consumer group that reads retries, and that is a share group: choose another id")
 		}
 	}
 	return nil
 }
 
-// groupSettings returns the share group's settings after provision, and those that are not set yet.
-func (c *Client) groupSettings(ctx context.Context) (all, unset map[string]string, err error) {
+// readGroupSettings returns the share group's settings after provision, and those that are not set yet.
+func (c *Client) readGroupSettings(ctx context.Context) (all, unset map[string]string, err error) {
 	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeGroupConfig, c.cfg.Group)
 	if err != nil {
 		return nil, nil, err
@@ -157,7 +156,7 @@ func (c *Client) groupSettings(ctx context.Context) (all, unset map[string]strin
 
 // configureGroup sets what is unset, and waits until a broker reports it.
 func (c *Client) configureGroup(ctx context.Context) error {
-	_, unset, err := c.groupSettings(ctx)
+	_, unset, err := c.readGroupSettings(ctx)
 	if err != nil || len(unset) == 0 || c.cfg.NoProvisioning {
 		return err
 	}
@@ -165,7 +164,7 @@ func (c *Client) configureGroup(ctx context.Context) error {
 		return fmt.Errorf("kafkashare: setting %v of group %s: %w; without AlterConfigs on the group, have them set, and set NoProvisioning", unset, c.cfg.Group, err)
 	}
 	for try := 0; ; try++ {
-		if _, unset, err = c.groupSettings(ctx); err != nil || len(unset) == 0 {
+		if _, unset, err = c.readGroupSettings(ctx); err != nil || len(unset) == 0 {
 			return err
 		}
 		if try == maxAskTries || wait.For(ctx, askPause) != nil {
@@ -175,22 +174,22 @@ func (c *Client) configureGroup(ctx context.Context) error {
 }
 
 // checkGroup refuses a share group without an offset reset, or with too low a delivery limit.
-func (c *Client) checkGroup(ctx context.Context, ps *redeliver.Problems) (group, error) {
-	all, unset, err := c.groupSettings(ctx)
+func (c *Client) checkGroup(ctx context.Context, ps *redeliver.Problems) (groupSettings, error) {
+	all, unset, err := c.readGroupSettings(ctx)
 	if err != nil {
-		return group{}, err
+		return groupSettings{}, err
 	}
 	hint := "set it with kafka-configs.sh --group " + c.cfg.Group
 	if _, isUnset := unset[resetSetting]; isUnset && c.cfg.NoProvisioning {
 		ps.Add(resetSetting, all[resetSetting], "must be set for the group, to earliest or latest: "+hint)
 	}
 	limit, _ := strconv.Atoi(all[limitSetting])
-	if limit < minLimit {
-		ps.Add(limitSetting, limit, fmt.Sprintf("must be at least %d: at the limit the broker drops a message, and deploys and lost connections count; %s", minLimit, hint))
+	if limit < minDeliveryLimit {
+		ps.Add(limitSetting, limit, fmt.Sprintf("must be at least %d: at the limit the broker drops a message, and deploys and lost connections count; %s", minDeliveryLimit, hint))
 	}
 	ms, err := strconv.Atoi(all[lockSetting])
 	if err != nil {
-		return group{}, fmt.Errorf("kafkashare: the %s of group %s: %w", lockSetting, c.cfg.Group, err)
+		return groupSettings{}, fmt.Errorf("kafkashare: the %s of group %s: %w", lockSetting, c.cfg.Group, err)
 	}
-	return group{lock: time.Duration(ms) * time.Millisecond, limit: limit}, nil
+	return groupSettings{lockDuration: time.Duration(ms) * time.Millisecond, deliveryLimit: limit}, nil
 }

@@ -14,38 +14,30 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// store writes messages of one subscription to where they wait, to the DLQ, and, for a delayed publish, to the origin.
-// It implements driver.Store.
-type store struct {
-	publisher *kgo.Client // chooses partitions by key
-	layout    *layout
-}
-
 var (
-	_ driver.Store[*kgo.Record] = (*store)(nil)
-	_ driver.Truncating         = (*store)(nil)
+	_ driver.Store[*kgo.Record] = (*layout)(nil)
+	_ driver.Truncating         = (*layout)(nil)
 )
 
 // Truncates implements [driver.Truncating].
-func (s *store) Truncates() bool { return true }
+func (*layout) Truncates() bool { return true }
 
-// Write implements [driver.Store].
-func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*kgo.Record], st *redeliver.State, done driver.Done) {
-	l := s.layout
+// Write implements [driver.Store]: to where messages wait, to the DLQ, and, for a delayed publish, to the origin.
+func (l *layout) Write(ctx context.Context, to driver.Place, m *driver.Message[*kgo.Record], st *redeliver.State, done driver.Done) {
 	switch to {
 	case driver.Level:
-		s.layout.write(ctx, m.Record, l.topicFor(st.Due, time.Now()), st, done)
+		l.writeCopy(ctx, m.Record, l.topicFor(st.Due, time.Now()), st, done)
 	case driver.DLQ:
-		s.layout.write(ctx, m.Record, l.dlq, st, done)
+		l.writeCopy(ctx, m.Record, l.dlq, st, done)
 	case driver.Topic:
-		produce(ctx, s.publisher, copyFor(m.Record, l.origin, nil), done)
+		produce(ctx, l.publisher, copyFor(m.Record, l.origin, nil), done)
 	default:
 		done.Confirmed("", fmt.Errorf("kafkashare: there is no place %d", to))
 	}
 }
 
-// write writes a copy of a record to one of our topics. Its partition follows from the one in the origin.
-func (l *layout) write(ctx context.Context, rec *kgo.Record, topic string, st *redeliver.State, done driver.Done) {
+// writeCopy writes a copy of a record to one of our topics. Its partition follows from the one in the origin.
+func (l *layout) writeCopy(ctx context.Context, rec *kgo.Record, topic string, st *redeliver.State, done driver.Done) {
 	c := copyFor(rec, topic, st)
 	n := l.partitions[topic]
 	if c.Partition = rand.Int32N(n); st.Source.Known {

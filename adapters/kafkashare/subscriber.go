@@ -45,7 +45,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	_, err := s.client.readyLayout(ctx, topic)
+	_, err := s.client.prepareLayout(ctx, topic)
 	return err
 }
 
@@ -64,15 +64,15 @@ type reader struct {
 	engine *engine.Engine[*kgo.Record]
 	values context.Context // the values of Subscribe's context, without its end
 
-	mu   sync.Mutex
-	down int // members that could not read
-	last int // messages in hand at their last delivery
+	mu             sync.Mutex
+	downMembers    int // that cannot read
+	lastDeliveries int // messages in hand that the broker will not deliver again
 }
 
 // reader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx, but
 // does not end with it.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
-	l, err := c.readyLayout(ctx, topic)
+	l, err := c.prepareLayout(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -91,95 +91,88 @@ func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} 
 
 // run handles messages as opt says until ctx ends, then waits for those in flight.
 func (r *reader) run(ctx context.Context, opt engine.Options[*kgo.Record]) {
-	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), &store{r.client.client, r.layout}
+	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.layout
 	r.engine = engine.New(opt)
 	defer r.engine.Close()
 	defer r.sub.Watched()()
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
-	for range min(r.client.cfg.Clients, r.client.cfg.MaxInFlight) {
-		all.Go(func() { r.keep(ctx, r.runMember) })
+	for range r.client.cfg.members() {
+		all.Go(func() { r.keepRunning(ctx, r.runShareMember) })
 	}
-	all.Go(func() { r.keep(ctx, r.runWaiters) })
+	all.Go(func() { r.keepRunning(ctx, r.runLevelMember) })
 	all.Wait()
 }
 
-// steady is how long a member must read until it counts as healthy.
-const steady = 10 * time.Second
+// healthyAfter is how long a member must read until it counts as healthy.
+const healthyAfter = 10 * time.Second
 
-// keep runs a member of a group, and another one after each failure, until ctx ends.
-func (r *reader) keep(ctx context.Context, run func(context.Context) error) {
+// keepRunning runs a member of a group, and another one after each failure, until ctx ends.
+func (r *reader) keepRunning(ctx context.Context, run func(context.Context) error) {
 	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
-	failed := false
+	isDown := false
 	for ctx.Err() == nil {
-		found := func() {}
-		if failed {
-			found = r.reportFound
-		}
-		healthy := time.AfterFunc(steady, found)
+		healthy := time.AfterFunc(healthyAfter, func() { r.reportDown(&isDown, false, nil) })
 		err := run(ctx)
-		recovered := !healthy.Stop()
-		if ctx.Err() != nil {
-			return
-		}
-		if recovered {
-			failed = false
+		if !healthy.Stop() {
 			pauses.Reset()
 		}
-		if !failed {
-			failed = true
-			r.reportLost(err)
+		if ctx.Err() == nil {
+			r.reportDown(&isDown, true, err)
+			_ = wait.For(ctx, pauses.NextBackOff()) // the loop notices the end of ctx
 		}
-		_ = wait.For(ctx, pauses.NextBackOff()) // the loop notices the end of ctx
 	}
 }
 
-// runMember runs one share group member until ctx ends or it is broken.
-func (r *reader) runMember(ctx context.Context) error {
-	m, err := r.join()
-	if err != nil {
-		return err
-	}
-	r.engine.RunLane(ctx, r.values, m, engine.LaneOptions[*kgo.Record]{MaxAhead: r.client.cfg.batch(), DrainTimeout: r.client.cfg.DrainTimeout}, m.start)
-	return m.close()
-}
-
-// runWaiters reads the levels until ctx ends or the group is lost.
-func (r *reader) runWaiters(ctx context.Context) error {
-	w, err := r.joinWaiters(ctx)
-	if err != nil {
-		return err
-	}
-	return w.run(ctx)
-}
-
-// reportLost reports once that members cannot read. reportFound reports the end.
-func (r *reader) reportLost(err error) {
+// reportDown records whether a member is down: it cannot read. It reports the first member that is, and when none is.
+func (r *reader) reportDown(isDown *bool, down bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
-	if r.down++; r.down == 1 {
+	if *isDown == down {
+		return
+	}
+	*isDown = down
+	if !down {
+		if r.downMembers--; r.downMembers == 0 {
+			r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+		}
+		return
+	}
+	if r.downMembers++; r.downMembers == 1 {
 		r.sub.EmitChange(redeliver.ChangeDisconnected, "a member of the group is replaced", err)
 	}
 }
 
-func (r *reader) reportFound() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.down--; r.down == 0 {
-		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+// runShareMember runs one share group member until ctx ends or it is broken.
+func (r *reader) runShareMember(ctx context.Context) error {
+	m, err := r.joinShareGroup()
+	if err != nil {
+		return err
 	}
+	r.engine.RunLane(ctx, r.values, m, engine.LaneOptions[*kgo.Record]{MaxAhead: r.client.cfg.pollSize(), DrainTimeout: r.client.cfg.DrainTimeout}, m.start)
+	return m.close()
+}
+
+// runLevelMember reads the levels and the retry topic until ctx ends or the group is lost.
+func (r *reader) runLevelMember(ctx context.Context) error {
+	m, err := r.joinRetryGroup(ctx)
+	if err != nil {
+		return err
+	}
+	return m.run(ctx)
 }
 
 var errLastDelivery = errors.New("the broker drops the message if this process ends before its copy on the retry topic is confirmed")
 
-// countLast counts messages in hand that the broker will not deliver again. It reports each, and when there are none.
-func (r *reader) countLast(n int, detail string) {
+// countLastDeliveries counts messages in hand that the broker will not deliver again. It reports each, and when there
+// are none.
+func (r *reader) countLastDeliveries(n int, detail string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch r.last += n; {
+	switch r.lastDeliveries += n; {
 	case n > 0:
 		r.sub.EmitChange(redeliver.ChangeLastDelivery, detail, errLastDelivery)
-	case r.last == 0:
+	case r.lastDeliveries == 0:
 		r.sub.EmitChange(redeliver.ChangeLastDeliveryOver, "", nil)
 	}
 }

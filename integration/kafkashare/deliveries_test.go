@@ -322,21 +322,25 @@ func TestStartIsRefused(t *testing.T) {
 	_, err := kafkashare.Open(t.Context(), kafkashare.Config{Brokers: addrs, Group: groups[0], NoProvisioning: true})
 	wantProblems(t, err, "share.auto.offset.reset", "share.delivery.count.limit")
 
-	// The service of another group has a consumer group for its retries by now.
-	s, origin, group := service(t, h, newEvents())
+	// A service makes the share group x-retry and the consumer group x-retry-retry.
+	origin, groups := h.Origin(t, 1)
+	group := groups[0] + "-retry"
+	s, err := h.Open(t, adaptertest.Config{Origin: origin, Group: group, Sink: newEvents()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
 	handle(t, s, origin)
-	h.Put(t, origin, adaptertest.Message{ID: "first"})
-	both := func() bool {
-		_, err = kafkashare.Open(t.Context(), kafkashare.Config{Brokers: addrs, Group: group + "-retry", RetryGroup: group})
-		refused, ok := errors.AsType[*redeliver.ConfigError](err)
-		return ok && len(refused.Problems) == 2
-	}
-	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); { // the groups form in a moment
-		if both() {
-			break
+	for _, taken := range []string{groups[0], group + "-retry"} {
+		err = nil
+		for deadline := time.Now().Add(timeout); err == nil && time.Now().Before(deadline); { // the groups form in a moment
+			var c *kafkashare.Client
+			if c, err = kafkashare.Open(t.Context(), kafkashare.Config{Brokers: addrs, Group: taken}); err == nil {
+				_ = c.Close(t.Context())
+			}
 		}
+		wantProblems(t, err, "Group")
 	}
-	wantProblems(t, err, "Group", "RetryGroup")
 }
 
 // The broker does not report that it cannot create the topic with the state of share groups.

@@ -23,19 +23,19 @@ import (
 const (
 	commitInterval = 200 * time.Millisecond
 	maxPolled      = 500
-	readAhead      = 4096                   // messages of one partition that are due
-	resumeAt       = 1024                   // free places at which a full partition resumes
+	maxAhead       = 4096                   // messages of one partition that are due
+	minResumeRoom  = 1024                   // free places at which a full partition resumes
 	fetchWait      = 250 * time.Millisecond // a partition that resumes waits for the fetch that is on its way
 	maxWaitBytes   = 8 << 20                // of the messages of one partition in memory
 )
 
-// waiters is the member of the consumer group that reads a subscription's levels.
-type waiters struct {
+// levelMember is the member of the consumer group that reads a subscription's levels and retry topic.
+type levelMember struct {
 	r  *reader
 	cl *kgo.Client
 
 	mu      sync.Mutex
-	sources map[partition]*waiting
+	sources map[partition]*levelSource
 }
 
 type partition struct {
@@ -43,53 +43,53 @@ type partition struct {
 	n     int32
 }
 
-// joinWaiters makes the member of the consumer group.
-func (r *reader) joinWaiters(ctx context.Context) (*waiters, error) {
-	w := &waiters{r: r, sources: make(map[partition]*waiting)}
+// joinRetryGroup makes the member of the consumer group.
+func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
+	m := &levelMember{r: r, sources: make(map[partition]*levelSource)}
 	cfg := &r.client.cfg
 	var err error
-	w.cl, err = r.client.newClient(
-		kgo.ConsumerGroup(cfg.RetryGroup), kgo.ConsumeRegex(), kgo.ConsumeTopics(r.layout.waiting()),
+	m.cl, err = r.client.newClient(
+		kgo.ConsumerGroup(cfg.retryGroup()), kgo.ConsumeRegex(), kgo.ConsumeTopics(r.layout.waitTopics()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.RebalanceTimeout(max(time.Minute, 2*cfg.DrainTimeout)),
 		kgo.BlockRebalanceOnPoll(), kgo.FetchMaxWait(fetchWait),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { w.assign(ctx, added) }),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { m.assign(ctx, added) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, cl *kgo.Client, gone map[string][]int32) {
-			w.end(gone, false)
+			m.endLanes(gone, false)
 			commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 			defer cancel()
 			_ = cl.CommitMarkedOffsets(commit) // what is not committed runs again
 		}),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.end(gone, true) }))
-	return w, err
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { m.endLanes(gone, true) }))
+	return m, err
 }
 
 // run reads until ctx ends or the group is lost, and then leaves the group.
-func (w *waiters) run(ctx context.Context) (lost error) {
+func (m *levelMember) run(ctx context.Context) (lost error) {
 	for ctx.Err() == nil && lost == nil {
-		fetched := w.cl.PollRecords(ctx, maxPolled)
+		fetched := m.cl.PollRecords(ctx, maxPolled)
 		fetched.EachError(func(topic string, n int32, err error) {
 			switch group, ok := errors.AsType[*kgo.ErrGroupSession](err); {
 			case ctx.Err() != nil:
 			case ok:
 				lost = group
 			default:
-				w.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d", topic, n), err)
+				m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d", topic, n), err)
 				_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
 			}
 		})
-		fetched.EachRecord(w.dispatch)
-		w.cl.AllowRebalance()
+		fetched.EachRecord(m.passToLane)
+		m.cl.AllowRebalance()
 	}
-	w.cl.CloseAllowingRebalance() // revokes, and so waits for the lanes
+	m.cl.CloseAllowingRebalance() // revokes, and so waits for the lanes
 	return lost
 }
 
-// dispatch hands a record to the lane of its partition.
-func (w *waiters) dispatch(rec *kgo.Record) {
-	w.mu.Lock()
-	s := w.sources[partition{rec.Topic, rec.Partition}]
-	w.mu.Unlock()
+// passToLane passes a record to the lane of its partition.
+func (m *levelMember) passToLane(rec *kgo.Record) {
+	m.mu.Lock()
+	s := m.sources[partition{rec.Topic, rec.Partition}]
+	m.mu.Unlock()
 	if s == nil {
 		return
 	}
@@ -99,48 +99,48 @@ func (w *waiters) dispatch(rec *kgo.Record) {
 	}
 }
 
-func (w *waiters) assign(ctx context.Context, added map[string][]int32) {
-	w.r.sub.EmitChange(redeliver.ChangeAssigned, fmt.Sprintf("%d topics of retries", len(added)), nil)
+func (m *levelMember) assign(ctx context.Context, added map[string][]int32) {
+	m.r.sub.EmitChange(redeliver.ChangeAssigned, fmt.Sprintf("%d topics of retries", len(added)), nil)
 	for topic, numbers := range added {
-		level, ok := w.r.layout.level(topic)
+		level, ok := m.r.layout.level(topic)
 		if !ok {
 			continue
 		}
 		for _, n := range numbers {
-			w.begin(ctx, partition{topic, n}, level)
+			m.beginLane(ctx, partition{topic, n}, level)
 		}
 	}
 }
 
-// begin runs a lane for a partition.
-func (w *waiters) begin(ctx context.Context, p partition, level time.Duration) {
+// beginLane runs a lane for a partition.
+func (m *levelMember) beginLane(ctx context.Context, p partition, level time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &waiting{w: w, p: p, level: level, in: make(chan *kgo.Record), lost: make(chan struct{}), ended: make(chan struct{}), cancel: cancel}
-	w.mu.Lock()
-	w.sources[p] = s
-	w.mu.Unlock()
-	w.cl.ResumeFetchPartitions(s.names())
+	s := &levelSource{member: m, p: p, level: level, in: make(chan *kgo.Record), lost: make(chan struct{}), ended: make(chan struct{}), cancel: cancel}
+	m.mu.Lock()
+	m.sources[p] = s
+	m.mu.Unlock()
+	m.cl.ResumeFetchPartitions(s.partitions())
 	go func() {
 		defer close(s.ended)
-		w.r.engine.RunLane(ctx, w.r.values, s, engine.LaneOptions[*kgo.Record]{
-			MaxAhead: readAhead, MaxBytes: maxWaitBytes, DrainTimeout: w.r.client.cfg.DrainTimeout,
+		m.r.engine.RunLane(ctx, m.r.values, s, engine.LaneOptions[*kgo.Record]{
+			MaxAhead: maxAhead, MaxBytes: maxWaitBytes, DrainTimeout: m.r.client.cfg.DrainTimeout,
 		}, nil)
 	}()
 }
 
-// end ends the lanes of partitions and waits for them. A lost partition may have another owner.
-func (w *waiters) end(gone map[string][]int32, lost bool) {
-	var all []*waiting
-	w.mu.Lock()
+// endLanes ends the lanes of partitions and waits for them. A lost partition may have another owner.
+func (m *levelMember) endLanes(gone map[string][]int32, lost bool) {
+	var all []*levelSource
+	m.mu.Lock()
 	for topic, numbers := range gone {
 		for _, n := range numbers {
-			if s := w.sources[partition{topic, n}]; s != nil {
+			if s := m.sources[partition{topic, n}]; s != nil {
 				all = append(all, s)
-				delete(w.sources, partition{topic, n})
+				delete(m.sources, partition{topic, n})
 			}
 		}
 	}
-	w.mu.Unlock()
+	m.mu.Unlock()
 	for _, s := range all {
 		if lost {
 			close(s.lost)
@@ -152,9 +152,9 @@ func (w *waiters) end(gone map[string][]int32, lost bool) {
 	}
 }
 
-// waiting is one partition of a topic on which messages wait. It implements driver.Source.
-type waiting struct {
-	w      *waiters
+// levelSource is one partition of a topic on which messages wait. It implements driver.Source.
+type levelSource struct {
+	member *levelMember
 	p      partition
 	level  time.Duration
 	in     chan *kgo.Record
@@ -174,34 +174,34 @@ type tracked struct {
 	settled bool
 }
 
-var _ driver.Source[*kgo.Record] = (*waiting)(nil)
+var _ driver.Source[*kgo.Record] = (*levelSource)(nil)
 
-func (s *waiting) names() map[string][]int32 { return map[string][]int32{s.p.topic: {s.p.n}} }
+func (s *levelSource) partitions() map[string][]int32 { return map[string][]int32{s.p.topic: {s.p.n}} }
 
 // Messages implements [driver.Source].
-func (s *waiting) Messages() <-chan *kgo.Record { return s.in }
+func (s *levelSource) Messages() <-chan *kgo.Record { return s.in }
 
 // Lost implements [driver.Source].
-func (s *waiting) Lost() <-chan struct{} { return s.lost }
+func (s *levelSource) Lost() <-chan struct{} { return s.lost }
 
 // Stop implements [driver.Source].
-func (s *waiting) Stop() <-chan struct{} { return nil }
+func (s *levelSource) Stop() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
-func (s *waiting) Accept(n int) {
+func (s *levelSource) Accept(n int) {
 	switch {
 	case n == 0 && !s.paused:
 		s.paused = true
-		s.w.cl.PauseFetchPartitions(s.names())
-	case n >= resumeAt && s.paused:
+		s.member.cl.PauseFetchPartitions(s.partitions())
+	case n >= minResumeRoom && s.paused:
 		s.paused = false
-		s.w.cl.ResumeFetchPartitions(s.names())
+		s.member.cl.ResumeFetchPartitions(s.partitions())
 	}
 }
 
 // Parse implements [driver.Source]. It makes the record what it was in its origin.
-func (s *waiting) Parse(m *driver.Message[*kgo.Record]) error {
-	r, rec := s.w.r, *m.Record
+func (s *levelSource) Parse(m *driver.Message[*kgo.Record]) error {
+	r, rec := s.member.r, *m.Record
 	m.Seq = s.first + uint64(len(s.track))
 	s.track = append(s.track, tracked{next: kgo.EpochOffset{Epoch: rec.LeaderEpoch, Offset: rec.Offset + 1}})
 	var ours []redeliver.Header
@@ -232,7 +232,7 @@ func (s *waiting) Parse(m *driver.Message[*kgo.Record]) error {
 }
 
 // Settle implements [driver.Source]. It marks the offset below which all records are settled; the client commits it.
-func (s *waiting) Settle(m *driver.Message[*kgo.Record]) {
+func (s *levelSource) Settle(m *driver.Message[*kgo.Record]) {
 	s.track[m.Seq-s.first].settled = true
 	n := 0
 	for n < len(s.track) && s.track[n].settled {
@@ -243,14 +243,14 @@ func (s *waiting) Settle(m *driver.Message[*kgo.Record]) {
 	}
 	next := s.track[n-1].next
 	s.track, s.first = s.track[n:], s.first+uint64(n)
-	s.w.cl.MarkCommitOffsets(map[string]map[int32]kgo.EpochOffset{s.p.topic: {s.p.n: next}})
+	s.member.cl.MarkCommitOffsets(map[string]map[int32]kgo.EpochOffset{s.p.topic: {s.p.n: next}})
 }
 
 // Return implements [driver.Source]. The record stays unsettled and is read again.
-func (s *waiting) Return(*driver.Message[*kgo.Record], time.Duration, bool) {}
+func (s *levelSource) Return(*driver.Message[*kgo.Record], time.Duration, bool) {}
 
 // Commit implements [driver.Source]: the client commits every 200 ms.
-func (s *waiting) Commit() {}
+func (s *levelSource) Commit() {}
 
 // Flush implements [driver.Source]: the revocation commits.
-func (s *waiting) Flush(context.Context) {}
+func (s *levelSource) Flush(context.Context) {}

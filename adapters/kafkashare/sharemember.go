@@ -14,61 +14,61 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// copyAt is the delivery at which a record is copied to the retry topic, before any handler runs. The broker counts
-// deliveries and drops a record at its limit; on the retry topic nothing counts them. The remaining deliveries up to
-// the limit are for writing that copy.
-const copyAt = 3
+// copyAtDelivery is the delivery at which a record is copied to the retry topic, before any handler runs. The broker
+// counts deliveries and drops a record at its limit; on the retry topic nothing counts them. The remaining deliveries
+// up to the limit are for writing that copy.
+const copyAtDelivery = 3
 
-// member is one member of the share group. It implements driver.Source.
+// shareMember is one member of the share group. It implements driver.Source.
 //
 // A poll of the client accepts everything that the last poll returned. So the member polls only when all records of the
 // last poll are settled, and ends at the first ack that the broker refuses: the client may have lost its records, or may
 // have stopped reading a partition.
-type member struct {
+type shareMember struct {
 	r    *reader
 	cl   *kgo.Client
 	lane driver.Lane[*kgo.Record]
 
-	out     chan *kgo.Record
+	records chan *kgo.Record
 	changed chan struct{}      // holds a value when read must check again
 	stop    context.CancelFunc // ends reading
 	stopped chan struct{}      // closed when reading has ended
-	over    chan struct{}      // closed by Flush
+	flushed chan struct{}      // closed by Flush
 
-	mu        sync.Mutex
-	room      bool                          // the lane accepts messages
-	unsettled map[*kgo.Record]struct{}      // in hand
-	late      map[*kgo.Record]kgo.AckStatus // acks that came during a renewal of locks; nil otherwise
-	broken    error
+	mu          sync.Mutex
+	hasRoom     bool                          // the lane accepts messages
+	unsettled   map[*kgo.Record]struct{}      // in hand
+	delayedAcks map[*kgo.Record]kgo.AckStatus // that came during a renewal of locks; nil otherwise
+	broken      error
 }
 
-var _ driver.Source[*kgo.Record] = (*member)(nil)
+var _ driver.Source[*kgo.Record] = (*shareMember)(nil)
 
 // idleTimeout is the client's maximum. The broker takes all records back when an idle connection closes.
 const idleTimeout = 15 * time.Minute
 
-// join makes a member of the share group.
-func (r *reader) join() (*member, error) {
-	m := &member{
-		r: r, out: make(chan *kgo.Record), changed: make(chan struct{}, 1), stopped: make(chan struct{}), over: make(chan struct{}),
+// joinShareGroup makes a member of the share group.
+func (r *reader) joinShareGroup() (*shareMember, error) {
+	m := &shareMember{
+		r: r, records: make(chan *kgo.Record), changed: make(chan struct{}, 1), stopped: make(chan struct{}), flushed: make(chan struct{}),
 		unsettled: make(map[*kgo.Record]struct{}),
 	}
 	cfg := &r.client.cfg
 	var err error
 	m.cl, err = r.client.newClient(
 		kgo.ShareGroup(cfg.Group), kgo.ConsumeTopics(r.layout.origin),
-		kgo.ShareMaxRecords(int32(cfg.batch())), kgo.ShareMaxRecordsStrict(), // strict: a record fetched ahead would count as delivered
+		kgo.ShareMaxRecords(int32(cfg.pollSize())), kgo.ShareMaxRecordsStrict(), // strict: a record fetched ahead would count as delivered
 		kgo.ConnIdleTimeout(idleTimeout),
 		kgo.ShareAckCallback(func(_ *kgo.Client, rs kgo.ShareAckResults) {
 			if err := rs.Error(); err != nil {
-				m.fail(fmt.Errorf("the broker refused an ack: %w", err))
+				m.fail(fmt.Errorf("the broker refused an ack of a message of %s: %w", r.layout.origin, err))
 			}
 		}))
 	return m, err
 }
 
 // start begins to read for a lane.
-func (m *member) start(l driver.Lane[*kgo.Record]) {
+func (m *shareMember) start(l driver.Lane[*kgo.Record]) {
 	m.lane = l
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
@@ -77,12 +77,12 @@ func (m *member) start(l driver.Lane[*kgo.Record]) {
 }
 
 // read polls whenever nothing is in hand and the lane has room, until ctx ends or the member is broken.
-func (m *member) read(ctx context.Context) {
+func (m *shareMember) read(ctx context.Context) {
 	defer close(m.stopped)
-	defer close(m.out)
+	defer close(m.records)
 	for {
 		m.mu.Lock()
-		ready, broken := m.room && len(m.unsettled) == 0, len(m.unsettled) == 0 && m.broken != nil
+		ready, broken := m.hasRoom && len(m.unsettled) == 0, len(m.unsettled) == 0 && m.broken != nil
 		m.mu.Unlock()
 		switch {
 		case broken || ctx.Err() != nil:
@@ -99,7 +99,7 @@ func (m *member) read(ctx context.Context) {
 }
 
 // poll hands the records of one poll to the lane.
-func (m *member) poll(ctx context.Context) {
+func (m *shareMember) poll(ctx context.Context) {
 	fetched := m.cl.PollFetches(ctx)
 	fetched.EachError(func(topic string, partition int32, err error) {
 		switch group, ok := errors.AsType[*kgo.ErrGroupSession](err); {
@@ -107,7 +107,7 @@ func (m *member) poll(ctx context.Context) {
 		case ok:
 			m.fail(group)
 		default:
-			m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: the client gives back records that it cannot read; the broker drops them after %d deliveries", topic, partition, m.r.client.group.limit), err)
+			m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: the client gives back records that it cannot read; the broker drops them after %d deliveries", topic, partition, m.r.client.group.deliveryLimit), err)
 			_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
 		}
 	})
@@ -119,15 +119,15 @@ func (m *member) poll(ctx context.Context) {
 	m.mu.Unlock()
 	for _, rec := range records {
 		select {
-		case m.out <- rec:
-		case <-m.over:
+		case m.records <- rec:
+		case <-m.flushed:
 			return
 		}
 	}
 }
 
 // fail makes the member end when its records are settled.
-func (m *member) fail(err error) {
+func (m *shareMember) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken == nil {
@@ -136,7 +136,7 @@ func (m *member) fail(err error) {
 	m.wakeReader()
 }
 
-func (m *member) wakeReader() {
+func (m *shareMember) wakeReader() {
 	select {
 	case m.changed <- struct{}{}:
 	default:
@@ -145,20 +145,20 @@ func (m *member) wakeReader() {
 
 // renew renews the locks of all records in hand, after each third of their duration. Acks wait meanwhile: during a
 // renewal the client would send an ack twice, and the broker refuses the second.
-func (m *member) renew() {
-	third := min(m.r.client.group.lock/3, idleTimeout/3)
+func (m *shareMember) renew() {
+	third := min(m.r.client.group.lockDuration/3, idleTimeout/3)
 	tick := time.NewTicker(third)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-m.over:
+		case <-m.flushed:
 			return
 		}
 		m.mu.Lock()
 		none := len(m.unsettled) == 0
 		if !none {
-			m.late = make(map[*kgo.Record]kgo.AckStatus)
+			m.delayedAcks = make(map[*kgo.Record]kgo.AckStatus)
 		}
 		for rec := range m.unsettled {
 			rec.Ack(kgo.AckRenew)
@@ -169,39 +169,39 @@ func (m *member) renew() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), third)
 		if err := m.cl.FlushAcks(ctx); err != nil {
-			m.fail(fmt.Errorf("the broker did not renew locks in %s: %w", third, err))
+			m.fail(fmt.Errorf("the broker did not renew the locks of messages of %s in %s: %w", m.r.layout.origin, third, err))
 		}
 		cancel()
-		m.ackLate()
+		m.ackDelayed()
 	}
 }
 
-// ackLate ends a renewal, and acks what was settled meanwhile.
-func (m *member) ackLate() {
+// ackDelayed ends a renewal, and acks what was settled meanwhile.
+func (m *shareMember) ackDelayed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for rec, status := range m.late {
+	for rec, status := range m.delayedAcks {
 		m.ackLocked(rec, status)
 	}
-	m.late = nil
+	m.delayedAcks = nil
 }
 
 // ack acks a record for good.
-func (m *member) ack(rec *kgo.Record, status kgo.AckStatus) {
+func (m *shareMember) ack(rec *kgo.Record, status kgo.AckStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.late != nil {
-		m.late[rec] = status
+	if m.delayedAcks != nil {
+		m.delayedAcks[rec] = status
 		return
 	}
 	m.ackLocked(rec, status)
 }
 
-func (m *member) ackLocked(rec *kgo.Record, status kgo.AckStatus) {
+func (m *shareMember) ackLocked(rec *kgo.Record, status kgo.AckStatus) {
 	rec.Ack(status)
 	delete(m.unsettled, rec)
-	if m.isLast(rec) {
-		m.r.countLast(-1, "")
+	if m.isLastDelivery(rec) {
+		m.r.countLastDeliveries(-1, "")
 	}
 	if len(m.unsettled) == 0 {
 		m.wakeReader()
@@ -209,27 +209,27 @@ func (m *member) ackLocked(rec *kgo.Record, status kgo.AckStatus) {
 }
 
 // Messages implements [driver.Source].
-func (m *member) Messages() <-chan *kgo.Record { return m.out }
+func (m *shareMember) Messages() <-chan *kgo.Record { return m.records }
 
 // Lost implements [driver.Source]; nil, as the broker refuses late acks.
-func (m *member) Lost() <-chan struct{} { return nil }
+func (m *shareMember) Lost() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
-func (m *member) Accept(n int) {
+func (m *shareMember) Accept(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.room = n > 0
+	m.hasRoom = n > 0
 	m.wakeReader()
 }
 
 // Stop implements [driver.Source].
-func (m *member) Stop() <-chan struct{} {
+func (m *shareMember) Stop() <-chan struct{} {
 	m.stop()
 	return m.stopped
 }
 
 // Parse implements [driver.Source].
-func (m *member) Parse(msg *driver.Message[*kgo.Record]) error {
+func (m *shareMember) Parse(msg *driver.Message[*kgo.Record]) error {
 	rec, l := msg.Record, m.r.layout
 	msg.Place, msg.Size = rec.Topic, sizeOf(rec)
 	dead, found := l.readDeadLetter(rec)
@@ -249,26 +249,26 @@ func (m *member) Parse(msg *driver.Message[*kgo.Record]) error {
 		}
 		m.r.sub.Emit(redeliver.HeadersIgnored{Topic: rec.Topic, ID: id, Findings: found})
 	}
-	if rec.DeliveryCount() >= copyAt {
+	if rec.DeliveryCount() >= copyAtDelivery {
 		msg.Step = driver.Hop // topicFor then returns the retry topic
 	}
-	if m.isLast(rec) {
-		m.r.countLast(1, fmt.Sprintf("%s/%d at offset %d", rec.Topic, rec.Partition, rec.Offset))
+	if m.isLastDelivery(rec) {
+		m.r.countLastDeliveries(1, fmt.Sprintf("%s/%d at offset %d", rec.Topic, rec.Partition, rec.Offset))
 	}
 	return nil
 }
 
-// isLast reports whether the broker will not deliver a record again.
-func (m *member) isLast(rec *kgo.Record) bool {
-	return int(rec.DeliveryCount()) >= m.r.client.group.limit
+// isLastDelivery reports whether the broker will not deliver a record again.
+func (m *shareMember) isLastDelivery(rec *kgo.Record) bool {
+	return int(rec.DeliveryCount()) >= m.r.client.group.deliveryLimit
 }
 
 // Settle implements [driver.Source].
-func (m *member) Settle(msg *driver.Message[*kgo.Record]) { m.ack(msg.Record, kgo.AckAccept) }
+func (m *shareMember) Settle(msg *driver.Message[*kgo.Record]) { m.ack(msg.Record, kgo.AckAccept) }
 
 // Return implements [driver.Source]. The broker delivers the record again at once, and counts that.
-func (m *member) Return(msg *driver.Message[*kgo.Record], _ time.Duration, _ bool) {
-	if rec := msg.Record; m.isLast(rec) {
+func (m *shareMember) Return(msg *driver.Message[*kgo.Record], _ time.Duration, _ bool) {
+	if rec := msg.Record; m.isLastDelivery(rec) {
 		m.r.sub.Emit(redeliver.MessagesLost{
 			Origin: m.r.layout.origin, Group: m.r.layout.group, Where: fmt.Sprintf("%s/%d", rec.Topic, rec.Partition), Count: 1,
 			Detail: fmt.Sprintf("the message at offset %d was delivered %d times and given back each time, and the broker drops it; copy it from the topic", rec.Offset, rec.DeliveryCount()),
@@ -278,17 +278,17 @@ func (m *member) Return(msg *driver.Message[*kgo.Record], _ time.Duration, _ boo
 }
 
 // Commit implements [driver.Source]: the client sends acks with the next fetch, or after a second.
-func (m *member) Commit() {}
+func (m *shareMember) Commit() {}
 
 // Flush implements [driver.Source].
-func (m *member) Flush(ctx context.Context) {
-	close(m.over)
-	m.ackLate()             // a renewal may be on its way, and the broker may refuse these
+func (m *shareMember) Flush(ctx context.Context) {
+	close(m.flushed)
+	m.ackDelayed()          // a renewal may be on its way, and the broker may refuse these
 	_ = m.cl.FlushAcks(ctx) // without its ack the broker delivers a record again
 }
 
 // close leaves the group.
-func (m *member) close() error {
+func (m *shareMember) close() error {
 	m.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
