@@ -18,6 +18,7 @@
 //	orders.billing.retry.10s    one delay topic for each level
 //	orders.billing.retry        short waits and replays
 //	orders.billing.dlq          the DLQ
+//	orders.billing.control      the mark of a pause
 //
 // The share group billing reads orders. The consumer group billing-retry reads the other topics, in
 // the same processes. At its third delivery a message is copied to orders.billing.retry before any
@@ -44,6 +45,9 @@
 // # Not supported
 //
 // Order of keys, Blocking and PerKey. Crash counting: a message that kills its process comes back.
-// Pause and commands about waiting messages: only adapters/kafka reads them. Other topic names. A
-// message that runs for long holds up the other messages of its member's last poll.
+// Commands about waiting messages: only adapters/kafka reads them. Other topic names. A message that
+// runs for long holds up the other messages of its member's last poll.
+//
+// A group is paused by the command or by adapters/kafka: Pause of a client of the same group. Polled
+// messages wait in memory meanwhile.
 package kafkashare

@@ -26,9 +26,10 @@ type examination struct {
 }
 
 // Doctor checks the client's groups and the topics on which messages of a topic wait: whether they
-// exist with the right settings, whether messages are read and run when due, and which levels an
-// older policy left. It joins no group, and writes and creates nothing. It returns an error if the
-// cluster does not answer, the topic itself does not exist, or how names another group.
+// exist with the right settings, whether messages are read and run when due, whether the group is
+// paused, and which levels an older policy left. It joins no group, and writes and creates nothing.
+// It returns an error if the cluster does not answer, the topic itself does not exist, or how names
+// another group.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	if how.Group != "" && how.Group != c.cfg.Group {
 		return nil, fmt.Errorf("kafkashare: the client of group %s cannot examine group %s", c.cfg.Group, how.Group)
@@ -48,6 +49,11 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		return nil, err
 	}
 	d.addSettings(ps)
+	mark, err := (&pauseMarks{client: c.client, topic: l.control}).read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.AddPause(mark)
 	adm := kadm.NewClient(c.client)
 	waiting, err := d.unsettled(ctx, adm)
 	if err != nil {

@@ -34,6 +34,7 @@ type layout struct {
 	ladder        delayqueue.Ladder
 	jitter        time.Duration // the largest that the policy's backoff adds to a delay
 	retry, dlq    string
+	control       string // where adapters/kafka and the command write commands
 	topics        []PlannedTopic
 	recordBytes   int              // of the origin's largest record
 	partitions    map[string]int32 // of our topics
@@ -82,7 +83,7 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	l := &layout{
 		origin: topic, group: c.cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: delayqueue.NewLadder(p),
 		retry: kafkaname.Base(topic, c.cfg.Group) + wirename.RetrySuffix, dlq: dlqName(topic, c.cfg.Group),
-		publisher: c.client,
+		publisher: c.client, control: kafkaname.Base(topic, c.cfg.Group) + wirename.ControlSuffix,
 	}
 	_, l.jitter, _ = p.Delays()
 	found, err := c.admin.awaitLeaders(ctx, topic)

@@ -95,7 +95,7 @@ func (l *layout) rights(retryGroup string) []Right {
 			all = append(all, Right{"topic", t.Name, []string{write, describe}})
 		}
 	}
-	return append(all, Right{"group", l.group, []string{read, describe}}, Right{"group", retryGroup, []string{read}})
+	return append(all, Right{"topic", l.control, []string{read}}, Right{"group", l.group, []string{read, describe}}, Right{"group", retryGroup, []string{read}})
 }
 
 // String returns the plan as a text for people.

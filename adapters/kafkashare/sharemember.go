@@ -88,7 +88,12 @@ func (m *shareMember) read(ctx context.Context) {
 		case broken || ctx.Err() != nil:
 			return
 		case ready:
-			m.poll(ctx)
+			select {
+			case <-m.r.sub.NewGate.Opened(): // while new messages are paused, a poll would hold them, and use up a delivery
+				m.poll(ctx)
+			case <-m.changed:
+			case <-ctx.Done():
+			}
 		default:
 			select {
 			case <-m.changed:

@@ -96,7 +96,10 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*kgo.Record]) {
 	defer r.engine.Close()
 	defer r.sub.Watched()()
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+	pause := engine.PauseLooker{Sub: r.sub, Mark: (&pauseMarks{client: r.client.client, topic: r.layout.control}).read}
+	pause.Look(ctx)
 	var all sync.WaitGroup
+	all.Go(func() { pause.Run(ctx, nil) })
 	for range r.client.cfg.members() {
 		all.Go(func() { r.keepRunning(ctx, r.runShareMember) })
 	}

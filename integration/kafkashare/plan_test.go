@@ -48,7 +48,7 @@ func TestPlan(t *testing.T) {
 		if want := []string{"delay", "delay", "retry", "dlq"}; !slices.Equal(kinds, want) {
 			t.Errorf("planned %v, want %v", kinds, want)
 		}
-		if p.GroupSettings["share.delivery.count.limit"] != "10" || p.GroupSettings["share.auto.offset.reset"] != "earliest" || len(p.GroupSettings) != 4 || len(p.Delays) != 2 || len(p.Rights) != 7 {
+		if p.GroupSettings["share.delivery.count.limit"] != "10" || p.GroupSettings["share.auto.offset.reset"] != "earliest" || len(p.GroupSettings) != 4 || len(p.Delays) != 2 || len(p.Rights) != 8 {
 			t.Errorf("planned %+v", p)
 		}
 		if text := p.String(); !strings.Contains(text, origin+"."+groups[0]+".retry.1m") || !strings.Contains(text, "earliest") {
@@ -142,6 +142,10 @@ func TestDoctor(t *testing.T) {
 	if d = examine("orphan "+ours+".retry.1h", "consumer "+group); d.Backlog == nil || *d.Backlog != 1 {
 		t.Errorf("the backlog is %v", d.Backlog)
 	}
+	if err := s.(adaptertest.Pauser).Pause(t.Context(), origin, "the bank is closed"); err != nil {
+		t.Fatal(err)
+	}
+	examine("orphan "+ours+".retry.1h", "consumer "+group, "paused "+origin)
 	if _, err := c.Doctor(t.Context(), origin, doctor.Examination{Group: "other"}); err == nil {
 		t.Error("a client examined another group")
 	}

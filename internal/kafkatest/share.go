@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/adapters/kafkashare"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 )
@@ -21,7 +23,7 @@ import (
 // ShareFeatures are the optional features of share groups.
 var ShareFeatures = adaptertest.Features{
 	BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true,
+	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, GroupPause: true, NewPause: true,
 }
 
 // NewShare returns the harness of adapters/kafkashare for the Kafka at addrs. It must not outlive tb.
@@ -31,6 +33,11 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 	k := &harness{addrs: addrs, guard: &produceGuard{}}
 	k.client = k.connect(tb)
 	k.admin = kadm.NewClient(k.client)
+	pauser, err := kafka.Open(tb.Context(), kafka.Config{Brokers: addrs, Group: "pauser", Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = pauser.Close(context.Background()) })
 	h.Name, h.Features, h.ReadsAhead, h.Received = "Kafka share groups", ShareFeatures, false, seenShare
 	h.Refuse = func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 		if what == adaptertest.DLQ {
@@ -47,7 +54,7 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 		if err != nil {
 			return nil, err
 		}
-		return shareService{c, func() { k.killShare(cfg.Group, dialer) }}, nil
+		return shareService{c, pauser, cfg.Group, func() { k.killShare(cfg.Group, dialer) }}, nil
 	}
 	h.ConsumeBatch = func(_ testing.TB, cfg adaptertest.Config, bc kafkashare.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 		dialer := newKillableDialer(k.guard)
@@ -118,7 +125,32 @@ func (m shareMarshaler) Unmarshal(rec *kgo.Record) (*message.Message, error) {
 
 type shareService struct {
 	*kafkashare.Client
-	kill func()
+	pauser *kafka.Client
+	group  string
+	kill   func()
+}
+
+// Pause implements [adaptertest.Pauser]. adapters/kafka writes the mark.
+func (s shareService) Pause(ctx context.Context, topic, reason string) error {
+	return s.withWaiting(ctx, topic, func(w *kafka.Waiting) error { return w.Pause(ctx, reason) })
+}
+
+// PauseNew implements [adaptertest.NewPauser].
+func (s shareService) PauseNew(ctx context.Context, topic, reason string) error {
+	return s.withWaiting(ctx, topic, func(w *kafka.Waiting) error { return w.PauseNew(ctx, reason) })
+}
+
+// Resume implements [adaptertest.Pauser].
+func (s shareService) Resume(ctx context.Context, topic string) error {
+	return s.withWaiting(ctx, topic, func(w *kafka.Waiting) error { return w.Resume(ctx) })
+}
+
+func (s shareService) withWaiting(ctx context.Context, topic string, do func(*kafka.Waiting) error) error {
+	w, err := s.pauser.Waiting(ctx, kafka.WaitingConfig{Topic: topic, Group: s.group})
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(w), w.Close())
 }
 
 func (s shareService) Subscriber() message.Subscriber { return s.Client.Subscriber() }

@@ -10,10 +10,15 @@ const (
 
 // The ends of default names of redeliver's topics and queues.
 const (
-	RetrySuffix = ".retry"
-	DLQSuffix   = ".dlq"
-	StateSuffix = ".state" // after the DLQ's suffix
+	RetrySuffix   = ".retry"
+	DLQSuffix     = ".dlq"
+	StateSuffix   = ".state"   // after the DLQ's suffix
+	ControlSuffix = ".control" // Kafka
 )
 
-// ShareRetryGroup ends the default name of the consumer group that reads the retries of a share group of Kafka.
+// PauseKey is the key of the record in a control topic of Kafka that pauses the group. Its value is a
+// redeliver.PauseMark.
+const PauseKey = "pause"
+
+// ShareRetryGroup ends the name of the consumer group that reads the retries of a share group of Kafka.
 const ShareRetryGroup = "-retry"

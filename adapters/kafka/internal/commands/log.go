@@ -21,13 +21,11 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // The keys of the control topic. It has one partition, so that all readers see the same order, and is compacted.
-const (
-	keyPrefix = "command/" // of each command, before its id
-	pauseKey  = "pause"    // of the record that pauses the group; its value is a redeliver.PauseMark
-)
+const keyPrefix = "command/" // of each command, before its id
 
 // log has the commands of the control topic up to an offset, in order.
 type log struct {
@@ -55,7 +53,7 @@ func (l *log) refresh(ctx context.Context, topic *topiclog.Reader) error {
 
 // apply reads one record. It ignores unknown keys.
 func (l *log) apply(r *topiclog.Record) {
-	if string(r.Key) == pauseKey {
+	if string(r.Key) == wirename.PauseKey {
 		if l.paused = nil; r.Value != nil {
 			mark := redeliver.ParsePauseMark(string(r.Value))
 			l.paused = &mark

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 func asRecord(t *testing.T, c deadletter.Command) *topiclog.Record {
@@ -124,12 +125,12 @@ func TestCommandLogReadsPauses(t *testing.T) {
 		{[]byte("by hand"), "by hand"},
 		{[]byte{}, ""},
 	} {
-		b.apply(&topiclog.Record{Key: []byte(pauseKey), Value: c.value})
+		b.apply(&topiclog.Record{Key: []byte(wirename.PauseKey), Value: c.value})
 		if b.paused == nil || b.paused.Reason != c.want {
 			t.Errorf("%q is read as %+v", c.value, b.paused)
 		}
 	}
-	b.apply(&topiclog.Record{Key: []byte(pauseKey)})
+	b.apply(&topiclog.Record{Key: []byte(wirename.PauseKey)})
 	if b.paused != nil || b.refused != nil || b.commands != nil {
 		t.Errorf("%+v", b)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // TopicConfig says where the commands to a group are.
@@ -91,7 +92,7 @@ func (t *Topic) SetPaused(ctx context.Context, mark *redeliver.PauseMark) error 
 	if err := t.prepareLocked(); err != nil {
 		return err
 	}
-	e := produce.Tombstone(pauseKey)
+	e := produce.Tombstone(wirename.PauseKey)
 	if mark != nil {
 		e.Value = []byte(mark.String())
 	}

@@ -37,7 +37,7 @@ func (n Names) ControlTopic(topic, group string) string {
 	if n.Control != nil {
 		return n.Control(topic, group)
 	}
-	return kafkaname.Base(topic, group) + ".control"
+	return kafkaname.Base(topic, group) + wirename.ControlSuffix
 }
 
 // DelayTopic returns the name of a level's topic.
