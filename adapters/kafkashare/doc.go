@@ -22,8 +22,8 @@
 //
 // The share group billing reads orders. The consumer group billing-retry reads the other topics, in
 // the same processes. At its third delivery a message is copied to orders.billing.retry before any
-// handler runs: deliveries are not counted there. The command and the console work on the DLQ as on
-// any DLQ of Kafka.
+// handler runs: deliveries are not counted there. Settled records of levels and the retry topic are
+// deleted every 30 s. The command and the console work on the DLQ as on any DLQ of Kafka.
 //
 // # Delivery guarantees
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -66,6 +67,11 @@ func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
 
 // run reads until ctx ends or the group is lost, and then leaves the group.
 func (m *levelMember) run(ctx context.Context) (lost error) {
+	var deleting sync.WaitGroup
+	defer deleting.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	deleting.Go(func() { m.keepDeleting(ctx) })
 	for ctx.Err() == nil && lost == nil {
 		fetched := m.cl.PollRecords(ctx, maxPolled)
 		fetched.EachError(func(topic string, n int32, err error) {
@@ -78,7 +84,9 @@ func (m *levelMember) run(ctx context.Context) (lost error) {
 				_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
 			}
 		})
-		fetched.EachRecord(m.passToLane)
+		fetched.EachTopic(func(t kgo.FetchTopic) {
+			t.EachRecord(func(rec *kgo.Record) { m.passToLane(rec, t.TopicID) })
+		})
 		m.cl.AllowRebalance()
 	}
 	m.cl.CloseAllowingRebalance() // revokes, and so waits for the lanes
@@ -86,12 +94,15 @@ func (m *levelMember) run(ctx context.Context) (lost error) {
 }
 
 // passToLane passes a record to the lane of its partition.
-func (m *levelMember) passToLane(rec *kgo.Record) {
+func (m *levelMember) passToLane(rec *kgo.Record, topicID [16]byte) {
 	m.mu.Lock()
 	s := m.sources[partition{rec.Topic, rec.Partition}]
 	m.mu.Unlock()
 	if s == nil {
 		return
+	}
+	if s.topicID == ([16]byte{}) { // the client never reads a later topic of this name for one assignment
+		s.topicID = topicID
 	}
 	select {
 	case s.in <- rec:
@@ -161,6 +172,10 @@ type levelSource struct {
 	lost   chan struct{}
 	ended  chan struct{} // closed when the lane has ended
 	cancel context.CancelFunc
+
+	topicID      [16]byte     // of the records. Written before the first one is settled
+	settledBelow atomic.Int64 // all records below it are settled; 0 if none was settled yet
+	deletedBelow int64        // used only by deleteSettled
 
 	// Used only by the lane's goroutine.
 	paused bool
@@ -243,6 +258,7 @@ func (s *levelSource) Settle(m *driver.Message[*kgo.Record]) {
 	}
 	next := s.track[n-1].next
 	s.track, s.first = s.track[n:], s.first+uint64(n)
+	s.settledBelow.Store(next.Offset)
 	s.member.cl.MarkCommitOffsets(map[string]map[int32]kgo.EpochOffset{s.p.topic: {s.p.n: next}})
 }
 

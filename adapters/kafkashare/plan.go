@@ -84,13 +84,13 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	return p, nil
 }
 
-// rights returns the rights of the members. Read and Write include Describe.
+// rights returns the rights of the members. Read, Write and Delete include Describe. Delete is for settled records.
 func (l *layout) rights(retryGroup string) []Right {
-	const read, write, describe = "Read", "Write", "DescribeConfigs"
+	const read, write, deletes, describe = "Read", "Write", "Delete", "DescribeConfigs"
 	all := []Right{{"topic", l.origin, []string{read, describe}}}
 	for _, t := range l.topics {
 		if t.waits() {
-			all = append(all, Right{"topic", t.Name, []string{read, write, describe}})
+			all = append(all, Right{"topic", t.Name, []string{read, write, deletes, describe}})
 		} else {
 			all = append(all, Right{"topic", t.Name, []string{write, describe}})
 		}

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafkashare"
 	"github.com/redeliver/redeliver/doctor"
@@ -105,19 +103,7 @@ func TestDoctor(t *testing.T) {
 	}
 	examine("orphan " + ours + ".retry.1h")
 
-	st := redeliver.State{ID: "late", Group: group, Origin: origin, Attempts: 1, Due: time.Now().Add(-time.Hour), Source: redeliver.Source{Known: true}}
-	rec := &kgo.Record{Topic: ours + ".retry", Timestamp: st.Due}
-	for _, header := range st.AppendHeaders(nil) {
-		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: header.Name, Value: []byte(header.Value)})
-	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers.RequireKafka(t)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
-	if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	putWaiting(t, connect(t), ours+".retry", redeliver.State{ID: "late", Group: group, Origin: origin, Due: time.Now().Add(-time.Hour)})
 	examine("orphan "+ours+".retry.1h", "consumer "+group, "late "+ours+".retry")
 
 	seen := newEvents()
