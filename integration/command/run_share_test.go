@@ -50,5 +50,38 @@ func TestRunReadsAShareGroup(t *testing.T) {
 	s.command(0, "dlq", "replay", s.dlq, "--note", "it is fixed", "--yes")
 	seen(map[string]string{"good": "1", "bad": "11", "recovers": "12"})
 	s.command(0, "dlq", "check", s.dlq)
+
+	group := []string{"--group", s.group}
+	s.doctor(group)
+	s.says(append([]string{"plan", "--retries", "2", "--backoff", "fixed:1s"}, s.whose...), s.topic+"."+s.group+".retry.1s", "share.delivery.count.limit=10")
+	acls := append([]string{"plan", "--format", "kafka-acls", "--principal", "User:billing"}, s.whose...)
+	s.says(acls, s.topic+"."+s.group+".control", "--operation Read --group "+s.group+"-retry\n")
+	s.says(append(acls, "--for", "operator"), "--operation DescribeConfigs --group "+s.group+"\n")
+	s.says(append([]string{"plan", "--format", "kafka-topics"}, s.whose...), "--topic "+s.dlq)
+	// The command may take the group for a consumer group: the mark is the same.
+	for _, scheme := range []string{"kafka://", "kafka+share://"} {
+		_, hosts, _ := strings.Cut(s.url, "://")
+		s.url = scheme + hosts
+		s.command(0, append([]string{"pause", "--reason", "the bank is closed"}, s.whose...)...)
+		s.url = "kafka+share://" + hosts
+		s.doctorSays("the bank is closed", group, "paused "+s.topic)
+		s.command(0, append([]string{"resume"}, s.whose...)...)
+	}
+	s.doctor(group)
+	// Nobody would obey this command.
+	asKafka := *s
+	asKafka.url = strings.Replace(s.url, "+share", "", 1)
+	asKafka.command(1, append([]string{"waiting", "release", "--all", "--note", "test", "--yes"}, s.whose...)...)
 	run.end()
+}
+
+// says requires texts in the output of a command.
+func (s *shop) says(args []string, texts ...string) {
+	s.t.Helper()
+	out := s.command(0, args...)
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			s.t.Errorf("%q does not say %q:\n%s", args, text, out)
+		}
+	}
 }

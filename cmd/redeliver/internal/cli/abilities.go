@@ -15,7 +15,7 @@ type ability struct {
 
 const (
 	sqsHides       = "no: SQS shows a delayed message to nobody before it is due. "
-	shareDeaf      = "no: the consumers of a share group read no commands. "
+	shareDeaf      = "no: the consumers of a share group read no commands about waiting messages. "
 	sharePolicies  = "no: the members of a share group report no policy. "
 	useInvalid     = "Set `Policy.Invalid` in the consumers, which ask it before each attempt"
 	withManagement = "yes: with `--management-url`"
@@ -23,10 +23,7 @@ const (
 
 // abilityTable lists the verbs that differ between brokers. Any other verb is the same on each.
 var abilityTable = []ability{
-	{"plan", "yes", "no: the command does not plan share groups. Call `kafkashare.Client.Plan`, or use `kafka://` with the group's name, which shows the same topics and waits, but other rights", "yes", "yes"},
-	{"doctor", "yes", "no: the command does not examine share groups. Call `kafkashare.Client.Doctor`, or use `waiting list` and kafka-share-groups.sh --describe", "yes: mostly with `--management-url`", "yes: partly"},
-	{"pause", "yes", shareDeaf + "Stop them: their messages stay in the topics", "yes", "yes"},
-	{"resume", "yes", shareDeaf + "Start them again", "yes", "yes"},
+	{"doctor", "yes", "yes", "yes: mostly with `--management-url`", "yes: partly"},
 	{
 		"prune", "yes", sharePolicies + "Delete an empty level with kafka-topics.sh when no older version of the service runs", withManagement,
 		"no: SQS has no levels, messages wait in the queue itself. There is nothing to remove",

@@ -35,7 +35,7 @@ func TestTheTableOfBrokersIsTrue(t *testing.T) {
 		}
 	}
 	calls := map[string]string{
-		"plan": "plan", "doctor": "doctor", "pause": "pause --reason test", "resume": "resume", "prune": "prune --retries 3 --dry-run", "waiting list --messages": "waiting list --messages", "waiting list --commands": "waiting list --commands",
+		"prune": "prune --retries 3 --dry-run", "waiting list --messages": "waiting list --messages", "waiting list --commands": "waiting list --commands",
 		"waiting release": "waiting release --level 1h --note test --yes", "waiting cancel": "waiting cancel --id 7 --note test --yes",
 		"waiting withdraw": "waiting withdraw 7",
 	}

@@ -19,11 +19,11 @@ type broker struct {
 	ownerOf func(ctx context.Context, dlq string) (topic, group string, err error)
 	// dlq opens a DLQ.
 	dlq func(ctx context.Context, s subject) (deadletter.Queue, error)
-	// plan describes how a subscription of the topic would retry. It is nil on share groups.
+	// plan describes how a subscription of the topic would retry.
 	plan func(ctx context.Context, topic string) (*planned, error)
-	// doctor inspects a subscription from outside. It is nil on share groups.
+	// doctor inspects a subscription from outside.
 	doctor func(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error)
-	// pauser pauses subscriptions. It is nil on share groups.
+	// pauser pauses subscriptions.
 	pauser pauser
 	// old finds and removes old levels. It is nil on share groups, and if the broker has no levels.
 	old *oldLevels

@@ -23,18 +23,27 @@ func kafkaClient(u brokerurl.URL) *sarama.Config {
 	return client
 }
 
-func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
-	c, err := kafka.Open(ctx, kafka.Config{
+func newKafkaClient(ctx context.Context, u brokerurl.URL, s setup) (*kafka.Client, error) {
+	return kafka.Open(ctx, kafka.Config{
 		Brokers: u.Hosts, Group: cmp.Or(s.group, nobody), Policy: s.policy, Sink: silence, Sarama: kafkaClient(u),
 	})
+}
+
+func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
+	c, err := newKafkaClient(ctx, u, s)
 	if err != nil {
 		return nil, err
 	}
+	return kafkaBroker(c, u, s.policy.Order), nil
+}
+
+// kafkaBroker returns the functions of a client. It closes the client.
+func kafkaBroker(c *kafka.Client, u brokerurl.URL, order redeliver.Order) *broker {
 	return &broker{
 		kind:   u.Broker,
 		old:    &oldLevels{c.OldLevels, c.RemoveOldLevels},
 		queues: c.DeadLetterQueues,
-		ownerOf: func(_ context.Context, dlq string) (topic, group string, err error) {
+		ownerOf: func(ctx context.Context, dlq string) (topic, group string, err error) {
 			all, err := c.DeadLetterQueues(ctx)
 			if err != nil {
 				return "", "", err
@@ -51,12 +60,12 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 		},
 		doctor: c.Doctor,
 		pauser: c,
-		plan: func(_ context.Context, topic string) (*planned, error) {
+		plan: func(ctx context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)
 			if err != nil {
 				return nil, err
 			}
-			return planOnKafka(p, u.Hosts, s.policy.Order), nil
+			return planOnKafka(p, u.Hosts, order), nil
 		},
 		waiting: func(ctx context.Context, s subject) (*waiting, error) {
 			w, err := c.Waiting(ctx, kafka.WaitingConfig{Topic: s.topic, Group: s.group})
@@ -66,7 +75,7 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 			return &waiting{levels: w.Levels, commands: w, pauser: w, close: w.Close}, nil
 		},
 		close: c.Close,
-	}, nil
+	}
 }
 
 // ownerOnKafka returns the topic and the group of a DLQ.

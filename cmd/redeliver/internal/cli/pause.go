@@ -98,11 +98,8 @@ Without a pause it does nothing.`,
 
 // onSubscription calls do, and prints whether the subscription is then paused.
 func (a *app) onSubscription(cmd *cobra.Command, topic, group string, do func(context.Context, pauser) error) error {
-	kind, group, err := a.checkTopicAndGroup(topic, group)
+	_, group, err := a.checkTopicAndGroup(topic, group)
 	if err != nil {
-		return err
-	}
-	if err := supported(kind, cmd.Name()); err != nil {
 		return err
 	}
 	ctx := cmd.Context()

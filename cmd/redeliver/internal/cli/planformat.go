@@ -27,14 +27,15 @@ const (
 
 // formatsOf maps each broker to its formats.
 var formatsOf = map[brokerurl.Broker][]string{
-	brokerurl.Kafka:    {formatKafkaTopics, formatKafkaACLs},
-	brokerurl.RabbitMQ: {formatRabbitMQ},
-	brokerurl.SQS:      {formatCloudFormation, formatIAM},
+	brokerurl.Kafka:      {formatKafkaTopics, formatKafkaACLs},
+	brokerurl.KafkaShare: {formatKafkaTopics, formatKafkaACLs},
+	brokerurl.RabbitMQ:   {formatRabbitMQ},
+	brokerurl.SQS:        {formatCloudFormation, formatIAM},
 }
 
 // allFormats returns the values of plan --format.
 func allFormats() (all []string) {
-	for _, broker := range brokers {
+	for _, broker := range []brokerurl.Broker{brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS} {
 		all = append(all, formatsOf[broker]...)
 	}
 	return all
@@ -59,17 +60,13 @@ func (m *formatFlags) check(broker brokerurl.Broker) error {
 	if m.format == "" {
 		return nil
 	}
+	if m.format == formatKafkaACLs && slices.Contains(formatsOf[broker], m.format) {
+		return m.checkPrincipal()
+	}
 	for _, of := range slices.Sorted(maps.Keys(formatsOf)) {
-		if !slices.Contains(formatsOf[of], m.format) {
-			continue
-		}
-		if of != broker {
+		if slices.Contains(formatsOf[of], m.format) && !slices.Contains(formatsOf[broker], m.format) {
 			return usagef("--format %s is for %s, and the broker is %s: use %s", m.format, called(of), called(broker), strings.Join(formatsOf[broker], " or "))
 		}
-		if m.format == formatKafkaACLs {
-			return m.checkPrincipal()
-		}
-		return nil
 	}
 	return mustBeOneOf("format", m.format, allFormats())
 }

@@ -22,7 +22,7 @@ type waiting struct {
 	// release moves the waiting messages of the given levels, or of all levels if none are given, to the retry queue.
 	// It is nil except on RabbitMQ: on Kafka, consumers do it by command.
 	release func(ctx context.Context, levels []time.Duration) (int64, error)
-	// pauser pauses the group. It is nil on share groups.
+	// pauser pauses the group.
 	pauser console.Pauser
 	// notes describe what the broker does not report.
 	notes []string
