@@ -6,6 +6,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 )
@@ -17,7 +19,8 @@ const (
 
 	// SQS counts receives after crashes, and also after shutdowns, lost answers and outages. So the count proves no crash.
 	// A message that came back maxReturns times is rewritten, which resets the count; after maxCopies rewrites it is a
-	// suspect. A message that cannot be rewritten is a suspect after maxReturnsInPlace.
+	// suspect. A message that cannot be rewritten is a suspect after maxReturnsInPlace. In a FIFO group it may be one
+	// without having run, because receives behind another message count too.
 	maxReturns        = 5
 	maxCopies         = 2
 	maxReturnsInPlace = maxReturns * (1 + maxCopies)
@@ -28,9 +31,9 @@ const (
 // readDelivery reads a received message: the user's part, the state that it brings or that this process remembers,
 // and the next step. first reports whether no other message of its group is held.
 func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first bool) {
-	var c *carried
-	d.record, c = newRecord(m, s.layout.main.name, s.client.cfg.Marshaler, s.client.cfg.StateKeys)
-	found := d.readDeadLetter(s.layout.main.name, s.client.cfg.Names)
+	var c *wire.Carried
+	d.Record, c = wire.NewRecord(m, s.layout.main.Name, s.client.cfg.StateKeys)
+	found := d.ReadDeadLetter(s.layout.main.Name, s.client.cfg.Names.dlq)
 	switch {
 	case d.keptState != nil:
 		d.state = d.keptState
@@ -39,8 +42,8 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 	default:
 		s.reportForeignAttributes(d, found)
 	}
-	if s.kind == suspectQueue {
-		d.crashes = max(0, receiveCountOf(m)-1-s.lostSuspects.Of(d.id)-int(s.failedReceives.Load()))
+	if s.readsSuspects() {
+		d.crashes = max(0, wire.ReceiveCountOf(m)-1-s.lostSuspects.Of(d.id)-int(s.failedReceives.Load()))
 		if d.crashes >= s.layout.policy.MaxCrashes {
 			d.step = driver.Bury
 		}
@@ -50,15 +53,15 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 	if d.state != nil {
 		left = d.state.Due.Sub(at)
 	}
-	inPlace := s.queue.fifo || d.keptState != nil
+	inPlace := s.queue.FIFO || d.keptState != nil
 	switch {
 	case left > 0 && inPlace:
 		d.hold = true
 		d.keepUntil(d.state.Due)
 	case left > maxHold:
 		d.step = driver.Hop
-	case receiveCountOf(m) > s.rewriteAfter && first:
-		s.limitReturns(d, receiveCountOf(m), inPlace)
+	case wire.ReceiveCountOf(m) > s.rewriteAfter && first:
+		s.limitReturns(d, wire.ReceiveCountOf(m), inPlace)
 	case left > 0:
 		d.hold = true
 	}
@@ -66,8 +69,8 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 
 // receiveLimits returns the numbers of receives after which a message of a queue is rewritten, or becomes a suspect
 // in place. Both come before SQS itself moves the message away.
-func (q *queue) receiveLimits() (rewrite, isolate int) {
-	if _, maxReceives, ok := q.redrivePolicy(); ok {
+func receiveLimits(q *api.Queue) (rewrite, isolate int) {
+	if _, maxReceives, ok := q.RedrivePolicy(); ok {
 		return min(maxReturns, maxReceives-1), min(maxReturnsInPlace, maxReceives-1)
 	}
 	return maxReturns, maxReturnsInPlace
@@ -77,9 +80,9 @@ func (q *queue) receiveLimits() (rewrite, isolate int) {
 // FIFO group, because the ones behind it have not run.
 func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 	switch {
-	case !inPlace && s.hasRoomForState(d) && d.copies < maxCopies:
+	case !inPlace && s.hasRoomForState(d) && d.Copies < maxCopies:
 		d.step, d.rewrite = driver.Hop, true
-	case !inPlace && d.copies >= maxCopies:
+	case !inPlace && d.Copies >= maxCopies:
 		d.step = driver.Isolate
 	case receives > s.isolateAfter:
 		d.step = driver.Isolate
@@ -90,26 +93,25 @@ func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 func (s *source) hasRoomForState(d *delivery) bool {
 	st := s.stateOf(d)
 	st.Due = time.Now()
-	_, ok := d.waitingCopy(&st, s.layout.main.maxSize)
+	_, ok := d.WaitingCopy(&st, s.layout.main.MaxSize)
 	return ok
 }
 
 // readState reads the state that a message brought in StateAttribute.
-func (s *source) readState(d *delivery, c *carried, at time.Time) {
-	queue := s.layout.main.name
+func (s *source) readState(d *delivery, c *wire.Carried, at time.Time) {
+	queue := s.layout.main.Name
 	stay := delayqueue.Arrive(&delayqueue.Arrival{Group: queue, Origin: queue, Written: at, Now: at},
-		c.headers, d.stateID)
+		c.Headers, d.StateID)
 	st := stay.State
 	s.sub.Met(st)
 	if len(stay.Findings) > 0 {
-		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.name, ID: st.ID, Findings: stay.Findings})
+		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.Name, ID: st.ID, Findings: stay.Findings})
 	}
 	if st.Source.Timestamp.IsZero() { // a delayed publish
-		st.Source.Timestamp = sentAt(&d.native)
+		st.Source.Timestamp = wire.SentAt(&d.Native)
 	}
-	st.DeadLetter, st.Expires = d.deadLetter, d.ownExpiry()
-	d.setFirstDelivery(c, st)
-	d.copies = c.copies
+	st.DeadLetter, st.Expires = d.DeadLetter, d.OwnExpiry()
+	d.SetFirstDelivery(c, st)
 	d.state = st
 }
 
@@ -118,8 +120,8 @@ func (s *source) reportForeignAttributes(d *delivery, found []redeliver.Finding)
 	if s.sub.Sink == nil {
 		return
 	}
-	if found = append(found, foreignAttributes(&d.native)...); found != nil {
-		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.name, ID: d.stateID(), Findings: found})
+	if found = append(found, wire.ForeignAttributes(&d.Native)...); found != nil {
+		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.Name, ID: d.StateID(), Findings: found})
 	}
 }
 
@@ -128,9 +130,9 @@ func (s *source) stateOf(d *delivery) redeliver.State {
 	if d.state != nil {
 		return *d.state
 	}
-	queue := s.layout.main.name
+	queue := s.layout.main.Name
 	return redeliver.State{
-		ID: d.stateID(), Group: queue, Origin: queue, Source: redeliver.Source{Timestamp: sentAt(&d.native)}, DeadLetter: d.deadLetter,
-		Expires: d.ownExpiry(),
+		ID: d.StateID(), Group: queue, Origin: queue, Source: redeliver.Source{Timestamp: wire.SentAt(&d.Native)}, DeadLetter: d.DeadLetter,
+		Expires: d.OwnExpiry(),
 	}
 }

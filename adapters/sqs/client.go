@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/awshttp"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -27,9 +28,9 @@ type Client struct {
 	memory  engine.States[string] // of messages that wait hidden: SQS cannot keep their state
 
 	mu      sync.Mutex
-	layouts map[string]*layout // provisioned, by topic
-	targets map[string]*queue  // queues that are only published to, by topic
-	senders map[senderKey]*sender
+	layouts map[string]*layout    // provisioned, by topic
+	targets map[string]*api.Queue // queues that are only published to, by topic
+	senders map[senderKey]*api.Sender
 	subs    []*Subscriber
 	closed  bool
 }
@@ -53,7 +54,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.AWS == nil {
 		loaded, err := config.LoadDefaultConfig(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("sqs: reading the AWS configuration: %w", redactError(err))
+			return nil, fmt.Errorf("sqs: reading the AWS configuration: %w", api.RedactError(err))
 		}
 		cfg.AWS = &loaded
 	}
@@ -68,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		cfg.AWS = &own
 	}
 	c := &Client{
-		cfg: cfg, turn: engine.NewTurn(), maxHeld: cfg.maxHeld(), memory: engine.States[string]{MaxMessages: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*queue), senders: make(map[senderKey]*sender),
+		cfg: cfg, turn: engine.NewTurn(), maxHeld: cfg.maxHeld(), memory: engine.States[string]{MaxMessages: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*api.Queue), senders: make(map[senderKey]*api.Sender),
 	}
 	c.api = sqs.NewFromConfig(*cfg.AWS, func(o *sqs.Options) {
 		if cfg.Endpoint != "" {
@@ -118,7 +119,7 @@ func (c *Client) provisionedLayout(ctx context.Context, topic string) (*layout, 
 	l, closed := c.layouts[topic], c.closed
 	c.mu.Unlock()
 	if closed {
-		return nil, errClosed
+		return nil, api.ErrClosed
 	}
 	if l != nil {
 		return l, nil
@@ -140,13 +141,13 @@ func (c *Client) provisionedLayout(ctx context.Context, topic string) (*layout, 
 }
 
 // publishQueue returns the queue that messages of a topic are published to.
-func (c *Client) publishQueue(ctx context.Context, topic string) (*queue, error) {
+func (c *Client) publishQueue(ctx context.Context, topic string) (*api.Queue, error) {
 	c.mu.Lock()
 	q, l, closed := c.targets[topic], c.layouts[topic], c.closed
 	c.mu.Unlock()
 	switch {
 	case closed:
-		return nil, errClosed
+		return nil, api.ErrClosed
 	case l != nil:
 		return l.main, nil
 	case q != nil:
@@ -157,7 +158,7 @@ func (c *Client) publishQueue(ctx context.Context, topic string) (*queue, error)
 	if err != nil {
 		return nil, err
 	}
-	if !q.exists { // create it with all its queues, because its RedrivePolicy names redeliver's DLQ
+	if !q.Exists { // create it with all its queues, because its RedrivePolicy names redeliver's DLQ
 		l, err := c.provisionedLayout(ctx, topic)
 		if err != nil {
 			return nil, err
@@ -179,13 +180,13 @@ func (c *Client) forgetTopic(topic string) {
 }
 
 // sender returns the sender that writes to a queue.
-func (c *Client) sender(q *queue, linger time.Duration) *sender {
+func (c *Client) sender(q *api.Queue, linger time.Duration) *api.Sender {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := senderKey{q.url, linger}
+	key := senderKey{q.URL, linger}
 	s := c.senders[key]
 	if s == nil {
-		s = newSender(c.api, q, linger)
+		s = api.NewSender(q, linger)
 		c.senders[key] = s
 	}
 	return s

@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -19,22 +20,22 @@ var _ driver.Codec[*delivery] = codec{}
 
 // Message implements [driver.Codec].
 func (codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
-	return engine.Unmarshal(m.Record.marshaler, &m.Record.native)
+	return engine.Unmarshal(m.Record.source.client.cfg.Marshaler, &m.Record.Native)
 }
 
 // Key implements [driver.Codec].
 func (codec) Key(m *driver.Message[*delivery]) []byte {
-	if group, ok := m.Record.Attributes[groupID]; ok {
+	if group, ok := m.Record.Attributes[wire.GroupID]; ok {
 		return []byte(group)
 	}
 	return nil
 }
 
 // Body implements [driver.Codec].
-func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.publishedBody() }
+func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.PublishedBody() }
 
 // Headers implements [driver.Codec].
-func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.record }
+func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.Record }
 
 // Age implements [driver.Codec].
 func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, expires time.Time) {
@@ -42,7 +43,7 @@ func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, 
 	if d.state != nil {
 		return d.state, time.Time{}, time.Time{}
 	}
-	return nil, sentAt(&d.native), d.ownExpiry()
+	return nil, wire.SentAt(&d.Native), d.OwnExpiry()
 }
 
 // State implements [driver.Codec].
@@ -58,7 +59,7 @@ func (codec) State(m *driver.Message[*delivery], st *redeliver.State) {
 func MessageFromContext(ctx context.Context) *types.Message {
 	if d := engine.FromContext(ctx); d != nil {
 		if m, ok := d.Record().(*delivery); ok {
-			return &m.native
+			return &m.Native
 		}
 	}
 	return nil

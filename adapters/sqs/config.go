@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
 	"github.com/redeliver/redeliver/internal/tracing"
@@ -27,8 +28,6 @@ const (
 	defaultFIFOWaitTime      = 5 * time.Second // half of defaultDrainTimeout, because Close waits for these receives
 	defaultDrainTimeout      = 10 * time.Second
 	defaultSendTimeout       = 30 * time.Second
-	// defaultMaxMessageSize is the MaxMessageSize of a queue that does not report its own.
-	defaultMaxMessageSize = 256 << 10
 
 	maxInFlight    = 100_000 // SQS lets a queue have 120,000 in flight
 	maxPollers     = 100
@@ -142,7 +141,7 @@ func (c Config) withDefaults() Config {
 // maxAhead returns how many messages of a queue may run or wait: at most twice as many as may run.
 func (c *Config) maxAhead() int {
 	slots := c.MaxInFlight + c.MaxRetriesInFlight
-	return slots + min(slots, maxBatch*c.Pollers)
+	return slots + min(slots, api.MaxBatch*c.Pollers)
 }
 
 // policy returns a queue's policy with its defaults, and the policy's Config field.
@@ -177,7 +176,7 @@ func (c *Config) validate() error {
 	}
 	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
-	c.DLQ.Check(&ps, time.Minute, maxRetention)
+	c.DLQ.Check(&ps, time.Minute, api.MaxRetention)
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}

@@ -34,7 +34,7 @@ import (
 // returns an error when it cannot begin. It reports later failures to config.Sink and tries again.
 func Consume(ctx context.Context, config Config, queues []string, handler Handler) error {
 	return config.consume(ctx, config.consumes(queues, handler == nil), queues, engine.Options[*delivery]{
-		Handle: func(ctx context.Context, d *delivery) error { return handler(ctx, d.native) },
+		Handle: func(ctx context.Context, d *delivery) error { return handler(ctx, d.Native) },
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -81,13 +82,13 @@ func TestConsume(t *testing.T) {
 					"panics": {4, redeliver.ReasonPanic}, "hangs": {4, redeliver.ReasonTimeout},
 				}
 				for id := range want {
-					group := map[bool]string{true: id}[isFIFO(queue)]
+					group := map[bool]string{true: id}[api.IsFIFO(queue)]
 					b.put(queue, id, "body of "+id, group, map[string]any{"trace": map[string]any{"DataType": "String", "StringValue": "t"}})
 				}
 				b.advance(10 * time.Minute)
 				stop()
 				dead := map[string]redeliver.State{}
-				for _, m := range b.messagesIn(siblingName(queue, "-dlq")) {
+				for _, m := range b.messagesIn(api.SiblingName(queue, "-dlq")) {
 					st := m.state(t, queue)
 					dead[st.ID] = st
 				}

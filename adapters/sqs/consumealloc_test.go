@@ -11,6 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -21,37 +23,37 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 	tb.Helper()
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
-	queue := &queue{name: "orders", url: "http://sqs.test/1/orders", maxSize: defaultMaxMessageSize}
+	queue := &api.Queue{Name: "orders", URL: "http://sqs.test/1/orders", MaxSize: api.DefaultMaxMessageSize}
 	c := &Client{cfg: cfg, maxHeld: cfg.maxHeld(), turn: engine.NewTurn()}
 	r := newReader(context.Background(), c, &layout{main: queue, suspects: queue, dlq: queue, policy: cfg.Policy.WithDefaults()})
 	e := engine.New(engine.Options[*delivery]{
-		Sub: r.sub, Codec: codec{}, Store: r.store, Handle: func(ctx context.Context, d *delivery) error { return handle(ctx, d.native) },
+		Sub: r.sub, Codec: codec{}, Store: r.store, Handle: func(ctx context.Context, d *delivery) error { return handle(ctx, d.Native) },
 	})
 	tb.Cleanup(e.Close)
-	batches := make([][]types.Message, 0, n/maxBatch)
-	for i := range n / maxBatch {
-		batch := make([]types.Message, maxBatch)
+	batches := make([][]types.Message, 0, n/api.MaxBatch)
+	for i := range n / api.MaxBatch {
+		batch := make([]types.Message, api.MaxBatch)
 		for j := range batch {
-			id := fmt.Sprintf("%036d", i*maxBatch+j)
+			id := fmt.Sprintf("%036d", i*api.MaxBatch+j)
 			batch[j] = types.Message{
 				MessageId: &id, ReceiptHandle: aws.String("r-" + id), Body: aws.String("order"),
-				Attributes:        map[string]string{receiveCount: "1", sentTimestamp: "1700000000000"},
-				MessageAttributes: map[string]types.MessageAttributeValue{UUIDAttribute: {DataType: aws.String(stringType), StringValue: &id}},
+				Attributes:        map[string]string{wire.ReceiveCount: "1", wire.SentTimestamp: "1700000000000"},
+				MessageAttributes: map[string]types.MessageAttributeValue{UUIDAttribute: {DataType: aws.String(wire.StringType), StringValue: &id}},
 			}
 		}
 		batches = append(batches, batch)
 	}
 	return func() int {
-		s := newSource(r, mainQueue, queue)
+		s := newSource(r, queue)
 		gone := make(chan struct{}, n)
 		var requests atomic.Int64
-		s.deleter.batches.flush = func(batch []*delivery) {
+		s.deleter.batches = api.NewBatcher(deleteLinger, deleteWorkers, 0, nil, func(batch []*delivery) {
 			requests.Add(1)
 			for _, d := range batch {
 				s.deleted(d)
 				gone <- struct{}{}
 			}
-		}
+		})
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() {
@@ -69,7 +71,7 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 		}
 		cancel()
 		<-done
-		return n/maxBatch + int(requests.Load())
+		return n/api.MaxBatch + int(requests.Load())
 	}
 }
 

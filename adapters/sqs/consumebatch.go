@@ -64,7 +64,7 @@ type Batch struct {
 func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery]) *Batch {
 	nb := &Batch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
 	for _, m := range all {
-		nb.Messages = append(nb.Messages, &BatchMessage{Message: m.Record.native, member: m})
+		nb.Messages = append(nb.Messages, &BatchMessage{Message: m.Record.Native, member: m})
 	}
 	return nb
 }

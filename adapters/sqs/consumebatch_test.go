@@ -12,6 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
 // consumeBatch calls handler for a queue's messages until stop is called.
@@ -45,7 +47,7 @@ func TestConsumeBatch(t *testing.T) {
 						if MessageFromContext(m.Context()) == nil || m.ReceiptHandle != nil || aws.ToString(m.Body) != "body of "+id || batch.Origin != queue || batch.Group != queue {
 							b.Errorf("attempt %d of %s gets %+v in a batch of %s", st.Attempt(), id, m.Message, batch.Origin)
 						}
-						if group := m.Attributes[groupID]; group != "" && groups[group] {
+						if group := m.Attributes[wire.GroupID]; group != "" && groups[group] {
 							b.Errorf("two of group %s in a batch", group)
 						} else {
 							groups[group] = true
@@ -69,7 +71,7 @@ func TestConsumeBatch(t *testing.T) {
 				})
 				for _, id := range []string{"two-1", "two-2", "recovers", "fails", "rejected", "fine"} {
 					group := ""
-					if isFIFO(queue) {
+					if api.IsFIFO(queue) {
 						group, _, _ = strings.Cut(id, "-")
 					}
 					b.put(queue, id, "body of "+id, group, nil)
@@ -81,11 +83,11 @@ func TestConsumeBatch(t *testing.T) {
 						b.Errorf("%s ran %v, want %d attempts", id, runs, n)
 					}
 				}
-				if isFIFO(queue) && !slices.IsSorted(order) || largest < 4 {
+				if api.IsFIFO(queue) && !slices.IsSorted(order) || largest < 4 {
 					b.Errorf("ran in the order %q, in batches of up to %d", order, largest)
 				}
 				dead := map[string]redeliver.Reason{}
-				for _, m := range b.messagesIn(siblingName(queue, "-dlq")) {
+				for _, m := range b.messagesIn(api.SiblingName(queue, "-dlq")) {
 					st := m.state(t, queue)
 					dead[st.ID] = st.Reason
 				}

@@ -10,10 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/dlq"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
@@ -21,29 +20,31 @@ import (
 // testDLQ is a DLQ with its driver.
 type testDLQ struct {
 	deadletter.Queue
-	own *deadLetters
+	own    *dlq.Queue
+	client *Client
 }
 
 // openTestDLQ fills a DLQ with messages of another program and opens it.
 func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *testDLQ {
 	t.Helper()
-	fifo := isFIFO(origin)
-	for _, name := range []string{origin, siblingName(origin, "-dlq")} {
+	fifo := api.IsFIFO(origin)
+	for _, name := range []string{origin, api.SiblingName(origin, "-dlq")} {
 		f.queues[name] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
 		if fifo {
 			f.queues[name].attributes["FifoQueue"] = "true"
 		}
 	}
 	for i := range n {
-		f.put(siblingName(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
+		f.put(api.SiblingName(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
 	}
-	q, err := f.client(t, Config{}).DeadLetters(t.Context(), DeadLetterConfig{Topic: origin})
+	c := f.client(t, Config{})
+	q, err := c.DeadLetters(t.Context(), DeadLetterConfig{Topic: origin})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &testDLQ{Queue: q}
+	b := &testDLQ{Queue: q, client: c}
 	deadletter.WithDriver(q, func(d driver.DLQ) driver.DLQ {
-		b.own, _ = d.(*deadLetters)
+		b.own, _ = d.(*dlq.Queue)
 		return d
 	})
 	return b
@@ -169,56 +170,8 @@ func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
 	q := openTestDLQ(t, f, "orders", 0, "")
 	f.queues["orders-dlq"].attributes["RedrivePolicy"] = `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`
-	_, err := q.own.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
+	_, err := q.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
 		t.Errorf("the DLQ was opened: %v", err)
 	}
-}
-
-// A replay keeps attributes of every type, the message group and the first MessageId, also after a file.
-func TestReplayRestoresTheMessage(t *testing.T) {
-	was := types.Message{
-		Body: aws.String(" "), MessageId: aws.String("first"),
-		Attributes: map[string]string{groupID: "g", dedupID: "d", traceHeader: "Root=1", sentTimestamp: "1700000000000"},
-		MessageAttributes: map[string]types.MessageAttributeValue{
-			"text": textAttribute("t"), "n": {DataType: aws.String("Number.int"), StringValue: aws.String("7")},
-			"raw": {DataType: aws.String("Binary.png"), BinaryValue: []byte{0, 0xff}}, UUIDAttribute: textAttribute("u-1"),
-			EncodedAttribute: textAttribute(`{"body":"empty","metadata":{"nothing":""}}`),
-		},
-	}
-	rec := record{native: was, current: "first", messageID: "first"}
-	st := redeliver.State{ID: "u-1", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 2, Reason: redeliver.ReasonExhausted, LastFailed: time.Unix(1_700_000_001, 0).UTC()}
-	o := rec.deadCopy(&st, 256<<10)
-	dead := types.Message{Body: &o.body, MessageId: aws.String("copy"), MessageAttributes: o.attributes, Attributes: map[string]string{
-		groupID: o.group, dedupID: "dead-1", traceHeader: o.trace, sentTimestamp: "1700000002000",
-	}}
-	q := &deadLetters{
-		client: &Client{},
-		main:   &queue{name: "orders.fifo", fifo: true}, dlq: &queue{name: "orders-dlq.fifo", fifo: true},
-		info: deadletter.Info{DLQ: "orders-dlq.fifo", Origin: "orders.fifo", Group: "orders.fifo"},
-	}
-	m := q.readMessage(&dead)
-	if m.ID != "u-1" || m.Position != "copy" || len(m.Body) != 0 || m.Body == nil || string(m.Key) != "g" || m.State.Attempts != 2 || m.Mismatch != "" || len(m.Headers) != 5 {
-		t.Errorf("it says %+v", m)
-	}
-	check := func(what string, m *deadletter.Message) {
-		again := recordFrom(m, m.Headers)
-		got, want := again.plainCopy(), rec.plainCopy()
-		if got.body != want.body || got.group != want.group || got.trace != want.trace || again.messageID != "first" {
-			t.Errorf("%s: %+v, want %+v", what, got, want)
-		}
-		for name, v := range want.attributes {
-			w := got.attributes[name]
-			if aws.ToString(w.DataType) != aws.ToString(v.DataType) || aws.ToString(w.StringValue) != aws.ToString(v.StringValue) || string(w.BinaryValue) != string(v.BinaryValue) {
-				t.Errorf("%s: attribute %s is %+v, want %+v", what, name, w, v)
-			}
-		}
-		if len(got.attributes) != len(want.attributes) {
-			t.Errorf("%s: %d attributes, want %d", what, len(got.attributes), len(want.attributes))
-		}
-	}
-	check("the replay", m)
-	fromFile := *m
-	fromFile.Native = nil
-	check("read from a file", &fromFile)
 }

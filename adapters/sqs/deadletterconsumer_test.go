@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
 // The consumer of a DLQ trusts the state of a dead letter only if it names this DLQ's queue and, with keys, is
@@ -17,8 +18,8 @@ import (
 func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 	key := []byte("a key of thirty-two random bytes")
 	state := func(queue string) string {
-		c := carried{headers: redeliver.State{ID: "a", Group: queue, Origin: queue, Attempts: 4, Reason: redeliver.ReasonPanic}.AppendHeaders(nil)}
-		return c.pack()
+		c := wire.Carried{Headers: redeliver.State{ID: "a", Group: queue, Origin: queue, Attempts: 4, Reason: redeliver.ReasonPanic}.AppendHeaders(nil)}
+		return c.Pack()
 	}
 	for name, c := range map[string]struct {
 		state    string
@@ -26,11 +27,11 @@ func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 		believed bool
 	}{
 		"its queue's":             {state("orders"), nil, true},
-		"its queue's, signed":     {stateKeys{key}.sign(state("orders"), "body"), [][]byte{key}, true},
+		"its queue's, signed":     {wire.Keys{key}.Sign(state("orders"), "body"), [][]byte{key}, true},
 		"its queue's, unsigned":   {state("orders"), [][]byte{key}, false},
-		"of another body":         {stateKeys{key}.sign(state("orders"), "other"), [][]byte{key}, false},
+		"of another body":         {wire.Keys{key}.Sign(state("orders"), "other"), [][]byte{key}, false},
 		"another queue's":         {state("refunds"), nil, false},
-		"another queue's, ours":   {stateKeys{key}.sign(state("refunds"), "body"), [][]byte{key}, false},
+		"another queue's, ours":   {wire.Keys{key}.Sign(state("refunds"), "body"), [][]byte{key}, false},
 		"of nobody":               {"{}", nil, false},
 		"no state of redeliver's": {"true", nil, false},
 	} {
@@ -75,9 +76,9 @@ func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 func TestConsumeOfADLQGetsTheOriginalMessage(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders-dlq")
-		c := carried{
-			headers:   redeliver.State{ID: "first", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "declined"}.AppendHeaders(nil),
-			messageID: "first", attributes: []displaced{{Name: "tenant", Type: stringType, Value: []byte("acme")}},
+		c := wire.Carried{
+			Headers:   redeliver.State{ID: "first", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "declined"}.AppendHeaders(nil),
+			MessageID: "first", Attributes: []wire.Displaced{{Name: "tenant", Type: wire.StringType, Value: []byte("acme")}},
 		}
 		var got []types.Message
 		var states []redeliver.State
@@ -85,7 +86,7 @@ func TestConsumeOfADLQGetsTheOriginalMessage(t *testing.T) {
 			got, states = append(got, m), append(states, st)
 			return nil
 		})
-		b.put("orders-dlq", "", "body", "", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.pack()}})
+		b.put("orders-dlq", "", "body", "", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.Pack()}})
 		b.advance(time.Second)
 		stop()
 		if len(got) != 1 || states[0].DeadLetter == nil || states[0].DeadLetter.Error != "declined" || states[0].Attempt() != 1 {

@@ -90,7 +90,7 @@ func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openTestDLQ(t, newFake(), "orders", 200, "")
 		defer q.Close()
-		open := deadletter.Task{ID: "open", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Filter: deadletter.Filter{ErrorText: strings.Repeat("x", maxStateSize-8<<10)}}
+		open := deadletter.Task{ID: "open", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Filter: deadletter.Filter{ErrorText: strings.Repeat("x", 232<<10)}}
 		text, err := json.Marshal(open)
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 		addState(t, q, refusedMark("other"), driver.Entry{Key: "task/open", Value: text})
 		began := time.Now()
 		task, err := quarantineAll(t, q)
-		if took := time.Since(began); took >= stateVisibility {
+		if took := time.Since(began); took >= 10*time.Second {
 			t.Errorf("it takes %s: the state stays hidden after a failed write", took)
 		}
 		if task.Counts.Quarantined == 0 || task.Counts.Quarantined == 200 {

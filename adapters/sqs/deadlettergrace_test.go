@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// testState is the name of its state's queue.
+const testState = "orders-dlq-state.fifo"
+
 // openMarkedDLQ opens a DLQ whose state has a mark.
 func openMarkedDLQ(t *testing.T) (*fake, *testDLQ) {
 	t.Helper()
@@ -30,7 +33,7 @@ func TestCancelledLoadMakesTheStateVisible(t *testing.T) {
 				asked := 0
 				f.mu.Lock()
 				f.fault = func(what, queue string, _ map[string]any) *failure {
-					if what == action && queue == q.own.stateName && ctx.Err() == nil {
+					if what == action && queue == testState && ctx.Err() == nil {
 						cancel()
 						asked++
 					}
@@ -81,7 +84,7 @@ func TestARefusedRequestIsNoStaleReceipt(t *testing.T) {
 			f, q := openMarkedDLQ(t)
 			defer q.Close()
 			f.setFault(func(a, queue string, _ map[string]any) *failure {
-				if a == action && queue == q.own.stateName {
+				if a == action && queue == testState {
 					return &failure{status: 400, code: "ReceiptHandleIsInvalid"}
 				}
 				return nil

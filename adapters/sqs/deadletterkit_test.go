@@ -17,6 +17,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 )
@@ -36,7 +38,7 @@ func (m *testHarness) toHarness() adaptertest.Harness {
 		Name: "SQS", Features: adaptertest.Features{KeyOrder: m.fifo}, Wrap: synctest.Test,
 		Origin: m.origin, Open: m.open, Put: m.put, Received: seenBy,
 		DLQTopic: func(origin, _ string) (topic, reader string) {
-			return siblingName(origin, "-dlq"), siblingName(origin, "-dlq")
+			return api.SiblingName(origin, "-dlq"), api.SiblingName(origin, "-dlq")
 		},
 	}
 }
@@ -60,7 +62,7 @@ func (m *testHarness) origin(testing.TB, int) (string, []string) {
 	origin := fmt.Sprintf("orders-%d", len(m.fakes))
 	attributes := map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + origin}
 	if m.fifo {
-		origin += fifoSuffix
+		origin += api.FIFOSuffix
 		attributes["FifoQueue"] = "true"
 	}
 	f := newFake()
@@ -139,7 +141,7 @@ func seenBy(msg *message.Message) adaptertest.Message {
 	if err != nil {
 		panic(err)
 	}
-	out := adaptertest.Message{ID: again.UUID, Body: again.Payload, Key: keyOf(native.Attributes[groupID])}
+	out := adaptertest.Message{ID: again.UUID, Body: again.Payload, Key: keyOf(native.Attributes[wire.GroupID])}
 	for _, name := range slices.Sorted(maps.Keys(again.Metadata)) {
 		out.Headers = append(out.Headers, adaptertest.Header{Name: name, Value: []byte(again.Metadata[name])})
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
 const (
@@ -20,12 +20,11 @@ const (
 // deleter deletes settled messages of one queue. It repeats failed deletions until over is closed; heartbeats keep
 // the messages hidden meanwhile.
 type deleter struct {
-	api       *sqs.Client
-	queue     *queue
+	queue     *api.Queue
 	timeout   time.Duration
 	over      <-chan struct{}
 	onDeleted func(*delivery) // called when the message is deleted, or is no longer ours to delete
-	batches   *batcher[*delivery]
+	batches   *api.Batcher[*delivery]
 }
 
 // deletion is the progress of deleting a message.
@@ -34,13 +33,13 @@ type deletion struct {
 	tries   int
 }
 
-func newDeleter(api *sqs.Client, q *queue, timeout time.Duration, over <-chan struct{}, done func(*delivery)) *deleter {
-	d := &deleter{api: api, queue: q, timeout: timeout, over: over, onDeleted: done}
-	d.batches = newBatcher(deleteLinger, deleteWorkers, 0, nil, d.deleteBatch)
+func newDeleter(q *api.Queue, timeout time.Duration, over <-chan struct{}, done func(*delivery)) *deleter {
+	d := &deleter{queue: q, timeout: timeout, over: over, onDeleted: done}
+	d.batches = api.NewBatcher(deleteLinger, deleteWorkers, 0, nil, d.deleteBatch)
 	return d
 }
 
-func (d *deleter) add(m *delivery) { d.batches.add(m) }
+func (d *deleter) add(m *delivery) { d.batches.Add(m) }
 
 func (d *deleter) deleteBatch(batch []*delivery) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
@@ -50,7 +49,7 @@ func (d *deleter) deleteBatch(batch []*delivery) {
 		receipts[i] = m.receiptHandle()
 		m.deletion.receipt = receipts[i]
 	}
-	results, _ := d.queue.deleteReceipts(ctx, d.api, receipts)
+	results, _ := d.queue.DeleteReceipts(ctx, receipts)
 	for i, m := range batch {
 		d.finishDeletion(m, results[i])
 	}
@@ -66,7 +65,7 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 	default:
 	}
 	switch {
-	case err == nil || isStaleReceipt(err) || isMissingQueue(err):
+	case err == nil || api.IsStaleReceipt(err) || api.IsMissingQueue(err):
 		if m.deletion.receipt == m.receiptHandle() {
 			if err == nil {
 				m.source.lostSuspects.Settled(m.id)
@@ -76,10 +75,10 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 		}
 		// The message came again during the deletion. SQS may have reported success without an effect, because the
 		// receipt was not the latest.
-		d.batches.add(m)
+		d.batches.Add(m)
 	default:
 		pause := min(minRetryPause<<min(m.deletion.tries, 10), maxRetryPause)
 		m.deletion.tries++
-		time.AfterFunc(pause, func() { d.batches.add(m) })
+		time.AfterFunc(pause, func() { d.batches.Add(m) })
 	}
 }

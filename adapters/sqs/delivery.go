@@ -2,25 +2,26 @@ package sqs
 
 import (
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 )
 
 // delivery is a message, from its receive until it is deleted or returned. These files handle it, in this order:
 //
 //	subscriber.go, consume.go    start readers, each with an engine
-//	intake.go, receive.go        pollers receive messages while the engine takes more
+//	intake.go                    pollers receive messages while the engine takes more
 //	groups.go                    when pollers look for the next message of a FIFO group
 //	source.go                    registers, settles and returns messages
-//	record.go, state.go          separate the user's part from redeliver's
+//	internal/wire                separates the user's part from redeliver's
 //	arrive.go                    decides the next step
 //	visibility.go, heartbeat.go  keep it hidden from others, or find it lost
 //	codec.go                     shows it to the handler and the policy
-//	store.go, fit.go, sender.go  write its copy
+//	store.go                     writes its copy
 //	deleter.go                   deletes it
-//	batch.go, requests.go        gather the entries of one request, and send it
+//	internal/api                 sends the requests, up to ten messages in each
 //	suspects.go                  runs it alone
 type delivery struct {
-	record
+	wire.Record
 	visibility
 
 	// Set before the lane gets it.

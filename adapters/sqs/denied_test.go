@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
 // denyAction refuses an action, as an AWS policy does, until allow is called.
@@ -141,7 +142,7 @@ func TestLogsContainNoSecrets(t *testing.T) {
 		for _, e := range eventsOf[redeliver.PublishFailed](b) {
 			wantNoSecrets(t, e.Err.Error())
 		}
-		if !errors.Is(redactError(errReset), errReset) {
+		if !errors.Is(api.RedactError(errReset), errReset) {
 			b.Error("redactError changed an error without secrets")
 		}
 	})

@@ -3,11 +3,11 @@ package sqs
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -23,24 +23,20 @@ const (
 // It writes and creates nothing. So it finds neither late messages nor consumers. It takes some
 // seconds if the queue has messages. It returns an error if SQS does not answer.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
-	l, a, err := newLayout(&c.cfg, topic)
+	l, err := newLayout(&c.cfg, topic)
+	if err == nil {
+		err = c.describeQueues(ctx, l)
+	}
 	if err != nil {
 		return nil, err
 	}
-	d := &doctor.Diagnosis{Origin: l.main.name, Group: l.main.name}
+	d := &doctor.Diagnosis{Origin: l.main.Name, Group: l.main.Name}
 	for _, q := range l.queues() {
-		at := address{name: q.name}
-		if q == l.main {
-			at = a
-		}
-		if err := c.describeQueue(ctx, q, at); err != nil {
-			return nil, err
-		}
-		if !q.exists {
-			d.Add(doctor.SymptomMissing, q.name, fmt.Sprintf("the queue does not exist (%s): there was never a subscription to %s, or it was deleted", q.kind, l.main.name))
+		if !q.Exists {
+			d.Add(doctor.SymptomMissing, q.Name, fmt.Sprintf("the queue does not exist (%s): there was never a subscription to %s, or it was deleted", q.Kind, l.main.Name))
 		}
 	}
-	if l.main.exists {
+	if l.main.Exists {
 		mark, err := c.pauseMark(ctx, l.main)
 		if err != nil {
 			d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether the queue is paused (%v)", err))
@@ -62,15 +58,15 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		d.Add(kind, strings.TrimPrefix(p.Field, "queue "), fmt.Sprintf("%v: %s", p.Value, p.Rule))
 	}
 	for _, q := range l.queues() {
-		if q.exists && !q.attributesDenied && q.retention == 0 {
-			d.NotChecked = append(d.NotChecked, "the retention of "+q.name+" (the server does not report it)")
+		if q.Exists && !q.AttributesDenied && q.Retention == 0 {
+			d.NotChecked = append(d.NotChecked, "the retention of "+q.Name+" (the server does not report it)")
 		}
-		if q != l.main && q.exists && q.retention > 0 && q.retention < maxRetention {
-			d.Add(doctor.SymptomRetention, q.name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.retention, maxRetention))
+		if q != l.main && q.Exists && q.Retention > 0 && q.Retention < api.MaxRetention {
+			d.Add(doctor.SymptomRetention, q.Name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.Retention, api.MaxRetention))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues are there, and their RedrivePolicy")
-	if l.main.retention > 0 {
+	if l.main.Retention > 0 {
 		d.Checked = append(d.Checked, "retention")
 	}
 	d.NotChecked = append(d.NotChecked, l.unchecked...)
@@ -82,37 +78,33 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 
 // checkReaders checks whether anything reads the queue. Without a reader, messages stay for a while and none is in
 // flight.
-func (c *Client) checkReaders(ctx context.Context, q *queue, d *doctor.Diagnosis) error {
-	if !q.exists {
+func (c *Client) checkReaders(ctx context.Context, q *api.Queue, d *doctor.Diagnosis) error {
+	if !q.Exists {
 		return nil
 	}
-	var waiting int64
+	var counts api.Counts
 	for n := range readChecks {
 		if n > 0 {
 			if wait.For(ctx, readCheckPause) != nil {
 				return ctx.Err()
 			}
-			if err := c.describeQueue(ctx, q, address{name: q.name, url: q.url}); err != nil {
+			if err := c.describeQueue(ctx, q, address{name: q.Name, url: q.URL}); err != nil {
 				return err
 			}
 		}
-		visible, err1 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessages"], 10, 64)
-		hidden, err2 := strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesNotVisible"], 10, 64)
-		if err1 != nil || err2 != nil {
-			d.NotChecked = append(d.NotChecked, "whether there is a reader of "+q.name+" (the server does not report its attributes)")
+		var err error
+		if counts, err = q.LastCounts(); err != nil {
+			d.NotChecked = append(d.NotChecked, "whether there is a reader of "+q.Name+" (the server does not report its attributes)")
 			return nil //nolint:nilerr // which is said
 		}
-		d.Backlog = &visible
-		if waiting = visible; visible == 0 || hidden > 0 {
+		if counts.Visible == 0 || counts.Hidden > 0 {
 			break
 		}
 	}
-	d.Checked = append(d.Checked, "whether there is a reader of "+q.name)
-	if waiting > 0 && q.isIdle() {
-		d.Add(doctor.SymptomConsumer, q.name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: it has no reader", waiting, (readChecks-1)*readCheckPause))
+	d.Backlog = &counts.Visible
+	d.Checked = append(d.Checked, "whether there is a reader of "+q.Name)
+	if counts.Visible > 0 && counts.Hidden == 0 {
+		d.Add(doctor.SymptomConsumer, q.Name, fmt.Sprintf("about %d messages wait in it, and for %s none was in flight: it has no reader", counts.Visible, (readChecks-1)*readCheckPause))
 	}
 	return nil
 }
-
-// isIdle reports whether no message of the queue is in flight.
-func (q *queue) isIdle() bool { return q.attributes["ApproximateNumberOfMessagesNotVisible"] == "0" }

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 )
 
@@ -23,7 +24,7 @@ func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSource(newReader(t.Context(), c, l), mainQueue, l.main)
+	s := newSource(newReader(t.Context(), c, l), l.main)
 	for n := range 3000 {
 		var fresh atomic.Int64
 		var all sync.WaitGroup
@@ -49,7 +50,7 @@ func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSource(newReader(t.Context(), c, l), mainQueue, l.main)
+	s := newSource(newReader(t.Context(), c, l), l.main)
 	s.lane = endedLane{}
 	for n := range 300 {
 		var all sync.WaitGroup
@@ -57,7 +58,7 @@ func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 			all.Go(func() {
 				m := types.Message{
 					MessageId: aws.String(fmt.Sprint(n)), ReceiptHandle: aws.String(fmt.Sprint(n, i)), Body: aws.String("v"),
-					Attributes: map[string]string{receiveCount: fmt.Sprint(maxReturns + 1 + i)},
+					Attributes: map[string]string{wire.ReceiveCount: fmt.Sprint(maxReturns + 1 + i)},
 				}
 				s.registerMessages([]types.Message{m}, time.Now(), time.Minute)
 			})

@@ -23,6 +23,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
 // fake implements enough of SQS for tests in virtual time, with faults on demand. It is the SDK's HTTP client, so
@@ -277,7 +279,7 @@ func (f *fake) send(name string, q *fakeQueue, e map[string]any, now time.Time) 
 	delay, _ := e["DelaySeconds"].(float64)
 	group, _ := e["MessageGroupId"].(string)
 	switch {
-	case body == "" || !isValidText(body):
+	case body == "" || !wire.IsValidText(body):
 		return nil, "InvalidMessageContents"
 	case len(attributes) > 10 || delay > 900 || fifo && (delay > 0 || group == "") || q.tooLarge(body, attributes) || attributes[f.refuses] != nil:
 		return nil, "InvalidParameterValue"
@@ -413,13 +415,10 @@ func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked ma
 
 // redrive moves a message to the target of the RedrivePolicy when it has been received maxReceiveCount times.
 func (f *fake) redrive(q *fakeQueue, m *fakeMessage) bool {
-	var p redrivePolicy
-	if json.Unmarshal([]byte(q.attributes["RedrivePolicy"]), &p) != nil {
-		return false
-	}
-	most, err := p.MaxReceives.Int64()
-	target := f.queues[p.Target[strings.LastIndexByte(p.Target, ':')+1:]]
-	if err != nil || target == nil || int64(m.count) < most {
+	described := api.Queue{Attributes: q.attributes}
+	arn, most, ok := described.RedrivePolicy()
+	target := f.queues[arn[strings.LastIndexByte(arn, ':')+1:]]
+	if !ok || target == nil || m.count < most {
 		return false
 	}
 	q.messages = slices.DeleteFunc(q.messages, func(other *fakeMessage) bool { return other == m })
@@ -485,11 +484,11 @@ func (m *fakeMessage) state(t *testing.T, queue string) redeliver.State {
 	if !ok {
 		t.Fatalf("%s has no state of redeliver's", m.id)
 	}
-	c, ok := unpack(a["StringValue"].(string))
+	c, ok := wire.Unpack(a["StringValue"].(string))
 	if !ok {
 		t.Fatalf("no state: %v", a["StringValue"])
 	}
-	st, findings := redeliver.ParseHeaders(queue, c.headers)
+	st, findings := redeliver.ParseHeaders(queue, c.Headers)
 	if len(findings) > 0 {
 		t.Fatal(findings)
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
 // messageOf returns a message from lines "type name=value"; a b before the type makes the value binary.
@@ -42,14 +43,14 @@ func FuzzUnmarshal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text == "" || !isValidText(text) || len(attributes) > maxAttributes {
+		if text == "" || !wire.IsValidText(text) || len(attributes) > wire.MaxAttributes {
 			t.Fatalf("SQS refuses the body %q with %d attributes", text, len(attributes))
 		}
 		back, err := DefaultMarshaler{}.Unmarshal(&types.Message{MessageId: aws.String("other"), Body: &text, MessageAttributes: attributes})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(back.Payload) != string(msg.Payload) || isValidText(msg.UUID) && msg.UUID != "" && back.UUID != msg.UUID {
+		if string(back.Payload) != string(msg.Payload) || wire.IsValidText(msg.UUID) && msg.UUID != "" && back.UUID != msg.UUID {
 			t.Errorf("%q, %q became %q, %q", msg.UUID, msg.Payload, back.UUID, back.Payload)
 		}
 		for name, value := range msg.Metadata {
@@ -97,31 +98,9 @@ func FuzzRedrivePolicy(f *testing.F) {
 	f.Add(`{"maxReceiveCount":99999999999999999999}`)
 	f.Add(`null`)
 	f.Fuzz(func(t *testing.T, text string) {
-		q := &queue{}
-		q.attributes = map[string]string{"RedrivePolicy": text}
-		if p, most, ok := q.redrivePolicy(); ok && p.MaxReceives.String() == "" {
-			t.Errorf("%q says %d", text, most)
-		}
-	})
-}
-
-// The properties of a dead letter may come from an edited file.
-func FuzzProperties(f *testing.F) {
-	f.Add("message-id=1\ngroup-id=a\nsent=1700000000000\nattribute-type/n=Number", "n", "7", "body")
-	f.Add("sent=soon\nattribute-type/n=Binary", "n", "\xff", "")
-	f.Add("attribute-type/=", "", "", "\x00")
-	f.Fuzz(func(t *testing.T, properties, name, value, body string) {
-		m := &deadletter.Message{ID: "1", Headers: []deadletter.Header{{Name: name, Value: []byte(value)}}, Body: []byte(body)}
-		for line := range strings.SplitSeq(properties, "\n") {
-			key, text, _ := strings.Cut(line, "=")
-			m.Properties = append(m.Properties, deadletter.Header{Name: key, Value: []byte(text)})
-		}
-		r := recordFrom(m, m.Headers)
-		if r.native.Body == nil || *r.native.Body == "" || !isValidText(*r.native.Body) {
-			t.Errorf("SQS refuses the body %v", r.native.Body)
-		}
-		if ms := r.Attributes[sentTimestamp]; ms != "" && strings.Trim(ms, "+-0123456789") != "" {
-			t.Errorf("it was sent at %q", ms)
+		q := api.Queue{Attributes: map[string]string{"RedrivePolicy": text}}
+		if target, maxReceives, ok := q.RedrivePolicy(); !ok && maxReceives != 0 {
+			t.Errorf("%q says %d to %q", text, maxReceives, target)
 		}
 	})
 }

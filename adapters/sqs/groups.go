@@ -2,10 +2,12 @@ package sqs
 
 import (
 	"context"
+	"hash/maphash"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -34,13 +36,13 @@ type groups struct {
 }
 
 // newGroups returns nil for a standard queue, which blocks no groups. All methods accept nil.
-func newGroups(q *queue) *groups {
-	if !q.fifo {
+func newGroups(q *api.Queue) *groups {
+	if !q.FIFO {
 		return nil
 	}
 	g := &groups{counts: make(map[string]int), freed: make(chan struct{}, 1), unwatched: make(chan struct{}, 1)}
 	// The SDK omits a wait of 0 s, and SQS then uses the queue's own.
-	if own, err := strconv.Atoi(q.attributes["ReceiveMessageWaitTimeSeconds"]); q.attributesDenied || err == nil && own > 0 {
+	if own, err := strconv.Atoi(q.Attributes["ReceiveMessageWaitTimeSeconds"]); q.AttributesDenied || err == nil && own > 0 {
 		g.minWait = time.Second
 	}
 	return g
@@ -151,3 +153,7 @@ func (s *source) watchFreedGroups(ctx context.Context) {
 		}
 	}
 }
+
+var groupSeed = maphash.MakeSeed()
+
+func groupHash(group string) uint64 { return max(1, maphash.String(groupSeed, group)) }

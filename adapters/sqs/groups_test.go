@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
 // A waiting receive does not notice that a group becomes free. When pollers waited while this process held the group, a
@@ -81,7 +82,7 @@ func TestQueueWithItsOwnReceiveWait(t *testing.T) {
 		{"twenty", false, map[string]string{"ReceiveMessageWaitTimeSeconds": "20"}, time.Second},
 		{"unknown", true, nil, time.Second},
 	} {
-		if g := newGroups(&queue{fifo: true, attributesDenied: c.unread, attributes: c.attributes}); g.minWait != c.want {
+		if g := newGroups(&api.Queue{FIFO: true, AttributesDenied: c.unread, Attributes: c.attributes}); g.minWait != c.want {
 			t.Errorf("%s: a short receive takes %s, want %s", c.name, g.minWait, c.want)
 		}
 	}

@@ -1,17 +1,13 @@
 package sqs
 
 import (
-	"hash/maphash"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/engine"
 )
-
-var groupSeed = maphash.MakeSeed()
-
-func groupHash(group string) uint64 { return max(1, maphash.String(groupSeed, group)) }
 
 // runHeartbeats keeps all held messages hidden from others until the source ends. A message is lost when its receipt is
 // stale, or when no extension has succeeded in time.
@@ -32,7 +28,7 @@ func (s *source) runHeartbeats() {
 				s.dropLost(d, nil)
 			case extend:
 				s.visibilityChanger.extend(&d.visibility, func(err error) {
-					if err != nil && isStaleReceipt(err) {
+					if err != nil && api.IsStaleReceipt(err) {
 						s.dropLost(d, nil)
 					}
 				})
@@ -51,15 +47,16 @@ func (s *source) allHeld() []*delivery {
 // SQS delivers no message of a group while another of it is hidden, so they come again in order. dropLost leaves a
 // settled message to its deletion. It calls then, which may be nil, when the lane knows.
 func (s *source) dropLost(d *delivery, then func()) {
+	if then == nil {
+		then = func() {}
+	}
 	s.mu.Lock()
 	if d.gone || d.settled {
 		s.mu.Unlock()
-		if then != nil {
-			then()
-		}
+		then()
 		return
 	}
-	if s.kind == suspectQueue {
+	if s.readsSuspects() {
 		s.lostSuspects.Add(d.id) // its next receive is no sign of a crash
 	}
 	lost := []*delivery{d}
@@ -78,11 +75,9 @@ func (s *source) dropLost(d *delivery, then func()) {
 				s.makeVisible(l, 0)
 			}
 		}
-		if then != nil {
-			then()
-		}
+		then()
 	})
-	if !posted && then != nil {
+	if !posted {
 		then()
 	}
 }

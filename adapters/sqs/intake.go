@@ -5,9 +5,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -26,7 +28,7 @@ type maxHeld struct{ messages, bytes int }
 
 // maxHeld returns a limit with room for all messages that may be in flight.
 func (c *Config) maxHeld() maxHeld {
-	return maxHeld{max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+maxBatch*c.Pollers), defaultMaxHeldBytes}
+	return maxHeld{max(defaultMaxHeldMessages, c.MaxInFlight+c.MaxRetriesInFlight+api.MaxBatch*c.Pollers), defaultMaxHeldBytes}
 }
 
 // room returns how many more messages may be requested.
@@ -49,7 +51,7 @@ type intake struct {
 }
 
 func newIntake(maxAhead, pollers int, heldRoom func() (settled, more int)) *intake {
-	in := &intake{size: min(maxBatch, maxAhead), heldRoom: heldRoom, activePollers: 1, maxPollers: pollers}
+	in := &intake{size: min(api.MaxBatch, maxAhead), heldRoom: heldRoom, activePollers: 1, maxPollers: pollers}
 	in.changed.L = &in.mu
 	return in
 }
@@ -120,8 +122,8 @@ func (s *source) poll(ctx context.Context, n int) {
 		case err != nil && ctx.Err() != nil:
 			return
 		case err != nil:
-			s.r.report(redeliver.ChangeDisconnected, "reading "+s.queue.name+"; trying again with backoff", err)
-			if isMissingQueue(err) { // it was deleted while we read it
+			s.r.report(redeliver.ChangeDisconnected, "reading "+s.queue.Name+"; trying again with backoff", err)
+			if api.IsMissingQueue(err) { // it was deleted while we read it
 				_ = s.client.provision(ctx, s.layout) // after an error the next receive fails too
 			}
 			_ = wait.For(ctx, pause.NextBackOff())
@@ -155,4 +157,71 @@ func (s *source) fetchMessages(want int, wait time.Duration) (found int, err err
 func newReceiveBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(minRetryPause/5),
 		backoff.WithMaxInterval(maxRetryPause/2), backoff.WithMaxElapsedTime(0))
+}
+
+// SQS does not notice that the client of a receive has gone. It may deliver a message that comes during the wait to
+// nobody, and hides it for the receive's visibility timeout (aws/aws-sdk-js, issue 2350). A subscriber that closes
+// therefore has to wait for its receives, or lose messages for that time. Short receives make that fast, but cost
+// requests in every idle process:
+//
+//	wait    receives an hour   close, at most
+//	 2 s         1,800              2 s
+//	 5 s           720              5 s
+//	10 s           360             10 s
+//
+// So receives are short while messages come, and Close waits for them. After a while
+// without messages they are long, Close cuts them, and they hide messages only briefly at
+// first. On a FIFO queue none is cut, because a lost message would block its group.
+const (
+	// maxAwaitedWait is the longest wait of a receive that Close waits for.
+	maxAwaitedWait = 2 * time.Second
+	// maxShortVisibility bounds how long a longer receive hides its messages. A heartbeat extends it before half of
+	// it is over.
+	maxShortVisibility = 10 * time.Second
+	// minAnswerTimeout is the least time that the answer of a receive may take beyond its wait. Messages in an answer
+	// that is not read stay hidden from all.
+	minAnswerTimeout = 5 * time.Second
+)
+
+// waitTime returns the longest wait of a receive.
+func (s *source) waitTime() time.Duration {
+	switch own := s.client.cfg.WaitTime; {
+	case own > 0:
+		return own
+	case s.queue.FIFO:
+		return defaultFIFOWaitTime
+	default:
+		return defaultWaitTime
+	}
+}
+
+// nextWait returns the wait of the receive that follows one with the given wait and result.
+func (s *source) nextWait(wait time.Duration, found int) time.Duration {
+	if found > 0 {
+		wait = maxAwaitedWait / 2
+	}
+	return min(2*wait, s.waitTime())
+}
+
+// isCutAtClose reports whether a receive with this wait is cut short when the subscriber closes.
+func (s *source) isCutAtClose(wait time.Duration) bool { return wait > maxAwaitedWait && !s.queue.FIFO }
+
+// visibilityFor returns how long a receive with this wait hides its messages.
+func (s *source) visibilityFor(wait time.Duration) time.Duration {
+	visibility := s.client.cfg.VisibilityTimeout
+	if s.isCutAtClose(wait) {
+		return min(visibility, maxShortVisibility)
+	}
+	return visibility
+}
+
+// receive sends one receive request, which waits for messages.
+func (s *source) receive(maxMessages int, wait time.Duration) ([]types.Message, error) {
+	cfg, parent := &s.client.cfg, s.receiveCtx
+	if s.isCutAtClose(wait) {
+		parent = s.longReceiveCtx
+	}
+	ctx, cancel := context.WithTimeout(parent, wait+max(cfg.SendTimeout, minAnswerTimeout))
+	defer cancel()
+	return s.queue.Receive(ctx, maxMessages, wait, s.visibilityFor(wait))
 }

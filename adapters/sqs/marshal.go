@@ -1,9 +1,6 @@
 package sqs
 
 import (
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -12,19 +9,37 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/wirename"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
+// The attributes that [DefaultMarshaler] and redeliver write.
 const (
 	// UUIDAttribute carries a Watermill message's UUID, as in watermill-aws.
-	UUIDAttribute = wirename.WatermillUUID
+	UUIDAttribute = wire.UUIDAttribute
 	// EncodedAttribute describes the parts that DefaultMarshaler encoded because SQS refuses them. It
 	// is a JSON object with
 	//
 	//	body      "base64", or "empty" for an empty body, which is written as one space
 	//	metadata  the entries without an attribute: an empty value, a name or a
 	//	          character that SQS refuses, more than nine entries
-	EncodedAttribute = "_redeliver_encoded"
+	EncodedAttribute = wire.EncodedAttribute
+	// StateAttribute is the one message attribute in which redeliver's state travels:
+	// a JSON object with the fields of redeliver's headers, without their prefix, all
+	// of them texts. It has these further fields:
+	//
+	//	message-id        the MessageId of the first delivery, if it is not the id
+	//	deduplication-id  the message's own, if the copy has one of redeliver's (FIFO)
+	//	part              for a dead letter whose body is too large for the DLQ: the
+	//	                  number of this part and of all parts, 2/3
+	//	copies            how often the message was rewritten because it had come back often
+	//	attributes        the message's attributes without room among SQS's ten: a list
+	//	                  of name, type and value, in base64
+	//	mac               signs the rest if there are Config.StateKeys; the last field
+	//
+	// It is believed only if group and origin are the queue that it is read from, and,
+	// if there are keys, only with a valid mac. Any other attribute of that name is the
+	// message's own.
+	StateAttribute = wire.StateAttribute
 )
 
 // Marshaler turns SQS messages into Watermill messages and back. It must be safe
@@ -43,20 +58,14 @@ type Marshaler interface {
 // attributes of other types as text; MessageFromContext shows them all as they are.
 type DefaultMarshaler struct{}
 
-// encoded is the content of EncodedAttribute.
-type encoded struct {
-	Body     string            `json:"body,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`
-}
-
 // Unmarshal implements [Marshaler].
 func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
-	e, ok := encodedOf(m)
-	payload, err := e.decodeBody(aws.ToString(m.Body))
+	e, ok := wire.EncodedOf(m)
+	payload, err := e.DecodeBody(aws.ToString(m.Body))
 	if err != nil {
 		return nil, err
 	}
-	uuid, named := uuidOf(m)
+	uuid, named := wire.UUIDOf(m)
 	if !named {
 		uuid = aws.ToString(m.MessageId)
 	}
@@ -74,91 +83,37 @@ func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
 	return msg, nil
 }
 
-// encodedOf reads EncodedAttribute. ok is false if another program wrote it.
-func encodedOf(m *types.Message) (e encoded, ok bool) {
-	a, there := m.MessageAttributes[EncodedAttribute]
-	if !there || a.StringValue == nil || json.Unmarshal([]byte(*a.StringValue), &e) != nil {
-		return encoded{}, false
-	}
-	return e, true
-}
-
 // Marshal implements [Marshaler].
 func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[string]types.MessageAttributeValue, error) {
 	attributes := map[string]types.MessageAttributeValue{}
-	if msg.UUID != "" && isValidText(msg.UUID) {
-		attributes[UUIDAttribute] = textAttribute(msg.UUID)
+	if msg.UUID != "" && wire.IsValidText(msg.UUID) {
+		attributes[UUIDAttribute] = wire.TextAttribute(msg.UUID)
 	}
-	e := encoded{Metadata: map[string]string{}}
-	body := e.encodeBody(msg.Payload)
+	e := wire.Encoded{Metadata: map[string]string{}}
+	body := e.EncodeBody(msg.Payload)
 	names := slices.Sorted(maps.Keys(msg.Metadata))
 	var plain []string
 	for _, name := range names {
 		switch v := msg.Metadata[name]; {
-		case name == redeliver.HeaderExpires && v != "" && isValidText(v): // first, because it only counts in an attribute of its own
+		case name == redeliver.HeaderExpires && v != "" && wire.IsValidText(v): // first, because it only counts in an attribute of its own
 			plain = append([]string{name}, plain...)
-		case v != "" && isValidText(v) && isMetadataName(name):
+		case v != "" && wire.IsValidText(v) && wire.IsMetadataName(name):
 			plain = append(plain, name)
 		default:
 			e.Metadata[name] = v
 		}
 	}
-	room := maxAttributes - len(attributes)
+	room := wire.MaxAttributes - len(attributes)
 	if len(plain) > room || len(e.Metadata) > 0 || e.Body != "" {
 		room--
 	}
 	for i, name := range plain {
 		if i < room {
-			attributes[name] = textAttribute(msg.Metadata[name])
+			attributes[name] = wire.TextAttribute(msg.Metadata[name])
 		} else {
 			e.Metadata[name] = msg.Metadata[name]
 		}
 	}
-	e.addTo(attributes)
+	e.AddTo(attributes)
 	return body, attributes, nil
-}
-
-// encodeBody returns a body as SQS accepts it.
-func (e *encoded) encodeBody(body []byte) string {
-	switch text := string(body); {
-	case text == "":
-		e.Body = "empty"
-		return " "
-	case !isValidText(text):
-		e.Body = "base64"
-		return base64.StdEncoding.EncodeToString(body)
-	default:
-		e.Body = ""
-		return text
-	}
-}
-
-// decodeBody undoes encodeBody.
-func (e *encoded) decodeBody(text string) ([]byte, error) {
-	switch e.Body {
-	case "":
-		return []byte(text), nil
-	case "empty":
-		return []byte{}, nil
-	case "base64":
-		body, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return nil, fmt.Errorf("the body is said to be base64 by the attribute %s: %w", EncodedAttribute, err)
-		}
-		return body, nil
-	default:
-		return nil, fmt.Errorf("the attribute %s says that the body is %.40q, which is unknown", EncodedAttribute, e.Body)
-	}
-}
-
-// addTo adds EncodedAttribute if anything is encoded.
-func (e *encoded) addTo(attributes map[string]types.MessageAttributeValue) {
-	if len(e.Metadata) > 0 || e.Body != "" {
-		attributes[EncodedAttribute] = textAttribute(jsonText(e))
-	}
-}
-
-// isMetadataName reports whether SQS accepts a name for an attribute and redeliver does not use it.
-func isMetadataName(name string) bool {
-	return isAttributeName(name) && name != UUIDAttribute && name != EncodedAttribute && name != StateAttribute
 }

@@ -7,7 +7,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"pgregory.net/rapid"
+
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
+
+// anyText returns text that contains everything that SQS refuses.
+func anyText(t *rapid.T, label string) string {
+	return rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune{0, 1, 0x1f, 0x7f, 0xfffe, 0xffff, 0x10ffff, '"', '\\', '<', '&', 'é', '\n'}))).Draw(t, label)
+}
 
 // SQS accepts every message that is published, and the handler gets the same message.
 func TestMarshalRoundTrip(t *testing.T) {
@@ -27,11 +34,11 @@ func TestMarshalRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if body == "" || !isValidText(body) || len(attributes) > maxAttributes {
+		if body == "" || !wire.IsValidText(body) || len(attributes) > wire.MaxAttributes {
 			t.Fatalf("body %q, %d attributes", body, len(attributes))
 		}
 		for name, v := range attributes {
-			if aws.ToString(v.StringValue) == "" || !isValidText(*v.StringValue) || name != UUIDAttribute && name != EncodedAttribute && !isMetadataName(name) {
+			if aws.ToString(v.StringValue) == "" || !wire.IsValidText(*v.StringValue) || name != UUIDAttribute && name != EncodedAttribute && !wire.IsMetadataName(name) {
 				t.Fatalf("SQS refuses the attribute %q: %q", name, aws.ToString(v.StringValue))
 			}
 		}
@@ -54,14 +61,14 @@ func TestUnmarshalForeignMessages(t *testing.T) {
 	m := types.Message{MessageId: aws.String("m-1"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{
 		"n":              {DataType: aws.String("Number"), StringValue: aws.String("4.5")},
 		"b":              {DataType: aws.String("Binary"), BinaryValue: []byte{1, 2}},
-		EncodedAttribute: textAttribute("not ours"),
+		EncodedAttribute: wire.TextAttribute("not ours"),
 	}}
 	msg, err := DefaultMarshaler{}.Unmarshal(&m)
 	if err != nil || msg.UUID != "m-1" || msg.Metadata["n"] != "4.5" || msg.Metadata["b"] != "\x01\x02" || msg.Metadata[EncodedAttribute] != "not ours" {
 		t.Errorf("got %+v, %v", msg, err)
 	}
 	for _, bad := range []string{`{"body":"base64"}`, `{"body":"gzip"}`} {
-		m.MessageAttributes[EncodedAttribute] = textAttribute(bad)
+		m.MessageAttributes[EncodedAttribute] = wire.TextAttribute(bad)
 		m.Body = aws.String("***")
 		if _, err := (DefaultMarshaler{}).Unmarshal(&m); err == nil {
 			t.Errorf("%s was decoded with a body of another form", bad)

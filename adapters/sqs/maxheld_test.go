@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
 // Held messages are bounded by number and by size. The others stay in the queue.
@@ -23,7 +25,7 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create("orders.fifo", "MaximumMessageSize", "1024")
-				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(stringType)-len("m000"))
+				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(wire.StringType)-len("m000"))
 				cl := b.client(b.T, Config{Policy: steps(1, 10*time.Minute), Sink: b})
 				c.limit(&cl.maxHeld)
 				b.read(cl, "one", "orders.fifo", failHandler)
@@ -31,7 +33,7 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)
 				}
 				b.advance(time.Minute)
-				if n := len(b.ran("")); n > c.most || n < c.most-maxBatch {
+				if n := len(b.ran("")); n > c.most || n < c.most-api.MaxBatch {
 					b.Errorf("%d messages are held, want %d, or up to ten less", n, c.most)
 				}
 				b.advance(time.Hour) // five waves of 47 to 57, one after another
@@ -54,7 +56,7 @@ func TestDefaultHeldLimit(t *testing.T) {
 		t.Errorf("%d held messages for %d in flight", got, 2*maxInFlight)
 	}
 	// A receive of ten messages of SQS's largest size fits.
-	if got := (maxHeld{defaultMaxHeldMessages, defaultMaxHeldBytes}).room(0, 0, maxMessageSize); got < maxBatch {
+	if got := (maxHeld{defaultMaxHeldMessages, defaultMaxHeldBytes}).room(0, 0, maxMessageSize); got < api.MaxBatch {
 		t.Errorf("room for %d", got)
 	}
 }
@@ -64,7 +66,7 @@ func TestDefaultHeldLimit(t *testing.T) {
 func TestFullMessageWaitsAtMostTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")
-		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
+		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(wire.StringType)-1)
 		c := b.start("one", "orders", Config{Policy: steps(3, time.Hour)}, func(redeliver.State, *message.Message) error {
 			return redeliver.RetryAfter(errHandler, 12*time.Hour)
 		})

@@ -1,20 +1,19 @@
 package sqs
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
 const (
-	maxName    = 80 // SQS's limit, .fifo included
-	maxSuffix  = len("-suspects")
-	fifoSuffix = ".fifo"
+	dlqSuffix      = "-dlq"
+	suspectsSuffix = "-suspects"
 )
 
 // Names configures the names of redeliver's queues. A nil field means the default. The names must
@@ -32,14 +31,14 @@ func (n Names) dlq(queue string) string {
 	if n.DLQ != nil {
 		return n.DLQ(queue)
 	}
-	return siblingName(queue, "-dlq")
+	return api.SiblingName(queue, dlqSuffix)
 }
 
 func (n Names) suspects(queue string) string {
 	if n.Suspects != nil {
 		return n.Suspects(queue)
 	}
-	return siblingName(queue, "-suspects")
+	return api.SiblingName(queue, suspectsSuffix)
 }
 
 // check refuses names that collide, or that SQS would refuse.
@@ -61,38 +60,21 @@ func checkBeside(ps *redeliver.Problems, field, queue, name string) {
 	switch {
 	case name == queue:
 		ps.Add(field, name, "must not be the queue itself")
-	case isFIFO(name) != isFIFO(queue):
+	case api.IsFIFO(name) != api.IsFIFO(queue):
 		ps.Add(field, name, "must end with .fifo where the queue does, and only there")
 	}
 }
 
-// siblingName returns a queue's name with a suffix. If there is no room for the suffix, it cuts the name and adds a
-// hash of the whole name.
-func siblingName(queue, suffix string) string {
-	stem, end := queue, ""
-	if isFIFO(queue) {
-		stem, end = strings.TrimSuffix(queue, fifoSuffix), fifoSuffix
-	}
-	if maxStem := maxName - maxSuffix - len(end); len(stem) > maxStem {
-		sum := sha256.Sum256([]byte(queue))
-		hash := "-" + hex.EncodeToString(sum[:8])
-		stem = stem[:maxStem-len(hash)] + hash
-	}
-	return stem + suffix + end
-}
-
-func isFIFO(queue string) bool { return strings.HasSuffix(queue, fifoSuffix) }
-
 // checkName refuses names that SQS would refuse.
 func checkName(ps *redeliver.Problems, field, queue string) {
-	stem := strings.TrimSuffix(queue, fifoSuffix)
-	bad := stem == "" || len(queue) > maxName
+	stem := strings.TrimSuffix(queue, api.FIFOSuffix)
+	bad := stem == "" || len(queue) > api.MaxName
 	for _, r := range stem {
 		bad = bad || !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
 	}
 	if bad {
-		ps.Add(field, fmt.Sprintf("%q", limits.Cut(redeliver.Redact(queue), 2*maxName)),
-			fmt.Sprintf("must be the name of a queue: up to %d letters, digits, hyphens and underscores, with .fifo at the end of a FIFO queue's", maxName))
+		ps.Add(field, fmt.Sprintf("%q", limits.Cut(redeliver.Redact(queue), 2*api.MaxName)),
+			fmt.Sprintf("must be the name of a queue: up to %d letters, digits, hyphens and underscores, with .fifo at the end of a FIFO queue's", api.MaxName))
 	}
 }
 
@@ -102,6 +84,13 @@ type address struct {
 	url     string // if the topic is a URL
 	account string // of an ARN, or of a URL that has one
 	region  string // of an ARN
+}
+
+// checkTopic reads a topic, and refuses names that SQS would refuse.
+func checkTopic(ps *redeliver.Problems, topic string) address {
+	a := parseTopic(topic)
+	checkName(ps, "queue of topic "+strconv.Quote(limits.Cut(redeliver.Redact(topic), 200)), a.name)
+	return a
 }
 
 // parseTopic reads a topic. It does not check the name.

@@ -2,18 +2,15 @@ package sqs
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
 // A message that the DLQ refuses goes there in parts. It once kept its slot forever, and blocked its group in a FIFO
@@ -23,7 +20,7 @@ func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create(queue)
-				group := map[bool]string{true: "g"}[isFIFO(queue)]
+				group := map[bool]string{true: "g"}[api.IsFIFO(queue)]
 				cfg := Config{Policy: steps(1, 2*time.Second), MaxInFlight: 1, MaxRetriesInFlight: 1, StateKeys: [][]byte{[]byte("sixteen bytes...")}}
 				c := b.start("one", queue, cfg, func(st redeliver.State, _ *message.Message) error {
 					if st.ID == "large" {
@@ -87,39 +84,6 @@ func TestAMessageWhoseAttributeIsRefusedBlocksNoOther(t *testing.T) {
 		}
 		if st := dead[0].state(t, "orders"); st.ID != "refused" || st.Truncated == "" || st.Reason != redeliver.ReasonUnschedulable {
 			t.Errorf("its state is %+v", st)
-		}
-	})
-}
-
-// Parts of any message fit into the DLQ, and their bodies join to the message's body.
-func TestPartsFitAndJoinToTheBody(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		st, attributes := anyState(t), anyAttributes(t)
-		st.Truncated = "1 sha256:00"
-		body := rapid.StringOfN(rapid.RuneFrom([]rune("azé😀")), 1, 4000, -1).Draw(t, "body")
-		binary := rapid.Bool().Draw(t, "binary")
-		if binary {
-			attributes = maps.Clone(attributes)
-			if attributes == nil {
-				attributes = make(map[string]types.MessageAttributeValue)
-			}
-			attributes[EncodedAttribute] = textAttribute(`{"body":"base64"}`)
-			body = base64.StdEncoding.EncodeToString([]byte(body))
-		}
-		r := recordOfParts(body, attributes, nil)
-		r.keys = stateKeys{[]byte("sixteen bytes...")}
-		want := string(r.publishedBody())
-		size := rapid.SampledFrom([]int{minMessageSize, 2048, 4096}).Draw(t, "size")
-		joined := ""
-		for _, o := range r.deadParts(&st, size, false) {
-			if o.size() > size || o.body == "" || !isValidText(o.body) {
-				t.Fatalf("a part has %d bytes, body %q, at most %d are allowed", o.size(), o.body, size)
-			}
-			part := recordOfParts(o.body, o.attributes, nil)
-			joined += string(part.publishedBody())
-		}
-		if joined != want {
-			t.Fatalf("the parts have %d bytes together, want %d", len(joined), len(want))
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -27,8 +28,8 @@ func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 		return err
 	}
 	mark := strings.Map(tagRune, engine.NewPauseMark(reason, false).String())
-	if _, err := c.api.TagQueue(ctx, &sqs.TagQueueInput{QueueUrl: &q.url, Tags: map[string]string{PauseTag: mark}}); err != nil {
-		return errorOf("tagging queue", q.name, err)
+	if _, err := c.api.TagQueue(ctx, &sqs.TagQueueInput{QueueUrl: &q.URL, Tags: map[string]string{PauseTag: mark}}); err != nil {
+		return api.ErrorOf("tagging queue", q.Name, err)
 	}
 	return nil
 }
@@ -39,8 +40,8 @@ func (c *Client) Resume(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.api.UntagQueue(ctx, &sqs.UntagQueueInput{QueueUrl: &q.url, TagKeys: []string{PauseTag}}); err != nil {
-		return errorOf("untagging queue", q.name, err)
+	if _, err := c.api.UntagQueue(ctx, &sqs.UntagQueueInput{QueueUrl: &q.URL, TagKeys: []string{PauseTag}}); err != nil {
+		return api.ErrorOf("untagging queue", q.Name, err)
 	}
 	return nil
 }
@@ -54,20 +55,24 @@ func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark
 	return c.pauseMark(ctx, q)
 }
 
-func (c *Client) existingQueue(ctx context.Context, topic string) (*queue, error) {
-	a := parseTopic(topic)
+func (c *Client) existingQueue(ctx context.Context, topic string) (*api.Queue, error) {
+	var ps redeliver.Problems
+	a := checkTopic(&ps, topic)
+	if err := ps.Err(); err != nil {
+		return nil, fmt.Errorf("sqs: %w", err)
+	}
 	q, err := c.findQueue(ctx, a)
-	if err == nil && q.url == "" {
-		err = fmt.Errorf("sqs: queue %s does not exist", a.name)
+	if err == nil && !q.Exists {
+		err = fmt.Errorf("sqs: queue %s does not exist: it has never been subscribed to, or the topic is another one's", a.name)
 	}
 	return q, err
 }
 
 // pauseMark returns the mark of a queue, or nil.
-func (c *Client) pauseMark(ctx context.Context, q *queue) (*redeliver.PauseMark, error) {
-	out, err := c.api.ListQueueTags(ctx, &sqs.ListQueueTagsInput{QueueUrl: aws.String(q.url)})
+func (c *Client) pauseMark(ctx context.Context, q *api.Queue) (*redeliver.PauseMark, error) {
+	out, err := c.api.ListQueueTags(ctx, &sqs.ListQueueTagsInput{QueueUrl: aws.String(q.URL)})
 	if err != nil {
-		return nil, errorOf("reading the tags of queue", q.name, err)
+		return nil, api.ErrorOf("reading the tags of queue", q.Name, err)
 	}
 	text, paused := out.Tags[PauseTag]
 	if !paused {
@@ -84,7 +89,7 @@ func (r *reader) readPause(ctx context.Context) (*redeliver.PauseMark, error) {
 	if mark != nil {
 		mark.NewOnly = false // retries wait in the queue itself
 	}
-	if parseTopic(r.layout.topic).account != "" && strings.HasPrefix(errorCode(err), "AccessDenied") {
+	if r.layout.address.account != "" && strings.HasPrefix(api.ErrorCode(err), "AccessDenied") {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	return mark, err

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -18,7 +19,7 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create(queue)
-				group := map[bool]string{true: "g"}[isFIFO(queue)]
+				group := map[bool]string{true: "g"}[api.IsFIFO(queue)]
 				release := make(chan struct{})
 				handle := func(_ redeliver.State, msg *message.Message) error {
 					if msg.UUID == "m0" {

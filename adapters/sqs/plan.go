@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/dlq"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -60,7 +62,7 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	closed := c.closed
 	c.mu.Unlock()
 	if closed {
-		return nil, errClosed
+		return nil, api.ErrClosed
 	}
 	l, err := c.survey(ctx, topic)
 	if err != nil {
@@ -71,18 +73,22 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 
 func (l *layout) plan(cfg *Config) *Plan {
 	p := &Plan{
-		Topic: l.topic, Queue: l.main.name, URL: l.main.url, FIFO: l.main.fifo, LongestWait: l.maxHandlerWait(), MaxMessageSize: l.main.maxSize,
+		Topic: l.topic, Queue: l.main.Name, URL: l.main.URL, FIFO: l.main.FIFO, LongestWait: l.maxHandlerWait(), MaxMessageSize: l.main.MaxSize,
 		Notes: l.notes, NotChecked: l.unchecked,
 	}
 	for _, q := range l.queues() {
-		planned := PlannedQueue{Name: q.name, Kind: string(q.kind), ARN: q.arn, Exists: q.exists, Messages: q.messages(), Attributes: maps.Clone(q.attributes)}
-		if !q.exists {
+		planned := PlannedQueue{Name: q.Name, Kind: string(q.Kind), ARN: q.ARN, Exists: q.Exists, Attributes: maps.Clone(q.Attributes)}
+		if !q.Exists {
 			planned.Attributes = l.desiredAttributes(cfg, q)
+		} else if counts, err := q.LastCounts(); err == nil {
+			planned.Messages = counts.All()
+		} else {
+			planned.Messages = -1
 		}
 		p.Queues = append(p.Queues, planned)
 	}
 	if l.dlq != nil {
-		p.State = PlannedQueue{Name: stateName(l.dlq.name), Kind: "state", Attributes: stateAttributes(p.Queues[2].Attributes), Messages: -1}
+		p.State = PlannedQueue{Name: dlq.StateName(l.dlq.Name), Kind: "state", Attributes: dlq.StateAttributes(p.Queues[2].Attributes), Messages: -1}
 	}
 	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
 	var listed bool
@@ -90,37 +96,21 @@ func (l *layout) plan(cfg *Config) *Plan {
 		p.Notes = append(p.Notes, "the backoff cannot list its delays")
 	}
 	p.Notes = append(p.Notes, engine.Notes(l.policy)...)
-	if l.main.fifo {
+	if l.main.FIFO {
 		p.Notes = append(p.Notes,
 			"a message of a group that waits holds up the later ones of its group; other groups go on",
 			fmt.Sprintf("a message waits in the memory of the process that failed it: in another process its attempts begin again; "+
 				"SQS hides it until it is due and for VisibilityTimeout (%s) behind that", cfg.VisibilityTimeout))
 	} else {
 		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits hidden, for at most %s since it was received",
-			l.main.maxSize, limits.DurationText(maxVisibility)))
+			l.main.MaxSize, limits.DurationText(maxVisibility)))
 	}
 	return p
 }
 
-// messages returns the approximate number of messages in a queue.
-func (q *queue) messages() int64 {
-	if !q.exists {
-		return 0
-	}
-	var sum int64
-	for _, name := range []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed", "ApproximateNumberOfMessagesNotVisible"} {
-		n, err := strconv.ParseInt(q.attributes[name], 10, 64)
-		if err != nil {
-			return -1
-		}
-		sum += n
-	}
-	return sum
-}
-
 // planDelay returns the delay of each copy of a wait, and a description.
 func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism string) {
-	if l.main.fifo {
+	if l.main.FIFO {
 		return nil, "in the process, hidden from others (visibility timeout)"
 	}
 	left := d
@@ -198,12 +188,12 @@ const sendAction = "sqs:SendMessage"
 // rights returns the rights of a subscriber. A FIFO message waits hidden; any other waits as a copy.
 func (l *layout) rights() []Right {
 	main := readActions(sendAction, "sqs:ListQueueTags")
-	if l.main.fifo {
+	if l.main.FIFO {
 		main = readActions("sqs:ListQueueTags")
 	}
-	all := []Right{{l.main.name, l.main.arn, main}, {l.suspects.name, l.suspects.arn, readActions(sendAction)}}
+	all := []Right{{l.main.Name, l.main.ARN, main}, {l.suspects.Name, l.suspects.ARN, readActions(sendAction)}}
 	if l.dlq != nil {
-		all = append(all, Right{l.dlq.name, l.dlq.arn, findActions(sendAction)})
+		all = append(all, Right{l.dlq.Name, l.dlq.ARN, findActions(sendAction)})
 	}
 	return all
 }
@@ -214,8 +204,8 @@ func (l *layout) operatorRights() []Right {
 		return nil
 	}
 	return []Right{
-		{l.main.name, l.main.arn, findActions(sendAction, "sqs:ListQueueTags", "sqs:TagQueue", "sqs:UntagQueue")}, // for a replay, and for a pause
-		{l.dlq.name, l.dlq.arn, readActions(sendAction)},                                                          // an import sends
-		{stateName(l.dlq.name), "", readActions(sendAction)},
+		{l.main.Name, l.main.ARN, findActions(sendAction, "sqs:ListQueueTags", "sqs:TagQueue", "sqs:UntagQueue")}, // for a replay, and for a pause
+		{l.dlq.Name, l.dlq.ARN, readActions(sendAction)},                                                          // an import sends
+		{dlq.StateName(l.dlq.Name), "", readActions(sendAction)},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -147,10 +148,10 @@ func TestAttributesOfCreatedQueues(t *testing.T) {
 			}
 		}
 		b.close(c)
-		if _, err := c.Plan(b.Context(), "orders"); !errors.Is(err, errClosed) {
+		if _, err := c.Plan(b.Context(), "orders"); !errors.Is(err, api.ErrClosed) {
 			b.Errorf("Plan of a closed client returns %v", err)
 		}
-		if err := c.Publisher().Publish("orders"); !errors.Is(err, errClosed) {
+		if err := c.Publisher().Publish("orders"); !errors.Is(err, api.ErrClosed) {
 			b.Errorf("Publish of a closed client returns %v", err)
 		}
 	})

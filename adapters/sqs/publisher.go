@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -35,8 +36,12 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err != nil {
 		return err
 	}
-	errs := p.client.sender(q, publishLinger).sendAll(ctx, len(messages), func(i int) (outgoing, error) {
-		return p.composeMessage(topic, q, messages[i])
+	errs := p.client.sender(q, api.PublishLinger).SendAll(ctx, len(messages), func(i int) (wire.Outgoing, error) {
+		o, err := p.composeMessage(topic, q, messages[i])
+		if err != nil {
+			return o, fmt.Errorf("sqs: message %s for %s: %w", messages[i].UUID, q.Name, err)
+		}
+		return o, nil
 	})
 	for i, err := range errs {
 		if err != nil {
@@ -44,70 +49,63 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 	}
 	err = errors.Join(errs...)
-	if isMissingQueue(err) {
+	if api.IsMissingQueue(err) {
 		p.client.forgetTopic(topic)
 	}
 	return err
 }
 
 // composeMessage makes the outgoing message.
-func (p *Publisher) composeMessage(topic string, q *queue, msg *message.Message) (o outgoing, err error) {
+func (p *Publisher) composeMessage(topic string, q *api.Queue, msg *message.Message) (o wire.Outgoing, err error) {
 	cfg := &p.client.cfg
-	fail := func(err error) (outgoing, error) {
-		return outgoing{}, fmt.Errorf("sqs: message %s for %s: %w", msg.UUID, q.name, err)
-	}
-	o.body, o.attributes, err = cfg.Marshaler.Marshal(topic, msg)
+	o.Body, o.Attributes, err = cfg.Marshaler.Marshal(topic, msg)
 	if err != nil {
-		return outgoing{}, fmt.Errorf("sqs: marshaling message %s: %w", msg.UUID, err)
+		return o, fmt.Errorf("marshaling: %w", err)
 	}
-	if n := o.size(); n > q.maxSize {
-		return fail(fmt.Errorf("body and attributes are %d bytes, the queue takes %d", n, q.maxSize))
+	if n := o.Size(); n > q.MaxSize {
+		return o, fmt.Errorf("body and attributes are %d bytes, the queue takes %d", n, q.MaxSize)
 	}
-	if n := len(o.attributes); n > maxAttributes {
-		return fail(fmt.Errorf("it has %d attributes, SQS takes %d", n, maxAttributes))
+	if n := len(o.Attributes); n > wire.MaxAttributes {
+		return o, fmt.Errorf("it has %d attributes, SQS takes %d", n, wire.MaxAttributes)
 	}
-	if q.fifo {
-		o.group, o.dedup = q.name, msg.UUID
+	if q.FIFO {
+		o.Group, o.DedupID = q.Name, msg.UUID
 		if cfg.DeduplicationID != nil {
-			o.dedup = cfg.DeduplicationID(topic, msg)
+			o.DedupID = cfg.DeduplicationID(topic, msg)
 		}
 	}
 	if cfg.GroupID != nil {
-		if id := cfg.GroupID(topic, msg); q.fifo || isGroupID(id) {
-			o.group = id
-		}
+		o.Group = cfg.GroupID(topic, msg)
 	}
 	now := time.Now().UTC()
 	due, later, err := delayqueue.PublishDue(msg, now)
 	switch {
-	case err != nil:
-		return fail(err)
-	case !later:
-		return o, nil
-	case q.fifo:
-		return fail(errors.New("a message for a FIFO queue cannot wait: SQS delays such a queue as a whole or not at all"))
+	case err != nil || !later:
+		return o, err
+	case q.FIFO:
+		return o, errors.New("a message for a FIFO queue cannot wait: SQS delays such a queue as a whole or not at all")
 	}
-	return p.delayedCopy(q, msg, o, due, now, fail)
+	return p.delayedCopy(q, msg, o, due, now)
 }
 
 // delayedCopy makes a copy that waits, with its due time in StateAttribute.
-func (p *Publisher) delayedCopy(q *queue, msg *message.Message, o outgoing, due, now time.Time, fail func(error) (outgoing, error)) (outgoing, error) {
-	rec := record{native: types.Message{Body: aws.String(o.body), MessageAttributes: o.attributes}, keys: p.client.cfg.StateKeys}
+func (p *Publisher) delayedCopy(q *api.Queue, msg *message.Message, o wire.Outgoing, due, now time.Time) (wire.Outgoing, error) {
+	rec := wire.Record{Native: types.Message{Body: &o.Body, MessageAttributes: o.Attributes}, Keys: p.client.cfg.StateKeys}
 	id := msg.UUID
-	if uuid, ok := uuidOf(&rec.native); ok {
+	if uuid, ok := wire.UUIDOf(&rec.Native); ok {
 		id = uuid
 	}
-	st := redeliver.State{ID: engine.GivenID(id), Group: q.name, Origin: q.name, Due: due}
-	rec.messageID = st.ID
-	waiting, ok := rec.waitingCopy(&st, q.maxSize)
+	st := redeliver.State{ID: engine.GivenID(id), Group: q.Name, Origin: q.Name, Due: due}
+	rec.FirstID = st.ID
+	waiting, ok := rec.WaitingCopy(&st, q.MaxSize)
 	if ok {
-		waiting.moved, waiting.delay = true, delaySeconds(due.Sub(now))
+		waiting.Delay = delaySeconds(due.Sub(now))
 		return waiting, nil
 	}
 	// There is no room for state. SQS alone can delay the message, for up to 15 minutes.
-	o.delay = delaySeconds(due.Sub(now) + time.Second - 1)
+	o.Delay = delaySeconds(due.Sub(now) + time.Second - 1)
 	if due.Sub(now) > maxDelay {
-		return fail(fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.size(), q.maxSize, maxDelay))
+		return o, fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.Size(), q.MaxSize, maxDelay)
 	}
 	return o, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
 // timedClose closes a client and sends how long that takes.
@@ -37,7 +38,7 @@ func TestCloseWaitsForReceives(t *testing.T) {
 		t.Run(fmt.Sprint(c.queue, " ", c.idle), func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.create(c.queue)
-				group := map[bool]string{true: "g"}[isFIFO(c.queue)]
+				group := map[bool]string{true: "g"}[api.IsFIFO(c.queue)]
 				b.put(c.queue, "first", "v", group, nil)
 				client := b.start("one", c.queue, Config{VisibilityTimeout: time.Hour}, succeed)
 				b.advance(c.idle)

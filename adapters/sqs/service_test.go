@@ -15,6 +15,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/middleware"
 )
@@ -160,7 +162,7 @@ func (b *bubble) create(name string, attributes ...string) {
 	b.fake.mu.Lock()
 	defer b.fake.mu.Unlock()
 	q := &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
-	if isFIFO(name) {
+	if api.IsFIFO(name) {
 		q.attributes["FifoQueue"] = "true"
 	}
 	for pair := range slices.Chunk(attributes, 2) {
@@ -355,7 +357,7 @@ func TestLostMessageEndsItsContext(t *testing.T) {
 func TestFullMessageWaitsHidden(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")
-		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
+		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(wire.StringType)-1)
 		c := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute, time.Hour)}, failHandler)
 		b.put("orders", "a", body, "", nil)
 		b.advance(2 * time.Hour)
@@ -375,7 +377,7 @@ func TestFullMessageWaitsHidden(t *testing.T) {
 func TestFullMessageStartsAgainInAnotherProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")
-		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(stringType)-1)
+		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(wire.StringType)-1)
 		one := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute)}, failHandler)
 		b.put("orders", "a", body, "", nil)
 		b.advance(time.Minute)

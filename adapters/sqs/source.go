@@ -11,6 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -24,8 +26,7 @@ type source struct {
 	client *Client
 	layout *layout
 	sub    *engine.Subscription
-	kind   kind
-	queue  *queue
+	queue  *api.Queue
 
 	in                chan *delivery
 	lane              driver.Lane[*delivery]
@@ -63,26 +64,29 @@ type source struct {
 
 var _ driver.Source[*delivery] = (*source)(nil)
 
-func newSource(r *reader, k kind, q *queue) *source {
+func newSource(r *reader, q *api.Queue) *source {
 	cfg := &r.client.cfg
 	s := &source{
-		r: r, client: r.client, layout: r.layout, sub: r.sub, kind: k, queue: q,
-		in: make(chan *delivery, maxBatch*cfg.Pollers), groups: newGroups(q),
+		r: r, client: r.client, layout: r.layout, sub: r.sub, queue: q,
+		in: make(chan *delivery, api.MaxBatch*cfg.Pollers), groups: newGroups(q),
 		ending: make(chan struct{}), over: make(chan struct{}), changed: make(chan struct{}, 1),
 		held: make(map[string]*delivery), lines: make(map[string][]*delivery),
 	}
-	s.rewriteAfter, s.isolateAfter = r.layout.main.receiveLimits()
+	s.rewriteAfter, s.isolateAfter = receiveLimits(r.layout.main)
 	s.intake = newIntake(cfg.maxAhead(), cfg.Pollers, s.heldRoom)
 	s.receiveCtx, s.cancelReceives = context.WithCancel(r.values)
 	s.longReceiveCtx, s.cancelLongReceives = context.WithCancel(s.receiveCtx)
 	s.pollCtx, s.stopPolling = context.WithCancel(r.values)
-	s.visibilityChanger = newVisibilityChanger(r.client.api, q, cfg.VisibilityTimeout, cfg.SendTimeout)
-	s.deleter = newDeleter(r.client.api, q, cfg.SendTimeout, s.over, s.deleted)
-	if k == suspectQueue { // the next suspect waits for the deletion
-		s.deleter.batches.stopLingering()
+	s.visibilityChanger = newVisibilityChanger(q, cfg.VisibilityTimeout, cfg.SendTimeout)
+	s.deleter = newDeleter(q, cfg.SendTimeout, s.over, s.deleted)
+	if s.readsSuspects() { // the next suspect waits for the deletion
+		s.deleter.batches.StopLingering()
 	}
 	return s
 }
+
+// readsSuspects reports whether this is the queue of suspects.
+func (s *source) readsSuspects() bool { return s.queue.Kind == api.SuspectQueue }
 
 // run reads the queue with its own lane until ctx ends.
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
@@ -90,7 +94,7 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	opt := engine.LaneOptions[*delivery]{
 		MaxAhead: cfg.maxAhead(), MaxHeld: s.client.maxHeld.messages, DrainTimeout: cfg.DrainTimeout,
 	}
-	opt.Exclusive = s.kind == suspectQueue
+	opt.Exclusive = s.readsSuspects()
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
 		s.lane = l
 		s.startReceiving()
@@ -100,7 +104,7 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 // startReceiving starts the pollers and heartbeats.
 func (s *source) startReceiving() {
 	s.beating.Go(s.runHeartbeats)
-	if s.kind == suspectQueue {
+	if s.readsSuspects() {
 		s.polling.Go(func() { s.runSuspects(s.pollCtx) })
 		return
 	}
@@ -119,7 +123,7 @@ func (s *source) startReceiving() {
 func (s *source) heldRoom() (settled, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settled, s.client.maxHeld.room(len(s.held), s.bytes, s.queue.maxSize)
+	return s.settled, s.client.maxHeld.room(len(s.held), s.bytes, s.queue.MaxSize)
 }
 
 // registerMessages registers received messages as held. It returns those that the lane does not have yet.
@@ -138,7 +142,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 	id := aws.ToString(m.MessageId)
 	s.mu.Lock()
 	for had := s.held[id]; had != nil; had = s.held[id] {
-		if had.settled || receiveCountOf(m) <= s.maxReceives() { // keep it, with the new receipt
+		if had.settled || wire.ReceiveCountOf(m) <= s.maxReceives() { // keep it, with the new receipt
 			had.setReceipt(m, at, hidden)
 			s.mu.Unlock()
 			return nil
@@ -147,20 +151,20 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 		s.dropLost(had, nil) // it came back too often to be kept
 		s.mu.Lock()
 	}
-	d := &delivery{source: s, id: id, bytes: messageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.memory.Take(id)}
+	d := &delivery{source: s, id: id, bytes: wire.MessageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.memory.Take(id)}
 	d.setReceipt(m, at, hidden)
-	if begun := sentAt(m); s.queue.retention > 0 && !begun.IsZero() {
-		d.expires = begun.Add(s.queue.retention)
+	if begun := wire.SentAt(m); s.queue.Retention > 0 && !begun.IsZero() {
+		d.expires = begun.Add(s.queue.Retention)
 	}
-	if s.kind == suspectQueue {
+	if s.readsSuspects() {
 		d.answered, d.removed = make(chan struct{}, 1), make(chan struct{})
 	}
 	s.held[id] = d
 	s.bytes += d.bytes
 	s.open++
 	first := true
-	if s.queue.fifo { // a group on a standard queue has no order
-		d.group = m.Attributes[groupID]
+	if s.queue.FIFO { // a group on a standard queue has no order
+		d.group = m.Attributes[wire.GroupID]
 		first = len(s.lines[d.group]) == 0
 		s.lines[d.group] = append(s.lines[d.group], d)
 		s.groups.addLocked(d.group)
@@ -172,7 +176,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 
 // maxReceives returns the number of receives after which a held message that comes again is dropped.
 func (s *source) maxReceives() int {
-	if s.kind == suspectQueue || s.queue.fifo {
+	if s.readsSuspects() || s.queue.FIFO {
 		return s.isolateAfter
 	}
 	return s.rewriteAfter
@@ -180,7 +184,7 @@ func (s *source) maxReceives() int {
 
 // passToLane passes messages to the lane, or returns them if nothing may begin now.
 func (s *source) passToLane(all []*delivery) {
-	if s.kind == mainQueue && s.client.turn.Closed() {
+	if !s.readsSuspects() && s.client.turn.Closed() {
 		s.intake.releaseRoom(len(all))
 		s.returnUnparsed(all)
 		return
@@ -225,7 +229,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 		return driver.ErrSettled
 	}
 	d.m = m
-	m.Step, m.Place, m.Alone = d.step, s.queue.name, s.kind == suspectQueue
+	m.Step, m.Place, m.Alone = d.step, s.queue.Name, s.readsSuspects()
 	if d.group != "" {
 		m.Key = groupHash(d.group)
 	}
@@ -233,7 +237,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 		m.Returned, m.Retry = true, d.state.Attempts > 0
 	}
 	if d.hold {
-		m.Until, m.InPlace = d.state.Due, s.queue.fifo
+		m.Until, m.InPlace = d.state.Due, s.queue.FIFO
 	}
 	if d.step == driver.Bury {
 		m.Err = &redeliver.CrashedError{Crashes: d.crashes}
@@ -318,7 +322,7 @@ func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs b
 // returnMessage returns a message to the queue. Others can receive it after wait or, if hidden is set, when its
 // visibility timeout ends. It writes a suspect again, unless it is to be buried: the copy would lose its count.
 func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
-	if s.kind == suspectQueue && d.step != driver.Bury {
+	if s.readsSuspects() && d.step != driver.Bury {
 		s.requeueSuspect(d)
 		return
 	}
@@ -381,13 +385,13 @@ func (s *source) Stop() <-chan struct{} {
 // Flush implements [driver.Source].
 func (s *source) Flush(ctx context.Context) {
 	close(s.ending)
-	if s.kind == suspectQueue { // a receive that is cut short may count as a crash of its message
+	if s.readsSuspects() { // a receive that is cut short may count as a crash of its message
 		defer context.AfterFunc(ctx, s.cancelReceives)()
 	} else {
 		s.cancelReceives()
 	}
-	s.deleter.batches.stopLingering()
-	s.visibilityChanger.batches.stopLingering()
+	s.deleter.batches.StopLingering()
+	s.visibilityChanger.batches.StopLingering()
 	s.polling.Wait() // pollers return their messages
 	var rest []*delivery
 	for len(s.in) > 0 {

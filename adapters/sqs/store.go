@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -27,22 +29,22 @@ var _ driver.Store[*delivery] = (*store)(nil)
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
 	d := m.Record
 	d.signalAnswered() // the copy may wait for the end of an outage
-	var q *queue
-	var o outgoing
+	var q *api.Queue
+	var o wire.Outgoing
 	switch to {
 	case driver.DLQ:
 		q = t.layout.dlq
 		if st.Truncated != "" {
-			go func() { done.Confirmed(q.name, t.writeInParts(ctx, d, st)) }()
+			go func() { done.Confirmed(q.Name, t.writeInParts(ctx, d, st)) }()
 			return
 		}
-		o = d.deadCopy(st, q.maxSize)
-		o.dedup = t.deduplicationID(q, "dead", d, st)
+		o = d.DeadCopy(st, q.MaxSize)
+		o.DedupID = wire.MoveDedupID("dead", &d.Record, st)
 	case driver.Suspects:
 		q, o = t.suspectCopy(d, st)
 	default: // there are no delay queues: the message waits in the queue itself
-		main := d.source.kind == mainQueue
-		if main && d.source.queue.fifo {
+		main := !d.source.readsSuspects()
+		if main && d.source.queue.FIFO {
 			t.hideUntilDue(m, st, done)
 			return
 		}
@@ -53,18 +55,17 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 			t.hideUntilDue(m, st, done)
 			return
 		case !ok:
-			done.Confirmed(q.name, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, q.maxSize, q.name))
+			done.Confirmed(q.Name, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, q.MaxSize, q.Name))
 			return
 		}
 	}
-	o.moved = true
 	t.postCreating(ctx, q, o, func(err error) {
 		if err == nil && to == driver.Suspects {
 			d.source.mu.Lock()
 			d.suspect = true
 			d.source.mu.Unlock()
 		}
-		done.Confirmed(q.name, err)
+		done.Confirmed(q.Name, err)
 	})
 }
 
@@ -76,26 +77,25 @@ func (t *store) Truncates() bool { return true }
 // the smallest, too, writeInParts leaves out the message's attributes, because SQS may refuse one of them.
 func (t *store) writeInParts(ctx context.Context, d *delivery, st *redeliver.State) error {
 	if d.partSize == 0 {
-		d.partSize = max(minMessageSize, t.layout.dlq.maxSize/2)
+		d.partSize = max(wire.MinMessageSize, t.layout.dlq.MaxSize/2)
 	}
 	for {
 		err := t.writeParts(ctx, d, st)
 		switch {
 		case !errors.Is(err, driver.ErrRefused), d.bare:
 			return err
-		case d.partSize == minMessageSize:
+		case d.partSize == wire.MinMessageSize:
 			d.bare = true
 		}
-		d.partSize, d.partsWritten = max(minMessageSize, d.partSize/2), 0
+		d.partSize, d.partsWritten = max(wire.MinMessageSize, d.partSize/2), 0
 	}
 }
 
 func (t *store) writeParts(ctx context.Context, d *delivery, st *redeliver.State) error {
-	all := d.deadParts(st, d.partSize, d.bare)
+	all := d.DeadParts(st, d.partSize, d.bare)
 	for ; d.partsWritten < len(all); d.partsWritten++ {
 		o := all[d.partsWritten]
-		o.moved = true
-		o.dedup = t.deduplicationID(t.layout.dlq, fmt.Sprintf("dead-%d-%d", d.partSize, d.partsWritten), d, st)
+		o.DedupID = wire.MoveDedupID(fmt.Sprintf("dead-%d-%d", d.partSize, d.partsWritten), &d.Record, st)
 		written := make(chan error, 1)
 		t.postCreating(ctx, t.layout.dlq, o, func(err error) { written <- err })
 		if err := <-written; err != nil {
@@ -105,33 +105,22 @@ func (t *store) writeParts(ctx context.Context, d *delivery, st *redeliver.State
 	return nil
 }
 
-// deduplicationID returns the deduplication id of a copy, or "" for a standard queue.
-func (t *store) deduplicationID(q *queue, what string, d *delivery, st *redeliver.State) string {
-	if !q.fifo {
-		return ""
-	}
-	return moveDedupID(what, &d.record, st)
-}
-
 // waitingCopy returns the copy that waits in the queue. ok is false if the message leaves no room for the state.
-func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o outgoing, ok bool) {
-	q := t.layout.main
+func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o wire.Outgoing, ok bool) {
+	q, compose, minDelay := t.layout.main, d.WaitingCopy, int32(0)
 	if d.rewrite {
 		if st.Due.IsZero() {
 			own := *st
 			own.Due = limits.CeilMilli(time.Now().UTC())
 			st = &own
 		}
-		o, ok = d.rewrittenCopy(st, q.maxSize)
 		// A message that kills its process at once would otherwise leave original and copy each time.
-		o.delay = max(1, delaySeconds(time.Until(st.Due)))
-		return o, ok
+		compose, minDelay = d.RewrittenCopy, 1
 	}
-	o, ok = d.waitingCopy(st, q.maxSize)
-	if q.fifo {
-		o.dedup = t.deduplicationID(q, "retry", d, st)
-	} else {
-		o.delay = delaySeconds(time.Until(st.Due))
+	o, ok = compose(st, q.MaxSize)
+	o.DedupID = wire.MoveDedupID("retry", &d.Record, st)
+	if !q.FIFO {
+		o.Delay = max(minDelay, delaySeconds(time.Until(st.Due)))
 	}
 	return o, ok
 }
@@ -142,21 +131,20 @@ func delaySeconds(left time.Duration) int32 {
 }
 
 // suspectCopy returns the copy for the queue of suspects. It has no state if there is no room for it.
-func (t *store) suspectCopy(d *delivery, st *redeliver.State) (*queue, outgoing) {
+func (t *store) suspectCopy(d *delivery, st *redeliver.State) (*api.Queue, wire.Outgoing) {
 	q := t.layout.suspects
-	o, ok := d.waitingCopy(st, q.maxSize)
+	o, ok := d.WaitingCopy(st, q.MaxSize)
 	if !ok {
-		o = d.plainCopy()
+		o = d.PlainCopy()
 	}
-	o.moved = true
-	o.dedup = t.deduplicationID(q, "suspect", d, st)
+	o.DedupID = wire.MoveDedupID("suspect", &d.Record, st)
 	return q, o
 }
 
 // postCreating writes a message to one of redeliver's queues. If the queue was deleted, it is created again first.
-func (t *store) postCreating(ctx context.Context, q *queue, o outgoing, done func(error)) {
-	t.client.sender(q, moveLinger).post(ctx, o, func(err error) {
-		if !isMissingQueue(err) {
+func (t *store) postCreating(ctx context.Context, q *api.Queue, o wire.Outgoing, done func(error)) {
+	t.client.sender(q, api.MoveLinger).Send(ctx, o, func(err error) {
+		if !api.IsMissingQueue(err) {
 			done(err)
 			return
 		}
@@ -165,14 +153,14 @@ func (t *store) postCreating(ctx context.Context, q *queue, o outgoing, done fun
 				done(err)
 				return
 			}
-			t.client.sender(q, moveLinger).post(ctx, o, done)
+			t.client.sender(q, api.MoveLinger).Send(ctx, o, done)
 		}()
 	})
 }
 
 // hideUntilDue keeps a message hidden under its current receipt until it is due.
 func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
-	d, name, now := m.Record, t.layout.main.name, time.Now()
+	d, name, now := m.Record, t.layout.main.Name, time.Now()
 	if maxHidden := d.maxHiddenUntil(); st.Due.After(maxHidden.Add(-t.client.cfg.VisibilityTimeout)) {
 		done.Confirmed(name, &redeliver.UnschedulableError{Wait: st.Due.Sub(now), Max: max(0, maxHidden.Sub(now))})
 		return
@@ -183,10 +171,10 @@ func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, 
 		case err == nil:
 			d.source.markKept(d, &kept)
 			done.Confirmed(name, driver.ErrStay)
-		case isStaleReceipt(err): // others may have it
-			d.source.dropLost(d, func() { done.Confirmed(name, errorOf("hiding a message of", name, err)) })
+		case api.IsStaleReceipt(err): // others may have it
+			d.source.dropLost(d, func() { done.Confirmed(name, api.ErrorOf("hiding a message of", name, err)) })
 		default:
-			done.Confirmed(name, errorOf("hiding a message of", name, err))
+			done.Confirmed(name, api.ErrorOf("hiding a message of", name, err))
 		}
 	})
 }

@@ -74,9 +74,9 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 	r := &reader{
 		client: c, layout: l, store: &store{client: c, layout: l}, values: values, suspectAdded: make(chan struct{}, 1),
 		sub: &engine.Subscription{
-			Origin: l.main.name, Group: l.main.name, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
+			Origin: l.main.Name, Group: l.main.Name, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
-			UntrustedProducers: len(cfg.StateKeys) == 0, Turn: c.turn, Discards: cfg.DLQ.Discard, WaitsInSource: l.main.fifo,
+			UntrustedProducers: len(cfg.StateKeys) == 0, Turn: c.turn, Discards: cfg.DLQ.Discard, WaitsInSource: l.main.FIFO,
 		},
 	}
 	r.pause = engine.PauseLooker{Sub: r.sub, Mark: r.readPause}
@@ -91,8 +91,8 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	defer r.sub.Watched()()
 	r.pause.Look(ctx)
 	var all sync.WaitGroup
-	all.Go(func() { newSource(r, mainQueue, r.layout.main).run(ctx, e) })
-	all.Go(func() { newSource(r, suspectQueue, r.layout.suspects).run(ctx, e) })
+	all.Go(func() { newSource(r, r.layout.main).run(ctx, e) })
+	all.Go(func() { newSource(r, r.layout.suspects).run(ctx, e) })
 	all.Wait()
 }
 

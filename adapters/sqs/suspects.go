@@ -2,10 +2,11 @@ package sqs
 
 import (
 	"context"
-	"strconv"
+	"errors"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 // When a process dies, all its messages come back. SQS's count of receives rises for all of them, after lost
@@ -62,16 +63,13 @@ func (s *source) runSuspects(ctx context.Context) {
 func (s *source) hasMessages(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.client.cfg.SendTimeout)
 	defer cancel()
-	name := types.QueueAttributeNameApproximateNumberOfMessages
-	attributes, err := s.client.attributesOf(ctx, s.queue, name)
-	if err != nil {
-		if isMissingQueue(err) {
-			_ = s.client.provision(ctx, s.layout) // the writer reports the error
-		}
-		return errorCode(err) == "AccessDenied" // then only a receive shows whether there are messages
+	counts, err := s.queue.Count(ctx)
+	if api.IsMissingQueue(err) {
+		_ = s.client.provision(ctx, s.layout) // the writer reports the error
+		return false
 	}
-	n, err := strconv.Atoi(attributes[string(name)])
-	return err != nil || n > 0
+	// Without the right to count, or on a server that does not count, only a receive shows whether there are messages.
+	return counts.Visible > 0 || api.IsAccessDenied(err) || errors.Is(err, deadletter.ErrNotReported)
 }
 
 // runSuspect runs one suspect. more reports whether there was one and another may follow, inconclusive whether the

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
 // visibility is the receipt of a received message and the time until which it is hidden from others.
@@ -82,18 +83,17 @@ func (v *visibility) extension(now time.Time, timeout time.Duration) (receipt st
 // visibilityChange is one request to hide a message for longer, or to return it.
 type visibilityChange struct {
 	v        *visibility
-	giveBack bool
+	returned bool
 	at       time.Time // when, if later than now
 	done     func(error)
 }
 
 // visibilityChanger changes the visibility timeouts of one queue's messages.
 type visibilityChanger struct {
-	api               *sqs.Client
-	queue             *queue
+	queue             *api.Queue
 	visibilityTimeout time.Duration // of a heartbeat
 	requestTimeout    time.Duration
-	batches           *batcher[*visibilityChange]
+	batches           *api.Batcher[*visibilityChange]
 }
 
 const (
@@ -101,9 +101,9 @@ const (
 	visibilityWorkers = 8
 )
 
-func newVisibilityChanger(api *sqs.Client, q *queue, visibilityTimeout, requestTimeout time.Duration) *visibilityChanger {
-	h := &visibilityChanger{api: api, queue: q, visibilityTimeout: visibilityTimeout, requestTimeout: requestTimeout}
-	h.batches = newBatcher(visibilityLinger, visibilityWorkers, 0, nil, h.changeBatch)
+func newVisibilityChanger(q *api.Queue, visibilityTimeout, requestTimeout time.Duration) *visibilityChanger {
+	h := &visibilityChanger{queue: q, visibilityTimeout: visibilityTimeout, requestTimeout: requestTimeout}
+	h.batches = api.NewBatcher(visibilityLinger, visibilityWorkers, 0, nil, h.changeBatch)
 	return h
 }
 
@@ -122,7 +122,7 @@ func (h *visibilityChanger) hideUntil(v *visibility, due time.Time, done func(er
 
 // makeVisible makes a message visible at a time, or now.
 func (h *visibilityChanger) makeVisible(v *visibility, at time.Time, done func(error)) {
-	h.requestChange(&visibilityChange{v: v, giveBack: true, at: at, done: done}, true)
+	h.requestChange(&visibilityChange{v: v, returned: true, at: at, done: done}, true)
 }
 
 func (h *visibilityChanger) requestChange(c *visibilityChange, queueIfBusy bool) {
@@ -138,7 +138,7 @@ func (h *visibilityChanger) requestChange(c *visibilityChange, queueIfBusy bool)
 		replaced.done(errReplaced)
 	}
 	if !busy {
-		h.batches.add(c)
+		h.batches.Add(c)
 	}
 }
 
@@ -150,35 +150,35 @@ func (h *visibilityChanger) finishChange(c *visibilityChange, err error) {
 	c.v.mu.Unlock()
 	c.done(err)
 	if next != nil {
-		h.batches.add(next)
+		h.batches.Add(next)
 	}
 }
 
 var (
 	// errNewReceipt does not mean that the message is lost: it came again meanwhile.
 	errNewReceipt = errors.New("sqs: the message came again under another receipt")
-	errReplaced   = errors.New("sqs: the message was given back meanwhile")
+	errReplaced   = errors.New("sqs: the message was returned meanwhile")
 )
 
 func (h *visibilityChanger) changeBatch(batch []*visibilityChange) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.requestTimeout)
 	defer cancel()
 	now := time.Now() // taken before the request, so that SQS's timeout ends later
-	all := make([]hiding, len(batch))
+	all := make([]api.Hiding, len(batch))
 	for i, c := range batch {
-		all[i].receipt, all[i].seconds = c.v.extension(now, h.visibilityTimeout)
-		if c.giveBack {
-			all[i].seconds = int32(max(0, math.Ceil(c.at.Sub(now).Seconds())))
+		all[i].Receipt, all[i].Seconds = c.v.extension(now, h.visibilityTimeout)
+		if c.returned {
+			all[i].Seconds = int32(max(0, math.Ceil(c.at.Sub(now).Seconds())))
 		}
 	}
-	results, _ := h.queue.hideReceipts(ctx, h.api, all)
+	results, _ := h.queue.HideReceipts(ctx, all)
 	for i, c := range batch {
 		c.v.mu.Lock()
 		switch {
-		case c.v.receipt != all[i].receipt:
+		case c.v.receipt != all[i].Receipt:
 			results[i] = errNewReceipt
 		case results[i] == nil:
-			c.v.hiddenFor = time.Duration(all[i].seconds) * time.Second
+			c.v.hiddenFor = time.Duration(all[i].Seconds) * time.Second
 			c.v.until = now.Add(c.v.hiddenFor)
 		}
 		c.v.mu.Unlock()

@@ -2,9 +2,7 @@ package sqs
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -13,25 +11,21 @@ import (
 // delay, but does not show them. It counts messages that wait in a process together with those that handlers have. So
 // the depth of a FIFO queue is -1.
 func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
-	l, a, err := newLayout(&c.cfg, topic)
+	q, err := c.existingQueue(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	q, err := c.findQueue(ctx, a)
+	row := deadletter.WaitingLevel{Place: q.Name, Depth: -1}
 	switch {
-	case err != nil:
-		return nil, err
-	case !q.exists:
-		return nil, fmt.Errorf("sqs: queue %s does not exist", a.name)
-	case q.attributesDenied:
-		return nil, fmt.Errorf("sqs: the attributes of queue %s cannot be read: grant sqs:GetQueueAttributes", a.name)
-	}
-	row := deadletter.WaitingLevel{Place: l.main.name, Depth: -1}
-	if !l.main.fifo {
-		row.Depth, err = strconv.ParseInt(q.attributes["ApproximateNumberOfMessagesDelayed"], 10, 64)
+	case q.FIFO:
+	case q.AttributesDenied:
+		return nil, fmt.Errorf("sqs: the attributes of queue %s cannot be read: grant sqs:GetQueueAttributes", q.Name)
+	default:
+		counts, err := q.LastCounts()
 		if err != nil {
-			return nil, fmt.Errorf("sqs: queue %s does not report how much is delayed: %w", a.name, errors.Unwrap(err))
+			return nil, err
 		}
+		row.Depth = counts.Delayed
 	}
 	return []deadletter.WaitingLevel{row}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
 // earlyAnswers is an HTTP client whose answers begin before the last write of the request has returned.
@@ -96,8 +97,8 @@ func TestEarlyAnswerIsReadToItsEnd(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	queue := &queue{name: "orders", url: "http://sqs.test/1/orders"}
-	s := newSource(newReader(ctx, c, &layout{main: queue, suspects: queue, dlq: queue}), mainQueue, queue)
+	queue := &api.Queue{API: c.api, Name: "orders", URL: "http://sqs.test/1/orders"}
+	s := newSource(newReader(ctx, c, &layout{main: queue, suspects: queue, dlq: queue}), queue)
 	got, err := s.receive(10, time.Second)
 	if err != nil || len(got) != 1 || aws.ToString(got[0].Body) != body {
 		t.Errorf("received %d messages: %v", len(got), err)

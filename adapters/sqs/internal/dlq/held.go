@@ -1,4 +1,4 @@
-package sqs
+package dlq
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
 const (
-	deadLetterWorkers = 8
-	maxLeases         = 16 // the longest hiding of a held message, in leases
+	maxWorkers = 8
+	maxLeases  = 16 // the longest hiding of a held message, in leases
 )
 
 // heldMessage is a received message that its session keeps hidden from others.
@@ -26,7 +27,7 @@ type heldMessage struct {
 }
 
 // longestHidden returns how long held messages would stay hidden if extended now.
-func (s *deadSession) longestHidden() (longest time.Duration) {
+func (s *session) longestHidden() (longest time.Duration) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,18 +42,18 @@ func (s *deadSession) longestHidden() (longest time.Duration) {
 }
 
 // needsExtension reports whether a held message might become visible before the extension after the next one.
-func (s *deadSession) needsExtension(h *heldMessage, now time.Time) bool {
-	return h.until.Sub(now) <= s.q.lease*2/3
+func (s *session) needsExtension(h *heldMessage, now time.Time) bool {
+	return h.until.Sub(now) <= s.q.Lease*2/3
 }
 
-func (s *deadSession) nextHiding(h *heldMessage) time.Duration {
-	return min(2*h.hidden, maxLeases*s.q.lease)
+func (s *session) nextHiding(h *heldMessage) time.Duration {
+	return min(2*h.hidden, maxLeases*s.q.Lease)
 }
 
 // extendHeld extends the hiding of the messages that need it.
-func (s *deadSession) extendHeld(ctx context.Context) {
+func (s *session) extendHeld(ctx context.Context) {
 	now := time.Now()
-	var all []hiding
+	var all []api.Hiding
 	s.mu.Lock()
 	for _, h := range s.held {
 		if !s.needsExtension(h, now) {
@@ -60,28 +61,37 @@ func (s *deadSession) extendHeld(ctx context.Context) {
 		}
 		h.hidden = s.nextHiding(h)
 		h.until = now.Add(h.hidden)
-		all = append(all, hiding{h.receipt, int32(h.hidden / time.Second)})
+		all = append(all, api.Hiding{Receipt: h.receipt, Seconds: int32(h.hidden / time.Second)})
 	}
 	s.mu.Unlock()
-	_ = s.changeVisibility(ctx, all) // after an error others may receive the message, and so may this session
+	_ = changeVisibility(ctx, s.q.DLQ, all) // after an error others may receive the message, and so may this session
 }
 
-// changeVisibility changes the visibility of messages, ten per request.
-func (s *deadSession) changeVisibility(ctx context.Context, all []hiding) error {
-	return inBatches(all, func(ten []hiding) error {
-		if err := realErrors(s.q.dlq.hideReceipts(ctx, s.q.client.api, ten)); err != nil {
-			return errorOf("hiding or showing messages of", s.q.dlq.name, err)
+// changeVisibility changes the visibility of messages, ten per request. It ignores stale receipts, because such a message
+// is deleted or another process has it.
+func changeVisibility(ctx context.Context, q *api.Queue, all []api.Hiding) error {
+	return inBatches(all, func(ten []api.Hiding) error {
+		if err := realErrors(q.HideReceipts(ctx, ten)); err != nil {
+			return api.ErrorOf("hiding or showing messages of", q.Name, err)
 		}
 		return nil
 	})
 }
 
+// realErrors returns the errors of a request: err, or those of its entries that are not a stale receipt.
+func realErrors(results []error, err error) error {
+	if err != nil {
+		return err
+	}
+	return errors.Join(slices.DeleteFunc(results, api.IsStaleReceipt)...)
+}
+
 // inBatches calls do for ten items at a time, several batches at once, and returns the errors.
 func inBatches[T any](all []T, do func([]T) error) error {
 	var done sync.WaitGroup
-	slots := make(chan struct{}, deadLetterWorkers)
-	errs := make(chan error, len(all)/maxBatch+1)
-	for ten := range slices.Chunk(all, maxBatch) {
+	slots := make(chan struct{}, maxWorkers)
+	errs := make(chan error, len(all)/api.MaxBatch+1)
+	for ten := range slices.Chunk(all, api.MaxBatch) {
 		slots <- struct{}{}
 		done.Go(func() {
 			errs <- do(ten)
@@ -98,34 +108,31 @@ func inBatches[T any](all []T, do func([]T) error) error {
 }
 
 // releaseHeld makes the held messages visible. After an error they become visible when their timeout ends.
-func (s *deadSession) releaseHeld(ctx context.Context) error {
-	var all []hiding
+func (s *session) releaseHeld(ctx context.Context) error {
+	var all []api.Hiding
 	s.mu.Lock()
 	for _, h := range s.held {
-		all = append(all, hiding{receipt: h.receipt})
+		all = append(all, api.Hiding{Receipt: h.receipt})
 	}
 	clear(s.held)
 	s.mu.Unlock()
-	return s.changeVisibility(ctx, all)
+	return changeVisibility(ctx, s.q.DLQ, all)
 }
 
 // receiveMessages receives up to ten messages and returns the new ones. A message that is held already gets a new
 // receipt.
-func (s *deadSession) receiveMessages(ctx context.Context) (fresh []types.Message, err error) {
+func (s *session) receiveMessages(ctx context.Context) (fresh []types.Message, err error) {
 	at := time.Now()
-	out, err := s.q.client.api.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &s.q.dlq.url, MaxNumberOfMessages: maxBatch, VisibilityTimeout: int32(s.q.lease / time.Second), WaitTimeSeconds: int32(receiveWaitTime / time.Second),
-		MessageAttributeNames: []string{"All"}, MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
-	})
-	if errorCode(err) == "OverLimit" {
-		return nil, fmt.Errorf("sqs: %s: SQS lets no more messages be in flight, so the rest cannot be seen. Replay or purge the messages so far: %w", s.q.info.DLQ, redactError(err))
+	msgs, err := s.q.DLQ.Receive(ctx, api.MaxBatch, receiveWaitTime, s.q.Lease)
+	if api.ErrorCode(err) == "OverLimit" {
+		return nil, fmt.Errorf("sqs: %s: SQS lets no more messages be in flight, so the rest cannot be seen. Replay or purge the messages so far: %w", s.q.DLQ.Name, err)
 	}
 	if err != nil {
-		return nil, errorOf("reading", s.q.dlq.name, err)
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range out.Messages {
+	for _, m := range msgs {
 		id := aws.ToString(m.MessageId)
 		h := s.held[id]
 		if h == nil {
@@ -133,32 +140,32 @@ func (s *deadSession) receiveMessages(ctx context.Context) (fresh []types.Messag
 			s.held[id] = h
 			fresh = append(fresh, m)
 		}
-		h.receipt, h.hidden, h.until = aws.ToString(m.ReceiptHandle), s.q.lease, at.Add(s.q.lease)
+		h.receipt, h.hidden, h.until = aws.ToString(m.ReceiptHandle), s.q.Lease, at.Add(s.q.Lease)
 	}
 	return fresh, nil
 }
 
 // deleteMessages deletes held messages.
-func (s *deadSession) deleteMessages(ctx context.Context, ids []string) error {
+func (s *session) deleteMessages(ctx context.Context, ids []string) error {
 	receipts := make([]string, len(ids))
 	s.mu.Lock()
 	for i, id := range ids {
 		h := s.held[id]
 		if h == nil {
 			s.mu.Unlock()
-			return fmt.Errorf("sqs: message %s of %s is no longer held", id, s.q.info.DLQ)
+			return fmt.Errorf("sqs: message %s of %s is not held by this session: scan again", id, s.q.DLQ.Name)
 		}
 		receipts[i] = h.receipt
 	}
 	s.mu.Unlock()
 	err := inBatches(receipts, func(ten []string) error {
 		// A stale receipt is an error too: the message is read again.
-		results, err := s.q.dlq.deleteReceipts(ctx, s.q.client.api, ten)
+		results, err := s.q.DLQ.DeleteReceipts(ctx, ten)
 		if err == nil {
 			err = errors.Join(results...)
 		}
 		if err != nil {
-			return errorOf("deleting from", s.q.dlq.name, err)
+			return api.ErrorOf("deleting from", s.q.DLQ.Name, err)
 		}
 		return nil
 	})

@@ -1,4 +1,4 @@
-package sqs
+package api
 
 import (
 	"errors"
@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-var errClosed = errors.New("sqs: the client is closed")
+// ErrClosed means that the client was closed before the call.
+var ErrClosed = errors.New("sqs: the client is closed")
 
 // apiError hides the secrets in an error of SQS or of the connection. SQS's error about a signature contains the
 // canonical request, with the session token.
@@ -32,8 +34,8 @@ var (
 	canonical  = regexp.MustCompile(`(?is)the canonical string for this request should have been.*`)
 )
 
-// redactError removes secrets from an error's text. errors.Is and errors.As work as before.
-func redactError(err error) error {
+// RedactError removes secrets from an error's text. errors.Is and errors.As work as before.
+func RedactError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -61,19 +63,12 @@ func (e *entryError) Error() string { return strings.TrimSpace(e.code + " " + re
 func (e *entryError) ErrorCode() string { return e.code }
 
 func failedEntry(f types.BatchResultErrorEntry) error {
-	e := &entryError{sender: f.SenderFault}
-	if f.Code != nil {
-		e.code = *f.Code
-	}
-	if f.Message != nil {
-		e.message = *f.Message
-	}
-	return e
+	return &entryError{code: aws.ToString(f.Code), message: aws.ToString(f.Message), sender: f.SenderFault}
 }
 
-// errorCode returns the API's code of an error without its prefix, such as "QueueDoesNotExist". It returns "" for
+// ErrorCode returns the API's code of an error without its prefix, such as "QueueDoesNotExist". It returns "" for
 // other errors.
-func errorCode(err error) string {
+func ErrorCode(err error) string {
 	coded, ok := errors.AsType[interface {
 		error
 		ErrorCode() string
@@ -85,15 +80,20 @@ func errorCode(err error) string {
 	return name[strings.LastIndexAny(name, ".#")+1:]
 }
 
-// isMissingQueue reports whether err means a missing queue. AWS has two codes.
-func isMissingQueue(err error) bool {
-	return slices.Contains([]string{"QueueDoesNotExist", "NonExistentQueue"}, errorCode(err))
+// IsMissingQueue reports whether err means a missing queue. AWS has two codes.
+func IsMissingQueue(err error) bool {
+	return slices.Contains([]string{"QueueDoesNotExist", "NonExistentQueue"}, ErrorCode(err))
 }
 
-// isStaleReceipt reports whether a receipt is no longer valid: the message was deleted, or became visible and may be
+// IsAccessDenied reports whether the credentials lack a right. AWS has two codes.
+func IsAccessDenied(err error) bool {
+	return slices.Contains([]string{"AccessDenied", "AccessDeniedException"}, ErrorCode(err))
+}
+
+// IsStaleReceipt reports whether a receipt is no longer valid: the message was deleted, or became visible and may be
 // with another process.
-func isStaleReceipt(err error) bool {
-	switch errorCode(err) {
+func IsStaleReceipt(err error) bool {
+	switch ErrorCode(err) {
 	case "ReceiptHandleIsInvalid", "MessageNotInflight":
 		return true
 	case "InvalidParameterValue":
@@ -106,7 +106,7 @@ func isStaleReceipt(err error) bool {
 
 // isRefused reports whether SQS will never accept this message.
 func isRefused(err error) bool {
-	switch errorCode(err) {
+	switch ErrorCode(err) {
 	case "InvalidMessageContents", "InvalidAttributeValue", "InvalidParameterValue", "InvalidParameterCombination", "MissingParameter",
 		"UnsupportedOperation", "MessageTooLong":
 		return true
@@ -121,11 +121,12 @@ var temporaryCode = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded
 // mayConcernOneEntry reports whether one entry, or the total size, may have caused the refusal of a whole batch. Then
 // each entry is sent alone.
 func mayConcernOneEntry(err error) bool {
-	return isRefused(err) || slices.Contains([]string{"BatchRequestTooLong", "BatchEntryIdsNotDistinct", "InvalidBatchEntryId"}, errorCode(err))
+	return isRefused(err) || slices.Contains([]string{"BatchRequestTooLong", "BatchEntryIdsNotDistinct", "InvalidBatchEntryId"}, ErrorCode(err))
 }
 
-func errorOf(what, queue string, err error) error {
-	return fmt.Errorf("sqs: %s %s: %w%s", what, queue, redactError(err), remedy(err))
+// ErrorOf returns the error of a request, without secrets and with advice. what says what was done to the queue.
+func ErrorOf(what, queue string, err error) error {
+	return fmt.Errorf("sqs: %s %s: %w%s", what, queue, RedactError(err), remedy(err))
 }
 
 // remedy returns advice about an error that a wrong configuration of the client causes, or "".

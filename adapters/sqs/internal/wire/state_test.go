@@ -1,4 +1,4 @@
-package sqs
+package wire
 
 import (
 	"bytes"
@@ -15,6 +15,9 @@ import (
 
 	"github.com/redeliver/redeliver"
 )
+
+// maxSize is the size of the largest message of most queues.
+const maxSize = 256 << 10
 
 var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
@@ -40,10 +43,10 @@ func anyAttributes(t *rapid.T) map[string]types.MessageAttributeValue {
 		"a", "b", "c", "d", "e", "f", "g", "h", "zz", StateAttribute, UUIDAttribute, "redeliver-attempt", "Number.x",
 	})
 	all := map[string]types.MessageAttributeValue{}
-	for _, name := range rapid.SliceOfNDistinct(names, 0, maxAttributes, rapid.ID[string]).Draw(t, "names") {
+	for _, name := range rapid.SliceOfNDistinct(names, 0, MaxAttributes, rapid.ID[string]).Draw(t, "names") {
 		switch rapid.IntRange(0, 2).Draw(t, "kind") {
 		case 0:
-			all[name] = textAttribute("text of " + name)
+			all[name] = TextAttribute("text of " + name)
 		case 1:
 			all[name] = types.MessageAttributeValue{DataType: aws.String("Number.int"), StringValue: aws.String("4711")}
 		default:
@@ -59,9 +62,9 @@ func sameAttributes(a, b map[string]types.MessageAttributeValue) bool {
 	})
 }
 
-func recordOfParts(body string, attributes map[string]types.MessageAttributeValue, system map[string]string) *record {
+func recordOfParts(body string, attributes map[string]types.MessageAttributeValue, system map[string]string) *Record {
 	m := types.Message{MessageId: aws.String("m-1"), Body: &body, MessageAttributes: maps.Clone(attributes), Attributes: system}
-	r, _ := newRecord(&m, "somewhere else", DefaultMarshaler{}, nil)
+	r, _ := NewRecord(&m, "somewhere else", nil)
 	return &r
 }
 
@@ -70,25 +73,25 @@ func recordOfParts(body string, attributes map[string]types.MessageAttributeValu
 func TestStateRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st, attributes := anyState(t), anyAttributes(t)
-		r := recordOfParts("body", attributes, map[string]string{traceHeader: "Root=1", groupID: "g", dedupID: "d-1"})
-		o, ok := r.waitingCopy(&st, defaultMaxMessageSize)
-		if !ok || len(o.attributes) > maxAttributes || o.size() > defaultMaxMessageSize || o.trace != "Root=1" || o.group != "g" {
-			t.Fatalf("the copy has %d attributes, %d bytes, %v", len(o.attributes), o.size(), ok)
+		r := recordOfParts("body", attributes, map[string]string{TraceHeader: "Root=1", GroupID: "g", DedupID: "d-1"})
+		o, ok := r.WaitingCopy(&st, maxSize)
+		if !ok || len(o.Attributes) > MaxAttributes || o.Size() > maxSize || o.Trace != "Root=1" || o.Group != "g" {
+			t.Fatalf("the copy has %d attributes, %d bytes, %v", len(o.Attributes), o.Size(), ok)
 		}
-		packed := *o.attributes[StateAttribute].StringValue
-		if !isValidText(packed) {
+		packed := *o.Attributes[StateAttribute].StringValue
+		if !IsValidText(packed) {
 			t.Fatalf("SQS refuses %q", packed)
 		}
-		again, _ := r.waitingCopy(&st, defaultMaxMessageSize)
-		if *again.attributes[StateAttribute].StringValue != packed {
+		again, _ := r.WaitingCopy(&st, maxSize)
+		if *again.Attributes[StateAttribute].StringValue != packed {
 			t.Fatal("packing the same state twice gives different values")
 		}
-		m := types.Message{MessageId: aws.String("m-2"), Body: &o.body, MessageAttributes: o.attributes, Attributes: map[string]string{groupID: "g", dedupID: "ours"}}
-		back, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
+		m := types.Message{MessageId: aws.String("m-2"), Body: &o.Body, MessageAttributes: o.Attributes, Attributes: map[string]string{GroupID: "g", DedupID: "ours"}}
+		back, c := NewRecord(&m, "orders", nil)
 		if c == nil {
 			t.Fatalf("not trusted: %s", packed)
 		}
-		read, findings := redeliver.ParseHeaders("orders", c.headers)
+		read, findings := redeliver.ParseHeaders("orders", c.Headers)
 		if len(findings) > 0 {
 			t.Fatal(findings)
 		}
@@ -96,11 +99,11 @@ func TestStateRoundTrip(t *testing.T) {
 		if read != want {
 			t.Fatalf("read %+v, want %+v", read, want)
 		}
-		back.setFirstDelivery(c, &read)
+		back.SetFirstDelivery(c, &read)
 		if !sameAttributes(back.MessageAttributes, attributes) {
 			t.Fatalf("attributes %v, want %v", back.MessageAttributes, attributes)
 		}
-		if *back.MessageId != "m-1" || back.Attributes[dedupID] != "d-1" || back.Attributes[sentTimestamp] == "" {
+		if *back.MessageId != "m-1" || back.Attributes[DedupID] != "d-1" || back.Attributes[SentTimestamp] == "" {
 			t.Fatalf("its first delivery was %s, %v", *back.MessageId, back.Attributes)
 		}
 	})
@@ -112,39 +115,39 @@ func TestStateShrinksToItsLimit(t *testing.T) {
 		st, attributes := anyState(t), anyAttributes(t)
 		st.Error = strings.Repeat("é", rapid.IntRange(0, 512).Draw(t, "long"))
 		r := recordOfParts(strings.Repeat("x", 1000), attributes, nil)
-		plain := r.plainCopy()
-		limit := plain.size() + rapid.IntRange(0, 1500).Draw(t, "room")
-		if o, ok := r.waitingCopy(&st, limit); ok {
-			c, _ := unpack(*o.attributes[StateAttribute].StringValue)
-			read, findings := redeliver.ParseHeaders("orders", c.headers)
-			if o.size() > limit || len(findings) > 0 || read.Attempts != st.Attempts || !read.Due.Equal(st.Due) || !read.FirstFailed.Equal(st.FirstFailed) || !c.isFor("orders") {
-				t.Fatalf("%d of %d bytes: %+v %v", o.size(), limit, read, findings)
+		plain := r.PlainCopy()
+		limit := plain.Size() + rapid.IntRange(0, 1500).Draw(t, "room")
+		if o, ok := r.WaitingCopy(&st, limit); ok {
+			c, _ := Unpack(*o.Attributes[StateAttribute].StringValue)
+			read, findings := redeliver.ParseHeaders("orders", c.Headers)
+			if o.Size() > limit || len(findings) > 0 || read.Attempts != st.Attempts || !read.Due.Equal(st.Due) || !read.FirstFailed.Equal(st.FirstFailed) || !c.isFor("orders") {
+				t.Fatalf("%d of %d bytes: %+v %v", o.Size(), limit, read, findings)
 			}
 		}
-		o := r.deadCopy(&st, limit)
-		if o.size() > limit || o.body != plain.body || len(o.attributes) > maxAttributes {
-			t.Fatalf("%d of %d bytes, %d attributes", o.size(), limit, len(o.attributes))
+		o := r.DeadCopy(&st, limit)
+		if o.Size() > limit || o.Body != plain.Body || len(o.Attributes) > MaxAttributes {
+			t.Fatalf("%d of %d bytes, %d attributes", o.Size(), limit, len(o.Attributes))
 		}
-		if _, ours := o.attributes[StateAttribute]; !ours && !sameAttributes(o.attributes, attributes) {
+		if _, ours := o.Attributes[StateAttribute]; !ours && !sameAttributes(o.Attributes, attributes) {
 			t.Fatal("a dead letter without our state differs from the message")
 		}
 	})
 }
 
 func TestTenthAttributeTravelsInsideTheState(t *testing.T) {
-	attributes := map[string]types.MessageAttributeValue{UUIDAttribute: textAttribute("u")}
+	attributes := map[string]types.MessageAttributeValue{UUIDAttribute: TextAttribute("u")}
 	for name := range strings.SplitSeq("abcdefgh", "") {
-		attributes[name] = textAttribute(name)
+		attributes[name] = TextAttribute(name)
 	}
 	attributes["zz"] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: []byte{0, 255}}
 	r := recordOfParts("v", attributes, nil)
-	o, ok := r.waitingCopy(&redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1}, 4096)
+	o, ok := r.WaitingCopy(&redeliver.State{ID: "u", Group: "orders", Origin: "orders", Attempts: 1}, 4096)
 	want := `{"attempt":"1","attributes":[{"name":"zz","type":"Binary","value":"AP8="}],"group":"orders","id":"u","message-id":"m-1","origin":"orders"}`
-	if got := aws.ToString(o.attributes[StateAttribute].StringValue); !ok || got != want {
+	if got := aws.ToString(o.Attributes[StateAttribute].StringValue); !ok || got != want {
 		t.Errorf("ours is\n%s, want\n%s", got, want)
 	}
-	if _, there := o.attributes["zz"]; there || len(o.attributes) != 10 {
-		t.Errorf("the copy has %v", slices.Sorted(maps.Keys(o.attributes)))
+	if _, there := o.Attributes["zz"]; there || len(o.Attributes) != 10 {
+		t.Errorf("the copy has %v", slices.Sorted(maps.Keys(o.Attributes)))
 	}
 }
 
@@ -159,9 +162,9 @@ func TestForeignStateIsNotTrusted(t *testing.T) {
 		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"x","type":"String"}]}`,
 		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"x","type":"String","value":"AA=="}]}`,
 	} {
-		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: textAttribute(value), "a": textAttribute("b")}}
-		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
-		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(foreignAttributes(&r.native)) != 1 {
+		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: TextAttribute(value), "a": TextAttribute("b")}}
+		r, c := NewRecord(&m, "orders", nil)
+		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(ForeignAttributes(&r.Native)) != 1 {
 			t.Errorf("%s is trusted, or not reported", value)
 		}
 	}
@@ -172,9 +175,9 @@ func TestManyForeignAttributesAreCountedNotListed(t *testing.T) {
 	const n = 5000
 	m := types.Message{MessageAttributes: make(map[string]types.MessageAttributeValue, n)}
 	for i := range n {
-		m.MessageAttributes["redeliver-"+strconv.Itoa(i)] = textAttribute("lies")
+		m.MessageAttributes["redeliver-"+strconv.Itoa(i)] = TextAttribute("lies")
 	}
-	found := foreignAttributes(&m)
+	found := ForeignAttributes(&m)
 	if len(found) != 21 || !strings.Contains(found[len(found)-1].Problem, strconv.Itoa(n-20)) {
 		t.Errorf("%d findings, the last %q; want 20, and a count of the other %d", len(found), found[len(found)-1], n-20)
 	}
@@ -185,25 +188,22 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(`{"attempt":1,"due":null,"error":{"a":[]},"attributes":[{}]}`)
 	f.Add("{\"id\":\"\\ud800\",\"group\":\"\x00\"}")
 	f.Fuzz(func(t *testing.T, value string) {
-		m := types.Message{MessageId: aws.String("m"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: textAttribute(value)}}
-		r, c := newRecord(&m, "orders", DefaultMarshaler{}, nil)
+		m := types.Message{MessageId: aws.String("m"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: TextAttribute(value)}}
+		r, c := NewRecord(&m, "orders", nil)
 		if c == nil {
 			if len(r.MessageAttributes) != 1 {
 				t.Fatal("an untrusted value is changed")
 			}
 			return
 		}
-		st, _ := redeliver.ParseHeaders("orders", c.headers)
-		r.setFirstDelivery(c, &st)
+		st, _ := redeliver.ParseHeaders("orders", c.Headers)
+		r.SetFirstDelivery(c, &st)
 		st.Group, st.Origin = "orders", "orders"
-		if o, ok := r.waitingCopy(&st, maxMessageSize); ok {
-			packed := *o.attributes[StateAttribute].StringValue
-			if again, ok := unpack(packed); !ok || !again.isFor("orders") || !isValidText(packed) {
+		if o, ok := r.WaitingCopy(&st, 1<<20); ok {
+			packed := *o.Attributes[StateAttribute].StringValue
+			if again, ok := Unpack(packed); !ok || !again.isFor("orders") || !IsValidText(packed) {
 				t.Fatalf("%q becomes %q", value, packed)
 			}
-		}
-		if _, err := r.marshaler.Unmarshal(&r.native); err != nil {
-			t.Fatal(err)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package sqs
+package dlq
 
 import (
 	"bytes"
@@ -12,73 +12,64 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
 // deadRecord is a dead letter's native message, as its publisher made it.
 type deadRecord struct {
-	rec  record
+	rec  wire.Record
 	body []byte // decoded
 }
 
 const sourceARN = "DeadLetterQueueSourceArn"
 
 // readMessage returns a message as a dead letter. The body is the publisher's, decoded as EncodedAttribute says.
-func (q *deadLetters) readMessage(m *types.Message) *deadletter.Message {
+func (q *Queue) readMessage(m *types.Message) *deadletter.Message {
 	source := m.Attributes[sourceARN]
-	rec, ours := newRecord(m, q.info.Origin, nil, q.client.cfg.StateKeys)
-	at := deadletter.Position(rec.current)
-	dead := &deadletter.Message{Position: at, Time: sentAt(m)}
+	rec, ours := wire.NewRecord(m, q.info.Origin, q.Keys)
+	at := deadletter.Position(rec.CopyID)
+	dead := &deadletter.Message{Position: at, Time: wire.SentAt(m)}
 	var headers []redeliver.Header
 	var part string
 	own := rec.MessageAttributes
 	if ours != nil {
-		headers, part = ours.headers, ours.part
-	} else if a, ok := own[StateAttribute]; ok && a.StringValue != nil && rec.keys.verify(*a.StringValue, aws.ToString(rec.native.Body)) {
-		// The state of another queue, or none of redeliver's.
-		if c, ok := unpack(*a.StringValue); ok && slices.ContainsFunc(c.headers, func(h redeliver.Header) bool { return h.Name == redeliver.HeaderGroup }) {
-			headers, part = c.headers, c.part
-		}
+		headers, part = ours.Headers, ours.Part
+	} else if c := rec.ReadState(); c != nil && c.Header(redeliver.HeaderGroup) != "" { // of another queue
+		headers, part = c.Headers, c.Part
 	}
-	dead.Body = rec.publishedBody()
-	e, encoded := encodedOf(&rec.native)
+	dead.Body = rec.PublishedBody()
+	e, encoded := wire.EncodedOf(&rec.Native)
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if name == EncodedAttribute && encoded || name == StateAttribute && headers != nil && ours == nil { // beside redeliver's state it is the message's own
+		if name == wire.EncodedAttribute && encoded || name == wire.StateAttribute && headers != nil && ours == nil { // beside redeliver's state it is the message's own
 			continue
 		}
-		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: attributeBytes(own[name])})
+		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: wire.AttributeBytes(own[name])})
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Metadata)) {
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: []byte(e.Metadata[name])})
 	}
-	if group := rec.Attributes[groupID]; group != "" {
+	if group := rec.Attributes[wire.GroupID]; group != "" {
 		dead.Key = []byte(group)
 	}
 	if source != "" && headers == nil {
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: sourceARN, Value: []byte(source)})
 	}
-	deadletter.ReadHeaders(dead, q.info, headers, func() string { return idOf(m) })
+	deadletter.ReadHeaders(dead, q.info, headers, func() string { return wire.IDOf(m) })
 	if part != "" {
 		dead.Mismatch = fmt.Sprintf("it is part %s of a message that is too large for %s (%s): join the bodies of the parts", part, q.info.DLQ, dead.State.Truncated)
 	}
 	if ours != nil {
-		rec.setFirstDelivery(ours, &dead.State)
+		rec.SetFirstDelivery(ours, &dead.State)
 	}
 	dead.Properties = propertiesOf(&rec)
 	dead.Native = &deadRecord{rec: rec, body: dead.Body}
 	return dead
 }
 
-func attributeBytes(v types.MessageAttributeValue) []byte {
-	if v.StringValue != nil {
-		return []byte(*v.StringValue)
-	}
-	return v.BinaryValue
-}
-
 // recordFrom makes the record of a message with these headers. Unchanged parts keep their encoding.
-func recordFrom(m *deadletter.Message, headers []deadletter.Header) *record {
-	var was record
+func recordFrom(m *deadletter.Message, headers []deadletter.Header) *wire.Record {
+	var was wire.Record
 	var body []byte
 	kinds := make(map[string]string)
 	if own, ok := m.Native.(*deadRecord); ok {
@@ -88,31 +79,31 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header) *record {
 	}
 	rec := was
 	rec.Attributes = maps.Clone(was.Attributes)
-	old, _ := encodedOf(&was.native)
-	e := encoded{Metadata: map[string]string{}}
+	old, _ := wire.EncodedOf(&was.Native)
+	e := wire.Encoded{Metadata: map[string]string{}}
 	if m.Native != nil && bytes.Equal(body, m.Body) {
 		e.Body = old.Body
 	} else {
-		rec.native.Body = aws.String(e.encodeBody(m.Body))
+		rec.Body = aws.String(e.EncodeBody(m.Body))
 	}
 	rec.MessageAttributes = make(map[string]types.MessageAttributeValue, len(headers)+1)
 	for _, h := range headers {
 		v, known := was.MessageAttributes[h.Name]
 		value, meta := old.Metadata[h.Name]
 		switch {
-		case known && bytes.Equal(attributeBytes(v), h.Value):
+		case known && bytes.Equal(wire.AttributeBytes(v), h.Value):
 			rec.MessageAttributes[h.Name] = v
-		case meta && value == string(h.Value), len(h.Value) == 0, h.Name != UUIDAttribute && !isMetadataName(h.Name), len(rec.MessageAttributes) >= maxAttributes-1:
+		case meta && value == string(h.Value), len(h.Value) == 0, h.Name != wire.UUIDAttribute && !wire.IsMetadataName(h.Name), len(rec.MessageAttributes) >= wire.MaxAttributes-1:
 			e.Metadata[h.Name] = string(h.Value)
 		case kinds[h.Name] != "":
-			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: kinds[h.Name], Value: h.Value}.attribute()
-		case isValidText(string(h.Value)):
-			rec.MessageAttributes[h.Name] = textAttribute(string(h.Value))
+			rec.MessageAttributes[h.Name] = wire.Attribute(kinds[h.Name], h.Value)
+		case wire.IsValidText(string(h.Value)):
+			rec.MessageAttributes[h.Name] = wire.TextAttribute(string(h.Value))
 		default:
-			rec.MessageAttributes[h.Name] = displaced{Name: h.Name, Type: binaryType, Value: h.Value}.attribute()
+			rec.MessageAttributes[h.Name] = wire.Attribute(wire.BinaryType, h.Value)
 		}
 	}
-	e.addTo(rec.MessageAttributes)
+	e.AddTo(rec.MessageAttributes)
 	return &rec
 }
 
@@ -121,19 +112,19 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header) *record {
 const attributeType = "attribute-type/"
 
 // propertiesOf returns what SQS keeps beside the attributes.
-func propertiesOf(r *record) (all []deadletter.Header) {
+func propertiesOf(r *wire.Record) (all []deadletter.Header) {
 	add := func(name, value string) {
 		if value != "" {
 			all = append(all, deadletter.Header{Name: name, Value: []byte(value)})
 		}
 	}
-	add("message-id", r.messageID)
-	add("group-id", r.Attributes[groupID])
-	add("deduplication-id", r.Attributes[dedupID])
-	add("trace-header", r.Attributes[traceHeader])
-	add("sent", r.Attributes[sentTimestamp])
+	add("message-id", r.FirstID)
+	add("group-id", r.Attributes[wire.GroupID])
+	add("deduplication-id", r.Attributes[wire.DedupID])
+	add("trace-header", r.Attributes[wire.TraceHeader])
+	add("sent", r.Attributes[wire.SentTimestamp])
 	for _, name := range slices.Sorted(maps.Keys(r.MessageAttributes)) {
-		if kind := aws.ToString(r.MessageAttributes[name].DataType); kind != stringType {
+		if kind := aws.ToString(r.MessageAttributes[name].DataType); kind != wire.StringType {
 			add(attributeType+name, kind)
 		}
 	}
@@ -142,10 +133,10 @@ func propertiesOf(r *record) (all []deadletter.Header) {
 
 // recordFromProperties restores a record from the properties, without body and attributes. It stores the types of
 // attributes in kinds.
-func recordFromProperties(m *deadletter.Message, kinds map[string]string) record {
-	r := record{current: m.ID, messageID: m.ID}
+func recordFromProperties(m *deadletter.Message, kinds map[string]string) wire.Record {
+	r := wire.Record{CopyID: m.ID, FirstID: m.ID}
 	r.Attributes = make(map[string]string)
-	names := map[string]string{"group-id": groupID, "deduplication-id": dedupID, "trace-header": traceHeader, "sent": sentTimestamp}
+	names := map[string]string{"group-id": wire.GroupID, "deduplication-id": wire.DedupID, "trace-header": wire.TraceHeader, "sent": wire.SentTimestamp}
 	for _, p := range m.Properties {
 		value := string(p.Value)
 		if kind, ok := strings.CutPrefix(p.Name, attributeType); ok {
@@ -155,15 +146,15 @@ func recordFromProperties(m *deadletter.Message, kinds map[string]string) record
 			r.Attributes[to] = value
 		}
 		if p.Name == "message-id" {
-			r.messageID = value
+			r.FirstID = value
 			r.MessageId = aws.String(value)
 		}
 	}
-	if r.Attributes[groupID] == "" && m.Key != nil {
-		r.Attributes[groupID] = string(m.Key)
+	if r.Attributes[wire.GroupID] == "" && m.Key != nil {
+		r.Attributes[wire.GroupID] = string(m.Key)
 	}
-	if _, err := strconv.ParseInt(r.Attributes[sentTimestamp], 10, 64); err != nil {
-		delete(r.Attributes, sentTimestamp)
+	if _, err := strconv.ParseInt(r.Attributes[wire.SentTimestamp], 10, 64); err != nil {
+		delete(r.Attributes, wire.SentTimestamp)
 	}
 	return r
 }

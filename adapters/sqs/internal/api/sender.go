@@ -1,66 +1,68 @@
-package sqs
+package api
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 )
 
 const (
-	// moveLinger is how long a copy waits for others: at 500 a second that fills a request. Due times are absolute,
+	// MoveLinger is how long a copy waits for others: at 500 a second that fills a request. Due times are absolute,
 	// so it adds no delay.
-	moveLinger = 20 * time.Millisecond
-	// publishLinger is the same for publishes, whose callers wait for the result.
-	publishLinger = time.Millisecond
+	MoveLinger = 20 * time.Millisecond
+	// PublishLinger is the same for publishes, whose callers wait for the result.
+	PublishLinger = time.Millisecond
 	sendWorkers   = 16
 )
 
-// sender writes messages to one queue, up to ten in a request.
-type sender struct {
-	api     *sqs.Client
-	queue   *queue
-	batches *batcher[*sending]
+// Sender writes messages to one queue, up to ten in a request. It is safe for concurrent use.
+type Sender struct {
+	queue   *Queue
+	batches *Batcher[*sending]
 }
 
 // sending is a message that is being sent.
 type sending struct {
-	outgoing
+	wire.Outgoing
 	ctx     context.Context
 	claimed atomic.Bool // by a request, or by the end of ctx
 	report  func(error) // called once, with nil when SQS has the message
-	err     error       // what was reported; only for sendAll
+	err     error       // what was reported; only for SendAll
 }
 
-func newSender(api *sqs.Client, q *queue, linger time.Duration) *sender {
-	s := &sender{api: api, queue: q}
+// NewSender returns a sender whose messages wait up to linger for others.
+func NewSender(q *Queue, linger time.Duration) *Sender {
+	s := &Sender{queue: q}
 	// The limit of one message is the limit of a request too.
-	s.batches = newBatcher(linger, sendWorkers, q.maxSize, func(m *sending) int { return m.size() }, s.sendBatch)
+	s.batches = NewBatcher(linger, sendWorkers, q.MaxSize, func(m *sending) int { return m.Size() }, s.sendBatch)
 	return s
 }
 
-// post writes a message and calls onResult from another goroutine, with nil when SQS has the message. After an error
-// SQS may have it too, because the answer may be lost.
-func (s *sender) post(ctx context.Context, o outgoing, onResult func(error)) {
-	s.batches.add(&sending{outgoing: o, ctx: ctx, report: onResult})
+// Send writes a message and calls onResult from another goroutine, with nil when SQS has the message. After an error
+// SQS may have it too, because the answer may be lost. If SQS will never take the message, the error is
+// driver.ErrRefused.
+func (s *Sender) Send(ctx context.Context, o wire.Outgoing, onResult func(error)) {
+	s.batches.Add(&sending{Outgoing: o, ctx: ctx, report: onResult})
 }
 
-func (s *sender) lateError(m *sending) error {
-	return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.name, context.Cause(m.ctx))
+func (s *Sender) lateError(m *sending) error {
+	return fmt.Errorf("sqs: sending to %s: it waits for other requests: %w", s.queue.Name, context.Cause(m.ctx))
 }
 
-// sendAll composes n messages, writes them and returns the result of each. For a FIFO queue it sends one request after
+// SendAll composes n messages, writes them and returns the result of each. For a FIFO queue it sends one request after
 // another.
-func (s *sender) sendAll(ctx context.Context, n int, compose func(i int) (outgoing, error)) []error {
+func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (wire.Outgoing, error)) []error {
 	errs := make([]error, n)
 	var all []*sending
 	var unreported sync.WaitGroup
@@ -70,7 +72,7 @@ func (s *sender) sendAll(ctx context.Context, n int, compose func(i int) (outgoi
 			errs[i] = err
 			continue
 		}
-		m := &sending{outgoing: o, ctx: ctx}
+		m := &sending{Outgoing: o, ctx: ctx}
 		m.report = func(err error) {
 			m.err, errs[i] = err, err
 			unreported.Done()
@@ -78,7 +80,7 @@ func (s *sender) sendAll(ctx context.Context, n int, compose func(i int) (outgoi
 		unreported.Add(1)
 		all = append(all, m)
 	}
-	if s.queue.fifo {
+	if s.queue.FIFO {
 		s.sendInOrder(all)
 		return errs
 	}
@@ -90,7 +92,7 @@ func (s *sender) sendAll(ctx context.Context, n int, compose func(i int) (outgoi
 		}
 	})()
 	for _, m := range all {
-		s.batches.add(m)
+		s.batches.Add(m)
 	}
 	unreported.Wait()
 	return errs
@@ -98,19 +100,19 @@ func (s *sender) sendAll(ctx context.Context, n int, compose func(i int) (outgoi
 
 // sendInOrder sends messages, as many as possible in each request. After a failure it sends no later message of that
 // group, which would overtake the failed one.
-func (s *sender) sendInOrder(all []*sending) {
+func (s *Sender) sendInOrder(all []*sending) {
 	broken := make(map[string]error)
 	for len(all) > 0 {
 		n, bytes := 0, 0
 		var batch []*sending
-		for n < len(all) && len(batch) < maxBatch {
+		for n < len(all) && len(batch) < MaxBatch {
 			m := all[n]
-			if err := broken[m.group]; err != nil {
+			if err := broken[m.Group]; err != nil {
 				m.report(fmt.Errorf("sqs: a message before it in its group was not sent: %w", err))
 				n++
 				continue
 			}
-			if bytes += m.size(); len(batch) > 0 && bytes > s.queue.maxSize {
+			if bytes += m.Size(); len(batch) > 0 && bytes > s.queue.MaxSize {
 				break
 			}
 			batch = append(batch, m)
@@ -119,7 +121,7 @@ func (s *sender) sendInOrder(all []*sending) {
 		s.sendBatch(slices.Clone(batch)) // it modifies its slice
 		for _, m := range batch {
 			if m.err != nil && !errors.Is(m.err, driver.ErrRefused) {
-				broken[m.group] = m.err
+				broken[m.Group] = m.err
 			}
 		}
 		all = all[n:]
@@ -128,7 +130,7 @@ func (s *sender) sendInOrder(all []*sending) {
 
 // sendBatch sends one request and reports the result of each message. A status of 200 does not mean that every
 // message was accepted.
-func (s *sender) sendBatch(all []*sending) {
+func (s *Sender) sendBatch(all []*sending) {
 	batch := all[:0]
 	var end time.Time
 	for _, m := range all {
@@ -156,11 +158,8 @@ func (s *sender) sendBatch(all []*sending) {
 	results, err := s.sendRequest(ctx, batch)
 	if err != nil && len(batch) > 1 && mayConcernOneEntry(err) {
 		for i, m := range batch { // one by one
-			if one, err := s.sendRequest(ctx, []*sending{m}); err != nil {
-				results[i] = err
-			} else {
-				results[i] = one[0]
-			}
+			one, _ := s.sendRequest(ctx, []*sending{m})
+			results[i] = one[0]
 		}
 	}
 	for i, m := range batch {
@@ -169,45 +168,49 @@ func (s *sender) sendBatch(all []*sending) {
 }
 
 // sendRequest sends one request and returns the result of each message. err concerns the whole request.
-func (s *sender) sendRequest(ctx context.Context, batch []*sending) (results []error, err error) {
+func (s *Sender) sendRequest(ctx context.Context, batch []*sending) (results []error, err error) {
 	entries := make([]types.SendMessageBatchRequestEntry, len(batch))
 	for i, m := range batch {
-		entries[i] = m.entry(&entryIDs[i], s.queue)
+		entries[i] = m.entry(s.queue)
 	}
-	return s.queue.sendEntries(ctx, s.api, entries)
+	return s.queue.SendEntries(ctx, entries)
 }
 
 // sendError returns the error of a message that was not sent; nil for nil.
-func (s *sender) sendError(err error) error {
+func (s *Sender) sendError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case isRefused(err):
-		return fmt.Errorf("%w: %w", driver.ErrRefused, errorOf("sending to", s.queue.name, err))
+		return fmt.Errorf("%w: %w", driver.ErrRefused, ErrorOf("sending to", s.queue.Name, err))
 	default:
-		return errorOf("sending to", s.queue.name, err)
+		return ErrorOf("sending to", s.queue.Name, err)
 	}
 }
 
 // entry returns the message as an entry of a request. DelaySeconds 0 means the queue's own delay, so a copy that
 // should not wait gets 1.
-func (m *sending) entry(id *string, q *queue) types.SendMessageBatchRequestEntry {
-	e := types.SendMessageBatchRequestEntry{
-		Id: id, MessageBody: &m.body, MessageAttributes: m.attributes, DelaySeconds: m.delay,
-	}
-	if q.delay > 0 && !q.fifo && m.delay == 0 && m.moved {
+func (m *sending) entry(q *Queue) types.SendMessageBatchRequestEntry {
+	e := types.SendMessageBatchRequestEntry{MessageBody: &m.Body, MessageAttributes: m.Attributes, DelaySeconds: m.Delay}
+	if q.Delay > 0 && !q.FIFO && m.Delay == 0 && m.Moved {
 		e.DelaySeconds = 1
 	}
-	if m.group != "" {
-		e.MessageGroupId = &m.group
+	if q.FIFO && m.Group != "" || isGroupID(m.Group) { // an import may have another broker's key here
+		e.MessageGroupId = &m.Group
 	}
-	if m.dedup != "" {
-		e.MessageDeduplicationId = &m.dedup
+	if q.FIFO && m.DedupID != "" {
+		e.MessageDeduplicationId = &m.DedupID
 	}
-	if m.trace != "" {
+	if m.Trace != "" {
 		e.MessageSystemAttributes = map[string]types.MessageSystemAttributeValue{
-			traceHeader: {DataType: aws.String(stringType), StringValue: aws.String(m.trace)},
+			wire.TraceHeader: {DataType: aws.String(wire.StringType), StringValue: &m.Trace},
 		}
 	}
 	return e
+}
+
+// isGroupID reports whether SQS accepts id as a MessageGroupId. On a standard queue it names a tenant of a fair
+// queue.
+func isGroupID(id string) bool {
+	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }

@@ -1,4 +1,4 @@
-package sqs
+package dlq
 
 import (
 	"context"
@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
@@ -29,9 +30,9 @@ const (
 	openedKey = "opened" // the state's key for the time when a reader was last opened
 )
 
-// deadSession implements [driver.Session].
-type deadSession struct {
-	q      *deadLetters
+// session implements [driver.Session].
+type session struct {
+	q      *Queue
 	leases *driver.Leases
 
 	beganAt       time.Time       // by SQS's clock, when the first reader was opened; else zero
@@ -43,33 +44,24 @@ type deadSession struct {
 }
 
 // Lock implements [driver.Session].
-func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
+func (s *session) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
 	return s.leases.Take(ctx, lock, h)
 }
 
 // Write implements [driver.Session].
-func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
-	queue, compose := s.q.main, s.composeReplay
+func (s *session) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
+	queue, compose := s.q.Main, s.composeReplay
 	if to == driver.ToDLQ {
-		queue, compose = s.q.dlq, s.composeImport
+		queue, compose = s.q.DLQ, s.composeImport
 	}
 	if err := s.leases.Check(); err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
 	}
-	timeout := s.q.client.cfg.SendTimeout
+	timeout := s.q.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	errs := s.q.client.sender(queue, publishLinger).sendAll(ctx, len(msgs), func(i int) (outgoing, error) {
-		o, err := compose(msgs[i])
-		o.moved = true
-		if !queue.fifo {
-			o.dedup = ""
-			if !isGroupID(o.group) { // an import may have another broker's key here
-				o.group = ""
-			}
-		}
-		return o, err
-	})
+	sender := api.NewSender(queue, api.PublishLinger)
+	errs := sender.SendAll(ctx, len(msgs), func(i int) (wire.Outgoing, error) { return compose(msgs[i]) })
 	for i, err := range errs {
 		if err == nil && to == driver.ToGroup && time.Since(s.startedAt) < skewWindow {
 			s.replayedEarly[msgs[i].ID] = true // when it comes back, a reader could take it for an old message
@@ -78,43 +70,35 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 	return errs
 }
 
-func (s *deadSession) composeReplay(m *deadletter.Message) (outgoing, error) {
+func (s *session) composeReplay(m *deadletter.Message) (wire.Outgoing, error) {
 	st := deadletter.ReplayState(m, s.q.info)
 	rec := recordFrom(m, m.Headers)
-	rec.keys = s.q.client.cfg.StateKeys
-	o, ok := rec.waitingCopy(&st, s.q.main.maxSize)
+	rec.Keys = s.q.Keys
+	o, ok := rec.WaitingCopy(&st, s.q.Main.MaxSize)
 	if !ok {
-		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.main.maxSize, s.q.main.name)
+		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.Main.MaxSize, s.q.Main.Name)
 	}
-	if s.q.main.fifo {
-		o.dedup = moveDedupID("replay", rec, &st)
-	}
+	o.DedupID = wire.MoveDedupID("replay", rec, &st)
 	return o, nil
 }
 
 // composeImport composes a dead letter. SQS's own properties cannot be written, so redeliver's state keeps them.
-func (s *deadSession) composeImport(m *deadletter.Message) (outgoing, error) {
+func (s *session) composeImport(m *deadletter.Message) (wire.Outgoing, error) {
 	if m.Writer != deadletter.WriterRedeliver && m.Writer != deadletter.WriterSQS {
 		rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
-		o := rec.plainCopy()
-		o.dedup = moveDedupID("import", rec, &redeliver.State{ID: m.ID})
+		o := rec.PlainCopy()
+		o.DedupID = wire.MoveDedupID("import", rec, &redeliver.State{ID: m.ID})
 		return o, nil
 	}
 	rec := recordFrom(m, m.Headers)
-	rec.keys = s.q.client.cfg.StateKeys
-	o := rec.deadCopy(&m.State, s.q.dlq.maxSize)
-	o.dedup = moveDedupID("import", rec, &m.State)
+	rec.Keys = s.q.Keys
+	o := rec.DeadCopy(&m.State, s.q.DLQ.MaxSize)
+	o.DedupID = wire.MoveDedupID("import", rec, &m.State)
 	return o, nil
 }
 
-// isGroupID reports whether SQS accepts id as a MessageGroupId. On a standard queue it names a tenant of a fair
-// queue.
-func isGroupID(id string) bool {
-	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
-}
-
 // Remove implements [driver.Session].
-func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+func (s *session) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	if err := s.leases.Check(); err != nil {
 		return err
 	}
@@ -124,7 +108,7 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 		if !ok {
 			return fmt.Errorf("sqs: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
 		}
-		ids[i] = at.rec.current
+		ids[i] = at.rec.CopyID
 	}
 	if len(entries) > 0 {
 		if err := s.q.Append(ctx, entries...); err != nil {
@@ -135,7 +119,7 @@ func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, en
 }
 
 // Close implements [driver.Session].
-func (s *deadSession) Close(ctx context.Context) error {
+func (s *session) Close(ctx context.Context) error {
 	err := s.leases.Release(ctx)
 	s.q.mu.Lock()
 	defer s.q.mu.Unlock()
@@ -144,7 +128,7 @@ func (s *deadSession) Close(ctx context.Context) error {
 }
 
 // Open implements [driver.Session]. It takes the time by SQS's clock from a message that it has just written.
-func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
+func (s *session) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
 	if err := s.leases.Check(); err != nil {
 		return nil, err
 	}
@@ -161,17 +145,17 @@ func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reade
 			return nil, err
 		}
 	}
-	return &deadReader{s: s}, nil
+	return &reader{s: s}, nil
 }
 
-// deadReader reads the messages that SQS got before the session began to read. It implements [driver.Reader].
-type deadReader struct {
-	s   *deadSession
+// reader reads the messages that SQS got before the session began to read. It implements [driver.Reader].
+type reader struct {
+	s   *session
 	buf []types.Message // received and not yet read
 }
 
 // Next implements [driver.Reader].
-func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+func (r *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	if err := r.s.leases.Check(); err != nil {
 		return nil, err
 	}
@@ -179,7 +163,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 		for len(r.buf) > 0 {
 			m := r.buf[0]
 			r.buf = r.buf[1:]
-			at := sentAt(&m) // before readMessage restores the first delivery's attributes
+			at := wire.SentAt(&m) // before readMessage restores the first delivery's attributes
 			dead := r.s.q.readMessage(&m)
 			switch {
 			case r.s.isLater(dead, at):
@@ -201,24 +185,24 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 }
 
 // isLater reports whether a message came after the session began to read.
-func (s *deadSession) isLater(m *deadletter.Message, at time.Time) bool {
+func (s *session) isLater(m *deadletter.Message, at time.Time) bool {
 	again := m.State.Replays > 0 && s.replayedEarly[m.ID] && !at.Before(s.beganAt.Add(-clockSkew))
 	return again || !at.Before(s.beganAt.Add(clockSkew))
 }
 
 // endOfQueue returns why a receive was empty: io.EOF or deadletter.ErrBlocked. It returns nil if SQS reports more
 // messages.
-func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
-	visible, _, err := s.q.client.countMessages(ctx, s.q.dlq)
+func (s *session) endOfQueue(ctx context.Context, empty int) error {
+	counts, err := s.q.DLQ.Count(ctx)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case visible > 0 && s.q.dlq.fifo && len(s.held) > 0:
+	case counts.Visible > 0 && s.q.DLQ.FIFO && len(s.held) > 0:
 		return deadletter.ErrBlocked
-	case visible > 0 && empty < maxEmptyReceives:
+	case counts.Visible > 0 && empty < maxEmptyReceives:
 		return nil
 	default:
 		return io.EOF
@@ -226,7 +210,7 @@ func (s *deadSession) endOfQueue(ctx context.Context, empty int) error {
 }
 
 // Close implements [driver.Reader].
-func (r *deadReader) Close(ctx context.Context) error {
+func (r *reader) Close(ctx context.Context) error {
 	if errors.Is(r.s.leases.Check(), deadletter.ErrClaimLost) {
 		return nil
 	}

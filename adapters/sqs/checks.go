@@ -1,0 +1,111 @@
+package sqs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+)
+
+// check refuses settings that would cut retries short, and adds notes.
+func (l *layout) check(ps *redeliver.Problems) {
+	for _, q := range l.queues() {
+		if q.AttributesDenied {
+			l.unchecked = append(l.unchecked, fmt.Sprintf("the attributes of %s (sqs:GetQueueAttributes is denied)", q.Name))
+		}
+	}
+	for _, q := range slices.Backward(l.ownQueues()) {
+		if q.Exists && !q.AttributesDenied && l.main.Exists && q.MaxSize < l.main.MaxSize {
+			ps.Add("queue "+q.Name, q.MaxSize, fmt.Sprintf("must take messages of %d bytes as %s does: raise its MaximumMessageSize", l.main.MaxSize, l.main.Name))
+		}
+		switch {
+		case !q.Exists || q.Retention == 0:
+		case q == l.dlq && l.dlqRetention > 0:
+			if q.Retention != l.dlqRetention {
+				ps.Add("queue "+q.Name, q.Retention, fmt.Sprintf("must keep messages for %s, as DLQ.Retention says: change one of the two", l.dlqRetention))
+			}
+		case q.Retention < api.MaxRetention:
+			l.notes = append(l.notes, fmt.Sprintf("%s keeps its messages for %s only; SQS can keep them for %s", q.Name, q.Retention, api.MaxRetention))
+		}
+	}
+	l.checkRetention(ps)
+	for _, q := range []*api.Queue{l.main, l.suspects} {
+		if q.Exists {
+			l.checkRedrive(ps, q)
+		}
+	}
+	if l.dlq == nil {
+		l.notes = append(l.notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
+	} else if target, _, ok := l.dlq.RedrivePolicy(); ok {
+		ps.Add("queue "+l.dlq.Name, target, "must have no RedrivePolicy of its own: each scan is a receive of every dead letter")
+	}
+	if l.main.Delay > 0 {
+		if l.main.FIFO {
+			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s when it is sent; retries wait hidden and are not delayed by that", l.main.Name, l.main.Delay))
+		} else {
+			l.notes = append(l.notes, fmt.Sprintf("%s delays each message by %d s; a retry has its own delay, which is at least 1 s there", l.main.Name, l.main.Delay))
+		}
+	}
+}
+
+// checkRetention refuses a queue that deletes messages while they wait in it.
+func (l *layout) checkRetention(ps *redeliver.Problems) {
+	q := l.main
+	if q.Retention == 0 {
+		return
+	}
+	wait, rule := min(l.longestWait, maxDelay), "the longest wait of one copy"
+	if q.FIFO {
+		wait, rule = l.totalWait, "all waits together: a message keeps its age"
+	}
+	if q.Retention <= wait {
+		ps.Add("queue "+q.Name, q.Retention, fmt.Sprintf("must keep messages for longer than %s, %s: raise its MessageRetentionPeriod", wait, rule))
+	}
+}
+
+// checkRedrive checks a queue's own RedrivePolicy.
+func (l *layout) checkRedrive(ps *redeliver.Problems, q *api.Queue) {
+	target, maxReceives, ok := q.RedrivePolicy()
+	if !ok {
+		if q.Kind == api.MainQueue && !q.AttributesDenied && l.dlq != nil {
+			l.notes = append(l.notes, fmt.Sprintf("%s has no RedrivePolicy, and needs none: redeliver writes to %s itself", q.Name, l.dlq.Name))
+		}
+		return
+	}
+	target = target[strings.LastIndexByte(target, ':')+1:]
+	if api.IsFIFO(target) != q.FIFO {
+		ps.Add("queue "+q.Name, "RedrivePolicy to "+target, "must point to a queue of its own kind: FIFO to FIFO, standard to standard")
+	}
+	minReceiveCount, why := minReceives, "a message that comes back is rewritten before SQS moves it away"
+	switch {
+	case q.Kind == api.SuspectQueue:
+		minReceiveCount, why = l.policy.MaxCrashes+1, "a suspect is received once for each crash"
+	case q.FIFO:
+		minReceiveCount = max(0, l.policy.MaxRetries) + 1 + 3
+		why = "MaxRetries+1 attempts, and 3 more receives for restarts"
+	}
+	if maxReceives < minReceiveCount {
+		ps.Add("queue "+q.Name, fmt.Sprintf("maxReceiveCount %d", maxReceives), fmt.Sprintf("must be at least %d in its RedrivePolicy: %s", minReceiveCount, why))
+		return
+	}
+	if q.Kind != api.MainQueue || maxReceives >= maxReceiveCount && l.dlq != nil && target == l.dlq.Name {
+		return
+	}
+	restart := "each retry is a new message, so that only restarts and crashes count as receives"
+	if q.FIFO {
+		restart = "a retry is not a receive while its process lives; each restart is one"
+	}
+	l.notes = append(l.notes, fmt.Sprintf(
+		"%s has a RedrivePolicy of its own: after %d receives SQS moves a message to %s, without redeliver's state; %s", q.Name, maxReceives, target, restart))
+}
+
+// maxHandlerWait returns the longest wait that a handler may ask for.
+func (l *layout) maxHandlerWait() time.Duration {
+	if l.main.FIFO {
+		return maxVisibility
+	}
+	return redeliver.MaxWait
+}

@@ -1,0 +1,195 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/redeliver/redeliver/deadletter"
+)
+
+// Queue is one queue, as SQS describes it.
+type Queue struct {
+	API  *sqs.Client
+	Name string
+	Kind Kind
+	URL  string
+	ARN  string
+	FIFO bool
+
+	Exists           bool
+	AttributesDenied bool // reading its attributes is denied
+	Attributes       map[string]string
+
+	MaxSize   int           // bytes of a message
+	Delay     int32         // seconds, for messages without a delay of their own
+	Retention time.Duration // 0 means unknown
+}
+
+// Kind is the purpose of a queue.
+type Kind string
+
+// The kinds of queues.
+const (
+	MainQueue    Kind = "queue"
+	SuspectQueue Kind = "suspects"
+	DeadQueue    Kind = "dlq"
+)
+
+// MaxRetention is SQS's limit of the time for which a queue keeps a message.
+const MaxRetention = 14 * 24 * time.Hour
+
+// DefaultMaxMessageSize is the size of the largest message of a queue that does not report it.
+const DefaultMaxMessageSize = 256 << 10
+
+// Describe asks SQS for the queue. A missing queue gets no URL. account is the owner of the queue, or "" for the
+// client's own. maxSize bounds MaxSize, if it is above 0.
+func (q *Queue) Describe(ctx context.Context, account string, maxSize int) error {
+	q.MaxSize = cmp.Or(maxSize, DefaultMaxMessageSize)
+	if q.URL == "" {
+		in := &sqs.GetQueueUrlInput{QueueName: &q.Name}
+		if account != "" {
+			in.QueueOwnerAWSAccountId = &account
+		}
+		out, err := q.API.GetQueueUrl(ctx, in)
+		switch {
+		case IsMissingQueue(err):
+			return nil
+		case err != nil:
+			return ErrorOf("looking for queue", q.Name, err)
+		}
+		q.URL = aws.ToString(out.QueueUrl)
+	}
+	attributes, err := q.ReadAttributes(ctx, types.QueueAttributeNameAll)
+	switch {
+	case IsMissingQueue(err):
+	case IsAccessDenied(err):
+		q.Exists, q.AttributesDenied = true, true
+	case err != nil:
+		return err
+	default:
+		q.setAttributes(attributes, maxSize)
+	}
+	return nil
+}
+
+// setAttributes stores the attributes that SQS reports.
+func (q *Queue) setAttributes(attributes map[string]string, maxSize int) {
+	q.Exists, q.Attributes, q.ARN = true, attributes, attributes["QueueArn"]
+	if n, err := strconv.Atoi(attributes["MaximumMessageSize"]); err == nil && n > 0 {
+		q.MaxSize = min(n, cmp.Or(maxSize, n))
+	}
+	if n, err := strconv.ParseInt(attributes["DelaySeconds"], 10, 32); err == nil {
+		q.Delay = int32(n)
+	}
+	if n, err := strconv.Atoi(attributes["MessageRetentionPeriod"]); err == nil {
+		q.Retention = time.Duration(n) * time.Second
+	}
+}
+
+// RedrivePolicy returns the ARN to which SQS itself moves messages, and after how many receives. ok is false if it
+// moves none.
+func (q *Queue) RedrivePolicy() (target string, maxReceives int, ok bool) {
+	var p struct {
+		Target      string      `json:"deadLetterTargetArn"`
+		MaxReceives json.Number `json:"maxReceiveCount"`
+	}
+	if raw := q.Attributes["RedrivePolicy"]; raw == "" || json.Unmarshal([]byte(raw), &p) != nil {
+		return "", 0, false
+	}
+	maxReceives, err := strconv.Atoi(p.MaxReceives.String())
+	if err != nil {
+		return "", 0, false
+	}
+	return p.Target, maxReceives, true
+}
+
+// AttributesText formats attributes in order.
+func AttributesText(attributes map[string]string) string {
+	parts := make([]string, 0, len(attributes))
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		parts = append(parts, name+"="+attributes[name])
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ReadAttributes asks SQS for attributes.
+func (q *Queue) ReadAttributes(ctx context.Context, names ...types.QueueAttributeName) (map[string]string, error) {
+	out, err := q.API.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &q.URL, AttributeNames: names})
+	if err != nil {
+		return nil, ErrorOf("reading the attributes of queue", q.Name, err)
+	}
+	return out.Attributes, nil
+}
+
+// Counts are SQS's estimates of how many messages a queue has.
+type Counts struct{ Visible, Hidden, Delayed int64 }
+
+// All returns the number of all messages.
+func (c Counts) All() int64 { return c.Visible + c.Hidden + c.Delayed }
+
+var countNames = []types.QueueAttributeName{
+	types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+	types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+}
+
+// Count asks SQS for the present counts.
+func (q *Queue) Count(ctx context.Context) (Counts, error) {
+	attributes, err := q.ReadAttributes(ctx, countNames...)
+	if err != nil {
+		return Counts{}, err
+	}
+	return q.parseCounts(attributes)
+}
+
+// LastCounts returns the counts at the last Describe.
+func (q *Queue) LastCounts() (Counts, error) { return q.parseCounts(q.Attributes) }
+
+func (q *Queue) parseCounts(attributes map[string]string) (c Counts, err error) {
+	for i, n := range []*int64{&c.Visible, &c.Hidden, &c.Delayed} {
+		text := attributes[string(countNames[i])]
+		if *n, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return Counts{}, fmt.Errorf("sqs: the %s of queue %s is %q: %w", countNames[i], q.Name, text, deadletter.ErrNotReported)
+		}
+	}
+	return c, nil
+}
+
+const (
+	// MaxName is SQS's limit of the length of a queue's name, .fifo included.
+	MaxName = 80
+	// FIFOSuffix ends the names of FIFO queues.
+	FIFOSuffix = ".fifo"
+
+	maxSuffix = len("-suspects")
+)
+
+// IsFIFO reports whether a queue's name is that of a FIFO queue.
+func IsFIFO(queue string) bool { return strings.HasSuffix(queue, FIFOSuffix) }
+
+// SiblingName returns a queue's name with a suffix. If there is no room for the suffix, it cuts the name and adds a
+// hash of the whole name.
+func SiblingName(queue, suffix string) string {
+	stem, end := queue, ""
+	if IsFIFO(queue) {
+		stem, end = strings.TrimSuffix(queue, FIFOSuffix), FIFOSuffix
+	}
+	if maxStem := MaxName - maxSuffix - len(end); len(stem) > maxStem {
+		sum := sha256.Sum256([]byte(queue))
+		hash := "-" + hex.EncodeToString(sum[:8])
+		stem = stem[:maxStem-len(hash)] + hash
+	}
+	return stem + suffix + end
+}
