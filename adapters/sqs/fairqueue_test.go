@@ -2,11 +2,14 @@ package sqs
 
 import (
 	"testing"
+	"time"
 
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// On a standard queue GroupID names the tenant of a fair queue, unless SQS would refuse it.
+// On a standard queue GroupID names the tenant of a fair queue, unless SQS would refuse it. A delayed publish once lost
+// it.
 func TestAFairQueueGetsItsTenant(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -14,7 +17,9 @@ func TestAFairQueueGetsItsTenant(t *testing.T) {
 		for id, tenant := range map[string]string{"a": "acme", "b": "two words", "c": ""} {
 			msg := message.NewMessage(id, message.Payload("v"))
 			msg.Metadata.Set("tenant", tenant)
-			if err := c.Publisher().Publish("orders", msg); err != nil {
+			later := msg.Copy()
+			delay.Message(later, delay.For(time.Hour))
+			if err := c.Publisher().Publish("orders", msg, later); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
 		}

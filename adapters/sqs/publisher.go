@@ -90,7 +90,9 @@ func (p *Publisher) composeMessage(topic string, q *api.Queue, msg *message.Mess
 
 // delayedCopy makes a copy that waits, with its due time in StateAttribute.
 func (p *Publisher) delayedCopy(q *api.Queue, msg *message.Message, o wire.Outgoing, due, now time.Time) (wire.Outgoing, error) {
-	rec := wire.Record{Native: types.Message{Body: &o.Body, MessageAttributes: o.Attributes}, Keys: p.client.cfg.StateKeys}
+	rec := wire.Record{Keys: p.client.cfg.StateKeys, Native: types.Message{
+		Body: &o.Body, MessageAttributes: o.Attributes, Attributes: map[string]string{wire.GroupID: o.Group},
+	}}
 	id := msg.UUID
 	if uuid, ok := wire.UUIDOf(&rec.Native); ok {
 		id = uuid
