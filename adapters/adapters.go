@@ -194,7 +194,7 @@ func (c *Consumer[R]) countRun(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unwatch == nil {
-		c.unwatch = c.sub.Watched()
+		c.unwatch = c.sub.RegisterLoad()
 	}
 	if c.runs += n; n > 0 && c.runs == n {
 		c.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
@@ -218,7 +218,7 @@ func (c *Consumer[R]) Arrive(m *driver.Message[R], at delayqueue.Arrival, header
 	if len(stay.Findings) > 0 {
 		c.sub.Emit(redeliver.HeadersIgnored{Topic: m.Place, ID: stay.State.ID, Findings: stay.Findings})
 	}
-	c.sub.Met(stay.State)
+	c.sub.CheckPolicyOf(stay.State)
 	m.State, m.Retry, m.Until = stay.State, true, stay.Until
 	switch {
 	case stay.Hops:

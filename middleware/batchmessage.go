@@ -75,8 +75,8 @@ func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
 // batchWaiter lets the handler of a BatchMessage wait for its answer.
 type batchWaiter BatchMessage
 
-// Verdict implements [engine.BatchWaiter].
-func (w *batchWaiter) Verdict(err error) { (*BatchMessage)(w).deliverAnswer(err) }
+// SetAnswer implements [engine.BatchWaiter].
+func (w *batchWaiter) SetAnswer(err error) { (*BatchMessage)(w).deliverAnswer(err) }
 
 // deliverAnswer sets the answer and ends the wait of the message's handler.
 func (m *BatchMessage) deliverAnswer(err error) {

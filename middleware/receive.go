@@ -166,7 +166,7 @@ func receive(msg *message.Message, invisible time.Duration) (*Received, error) {
 		msg.Nack()
 		return nil, ErrNoSubscription
 	}
-	d.Sub().Answers()
+	d.Sub().RecordMiddleware()
 	if timeout := d.Sub().Policy.Timeout; timeout > 0 && invisible > timeout {
 		return nil, fmt.Errorf("receive: invisible for %s: must not be above the policy's Timeout of %s", invisible, timeout)
 	}

@@ -132,7 +132,7 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 	if len(stay.Findings) > 0 {
 		s.sub.Emit(redeliver.HeadersIgnored{Topic: it.where, ID: stay.State.ID, Findings: stay.Findings})
 	}
-	s.sub.Met(stay.State)
+	s.sub.CheckPolicyOf(stay.State)
 	m.Record.record, m.Record.state, m.Record.id = users, stay.State, stay.State.ID
 	s.readDeadLetter(m.Record)
 	stay.State.DeadLetter, stay.State.Expires = m.Record.deadLetter, m.Record.expires()

@@ -107,10 +107,10 @@ func newReader(c *Client, q *queue) *reader {
 func (r *reader) run(ctx, values context.Context) {
 	defer r.engine.Close()
 	defer r.leave()
-	defer r.sub.Watched()()
+	defer r.sub.RegisterLoad()()
 	r.applyPause()
 	r.engine.RunLane(ctx, values, r.source, engine.LaneOptions[*received]{
-		MaxAhead: 2 * r.client.cfg.MaxInFlight, MaxHeld: 1 << 30, DrainTimeout: r.client.cfg.DrainTimeout,
+		MaxAhead: 2 * r.client.cfg.MaxInFlight, MaxWaiting: 1 << 30, DrainTimeout: r.client.cfg.DrainTimeout,
 		Gates: []engine.Gater[*received]{r.source},
 	}, r.begin)
 }

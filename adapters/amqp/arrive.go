@@ -152,7 +152,7 @@ func (a *arrival) readReturned(count int) {
 	}
 	stay := delayqueue.Arrive(&came, ours, d.StateID)
 	st := stay.State
-	a.r.sub.Met(st)
+	a.r.sub.CheckPolicyOf(st)
 	stay.Publish = stay.Publish && d.rewritten == 0 && a.kind != layout.SuspectQueue // the suspects get first deliveries too
 	if stay.Publish && !a.r.publishesTo(d.Own().Exchange, d.Own().RoutingKey) {
 		// A forged state must not send a message to a place where this topology does not publish.
@@ -211,7 +211,7 @@ func (a *arrival) maxHold() time.Duration {
 // buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
 func (a *arrival) buryAtMaxCrashes(count int) {
 	d, m := a.d, a.m
-	times := max(0, count-a.r.client.lostSuspects.Of(d.id()))
+	times := max(0, count-a.r.client.lostSuspects.Count(d.id()))
 	if times >= a.r.layout.Policy.MaxCrashes {
 		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
 	}

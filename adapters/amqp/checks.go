@@ -77,12 +77,12 @@ func (r *reader) comparePolicies(ctx context.Context) {
 		same := silent == 0 && len(runs) > 0
 		for _, p := range slices.Sorted(maps.Keys(runs)) {
 			if p != r.layout.Fingerprint {
-				r.sub.Differs(p, "it runs on "+strings.Join(runs[p], ", "))
+				r.sub.ReportOtherPolicy(p, "it runs on "+strings.Join(runs[p], ", "))
 				same = false
 			}
 		}
 		if same {
-			r.sub.Agrees()
+			r.sub.ReportOnePolicy()
 		}
 	}
 }

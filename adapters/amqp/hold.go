@@ -57,7 +57,7 @@ func (h *hold) check() {
 		h.checkOrdered(now)
 		return
 	}
-	if shut := s.r.isShut(s.kind); !shut && !s.r.sub.Held() {
+	if shut := s.r.isShut(s.kind); !shut && !s.r.sub.OnlyProbes() {
 		if h.paused {
 			s.intake.change(s.firstWindow(s.r.client.cfg.RetryBytes))
 		}

@@ -109,7 +109,7 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 	ctx, s.finish = context.WithCancel(ctx)
 	defer s.finish()
 	maxMessages := 2*s.prefetch + 16 // the broker's prefetch is the bound
-	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxHeld: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == layout.SuspectQueue}
+	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxWaiting: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == layout.SuspectQueue}
 	if s.ordered || s.kind == layout.SuspectQueue {
 		opt.Gates = []engine.Gater[*delivery]{s}
 	}

@@ -134,7 +134,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.store
 	e := engine.New(opt)
 	defer e.Close()
-	defer r.sub.Watched()()
+	defer r.sub.RegisterLoad()()
 	var all sync.WaitGroup
 	all.Go(func() { r.comparePolicies(ctx) })
 	all.Go(func() { r.pause.Run(ctx, r.reachable) })

@@ -35,7 +35,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	st := stay.State
 	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported at the first delivery
 	st.Expires = record.Expires(rec)
-	s.r.sub.Met(st)
+	s.r.sub.CheckPolicyOf(st)
 	if len(stay.Findings) > 0 {
 		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
 	}

@@ -27,11 +27,11 @@ func (r *reader) comparePolicies() {
 	same := g.Unreported == 0
 	for _, p := range slices.Sorted(maps.Keys(g.Policies)) {
 		if p != r.layout.Fingerprint {
-			r.sub.Differs(p, fmt.Sprintf("it runs on %s", strings.Join(g.Policies[p], ", ")))
+			r.sub.ReportOtherPolicy(p, fmt.Sprintf("it runs on %s", strings.Join(g.Policies[p], ", ")))
 			same = false
 		}
 	}
 	if same {
-		r.sub.Agrees()
+		r.sub.ReportOnePolicy()
 	}
 }

@@ -108,7 +108,7 @@ func (s *source) run() {
 	stopListening := func() {}
 	defer func() { stopListening() }()
 	s.r.engine.RunLane(s.session.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
-		MaxAhead: maxReadAhead + cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxHeld: maxHeld, DrainTimeout: cfg.DrainTimeout,
+		MaxAhead: maxReadAhead + cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxWaiting: maxHeld, DrainTimeout: cfg.DrainTimeout,
 		Gates: []engine.Gater[*sarama.ConsumerMessage]{s},
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l

@@ -154,7 +154,7 @@ func (r *reader) start(opt engine.Options[*sarama.ConsumerMessage]) {
 func (r *reader) run(ctx context.Context, opt engine.Options[*sarama.ConsumerMessage]) {
 	r.start(opt)
 	defer r.engine.Close()
-	defer r.sub.Watched()()
+	defer r.sub.RegisterLoad()()
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)

@@ -104,7 +104,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	}
 	var stops []func()
 	for _, r := range w.readers {
-		stops = append(stops, r.startJanitor(), r.sub.Watched())
+		stops = append(stops, r.startJanitor(), r.sub.RegisterLoad())
 	}
 	var once sync.Once
 	w.closeAll = func(ctx context.Context) (err error) {

@@ -227,7 +227,7 @@ func (s *levelSource) Parse(m *driver.Message[*kgo.Record]) error {
 	st := stay.State
 	st.DeadLetter, _ = r.layout.readDeadLetter(&rec) // its findings were reported at the first delivery
 	st.Expires = expiresOf(&rec)
-	r.sub.Met(st)
+	r.sub.CheckPolicyOf(st)
 	if len(stay.Findings) > 0 {
 		r.sub.Emit(redeliver.HeadersIgnored{Topic: s.p.topic, ID: st.ID, Findings: stay.Findings})
 	}

@@ -94,7 +94,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*kgo.Record]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.layout
 	r.engine = engine.New(opt)
 	defer r.engine.Close()
-	defer r.sub.Watched()()
+	defer r.sub.RegisterLoad()()
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	pause := engine.PauseLooker{Sub: r.sub, Mark: (&pauseMarks{client: r.client.client, topic: r.layout.control}).read}
 	pause.Look(ctx)

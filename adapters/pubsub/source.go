@@ -77,7 +77,7 @@ func (r *reader) subscribe(ctx context.Context, in input) (*source, error) {
 // run reads the source with its own lane until ctx ends or the user's subscriber closes the channel. A delay topic
 // needs no slot, because its messages move to other topics.
 func (s *source) run(ctx context.Context, e *engine.Engine[*record]) {
-	opt := engine.LaneOptions[*record]{MaxAhead: 1, MaxHeld: 1, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == delays}
+	opt := engine.LaneOptions[*record]{MaxAhead: 1, MaxWaiting: 1, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == delays}
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*record]) {
 		s.lane = l
 		go s.readMessages()
@@ -157,7 +157,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	if len(stay.Findings) > 0 {
 		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: stay.State.ID, Findings: stay.Findings})
 	}
-	s.r.sub.Met(stay.State)
+	s.r.sub.CheckPolicyOf(stay.State)
 	m.Retry, m.Place, m.Until = true, s.topic, stay.Until
 	switch longer := stay.Until.Sub(now); {
 	case s.kind == back && longer > clockSkew, s.kind == delays && longer > lay.maxStay(s.nth)+levelSlack:

@@ -126,7 +126,7 @@ func (r *reader) run(ctx context.Context, sources []*source) {
 		Sub: r.sub, Codec: codec{r.layout, cfg.Decode}, Store: &store{cfg, r.layout, r.sub}, Out: r.out,
 	})
 	defer e.Close()
-	defer r.sub.Watched()()
+	defer r.sub.RegisterLoad()()
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
 	for _, s := range sources {

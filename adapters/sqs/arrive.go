@@ -43,7 +43,7 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 		s.reportForeignAttributes(d, found)
 	}
 	if s.readsSuspects() {
-		d.crashes = max(0, wire.ReceiveCountOf(m)-1-s.lostSuspects.Of(d.id)-int(s.failedReceives.Load()))
+		d.crashes = max(0, wire.ReceiveCountOf(m)-1-s.lostSuspects.Count(d.id)-int(s.failedReceives.Load()))
 		if d.crashes >= s.layout.policy.MaxCrashes {
 			d.step = driver.Bury
 		}
@@ -103,7 +103,7 @@ func (s *source) readState(d *delivery, c *wire.Carried, at time.Time) {
 	stay := delayqueue.Arrive(&delayqueue.Arrival{Group: queue, Origin: queue, Written: at, Now: at},
 		c.Headers, d.StateID)
 	st := stay.State
-	s.sub.Met(st)
+	s.sub.CheckPolicyOf(st)
 	if len(stay.Findings) > 0 {
 		s.sub.Emit(redeliver.HeadersIgnored{Topic: s.queue.Name, ID: st.ID, Findings: stay.Findings})
 	}

@@ -68,7 +68,7 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 	case err == nil || api.IsStaleReceipt(err) || api.IsMissingQueue(err):
 		if m.deletion.receipt == m.receiptHandle() {
 			if err == nil {
-				m.source.lostSuspects.Settled(m.id)
+				m.source.lostSuspects.Forget(m.id)
 			}
 			d.onDeleted(m)
 			return

@@ -92,7 +92,7 @@ func (s *source) readsSuspects() bool { return s.queue.Kind == api.SuspectQueue 
 func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 	cfg := &s.client.cfg
 	opt := engine.LaneOptions[*delivery]{
-		MaxAhead: cfg.maxAhead(), MaxHeld: s.client.maxHeld.messages, DrainTimeout: cfg.DrainTimeout,
+		MaxAhead: cfg.maxAhead(), MaxWaiting: s.client.maxHeld.messages, DrainTimeout: cfg.DrainTimeout,
 	}
 	opt.Exclusive = s.readsSuspects()
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {

@@ -88,7 +88,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, codec{}, r.store
 	e := engine.New(opt)
 	defer e.Close()
-	defer r.sub.Watched()()
+	defer r.sub.RegisterLoad()()
 	r.pause.Look(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { newSource(r, r.layout.main).run(ctx, e) })

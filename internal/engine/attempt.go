@@ -52,7 +52,7 @@ func panicError(v any) error {
 // message was lost to this process.
 func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
 	d.task = t
-	d.sub.Answers()
+	d.sub.RecordMiddleware()
 	if d.Lost() { // its session ended while it was ready
 		return false, d.abandon(nil)
 	}
@@ -303,9 +303,9 @@ func (d *Delivery) lateAnswer(err error) {
 	}
 }
 
-// Gather stops the clock of an attempt whose message waits for its batch. It returns false if the attempt has already
+// StopClock stops the clock of an attempt whose message waits for its batch. It returns false if the attempt has already
 // timed out.
-func (d *Delivery) Gather() bool {
+func (d *Delivery) StopClock() bool {
 	if w := d.sub.watch; w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -29,7 +29,7 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	}
 	m.Record, m.d = e.Record, d
 	d.task = m
-	d.sub.Answers()
+	d.sub.RecordMiddleware()
 	if err := d.Invalid(); err != nil {
 		_ = d.fail(err, false)
 		return
@@ -51,9 +51,9 @@ func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {
 	return eng.opt.Batch(b, members)
 }
 
-// Verdict implements [BatchWaiter]. Its caller may have locked the queue when it passes an error, so another goroutine handles
+// SetAnswer implements [BatchWaiter]. Its caller may have locked the queue when it passes an error, so another goroutine handles
 // the failure.
-func (m *BatchMember[R]) Verdict(err error) {
+func (m *BatchMember[R]) SetAnswer(err error) {
 	if err == nil {
 		m.end(nil)
 		return

@@ -41,7 +41,7 @@ func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches 
 	return q
 }
 
-// Add calls ready, and adds the message if ready returns true. Verdict is not called before ready has returned.
+// Add calls ready, and adds the message if ready returns true. SetAnswer is not called before ready has returned.
 func (q *Batches) Add(m *Batched, ready func() bool) (added bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,7 +127,7 @@ func (q *Batches) takeLocked(now time.Duration) (all []*Batched) {
 		if err := m.checkExpired(); err != nil {
 			q.waiting.Pop()
 			q.countLocked(m, -1)
-			m.waiter.Verdict(err)
+			m.waiter.SetAnswer(err)
 			continue
 		}
 		bytes += m.bytes
@@ -148,9 +148,9 @@ func (q *Batches) dismissLocked(m *Batched) bool {
 	if !m.isLost() {
 		return false
 	}
-	m.Leave()
+	m.RestartClock()
 	q.countLocked(m, -1)
-	m.waiter.Verdict(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
+	m.waiter.SetAnswer(fmt.Errorf("waiting for a batch: %w", cmp.Or(context.Cause(m.ctx), ErrLost)))
 	return true
 }
 

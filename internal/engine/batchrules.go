@@ -12,8 +12,8 @@ import (
 
 // BatchWaiter waits for the answer to a message in a batch: a goroutine of a Router, or an adapter.
 type BatchWaiter interface {
-	// Verdict gets the answer, once, from any goroutine. It must not block: the queue may be locked when an error comes.
-	Verdict(err error)
+	// SetAnswer gets the answer, once, from any goroutine. It must not block: the queue may be locked when an error comes.
+	SetAnswer(err error)
 }
 
 // Batched is a message that waits for a batch or is in one. Its first answer counts. It takes effect at once, while the batch
@@ -41,8 +41,8 @@ func (m *Batched) Batch() *Batch { return m.batch }
 // Waiter returns the waiter for the answer.
 func (m *Batched) Waiter() BatchWaiter { return m.waiter }
 
-// Leave restarts the clock of a message that no batch takes.
-func (m *Batched) Leave() {
+// RestartClock restarts the clock of a message that no batch takes.
+func (m *Batched) RestartClock() {
 	if m.d != nil {
 		m.d.leaveBatch()
 	}
@@ -78,7 +78,7 @@ func (m *Batched) Answer(err error) bool {
 		return false
 	}
 	counts := m.d == nil || m.d.claimAnswer()
-	m.waiter.Verdict(err) // also after its own timeout: its stuck handler has returned
+	m.waiter.SetAnswer(err) // also after its own timeout: its stuck handler has returned
 	return counts
 }
 
@@ -184,6 +184,6 @@ func (b *Batch) settle(all []*Batched, err error) {
 	}
 	b.mu.Unlock()
 	for _, m := range open {
-		m.waiter.Verdict(err)
+		m.waiter.SetAnswer(err)
 	}
 }

@@ -68,8 +68,8 @@ func (e *Engine[R]) Close() {
 type LaneOptions[R any] struct {
 	// MaxAhead bounds the messages that run or are ready. Default 256.
 	MaxAhead int
-	// MaxHeld bounds the messages that wait until they are due, or behind another message of their key. Default 4,096.
-	MaxHeld int
+	// MaxWaiting bounds the messages that wait until they are due, or behind another message of their key. Default 4,096.
+	MaxWaiting int
 	// MaxBytes bounds the sizes of all messages in hand. Default: no bound.
 	MaxBytes int
 	// DrainTimeout bounds how long the lane waits at its end for the messages in flight.
@@ -148,8 +148,8 @@ func (e *Engine[R]) RunLane(ctx, values context.Context, src driver.Source[R], o
 	if opt.MaxAhead == 0 {
 		opt.MaxAhead = 256
 	}
-	if opt.MaxHeld == 0 {
-		opt.MaxHeld = 4096
+	if opt.MaxWaiting == 0 {
+		opt.MaxWaiting = 4096
 	}
 	l := newLane(values, e, src, opt)
 	if start != nil {

@@ -32,7 +32,7 @@ func inOutage(t *testing.T, p redeliver.Policy, h func(context.Context, *record)
 	}))
 	j.publish("1", "2", "3")
 	synctest.Wait()
-	if !j.sub.Held() {
+	if !j.sub.OnlyProbes() {
 		t.Fatal("no outage has begun")
 	}
 	return j
@@ -144,7 +144,7 @@ func TestAProbeWithoutASignalIsFollowedByTheNext(t *testing.T) {
 			j.publish("well 1", "well 2", "well 3")
 			<-time.After(5 * time.Second)
 			synctest.Wait()
-			if j.sub.Held() {
+			if j.sub.OnlyProbes() {
 				t.Errorf("%s: three successes do not end the outage", name)
 			}
 		})
@@ -260,7 +260,7 @@ func TestAnOutageAmongSuccesses(t *testing.T) {
 				j.in <- r
 				synctest.Wait()
 			}
-			if got := j.sub.Held(); got != c.want {
+			if got := j.sub.OnlyProbes(); got != c.want {
 				t.Errorf("%s: an outage: %t", name, got)
 			}
 		})
@@ -286,7 +286,7 @@ func TestAnOutageCountsKeys(t *testing.T) {
 				j.in <- r
 			}
 			synctest.Wait()
-			if got := j.sub.Held(); got != c.want {
+			if got := j.sub.OnlyProbes(); got != c.want {
 				t.Errorf("%s: an outage: %t, want %t", name, got, c.want)
 			}
 		})
@@ -350,13 +350,13 @@ func TestASuspectIsAProbe(t *testing.T) {
 		}))
 		j.publish("1", "2", "3")
 		synctest.Wait()
-		if !j.sub.Held() {
+		if !j.sub.OnlyProbes() {
 			t.Fatal("no outage has begun")
 		}
 		<-time.After(time.Second)
 		j.publish("suspect")
 		synctest.Wait()
-		if j.sub.Held() {
+		if j.sub.OnlyProbes() {
 			t.Errorf("the success of the suspect does not end the outage: %q", j.changes())
 		}
 	})

@@ -638,7 +638,7 @@ func (l *lane[R]) commit() {
 // accept calls Accept with the number of messages that the lane has room for.
 func (l *lane[R]) accept() {
 	sub := l.e.sub
-	n := min(l.opt.MaxAhead-(int(l.inHand.Load())-l.held), l.opt.MaxHeld-l.held)
+	n := min(l.opt.MaxAhead-(int(l.inHand.Load())-l.held), l.opt.MaxWaiting-l.held)
 	if sub.Gate.Closed() || sub.Turn != nil && sub.Turn.Closed() { // so that other processes get the messages
 		n = 0
 	}

@@ -34,7 +34,7 @@ func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		var ran atomic.Int64
-		b.run(t, handle(func(context.Context, *record) error { ran.Add(1); return nil }), engine.LaneOptions[*record]{MaxAhead: 5, MaxHeld: 10})
+		b.run(t, handle(func(context.Context, *record) error { ran.Add(1); return nil }), engine.LaneOptions[*record]{MaxAhead: 5, MaxWaiting: 10})
 		for round := range 3 {
 			for i := range 10 {
 				b.in <- &record{id: fmt.Sprint(round, i), state: &redeliver.State{ID: "w", Attempts: 1, Due: time.Now().Add(12 * time.Hour)}}

@@ -15,9 +15,9 @@ func (s *Subscription) Load() (all redeliver.Load) {
 	return all
 }
 
-// Watched registers the subscription with a sink that is a redeliver.LoadSink, until end is called. An adapter calls it
+// RegisterLoad registers the subscription with a sink that is a redeliver.LoadSink, until end is called. An adapter calls it
 // once, when it begins to read.
-func (s *Subscription) Watched() (end func()) {
+func (s *Subscription) RegisterLoad() (end func()) {
 	// Sinks handles a sink that is nil, watches nothing, or panics.
 	if w, ok := redeliver.Sinks(s.Sink).(redeliver.LoadSink); ok {
 		return w.Watch(s.Origin, s.Group, s.Load)

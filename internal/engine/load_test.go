@@ -37,7 +37,7 @@ func (w *watcher) Watch(origin, group string, load func() redeliver.Load) (end f
 func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 	w := &watcher{}
 	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: redeliver.Sinks(redeliver.SinkFunc(func(redeliver.Event) {}), w)}
-	end := sub.Watched()
+	end := sub.RegisterLoad()
 	want := func(what string, inFlight, held int) {
 		t.Helper()
 		if got := w.load(); got != (redeliver.Load{InFlight: inFlight, Held: held}) {
@@ -65,8 +65,8 @@ func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
 // A panic of Watch is ignored.
 func TestASinkThatPanicsWatchesNothing(*testing.T) {
 	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: &watcher{panicked: true}}
-	sub.Watched()()
-	(&engine.Subscription{}).Watched()()
+	sub.RegisterLoad()()
+	(&engine.Subscription{}).RegisterLoad()()
 }
 
 // A message that waits in place counts as held.

@@ -528,7 +528,7 @@ func TestALaneReadsOnWhileAKeyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		gate := make(chan struct{})
-		b.run(t, handle(func(context.Context, *record) error { <-gate; return nil }), engine.LaneOptions[*record]{MaxAhead: 5, MaxHeld: 100})
+		b.run(t, handle(func(context.Context, *record) error { <-gate; return nil }), engine.LaneOptions[*record]{MaxAhead: 5, MaxWaiting: 100})
 		for i := range 20 {
 			b.in <- &record{id: fmt.Sprint(i), key: "k"}
 		}
@@ -596,14 +596,14 @@ func TestASourceGetsMessagesBackThatHaveNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.sub.MaxInFlight = 1
-		b.run(t, handle(func(context.Context, *record) error { <-time.After(3 * time.Second); return nil }), engine.LaneOptions[*record]{MaxHeld: 2})
+		b.run(t, handle(func(context.Context, *record) error { <-time.After(3 * time.Second); return nil }), engine.LaneOptions[*record]{MaxWaiting: 2})
 		b.publish("a", "b", "c")
 		for _, id := range []string{"v", "w"} {
 			b.in <- &record{id: id, state: &redeliver.State{ID: id, Attempts: 1, Due: time.Now().Add(time.Hour)}}
 		}
 		synctest.Wait()
 		if b.accepted != 0 {
-			t.Errorf("Accept(%d) while MaxHeld messages wait", b.accepted)
+			t.Errorf("Accept(%d) while MaxWaiting messages wait", b.accepted)
 		}
 		b.lane.Post(func() {
 			b.lane.ReturnUnrun(func(m *driver.Message[*record]) bool { return m.Record.id != "b" })

@@ -30,9 +30,9 @@ type otherPolicies struct {
 	reported map[string]time.Time // by fingerprint
 }
 
-// Met checks whether a message that has come back was written by an instance that runs another policy now, and reports that. An
+// CheckPolicyOf checks whether a message that has come back was written by an instance that runs another policy now, and reports that. An
 // adapter calls it for every message that redeliver has written. It is safe for concurrent use.
-func (s *Subscription) Met(st *redeliver.State) {
+func (s *Subscription) CheckPolicyOf(st *redeliver.State) {
 	if s.Sink == nil || st.Policy == "" || st.Policy == s.fingerprint {
 		return
 	}
@@ -44,21 +44,21 @@ func (s *Subscription) Met(st *redeliver.State) {
 	overlaps := st.LastFailed.After(r.since.Add(overlapMargin))
 	r.mu.Unlock()
 	if overlaps {
-		s.Differs(st.Policy, fmt.Sprintf("a message that failed at %s was written by it", st.LastFailed.UTC().Format(time.RFC3339)))
+		s.ReportOtherPolicy(st.Policy, fmt.Sprintf("a message that failed at %s was written by it", st.LastFailed.UTC().Format(time.RFC3339)))
 	}
 }
 
-// Differs reports to the sink that an instance runs the policy with this fingerprint, at most once an hour. how says how that was
+// ReportOtherPolicy reports to the sink that an instance runs the policy with this fingerprint, at most once an hour. how says how that was
 // noticed.
-func (s *Subscription) Differs(fingerprint, how string) {
+func (s *Subscription) ReportOtherPolicy(fingerprint, how string) {
 	if s.Sink != nil && s.otherPolicies.shouldReport(fingerprint, time.Now()) {
 		s.EmitChange(redeliver.ChangePolicyDiffers, fmt.Sprintf("this instance runs %s, another one %s: %s", s.fingerprint, fingerprint, how), ErrPolicies)
 	}
 }
 
-// Agrees reports to the sink that all instances run this policy, if another one was reported before. It is for adapters whose
+// ReportOnePolicy reports to the sink that all instances run this policy, if another one was reported before. It is for adapters whose
 // broker knows the policies of all instances.
-func (s *Subscription) Agrees() {
+func (s *Subscription) ReportOnePolicy() {
 	r := &s.otherPolicies
 	r.mu.Lock()
 	n := len(r.reported)

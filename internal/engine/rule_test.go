@@ -106,7 +106,7 @@ func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
 		sub := j.sub
 		sub.Start()
 		meet := func(policy string, failed time.Time) {
-			sub.Met(&redeliver.State{ID: "a", Attempts: 1, Policy: policy, LastFailed: failed})
+			sub.CheckPolicyOf(&redeliver.State{ID: "a", Attempts: 1, Policy: policy, LastFailed: failed})
 		}
 		want := func(when string, n int) {
 			t.Helper()
@@ -148,22 +148,22 @@ func TestAgreementIsReportedOnce(t *testing.T) {
 		j := newJournal(redeliver.Policy{})
 		sub := j.sub
 		sub.Start()
-		sub.Agrees() // nothing was reported
-		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now().Add(-time.Hour)})
-		sub.Differs("other", "it runs on 10.0.0.1")
-		sub.Differs("other", "it runs on 10.0.0.1")
+		sub.ReportOnePolicy() // nothing was reported
+		sub.CheckPolicyOf(&redeliver.State{Policy: "other", LastFailed: time.Now().Add(-time.Hour)})
+		sub.ReportOtherPolicy("other", "it runs on 10.0.0.1")
+		sub.ReportOtherPolicy("other", "it runs on 10.0.0.1")
 		<-time.After(10 * time.Minute)
 		wrote := time.Now()
 		<-time.After(time.Second)
-		sub.Agrees()
-		sub.Agrees()
-		sub.Met(&redeliver.State{Policy: "other", LastFailed: wrote}) // it waited, and comes now
+		sub.ReportOnePolicy()
+		sub.ReportOnePolicy()
+		sub.CheckPolicyOf(&redeliver.State{Policy: "other", LastFailed: wrote}) // it waited, and comes now
 		if got := j.changes(); !slices.Equal(got, []string{"policies differ", "policies agree"}) {
 			t.Errorf("reported %q", got)
 		}
 		<-time.After(10 * time.Minute)
-		sub.Agrees() // again, which changes nothing
-		sub.Met(&redeliver.State{Policy: "other", LastFailed: time.Now()})
+		sub.ReportOnePolicy() // again, which changes nothing
+		sub.CheckPolicyOf(&redeliver.State{Policy: "other", LastFailed: time.Now()})
 		if got := j.changes(); len(got) != 3 {
 			t.Errorf("reported %q: it writes again", got)
 		}

@@ -401,7 +401,7 @@ func runStorm(t *testing.T, seed uint64) {
 	}
 	lane := func(ctx context.Context, drain time.Duration) *stream {
 		src := newStream(s)
-		e.RunLane(ctx, context.Background(), src, engine.LaneOptions[*drop]{MaxAhead: 8, MaxHeld: 10, DrainTimeout: drain, Gates: []engine.Gater[*drop]{&stormGate{stream: src}}}, func(l driver.Lane[*drop]) {
+		e.RunLane(ctx, context.Background(), src, engine.LaneOptions[*drop]{MaxAhead: 8, MaxWaiting: 10, DrainTimeout: drain, Gates: []engine.Gater[*drop]{&stormGate{stream: src}}}, func(l driver.Lane[*drop]) {
 			src.lane = l
 			go func() {
 				for ctx.Err() == nil {

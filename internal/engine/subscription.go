@@ -87,15 +87,15 @@ func (s *Subscription) Start() {
 	s.findCounter()
 }
 
-// Held reports whether only probes may begin, because of an outage, of too many dead letters, or of a handler's pause.
-func (s *Subscription) Held() bool {
+// OnlyProbes reports whether only probes may begin, because of an outage, of too many dead letters, or of a handler's pause.
+func (s *Subscription) OnlyProbes() bool {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
 	return s.slots.guard.OnlyProbes()
 }
 
-// Answers records that a middleware of redeliver gets the subscription's messages and their handlers' errors.
-func (s *Subscription) Answers() {
+// RecordMiddleware records that a middleware of redeliver gets the subscription's messages and their handlers' errors.
+func (s *Subscription) RecordMiddleware() {
 	if !s.answered.Load() { // a load is cheaper than a store
 		s.answered.Store(true)
 	}

@@ -24,15 +24,15 @@ func (l *SuspectLosses) Add(id string) {
 	}
 }
 
-// Of returns how often a suspect was lost.
-func (l *SuspectLosses) Of(id string) int {
+// Count returns how often a suspect was lost.
+func (l *SuspectLosses) Count(id string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts[id]
 }
 
-// Settled forgets a suspect.
-func (l *SuspectLosses) Settled(id string) {
+// Forget forgets a suspect.
+func (l *SuspectLosses) Forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.counts, id)

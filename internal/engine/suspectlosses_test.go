@@ -13,15 +13,15 @@ func TestSuspectLossesCountUntilSettled(t *testing.T) {
 	for i := range 2 * maxLostSuspects {
 		l.Add(fmt.Sprint(i))
 	}
-	if n := l.Of("a"); n != 2 {
+	if n := l.Count("a"); n != 2 {
 		t.Errorf("the count of a is %d, want 2", n)
 	}
 	if n := len(l.counts); n != maxLostSuspects {
 		t.Errorf("%d are remembered", n)
 	}
-	l.Settled("a")
+	l.Forget("a")
 	l.Add("recent")
-	if l.Of("a") != 0 || l.Of("recent") != 1 {
-		t.Errorf("after a was settled, its count is %d, and that of the next suspect %d", l.Of("a"), l.Of("recent"))
+	if l.Count("a") != 0 || l.Count("recent") != 1 {
+		t.Errorf("after a was settled, its count is %d, and that of the next suspect %d", l.Count("a"), l.Count("recent"))
 	}
 }

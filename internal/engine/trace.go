@@ -111,9 +111,9 @@ func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause 
 	d.sub.Tracer.DeadLettered(context.WithoutCancel(ctx), b)
 }
 
-// Gathers records that the handler of d gathers batches. From then on batch functions have spans, and handlers do not. Gathers
+// RecordBatches records that the handler of d gathers batches. From then on batch functions have spans, and handlers do not. RecordBatches
 // also ends the span that the handler of d may have.
-func (d *Delivery) Gathers() {
+func (d *Delivery) RecordBatches() {
 	if d.sub.Tracer == nil {
 		return
 	}
