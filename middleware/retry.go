@@ -43,5 +43,6 @@ func handle(h message.HandlerFunc, msg *message.Message) ([]*message.Message, er
 	if d == nil {
 		return nil, ErrNoSubscription
 	}
+	growStack(uint8(len(msg.UUID)))
 	return run(d, h, msg)
 }
