@@ -457,3 +457,37 @@ func TestBatchUnderRace(t *testing.T) {
 		t.Errorf("%d of %d messages", len(outcomes), n)
 	}
 }
+
+// A middleware within Retry may handle a message again, in another batch. An answer in the first batch used to count as the answer
+// of the second one too: in Blocking order a function that hung there kept its message forever.
+func TestASecondBatchOfAnAttemptHasItsOwnTimeout(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		release := make(chan struct{})
+		twice := func(h message.HandlerFunc) message.HandlerFunc {
+			return func(msg *message.Message) ([]*message.Message, error) {
+				if produced, err := h(msg); err == nil {
+					return produced, nil
+				}
+				return h(msg)
+			}
+		}
+		calls := 0
+		fn := func(_ context.Context, mb *middleware.MessageBatch) error {
+			if calls++; calls == 1 {
+				mb.Messages[0].Answer(errors.New("no connection"))
+				return nil
+			}
+			<-release
+			return nil
+		}
+		orders := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{
+			Timeout: 10 * second, MaxRetries: redeliver.NoRetries, Order: redeliver.Blocking,
+		}}).Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1, Timeout: second}, fn)), twice)
+		publish(b, "a")
+		<-time.After(minute)
+		if got := orders.Outcome("a"); got.State.Reason != redeliver.ReasonTimeout || calls != 2 {
+			t.Errorf("%d calls, %s", calls, got)
+		}
+		close(release)
+	})
+}

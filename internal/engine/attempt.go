@@ -334,6 +334,7 @@ func beginGathered(now time.Time, all []*Batched) (w *watch) {
 		}
 		d.at = at
 		if w != nil {
+			d.answered = false // in an earlier batch: a middleware within Retry may call the handler again
 			w.insertLocked(d, at+w.timeout)
 		}
 	}

@@ -12,6 +12,9 @@ import (
 // most messages are in a batch by then.
 const maxLeaveDelay = 50 * time.Millisecond
 
+// minTick is the shortest time between two looks at the queue. While all batches run, a shorter Timeout would be a busy loop.
+const minTick = 5 * time.Millisecond
+
 // BatchCall calls a batch function with at least one message. b is the batch and the context of the call; all has its
 // messages in the order of arrival, and must not be kept.
 type BatchCall func(b *Batch, all []*Batched) error
@@ -88,7 +91,7 @@ func (q *Batches) startLocked(now time.Duration) {
 	q.armed = true
 	wait := maxLeaveDelay
 	if q.config.Timeout != NoWait {
-		wait = min(wait, q.config.Timeout)
+		wait = min(wait, max(q.config.Timeout, minTick))
 		if left := q.waiting.Peek().since + q.config.Timeout - now; left > 0 { // otherwise the end of a running batch starts the next
 			wait = min(wait, left)
 		}

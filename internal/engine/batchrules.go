@@ -96,9 +96,11 @@ func (m *Batched) tooLate(err error) {
 	})
 }
 
-// Expired implements [Task]. If AckAll or RetryAll was called, that is the answer; otherwise it is timeout.
+// Expired implements [Task]. If AckAll or RetryAll was called, that is the answer; otherwise it is timeout. The batch's context
+// ends before its first message is settled.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch
+	b.Expire(timeout)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.called {
