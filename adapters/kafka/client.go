@@ -137,16 +137,21 @@ func (c *Client) layout(topic, group string) (*topology.Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ps redeliver.Problems
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return l, c.checkSharedLocked(l)
+}
+
+// checkSharedLocked refuses a layout that would share a topic with another subscription of the client.
+func (c *Client) checkSharedLocked(l *topology.Layout) error {
+	var ps redeliver.Problems
 	for _, other := range c.layouts {
 		l.CheckShared(&ps, other)
 	}
 	if err := ps.Err(); err != nil {
-		return nil, fmt.Errorf("kafka: %w", err)
+		return fmt.Errorf("kafka: %w", err)
 	}
-	return l, nil
+	return nil
 }
 
 // readyLayout returns the layout of a topic, and provisions its topics at the first call.
@@ -169,6 +174,9 @@ func (c *Client) readyLayout(topic string) (*topology.Layout, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.checkSharedLocked(l); err != nil { // another Subscribe may have been faster
+		return nil, err
+	}
 	c.layouts[topic] = l
 	return l, nil
 }

@@ -25,8 +25,8 @@ func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (de
 	if err != nil {
 		return cmd, err
 	}
-	groups, err := w.c.admin.Sarama.ListConsumerGroups()
-	if err == nil && groups[w.group] == "share" { // its protocol type
+	groups, _ := w.c.admin.Sarama.ListConsumerGroups() // after an error, those of the brokers that have answered
+	if groups[w.group] == "share" {                    // its protocol type
 		return cmd, fmt.Errorf("kafka: %s is a share group: its consumers read no commands about messages of %s that wait; they ask Policy.Invalid before each attempt", w.group, w.topic)
 	}
 	if cmd.Kind == deadletter.ReleaseWaiting {

@@ -38,6 +38,9 @@ func (t *tracker) add(offset int64) uint64 {
 	if n := t.next - t.first; n == uint64(len(t.ring)) {
 		t.grow()
 	}
+	if t.first == t.next && offset < t.mark { // the log's start moved between sarama's question and ours
+		t.mark = offset
+	}
 	t.ring[t.next&uint64(len(t.ring)-1)] = tracked{offset: offset}
 	t.next++
 	return t.next - 1
