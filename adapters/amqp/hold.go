@@ -83,7 +83,7 @@ func (h *hold) pause(now time.Time, shut bool) {
 	if w := h.pausedWindow(shut); h.paused && s.intake.window != w {
 		s.intake.change(w)
 	}
-	if over && !h.returned && s.intake.answered == s.intake.window {
+	if over && !h.returned && s.intake.isSettled() {
 		h.returned = true
 		s.lane.ReturnUnrun(nil)
 	}

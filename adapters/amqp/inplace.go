@@ -58,6 +58,9 @@ func (p *inPlaceTurn) seek() {
 		s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
 		_ = wait.For(ctx, suspectPause) // the loop notices the end of ctx
 	}
+	if p.charge.WasTried() { // a try that failed may have written it
+		p.removeCharge(false)
+	}
 	p.state.Store(turnIdle)
 }
 

@@ -13,15 +13,18 @@ type intake struct {
 	s     *source
 	calls chan struct{} // holds a value during a call, because two at once would get each other's answers
 
-	window   int           // how many messages the broker may have sent
-	answered int           // the last window that the broker has answered
-	windows  chan int      // has room for one change
-	stopping chan struct{} // closed when no more messages may come
-	ended    chan struct{} // closed when all messages were passed on
+	window          int // how many messages the broker may have sent
+	asked, answered int // how many changes there were, and the number of the last one that the broker has answered
+	changes         chan windowChange
+	stopping        chan struct{} // closed when no more messages may come
+	ended           chan struct{} // closed when all messages were passed on
 }
 
+// windowChange is a change of an intake's window.
+type windowChange struct{ number, window int }
+
 func newIntake(s *source, window int) intake {
-	return intake{s: s, calls: make(chan struct{}, 1), window: window, answered: window, windows: make(chan int, 1), stopping: make(chan struct{}), ended: make(chan struct{})}
+	return intake{s: s, calls: make(chan struct{}, 1), window: window, changes: make(chan windowChange, 1), stopping: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // call runs a call on the channel alone.
@@ -48,13 +51,13 @@ func (i *intake) run(in <-chan amqp091.Delivery) {
 				return
 			}
 			i.pass(room.delivery(&d))
-		case window := <-i.windows:
+		case c := <-i.changes:
 			err := i.cancel(in, n, &room)
-			if in = nil; err == nil && window > 0 {
+			if in = nil; err == nil && c.window > 0 {
 				n++
-				in, err = i.start(n, window)
+				in, err = i.start(n, c.window)
 			}
-			s.lane.Post(func() { i.changed(window, err) })
+			s.lane.Post(func() { i.changed(c.number, err) })
 		case <-i.stopping:
 			_ = i.cancel(in, n, &room) // after an error the channel has ended
 			return
@@ -96,26 +99,35 @@ func (i *intake) start(n, window int) (in <-chan amqp091.Delivery, err error) {
 
 // change changes the window. Of several changes that are made before the broker has answered, the last one counts.
 func (i *intake) change(window int) {
-	i.window = window
-	select {
-	case <-i.windows:
-	default:
-	}
-	i.windows <- window
+	i.window, i.asked = window, i.asked+1
+	i.dropChange()
+	i.changes <- windowChange{i.asked, window}
 }
 
+// dropChange drops a change that has not begun.
+func (i *intake) dropChange() {
+	select {
+	case <-i.changes:
+	default:
+	}
+}
+
+// isSettled reports whether the broker has answered all changes.
+func (i *intake) isSettled() bool { return i.answered == i.asked }
+
 // changed continues after the broker has answered a change. An error means that the channel has ended.
-func (i *intake) changed(window int, err error) {
+func (i *intake) changed(number int, err error) {
 	if err != nil || i.s.stopped {
 		return
 	}
-	if i.answered = window; window == i.window {
+	if i.answered = number; i.isSettled() {
 		i.s.hold.check()
 	}
 }
 
 // stop cancels the consumer. It returns a channel that is closed when all its messages were passed on.
 func (i *intake) stop() <-chan struct{} {
+	i.dropChange() // it would start another consumer
 	close(i.stopping)
 	return i.ended
 }

@@ -89,6 +89,9 @@ type Charge struct {
 	known  bool
 }
 
+// WasTried reports whether a try may have written the charge.
+func (c *Charge) WasTried() bool { return c.known }
+
 // Add returns the crashes of a message that had n.
 func (c *Charge) Add(n int) int {
 	if !c.known {
