@@ -185,9 +185,10 @@ func TestALostSuspectForgivesNoCrashOfAnother(t *testing.T) {
 		b.create("orders")
 		b.create("orders-suspects")
 		b.put("orders-suspects", "lost", "v", "", nil)
-		failing := true
+		var failing atomic.Bool
+		failing.Store(true)
 		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if failing && action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
+			if failing.Load() && action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
 				return &failure{status: 500, code: "InternalFailure"}
 			}
 			return nil
@@ -197,7 +198,7 @@ func TestALostSuspectForgivesNoCrashOfAnother(t *testing.T) {
 			return nil
 		})
 		b.advance(15 * time.Minute)
-		failing = false
+		failing.Store(false)
 		b.advance(5 * time.Minute)
 		b.put("orders-suspects", "killer", "v", "", nil)
 		b.fake.mu.Lock()

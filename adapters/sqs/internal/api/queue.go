@@ -160,6 +160,9 @@ func (q *Queue) LastCounts() (Counts, error) { return q.parseCounts(q.Attributes
 func (q *Queue) parseCounts(attributes map[string]string) (c Counts, err error) {
 	for i, n := range []*int64{&c.Visible, &c.Hidden, &c.Delayed} {
 		text := attributes[string(countNames[i])]
+		if text == "" && i > 0 { // some servers report only the visible messages
+			continue
+		}
 		if *n, err = strconv.ParseInt(text, 10, 64); err != nil {
 			return Counts{}, fmt.Errorf("sqs: the %s of queue %s is %q: %w", countNames[i], q.Name, text, deadletter.ErrNotReported)
 		}
