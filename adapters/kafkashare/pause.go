@@ -33,8 +33,12 @@ func (p *pauseMarks) read(ctx context.Context) (*redeliver.PauseMark, error) {
 		return p.last, err
 	}
 	var mark *redeliver.PauseMark
-	for next, end := int64(0), int64(1); next < end; { // the log of a compacted topic begins at 0
+	for next, end := int64(0), int64(1); next < end; { // the log of a compacted topic begins at 0, if nobody deletes records
 		page, after, err := p.fetch(ctx, t, next)
+		if errors.Is(err, kerr.OffsetOutOfRange) && page.LogStartOffset > next {
+			next = page.LogStartOffset
+			continue
+		}
 		if end = page.LastStableOffset; err == nil && after == next && next < end {
 			err = fmt.Errorf("it ends before offset %d", end)
 		}
@@ -63,11 +67,12 @@ func (p *pauseMarks) fetch(ctx context.Context, t kmsg.MetadataResponseTopic, of
 	req := kmsg.NewPtrFetchRequest()
 	req.IsolationLevel = 1 // read committed
 	req.Topics = []kmsg.FetchRequestTopic{{Topic: p.topic, TopicID: t.TopicID, Partitions: []kmsg.FetchRequestTopicPartition{part}}}
-	resp, err := req.RequestWith(ctx, p.client.Broker(int(t.Partitions[0].Leader)))
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
+	answer, err := p.client.Broker(int(t.Partitions[0].Leader)).RetriableRequest(ctx, req)
 	if err != nil {
+		return page, offset, err
+	}
+	resp, _ := answer.(*kmsg.FetchResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return page, offset, err
 	}
 	page.Err = errors.New("the answer does not have it")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -88,11 +90,9 @@ func (m *shareMember) read(ctx context.Context) {
 		case broken || ctx.Err() != nil:
 			return
 		case ready:
-			select {
-			case <-m.r.sub.NewGate.Opened(): // while new messages are paused, a poll would hold them, and use up a delivery
+			// During a pause a poll would hold messages, and use up a delivery.
+			if m.awaitGate(ctx, &m.r.sub.Gate) && m.awaitGate(ctx, &m.r.sub.NewGate) {
 				m.poll(ctx)
-			case <-m.changed:
-			case <-ctx.Done():
 			}
 		default:
 			select {
@@ -101,6 +101,17 @@ func (m *shareMember) read(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// awaitGate waits until a gate is open. It returns false if read must look again first.
+func (m *shareMember) awaitGate(ctx context.Context, g *engine.Gate) bool {
+	select {
+	case <-g.Opened():
+		return true
+	case <-m.changed:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // poll hands the records of one poll to the lane.
@@ -116,7 +127,7 @@ func (m *shareMember) poll(ctx context.Context) {
 			_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
 		}
 	})
-	records := fetched.Records()
+	records := slices.DeleteFunc(fetched.Records(), giveBackExpired)
 	m.mu.Lock()
 	for _, rec := range records {
 		m.unsettled[rec] = struct{}{}
@@ -129,6 +140,16 @@ func (m *shareMember) poll(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// giveBackExpired gives back a record whose lock is over, because others may have it. The client may have fetched it ahead
+// while nothing polled, and such records are not renewed.
+func giveBackExpired(rec *kgo.Record) bool {
+	expired := time.Now().After(rec.AcquisitionDeadline())
+	if expired {
+		rec.Ack(kgo.AckRelease)
+	}
+	return expired
 }
 
 // fail makes the member end when its records are settled.
