@@ -141,8 +141,11 @@ func (svc *service) listNewest(ctx context.Context, who Actor, q *openQueue, cou
 	}
 	err := deadletter.BrowseTail(ctx, counted, w.Filter, add)
 	if err == nil && n < keep && !q.readCosts {
-		var all int64
-		if all, _, err = counted.Count(ctx); err == nil && out.Scanned < all {
+		all, _, uncounted := counted.Count(ctx)
+		if uncounted != nil {
+			all, err = q.lastCount(), ctx.Err()
+		}
+		if out.Scanned < all {
 			rows, n, out.Scanned = nil, 0, 0
 			err = deadletter.Browse(ctx, counted, w.Filter, 0, add)
 		}
