@@ -241,6 +241,21 @@ func TestParseAcceptsOnlyNamedBrokers(t *testing.T) {
 	}
 }
 
+// secureCluster returns a cluster that requires the user us:er with the password p@ss/word, and TLS if withTLS is true.
+func secureCluster(t *testing.T, mechanism string, certs *httptest.Server, withTLS bool) *kfake.Cluster {
+	t.Helper()
+	opts := []kfake.Opt{kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(mechanism, "us:er", "p@ss/word")}
+	if withTLS {
+		opts = append(opts, kfake.TLS(&tls.Config{Certificates: certs.TLS.Certificates, MinVersion: tls.VersionTLS12}))
+	}
+	cluster, err := kfake.NewCluster(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	return cluster
+}
+
 // Every way to authenticate works with a broker that requires it.
 func TestSaramaUsesTLSAndSASL(t *testing.T) {
 	certs := httptest.NewTLSServer(nil)
@@ -250,15 +265,7 @@ func TestSaramaUsesTLSAndSASL(t *testing.T) {
 	} {
 		for _, scheme := range []string{"kafka", "kafka+tls"} {
 			t.Run(scheme+c.parameter, func(t *testing.T) {
-				opts := []kfake.Opt{kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(c.mechanism, "us:er", "p@ss/word")}
-				if scheme == "kafka+tls" {
-					opts = append(opts, kfake.TLS(&tls.Config{Certificates: certs.TLS.Certificates, MinVersion: tls.VersionTLS12}))
-				}
-				cluster, err := kfake.NewCluster(opts...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer cluster.Close()
+				cluster := secureCluster(t, c.mechanism, certs, scheme == "kafka+tls")
 				connect := func(password string) error {
 					u, err := brokerurl.Parse(scheme+"://us%3Aer:"+password+"@"+cluster.ListenAddrs()[0]+c.parameter, brokerurl.Kafka)
 					if err != nil {

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/internal/brokerurl"
@@ -21,15 +20,7 @@ func TestFranzUsesTLSAndSASL(t *testing.T) {
 	for mechanism, parameter := range map[string]string{"PLAIN": "", "SCRAM-SHA-256": "?sasl=scram-sha-256", "SCRAM-SHA-512": "?sasl=scram-sha-512"} {
 		for _, scheme := range []string{"kafka+share", "kafka+share+tls"} {
 			t.Run(scheme+parameter, func(t *testing.T) {
-				opts := []kfake.Opt{kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(mechanism, "us:er", "p@ss/word")}
-				if scheme == "kafka+share+tls" {
-					opts = append(opts, kfake.TLS(&tls.Config{Certificates: certs.TLS.Certificates, MinVersion: tls.VersionTLS12}))
-				}
-				cluster, err := kfake.NewCluster(opts...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer cluster.Close()
+				cluster := secureCluster(t, mechanism, certs, scheme == "kafka+share+tls")
 				connect := func(password string) error {
 					u, err := brokerurl.Parse(scheme+"://us%3Aer:"+password+"@"+cluster.ListenAddrs()[0]+parameter, brokerurl.KafkaShare)
 					if err != nil {
