@@ -45,7 +45,7 @@ type lane[R any] struct {
 	waits       DueQueue[*entry[R]]  // also has entries that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last entry in the chain of each key
 	ready       [3]FIFO[*entry[R]]   // by entry.queue
-	refused     [3]FIFO[*entry[R]]   // by entry.queue, that a gater refused: they are ready again after the next Post
+	refused     FIFO[*entry[R]]      // that a gater refused: they are ready again after the next Post
 	slotWaiters [2]slotWaiter
 	awaitsSlot  [2]bool // the waiter is in the queue for slots, or may take the next one
 	lastClass   int
@@ -208,17 +208,22 @@ func (l *lane[R]) readReports() {
 	}
 }
 
-// retryRefused makes ready again the messages that a gater refused. They come before the others.
+// retryRefused makes ready again the messages that a gater refused. They come before the others. Their queue may have changed: a gater
+// may let one run alone.
 func (l *lane[R]) retryRefused() {
-	for class := range l.refused {
-		refused, ready := &l.refused[class], &l.ready[class]
-		if refused.Empty() {
+	var again [len(l.ready)]FIFO[*entry[R]]
+	for !l.refused.Empty() {
+		e := l.refused.Pop()
+		again[e.queue()].Push(e)
+	}
+	for class := range again {
+		if again[class].Empty() {
 			continue
 		}
-		for !ready.Empty() {
-			refused.Push(ready.Pop())
+		for ready := &l.ready[class]; !ready.Empty(); {
+			again[class].Push(ready.Pop())
 		}
-		*ready, *refused = *refused, *ready
+		l.ready[class] = again[class]
 	}
 }
 
@@ -408,7 +413,7 @@ func (l *lane[R]) begin(now time.Time) {
 			l.start(e)
 		case NotYet:
 			l.ready[class].Pop()
-			l.refused[e.queue()].Push(e)
+			l.refused.Push(e)
 		case NothingYet:
 			blocked[class] = true
 		case Later:

@@ -7,9 +7,9 @@ func TestALaneKeepsNoRefusedEntry(t *testing.T) {
 	l := &lane[int]{}
 	old, young := &entry[int]{phase: entryReady}, &entry[int]{phase: entryReady}
 	l.ready[firstDelivery].Push(young)
-	l.refused[firstDelivery].Push(old)
+	l.refused.Push(old)
 	l.retryRefused()
-	ready, refused := &l.ready[firstDelivery], &l.refused[firstDelivery]
+	ready, refused := &l.ready[firstDelivery], &l.refused
 	if ready.Len() != 2 || ready.Pop() != old || ready.Pop() != young || !refused.Empty() {
 		t.Error("the two entries are not ready in their order")
 	}
@@ -19,5 +19,19 @@ func TestALaneKeepsNoRefusedEntry(t *testing.T) {
 				t.Errorf("entry %d is kept", i)
 			}
 		}
+	}
+}
+
+// A gater may let an entry run alone after it has refused it: then the entry needs no slot. It used to wait behind one that needs a
+// slot, and that one for its end.
+func TestARefusedEntryThatRunsAloneNeedsNoSlot(t *testing.T) {
+	l := &lane[int]{}
+	other, suspect := &entry[int]{phase: entryReady}, &entry[int]{phase: entryReady}
+	l.refused.Push(other)
+	l.refused.Push(suspect)
+	suspect.Alone = true
+	l.retryRefused()
+	if l.ready[noSlot].Len() != 1 || l.ready[noSlot].Peek() != suspect || l.ready[firstDelivery].Len() != 1 {
+		t.Errorf("%d entries need no slot, %d need one; want the suspect and the other", l.ready[noSlot].Len(), l.ready[firstDelivery].Len())
 	}
 }
