@@ -165,43 +165,22 @@ func (s *slots) wakeLocked(now time.Duration) {
 	}
 }
 
-// give releases the slot of a message that has ended, and counts its outcome.
-func (s *slots) give(class int, probe bool, sig signal) {
+// step calls change with the lock and the present time. Then it wakes the lanes for which there are slots now, and reports changes to
+// the sink.
+func (s *slots) step(change func(now time.Duration)) {
 	s.mu.Lock()
-	s.used[class]--
-	s.inFlight--
-	if probe {
-		s.guard.EndProbe(sig != signalNone)
-	}
-	s.countAndUnlock(probe, sig)
-}
-
-// countWithoutSlot counts the outcome of a message that had no slot.
-func (s *slots) countWithoutSlot(sig signal) {
-	s.mu.Lock()
-	s.countAndUnlock(true, sig)
-}
-
-// countAndUnlock counts the outcome of a message, and ends the step.
-func (s *slots) countAndUnlock(probe bool, sig signal) {
 	now := s.nowLocked()
-	if s.guard.Detects && sig == signalSuccess {
-		s.guard.Succeeded(probe, now)
-	}
-	if s.minLimit > 0 {
-		s.countInWindowLocked(sig, now)
-	}
-	s.wakeAndUnlock(now)
-}
-
-// wakeAndUnlock ends a step: it wakes the lanes for which there are slots now, and reports changes to the sink.
-func (s *slots) wakeAndUnlock(now time.Duration) {
+	change(now)
 	s.wakeLocked(now)
 	changed := len(s.guard.Changes) > 0
 	s.mu.Unlock()
-	if !changed {
-		return
+	if changed {
+		s.reportChanges()
 	}
+}
+
+// reportChanges reports the guard's changes to the sink, in order.
+func (s *slots) reportChanges() {
 	s.eventMu.Lock()
 	defer s.eventMu.Unlock()
 	s.mu.Lock()
@@ -210,6 +189,33 @@ func (s *slots) wakeAndUnlock(now time.Duration) {
 	s.mu.Unlock()
 	for _, e := range news {
 		s.sub.EmitChange(e.Change, e.Detail, e.Err)
+	}
+}
+
+// give releases the slot of a message that has ended, and counts its outcome.
+func (s *slots) give(class int, probe bool, sig signal) {
+	s.step(func(now time.Duration) {
+		s.used[class]--
+		s.inFlight--
+		if probe {
+			s.guard.EndProbe(sig != signalNone)
+		}
+		s.countLocked(probe, sig, now)
+	})
+}
+
+// countWithoutSlot counts the outcome of a message that had no slot.
+func (s *slots) countWithoutSlot(sig signal) {
+	s.step(func(now time.Duration) { s.countLocked(true, sig, now) })
+}
+
+// countLocked counts the outcome of a message.
+func (s *slots) countLocked(probe bool, sig signal, now time.Duration) {
+	if s.guard.Detects && sig == signalSuccess {
+		s.guard.Succeeded(probe, now)
+	}
+	if s.minLimit > 0 {
+		s.countInWindowLocked(sig, now)
 	}
 }
 
@@ -264,19 +270,18 @@ func (s *slots) currentLimit() int {
 
 // judge passes a failure to the guard, and reports whether the message must be postponed.
 func (s *slots) judge(f *guard.Failure) (postpone bool) {
-	s.mu.Lock()
-	now := s.nowLocked()
-	postpone = s.guard.Judge(f, now)
-	s.wakeAndUnlock(now)
+	s.step(func(now time.Duration) { postpone = s.guard.Judge(f, now) })
 	return postpone
 }
 
 // pause lets nothing begin for d, because a handler asks for it.
 func (s *slots) pause(d time.Duration, err error) {
 	s.mu.Lock()
-	now := time.Since(s.start)
+	now := time.Since(s.start) // nowLocked needs it only from here on
 	s.guard.Pause(d, err, now)
-	s.wakeAndUnlock(now)
+	s.wakeLocked(now)
+	s.mu.Unlock()
+	s.reportChanges()
 }
 
 // deadLettered counts a dead letter.
@@ -284,10 +289,7 @@ func (s *slots) deadLettered(probe bool) {
 	if !s.guard.Detects {
 		return
 	}
-	s.mu.Lock()
-	now := s.nowLocked()
-	s.guard.DeadLettered(probe, now)
-	s.wakeAndUnlock(now)
+	s.step(func(now time.Duration) { s.guard.DeadLettered(probe, now) })
 }
 
 // inOutage reports whether there is an outage.
@@ -324,7 +326,5 @@ func (s *slots) nextLocked(now time.Duration) (at time.Duration) {
 }
 
 func (s *slots) onAlarm() {
-	s.mu.Lock()
-	s.alarmAt = 0
-	s.wakeAndUnlock(s.nowLocked())
+	s.step(func(time.Duration) { s.alarmAt = 0 })
 }
