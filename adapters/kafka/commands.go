@@ -39,13 +39,13 @@ func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (de
 
 // checkRelease refuses a release of levels that do not exist, or of a group whose members announce the order PerKey.
 func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
-	for _, name := range cmd.Filter.Levels {
-		var levels []string
-		for i := range w.levels {
-			if w.levels[i].level > 0 {
-				levels = append(levels, delayqueue.LevelName(w.levels[i].level))
-			}
+	var levels []string
+	for i := range w.levels {
+		if w.levels[i].level > 0 {
+			levels = append(levels, delayqueue.LevelName(w.levels[i].level))
 		}
+	}
+	for _, name := range cmd.Filter.Levels {
 		if !slices.Contains(levels, name) {
 			return fmt.Errorf("kafka: group %s has no level %s of %s; its levels are %s", w.group, name, w.topic, strings.Join(levels, ", "))
 		}
@@ -58,11 +58,8 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 		return fmt.Errorf("kafka: asking group %s for its order: %w", w.group, err)
 	}
 	for _, group := range found {
-		for _, m := range group.Members {
-			meta, err := m.GetMemberMetadata()
-			if err == nil && meta != nil && slices.Contains(meta.Topics, w.topic) && diagnose.AnnouncesPerKey(meta.UserData) {
-				return commands.ErrPerKeyRelease
-			}
+		if diagnose.MembersOf(group, w.topic).PerKey {
+			return commands.ErrPerKeyRelease
 		}
 	}
 	return nil

@@ -33,13 +33,11 @@ func UserData(policy redeliver.Policy) []byte {
 	return []byte(data)
 }
 
-// AnnouncesPerKey reports whether the data of a member announces the order PerKey.
-func AnnouncesPerKey(userData []byte) bool { return strings.HasSuffix(string(userData), perKeySuffix) }
-
 // Members is what the coordinator says about a group that does not rebalance.
 type Members struct {
 	Policies   map[string][]string // members by fingerprint of the policy that they announce
 	Unreported int                 // members that do not announce their policy
+	PerKey     bool                // a member announces the order PerKey
 
 	topics map[string]int // number of members that read a topic
 }
@@ -108,7 +106,8 @@ func MembersOf(found *sarama.GroupDescription, origin string) *Members {
 			continue
 		}
 		if policy, ok := strings.CutPrefix(string(meta.UserData), policyPrefix); ok {
-			policy = strings.TrimSuffix(policy, perKeySuffix)
+			policy, perKey := strings.CutSuffix(policy, perKeySuffix)
+			g.PerKey = g.PerKey || perKey
 			g.Policies[policy] = append(g.Policies[policy], fmt.Sprintf("%s (%s)", m.ClientHost, m.ClientId))
 		} else {
 			g.Unreported++
