@@ -150,7 +150,7 @@ func (d *examination) checkWaiting(ctx context.Context, g *Members) error {
 	if err != nil {
 		return err
 	}
-	if lags == nil { // lags has found no permission
+	if lags == nil { // the user may not ask
 		d.NotChecked = append(d.NotChecked, "waiting messages, and whether they are late (that needs the offsets of the group)")
 		return nil
 	}

@@ -168,30 +168,28 @@ func (d *examination) lags(ctx context.Context, group string, topics []string) (
 		}
 		partitions[topic] = all
 	}
-	committed, err := d.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
+	committed, err := d.admin.GroupOffsetsIfAny(group, partitions)
 	for try := 1; isCoordinatorMoving(err) && try < maxGroupTries && wait.For(ctx, groupPause) == nil; try++ {
-		committed, err = d.admin.Sarama.ListConsumerGroupOffsets(group, partitions)
+		committed, err = d.admin.GroupOffsetsIfAny(group, partitions)
 	}
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
 		return nil, nil //nolint:nilnil // it is unknown, which is no failure
 	}
-	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) { // an unknown group has no offsets
-		return nil, fmt.Errorf("kafka: asking for the offsets of group %s: %w", group, err)
+	if err != nil {
+		return nil, err
 	}
 	lags := make(map[string]lag, len(topics))
 	for _, topic := range topics {
 		log := topiclog.Reader{Client: d.admin.Client, Topic: topic}
 		lags[topic] = make(lag)
 		for _, p := range partitions[topic] {
-			start, end, boundsErr := log.Bounds(ctx, p)
-			if boundsErr != nil {
-				return nil, boundsErr
+			start, end, err := log.Bounds(ctx, p)
+			if err != nil {
+				return nil, err
 			}
 			from := start
-			if err == nil {
-				if block := committed.GetBlock(topic, p); block != nil && block.Offset > start {
-					from = min(block.Offset, end)
-				}
+			if offset, err := committed.Offset(topic, p); err == nil && offset > start {
+				from = min(offset, end)
 			}
 			if n := end - from; n > 0 && n <= maxMarkers {
 				// Members do not commit markers of transactions.
