@@ -132,7 +132,7 @@ func (d *examination) checkPolicies(g *Members) {
 		slices.Sort(g.Policies[p])
 		runs = append(runs, fmt.Sprintf("%s runs on %s", p, strings.Join(g.Policies[p], ", ")))
 	}
-	ours := delayqueue.Fingerprint(d.layout.Policy)
+	ours := d.layout.Fingerprint
 	switch {
 	case len(runs) > 1:
 		d.Add(doctor.SymptomPolicies, d.layout.Group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on the member that gets a message: finish a running deployment")
