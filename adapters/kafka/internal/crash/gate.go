@@ -146,8 +146,23 @@ type Note struct {
 
 // Note returns what a commit of mark says. settled are the settled records above it.
 func (g *Gate) Note(mark int64, settled commitmeta.Runs) Note {
-	text, whole := g.text(mark, settled)
-	return Note{Text: text, Whole: whole, Idle: g.isIdle(), version: g.version}
+	note := Note{Idle: g.isIdle(), version: g.version}
+	n := g.meta
+	switch {
+	case g.unwritable:
+		note.Whole = len(settled) == 0
+		return note
+	case g.ended:
+		n.State, n.Window, n.Alone = commitmeta.Left, nil, -1
+	case !g.counted:
+		n = commitmeta.Ended(n.Owner, n.Topic)
+	case g.writing:
+		n = g.pending
+	case g.unrestricted:
+		n.State = commitmeta.Running
+	}
+	note.Text, note.Whole = n.Text(mark, settled)
+	return note
 }
 
 // Committed is called when a commit has succeeded. It reports whether the gate has nothing newer to say.
@@ -168,25 +183,6 @@ func (g *Gate) GiveUp(err error) (first bool) {
 	g.unwritable = true
 	g.partition.Post(func() { g.giveUp(err) })
 	return first
-}
-
-// text returns the metadata for a commit of mark. settled are the settled records above it. whole is false if not all
-// of them fit.
-func (g *Gate) text(mark int64, settled commitmeta.Runs) (text string, whole bool) {
-	n := g.meta
-	switch {
-	case g.unwritable:
-		return "", len(settled) == 0
-	case g.ended:
-		n.State, n.Window, n.Alone = commitmeta.Left, nil, -1
-	case !g.counted:
-		n = commitmeta.Ended(n.Owner, n.Topic)
-	case g.writing:
-		n = g.pending
-	case g.unrestricted:
-		n.State = commitmeta.Running
-	}
-	return n.Text(mark, settled)
 }
 
 // isIdle reports whether there are no suspects and no message waits for a commit.
