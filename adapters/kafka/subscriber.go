@@ -135,7 +135,7 @@ func newReader(values context.Context, c *Client, l *topology.Layout, group sara
 	r.sweeper = sweep.New(c.admin, l.Group)
 	r.commands = commands.NewFollower(r.sub, c.admin, l.Control.Name, l.Control.Exists)
 	_, r.jitter, _ = l.Policy.Delays()
-	r.commitInterval = c.cfg.consumerConfig(l.Origin).Consumer.Offsets.AutoCommit.Interval
+	r.commitInterval = c.cfg.clientConfig().Consumer.Offsets.AutoCommit.Interval
 	return r
 }
 

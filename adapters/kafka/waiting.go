@@ -77,7 +77,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 			w.levels = append(w.levels, waitingTopic{topiclog.Reader{Client: client, Topic: name}, level, int32(len(t.Partitions))})
 		}
 	}
-	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return int(min(1, max(-1, x.level-y.level))) })
+	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return cmp.Compare(x.level, y.level) })
 	control := names.ControlTopic(cfg.Topic, cfg.Group)
 	w.control = commands.NewTopic(commands.TopicConfig{
 		Name: control, Exists: existing[control] != nil, Create: w.createControl,

@@ -25,7 +25,7 @@ func BenchmarkWaitingRecordMemory(b *testing.B) {
 		l := &Loader{Queues: queues, From: waiting}
 		l.clear()
 		for i := range int64(waiting) {
-			l.addLoaded(&Copy{keyOffset: keyOffset{uint64(i), i}, counted: true}, time.UnixMilli(i))
+			l.addLoaded(&Copy{keyOffset: keyOffset{uint64(i), i}}, time.UnixMilli(i))
 		}
 		maxBytes = max(maxBytes, heap()-before)
 		runtime.KeepAlive(queues)

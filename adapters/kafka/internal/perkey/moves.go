@@ -158,7 +158,7 @@ func (queues *Queues) addSeen(c *Copy, due time.Time) {
 			it.due = due.UnixMilli()
 		}
 	case !found && !queues.wasSettledLocked(c):
-		queue, i = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli()})
+		queue = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli()})
 		queue.records[i].setOnLevel(queues.onLevels, true)
 	}
 }

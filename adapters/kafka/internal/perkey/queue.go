@@ -26,8 +26,8 @@ func (queues *Queues) findLocked(c *Copy) (queue *keyQueue, i int, found bool) {
 	return queue, queue.head + i, found
 }
 
-// insertLocked inserts a record at an index. If queue is nil, it makes one.
-func (queues *Queues) insertLocked(queue *keyQueue, i int, c *Copy, it queuedRecord) (*keyQueue, int) {
+// insertLocked inserts a record at an index of queue, and returns queue. If queue is nil, it makes one.
+func (queues *Queues) insertLocked(queue *keyQueue, i int, c *Copy, it queuedRecord) *keyQueue {
 	if queue == nil {
 		if n := len(queues.spare); n > 0 {
 			queue, queues.spare = queues.spare[n-1], queues.spare[:n-1]
@@ -37,7 +37,7 @@ func (queues *Queues) insertLocked(queue *keyQueue, i int, c *Copy, it queuedRec
 		queues.queues[c.key] = queue
 	}
 	queue.records = slices.Insert(queue.records, i, it)
-	return queue, i
+	return queue
 }
 
 // setOnLevel sets whether a record is on a level. count is the number of those that are.

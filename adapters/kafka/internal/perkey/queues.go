@@ -172,7 +172,7 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 		if queues.wasSettledLocked(c) {
 			return verdictDrop, until
 		}
-		queue, i = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, held: c})
+		queue = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, held: c})
 		if !c.fromOrigin {
 			queue.records[i].setOnLevel(queues.onLevels, true)
 		}

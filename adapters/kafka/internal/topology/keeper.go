@@ -138,7 +138,7 @@ func (k *Keeper) Tend(due bool) (checked bool) {
 		return false
 	}
 	if existing, err := k.CheckTopics(); err == nil { // on an error, the next check compares
-		_ = k.compareSettings(existing)
+		k.compareSettings(existing)
 	}
 	return true
 }

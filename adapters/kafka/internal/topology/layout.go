@@ -6,7 +6,6 @@
 package topology
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -290,7 +289,7 @@ func (l *Layout) otherLevels(names Names, existing map[string]*sarama.TopicMetad
 			others = append(others, level)
 		}
 	}
-	slices.SortFunc(others, cmp.Compare)
+	slices.Sort(others)
 	return others
 }
 

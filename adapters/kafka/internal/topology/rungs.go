@@ -130,17 +130,17 @@ func (k *Keeper) tryToCreateRungs() error {
 }
 
 // compareSettings checks whether our topics can still hold the policy, as a start does. It reports those that cannot,
-// and stops writes to such rungs. existing has all topics.
-func (k *Keeper) compareSettings(existing map[string]*sarama.TopicMetadata) error {
+// and stops writes to such rungs. existing has all topics. It changes nothing if the cluster does not answer.
+func (k *Keeper) compareSettings(existing map[string]*sarama.TopicMetadata) {
 	l := k.layout
 	now, err := k.provisioner.layoutOf(l.Origin, l.Group, l.Policy, existing)
 	if err != nil {
-		return err
+		return
 	}
 	err = k.provisioner.Verify(now)
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if err != nil && !ok {
-		return err
+		return
 	}
 	k.mu.Lock()
 	k.unfit = nil
@@ -157,5 +157,4 @@ func (k *Keeper) compareSettings(existing map[string]*sarama.TopicMetadata) erro
 	if len(now.Unfit) > 0 {
 		k.report("settings of rungs", redeliver.ChangeTopicUnfit, "longer waits hop over the other levels", now.Unfit.Err())
 	}
-	return nil
 }
