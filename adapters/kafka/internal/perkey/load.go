@@ -60,24 +60,14 @@ func (l *Loader) loadLevel(ctx context.Context, log *Log) error {
 	if next < start || next > end { // as the lane does
 		next, settled = start, nil
 	}
-	for next < end {
-		p, err := log.Read(ctx, l.Partition, next)
-		if err != nil {
-			return err
+	next, err = log.ReadAll(ctx, l.Partition, next, end, func(rec *topiclog.Record) {
+		if !settled.Contains(rec.Offset) {
+			stay := l.Stay(log.Topic, rec)
+			l.addLoaded(orderedCopy(rec.Key, &stay, l.Partition), stay.State.Due)
 		}
-		for i := range p.Records {
-			if rec := &p.Records[i]; !settled.Contains(rec.Offset) {
-				stay := l.Stay(log.Topic, rec)
-				l.addLoaded(orderedCopy(rec.Key, &stay, l.Partition), stay.State.Due)
-			}
-		}
-		if p.End && p.Next <= next {
-			break // a transaction is open
-		}
-		next = p.Next
-	}
+	})
 	l.Queues.loadedEnds[log.Topic] = next
-	return nil
+	return err
 }
 
 // loadOrigin loads the unsettled records of the origin before the last one that waits on a level, because that one must
@@ -93,28 +83,18 @@ func (l *Loader) loadOrigin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next = max(next, start)
-	for n := 0; next < min(end, high); {
-		p, err := l.Origin.Read(ctx, l.Partition, next)
-		if err != nil {
-			return err
+	n := 0
+	_, err = l.Origin.ReadAll(ctx, l.Partition, max(next, start), min(end, high), func(rec *topiclog.Record) {
+		if rec.Key == nil || rec.Offset >= high || l.Origin.Settled.Contains(rec.Offset) {
+			return
 		}
-		for _, rec := range p.Records {
-			if rec.Key == nil || rec.Offset >= high || l.Origin.Settled.Contains(rec.Offset) {
-				continue
-			}
-			at := keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}
-			if n < l.MaxWaiting || l.Queues.queues[at.key] != nil {
-				l.addExpected(at, originTime(rec.Time))
-				n++
-			}
+		at := keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}
+		if n < l.MaxWaiting || l.Queues.queues[at.key] != nil {
+			l.addExpected(at, originTime(rec.Time))
+			n++
 		}
-		if p.End && p.Next <= next {
-			break
-		}
-		next = p.Next
-	}
-	return nil
+	})
+	return err
 }
 
 // orderedCopy makes the copy of a waiting record. It is nil for a record without order: it has no key, was not in this

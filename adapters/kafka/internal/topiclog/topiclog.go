@@ -82,9 +82,18 @@ func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, by
 	})
 }
 
-// ReadToEnd calls apply for the records of a partition from next on, at least up to end, and returns the
-// offset behind them. An open transaction is an error.
+// ReadToEnd is ReadAll, but an open transaction is an error.
 func (l *Reader) ReadToEnd(ctx context.Context, partition int32, next, end int64, apply func(*Record)) (int64, error) {
+	next, err := l.ReadAll(ctx, partition, next, end, apply)
+	if err == nil && next < end {
+		err = fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", l.Topic, next, end)
+	}
+	return next, err
+}
+
+// ReadAll calls apply for the records of a partition from next on, at least up to end, and returns the offset behind
+// them. That is below end if a transaction is open.
+func (l *Reader) ReadAll(ctx context.Context, partition int32, next, end int64, apply func(*Record)) (int64, error) {
 	for next < end {
 		p, err := l.Read(ctx, partition, next)
 		if err != nil {
@@ -93,10 +102,10 @@ func (l *Reader) ReadToEnd(ctx context.Context, partition int32, next, end int64
 		for i := range p.Records {
 			apply(&p.Records[i])
 		}
-		next = p.Next
-		if p.End && p.Next < end {
-			return next, fmt.Errorf("kafka: %s could be read only to offset %d of %d: another program writes to it in transactions", l.Topic, p.Next, end)
+		if p.End && p.Next <= next {
+			break
 		}
+		next = p.Next
 	}
 	return next, nil
 }
