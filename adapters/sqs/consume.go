@@ -55,20 +55,20 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 	var errs []error
 	for _, queue := range queues {
 		l, err := client.provisionedLayout(ctx, queue)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+		if err == nil {
+			readers = append(readers, newReader(context.WithoutCancel(ctx), client, l))
 		}
-		readers = append(readers, newReader(context.WithoutCancel(ctx), client, l))
+		errs = append(errs, err)
 	}
-	if len(errs) == 0 {
+	err = engine.JoinErrors("sqs", errs)
+	if err == nil {
 		var all sync.WaitGroup
 		for _, r := range readers {
 			all.Go(func() { r.run(ctx, opt) })
 		}
 		all.Wait()
 	}
-	return errors.Join(append(errs, client.Close(ctx))...)
+	return errors.Join(err, client.Close(ctx))
 }
 
 // consumes returns the problems of a call of Consume or ConsumeBatch that Open does not check.

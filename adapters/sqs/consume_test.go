@@ -218,3 +218,12 @@ func TestConsumeRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A start that fails reports the problems of all queues in one redeliver.ConfigError.
+func TestConsumeReportsTheProblemsOfAllQueues(t *testing.T) {
+	cfg := newFake().config(Config{NoProvisioning: true})
+	err := Consume(t.Context(), cfg, []string{"orders", "invoices"}, func(context.Context, types.Message) error { return nil })
+	if refused, ok := errors.AsType[*redeliver.ConfigError](err); !ok || len(refused.Problems) != 6 {
+		t.Errorf("the error is %v, want the problems of six queues", err)
+	}
+}
