@@ -116,10 +116,8 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 
 // queueOf returns the queue that a DLQ's name belongs to. For a name that was cut, that queue does not exist.
 func queueOf(name string) (queue string, ok bool) {
-	stem, end := name, ""
-	if api.IsFIFO(name) {
-		stem, end = strings.TrimSuffix(name, api.FIFOSuffix), api.FIFOSuffix
-	}
+	stem := strings.TrimSuffix(name, api.FIFOSuffix)
+	end := name[len(stem):]
 	stem = strings.TrimSuffix(stem, dlqSuffix)
 	return stem + end, stem != "" && api.SiblingName(stem+end, dlqSuffix) == name
 }

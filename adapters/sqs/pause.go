@@ -89,7 +89,7 @@ func (r *reader) readPause(ctx context.Context) (*redeliver.PauseMark, error) {
 	if mark != nil {
 		mark.NewOnly = false // retries wait in the queue itself
 	}
-	if r.layout.address.account != "" && strings.HasPrefix(api.ErrorCode(err), "AccessDenied") {
+	if r.layout.address.account != "" && api.IsAccessDenied(err) {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	return mark, err

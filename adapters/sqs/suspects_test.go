@@ -153,25 +153,31 @@ func TestBuriedSuspectDoesNotRunAgainAfterShutdown(t *testing.T) {
 	})
 }
 
+// startLosingSuspect starts a client that cannot keep a suspect hidden for 15 minutes, and can for the next five.
+func startLosingSuspect(b *bubble, id string) *Client {
+	b.create("orders")
+	b.create("orders-suspects")
+	b.put("orders-suspects", id, "v", "", nil)
+	b.setFault(func(action, queue string, _ map[string]any) *failure {
+		if action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
+			return &failure{status: 500, code: "InternalFailure"}
+		}
+		return nil
+	})
+	c := b.start("one", "orders", Config{}, func(redeliver.State, *message.Message) error {
+		<-time.After(time.Minute)
+		return nil
+	})
+	b.advance(15 * time.Minute)
+	b.setFault(nil)
+	b.advance(5 * time.Minute)
+	return c
+}
+
 // A process that cannot keep a suspect hidden is alive, so it does not charge the suspect when it comes again.
 func TestLostSuspectIsNotCharged(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
-		b.put("orders-suspects", "a", "v", "", nil)
-		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
-				return &failure{status: 500, code: "InternalFailure"}
-			}
-			return nil
-		})
-		c := b.start("one", "orders", Config{}, func(redeliver.State, *message.Message) error {
-			<-time.After(time.Minute)
-			return nil
-		})
-		b.advance(15 * time.Minute)
-		b.setFault(nil)
-		b.advance(5 * time.Minute)
+		c := startLosingSuspect(b, "a")
 		b.close(c)
 		if runs := b.ran("a"); len(runs) < 5 || len(b.messagesIn("orders-dlq")) != 0 || len(b.messagesIn("orders-suspects")) != 0 {
 			b.Errorf("ran %v, %d dead, %d suspects remain", runs, len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
@@ -182,24 +188,7 @@ func TestLostSuspectIsNotCharged(t *testing.T) {
 // The loss of one suspect in a living process says nothing about the crashes of another.
 func TestALostSuspectForgivesNoCrashOfAnother(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
-		b.put("orders-suspects", "lost", "v", "", nil)
-		var failing atomic.Bool
-		failing.Store(true)
-		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if failing.Load() && action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
-				return &failure{status: 500, code: "InternalFailure"}
-			}
-			return nil
-		})
-		c := b.start("one", "orders", Config{}, func(redeliver.State, *message.Message) error {
-			<-time.After(time.Minute)
-			return nil
-		})
-		b.advance(15 * time.Minute)
-		failing.Store(false)
-		b.advance(5 * time.Minute)
+		c := startLosingSuspect(b, "lost")
 		b.put("orders-suspects", "killer", "v", "", nil)
 		b.fake.mu.Lock()
 		for _, m := range b.queues["orders-suspects"].messages {

@@ -185,10 +185,8 @@ func IsFIFO(queue string) bool { return strings.HasSuffix(queue, FIFOSuffix) }
 // SiblingName returns a queue's name with a suffix. If there is no room for the suffix, it cuts the name and adds a
 // hash of the whole name.
 func SiblingName(queue, suffix string) string {
-	stem, end := queue, ""
-	if IsFIFO(queue) {
-		stem, end = strings.TrimSuffix(queue, FIFOSuffix), FIFOSuffix
-	}
+	stem := strings.TrimSuffix(queue, FIFOSuffix)
+	end := queue[len(stem):]
 	if maxStem := MaxName - maxSuffix - len(end); len(stem) > maxStem {
 		sum := sha256.Sum256([]byte(queue))
 		hash := "-" + hex.EncodeToString(sum[:8])
