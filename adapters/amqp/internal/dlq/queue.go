@@ -34,7 +34,7 @@ type Options struct {
 
 // Open opens a DLQ, which must exist.
 func Open(ctx context.Context, info deadletter.Info, opt Options) (*Queue, error) {
-	q := &Queue{Options: opt, info: info}
+	q := &Queue{Options: opt, info: info, sessions: make(map[*deadSession]bool)}
 	writing := q.newLink("redeliver, state of dead letters", false)
 	q.state = &state{
 		queue: info.DLQ + wirename.StateSuffix, turn: LockQueue(q.info.DLQ, turnLock), link: writing, sender: link.NewSender(writing),
@@ -70,8 +70,7 @@ type Queue struct {
 	state    *state
 
 	mu       sync.Mutex
-	sessions map[*deadSession]bool
-	closed   bool
+	sessions map[*deadSession]bool // open ones; nil if the DLQ is closed
 }
 
 // checkExists fails if a queue does not exist. why is a format that explains it; its arguments are the queue and the
@@ -159,12 +158,9 @@ func (q *Queue) Connect(ctx context.Context) (driver.Session, error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	if q.sessions == nil {
 		s.link.Close()
 		return nil, link.ErrClosed
-	}
-	if q.sessions == nil {
-		q.sessions = make(map[*deadSession]bool)
 	}
 	q.sessions[s] = true
 	return s, nil
@@ -174,7 +170,7 @@ func (q *Queue) Connect(ctx context.Context) (driver.Session, error) {
 func (q *Queue) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions
-	q.sessions, q.closed = nil, true
+	q.sessions = nil
 	q.mu.Unlock()
 	for s := range sessions {
 		s.link.Close()

@@ -33,14 +33,13 @@ type Queue struct {
 	semaphore chan struct{} // held while this process uses state
 
 	mu       sync.Mutex
-	sessions map[*session]bool
-	closed   bool
+	sessions map[*session]bool // open ones; nil if the DLQ is closed
 }
 
 // Open opens a DLQ. It sends no request.
 func Open(opt Options) *Queue {
 	return &Queue{
-		Options: opt, semaphore: make(chan struct{}, 1),
+		Options: opt, semaphore: make(chan struct{}, 1), sessions: make(map[*session]bool),
 		state: &api.Queue{API: opt.DLQ.API, Name: StateName(opt.DLQ.Name), FIFO: true},
 		info: deadletter.Info{
 			Broker: "sqs", DLQ: opt.DLQ.Name, Origin: opt.Main.Name, Group: opt.Main.Name, ReplayTo: opt.Main.Name,
@@ -72,7 +71,7 @@ func (q *Queue) LockHolder(ctx context.Context, lock string) (h deadletter.Holde
 func (q *Queue) Connect(context.Context) (driver.Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	if q.sessions == nil {
 		return nil, api.ErrClosed
 	}
 	s := &session{q: q, held: make(map[string]*heldMessage)}
@@ -81,9 +80,6 @@ func (q *Queue) Connect(context.Context) (driver.Session, error) {
 		Interval: q.Lease / 3, OnRenewed: s.extendHeld,
 		MinDuration: func() time.Duration { return s.longestHidden() + q.Lease/2 },
 	})
-	if q.sessions == nil {
-		q.sessions = make(map[*session]bool)
-	}
 	q.sessions[s] = true
 	return s, nil
 }
@@ -92,7 +88,7 @@ func (q *Queue) Connect(context.Context) (driver.Session, error) {
 func (q *Queue) Close() error {
 	q.mu.Lock()
 	sessions := q.sessions
-	q.sessions, q.closed = nil, true
+	q.sessions = nil
 	q.mu.Unlock()
 	for s := range sessions {
 		s.leases.End()
