@@ -108,8 +108,8 @@ type Config struct {
 	// DialTimeout bounds one try to connect. Default 10 s.
 	DialTimeout time.Duration
 	// ConsumerTimeout is the broker's own setting consumer_timeout: the broker closes the channel
-	// of a consumer that keeps a message longer. Messages that wait unrun for half of it go
-	// back. Default 30 min, RabbitMQ's default.
+	// of a consumer that keeps a message longer. A message that has waited here for half of it, and
+	// has not run, goes back. Default 30 min, RabbitMQ's default.
 	ConsumerTimeout time.Duration
 	// NoProvisioning refuses to start when one of redeliver's queues is missing, instead of
 	// creating it. Plan lists them. Default: they are created.

@@ -75,9 +75,9 @@ func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery], nackDelay t
 	return nb
 }
 
-// AckAll answers for each message that has no answer of its own when the handler returns: it is
-// done, whatever the handler returns. AckAll reports whether the call counts. One after another
-// AckAll or RetryAll, or after the batch, does not.
+// AckAll acks, when the handler returns, every message without an answer of its own, whatever the
+// handler returns. It reports whether the call counts: it does not after another AckAll or
+// RetryAll, or after the end of the batch.
 func (b *Batch) AckAll() bool { return b.batch.AckAll() }
 
 // RetryAll fails every message without an answer of its own when the handler returns. These

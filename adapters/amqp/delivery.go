@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// delivery is one message on one channel, from its arrival until it is acked or returned. The files in the
-// order of its life:
+// delivery is one message on one channel, from its arrival until it is acked or returned. These files handle it, in
+// this order:
 //
 //	subscriber.go, open.go        start readers, each with an engine
 //	consume.go, consumebatch.go   handlers of deliveries
@@ -29,7 +29,7 @@ import (
 //	suspects.go                   runs it alone, from a queue of suspects
 //	inplace.go, internal/crashes  run it alone, in its place
 //
-// Beside its life:
+// The other packages:
 //
 //	internal/layout               names and arguments of the queues
 //	internal/topology             checks and declares them: start, plan, doctor, old levels

@@ -28,7 +28,7 @@ type Marshaler interface {
 // header, and the payload is the body. Messages are persistent. If a delivery has no UUID, its
 // message id is the UUID, or else a hash of the delivery. Bytes, numbers, booleans and times
 // are text in the metadata; tables and arrays are left out. DeliveryFromContext shows all headers
-// as is.
+// as they are.
 type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].

@@ -50,8 +50,8 @@ func within[T any](ctx context.Context, what string, do func() (T, error), late 
 	return none, context.Cause(ctx)
 }
 
-// subscribe calls Subscribe with the values of values, and waits for it at most until ctx ends. Only cancel ends the
-// subscription.
+// subscribe calls Subscribe, and waits for it at most until ctx ends. The subscription's context has only the values of
+// the context values. Only cancel ends the subscription.
 func subscribe(ctx, values context.Context, sub message.Subscriber, topic string) (in <-chan *message.Message, cancel context.CancelFunc, err error) {
 	reading, cancel := context.WithCancel(context.WithoutCancel(values))
 	in, err = within(ctx, "Subscribe", func() (<-chan *message.Message, error) { return sub.Subscribe(reading, topic) }, nackAll)

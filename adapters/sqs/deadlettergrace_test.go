@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// testState is the name of its state's queue.
+// testState is the name of the queue with the state of the DLQ that openMarkedDLQ opens.
 const testState = "orders-dlq-state.fifo"
 
 // openMarkedDLQ opens a DLQ whose state has a mark.
