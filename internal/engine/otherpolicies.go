@@ -30,8 +30,8 @@ type otherPolicies struct {
 	reported map[string]time.Time // by fingerprint
 }
 
-// CheckPolicyOf checks whether a message that has come back was written by an instance that runs another policy now, and reports that. An
-// adapter calls it for every message that redeliver has written. It is safe for concurrent use.
+// CheckPolicyOf checks whether an instance that runs another policy now has written a message that has come back, and
+// reports that. An adapter calls it for every message that redeliver has written. It is safe for concurrent use.
 func (s *Subscription) CheckPolicyOf(st *redeliver.State) {
 	if s.Sink == nil || st.Policy == "" || st.Policy == s.fingerprint {
 		return
@@ -48,16 +48,16 @@ func (s *Subscription) CheckPolicyOf(st *redeliver.State) {
 	}
 }
 
-// ReportOtherPolicy reports to the sink that an instance runs the policy with this fingerprint, at most once an hour. how says how that was
-// noticed.
+// ReportOtherPolicy reports to the sink that an instance runs the policy with this fingerprint, at most once an hour. how
+// says how that was noticed.
 func (s *Subscription) ReportOtherPolicy(fingerprint, how string) {
 	if s.Sink != nil && s.otherPolicies.shouldReport(fingerprint, time.Now()) {
 		s.EmitChange(redeliver.ChangePolicyDiffers, fmt.Sprintf("this instance runs %s, another one %s: %s", s.fingerprint, fingerprint, how), ErrPolicies)
 	}
 }
 
-// ReportOnePolicy reports to the sink that all instances run this policy, if another one was reported before. It is for adapters whose
-// broker knows the policies of all instances.
+// ReportOnePolicy reports to the sink that all instances run this policy, if another one was reported before. It is for
+// adapters whose broker knows the policies of all instances.
 func (s *Subscription) ReportOnePolicy() {
 	r := &s.otherPolicies
 	r.mu.Lock()

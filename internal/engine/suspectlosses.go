@@ -3,7 +3,8 @@ package engine
 import "sync"
 
 // SuspectLosses counts for each suspect, by id, how often this process has lost it and has survived. A broker that counts
-// deliveries counts that like a crash. It forgets settled suspects. It is safe for concurrent use; its zero value is ready.
+// deliveries counts such a loss like a crash. An adapter calls Forget when it settles a suspect. A SuspectLosses is safe
+// for concurrent use; its zero value is ready.
 type SuspectLosses struct {
 	mu     sync.Mutex
 	counts map[string]int

@@ -111,8 +111,8 @@ func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause 
 	d.sub.Tracer.DeadLettered(context.WithoutCancel(ctx), b)
 }
 
-// RecordBatches records that the handler of d gathers batches. From then on batch functions have spans, and handlers do not. RecordBatches
-// also ends the span that the handler of d may have.
+// RecordBatches records that the handler of d gathers batches. From then on batch functions have spans, and handlers do
+// not. RecordBatches also ends the span that the handler of d may have.
 func (d *Delivery) RecordBatches() {
 	if d.sub.Tracer == nil {
 		return

@@ -1,5 +1,5 @@
-// Package guard keeps the messages of a subscription from beginning in an outage, in a flood of dead letters, and in a pause that a
-// handler asks for. Outages and floods it detects itself.
+// Package guard keeps the messages of a subscription from beginning in an outage, in a flood of dead letters, and in a
+// pause that a handler asks for. It detects outages and floods itself.
 package guard
 
 import (

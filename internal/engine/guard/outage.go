@@ -58,7 +58,7 @@ func (o *outage) failed(f *Failure, now time.Duration) {
 	switch {
 	case o.state != breakerClosed:
 		if f.Probe {
-			o.probeHasFailed(f, now)
+			o.countFailedProbe(f, now)
 		}
 		return
 	case f.FailedBefore && o.othersSucceeded(f.SinceFirst, now):
@@ -72,8 +72,8 @@ func (o *outage) failed(f *Failure, now time.Duration) {
 	}
 }
 
-// probeHasFailed counts the failure of a probe.
-func (o *outage) probeHasFailed(f *Failure, now time.Duration) {
+// countFailedProbe counts the failure of a probe.
+func (o *outage) countFailedProbe(f *Failure, now time.Duration) {
 	o.probes++
 	same := o.sameFailedProbe > 0 && o.lastFailedProbe == f.ID
 	if !same {
@@ -93,8 +93,8 @@ func (o *outage) probeHasFailed(f *Failure, now time.Duration) {
 	}
 }
 
-// othersSucceeded reports whether enough others have succeeded since a message first failed. since is the
-// time since then.
+// othersSucceeded reports whether enough others have succeeded since a message first failed. since is the time since
+// then.
 func (o *outage) othersSucceeded(since, now time.Duration) bool {
 	from := now - min(max(since, 0), o.window)
 	good, bad := o.recentSuccesses.since(from, now), o.recentFailures.since(from, now)
