@@ -2,7 +2,6 @@ package kafkashare
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // A share group cannot hold messages that wait: a lock that ends costs a delivery, and a member that renews locks may
@@ -74,16 +72,7 @@ func (m *levelMember) run(ctx context.Context) (lost error) {
 	deleting.Go(func() { m.keepDeleting(ctx) })
 	for ctx.Err() == nil && lost == nil {
 		fetched := m.cl.PollRecords(ctx, maxPolled)
-		fetched.EachError(func(topic string, n int32, err error) {
-			switch group, ok := errors.AsType[*kgo.ErrGroupSession](err); {
-			case ctx.Err() != nil:
-			case ok:
-				lost = group
-			default:
-				m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d", topic, n), err)
-				_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
-			}
-		})
+		lost = m.r.reportFetchErrors(ctx, fetched, "")
 		fetched.EachTopic(func(t kgo.FetchTopic) {
 			t.EachRecord(func(rec *kgo.Record) { m.passToLane(rec, t.TopicID) })
 		})

@@ -2,7 +2,6 @@ package kafkashare
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // copyAtDelivery is the delivery at which a record is copied to the retry topic, before any handler runs. The broker
@@ -117,16 +115,10 @@ func (m *shareMember) awaitGate(ctx context.Context, g *engine.Gate) bool {
 // poll hands the records of one poll to the lane.
 func (m *shareMember) poll(ctx context.Context) {
 	fetched := m.cl.PollFetches(ctx)
-	fetched.EachError(func(topic string, partition int32, err error) {
-		switch group, ok := errors.AsType[*kgo.ErrGroupSession](err); {
-		case ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed):
-		case ok:
-			m.fail(group)
-		default:
-			m.r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: the client gives back records that it cannot read; the broker drops them after %d deliveries", topic, partition, m.r.client.group.deliveryLimit), err)
-			_ = wait.For(ctx, time.Second) // the loop notices the end of ctx
-		}
-	})
+	hint := fmt.Sprintf(": the client gives back records that it cannot read; the broker drops them after %d deliveries", m.r.client.group.deliveryLimit)
+	if err := m.r.reportFetchErrors(ctx, fetched, hint); err != nil {
+		m.fail(err)
+	}
 	records := slices.DeleteFunc(fetched.Records(), giveBackExpired)
 	m.mu.Lock()
 	for _, rec := range records {

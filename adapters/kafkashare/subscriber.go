@@ -3,6 +3,7 @@ package kafkashare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -77,14 +78,13 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 		return nil, err
 	}
 	cfg, values := &c.cfg, context.WithoutCancel(ctx)
-	r := &reader{
+	return &reader{
 		client: c, layout: l, values: values,
 		sub: &engine.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Values: values,
 		},
-	}
-	return r, nil
+	}, nil
 }
 
 func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} }
@@ -163,6 +163,22 @@ func (r *reader) runLevelMember(ctx context.Context) error {
 		return err
 	}
 	return m.run(ctx)
+}
+
+// reportFetchErrors reports why partitions cannot be read; hint says more. It returns the error of a member that has
+// lost its group.
+func (r *reader) reportFetchErrors(ctx context.Context, fetched kgo.Fetches, hint string) (lost error) {
+	fetched.EachError(func(topic string, partition int32, err error) {
+		switch group, ok := errors.AsType[*kgo.ErrGroupSession](err); {
+		case ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed):
+		case ok:
+			lost = group
+		default:
+			r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d%s", topic, partition, hint), err)
+			_ = wait.For(ctx, time.Second) // the caller notices the end of ctx
+		}
+	})
+	return lost
 }
 
 var errLastDelivery = errors.New("the broker drops the message if this process ends before its copy on the retry topic is confirmed")
