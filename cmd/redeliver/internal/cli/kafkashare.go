@@ -91,8 +91,9 @@ func planOnKafkaShare(p *kafkashare.Plan, operator *kafka.Plan, hosts []string) 
 	}
 	note := fmt.Sprintf("the share group has or gets these settings; with NoProvisioning set them first: kafka-configs.sh --alter --entity-type groups --entity-name %s --add-config %s",
 		shellQuote(p.Group), strings.Join(values, ","))
+	p.Notes = append(p.Notes, note)
 	asKafka := kafka.Plan{
-		Origin: p.Origin, Group: p.Group, Delays: p.Delays, LongestWait: p.LongestWait, Notes: append(p.Notes, note), OperatorTopics: operator.OperatorTopics,
+		Origin: p.Origin, Group: p.Group, Delays: p.Delays, LongestWait: p.LongestWait, Notes: p.Notes, OperatorTopics: operator.OperatorTopics,
 		OperatorRights: append(operator.OperatorRights,
 			kafka.Right{Resource: "group", Name: p.Group, Operations: []string{"DescribeConfigs"}}, kafka.Right{Resource: "group", Name: p.RetryGroup, Operations: []string{"Describe"}}),
 	}
@@ -105,6 +106,6 @@ func planOnKafkaShare(p *kafkashare.Plan, operator *kafka.Plan, hosts []string) 
 		asKafka.Rights = append(asKafka.Rights, kafka.Right(r))
 	}
 	plan := planOnKafka(&asKafka, hosts, redeliver.KeyOrder)
-	plan.row.Broker, plan.text = string(brokerurl.KafkaShare), p.String()+"note: "+note+"\n"
+	plan.row.Broker, plan.text = string(brokerurl.KafkaShare), p.String()
 	return plan
 }

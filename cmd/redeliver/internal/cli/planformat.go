@@ -123,11 +123,6 @@ func script(tool string, hosts []string, lines [][]string, comments ...string) s
 	return b.String()
 }
 
-// sortedKeys returns the keys in order, so that equal plans give equal files.
-func sortedKeys[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
-}
-
 // jsonFile returns v as the content of a JSON file.
 func jsonFile(v any) (string, error) {
 	text, err := json.MarshalIndent(v, "", "  ")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -33,7 +34,7 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 			"--create", "--if-not-exists", "--topic", t.Name,
 			"--partitions", strconv.Itoa(int(t.Partitions)), "--replication-factor", strconv.Itoa(int(t.Replicas)),
 		}
-		for _, name := range sortedKeys(t.Settings) {
+		for _, name := range slices.Sorted(maps.Keys(t.Settings)) {
 			line = append(line, "--config", name+"="+t.Settings[name])
 		}
 		lines = append(lines, line)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -135,7 +136,7 @@ func iamPolicy(p *sqs.Plan, region string, m *formatFlags) (text string, notes [
 			keys[key] = true
 		}
 	}
-	for _, key := range sortedKeys(keys) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		notes = append(notes, fmt.Sprintf("the queues are encrypted with key %s, which also requires kms:Decrypt and kms:GenerateDataKey on it", key))
 	}
 	text, err = jsonFile(doc)

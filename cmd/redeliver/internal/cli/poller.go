@@ -252,7 +252,7 @@ func (p *poller) open(ctx context.Context, of subject) (*polled, error) {
 	sub := prom.Waiting{
 		Origin: info.Origin, Group: info.Group, Levels: p.levels(of),
 	}
-	if p.b.kind != brokerurl.KafkaShare { // its doctor would connect for each group at each look
+	if p.b.kind != brokerurl.KafkaShare { // its doctor would connect for each group at each poll
 		sub.Doctor = func(ctx context.Context) (*doctor.Diagnosis, error) {
 			return p.b.doctor(ctx, of.topic, doctor.Examination{AnyPolicy: true, Group: of.group})
 		}
