@@ -19,10 +19,10 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// EnvPrefix is the variable with which the names of topics and groups begin.
+// EnvPrefix names the variable with the prefix of a run, with which the names of topics and groups begin.
 const EnvPrefix = "REDELIVER_TEST_PREFIX"
 
-// Prefix begins the names of all that the tests make.
+// Prefix begins the prefix of every run.
 const Prefix = "redeliver-test-"
 
 // NewPrefix returns the prefix of one run.
