@@ -51,7 +51,7 @@ func writePair(t *testing.T, cert, key string, private *ecdsa.PrivateKey, number
 	}
 }
 
-// A certificate used to be read only once, so a renewed one required a restart. Later one with the same key did.
+// A certificate used to be read only once, so a renewed one required a restart. Later, one with the same key still did.
 func TestARenewedCertificateIsServed(t *testing.T) {
 	cert, key := filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
 	synctest.Test(t, func(t *testing.T) {

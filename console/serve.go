@@ -21,8 +21,8 @@ const maxCloseTime = 5 * time.Second
 type ServeConfig struct {
 	// Address is host and port. Default 127.0.0.1:8377.
 	Address string
-	// CertFile and KeyFile are the console's certificate and key, in PEM. Both are read again if KeyFile has changed, at
-	// most once a minute. Default: no TLS.
+	// CertFile and KeyFile are the console's certificate and key, in PEM. Both are read again if one of them has
+	// changed. They are checked at most once a minute. Default: no TLS.
 	CertFile, KeyFile string
 	// Ready is called with the console's URL once it listens. Optional.
 	Ready func(url string)
