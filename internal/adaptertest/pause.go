@@ -106,8 +106,8 @@ func groupPauses(b *fixture) {
 	b.dead(0)
 }
 
-// newPauses pauses new messages for all processes from one. A message that has begun must be retried until it is done. New messages
-// must wait for the end of the pause.
+// newPauses pauses new messages. A message that has begun must be retried until it is done. New messages must wait for the end of
+// the pause. A second pause replaces the first one in running processes.
 func newPauses(b *fixture) {
 	msgs, ids := numberedMessages(50)
 	goOn := make(chan struct{})
@@ -133,6 +133,7 @@ func newPauses(b *fixture) {
 	close(goOn)
 	b.awaitEnds(ids[0])
 	b.staysQuiet(3)
+	p.pause(2)
 	p.resume()
 	b.awaitEnds(ids...)
 	b.wantEach(1, ids[1:]...)

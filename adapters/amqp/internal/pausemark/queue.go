@@ -2,8 +2,9 @@
 //
 // A subscription is paused while its marker queue, "<queue>.retry.paused", has a message, whose body is the mark. The
 // queue always exists, because a passive declaration of a missing queue is an error in the broker's log. A process
-// counts the messages at each look. Only when a pause begins does it get the message, and return it. While it has the
-// message, the queue looks empty to others, as a queue without a leader does.
+// counts the messages at each look. Only if there is one does it get the message, and return it. While it has the
+// message, the queue looks empty to others, as a queue without a leader does. So a process accepts the end of a pause
+// only after several looks in a row.
 package pausemark
 
 import (
@@ -35,50 +36,47 @@ type Queue struct {
 type Reader struct {
 	Queue Queue
 
-	mark     *redeliver.PauseMark // at the last look
+	paused   bool // at the last look
 	looked   bool
 	nextLook time.Time
 }
 
 // Look returns the mark, or nil.
-func (p *Reader) Look(ctx context.Context) (*redeliver.PauseMark, error) {
-	if time.Now().Before(p.nextLook) {
+func (r *Reader) Look(ctx context.Context) (*redeliver.PauseMark, error) {
+	if time.Now().Before(r.nextLook) {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	mark, exists, err := p.Queue.read(ctx, p.mark, p.tries())
+	mark, exists, err := r.Queue.read(ctx, r.tries())
 	if err != nil {
 		return nil, err
 	}
-	p.mark, p.looked = mark, true
+	r.paused, r.looked = mark != nil, true
 	if !exists {
-		p.nextLook = time.Now().Add(missingLook)
+		r.nextLook = time.Now().Add(missingLook)
 	}
 	return mark, nil
 }
 
-// tries returns how often the queue must be empty before the next look accepts that. A pause that is missed in one look
-// is found in the next one.
-func (p *Reader) tries() int {
+// tries returns how many times in a row the queue must look empty before it counts as empty. If one call of Look misses
+// a pause, the next call finds it.
+func (r *Reader) tries() int {
 	switch {
-	case !p.looked:
+	case !r.looked:
 		return firstReads
-	case p.mark != nil:
+	case r.paused:
 		return maxReads
 	default:
 		return 1
 	}
 }
 
-// readMark returns the mark in a marker queue, or nil if the queue is empty the given number of times. previous is the
-// mark that was there before.
-func readMark(ctx context.Context, ch *amqp091.Channel, queue string, previous *redeliver.PauseMark, tries int) (*redeliver.PauseMark, error) {
+// readMark returns the mark in a marker queue, or nil if the queue looks empty the given number of times.
+func readMark(ctx context.Context, ch *amqp091.Channel, queue string, tries int) (*redeliver.PauseMark, error) {
 	for try := 1; ; try++ {
 		counts, err := link.Stat(ch, queue)
 		switch {
 		case err != nil:
 			return nil, err
-		case counts.Ready > 0 && previous != nil:
-			return previous, nil
 		case counts.Ready > 0:
 			mark, err := getMark(ch, queue)
 			if err != nil || mark != nil {
@@ -111,15 +109,15 @@ func getMark(ch *amqp091.Channel, queue string) (*redeliver.PauseMark, error) {
 }
 
 // Mark returns the mark, or nil.
-func (m Queue) Mark(ctx context.Context) (*redeliver.PauseMark, error) {
-	mark, _, err := m.read(ctx, nil, firstReads)
+func (q Queue) Mark(ctx context.Context) (*redeliver.PauseMark, error) {
+	mark, _, err := q.read(ctx, firstReads)
 	return mark, err
 }
 
 // read is readMark on a channel of its own. It also reports whether the queue exists.
-func (m Queue) read(ctx context.Context, previous *redeliver.PauseMark, tries int) (mark *redeliver.PauseMark, exists bool, err error) {
-	mark, err = link.Call(ctx, m.Link, m.Name, func(ch *amqp091.Channel) (*redeliver.PauseMark, error) {
-		return readMark(ctx, ch, m.Name, previous, tries)
+func (q Queue) read(ctx context.Context, tries int) (mark *redeliver.PauseMark, exists bool, err error) {
+	mark, err = link.Call(ctx, q.Link, q.Name, func(ch *amqp091.Channel) (*redeliver.PauseMark, error) {
+		return readMark(ctx, ch, q.Name, tries)
 	})
 	if link.IsNotFound(err) {
 		return nil, false, nil
@@ -128,12 +126,12 @@ func (m Queue) read(ctx context.Context, previous *redeliver.PauseMark, tries in
 }
 
 // Clear empties the queue, if it exists.
-func (m Queue) Clear(ctx context.Context) error {
-	_, err := link.Call(ctx, m.Link, m.Name, func(ch *amqp091.Channel) (none struct{}, err error) {
+func (q Queue) Clear(ctx context.Context) error {
+	_, err := link.Call(ctx, q.Link, q.Name, func(ch *amqp091.Channel) (none struct{}, err error) {
 		for empty := 0; empty < maxReads; { // a process that reads the mark returns it
-			n, err := ch.QueuePurge(m.Name, false)
+			n, err := ch.QueuePurge(q.Name, false)
 			if err != nil {
-				return none, fmt.Errorf("amqp: emptying queue %s: %w", m.Name, err)
+				return none, fmt.Errorf("amqp: emptying queue %s: %w", q.Name, err)
 			}
 			if empty++; n > 0 {
 				empty = 0
