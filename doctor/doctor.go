@@ -68,8 +68,13 @@ type Diagnosis struct {
 	NotChecked []string
 }
 
-// AddPause adds the symptom of a paused group. It adds none if m is nil.
-func (d *Diagnosis) AddPause(m *redeliver.PauseMark) {
+// AddPause adds the symptom of a paused group. It adds none if m is nil. A non-nil err says why the pause could not be
+// checked.
+func (d *Diagnosis) AddPause(m *redeliver.PauseMark, err error) {
+	if err != nil {
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether the group is paused (%v)", err))
+		return
+	}
 	d.Checked = append(d.Checked, "whether the group is paused")
 	if m == nil {
 		return

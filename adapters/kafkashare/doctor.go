@@ -49,11 +49,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		return nil, err
 	}
 	d.addSettings(ps)
-	mark, err := (&pauseMarks{client: c.client, topic: l.control}).read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	d.AddPause(mark)
+	d.AddPause((&pauseMarks{client: c.client, topic: l.control}).read(ctx))
 	adm := kadm.NewClient(c.client)
 	waiting, err := d.unsettled(ctx, adm)
 	if err != nil {

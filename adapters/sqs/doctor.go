@@ -37,12 +37,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		}
 	}
 	if l.main.Exists {
-		mark, err := c.pauseMark(ctx, l.main)
-		if err != nil {
-			d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether the queue is paused (%v)", err))
-		} else {
-			d.AddPause(mark)
-		}
+		d.AddPause(c.pauseMark(ctx, l.main))
 	}
 	if how.AnyPolicy { // the policy with the longest waits is unknown
 		l.longestWait, l.totalWait = 0, 0

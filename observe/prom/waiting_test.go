@@ -98,7 +98,7 @@ func TestFindingsAreCollected(t *testing.T) {
 				d.Add(doctor.SymptomOrphan, "orders.billing.retry.2h", "is a level of an older policy")
 				d.Add(doctor.SymptomOrphan, "orders.billing.retry.3h", "is a level of an older policy")
 				d.Add(doctor.SymptomConsumer, "billing", "nobody reads")
-				d.AddPause(&redeliver.PauseMark{Reason: "the bank is closed"})
+				d.AddPause(&redeliver.PauseMark{Reason: "the bank is closed"}, nil)
 				return d, nil
 			},
 			Levels: func(ctx context.Context) ([]deadletter.WaitingLevel, error) {

@@ -33,11 +33,7 @@ func (s *Survey) Examine(ctx context.Context, how doctor.Examination, paused fun
 	if err := d.checkQueues(ctx); err != nil {
 		return nil, err
 	}
-	if mark, err := paused(); err != nil {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether the queue is paused (%v)", err))
-	} else {
-		d.AddPause(mark)
-	}
+	d.AddPause(paused())
 	d.NotChecked = append(d.NotChecked, s.Unchecked...)
 	if !s.Asked {
 		d.NotChecked = append(d.NotChecked, "what is late, and the policies of the consumers (ManagementURL is not set)")

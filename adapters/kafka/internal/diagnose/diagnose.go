@@ -52,9 +52,7 @@ func (e *Examiner) Examine(ctx context.Context, l *topology.Layout, how doctor.E
 	if err := d.checkSettings(); err != nil {
 		return nil, err
 	}
-	if err := d.checkPause(ctx); err != nil {
-		return nil, err
-	}
+	d.checkPause(ctx)
 	g := d.describeGroup(ctx)
 	d.checkPolicies(g)
 	if err := d.checkWaiting(ctx, g); err != nil {
@@ -64,16 +62,12 @@ func (e *Examiner) Examine(ctx context.Context, l *topology.Layout, how doctor.E
 }
 
 // checkPause checks whether the group is paused.
-func (d *examination) checkPause(ctx context.Context) error {
+func (d *examination) checkPause(ctx context.Context) {
 	if !d.layout.Control.Exists {
-		d.AddPause(nil)
-		return nil
+		d.AddPause(nil, nil)
+		return
 	}
-	mark, err := commands.Paused(ctx, d.admin.Client, d.layout.Control.Name)
-	if err == nil {
-		d.AddPause(mark)
-	}
-	return err
+	d.AddPause(commands.Paused(ctx, d.admin.Client, d.layout.Control.Name))
 }
 
 // checkAbandoned looks for messages that wait for groups without members, for example after a group was renamed.
