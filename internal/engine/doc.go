@@ -9,8 +9,7 @@
 //   - lane.begin: it begins when it has a slot (slots.take), the gaters permit it and no suspect runs (Turn).
 //   - entry.serve: a worker calls the handler, or hands the Watermill message to the Router and waits for its ack.
 //   - Delivery.Run: the attempt. A success ends it. A failure goes to Delivery.settleFailure, which asks the policy.
-//   - move: a copy is written to a level or to the DLQ, again and again until the broker confirms it. No goroutine waits for
-//     that.
+//   - move: a copy is written to a level or to the DLQ, again and again until the broker confirms it (Store.Write).
 //   - lane.finish: the source settles the message. The next one of its key becomes ready.
 //
 // # Who owns what

@@ -19,8 +19,8 @@ const (
 	maxWritePause = 10 * time.Second
 )
 
-// move writes one message to its next place: a level, the DLQ or its topic. No goroutine waits for that: the store calls
-// Confirmed, and a timer starts the next try. While the broker accepts nothing, the subscription's gate is closed.
+// move writes one message to its next place: a level, the DLQ or its topic. No goroutine of the engine waits for that: the store
+// calls Confirmed, and a timer starts the next try. While the broker accepts nothing, the subscription's gate is closed.
 type move struct {
 	d     *Delivery
 	to    driver.Place

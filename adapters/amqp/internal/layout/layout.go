@@ -30,8 +30,8 @@ const (
 
 // The broker's limits on redeliver's queues.
 const (
-	// OwnDeliveryLimit is the delivery limit of queues that redeliver consumes. redeliver acts at a much lower
-	// count. A message that does reach the limit goes to the DLQ.
+	// OwnDeliveryLimit is the delivery limit of the retry queue, the suspects and an origin that redeliver declares. redeliver
+	// acts at a much lower count. A message that does reach the limit goes to the DLQ.
 	OwnDeliveryLimit = 1000
 	// NoLimit is for the DLQ, where each scan is a delivery. RabbitMQ 4 would drop a message after 20 deliveries; 3.x
 	// does not know -1.
@@ -123,7 +123,7 @@ func New(opt Options) *Layout {
 	for _, level := range l.Ladder {
 		for shard := range l.Shards {
 			args := deadLetterArgs(back)
-			delete(args, DeliveryLimit)
+			delete(args, DeliveryLimit) // at the broker's own limit, the message goes to the retry queue, which holds it until due
 			ttl := level
 			if level <= MaxReadLevel {
 				ttl += readGrace
