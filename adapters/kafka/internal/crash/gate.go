@@ -99,7 +99,8 @@ type Gate struct {
 	cancel    context.CancelFunc
 	turn      turnState
 	turnStart time.Time
-	alone     *message // the suspect whose handler runs
+	alone     *message  // the suspect whose handler runs
+	aloneAt   time.Time // when meta.Alone was committed
 }
 
 type turnState uint8
@@ -211,6 +212,10 @@ func (g *Gate) Begin(m *message) engine.Admission {
 		return engine.NotYet
 	case g.unwritable:
 		return g.allow()
+	case suspected && !m.Retry && g.sub.NewGate.Closed(): // it waits with the other first deliveries
+		g.suspects = without(g.suspects, m)
+		g.partition.Post(func() {}) // it must ask again, because now it is not alone
+		return engine.NotYet
 	case suspected && g.turn == turnHeld && g.alone == nil && !g.writing && g.meta.Alone == offset:
 		g.suspects = without(g.suspects, m)
 		m.Alone, g.alone = true, m
@@ -375,6 +380,7 @@ func (g *Gate) committed(number uint64) {
 		g.partition.Idle()
 	}
 	if g.turn == turnHeld && g.meta.Alone >= 0 {
+		g.aloneAt = time.Now()
 		g.tendLater()
 	}
 	g.tendSuspects()
@@ -419,7 +425,12 @@ func (g *Gate) tendSuspects() {
 		switch gate := &g.sub.Gate; {
 		case g.alone != nil:
 		case waits && g.meta.Alone >= 0 && g.meta.Alone == g.partition.Offset(g.suspects[0]) && !gate.Closed():
-			g.tendLater() // it is about to begin
+			if time.Since(g.aloneAt) < maxTurn {
+				g.tendLater() // it is about to begin
+				return
+			}
+			g.suspects = slices.Delete(g.suspects, 0, 1) // something else refuses it. It asks again
+			g.tendSuspects()
 		case waits && !gate.Closed() && time.Since(g.turnStart) < maxTurn:
 			next := g.copyMeta()
 			next.Alone = g.partition.Offset(g.suspects[0])

@@ -1,7 +1,10 @@
 package crash
 
 import (
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
@@ -35,5 +38,107 @@ func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 	}
 	if admission := g.Begin(m); admission != engine.Begins {
 		t.Errorf("the second answer is %v", admission)
+	}
+}
+
+// livePartition commits at once, and calls what is posted when the test wants it.
+type livePartition struct {
+	onePartition
+
+	g *Gate
+
+	mu     sync.Mutex
+	posted []func()
+}
+
+func (p *livePartition) Commit(bool) { p.Post(func() { p.g.Committed(p.g.Note(0, nil)) }) }
+
+func (p *livePartition) Post(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.posted = append(p.posted, f)
+	return true
+}
+
+// readPosted returns the first posted function, or nil.
+func (p *livePartition) readPosted() (f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.posted) > 0 {
+		f, p.posted = p.posted[0], p.posted[1:]
+	}
+	return f
+}
+
+// runFor runs what is posted, for a time.
+func (p *livePartition) runFor(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(turnPoll / 2) {
+		for f := p.readPosted(); f != nil; f = p.readPosted() {
+			f()
+			synctest.Wait()
+		}
+	}
+}
+
+// newLiveGate returns a gate with one suspect, at offset 0.
+func newLiveGate() (*Gate, *livePartition) {
+	p := &livePartition{}
+	sub := &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}, Turn: engine.NewTurn()}
+	p.g = New(p, Config{Sub: sub, Owner: "me"}, commitmeta.Parse("redeliver/1 by=x state=careful window=0"))
+	return p.g, p
+}
+
+// A suspect that something else refuses does not keep the turn: nothing else in the client would run.
+func TestARefusedSuspectGivesTheTurnBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := newLiveGate()
+		m := &message{Alone: true}
+		if admission := g.Begin(m); admission != engine.NotYet {
+			t.Fatalf("the suspect was answered %v before it has the turn", admission)
+		}
+		p.runFor(2 * maxTurn) // another gate refuses the suspect, so it does not ask this one
+		if !g.sub.Turn.Begin() {
+			t.Error("the turn is held")
+		}
+		g.sub.Turn.End()
+		if g.meta.Alone >= 0 {
+			t.Errorf("offset %d would be charged with a crash", g.meta.Alone)
+		}
+		g.Begin(m)
+		p.runFor(maxTurn / 2)
+		if admission := g.Begin(m); admission != engine.Begins || !m.Alone {
+			t.Errorf("when it asks again, the suspect is answered %v, alone %v", admission, m.Alone)
+		}
+	})
+}
+
+// A pause of new messages holds back suspects that are first deliveries, and leaves the turn to others.
+func TestAPauseOfNewMessagesHoldsBackSuspects(t *testing.T) {
+	for _, when := range []string{"before it asks", "when it has the turn"} {
+		synctest.Test(t, func(t *testing.T) {
+			g, p := newLiveGate()
+			m := &message{Alone: true}
+			if when == "when it has the turn" {
+				g.Begin(m)
+				p.runFor(maxTurn / 2)
+			}
+			g.sub.NewGate.Close()
+			if admission := g.Begin(m); admission != engine.NotYet || m.Alone {
+				t.Errorf("%s: the suspect was answered %v, alone %v", when, admission, m.Alone)
+			}
+			p.runFor(maxTurn / 2)
+			if !g.sub.Turn.Begin() {
+				t.Errorf("%s: the turn is held", when)
+			}
+			g.sub.Turn.End()
+			g.sub.NewGate.Open()
+			g.Begin(m)
+			p.runFor(maxTurn / 2)
+			if admission := g.Begin(m); admission != engine.Begins || !m.Alone {
+				t.Errorf("%s: after the pause the suspect was answered %v, alone %v", when, admission, m.Alone)
+			}
+			g.Finish(true)
+			g.ReleaseTurn()
+		})
 	}
 }
