@@ -21,11 +21,11 @@ type Filter struct {
 	Positions []Position `json:"positions,omitempty"`
 	// Key is the message's key, exactly. Nil means any key or none; an empty key that is not nil
 	// means an empty key.
-	Key []byte `json:"key,omitempty"`
+	Key []byte `json:"key,omitzero"`
 	// Headers maps names of user headers to the values that they must have.
 	Headers map[string]string `json:"headers,omitempty"`
 	// After and Before bound the time of [Message.Failed]: After <= failed < Before. Zero means no
-	// bound.
+	// bound. A message without a time is not within any bound.
 	After  time.Time `json:"after,omitzero"`
 	Before time.Time `json:"before,omitzero"`
 	// Reasons are reasons of redeliver. The message must have one of them.
@@ -63,7 +63,7 @@ func (f *Filter) inTime(m *Message) bool {
 		return true
 	}
 	at := m.Failed()
-	return !at.Before(f.After) && (f.Before.IsZero() || at.Before(f.Before))
+	return !at.IsZero() && !at.Before(f.After) && (f.Before.IsZero() || at.Before(f.Before))
 }
 
 func hasHeader(m *Message, name, value string) bool {

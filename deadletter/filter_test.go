@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,10 @@ func TestFilter(t *testing.T) {
 	m := &deadletter.Message{
 		ID: "a", Position: "1/7", Key: []byte("k"), Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}},
 		State: redeliver.State{Error: "Card Declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonPermanent, LastFailed: at},
+	}
+	undated := deadletter.Message{ID: "undated"}
+	if f := (deadletter.Filter{Before: at}); f.Match(&undated) {
+		t.Error("a message without a time failed before a time")
 	}
 	for name, c := range map[string]struct {
 		f    deadletter.Filter
@@ -50,6 +55,21 @@ func TestFilter(t *testing.T) {
 		}
 		if c.f.All() != (name == "all") {
 			t.Errorf("%s takes all: %v", name, c.f.All())
+		}
+	}
+}
+
+// A filter for an empty key is recorded with its task, so that a resumed task does not select all keys.
+func TestAnEmptyKeyIsRecorded(t *testing.T) {
+	t.Parallel()
+	for _, key := range [][]byte{nil, {}, []byte("k")} {
+		raw, err := json.Marshal(deadletter.Filter{Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f deadletter.Filter
+		if err := json.Unmarshal(raw, &f); err != nil || (f.Key == nil) != (key == nil) || string(f.Key) != string(key) || f.All() != (key == nil) {
+			t.Errorf("%q is %s when it is read again (%v), %+v", key, raw, err, f)
 		}
 	}
 }
