@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,9 @@ func reasons() (all []string) {
 
 // filter returns the filter of the flags. A duration such as "2h" counts back from now.
 func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
+	if err := f.refuseEmpty(); err != nil {
+		return deadletter.Filter{}, err
+	}
 	filter := deadletter.Filter{
 		Fingerprints: f.fingerprints, IDs: f.ids, ErrorText: f.errorText, ErrorType: f.errorType, Quarantined: f.quarantined,
 	}
@@ -95,6 +99,25 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	}
 	return filter, nil
 }
+
+// refuseEmpty refuses flags with an empty value: the variable of a script may be unset, and without the condition the
+// command would select more messages.
+func (f *filterFlags) refuseEmpty() (err error) {
+	f.flagSet.Visit(func(flag *pflag.Flag) {
+		empty := flag.Value.String() == ""
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			all := list.GetSlice()
+			empty = len(all) == 0 || slices.Contains(all, "")
+		}
+		if empty && slices.Contains(filterNames, flag.Name) && err == nil {
+			err = usagef("--%s is empty: omit it, or give a value", flag.Name)
+		}
+	})
+	return err
+}
+
+// filterNames are the flags that select messages, and have no meaning if they are empty.
+var filterNames = []string{"after", "before", "error-text", "error-type", "fingerprint", "header", "id", "level", "position", "reason"}
 
 // moment parses a time or a duration before now.
 func moment(flag, text string, now time.Time) (time.Time, error) {

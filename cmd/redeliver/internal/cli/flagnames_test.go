@@ -101,3 +101,15 @@ func TestErrorsNameFlags(t *testing.T) {
 		}
 	}
 }
+
+// An unset variable of a script must not widen what a command selects.
+func TestEmptyFilterFlagsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.fill()
+	for _, flag := range []string{"after", "before", "error-text", "error-type", "fingerprint", "header", "id", "position", "reason"} {
+		s.run("dlq", "purge", dlq, "--note", "x", "--yes", "--error-type", "x", "--"+flag, "").want(t, 2, "--"+flag+" is empty")
+	}
+	s.run("waiting", "cancel", "--topic", "orders", "--group", "billing", "--note", "x", "--yes", "--id", "x", "--level", "").want(t, 2, "--level is empty")
+	s.run("dlq", "purge", dlq, "--note", "x", "--yes", "--key", "").want(t, 0)
+}
