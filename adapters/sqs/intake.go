@@ -40,7 +40,7 @@ func (b maxHeld) room(messages, bytes, largest int) int {
 type intake struct {
 	mu       sync.Mutex
 	changed  sync.Cond
-	size     int // messages in a request
+	size     int // messages in a request; a request fits while all slots are in use
 	accept   int // how many more the lane accepts
 	reserved int // messages that are requested, or wait for the lane
 	// heldRoom returns how many messages are settled and not yet deleted, and how many more may be held. It is called
@@ -51,7 +51,7 @@ type intake struct {
 }
 
 func newIntake(maxAhead, pollers int, heldRoom func() (settled, more int)) *intake {
-	in := &intake{size: min(api.MaxBatch, maxAhead), heldRoom: heldRoom, activePollers: 1, maxPollers: pollers}
+	in := &intake{size: min(api.MaxBatch, max(1, maxAhead/2)), heldRoom: heldRoom, activePollers: 1, maxPollers: pollers}
 	in.changed.L = &in.mu
 	return in
 }

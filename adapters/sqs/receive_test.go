@@ -180,3 +180,28 @@ func TestCloseCutsALongReceive(t *testing.T) {
 		})
 	}
 }
+
+// A request for messages fits beside one slow handler, however few slots there are.
+func TestASlowHandlerLeavesTheOtherSlotsInUse(t *testing.T) {
+	for _, slots := range []int{2, 3, 4} {
+		inBubble(t, func(b *bubble) {
+			b.create("orders")
+			end := make(chan struct{})
+			c := b.start("one", "orders", Config{MaxInFlight: slots}, func(st redeliver.State, _ *message.Message) error {
+				if st.ID == "slow" {
+					<-end
+				}
+				return nil
+			})
+			b.put("orders", "slow", "v", "", nil)
+			b.advance(time.Second)
+			b.put("orders", "quick", "v", "", nil)
+			b.advance(10 * time.Second)
+			if len(b.ran("slow")) != 1 || len(b.ran("quick")) != 1 {
+				b.Errorf("with %d slots, ran %v", slots, b.ran(""))
+			}
+			close(end)
+			b.close(c)
+		})
+	}
+}
