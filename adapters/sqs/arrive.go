@@ -89,11 +89,11 @@ func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 	}
 }
 
-// hasRoomForState reports whether a copy with redeliver's state fits into the queue.
+// hasRoomForState reports whether a rewritten copy fits into the queue.
 func (s *source) hasRoomForState(d *delivery) bool {
 	st := s.stateOf(d)
 	st.Due = time.Now()
-	_, ok := d.WaitingCopy(&st, s.layout.main.MaxSize)
+	_, ok := d.RewrittenCopy(&st, s.layout.main.MaxSize)
 	return ok
 }
 
@@ -109,6 +109,11 @@ func (s *source) readState(d *delivery, c *wire.Carried, at time.Time) {
 	}
 	if st.Source.Timestamp.IsZero() { // a delayed publish
 		st.Source.Timestamp = wire.SentAt(&d.Native)
+	}
+	if s.queue.FIFO { // a forged due time must not stop the messages behind it
+		if latest := wire.SentAt(&d.Native).Add(maxVisibility); st.Due.After(latest) {
+			st.Due = latest
+		}
 	}
 	st.DeadLetter, st.Expires = d.DeadLetter, d.OwnExpiry()
 	d.SetFirstDelivery(c, st)

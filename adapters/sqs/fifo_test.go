@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
 func ids(runs []run) (all []string) {
@@ -230,6 +231,27 @@ func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 		// The killer kills maxReturnsInPlace processes in place, and two alone. The message behind it may exist twice,
 		// because a process died between the copy and its deletion.
 		if len(b.ran("killer")) != maxReturnsInPlace+2 || len(b.ran("behind")) == 0 {
+			b.Errorf("ran %v", b.ran(""))
+		}
+	})
+}
+
+// A forged due time stops the messages behind it for at most as long as SQS hides a message.
+func TestAForgedDueTimeStopsItsGroupForTwelveHours(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		st := redeliver.State{ID: "forged", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1, Due: time.Now().Add(redeliver.MaxWait)}
+		c := wire.Carried{Headers: st.AppendHeaders(nil)}
+		b.put("orders.fifo", "forged", "v", "g", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.Pack()}})
+		b.put("orders.fifo", "behind", "v", "g", nil)
+		client := b.start("one", "orders.fifo", Config{}, succeed)
+		b.advance(11 * time.Hour)
+		if n := len(b.ran("")); n != 0 {
+			b.Errorf("%d messages ran early", n)
+		}
+		b.advance(2 * time.Hour)
+		b.close(client)
+		if len(b.ran("forged")) != 1 || len(b.ran("behind")) != 1 {
 			b.Errorf("ran %v", b.ran(""))
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
 // A settled suspect once stayed in its queue for a moment. It came back when the next one killed the process, and was
@@ -269,6 +270,38 @@ func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 		b.close(c)
 		if len(b.messagesIn("orders-dlq")) != 2 || len(b.messagesIn("orders-suspects")) != 0 {
 			b.Errorf("%d messages are in the DLQ, %d suspects remain", len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
+		}
+	})
+}
+
+// A message that came back often is rewritten or becomes a suspect, whatever room its state has. A rewritten copy needs
+// a few bytes more than one that waits.
+func TestAMessageThatComesBackOftenMovesWhateverItsSize(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		const limit, smallest = 1024, 600
+		b.create("orders", "MaximumMessageSize", fmt.Sprint(limit))
+		var sizes []int
+		for n := smallest; n <= limit-len(UUIDAttribute)-len(wire.StringType)-len("m-1000"); n++ {
+			b.put("orders", fmt.Sprintf("m-%04d", n), strings.Repeat("v", n), "", nil)
+			sizes = append(sizes, n)
+		}
+		for _, m := range b.queues["orders"].messages {
+			m.count = maxReturnsInPlace // as if so many processes had received it
+		}
+		moved := make(map[int]bool)
+		b.entry = func(action, _ string, e map[string]any) string {
+			if body, ok := e["MessageBody"].(string); ok && action == "SendMessageBatch" {
+				moved[len(body)] = true
+			}
+			return ""
+		}
+		c := b.start("one", "orders", Config{}, succeed)
+		b.advance(5 * time.Minute)
+		b.close(c)
+		for _, n := range sizes {
+			if !moved[n] {
+				b.Errorf("a message of %d bytes ran where it was", n)
+			}
 		}
 	})
 }
