@@ -61,12 +61,15 @@ func (r *runner) start(ctx context.Context) (Task, error) {
 
 // checkExpected returns ErrTooMany if more messages match than Expect.
 func (r *runner) checkExpected(ctx context.Context) error {
+	if err := r.openScan(ctx); err != nil {
+		return err
+	}
 	var n int64
-	err := Browse(ctx, r.q, r.task.Filter, 0, func(*Message) bool { n++; return n <= r.task.Expect })
+	err := scanAll(ctx, r.scan, r.task.Filter.Match, func(*Message) bool { n++; return n <= r.task.Expect })
 	if err == nil && n > r.task.Expect {
 		err = ErrTooMany
 	}
-	return err
+	return errors.Join(err, r.closeScan())
 }
 
 // run runs the task and records how it ended. When ctx ends, run stops before the next message, or in a wait. Calls to the

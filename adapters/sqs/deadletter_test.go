@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/dlq"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
@@ -174,4 +176,56 @@ func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
 		t.Errorf("the DLQ was opened: %v", err)
 	}
+}
+
+// Dead letters with one id, such as the parts of a large message, are all imported into a FIFO queue.
+func TestImportKeepsMessagesWithOneID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := openTestDLQ(t, f, "orders.fifo", 0, "")
+		defer q.Close()
+		for _, body := range []string{"one", "two"} {
+			st := redeliver.State{ID: "a", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1, Reason: redeliver.ReasonPermanent}
+			c := wire.Carried{Headers: st.AppendHeaders(nil)}
+			f.put("orders-dlq.fifo", body, body, "g", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.Pack()}})
+		}
+		var exported bytes.Buffer
+		if n, err := deadletter.Export(t.Context(), q, deadletter.Filter{}, &exported); n != 2 || err != nil {
+			t.Fatalf("exported %d: %v", n, err)
+		}
+		if _, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann@ops", Why: "test", Everything: true}); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 2 { // again, too
+			if task, err := deadletter.Import(t.Context(), q, bytes.NewReader(exported.Bytes()), "ann@ops", "test"); err != nil || task.Counts.Imported != 2 {
+				t.Fatalf("imported %d: %v", task.Counts.Imported, err)
+			}
+			if got := len(f.messagesIn("orders-dlq.fifo")); got != 2*(n+1) {
+				t.Errorf("after %d imports of two messages the DLQ has %d", n+1, got)
+			}
+		}
+	})
+}
+
+// A purge that expects a number of messages counts them as the runner that has the DLQ. Another reader only delays it.
+func TestAPurgeCountsBesideAnotherReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := openTestDLQ(t, f, "orders", 3, "")
+		defer q.Close()
+		other, err := q.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		s, err := other.Scan(t.Context(), deadletter.Start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(15*time.Second, func() { _ = s.Close() })
+		task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann@ops", Why: "test", Everything: true, Expect: 3})
+		if err != nil || task.Counts.Purged != 3 {
+			t.Errorf("purged %d: %v", task.Counts.Purged, err)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
@@ -87,15 +87,18 @@ func (s *session) composeImport(m *deadletter.Message) (wire.Outgoing, error) {
 	if m.Writer != deadletter.WriterRedeliver && m.Writer != deadletter.WriterSQS {
 		rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
 		o := rec.PlainCopy()
-		o.DedupID = wire.MoveDedupID("import", rec, &redeliver.State{ID: m.ID})
+		o.DedupID = importDedupID()
 		return o, nil
 	}
 	rec := recordFrom(m, m.Headers)
 	rec.Keys = s.q.Keys
 	o := rec.DeadCopy(&m.State, s.q.DLQ.MaxSize)
-	o.DedupID = wire.MoveDedupID("import", rec, &m.State)
+	o.DedupID = importDedupID()
 	return o, nil
 }
+
+// importDedupID returns a new deduplication id. The parts of a large message have one id, and so may messages of one producer.
+func importDedupID() string { return "import-" + rand.Text() }
 
 // Remove implements [driver.Session].
 func (s *session) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {

@@ -160,9 +160,9 @@ func (r *Record) DeadParts(st *redeliver.State, size int, bare bool) (all []Outg
 	return all
 }
 
-// MoveDedupID returns a deduplication id for one move of one message. Another move, or the move of another copy, gets
-// a different one.
+// MoveDedupID returns a deduplication id for one move of one message. Another move, or the move of another copy or of
+// an edited body, gets a different one.
 func MoveDedupID(what string, r *Record, st *redeliver.State) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d", what, r.CopyID, st.ID, st.Attempts, st.Replays))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d %s", what, r.CopyID, st.ID, st.Attempts, st.Replays, aws.ToString(r.Native.Body)))
 	return what + "-" + hex.EncodeToString(sum[:16])
 }
