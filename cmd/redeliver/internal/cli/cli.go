@@ -62,6 +62,22 @@ func Run(ctx context.Context, args []string, s Streams) int {
 	return a.exit(ctx, called.CommandPath(), err)
 }
 
+// dependentFlags are flags that mean nothing without another flag of the command.
+var dependentFlags = map[string]string{
+	"account": "format", "for": "format", "principal": "format", "event-type": "cloudevents", "max-timeout": "health",
+	"user-header": "behind-proxy", "groups-header": "behind-proxy", "proxy-secret-file": "behind-proxy", "watch": "canary",
+}
+
+// checkDependentFlags refuses a flag that would do nothing.
+func checkDependentFlags(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if other := flags.Lookup(dependentFlags[f.Name]); other != nil && !other.Changed && err == nil {
+			err = usagef("--%s means nothing without --%s: give both, or neither", f.Name, other.Name)
+		}
+	})
+	return err
+}
+
 // keepOrder makes cobra list commands in the order of their definition.
 var keepOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false })
 
@@ -84,8 +100,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 		Version:       built().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if err := a.checkFormat(); err != nil {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cmp.Or(a.checkFormat(), checkDependentFlags(cmd.Flags())); err != nil {
 				return err
 			}
 			a.began = true

@@ -113,3 +113,15 @@ func TestEmptyFilterFlagsAreRefused(t *testing.T) {
 	s.run("waiting", "cancel", "--topic", "orders", "--group", "billing", "--note", "x", "--yes", "--id", "x", "--level", "").want(t, 2, "--level is empty")
 	s.run("dlq", "purge", dlq, "--note", "x", "--yes", "--key", "").want(t, 0)
 }
+
+// A flag that would do nothing is refused.
+func TestFlagsThatNeedAnotherFlag(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{
+		"run --topic a --group b --event-type x", "run --topic a --group b --max-timeout 1m", "console --user-header X-User", "console --groups-header X-Groups",
+		"console --proxy-secret-file x", "dlq replay a.b.dlq --watch 1m", "plan --topic a --group b --principal User:b", "plan --topic a --group b --for operator",
+		"plan --topic a --group b --account 1",
+	} {
+		call{}.run(t, append(strings.Fields(args), "--broker", "kafka://127.0.0.1:1")...).want(t, 2, " means nothing without --")
+	}
+}

@@ -186,10 +186,11 @@ func (h *escapedLines) Write(p []byte) (int, error) {
 	h.rest = append(h.rest, p...)
 	end := bytes.LastIndexByte(h.rest, '\n') + 1
 	if end > 0 {
-		if _, err := io.WriteString(h.w, escapeHidden(string(h.rest[:end]))); err != nil {
+		lines := escapeHidden(string(h.rest[:end]))
+		h.rest = append(h.rest[:0], h.rest[end:]...) // also after an error: a later Write must not write what failed
+		if _, err := io.WriteString(h.w, lines); err != nil {
 			return 0, err
 		}
-		h.rest = append(h.rest[:0], h.rest[end:]...)
 	}
 	return len(p), nil
 }
