@@ -26,7 +26,7 @@ type waitState struct {
 func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	w := &waitState{written: rec.Timestamp.UnixMilli()}
-	s.track.record(m.Seq).waiting = w
+	s.records.At(m.Seq).waiting = w
 	users, ours := record.SplitHeaders(rec.Headers)
 	rec.Headers = users
 	stay := s.r.readArrival(rec, ours, s.level)
@@ -120,7 +120,7 @@ func (s *source) applyReleases() {
 	}
 	now := time.Now()
 	s.lane.Revise(func(m *driver.Message[*sarama.ConsumerMessage]) {
-		if w := s.track.record(m.Seq).waiting; w.isReleased(s.released) {
+		if w := s.records.At(m.Seq).waiting; w.isReleased(s.released) {
 			s.makeDue(m, w, now)
 		}
 	})

@@ -11,14 +11,14 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // claimMetas has the commit metadata that the last owners of a session's partitions left.
 type claimMetas struct {
-	mu        sync.Mutex
-	found     map[string]map[int32]claimMeta // read when the session began; each lane takes its own
-	uncounted bool                           // reportUncounted has reported
+	mu    sync.Mutex
+	found map[string]map[int32]claimMeta // read when the session began; each lane takes its own
 }
 
 // claimMeta is a committed offset and its metadata.
@@ -97,11 +97,7 @@ func metaOf(committed cluster.GroupOffsets, topic string, partition int32) (clai
 
 // reportUncounted reports, once, that crashes are not counted for now.
 func (r *reader) reportUncounted(topic string, partition int32, err error) {
-	r.metas.mu.Lock()
-	wasReported := r.metas.uncounted
-	r.metas.uncounted = true
-	r.metas.mu.Unlock()
-	if !wasReported {
+	if !r.uncounted.Swap(true) {
 		r.sub.EmitChange(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
 			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.Group), err)
 	}
@@ -118,35 +114,37 @@ func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 	return own
 }
 
-// useMeta applies the metadata that the last owner of the partition left. from is the offset at which the source begins.
-func (s *source) useMeta(from int64, f claimMeta) {
-	r := s.r
-	if lost := from - f.offset; s.onLevel && f.offset >= 0 && lost > 0 {
+// settleConfig interprets what the last owner of the partition left, and reports it.
+func (s *source) settleConfig(last claimMeta) settle.Config {
+	r, from := s.r, s.from
+	if lost := from - last.offset; s.onLevel && last.offset >= 0 && lost > 0 {
 		r.sub.Emit(redeliver.MessagesLost{
 			Origin: r.layout.Origin, Group: r.layout.Group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
-			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, f.offset),
+			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, last.offset),
 		})
 	}
-	s.settledBefore = r.settledBefore(s.topic, f, from)
-	switch n := &f.meta; {
-	case f.offset != from && n.Known(): // the log was truncated, or the offset was moved: the metadata does not apply
-		f.meta = commitmeta.Meta{}
-	case !n.IsOf(f.offset):
-		f.meta = n.WithoutOffsets()
+	meta := last.meta
+	switch {
+	case last.offset != from && meta.Known(): // the log was truncated, or the offset was moved: the metadata does not apply
+		meta = commitmeta.Meta{}
+	case !meta.IsOf(last.offset):
+		meta = meta.WithoutOffsets()
 	}
-	s.dirty = from != f.offset // Commit even on a level without an offset, or deletions there would not be noticed.
 	slots := r.client.cfg.MaxInFlight
+	cfg := settle.Config{
+		Session: s.session, Topic: s.topic, Partition: s.partition,
+		Committed: last.offset, Settled: r.settledBefore(s.topic, last, from), Meta: meta,
+	}
 	if s.onLevel {
 		slots = r.client.cfg.MaxRetriesInFlight
+		cfg.OnCommit = func(mark int64) { r.sweeper.SetMark(s.topic, s.partition, mark) }
 	}
-	s.crashes = crash.New(crashPartition{s}, crash.Config{
+	cfg.Crash = crash.Config{
 		Sub: r.sub, Owner: r.client.owner, TopicID: r.topicIDs[s.topic], From: from, LogEnd: s.claim.HighWaterMarkOffset(),
 		MaxInFlight: r.client.cfg.MaxInFlight, Slots: slots / max(1, len(s.session.Claims()[s.topic])),
-	}, f.meta)
-	if end, suspects := s.crashes.Restrictions(); f.meta.Known() && f.meta.State != commitmeta.Left && end+int64(suspects) > 0 {
-		r.sub.EmitChange(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; few messages run at a time up to offset %d, and %d messages run alone",
-			s.topic, s.partition, max(end, from), suspects), nil)
+		ReportUncounted: func(err error) { r.reportUncounted(s.topic, s.partition, err) },
 	}
+	return cfg
 }
 
 // resetRecreated makes the session read partitions from their beginning if their committed offsets belong to an earlier

@@ -10,6 +10,8 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -43,27 +45,15 @@ func (s *staticClaim) MarkOffset(_ string, _ int32, n int64, _ string) {
 
 // run reads the partition without suspects. Commits succeed at once.
 func (s *staticClaim) run(r *reader) {
-	commits := newCommitter(r, true)
-	commits.running = true // there is no broker, so run itself commits
-	src := newSource(r, s, s, commits, s.upTo-int64(s.n))
-	src.useMeta(src.from, claimMeta{offset: src.from})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		src.run()
-	}()
-	for {
-		select {
-		case <-commits.urgent:
-		case <-time.After(10 * time.Millisecond):
-		case <-ended:
-			return
+	commits := settle.NewCommitter(func(_ sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
+		for _, c := range all {
+			s.MarkOffset(c.Topic, c.Partition, c.Offset, c.Metadata)
 		}
-		if snap := takeSnapshot(src, true); snap != nil {
-			s.MarkOffset(s.Topic(), s.Partition(), snap.offset, snap.note.Text)
-			snap.apply(nil)
-		}
-	}
+		return make([]error, len(all))
+	}, 10*time.Millisecond, true)
+	defer commits.Stop(context.Background())
+	from := s.upTo - int64(s.n)
+	newSource(r, s, s, commits, from, claimMeta{offset: from}).run()
 }
 
 // noPauseGroup is a group that does not pause.

@@ -12,13 +12,14 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 )
 
 // session handles one consumer group session. sarama calls ConsumeClaim for each partition in a goroutine, the lane's.
 type session struct {
 	reader  *reader
-	commits *committer
+	commits *settle.Committer
 	keys    perkey.Session // used only if the Order is PerKey
 }
 
@@ -145,19 +146,20 @@ func (s *session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 			claim.Topic(), claim.Partition(), meta.offset, from), nil)
 	}
 	r.keeper.Recheck() // members may come and go in a cooperative session
-	src := newSource(r, sess, claim, s.commits, from)
 	r.commands.Await(sess.Context())
+	var queues *perkey.Queues
 	if r.perKey() {
-		queues := s.keyQueues(sess, claim, from)
-		if queues == nil {
+		if queues = s.keyQueues(sess, claim, from); queues == nil {
 			return nil
 		}
+	}
+	src := newSource(r, sess, claim, s.commits, from, meta)
+	if queues != nil {
 		src.keys = perkey.NewGate(perkey.Lane{
 			Sub: r.sub, Codec: r.codec(), Topic: src.topic, Partition: src.partition, OnLevel: src.onLevel, MaxWaiting: r.client.cfg.MaxWaiting,
 			Post: func(f func()) bool { return src.lane.Post(f) },
 		}, queues)
 	}
-	src.useMeta(from, meta)
 	src.run()
 	return nil
 }

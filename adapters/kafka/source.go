@@ -3,16 +3,14 @@ package kafka
 import (
 	"context"
 	"hash/maphash"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -48,43 +46,44 @@ const (
 //	  internal/crash                          did it crash the last owner?
 //	internal/record/codec.go                what the handler and the policy see
 //	store.go, internal/produce              its copy is written
-//	tracker.go, committer.go                it is settled, and that is committed with internal/commitmeta
+//	internal/settle                         it is settled, and that is committed with internal/commitmeta
 type source struct {
 	r         *reader
 	session   sarama.ConsumerGroupSession
 	claim     sarama.ConsumerGroupClaim
 	topic     string
 	partition int32
+	from      int64         // first offset of the session
 	onLevel   bool          // messages wait on the topic; it is not the origin
 	level     time.Duration // of the topic
-	commits   *committer
+	progress  *settle.Partition
 	lane      driver.Lane[*sarama.ConsumerMessage]
 
 	// Used only by the lane's goroutine.
-	room          int // messages that the lane can still accept
-	paused        bool
-	heldCount     int             // messages
-	bytesAhead    int             // of messages that have not begun
-	lastDue       time.Time       // due time of the waiting message that was read last
-	resumeTimer   *time.Timer     // resumes the partition when lastDue is near
-	settledBefore commitmeta.Runs // settled by earlier sessions
-	released      int64           // messages written until then (Unix milliseconds) are due
-	keys          *perkey.Gate    // nil unless the Order is PerKey
-	spanFull      bool            // messages wait because they are too far ahead of the lowest unsettled one
+	room        int // messages that the lane can still accept
+	paused      bool
+	heldCount   int                     // messages
+	bytesAhead  int                     // of messages that have not begun
+	lastDue     time.Time               // due time of the waiting message that was read last
+	resumeTimer *time.Timer             // resumes the partition when lastDue is near
+	records     settle.Ring[recordInfo] // numbered as in progress
+	released    int64                   // messages written until then (Unix milliseconds) are due
+	keys        *perkey.Gate            // nil unless the Order is PerKey
+	spanFull    bool                    // messages wait because they are too far ahead of the lowest unsettled one
+}
 
-	mu           sync.Mutex // the lane and the committer use the following
-	from         int64      // first offset of the session
-	track        tracker
-	settled      int64 // number of messages
-	setOverflows bool  // the settlement set does not fit into a commit
-	crashes      *crash.Gate
+// recordInfo is what a source knows of a record that is not settled.
+type recordInfo struct {
+	bytes   int32      // in memory, until it begins
+	waiting *waitState // nil for a first delivery without a key queue
+}
 
-	dirty, urgent, inFlight bool // to be committed; at once; being committed
-	hasCommitted            bool
-	settledAtCommit         int64         // value of settled at that commit
-	commitErr               error         // result of the last commit
-	ending                  bool          // the next commit is the last
-	lastCommit              chan struct{} // closed when the last commit has succeeded or never will
+// queuedCopy returns the record's copy in a key queue, or nil.
+func (r *recordInfo) queuedCopy() *perkey.Copy {
+	if r.waiting == nil {
+		return nil
+	}
+	return r.waiting.queued
 }
 
 var (
@@ -92,10 +91,11 @@ var (
 	_ engine.Gater[*sarama.ConsumerMessage]  = (*source)(nil)
 )
 
-func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, commits *committer, from int64) *source {
-	s := &source{r: r, session: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), commits: commits, from: from}
-	s.track.mark = from
+// newSource returns the source of a claim that is read from an offset. last is what the last owner of the partition left.
+func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, commits *settle.Committer, from int64, last claimMeta) *source {
+	s := &source{r: r, session: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), from: from}
 	s.level, s.onLevel = r.levels[s.topic]
+	s.progress = settle.NewPartition(commits, s.settleConfig(last))
 	return s
 }
 
@@ -112,7 +112,7 @@ func (s *source) run() {
 		Gates: []engine.Gater[*sarama.ConsumerMessage]{s},
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l
-		s.commits.add(s)
+		s.progress.Start(l)
 		if s.onLevel {
 			stopListening = s.r.commands.Listen(func() { l.Post(s.applyReleases) })
 			l.Post(s.applyReleases)
@@ -135,17 +135,12 @@ var seed = maphash.MakeSeed()
 
 // Parse implements [driver.Source].
 func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
-	rec, offset := m.Record, m.Record.Offset
-	wasSettled := s.settledBefore.Contains(offset)
-	s.mu.Lock()
-	m.Seq = s.track.add(offset)
-	if wasSettled {
-		s.dirty = s.track.settle(m.Seq) || s.dirty
-		s.mu.Unlock()
-		return driver.ErrSettled
+	err := s.progress.Add(m)
+	s.records.Add(recordInfo{})
+	if err != nil {
+		return err
 	}
-	m.Alone = s.crashes.IsSuspect(offset)
-	s.mu.Unlock()
+	rec := m.Record
 	m.Place = s.topic
 	switch order := s.r.sub.Policy.Order; {
 	case order == redeliver.Unordered, order == redeliver.PerKey: // see package perkey
@@ -175,7 +170,7 @@ func (s *source) addBytes(m *driver.Message[*sarama.ConsumerMessage]) {
 		}
 	}
 	m.Size = size
-	s.track.record(m.Seq).bytes = int32(size)
+	s.records.At(m.Seq).bytes = int32(size)
 	s.bytesAhead += size
 	s.r.bytesAhead.Add(int64(size))
 }
@@ -203,14 +198,14 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 	}
 	if s.keys != nil {
 		if c := s.keys.PlaceFirst(m); c != nil {
-			s.track.record(m.Seq).waiting = &waitState{queued: c}
+			s.records.At(m.Seq).waiting = &waitState{queued: c}
 		}
 	}
 }
 
 // removeBytes stops counting a message as read ahead, because it begins or has left the lane.
 func (s *source) removeBytes(m *driver.Message[*sarama.ConsumerMessage]) {
-	r := s.track.record(m.Seq)
+	r := s.records.At(m.Seq)
 	wasHeavy := s.paused && !s.isLight()
 	s.bytesAhead -= int(r.bytes)
 	s.r.bytesAhead.Add(-int64(r.bytes))
@@ -222,12 +217,9 @@ func (s *source) removeBytes(m *driver.Message[*sarama.ConsumerMessage]) {
 
 // Settle implements [driver.Source].
 func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
-	s.mu.Lock()
 	s.removeBytes(m)
-	moved := s.track.settle(m.Seq)
-	s.settled++
-	s.dirty = true
-	s.mu.Unlock()
+	s.records.At(m.Seq).waiting = nil
+	moved := s.records.RemoveBelow(s.progress.Settle(m.Seq))
 	s.heldCount--
 	if moved && s.spanFull {
 		s.spanFull = false
@@ -240,13 +232,11 @@ func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 
 // Return implements [driver.Source]. The message stays unsettled and will be read again.
 func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Duration, _ bool) {
-	s.mu.Lock()
 	s.removeBytes(m)
-	s.crashes.Returned(m)
-	s.mu.Unlock()
+	s.progress.Returned(m)
 	s.heldCount--
 	if s.keys != nil {
-		s.keys.Returned(s.track.record(m.Seq).queuedCopy())
+		s.keys.Returned(s.records.At(m.Seq).queuedCopy())
 	}
 }
 
@@ -258,15 +248,8 @@ func (s *source) Flush(ctx context.Context) {
 	if s.resumeTimer != nil {
 		s.resumeTimer.Stop()
 	}
-	s.mu.Lock()
-	s.crashes.Finish(s.hasCommitted || s.track.mark != s.from)
-	s.mu.Unlock()
-	s.commits.commitLast(ctx, s)
-	s.commits.remove(s)
+	s.progress.Finish(ctx)
 	s.r.bytesAhead.Add(-int64(s.bytesAhead))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.crashes.ReleaseTurn()
 }
 
 // Accept implements [driver.Source].
@@ -284,8 +267,8 @@ func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {
 	case !s.paused:
-		pauses = s.room == 0 || s.isHeavy() || s.track.span() >= maxSpan || s.onLevel && s.heldCount >= softMaxHeld && (s.heldCount >= maxHeld || s.lastDue.Sub(now) >= dueSoon)
-	case s.room >= minResumeRoom && s.isLight() && s.track.span() <= maxSpan*7/8:
+		pauses = s.room == 0 || s.isHeavy() || s.progress.Span() >= settle.MaxSpan || s.onLevel && s.heldCount >= softMaxHeld && (s.heldCount >= maxHeld || s.lastDue.Sub(now) >= dueSoon)
+	case s.room >= minResumeRoom && s.isLight() && s.progress.Span() <= settle.MaxSpan*7/8:
 		pauses = s.onLevel && s.heldCount > softMaxHeld/4 && (s.heldCount >= maxHeld*7/8 || s.lastDue.Sub(now) >= dueSoon)
 	}
 	switch {

@@ -5,15 +5,15 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // parseRecord parses a record with a source.
 func parseRecord(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama.ConsumerMessage] {
-	m := &driver.Message[*sarama.ConsumerMessage]{Record: rec, Seq: s.track.add(int64(s.track.next))}
+	m := &driver.Message[*sarama.ConsumerMessage]{Record: rec, Seq: s.records.Add(recordInfo{})}
 	s.addBytes(m)
 	return m
 }
@@ -67,55 +67,47 @@ func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 		t.Errorf("a source with %d bytes of two such records reads on", s.bytesAhead)
 	}
 	one := parseRecord(s, &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{{Key: []byte("key"), Value: []byte("value")}}})
-	if n := s.track.record(one.Seq).bytes; n != headerBytes+8 {
+	if n := s.records.At(one.Seq).bytes; n != headerBytes+8 {
 		t.Errorf("a header of 8 bytes counts as %d", n)
 	}
 }
 
-// However long one message takes, the settled records above it fit into a commit.
-func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
+// offlineSource returns a source without a session, whose lane calls posted for each Post.
+func offlineSource(r *reader, posted func()) *source {
+	r.sub = &engine.Subscription{}
+	return &source{r: r, lane: countingLane(posted), progress: settle.NewPartition(r.newCommitter(false), settle.Config{Crash: crash.Config{Sub: r.sub}})}
+}
+
+// addRecord parses the record with the next offset.
+func addRecord(t *testing.T, s *source) *driver.Message[*sarama.ConsumerMessage] {
+	t.Helper()
+	m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{Offset: int64(s.progress.Span())}}
+	if err := s.Parse(m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A message that is too far above the lowest unsettled one asks again when that is settled.
+func TestAMessageThatIsTooFarAheadAsksAgain(t *testing.T) {
 	t.Parallel()
 	posted := 0
-	s := &source{r: &reader{sub: &engine.Subscription{}}, lane: countingLane(func() { posted++ }), crashes: &crash.Gate{}}
-	next := func() *driver.Message[*sarama.ConsumerMessage] {
-		return &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
-	}
-	slow := next()
-	for range maxSpan - 1 {
-		if m := next(); s.Begin(m) != engine.Begins {
+	s := offlineSource(&reader{}, func() { posted++ })
+	slow := addRecord(t, s)
+	for range settle.MaxSpan - 1 {
+		if m := addRecord(t, s); s.Begin(m) != engine.Begins {
 			t.Fatalf("record %d does not begin", m.Seq)
 		} else {
 			s.Settle(m)
 		}
 	}
-	far := next()
+	far := addRecord(t, s)
 	if s.Begin(far) != engine.NotYet {
 		t.Error("a record that is too far ahead began")
 	}
 	s.Settle(slow)
 	if posted != 1 || s.Begin(far) != engine.Begins {
 		t.Errorf("it was asked to ask again %d times", posted)
-	}
-	// Within the span, no more may begin while the set does not fit into a commit.
-	for range commitmeta.MaxSureSpan {
-		s.Settle(next())
-	}
-	near := next()
-	if s.setOverflows = true; s.Begin(near) != engine.NotYet {
-		t.Error("a record began although the settlement set is full")
-	}
-}
-
-// The last commit used to wait for the next interval if another commit was in flight. With an interval above 3 s it was
-// never made.
-func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
-	t.Parallel()
-	s := &source{crashes: &crash.Gate{}, dirty: true, urgent: true, ending: true}
-	if (&snapshot{s: s}).apply(nil); !s.urgent {
-		t.Error("the previous commit made the last one less urgent")
-	}
-	if (&snapshot{s: s, last: true}).apply(nil); s.urgent {
-		t.Error("the last commit succeeded and is still urgent")
 	}
 }
 
@@ -124,12 +116,11 @@ func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauseRecorder{}
-	s := &source{r: &reader{sub: &engine.Subscription{}, group: group}, lane: countingLane(func() {}), crashes: &crash.Gate{}}
+	s := offlineSource(&reader{group: group}, func() {})
 	s.Accept(maxReadAhead)
 	var slow *driver.Message[*sarama.ConsumerMessage]
-	for range maxSpan {
-		m := &driver.Message[*sarama.ConsumerMessage]{Record: &sarama.ConsumerMessage{}, Seq: s.track.add(int64(s.track.next))}
-		s.heldCount++
+	for range settle.MaxSpan {
+		m := addRecord(t, s)
 		if slow == nil {
 			slow = m
 			continue

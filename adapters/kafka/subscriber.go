@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/sweep"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -114,6 +115,7 @@ type reader struct {
 	sweeper        *sweep.Sweeper
 	commands       *commands.Follower
 	metas          claimMetas
+	uncounted      atomic.Bool // reportUncounted has reported
 	reported       reportTimes
 	jitter         time.Duration // the largest jitter that the policy's backoff adds to a delay
 	commitInterval time.Duration
@@ -141,6 +143,13 @@ func newReader(values context.Context, c *Client, l *topology.Layout, group sara
 
 func (r *reader) codec() record.Codec {
 	return record.Codec{Origin: r.layout.Origin, Group: r.layout.Group, Unmarshaler: r.client.cfg.Marshaler}
+}
+
+// newCommitter returns the committer of a session. saramaCommits reports whether sarama commits marked offsets.
+func (r *reader) newCommitter(saramaCommits bool) *settle.Committer {
+	return settle.NewCommitter(func(sess sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
+		return r.client.admin.Commit(r.layout.Group, sess, all)
+	}, r.commitInterval, saramaCommits)
 }
 
 // start makes the engine, which handles messages as opt says.
@@ -204,13 +213,13 @@ func (r *reader) consume(ctx context.Context) error {
 	r.keeper.FindRungs()
 	names, levels := r.keeper.Subscription()
 	r.levels = levels // no lane runs now
-	s := &session{reader: r, commits: newCommitter(r, false)}
+	s := &session{reader: r, commits: r.newCommitter(false)}
 	err := r.group.Consume(ctx, names, s)
 	// A follower that joins again in an unchanged group keeps its generation, so late commits of the last session are
 	// not fenced. They are fenced after the session timeout, because nobody sent heartbeats.
 	fenced, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.fencingDelay())
 	defer cancel()
-	s.commits.stop(fenced)
+	s.commits.Stop(fenced)
 	if errors.Is(err, context.Canceled) {
 		return nil // the session ended while it joined
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -27,7 +28,7 @@ type Wrapped struct {
 
 	ctx        context.Context // of the running session
 	endSession context.CancelFunc
-	commits    *committer
+	commits    *settle.Committer
 }
 
 // topicList is one reader's part of the result of Topics.
@@ -153,7 +154,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 		return err
 	}
 	w.ctx, w.endSession = context.WithCancel(sess.Context())
-	w.commits = newCommitter(w.readers[0], true)
+	w.commits = w.readers[0].newCommitter(true)
 	for i, r := range w.readers {
 		r.levels = all[i].levels
 		r.keeper.SetEndSession(w.endSession)
@@ -211,7 +212,7 @@ func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
 		w.endSession()
 		ctx, cancel := context.WithTimeout(context.Background(), w.readers[0].fencingDelay())
 		defer cancel()
-		w.commits.stop(ctx)
+		w.commits.Stop(ctx)
 	}
 	return nil
 }

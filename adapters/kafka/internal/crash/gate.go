@@ -61,8 +61,6 @@ type Partition interface {
 	Idle()
 	// Post calls f in the lane's goroutine, with the lock. It reports whether it will.
 	Post(f func()) bool
-	// ReportUncounted reports that crashes are not counted for now.
-	ReportUncounted(err error)
 }
 
 // Config is what a gate knows of its partition.
@@ -72,18 +70,21 @@ type Config struct {
 	From, LogEnd   int64                // the offset at which the lane begins, and the end of the log
 	MaxInFlight    int                  // first deliveries of a subscription that run at once
 	Slots          int                  // messages of this partition that run at once
+	// ReportUncounted reports that crashes are not counted for now.
+	ReportUncounted func(error)
 }
 
 // Gate counts crashes. The lane asks it last whether a message may begin. A zero Gate lets all begin.
 type Gate struct {
-	partition    Partition
-	sub          *engine.Subscription
-	meta         commitmeta.Meta // as committed
-	counted      bool            // if false, no state is committed and no message waits
-	unrestricted bool            // the committed state allows all messages but suspects
-	cleared      bool            // the last owner died, and everything that it may have begun is settled
-	windowSize   int             // records in a window
-	ended        bool            // the lane has ended in order
+	partition       Partition
+	sub             *engine.Subscription
+	reportUncounted func(error)
+	meta            commitmeta.Meta // as committed
+	counted         bool            // if false, no state is committed and no message waits
+	unrestricted    bool            // the committed state allows all messages but suspects
+	cleared         bool            // the last owner died, and everything that it may have begun is settled
+	windowSize      int             // records in a window
+	ended           bool            // the lane has ended in order
 
 	version    uint64 // of the metadata to commit
 	writing    bool   // pending is not committed yet
@@ -115,7 +116,7 @@ const (
 func New(p Partition, cfg Config, found commitmeta.Meta) *Gate {
 	stretch := min(max(int64(stretchFactor)*int64(cfg.MaxInFlight), minStretch), maxStretch)
 	g := &Gate{
-		partition: p, sub: cfg.Sub, meta: found.Inherit(cfg.Owner, cfg.From, cfg.LogEnd, stretch),
+		partition: p, sub: cfg.Sub, reportUncounted: cfg.ReportUncounted, meta: found.Inherit(cfg.Owner, cfg.From, cfg.LogEnd, stretch),
 		windowSize: min(max(cfg.Slots, minWindow), maxWindow), counted: cfg.Sub.Turn != nil, isWaiting: make(map[*message]struct{}),
 	}
 	g.meta.Topic = cfg.TopicID
@@ -392,7 +393,7 @@ func (g *Gate) tendLater() { time.AfterFunc(turnPoll, func() { g.partition.Post(
 
 // giveUp lets all messages begin although their metadata cannot be committed.
 func (g *Gate) giveUp(err error) {
-	g.partition.ReportUncounted(err)
+	g.reportUncounted(err)
 	g.writing, g.pending, g.unwritable = false, commitmeta.Meta{}, true
 	g.meta.Alone, g.meta.Window = -1, make(map[int64]bool)
 	g.forgetWindow()

@@ -19,7 +19,6 @@ func (*onePartition) Mark() int64             { return 0 }
 func (*onePartition) Commit(bool)             {}
 func (*onePartition) Idle()                   {}
 func (p *onePartition) Post(func()) bool      { p.posted++; return true }
-func (*onePartition) ReportUncounted(error)   {}
 
 // Suspects run like other messages while metadata cannot be committed, and then they need slots. All of them used to
 // begin at once.

@@ -1,0 +1,147 @@
+package settle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+)
+
+// Committer commits what the partitions of a session have settled. It commits all changes in one request, at the
+// configured interval, and at once if a message waits for its metadata. One request runs at a time, so an earlier one
+// never undoes a later one.
+//
+// In a service's own group (see Wrap) sarama commits: the committer marks settled offsets, and itself commits only
+// metadata for which a message waits. Meanwhile it marks nothing of that partition, so that no older commit of sarama's
+// undoes its own.
+type Committer struct {
+	commit        Commit
+	interval      time.Duration
+	saramaCommits bool // sarama commits marked offsets
+
+	mu         sync.Mutex
+	partitions map[*Partition]struct{}
+	stopped    bool
+	running    bool
+
+	urgent   chan struct{}
+	stopping chan struct{} // closed by Stop
+	done     chan struct{} // closed when no commit is in flight any more
+}
+
+// Commit commits offsets of a session's group in one request. It returns the answer to each.
+type Commit func(sarama.ConsumerGroupSession, []cluster.OffsetCommit) []error
+
+// NewCommitter returns the committer of one session. saramaCommits reports whether sarama commits marked offsets.
+func NewCommitter(commit Commit, interval time.Duration, saramaCommits bool) *Committer {
+	if saramaCommits {
+		interval = min(interval, 200*time.Millisecond) // sarama keeps the service's interval
+	}
+	return &Committer{
+		commit: commit, interval: interval, saramaCommits: saramaCommits, partitions: make(map[*Partition]struct{}),
+		urgent: make(chan struct{}, 1), stopping: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// add makes the committer commit for a partition until remove.
+func (c *Committer) add(p *Partition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.partitions[p] = struct{}{}
+	if !c.running && !c.stopped {
+		c.running = true
+		go c.run()
+	}
+}
+
+func (c *Committer) remove(p *Partition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.partitions, p)
+}
+
+// commitNow makes the committer commit urgent changes at once.
+func (c *Committer) commitNow() {
+	select {
+	case c.urgent <- struct{}{}:
+	default:
+	}
+}
+
+// Stop ends the committer and returns when no commit is in flight or ctx ends. The next session may have the same
+// generation, so a late commit could undo a newer one.
+func (c *Committer) Stop(ctx context.Context) {
+	c.mu.Lock()
+	if !c.stopped {
+		c.stopped = true
+		close(c.stopping)
+	}
+	running := c.running
+	c.mu.Unlock()
+	if !running {
+		return
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	}
+}
+
+func (c *Committer) run() {
+	defer close(c.done)
+	tick := time.NewTicker(c.interval)
+	defer tick.Stop()
+	var again <-chan time.Time
+	for {
+		regular := false
+		select {
+		case <-c.stopping:
+			return
+		case <-c.urgent:
+		case <-again:
+		case <-tick.C:
+			regular = true
+		}
+		again = nil
+		if left := c.flush(regular); left {
+			again = time.After(cluster.CommitRetryPause)
+		}
+	}
+}
+
+// flush commits urgent changes or, if regular, all changes. again reports whether to try again soon.
+func (c *Committer) flush(regular bool) (again bool) {
+	c.mu.Lock()
+	partitions := make([]*Partition, 0, len(c.partitions))
+	for p := range c.partitions {
+		partitions = append(partitions, p)
+	}
+	c.mu.Unlock()
+	var all []*snapshot
+	var offsets []cluster.OffsetCommit
+	var session sarama.ConsumerGroupSession
+	for _, p := range partitions {
+		snap, cfg := p.takeSnapshot(regular), &p.cfg
+		switch {
+		case snap == nil:
+		case c.saramaCommits && snap.note.Idle:
+			// MarkOffset ignores the metadata of a marked offset, so ResetOffset sets it.
+			cfg.Session.MarkOffset(cfg.Topic, cfg.Partition, snap.offset, snap.note.Text)
+			cfg.Session.ResetOffset(cfg.Topic, cfg.Partition, snap.offset, snap.note.Text)
+			snap.apply(nil)
+		default:
+			session = cfg.Session
+			all, offsets = append(all, snap), append(offsets, cluster.OffsetCommit{Topic: cfg.Topic, Partition: cfg.Partition, Offset: snap.offset, Metadata: snap.note.Text})
+		}
+	}
+	if len(all) == 0 {
+		return false
+	}
+	for i, err := range c.commit(session, offsets) {
+		again = all[i].apply(err) || again
+	}
+	return again
+}

@@ -1,0 +1,317 @@
+// Package settle records which records of a partition are settled, and commits that for the consumer group.
+//
+// A group commits one offset of each partition: all records below it are settled. But records settle out of order,
+// because one waits, or its handler takes long. So each commit also lists the settled records above its offset, in its
+// metadata (package commitmeta), and the next owner of the partition skips them. The same metadata says what the owner
+// may have begun, so that the next owner finds a record that killed the process (package crash).
+//
+// A [Partition] is one partition in one session. Its lane adds each record that it reads, asks whether the record may
+// begin, and settles it. A [Committer] commits all partitions of a session: at an interval, and at once if a message
+// waits for a commit. When the lane ends, the last commit says that the owner has ended in order.
+//
+// After a kill only the records run again that were not settled, or settled after the last commit.
+package settle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
+	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// MaxSpan bounds the records between the lowest unsettled one and the highest that has begun.
+const MaxSpan = 65_536
+
+// lastCommitTimeout bounds how long an ending lane waits for its last commit.
+const lastCommitTimeout = 3 * time.Second
+
+const changeRunAgain = "settled messages run again"
+
+// message is a message of a partition.
+type message = driver.Message[*sarama.ConsumerMessage]
+
+// Config is what a Partition knows when its lane begins.
+type Config struct {
+	Session   sarama.ConsumerGroupSession
+	Topic     string
+	Partition int32
+	Committed int64           // the offset that the group has committed; -1 for none
+	Settled   commitmeta.Runs // the records above it that earlier sessions settled
+	Meta      commitmeta.Meta // what the last owner left, as far as it applies
+	Crash     crash.Config
+	// OnCommit is called after each commit, with the offset below which all records are settled. It may be nil.
+	OnCommit func(mark int64)
+}
+
+// Partition is one partition in one session. Only the goroutine of its lane calls its methods.
+type Partition struct {
+	cfg       Config
+	committer *Committer
+	lane      driver.Lane[*sarama.ConsumerMessage]
+	overflows atomic.Bool // the settled records above the mark do not fit into a commit
+
+	mu      sync.Mutex // the lane's goroutine and the committer's use the following; track changes only in the lane's
+	track   tracker
+	settled int64 // number of messages
+	crashes *crash.Gate
+
+	dirty, urgent, inFlight bool // to be committed; at once; being committed
+	hasCommitted            bool
+	settledAtCommit         int64         // value of settled at that commit
+	commitErr               error         // result of the last commit
+	ending                  bool          // the next commit is the last
+	lastCommit              chan struct{} // closed when the last commit has succeeded or never will
+}
+
+// NewPartition returns a partition for a lane, which calls Start. If the last owner has died, it reports what is
+// restricted because of that.
+func NewPartition(c *Committer, cfg Config) *Partition {
+	p := &Partition{cfg: cfg, committer: c}
+	p.track.mark = cfg.Crash.From
+	p.dirty = cfg.Crash.From != cfg.Committed // Commit even on a level without an offset, or deletions there would not be noticed.
+	p.crashes = crash.New(guarded{p}, cfg.Crash, cfg.Meta)
+	if end, suspects := p.crashes.Restrictions(); cfg.Meta.Known() && cfg.Meta.State != commitmeta.Left && end+int64(suspects) > 0 {
+		cfg.Crash.Sub.EmitChange(redeliver.ChangeSuspectsRunAlone, fmt.Sprintf("%s/%d: its last owner has died or was cut off; few messages run at a time up to offset %d, and %d messages run alone",
+			cfg.Topic, cfg.Partition, max(end, cfg.Crash.From), suspects), nil)
+	}
+	return p
+}
+
+// Start makes the committer commit for the partition, until Finish.
+func (p *Partition) Start(lane driver.Lane[*sarama.ConsumerMessage]) {
+	p.lane = lane
+	p.committer.add(p)
+}
+
+// Add adds the message of a record that was read, and sets its Seq and Alone. It returns [driver.ErrSettled] if an
+// earlier session settled the record.
+func (p *Partition) Add(m *message) error {
+	offset := m.Record.Offset
+	wasSettled := p.cfg.Settled.Contains(offset)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.Seq = p.track.add(offset)
+	if wasSettled {
+		before := p.track.mark
+		p.track.settle(m.Seq)
+		p.dirty = p.dirty || p.track.mark != before
+		return driver.ErrSettled
+	}
+	m.Alone = p.crashes.IsSuspect(offset)
+	return nil
+}
+
+// Settle settles a record. It returns the number of the lowest record that is not settled.
+func (p *Partition) Settle(number uint64) (lowest uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settled++
+	p.dirty = true
+	p.track.settle(number)
+	return p.track.lowest
+}
+
+// Span returns the number of records from the lowest unsettled one to the last one that was read.
+func (p *Partition) Span() int { return p.track.Len() }
+
+// IsTooFar reports whether a record may not begin, because it is so far above the lowest unsettled one that a commit
+// might not have room for all settled records. The lane asks again when the lowest one has settled. If a commit has
+// room again, the lane gets an empty Post.
+func (p *Partition) IsTooFar(number uint64) bool {
+	ahead := number - p.track.lowest
+	return ahead >= MaxSpan || ahead >= commitmeta.MaxSureSpan && p.overflows.Load()
+}
+
+// Begin decides whether a message may begin, see [crash.Gate.Begin].
+func (p *Partition) Begin(m *message) engine.Admission {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.crashes.Begin(m)
+}
+
+// HandlerEnded records that the handler of a message has returned.
+func (p *Partition) HandlerEnded(m *message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crashes.HandlerEnded(m)
+}
+
+// Ended records the end of a message that Begin has let begin.
+func (p *Partition) Ended(m *message, how engine.How) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crashes.Ended(m, how)
+}
+
+// Returned records that a message leaves the lane unsettled. It will be read again.
+func (p *Partition) Returned(m *message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crashes.Returned(m)
+}
+
+// Finish makes the last commit. If that fails, it reports how many messages may run again: the partition's next owner
+// does not know that they are settled. It returns when the commit has succeeded or never will, or after
+// lastCommitTimeout, or when ctx ends.
+func (p *Partition) Finish(ctx context.Context) {
+	if lastCommit := p.requestLastCommit(); lastCommit != nil {
+		p.committer.commitNow()
+		p.awaitLastCommit(ctx, lastCommit)
+	}
+	p.committer.remove(p)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crashes.ReleaseTurn()
+}
+
+// requestLastCommit makes the next commit the last one. It returns lastCommit, or nil if there is nothing to commit.
+func (p *Partition) requestLastCommit() chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crashes.Finish(p.hasCommitted || p.track.mark != p.cfg.Crash.From)
+	p.ending = true
+	if !p.dirty && !p.inFlight {
+		return nil
+	}
+	p.lastCommit, p.dirty, p.urgent = make(chan struct{}), true, true
+	return p.lastCommit
+}
+
+func (p *Partition) awaitLastCommit(ctx context.Context, lastCommit chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, lastCommitTimeout)
+	defer cancel()
+	late := false
+	select {
+	case <-lastCommit:
+	case <-ctx.Done():
+		late = true
+	}
+	p.mu.Lock()
+	n, mark, err := p.settled-p.settledAtCommit, p.track.mark, p.commitErr
+	p.lastCommit, p.dirty = nil, false
+	p.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	where := fmt.Sprintf("%s/%d", p.cfg.Topic, p.cfg.Partition)
+	if late {
+		err = errors.Join(fmt.Errorf("kafka: the broker did not accept the last commit of %s within %s", where, lastCommitTimeout), err)
+	}
+	p.cfg.Crash.Sub.EmitChange(changeRunAgain, fmt.Sprintf("%s: up to %d messages, because the last commit, of offset %d, failed. "+
+		"If that happens at every rebalance, check that members have enough CPU for their heartbeats, and that DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
+		where, n, mark), err)
+}
+
+// stopWaitingLocked makes Finish return.
+func (p *Partition) stopWaitingLocked() {
+	if p.lastCommit != nil {
+		close(p.lastCommit)
+		p.lastCommit = nil
+	}
+}
+
+// snapshot is what to commit of a partition at one moment.
+type snapshot struct {
+	p       *Partition
+	offset  int64
+	note    crash.Note
+	settled int64 // messages settled since the partition began
+	last    bool
+}
+
+// takeSnapshot returns what to commit, or nil.
+func (p *Partition) takeSnapshot(regular bool) *snapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dirty || !regular && !p.urgent {
+		return nil
+	}
+	snap := &snapshot{p: p, offset: p.track.mark, settled: p.settled, last: p.ending}
+	snap.note = p.crashes.Note(snap.offset, p.track.above())
+	if overflowed := p.overflows.Swap(!snap.note.Whole); overflowed && snap.note.Whole {
+		p.lane.Post(func() {}) // the lane asks again for messages that were too far
+	}
+	p.dirty, p.inFlight = false, true
+	return snap
+}
+
+// apply applies the result of committing a snapshot. It reports whether to try again soon.
+func (snap *snapshot) apply(err error) (again bool) {
+	p := snap.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inFlight, p.commitErr = false, err
+	if err != nil {
+		p.dirty = true
+		return snap.refusedLocked(err)
+	}
+	p.hasCommitted, p.settledAtCommit = true, snap.settled
+	if p.cfg.OnCommit != nil {
+		p.cfg.OnCommit(snap.offset)
+	}
+	if p.crashes.Committed(snap.note) {
+		p.urgent = p.ending && !snap.last
+	}
+	if snap.last {
+		p.stopWaitingLocked()
+	}
+	return false
+}
+
+func (snap *snapshot) refusedLocked(err error) (again bool) {
+	p := snap.p
+	switch {
+	case cluster.IsPermanentRefusal(err):
+		if first := p.crashes.GiveUp(err); first && errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
+			return true // without metadata
+		}
+		p.urgent = false
+		p.stopWaitingLocked()
+		return false
+	case snap.last && (cluster.IsFenced(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
+		p.stopWaitingLocked()
+		return false
+	default: // the group rebalances, or its coordinator moves
+		return true
+	}
+}
+
+// guarded is a Partition as its crash.Gate sees it. The gate calls all methods but Post with the lock.
+type guarded struct{ p *Partition }
+
+func (g guarded) Offset(m *message) int64 { return g.p.track.At(m.Seq).offset }
+
+func (g guarded) Mark() int64 { return g.p.track.mark }
+
+func (g guarded) Commit(atOnce bool) {
+	g.p.dirty = true
+	if atOnce {
+		g.p.urgent = true
+		g.p.committer.commitNow()
+	}
+}
+
+func (g guarded) Idle() {
+	if g.p.committer.saramaCommits { // sarama's next commit is of marked offsets only
+		g.p.dirty = true
+	}
+}
+
+func (g guarded) Post(f func()) bool {
+	return g.p.lane.Post(func() {
+		g.p.mu.Lock()
+		defer g.p.mu.Unlock()
+		f()
+	})
+}

@@ -1,0 +1,120 @@
+package settle
+
+import (
+	"testing"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/crash"
+	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// testPartition returns a partition that counts no crashes, and whose lane calls posted for each Post.
+func testPartition(posted func()) *Partition {
+	accept := func(_ sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
+		return make([]error, len(all))
+	}
+	p := NewPartition(NewCommitter(accept, 0, false), Config{Crash: crash.Config{Sub: &engine.Subscription{}}})
+	p.lane = countingLane(posted)
+	return p
+}
+
+// addRecord adds the record with the next offset and returns its number.
+func addRecord(t *testing.T, p *Partition) uint64 {
+	t.Helper()
+	m := &message{Record: &sarama.ConsumerMessage{Offset: int64(p.track.next)}}
+	if err := p.Add(m); err != nil {
+		t.Fatal(err)
+	}
+	return m.Seq
+}
+
+// However long one message takes, the settled records above it fit into a commit.
+func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
+	t.Parallel()
+	posted := 0
+	p := testPartition(func() { posted++ })
+	slow := addRecord(t, p)
+	for range MaxSpan - 1 {
+		n := addRecord(t, p)
+		if p.IsTooFar(n) {
+			t.Fatalf("record %d does not begin", n)
+		}
+		p.Settle(n)
+	}
+	far := addRecord(t, p)
+	if !p.IsTooFar(far) {
+		t.Error("a record that is too far ahead began")
+	}
+	if lowest := p.Settle(slow); lowest != far || p.IsTooFar(far) {
+		t.Errorf("it does not begin when the lowest unsettled record is %d", lowest)
+	}
+	// Within the span, no more may begin while the set does not fit into a commit. Offsets with large gaps do not.
+	for n := range uint64(commitmeta.MaxSureSpan) {
+		m := &message{Record: &sarama.ConsumerMessage{Offset: int64(p.track.next) << 20}}
+		if err := p.Add(m); err != nil {
+			t.Fatal(err)
+		}
+		if n%2 == 0 {
+			p.Settle(m.Seq)
+		}
+	}
+	near := addRecord(t, p)
+	if p.IsTooFar(near) {
+		t.Error("a record does not begin before the settlement set is full")
+	}
+	if snap := p.takeSnapshot(true); snap.note.Whole || !p.IsTooFar(near) {
+		t.Errorf("a record began although the settlement set is full; it was whole: %v", snap.note.Whole)
+	}
+	for n := p.track.lowest; n < near; n++ {
+		p.Settle(n)
+	}
+	before := posted
+	if snap := p.takeSnapshot(true); !snap.note.Whole || p.IsTooFar(near) || posted != before+1 {
+		t.Errorf("the lane was asked to ask again %d times; the set was whole: %v", posted-before, snap.note.Whole)
+	}
+}
+
+// The last commit used to wait for the next interval if another commit was in flight. With an interval above 3 s it was
+// never made.
+func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
+	t.Parallel()
+	p := testPartition(func() {})
+	p.Settle(addRecord(t, p))
+	earlier := p.takeSnapshot(true)
+	if p.requestLastCommit() == nil {
+		t.Fatal("nothing is left to commit")
+	}
+	if earlier.apply(nil); !p.urgent {
+		t.Error("the previous commit made the last one less urgent")
+	}
+	if last := p.takeSnapshot(false); last == nil {
+		t.Error("the last commit waits for the interval")
+	} else if last.apply(nil); p.urgent {
+		t.Error("the last commit succeeded and is still urgent")
+	}
+}
+
+// A record that an earlier session settled is settled, and moves the mark.
+func TestARecordOfAnEarlierSessionIsSettled(t *testing.T) {
+	t.Parallel()
+	p := NewPartition(NewCommitter(nil, 0, false), Config{Settled: commitmeta.Runs{{From: 1, To: 2}}, Crash: crash.Config{Sub: &engine.Subscription{}}})
+	first := addRecord(t, p)
+	if err := p.Add(&message{Record: &sarama.ConsumerMessage{Offset: 1}}); err == nil || p.dirty {
+		t.Fatalf("error %v, dirty %v", err, p.dirty)
+	}
+	if p.Settle(first); p.track.mark != 2 || !p.dirty {
+		t.Errorf("the mark is %d", p.track.mark)
+	}
+}
+
+// countingLane is a lane that calls a function for each Post.
+type countingLane func()
+
+func (p countingLane) Post(func()) bool                                                { p(); return true }
+func (p countingLane) Revise(func(*driver.Message[*sarama.ConsumerMessage]))           {}
+func (p countingLane) Abandon(*driver.Message[*sarama.ConsumerMessage], error)         {}
+func (p countingLane) ReturnUnrun(func(*driver.Message[*sarama.ConsumerMessage]) bool) {}
