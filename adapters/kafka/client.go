@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
@@ -69,7 +70,7 @@ func connect(cfg Config, clientConfig *sarama.Config) (*Client, error) {
 	admin := cluster.Admin{Client: client, Sarama: clusterAdmin}
 	return &Client{
 		cfg: cfg, admin: admin, topics: &topology.Provisioner{Admin: admin, Config: cfg.topology()}, producer: p, layouts: make(map[string]*topology.Layout), static: make(map[string]bool),
-		owner: commitmeta.NewOwner(), turn: engine.NewTurn(), sweepInterval: sweepInterval,
+		owner: commitmeta.NewOwner(), turn: engine.NewTurn(), sweepInterval: reader.SweepInterval,
 	}, nil
 }
 

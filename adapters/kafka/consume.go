@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
@@ -58,7 +59,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 	if err == nil {
 		var all sync.WaitGroup
 		for _, r := range readers {
-			all.Go(func() { r.run(ctx, opt) })
+			all.Go(func() { r.Run(ctx, opt) })
 		}
 		all.Wait()
 	}
@@ -66,8 +67,8 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 }
 
 // consumers makes a reader for each topic. If it returns an error, it returns no reader.
-func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader, error) {
-	var readers []*reader
+func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader.Reader, error) {
+	var readers []*reader.Reader
 	var errs []error
 	for _, topic := range topics {
 		r, err := c.reader(ctx, topic)
@@ -81,7 +82,7 @@ func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader, err
 		return readers, nil
 	}
 	for _, r := range readers {
-		_ = r.group.Close() // no reader has joined
+		r.Close()
 	}
 	return nil, engine.JoinErrors("kafka", errs)
 }

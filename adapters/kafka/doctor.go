@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/diagnose"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
 	"github.com/redeliver/redeliver/doctor"
 )
 
@@ -22,7 +23,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 }
 
 func examinerOf(c *Client) *diagnose.Examiner {
-	return &diagnose.Examiner{Topics: c.topics, CheckInterval: sweepInterval * sweepsPerCheck}
+	return &diagnose.Examiner{Topics: c.topics, CheckInterval: reader.CheckInterval}
 }
 
 // OldLevels lists the delay topics that an older policy has left beside the client's own. For each

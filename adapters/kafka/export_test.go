@@ -31,6 +31,6 @@ func LevelOf(topic, group, name string) (time.Duration, bool) {
 // Look makes the readers of w look for levels of other policies now.
 func Look(w *Wrapped) {
 	for _, r := range w.readers {
-		_, _ = r.keeper.CheckTopics()
+		r.CheckTopics()
 	}
 }

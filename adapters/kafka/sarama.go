@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/diagnose"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 )
 
@@ -94,7 +95,7 @@ func (c Config) ownTopicsConfig() *sarama.Config {
 }
 
 // consumerConfig returns the settings of a member that reads topic and its delay topics. It reads partitions without a
-// valid offset from their start, whatever the caller wants for the origin: see session.Setup.
+// valid offset from their start, whatever the caller wants for the origin: see Session.Setup of package reader.
 func (c Config) consumerConfig(topic string) *sarama.Config {
 	cfg := c.ownTopicsConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -103,7 +104,7 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 	cfg.Consumer.Offsets.AutoCommit.Enable = false // the session's committer does it
 	cfg.Consumer.Group.ResetInvalidOffsets = true
 	if c.perKey() {
-		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{copartitioned{&c}}
+		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{c.perKeyStrategy()}
 	}
 	cfg.Consumer.Group.Member.UserData = c.memberUserData(topic, cfg)
 	if c.InstanceID != "" {
@@ -133,7 +134,7 @@ func (c Config) producerConfig() *sarama.Config {
 func (c Config) memberUserData(topic string, cfg *sarama.Config) []byte {
 	data := cfg.Consumer.Group.Member.UserData
 	for _, s := range cfg.Consumer.Group.Rebalance.GroupStrategies {
-		if !slices.Contains([]string{sarama.RangeBalanceStrategyName, sarama.RoundRobinBalanceStrategyName, copartitioned{}.Name()}, s.Name()) {
+		if !slices.Contains([]string{sarama.RangeBalanceStrategyName, sarama.RoundRobinBalanceStrategyName, perkey.StrategyName}, s.Name()) {
 			return data
 		}
 	}
@@ -141,4 +142,49 @@ func (c Config) memberUserData(topic string, cfg *sarama.Config) []byte {
 		return data
 	}
 	return diagnose.UserData(c.policy(topic))
+}
+
+// startsAtNewest reports whether a group without offsets reads only new records of the origin.
+func (c Config) startsAtNewest() bool {
+	return c.Sarama.Consumer.Offsets.Initial == sarama.OffsetNewest
+}
+
+// perKey reports whether a policy of the group has the order PerKey. All members of a group must use one strategy.
+func (c Config) perKey() bool {
+	if c.Policy.Order == redeliver.PerKey {
+		return true
+	}
+	for _, p := range c.Topics {
+		if p.Order == redeliver.PerKey {
+			return true
+		}
+	}
+	return false
+}
+
+// checkPerKey refuses settings that the order PerKey does not allow.
+func (c Config) checkPerKey(ps *redeliver.Problems) {
+	if !c.perKey() {
+		return
+	}
+	rebalance := c.Sarama.Consumer.Group.Rebalance
+	names := make([]string, 0, 1)
+	for _, s := range rebalance.GroupStrategies {
+		names = append(names, s.Name())
+	}
+	const rule = "must be left alone where an Order is PerKey: a partition and the levels behind it must have one owner"
+	if !slices.Equal(names, []string{sarama.RangeBalanceStrategyName}) { // sarama's default
+		ps.Add("Sarama.Consumer.Group.Rebalance.GroupStrategies", names, rule)
+	}
+	if rebalance.Strategy != nil {
+		ps.Add("Sarama.Consumer.Group.Rebalance.Strategy", rebalance.Strategy.Name(), rule)
+	}
+}
+
+// perKeyStrategy returns the balance strategy of a group with the order PerKey.
+func (c Config) perKeyStrategy() sarama.BalanceStrategy {
+	return perkey.BalanceStrategy{
+		Group: c.Group, RetryTopic: c.names().RetryTopic,
+		IsPerKey: func(topic string) bool { return c.policy(topic).Order == redeliver.PerKey },
+	}
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -20,21 +20,17 @@ import (
 // Topics and Close.
 type Wrapped struct {
 	client   *Client
-	readers  []*reader
+	readers  []*reader.Reader
 	closeAll func(context.Context) error
 
 	mu         sync.Mutex
-	lastTopics []topicList // by reader: the last result of Topics
+	lastTopics []reader.Topics // by reader: the last result of Topics
 
-	ctx        context.Context // of the running session
+	// Of the running session.
+	ctx        context.Context
 	endSession context.CancelFunc
 	commits    *settle.Committer
-}
-
-// topicList is one reader's part of the result of Topics.
-type topicList struct {
-	names  []string
-	levels map[string]time.Duration
+	sessions   []*reader.Session // by reader
 }
 
 // Wrap is [Consume] for a service that keeps running its own consumer group. It returns the handler
@@ -96,25 +92,20 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 			errs = append(errs, err)
 			continue
 		}
-		r := newReader(context.WithoutCancel(ctx), c, l, group)
-		r.start(engine.Options[*sarama.ConsumerMessage]{Handle: handler})
-		w.readers = append(w.readers, r)
+		w.readers = append(w.readers, c.newReader(ctx, l, group))
 	}
 	if errs != nil {
 		return nil, errors.Join(engine.JoinErrors("kafka", errs), c.Close(ctx))
 	}
 	var stops []func()
 	for _, r := range w.readers {
-		stops = append(stops, r.startJanitor(), r.sub.RegisterLoad())
+		stops = append(stops, r.Start(engine.Options[*sarama.ConsumerMessage]{Handle: handler}))
 	}
 	var once sync.Once
 	w.closeAll = func(ctx context.Context) (err error) {
 		once.Do(func() {
 			for _, stop := range stops {
 				stop()
-			}
-			for _, r := range w.readers {
-				r.engine.Close()
 			}
 			err = c.Close(ctx)
 		})
@@ -130,10 +121,9 @@ func (w *Wrapped) Topics() (topics []string) {
 	defer w.mu.Unlock()
 	w.lastTopics = nil
 	for _, r := range w.readers {
-		r.keeper.FindRungs()
-		names, levels := r.keeper.Subscription()
-		w.lastTopics = append(w.lastTopics, topicList{names, levels})
-		topics = append(topics, names...)
+		read := r.TopicsToRead()
+		w.lastTopics = append(w.lastTopics, read)
+		topics = append(topics, read.Names...)
 	}
 	return topics
 }
@@ -154,14 +144,11 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 		return err
 	}
 	w.ctx, w.endSession = context.WithCancel(sess.Context())
-	w.commits = w.readers[0].newCommitter(true)
+	w.commits, w.sessions = w.readers[0].NewCommitter(true), nil
 	for i, r := range w.readers {
-		r.levels = all[i].levels
-		r.keeper.SetEndSession(w.endSession)
-		if names, _ := r.keeper.Subscription(); !slices.Equal(names, all[i].names) {
-			w.endSession() // it has changed since Topics was called
-		}
-		if err := (&session{reader: r, commits: w.commits}).Setup(sess); err != nil {
+		s := r.NewSession(all[i], w.commits, w.endSession)
+		w.sessions = append(w.sessions, s)
+		if err := s.Setup(sess); err != nil {
 			return err
 		}
 	}
@@ -169,7 +156,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 }
 
 // checkMember checks that the session's member belongs to the group of the configuration, and reads all topics.
-func (w *Wrapped) checkMember(member string, all []topicList) error {
+func (w *Wrapped) checkMember(member string, all []reader.Topics) error {
 	group := w.client.cfg.Group
 	described, err := w.client.admin.Sarama.DescribeConsumerGroups([]string{group})
 	if err != nil {
@@ -192,7 +179,7 @@ func (w *Wrapped) checkMember(member string, all []topicList) error {
 		}
 		var missing []string
 		for _, a := range all {
-			for _, topic := range a.names {
+			for _, topic := range a.Names {
 				if !slices.Contains(metadata.Topics, topic) {
 					missing = append(missing, topic)
 				}
@@ -210,19 +197,16 @@ func (w *Wrapped) checkMember(member string, all []topicList) error {
 func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
 	if w.endSession != nil { // Setup has not failed
 		w.endSession()
-		ctx, cancel := context.WithTimeout(context.Background(), w.readers[0].fencingDelay())
-		defer cancel()
-		w.commits.Stop(ctx)
+		w.commits.Stop()
 	}
 	return nil
 }
 
 // ConsumeClaim implements [sarama.ConsumerGroupHandler].
 func (w *Wrapped) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	for _, r := range w.readers {
-		_, waits := r.levels[claim.Topic()]
-		if waits || claim.Topic() == r.layout.Origin {
-			return (&session{reader: r, commits: w.commits}).ConsumeClaim(boundSession{sess, w.ctx}, claim)
+	for _, s := range w.sessions {
+		if s.Reads(claim.Topic()) {
+			return s.ConsumeClaim(boundSession{sess, w.ctx}, claim)
 		}
 	}
 	return fmt.Errorf("kafka: topic %s is unknown; pass the result of Topics to group.Consume", claim.Topic())

@@ -1,7 +1,6 @@
 package settle
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -18,9 +17,7 @@ import (
 // metadata for which a message waits. Meanwhile it marks nothing of that partition, so that no older commit of sarama's
 // undoes its own.
 type Committer struct {
-	commit        Commit
-	interval      time.Duration
-	saramaCommits bool // sarama commits marked offsets
+	CommitterConfig
 
 	mu         sync.Mutex
 	partitions map[*Partition]struct{}
@@ -32,16 +29,23 @@ type Committer struct {
 	done     chan struct{} // closed when no commit is in flight any more
 }
 
-// Commit commits offsets of a session's group in one request. It returns the answer to each.
-type Commit func(sarama.ConsumerGroupSession, []cluster.OffsetCommit) []error
+// CommitterConfig says how a Committer commits.
+type CommitterConfig struct {
+	// Commit commits offsets of the session's group in one request. It returns the answer to each.
+	Commit   func(sarama.ConsumerGroupSession, []cluster.OffsetCommit) []error
+	Interval time.Duration
+	// FencedAfter is how long the group accepts a session after its last heartbeat.
+	FencedAfter   time.Duration
+	SaramaCommits bool // sarama commits marked offsets
+}
 
-// NewCommitter returns the committer of one session. saramaCommits reports whether sarama commits marked offsets.
-func NewCommitter(commit Commit, interval time.Duration, saramaCommits bool) *Committer {
-	if saramaCommits {
-		interval = min(interval, 200*time.Millisecond) // sarama keeps the service's interval
+// NewCommitter returns the committer of one session.
+func NewCommitter(cfg CommitterConfig) *Committer {
+	if cfg.SaramaCommits {
+		cfg.Interval = min(cfg.Interval, 200*time.Millisecond) // sarama keeps the service's interval
 	}
 	return &Committer{
-		commit: commit, interval: interval, saramaCommits: saramaCommits, partitions: make(map[*Partition]struct{}),
+		CommitterConfig: cfg, partitions: make(map[*Partition]struct{}),
 		urgent: make(chan struct{}, 1), stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -71,9 +75,10 @@ func (c *Committer) commitNow() {
 	}
 }
 
-// Stop ends the committer and returns when no commit is in flight or ctx ends. The next session may have the same
-// generation, so a late commit could undo a newer one.
-func (c *Committer) Stop(ctx context.Context) {
+// Stop ends the committer when the session is over. It returns when no commit is in flight, or after FencedAfter. A
+// follower that joins again in an unchanged group keeps its generation, so a late commit of this session could undo a
+// newer one of the next. After FencedAfter it is fenced, because nobody sent heartbeats.
+func (c *Committer) Stop() {
 	c.mu.Lock()
 	if !c.stopped {
 		c.stopped = true
@@ -84,15 +89,17 @@ func (c *Committer) Stop(ctx context.Context) {
 	if !running {
 		return
 	}
+	fenced := time.NewTimer(c.FencedAfter)
+	defer fenced.Stop()
 	select {
 	case <-c.done:
-	case <-ctx.Done():
+	case <-fenced.C:
 	}
 }
 
 func (c *Committer) run() {
 	defer close(c.done)
-	tick := time.NewTicker(c.interval)
+	tick := time.NewTicker(c.Interval)
 	defer tick.Stop()
 	var again <-chan time.Time
 	for {
@@ -127,7 +134,7 @@ func (c *Committer) flush(regular bool) (again bool) {
 		snap, cfg := p.takeSnapshot(regular), &p.cfg
 		switch {
 		case snap == nil:
-		case c.saramaCommits && snap.note.Idle:
+		case c.SaramaCommits && snap.note.Idle:
 			// MarkOffset ignores the metadata of a marked offset, so ResetOffset sets it.
 			cfg.Session.MarkOffset(cfg.Topic, cfg.Partition, snap.offset, snap.note.Text)
 			cfg.Session.ResetOffset(cfg.Topic, cfg.Partition, snap.offset, snap.note.Text)
@@ -140,7 +147,7 @@ func (c *Committer) flush(regular bool) (again bool) {
 	if len(all) == 0 {
 		return false
 	}
-	for i, err := range c.commit(session, offsets) {
+	for i, err := range c.Commit(session, offsets) {
 		again = all[i].apply(err) || again
 	}
 	return again

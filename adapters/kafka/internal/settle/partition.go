@@ -303,7 +303,7 @@ func (g guarded) Commit(atOnce bool) {
 }
 
 func (g guarded) Idle() {
-	if g.p.committer.saramaCommits { // sarama's next commit is of marked offsets only
+	if g.p.committer.SaramaCommits { // sarama's next commit is of marked offsets only
 		g.p.dirty = true
 	}
 }

@@ -17,7 +17,7 @@ func testPartition(posted func()) *Partition {
 	accept := func(_ sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
 		return make([]error, len(all))
 	}
-	p := NewPartition(NewCommitter(accept, 0, false), Config{Crash: crash.Config{Sub: &engine.Subscription{}}})
+	p := NewPartition(NewCommitter(CommitterConfig{Commit: accept}), Config{Crash: crash.Config{Sub: &engine.Subscription{}}})
 	p.lane = countingLane(posted)
 	return p
 }
@@ -101,7 +101,7 @@ func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
 // A record that an earlier session settled is settled, and moves the mark.
 func TestARecordOfAnEarlierSessionIsSettled(t *testing.T) {
 	t.Parallel()
-	p := NewPartition(NewCommitter(nil, 0, false), Config{Settled: commitmeta.Runs{{From: 1, To: 2}}, Crash: crash.Config{Sub: &engine.Subscription{}}})
+	p := NewPartition(NewCommitter(CommitterConfig{}), Config{Settled: commitmeta.Runs{{From: 1, To: 2}}, Crash: crash.Config{Sub: &engine.Subscription{}}})
 	first := addRecord(t, p)
 	if err := p.Add(&message{Record: &sarama.ConsumerMessage{Offset: 1}}); err == nil || p.dirty {
 		t.Fatalf("error %v, dirty %v", err, p.dirty)

@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"context"
@@ -22,13 +22,15 @@ type sinkOf func(redeliver.Event)
 func (f sinkOf) Event(e redeliver.Event) { f(e) }
 
 // offlineReader returns a reader without a broker.
-func offlineReader(sink redeliver.Sink) *reader {
-	cfg := Config{Group: "billing"}.withDefaults()
-	cfg.Sink = sink
-	return newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &topology.Layout{
-		Origin: "orders", Group: "billing", Policy: cfg.policy("orders"),
-		Control: topology.Topic{Name: "orders.billing.control", Exists: true},
-	}, noPauseGroup{})
+func offlineReader(sink redeliver.Sink) *Reader {
+	policy := redeliver.Policy{Timeout: time.Minute}.WithDefaults()
+	return New(context.Background(), Config{
+		Layout: &topology.Layout{
+			Origin: "orders", Group: "billing", Policy: policy, Control: topology.Topic{Name: "orders.billing.control", Exists: true},
+		},
+		Sub:   &engine.Subscription{Origin: "orders", Group: "billing", Policy: policy, Sink: sink, MaxInFlight: 100, MaxRetriesInFlight: 100, Turn: engine.NewTurn()},
+		Group: noPauseGroup{}, Provisioner: &topology.Provisioner{}, DrainTimeout: 10 * time.Second,
+	})
 }
 
 func TestGroupErrorsAreReported(t *testing.T) {
@@ -119,9 +121,9 @@ func TestAnUnreadPartitionIsReported(t *testing.T) {
 			reported = append(reported, c)
 		}
 	}))
-	r.client.admin.Client = broken{}
+	r.Provisioner.Admin.Client = broken{}
 	s := &staticClaim{ctx: context.Background()}
-	err := (&session{reader: r}).ConsumeClaim(s, noOffsetClaim{s})
+	err := (&Session{reader: r}).ConsumeClaim(s, noOffsetClaim{s})
 	if !errors.Is(err, sarama.ErrOutOfBrokers) || len(reported) != 1 || !errors.Is(reported[0].Err, sarama.ErrOutOfBrokers) || !strings.Contains(reported[0].Detail, "orders/0") {
 		t.Errorf("reported: %+v; %v", reported, err)
 	}

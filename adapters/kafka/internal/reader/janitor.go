@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"context"
@@ -9,22 +9,25 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// sweepInterval is how often settled records of our topics are deleted.
-const sweepInterval = 30 * time.Second
+// SweepInterval is the default of [Config.SweepInterval].
+const SweepInterval = 30 * time.Second
 
 // sweepsPerCheck is the number of sweeps after which a member checks our topics and their settings. It also does so
 // after a rebalance or an error. A check lists all topics of the cluster.
 const sweepsPerCheck = 10
 
+// CheckInterval is the time between these checks.
+const CheckInterval = SweepInterval * sweepsPerCheck
+
 // startJanitor reads the commands, checks our topics at intervals, creates rungs, and deletes settled records, until
 // stop is called.
-func (r *reader) startJanitor() (stop func()) {
+func (r *Reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stopCommands := r.commands.Start()
 	var done sync.WaitGroup
 	done.Go(func() {
 		var reported bool
-		ticker := time.NewTicker(r.client.sweepInterval)
+		ticker := time.NewTicker(r.SweepInterval)
 		defer ticker.Stop()
 		for n := rand.IntN(sweepsPerCheck); ; n++ { // members do not check at the same time
 			select {
@@ -45,7 +48,7 @@ func (r *reader) startJanitor() (stop func()) {
 				r.keeper.Rejoin() // the lanes' offsets belong to topics that are gone
 			}
 			if err != nil && !reported {
-				r.sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)
+				r.Sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)
 			}
 			reported = err != nil
 		}

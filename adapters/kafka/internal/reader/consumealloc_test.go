@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"context"
@@ -9,10 +9,8 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -44,16 +42,19 @@ func (s *staticClaim) MarkOffset(_ string, _ int32, n int64, _ string) {
 }
 
 // run reads the partition without suspects. Commits succeed at once.
-func (s *staticClaim) run(r *reader) {
-	commits := settle.NewCommitter(func(_ sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
-		for _, c := range all {
-			s.MarkOffset(c.Topic, c.Partition, c.Offset, c.Metadata)
-		}
-		return make([]error, len(all))
-	}, 10*time.Millisecond, true)
-	defer commits.Stop(context.Background())
+func (s *staticClaim) run(r *Reader) {
+	commits := settle.NewCommitter(settle.CommitterConfig{
+		Commit: func(_ sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
+			for _, c := range all {
+				s.MarkOffset(c.Topic, c.Partition, c.Offset, c.Metadata)
+			}
+			return make([]error, len(all))
+		},
+		Interval: 10 * time.Millisecond, FencedAfter: time.Minute, SaramaCommits: true,
+	})
+	defer commits.Stop()
 	from := s.upTo - int64(s.n)
-	newSource(r, s, s, commits, from, claimMeta{offset: from}).run()
+	newSource(&Session{reader: r, commits: commits}, s, s, from, claimMeta{offset: from}).run(s.ctx)
 }
 
 // noPauseGroup is a group that does not pause.
@@ -65,11 +66,8 @@ func (noPauseGroup) Resume(map[string][]int32) {}
 // laneOf returns a function that reads n records of a partition with a successful handler.
 func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerMessage) error) (run func()) {
 	tb.Helper()
-	cfg := Config{Group: "billing", Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
-	cfg.Sink = nil
-	c := &Client{cfg: cfg, turn: engine.NewTurn()}
-	r := newReader(context.Background(), c, &topology.Layout{Origin: "orders", Group: "billing", Policy: cfg.policy("orders")}, noPauseGroup{})
-	r.start(engine.Options[*sarama.ConsumerMessage]{Handle: handle})
+	r := offlineReader(nil)
+	r.startEngine(engine.Options[*sarama.ConsumerMessage]{Handle: handle})
 	tb.Cleanup(r.engine.Close)
 	var next int64
 	all := make([]*sarama.ConsumerMessage, 0, n)

@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"time"
@@ -35,14 +35,14 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	st := stay.State
 	st.DeadLetter, _ = s.r.readDeadLetter(rec) // its findings were reported at the first delivery
 	st.Expires = record.Expires(rec)
-	s.r.sub.CheckPolicyOf(st)
+	s.r.Sub.CheckPolicyOf(st)
 	if len(stay.Findings) > 0 {
-		s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
+		s.r.Sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: st.ID, Findings: stay.Findings})
 	}
 	if s.keys != nil {
 		w.queued = s.keys.PlaceWaiting(m, &stay)
 	}
-	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = s.r.layout.Origin, -1, -1, st.Source.Timestamp
+	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = s.r.Layout.Origin, -1, -1, st.Source.Timestamp
 	if st.Source.Known {
 		rec.Partition, rec.Offset = st.Source.Partition, st.Source.Offset
 	}
@@ -67,13 +67,13 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 
 // readDeadLetter removes the block of a DLQ from a record whose origin is that DLQ, and returns the state in the block.
 // It ignores the block of any other DLQ.
-func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, []redeliver.Finding) {
+func (r *Reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, []redeliver.Finding) {
 	users, ours := record.SplitHeaders(rec.Headers)
 	if ours == nil {
 		return nil, nil
 	}
 	dead, found := engine.DeadLetterState(record.AppendTexts(nil, ours), func(origin, group string) bool {
-		return r.client.cfg.names().DLQTopic(origin, group) == r.layout.Origin
+		return r.Provisioner.Config.Names.DLQTopic(origin, group) == r.Layout.Origin
 	})
 	if dead != nil {
 		rec.Headers = users
@@ -82,18 +82,18 @@ func (r *reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, 
 }
 
 // readArrival interprets ours, redeliver's headers of a record that waits. m has only the user's headers.
-func (r *reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, level time.Duration) delayqueue.Stay {
+func (r *Reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, level time.Duration) delayqueue.Stay {
 	var room [20]redeliver.Header // more than redeliver writes
 	return delayqueue.Arrive(&delayqueue.Arrival{
-		Group: r.layout.Group, Origin: r.layout.Origin, Ladder: r.layout.Ladder,
+		Group: r.Layout.Group, Origin: r.Layout.Origin, Ladder: r.Layout.Ladder,
 		Level: level, Written: m.Timestamp, Now: time.Now(),
 	}, record.AppendTexts(room[:0], ours), func() string { return record.ID(m) })
 }
 
 // readStay interprets a record of a topic on which messages wait, as its lane will.
-func (r *reader) readStay(topic string, rec *topiclog.Record) delayqueue.Stay {
+func (s *Session) readStay(topic string, rec *topiclog.Record) delayqueue.Stay {
 	users, ours := record.SplitHeaders(rec.Headers)
-	return r.readArrival(&sarama.ConsumerMessage{Key: rec.Key, Headers: users, Timestamp: rec.Time}, ours, r.levels[topic])
+	return s.reader.readArrival(&sarama.ConsumerMessage{Key: rec.Key, Headers: users, Timestamp: rec.Time}, ours, s.levels[topic])
 }
 
 // isReleased reports whether a release of messages that were written until then makes the record due.

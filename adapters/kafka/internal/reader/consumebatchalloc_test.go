@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -20,18 +18,17 @@ import (
 func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, size = 20_000, 100
-		cfg := Config{Group: "billing", MaxInFlight: 2 * size, Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
-		cfg.Sink = nil
-		r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, &topology.Layout{Origin: "orders", Group: "billing", Policy: cfg.policy("orders")}, noPauseGroup{})
+		r := offlineReader(nil)
+		r.Sub.MaxInFlight, r.Sub.MaxRetriesInFlight = 2*size, 2*size
 		handled, batches := 0, 0
-		r.start(engine.Options[*sarama.ConsumerMessage]{BatchConfig: BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}, Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
-			nb := newBatch(b, all)
-			for i, m := range nb.Messages {
+		batch := engine.BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}
+		r.startEngine(engine.Options[*sarama.ConsumerMessage]{BatchConfig: batch, Batch: func(_ *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
+			for i, m := range all {
 				if i%2 == 0 && !m.Ack() { // the others are done at the end
 					t.Error("an ack does not count")
 				}
 			}
-			handled += len(nb.Messages)
+			handled += len(all)
 			batches++
 			return nil
 		}})

@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ type reportTimes struct {
 }
 
 // reportOften reports a problem once, and again after repeatInterval.
-func (r *reader) reportOften(what string, change redeliver.Change, detail string, err error) {
+func (r *Reader) reportOften(what string, change redeliver.Change, detail string, err error) {
 	t, now := &r.reported, time.Now()
 	t.mu.Lock()
 	last, known := t.at[what]
@@ -34,7 +34,7 @@ func (r *reader) reportOften(what string, change redeliver.Change, detail string
 	}
 	t.mu.Unlock()
 	if due {
-		r.sub.EmitChange(change, detail, err)
+		r.Sub.EmitChange(change, detail, err)
 	}
 }
 
@@ -45,9 +45,20 @@ func (t *reportTimes) forget(what string) {
 	delete(t.at, what)
 }
 
+// reportDisconnected reports that the group is lost, and repeats that at intervals. reportJoined reports that it is
+// back.
+func (r *Reader) reportDisconnected(err error) {
+	r.reportOften("disconnected", redeliver.ChangeDisconnected, "joining again with backoff", err)
+}
+
+func (r *Reader) reportJoined(detail string) {
+	r.reported.forget("disconnected")
+	r.Sub.EmitChange(redeliver.ChangeAssigned, detail, nil)
+}
+
 // handleGroupError reports an error that the group returns outside of Consume, if it is not temporary.
 // Connections, leaders and generations come and go.
-func (r *reader) handleGroupError(err error) {
+func (r *Reader) handleGroupError(err error) {
 	var where *sarama.ConsumerError
 	if !errors.As(err, &where) {
 		return
@@ -75,6 +86,6 @@ func undecodable(err error) bool {
 
 // reportUnread reports a partition that this member owns and cannot read. The session continues with the others, so
 // nothing else shows that.
-func (r *reader) reportUnread(topic string, partition int32, what string, err error) {
+func (r *Reader) reportUnread(topic string, partition int32, what string, err error) {
 	r.reportOften(topic+" "+err.Error(), redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: its messages wait; trying again%s", topic, partition, what), err)
 }

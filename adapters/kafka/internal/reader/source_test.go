@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func parseRecord(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama
 
 // Only the number of records used to be bounded: 4,096 records of 1 MiB for each partition would fill the memory.
 func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
-	r := &reader{}
+	r := &Reader{}
 	of := func(size int) *sarama.ConsumerMessage {
 		return &sarama.ConsumerMessage{Key: make([]byte, 8), Value: make([]byte, size-8)}
 	}
@@ -55,7 +55,7 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 
 // A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. Its headers used to count nothing.
 func TestHeadersCountAsBytesReadAhead(t *testing.T) {
-	s := &source{r: &reader{}}
+	s := &source{r: &Reader{}}
 	headers := make([]*sarama.RecordHeader, 400_000)
 	for i := range headers {
 		headers[i] = &sarama.RecordHeader{}
@@ -73,9 +73,9 @@ func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 }
 
 // offlineSource returns a source without a session, whose lane calls posted for each Post.
-func offlineSource(r *reader, posted func()) *source {
-	r.sub = &engine.Subscription{}
-	return &source{r: r, lane: countingLane(posted), progress: settle.NewPartition(r.newCommitter(false), settle.Config{Crash: crash.Config{Sub: r.sub}})}
+func offlineSource(r *Reader, posted func()) *source {
+	r.Sub = &engine.Subscription{}
+	return &source{r: r, lane: countingLane(posted), progress: settle.NewPartition(r.NewCommitter(false), settle.Config{Crash: crash.Config{Sub: r.Sub}})}
 }
 
 // addRecord parses the record with the next offset.
@@ -92,7 +92,7 @@ func addRecord(t *testing.T, s *source) *driver.Message[*sarama.ConsumerMessage]
 func TestAMessageThatIsTooFarAheadAsksAgain(t *testing.T) {
 	t.Parallel()
 	posted := 0
-	s := offlineSource(&reader{}, func() { posted++ })
+	s := offlineSource(&Reader{}, func() { posted++ })
 	slow := addRecord(t, s)
 	for range settle.MaxSpan - 1 {
 		if m := addRecord(t, s); s.Begin(m) != engine.Begins {
@@ -116,7 +116,7 @@ func TestAMessageThatIsTooFarAheadAsksAgain(t *testing.T) {
 func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauseRecorder{}
-	s := offlineSource(&reader{group: group}, func() {})
+	s := offlineSource(&Reader{Config: Config{Group: group}}, func() {})
 	s.Accept(maxReadAhead)
 	var slow *driver.Message[*sarama.ConsumerMessage]
 	for range settle.MaxSpan {

@@ -1,9 +1,8 @@
-package kafka
+package reader
 
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/IBM/sarama"
 
@@ -14,12 +13,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/internal/wait"
 )
-
-// claimMetas has the commit metadata that the last owners of a session's partitions left.
-type claimMetas struct {
-	mu    sync.Mutex
-	found map[string]map[int32]claimMeta // read when the session began; each lane takes its own
-}
 
 // claimMeta is a committed offset and its metadata.
 type claimMeta struct {
@@ -32,9 +25,9 @@ const maxMetaTries = 7
 
 // readMetas reads the metadata of partitions in one request. It tries again, because after a crash the group's
 // coordinator may be moving.
-func (r *reader) readMetas(ctx context.Context, claims map[string][]int32) (found map[string]map[int32]claimMeta, err error) {
+func (s *Session) readMetas(ctx context.Context, claims map[string][]int32) (found map[string]map[int32]claimMeta, err error) {
 	for try := 0; ; try++ {
-		found, err = fetchMetas(r.client.admin, r.layout.Group, claims)
+		found, err = fetchMetas(s.reader.admin(), s.reader.Layout.Group, claims)
 		if err == nil || try == maxMetaTries {
 			return found, err
 		}
@@ -65,24 +58,17 @@ func fetchMetas(a cluster.Admin, group string, claims map[string][]int32) (map[s
 	return found, nil
 }
 
-// set replaces the metadata.
-func (n *claimMetas) set(found map[string]map[int32]claimMeta) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.found = found
-}
-
 // readMeta returns a partition's metadata before its lane commits. It asks the broker if a cooperative rebalance added
 // the partition.
-func (r *reader) readMeta(ctx context.Context, topic string, partition int32) (claimMeta, error) {
-	r.metas.mu.Lock()
-	f, ok := r.metas.found[topic][partition]
-	delete(r.metas.found[topic], partition)
-	r.metas.mu.Unlock()
+func (s *Session) readMeta(ctx context.Context, topic string, partition int32) (claimMeta, error) {
+	s.mu.Lock()
+	f, ok := s.metas[topic][partition]
+	delete(s.metas[topic], partition)
+	s.mu.Unlock()
 	if ok {
 		return f, nil
 	}
-	found, err := r.readMetas(ctx, map[string][]int32{topic: {partition}})
+	found, err := s.readMetas(ctx, map[string][]int32{topic: {partition}})
 	return found[topic][partition], err
 }
 
@@ -96,18 +82,18 @@ func metaOf(committed cluster.GroupOffsets, topic string, partition int32) (clai
 }
 
 // reportUncounted reports, once, that crashes are not counted for now.
-func (r *reader) reportUncounted(topic string, partition int32, err error) {
+func (r *Reader) reportUncounted(topic string, partition int32, err error) {
 	if !r.uncounted.Swap(true) {
-		r.sub.EmitChange(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
-			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.layout.Group), err)
+		r.Sub.EmitChange(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
+			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.Layout.Group), err)
 	}
 }
 
-// ownClaims returns a session's claims that the reader's lanes read.
-func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
+// ownClaims returns those of a session's claims that the lanes read.
+func (s *Session) ownClaims(claims map[string][]int32) map[string][]int32 {
 	own := make(map[string][]int32, len(claims))
 	for topic, partitions := range claims {
-		if _, waits := r.levels[topic]; waits || topic == r.layout.Origin {
+		if s.Reads(topic) {
 			own[topic] = partitions
 		}
 	}
@@ -115,11 +101,12 @@ func (r *reader) ownClaims(claims map[string][]int32) map[string][]int32 {
 }
 
 // settleConfig interprets what the last owner of the partition left, and reports it.
-func (s *source) settleConfig(last claimMeta) settle.Config {
-	r, from := s.r, s.from
+func (s *source) settleConfig(sess sarama.ConsumerGroupSession, last claimMeta) settle.Config {
+	session, from := s.session, s.from
+	r := session.reader
 	if lost := from - last.offset; s.onLevel && last.offset >= 0 && lost > 0 {
-		r.sub.Emit(redeliver.MessagesLost{
-			Origin: r.layout.Origin, Group: r.layout.Group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
+		r.Sub.Emit(redeliver.MessagesLost{
+			Origin: r.Layout.Origin, Group: r.Layout.Group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
 			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, last.offset),
 		})
 	}
@@ -130,18 +117,18 @@ func (s *source) settleConfig(last claimMeta) settle.Config {
 	case !meta.IsOf(last.offset):
 		meta = meta.WithoutOffsets()
 	}
-	slots := r.client.cfg.MaxInFlight
+	slots := r.Sub.MaxInFlight
 	cfg := settle.Config{
-		Session: s.session, Topic: s.topic, Partition: s.partition,
-		Committed: last.offset, Settled: r.settledBefore(s.topic, last, from), Meta: meta,
+		Session: sess, Topic: s.topic, Partition: s.partition,
+		Committed: last.offset, Settled: session.settledBefore(s.topic, last, from), Meta: meta,
 	}
 	if s.onLevel {
-		slots = r.client.cfg.MaxRetriesInFlight
+		slots = r.Sub.MaxRetriesInFlight
 		cfg.OnCommit = func(mark int64) { r.sweeper.SetMark(s.topic, s.partition, mark) }
 	}
 	cfg.Crash = crash.Config{
-		Sub: r.sub, Owner: r.client.owner, TopicID: r.topicIDs[s.topic], From: from, LogEnd: s.claim.HighWaterMarkOffset(),
-		MaxInFlight: r.client.cfg.MaxInFlight, Slots: slots / max(1, len(s.session.Claims()[s.topic])),
+		Sub: r.Sub, Owner: r.Owner, TopicID: session.topicIDs[s.topic], From: from, LogEnd: s.claim.HighWaterMarkOffset(),
+		MaxInFlight: r.Sub.MaxInFlight, Slots: slots / max(1, len(sess.Claims()[s.topic])),
 		ReportUncounted: func(err error) { r.reportUncounted(s.topic, s.partition, err) },
 	}
 	return cfg
@@ -149,27 +136,26 @@ func (s *source) settleConfig(last claimMeta) settle.Config {
 
 // resetRecreated makes the session read partitions from their beginning if their committed offsets belong to an earlier
 // topic of the same name. Otherwise new records would be skipped.
-func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
-	r.metas.mu.Lock()
-	defer r.metas.mu.Unlock()
-	for topic, partitions := range r.metas.found {
-		reported := topic == r.layout.Origin || r.keeper.RestoredLately(topic)
+func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
+	r := s.reader
+	for topic, partitions := range s.metas {
+		reported := topic == r.Layout.Origin || r.keeper.RestoredLately(topic)
 		for p, found := range partitions {
-			if !r.topicIDs.Differs(topic, found.meta.Topic) {
+			if !s.topicIDs.Differs(topic, found.meta.Topic) {
 				continue
 			}
-			oldest, err := r.client.admin.Client.GetOffset(topic, p, sarama.OffsetOldest)
+			oldest, err := r.admin().Client.GetOffset(topic, p, sarama.OffsetOldest)
 			if err != nil {
 				return fmt.Errorf("kafka: asking for the start of %s/%d: %w", topic, p, err)
 			}
-			text, _ := commitmeta.Ended(r.client.owner, r.topicIDs[topic]).Text(oldest, nil)
+			text, _ := commitmeta.Ended(r.Owner, s.topicIDs[topic]).Text(oldest, nil)
 			sess.MarkOffset(topic, p, oldest, text)
 			sess.ResetOffset(topic, p, oldest, text)
 			partitions[p] = claimMeta{offset: oldest}
 			if !reported {
 				reported = true
-				r.sub.Emit(redeliver.MessagesLost{
-					Origin: r.layout.Origin, Group: r.layout.Group, Where: topic,
+				r.Sub.Emit(redeliver.MessagesLost{
+					Origin: r.Layout.Origin, Group: r.Layout.Group, Where: topic,
 					Detail: "the topic was deleted with its messages and created again; it is read from its beginning",
 				})
 			}
@@ -180,8 +166,8 @@ func (r *reader) resetRecreated(sess sarama.ConsumerGroupSession) error {
 
 // settledBefore returns the records that f lists as settled above from. It returns nil if the metadata was copied to
 // another offset or belongs to an earlier topic of the same name.
-func (r *reader) settledBefore(topic string, f claimMeta, from int64) commitmeta.Runs {
-	if f.offset != from || !f.meta.IsOf(f.offset) || r.topicIDs.Differs(topic, f.meta.Topic) {
+func (s *Session) settledBefore(topic string, f claimMeta, from int64) commitmeta.Runs {
+	if f.offset != from || !f.meta.IsOf(f.offset) || s.topicIDs.Differs(topic, f.meta.Topic) {
 		return nil
 	}
 	return f.meta.Settled

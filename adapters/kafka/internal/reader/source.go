@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"context"
@@ -34,22 +34,9 @@ const (
 )
 
 // source reads one partition in one session. It implements driver.Source and gates its own messages.
-//
-// The files in the order of a record's life:
-//
-//	subscriber.go, consume.go, wrap.go      a reader gets its engine
-//	session.go, claimmeta.go                a partition is claimed; where it is read from
-//	source.go, arrive.go                    a record arrives, or was settled before
-//	gate.go                                 may it begin now?
-//	  internal/perkey                         its key (PerKey)
-//	  internal/commands                       commands
-//	  internal/crash                          did it crash the last owner?
-//	internal/record/codec.go                what the handler and the policy see
-//	store.go, internal/produce              its copy is written
-//	internal/settle                         it is settled, and that is committed with internal/commitmeta
 type source struct {
-	r         *reader
-	session   sarama.ConsumerGroupSession
+	r         *Reader
+	session   *Session
 	claim     sarama.ConsumerGroupClaim
 	topic     string
 	partition int32
@@ -92,23 +79,22 @@ var (
 )
 
 // newSource returns the source of a claim that is read from an offset. last is what the last owner of the partition left.
-func newSource(r *reader, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, commits *settle.Committer, from int64, last claimMeta) *source {
-	s := &source{r: r, session: sess, claim: claim, topic: claim.Topic(), partition: claim.Partition(), from: from}
-	s.level, s.onLevel = r.levels[s.topic]
-	s.progress = settle.NewPartition(commits, s.settleConfig(last))
+func newSource(session *Session, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64, last claimMeta) *source {
+	s := &source{r: session.reader, session: session, claim: claim, topic: claim.Topic(), partition: claim.Partition(), from: from}
+	s.level, s.onLevel = session.levels[s.topic]
+	s.progress = settle.NewPartition(session.commits, s.settleConfig(sess, last))
 	return s
 }
 
-// run reads the partition until it is revoked or the session ends, and then waits for messages in flight.
-func (s *source) run() {
-	cfg := s.r.client.cfg
+// run reads the partition until it is revoked or ctx, the session's, ends. Then it waits for messages in flight.
+func (s *source) run(ctx context.Context) {
 	if s.onLevel {
-		defer s.r.sweeper.Add(s.topic, s.r.topicIDs[s.topic], s.partition, s.from)()
+		defer s.r.sweeper.Add(s.topic, s.session.topicIDs[s.topic], s.partition, s.from)()
 	}
 	stopListening := func() {}
 	defer func() { stopListening() }()
-	s.r.engine.RunLane(s.session.Context(), s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
-		MaxAhead: maxReadAhead + cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxWaiting: maxHeld, DrainTimeout: cfg.DrainTimeout,
+	s.r.engine.RunLane(ctx, s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
+		MaxAhead: maxReadAhead + s.r.Sub.MaxInFlight + s.r.Sub.MaxRetriesInFlight, MaxWaiting: maxHeld, DrainTimeout: s.r.DrainTimeout,
 		Gates: []engine.Gater[*sarama.ConsumerMessage]{s},
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l
@@ -118,7 +104,7 @@ func (s *source) run() {
 			l.Post(s.applyReleases)
 		}
 		// Paused partitions stay paused across sessions.
-		s.r.group.Resume(map[string][]int32{s.topic: {s.partition}})
+		s.r.Group.Resume(map[string][]int32{s.topic: {s.partition}})
 	})
 }
 
@@ -142,7 +128,7 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	}
 	rec := m.Record
 	m.Place = s.topic
-	switch order := s.r.sub.Policy.Order; {
+	switch order := s.r.Sub.Policy.Order; {
 	case order == redeliver.Unordered, order == redeliver.PerKey: // see package perkey
 	case order == redeliver.Blocking && !s.onLevel:
 		m.Key = 1
@@ -187,13 +173,13 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 		}
 		m.State = st
 	}
-	if s.r.sub.Sink != nil {
+	if s.r.Sub.Sink != nil {
 		if found = append(found, record.ForeignHeaders(m.Record.Headers)...); found != nil {
 			id := record.ID(m.Record)
 			if m.State != nil {
 				id = m.State.ID
 			}
-			s.r.sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: id, Findings: found})
+			s.r.Sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: id, Findings: found})
 		}
 	}
 	if s.keys != nil {
@@ -282,9 +268,9 @@ func (s *source) balance() {
 		s.paused = pauses
 		partition := map[string][]int32{s.topic: {s.partition}}
 		if pauses {
-			s.r.group.Pause(partition)
+			s.r.Group.Pause(partition)
 		} else {
-			s.r.group.Resume(partition)
+			s.r.Group.Resume(partition)
 		}
 	}
 	if wait := s.lastDue.Sub(now) - dueSoon; s.paused && s.onLevel && wait > 0 {

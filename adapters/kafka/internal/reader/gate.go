@@ -1,4 +1,4 @@
-package kafka
+package reader
 
 import (
 	"time"

@@ -1,25 +1,25 @@
-package kafka
+package perkey
 
 import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // The owner of an origin partition owns it in all of the origin's topics, whatever the members know. No partition is
 // assigned twice, and none is left out if somebody may have it.
 func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
-	cfg := Config{Group: "billing", Topics: map[string]redeliver.Policy{"orders": {Order: redeliver.PerKey}}}
-	topics := map[string][]int32{"orders": {0, 1, 2, 3, 4}, "refunds": {0, 1, 2}, "refunds.billing.retry": {0, 1}}
-	behind := []string{cfg.names().RetryTopic("orders", "billing")}
-	for _, level := range []time.Duration{time.Second, 5 * time.Second, time.Minute} {
-		behind = append(behind, cfg.names().DelayTopic("orders", "billing", level))
+	strategy := BalanceStrategy{
+		Group: "billing", RetryTopic: func(topic, group string) string { return kafkaname.Base(topic, group) + ".retry" },
+		IsPerKey: func(topic string) bool { return topic == "orders" },
 	}
+	topics := map[string][]int32{"orders": {0, 1, 2, 3, 4}, "refunds": {0, 1, 2}, "refunds.billing.retry": {0, 1}}
+	retry := strategy.RetryTopic("orders", "billing")
+	behind := []string{retry, retry + ".1s", retry + ".5s", retry + ".1m"}
 	for _, topic := range behind {
 		topics[topic] = []int32{0, 1, 2, 3, 4}
 	}
@@ -34,7 +34,7 @@ func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 				all[fmt.Sprint("member-", i)] = sarama.ConsumerGroupMemberMetadata{Topics: read}
 			}
 			all["other"] = sarama.ConsumerGroupMemberMetadata{Topics: []string{"refunds", "refunds.billing.retry"}}
-			plan, err := copartitioned{&cfg}.Plan(all, topics)
+			plan, err := strategy.Plan(all, topics)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,203 @@
+// Package reader reads an origin and the topics on which its messages wait, as one member of a consumer group.
+//
+// A [Reader] joins the group again and again. Each time it is in, it has a [Session] with the partitions of the origin
+// and of the levels. Each partition is a source, and a lane of the engine calls it. The lanes of a session share a
+// committer, and those of a reader share the engine's slots.
+//
+// The files in the order of a record's life:
+//
+//	reader.go, session.go, newest.go        the reader joins; what it reads, and from where
+//	claimmeta.go, keyqueues.go              a partition is claimed; what its last owner left
+//	source.go, arrive.go                    a record arrives, or was settled before
+//	gate.go                                 may it begin now?
+//	  internal/perkey                         its key (PerKey)
+//	  internal/commands                       commands
+//	  internal/crash                          did it crash the last owner?
+//	internal/record/codec.go                what the handler and the policy see
+//	store.go, internal/produce              its copy is written
+//	internal/settle                         it is settled, and that is committed with internal/commitmeta
+//	janitor.go                              it is deleted from a level; what else is done at intervals
+package reader
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/sweep"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
+	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
+)
+
+// Config is what a reader has from its client.
+type Config struct {
+	Layout      *topology.Layout
+	Sub         *engine.Subscription
+	Group       sarama.ConsumerGroup
+	Provisioner *topology.Provisioner
+	Producer    *produce.Producer
+	Unmarshaler engine.Unmarshaler[*sarama.ConsumerMessage]
+	Owner       string // the client's name in commit metadata
+	// StartsAtNewest reports whether a group without offsets reads only new records of the origin.
+	StartsAtNewest bool
+	SpringHeaders  bool          // dead letters have Spring's headers, too
+	MaxWaiting     int           // messages that may wait at a time with the order PerKey
+	DrainTimeout   time.Duration // of a lane
+	CommitInterval time.Duration
+	FencedAfter    time.Duration // how long the group accepts a session after its last heartbeat
+	SweepInterval  time.Duration // how often settled records of our topics are deleted
+}
+
+// Reader is one Subscribe: a member of the group that reads the origin and its delay topics.
+type Reader struct {
+	Config
+
+	store      *store
+	engine     *engine.Engine[*sarama.ConsumerMessage]
+	values     context.Context // the Subscribe context's values, without its end
+	keeper     *topology.Keeper
+	sweeper    *sweep.Sweeper
+	commands   *commands.Follower
+	reported   reportTimes
+	uncounted  atomic.Bool   // reportUncounted has reported
+	jitter     time.Duration // the largest jitter that the policy's backoff adds to a delay
+	bytesAhead atomic.Int64  // key, value and header bytes that the lanes have read ahead
+}
+
+// New returns a reader. It has the values of ctx, but does not end with it.
+func New(ctx context.Context, cfg Config) *Reader {
+	r := &Reader{Config: cfg, values: context.WithoutCancel(ctx)}
+	l, admin := cfg.Layout, cfg.Provisioner.Admin
+	r.keeper = topology.NewKeeper(cfg.Provisioner, l, cfg.Sub, r.reportOften)
+	r.store = &store{producer: cfg.Producer, layout: l, spring: cfg.SpringHeaders, onError: recheckAfter(r.keeper), requestRungs: r.keeper.RequestRungs}
+	r.sweeper = sweep.New(admin, l.Group)
+	r.commands = commands.NewFollower(cfg.Sub, admin, l.Control.Name, l.Control.Exists)
+	_, r.jitter, _ = l.Policy.Delays()
+	return r
+}
+
+func (r *Reader) admin() cluster.Admin { return r.Provisioner.Admin }
+
+func (r *Reader) codec() record.Codec {
+	return record.Codec{Origin: r.Layout.Origin, Group: r.Layout.Group, Unmarshaler: r.Unmarshaler}
+}
+
+func (r *Reader) isPerKey() bool { return r.Layout.Policy.Order == redeliver.PerKey }
+
+// Close closes the group of a reader that does not run.
+func (r *Reader) Close() { _ = r.Group.Close() } // it has not joined
+
+// Start begins what a reader does beside its sessions, in a group that the service runs itself. Messages are handled as
+// opt says. Call stop after the last session.
+func (r *Reader) Start(opt engine.Options[*sarama.ConsumerMessage]) (stop func()) {
+	r.startEngine(opt)
+	stopJanitor, endLoad := r.startJanitor(), r.Sub.RegisterLoad()
+	return func() {
+		stopJanitor()
+		endLoad()
+		r.engine.Close()
+	}
+}
+
+func (r *Reader) startEngine(opt engine.Options[*sarama.ConsumerMessage]) {
+	opt.Sub, opt.Codec, opt.Store = r.Sub, r.codec(), r.store
+	r.engine = engine.New(opt)
+}
+
+// Run takes part in the group until ctx ends, and then leaves it. It handles messages as opt says. After a failure it
+// joins again with backoff.
+func (r *Reader) Run(ctx context.Context, opt engine.Options[*sarama.ConsumerMessage]) {
+	r.startEngine(opt)
+	defer r.engine.Close()
+	defer r.Sub.RegisterLoad()()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		for err := range r.Group.Errors() {
+			r.handleGroupError(err)
+		}
+	}()
+	stopJanitor := r.startJanitor()
+	defer func() {
+		stopJanitor()
+		_ = r.Group.Close() // Run reads its errors from Errors
+		<-drained
+	}()
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := r.consume(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			r.reportDisconnected(err)
+			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+				r.CheckTopics() // nobody can join while a level is missing
+			}
+		}
+		if time.Since(began) > time.Second {
+			pause.Reset()
+			if err == nil {
+				continue // a rebalance
+			}
+		}
+		next := pause.NextBackOff()
+		if err == nil { // the group rebalances again and again
+			next = min(next, 200*time.Millisecond)
+		}
+		_ = wait.For(ctx, next) // the loop notices the end of ctx
+	}
+}
+
+// consume takes part in the group for one session.
+func (r *Reader) consume(ctx context.Context) error {
+	ctx, endSession := context.WithCancel(ctx)
+	defer endSession()
+	topics, commits := r.TopicsToRead(), r.NewCommitter(false)
+	err := r.Group.Consume(ctx, topics.Names, r.NewSession(topics, commits, endSession))
+	commits.Stop()
+	if errors.Is(err, context.Canceled) {
+		return nil // the session ended while it joined
+	}
+	return err
+}
+
+// CheckTopics looks for levels that appeared or disappeared, and for missing topics.
+func (r *Reader) CheckTopics() { _, _ = r.keeper.CheckTopics() }
+
+// Topics are what a reader reads in one session.
+type Topics struct {
+	Names  []string
+	levels map[string]time.Duration // of the topics on which messages wait; 0 for the retry topic
+}
+
+// TopicsToRead returns the topics that a session should read now.
+func (r *Reader) TopicsToRead() Topics {
+	r.keeper.FindRungs()
+	names, levels := r.keeper.Subscription()
+	return Topics{names, levels}
+}
+
+// NewCommitter returns the committer of a session of the reader's group. saramaCommits reports whether sarama commits
+// the offsets that are marked.
+func (r *Reader) NewCommitter(saramaCommits bool) *settle.Committer {
+	return settle.NewCommitter(settle.CommitterConfig{
+		Commit: func(sess sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
+			return r.admin().Commit(r.Layout.Group, sess, all)
+		},
+		Interval: r.CommitInterval, FencedAfter: r.FencedAfter, SaramaCommits: saramaCommits,
+	})
+}

@@ -1,0 +1,197 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+)
+
+// Session is one session of a consumer group, for one reader. sarama calls ConsumeClaim for each partition in a
+// goroutine, the lane's. In a service's own group, several readers may have sessions in one session of the group.
+type Session struct {
+	reader   *Reader
+	commits  *settle.Committer
+	levels   map[string]time.Duration // of the topics on which messages wait; 0 for the retry topic
+	topicIDs cluster.TopicIDs
+	keys     perkey.Session // used only if the Order is PerKey
+
+	mu    sync.Mutex
+	metas map[string]map[int32]claimMeta // read by Setup; each lane takes its own
+}
+
+// NewSession returns the next session, which reads topics. It calls end when the reader should read other topics.
+func (r *Reader) NewSession(topics Topics, commits *settle.Committer, end context.CancelFunc) *Session {
+	r.keeper.SetEndSession(end)
+	if names, _ := r.keeper.Subscription(); !slices.Equal(names, topics.Names) {
+		end() // they have changed since TopicsToRead
+	}
+	return &Session{reader: r, commits: commits, levels: topics.levels}
+}
+
+// Reads reports whether the session's lanes read a topic.
+func (s *Session) Reads(topic string) bool {
+	_, waits := s.levels[topic]
+	return waits || topic == s.reader.Layout.Origin
+}
+
+// Setup implements [sarama.ConsumerGroupHandler]. If the group starts at Newest, Setup commits the end of the origin's
+// partitions that have no offset. Our client itself starts at Oldest: with Newest, delay topics would lose messages
+// that were written before their first claim, and all messages after the group's offsets expired.
+func (s *Session) Setup(sess sarama.ConsumerGroupSession) error {
+	r := s.reader
+	ids, err := r.admin().TopicIDs(append(slices.Collect(maps.Keys(s.levels)), r.Layout.Origin)...)
+	if err != nil {
+		return err
+	}
+	s.topicIDs = ids
+	claims := s.ownClaims(sess.Claims())
+	if missing := ids.Missing(claims); missing != "" {
+		return fmt.Errorf("kafka: topic %s: %w", missing, sarama.ErrUnknownTopicOrPartition)
+	}
+	if err := s.reportNoOffsets(sess.Context(), sess.Claims()); err != nil {
+		return err
+	}
+	if r.StartsAtNewest {
+		if _, err := s.commitNewest(sess, sess.Claims()[r.Layout.Origin]); err != nil {
+			return err
+		}
+	}
+	if r.isPerKey() {
+		if err := s.checkCopartitioned(sess); err != nil {
+			return err
+		}
+	}
+	if s.metas, err = s.readMetas(sess.Context(), claims); err != nil {
+		return err
+	}
+	if err := s.resetRecreated(sess); err != nil {
+		return err
+	}
+	r.keeper.BeginSession(s.levels)
+	r.keeper.Recheck()
+	r.reportJoined(claimsText(r.Layout.Origin, sess.Claims()))
+	return nil
+}
+
+// reportNoOffsets reports that the group has no offsets although its levels have records. Its offsets expired or were
+// deleted, or messages were published with a delay before its first member. All records run, even settled ones that the
+// group had no right to delete.
+func (s *Session) reportNoOffsets(ctx context.Context, claims map[string][]int32) error {
+	r := s.reader
+	origin, client := r.Layout.Origin, r.admin().Client
+	all, err := client.Partitions(origin)
+	if err != nil {
+		return fmt.Errorf("kafka: asking for the partitions of %s: %w", origin, err)
+	}
+	committed, err := r.admin().GroupOffsets(r.Layout.Group, map[string][]int32{origin: all})
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if offset, err := committed.Offset(origin, p); err != nil || offset >= 0 {
+			return err
+		}
+	}
+	for topic := range s.levels {
+		log, n := topiclog.Reader{Client: client, Topic: topic}, int64(0)
+		for _, p := range claims[topic] {
+			start, end, err := log.Bounds(ctx, p)
+			if err != nil {
+				return err
+			}
+			n += end - start
+		}
+		if n > 0 {
+			r.Sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("the group has no offsets, so %d records of %s run; those that had succeeded, and that it may not delete, run again", n, topic), nil)
+		}
+	}
+	return nil
+}
+
+// Cleanup implements [sarama.ConsumerGroupHandler].
+func (s *Session) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+// ConsumeClaim implements [sarama.ConsumerGroupHandler]. It reports its error, because sarama gives it only to
+// listeners of the group's errors.
+func (s *Session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	err := s.consume(sess, claim)
+	if err != nil && sess.Context().Err() == nil {
+		s.reader.reportUnread(claim.Topic(), claim.Partition(), " in the next session", err)
+	}
+	return err
+}
+
+func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	r := s.reader
+	if claim.Topic() == r.Layout.Origin && claim.InitialOffset() == sarama.OffsetOldest && r.StartsAtNewest {
+		// A cooperative rebalance brought a partition that Setup did not see. Start a new session when it has an
+		// offset. This happens once in the life of a partition.
+		moved, err := s.commitNewest(sess, []int32{claim.Partition()})
+		if err != nil {
+			return err
+		}
+		if moved {
+			sess.Commit()
+			return nil
+		}
+	}
+	from := claim.InitialOffset()
+	if from == sarama.OffsetOldest {
+		// The partition has no valid offset. The first commit replaces an offset behind the end of a truncated log.
+		oldest, err := r.admin().Client.GetOffset(claim.Topic(), claim.Partition(), sarama.OffsetOldest)
+		if err != nil {
+			return fmt.Errorf("kafka: asking for the start of %s/%d: %w", claim.Topic(), claim.Partition(), err)
+		}
+		from = oldest
+	}
+	meta, err := s.readMeta(sess.Context(), claim.Topic(), claim.Partition())
+	if err != nil {
+		return err
+	}
+	if s.topicIDs.Differs(claim.Topic(), meta.meta.Topic) {
+		return nil // A cooperative rebalance brought it. The next session reads it from its beginning, see Setup.
+	}
+	if claim.InitialOffset() == sarama.OffsetOldest && meta.offset > from {
+		r.Sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; what is left of it runs again from offset %d",
+			claim.Topic(), claim.Partition(), meta.offset, from), nil)
+	}
+	r.keeper.Recheck() // members may come and go in a cooperative session
+	r.commands.Await(sess.Context())
+	var queues *perkey.Queues
+	if r.isPerKey() {
+		if queues = s.keyQueues(sess, claim, from); queues == nil {
+			return nil
+		}
+	}
+	src := newSource(s, sess, claim, from, meta)
+	if queues != nil {
+		src.keys = perkey.NewGate(perkey.Lane{
+			Sub: r.Sub, Codec: r.codec(), Topic: src.topic, Partition: src.partition, OnLevel: src.onLevel, MaxWaiting: r.MaxWaiting,
+			Post: func(f func()) bool { return src.lane.Post(f) },
+		}, queues)
+	}
+	src.run(sess.Context())
+	return nil
+}
+
+// claimsText counts partitions, because a policy with eight levels has hundreds.
+func claimsText(origin string, claims map[string][]int32) string {
+	ours := 0
+	for topic, partitions := range claims {
+		if topic != origin {
+			ours += len(partitions)
+		}
+	}
+	return fmt.Sprintf("partitions: %d of %s, %d of its retry topics", len(claims[origin]), origin, ours)
+}
