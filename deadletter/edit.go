@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // EditOptions configures an edit. Who, Why and Position are required, and one of Body, Set and
@@ -91,7 +92,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 	if err := claim.Save(ctx, *t); err != nil { // before the message is sent
 		return err
 	}
-	long, over := finishContext(ctx)
+	long, over := wait.Longer(ctx, maxFinish)
 	defer over()
 	if err := errors.Join(claim.Send(long, []*Message{copied})...); err != nil {
 		return err

@@ -8,25 +8,9 @@ import (
 )
 
 // maxFinish bounds each step of the work for a task after its context has ended: the runner ends its calls to the broker, records
-// their outcome, and releases the claim.
+// their outcome, and releases the claim. Messages are sent with a context of wait.Longer: when the caller stops the task, a message
+// that is being sent is still confirmed and recorded, so the next runner does not send it again.
 const maxFinish = 10 * time.Second
-
-// finishContext returns a context that ends maxFinish after ctx. Messages are sent with it: when the caller stops the task, a
-// message that is being sent is still confirmed and recorded, so the next runner does not send it again.
-func finishContext(ctx context.Context) (long context.Context, end context.CancelFunc) {
-	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(maxFinish):
-			cancel()
-		case <-long.Done():
-		}
-	})
-	return long, func() {
-		stop()
-		cancel()
-	}
-}
 
 // recordContext returns a context for recording what was done, even after ctx has ended. It lasts for maxFinish.
 func recordContext(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 const (
@@ -73,11 +74,11 @@ func (r *runner) checkExpected(ctx context.Context) error {
 }
 
 // run runs the task and records how it ended. When ctx ends, run stops before the next message, or in a wait. Calls to the
-// broker use the context of finishContext, which ends later.
+// broker use a context that ends later.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.stopRequests = pace{rate: r.task.Rate}, stopRequests{callerCtx: ctx, claim: r.claim}
 	r.underWay = underWayOf(r.task.Settling)
-	long, over := finishContext(ctx)
+	long, over := wait.Longer(ctx, maxFinish)
 	defer over()
 	err := r.begin(long)
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // line is an exported dead letter, a JSON object in one line. Bytes are in base64, so that an import restores them exactly. A null
@@ -73,7 +74,7 @@ func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, e
 	if err != nil {
 		return Task{}, err
 	}
-	long, over := finishContext(ctx)
+	long, over := wait.Longer(ctx, maxFinish)
 	defer over()
 	if err = claim.Save(long, t); err == nil {
 		in := intake{info: q.Info(), dec: json.NewDecoder(bufio.NewReader(r))}

@@ -63,7 +63,7 @@ func (q *Queue) updateState(ctx context.Context, entries []driver.Entry) (snap d
 	if ctx.Err() != nil { // both cases of the select may have been ready
 		return snap, at, q.stateInUse(context.Cause(ctx))
 	}
-	graceCtx, end := withGrace(ctx, stateGrace)
+	graceCtx, end := wait.Longer(ctx, stateGrace)
 	defer end()
 	found, err := q.receiveState(ctx, graceCtx, isNew, &snap)
 	if err != nil {
@@ -85,13 +85,6 @@ func (q *Queue) updateState(ctx context.Context, entries []driver.Entry) (snap d
 		return snap, at, errors.Join(err, q.returnState(graceCtx, found))
 	}
 	return snap, at, q.writeState(graceCtx, found, string(body))
-}
-
-// withGrace returns a context that ends grace later than ctx.
-func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
-	return longer, func() { stop(); cancel() }
 }
 
 func (q *Queue) stateInUse(err error) error {
