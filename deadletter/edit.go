@@ -183,28 +183,21 @@ func (c *EditOptions) apply(m *Message) (*Message, *Diff) {
 	diff.BodyAfter = describeBody(edited.Body)
 	set := slices.Clone(c.Set)
 	for _, h := range m.Headers {
-		if slices.Contains(c.Remove, h.Name) {
-			continue
-		}
-		i := slices.IndexFunc(c.Set, func(s Header) bool { return s.Name == h.Name })
-		if i < 0 {
+		same := func(s Header) bool { return s.Name == h.Name }
+		switch i := slices.IndexFunc(set, same); {
+		case slices.Contains(c.Remove, h.Name):
+		case i >= 0:
+			edited.Headers = append(edited.Headers, set[i]) // at the position of the first one
+			set = slices.Delete(set, i, i+1)
+		case !slices.ContainsFunc(c.Set, same):
 			edited.Headers = append(edited.Headers, h)
-			continue
-		}
-		if j := slices.IndexFunc(set, func(s Header) bool { return s.Name == h.Name }); j >= 0 {
-			edited.Headers = append(edited.Headers, set[j]) // at the position of the first one
-			set = slices.Delete(set, j, j+1)
 		}
 	}
 	edited.Headers = append(edited.Headers, set...)
-	seen := make(map[string]bool)
 	for _, h := range slices.Concat(m.Headers, edited.Headers) {
-		if seen[h.Name] {
-			continue
-		}
-		seen[h.Name] = true
 		before, after := values(m.Headers, h.Name), values(edited.Headers, h.Name)
-		if !slices.EqualFunc(before, after, slices.Equal[[]byte]) {
+		known := slices.ContainsFunc(diff.Headers, func(c HeaderChange) bool { return c.Name == h.Name })
+		if !known && !slices.EqualFunc(before, after, slices.Equal[[]byte]) {
 			diff.Headers = append(diff.Headers, HeaderChange{Name: h.Name, Before: before, After: after})
 		}
 	}

@@ -102,16 +102,13 @@ func (g *grouping) add(m *Message) {
 	}
 	s.Oldest, s.Newest = earlier(s.Oldest, m.Time), later(s.Newest, m.Time)
 	name := g.fingerprint(m)
+	if g.groups[name] == nil && len(g.groups) >= DefaultMaxGroups {
+		name = ""
+	}
 	one := g.groups[name]
 	if one == nil {
-		if len(g.groups) >= DefaultMaxGroups {
-			name = ""
-			one = g.groups[name]
-		}
-		if one == nil {
-			one = &Group{Fingerprint: name}
-			g.groups[name] = one
-		}
+		one = &Group{Fingerprint: name}
+		g.groups[name] = one
 	}
 	one.add(m)
 	if m.Key != nil {
