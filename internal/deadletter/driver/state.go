@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // State is the data that a broker keeps with a DLQ beside its messages: values by key.
@@ -69,14 +71,12 @@ func (s *Snapshot) Bytes() ([]byte, error) {
 	}
 	var b strings.Builder
 	for _, r := range string(raw) {
-		switch {
-		case r < 0x80:
+		if r < utf8.RuneSelf {
 			b.WriteRune(r)
-		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			r -= 0x10000
-			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
 		}
 	}
 	return []byte(b.String()), nil
