@@ -18,17 +18,15 @@ func tableOf(block string) amqp091.Table {
 	for line := range strings.SplitSeq(block, "\n") {
 		kind, rest, _ := strings.Cut(line, " ")
 		name, value, _ := strings.Cut(rest, "=")
-		switch v, ok := parseTyped(kind, []byte(value)); {
-		case kind == "table":
+		switch kind {
+		case "table":
 			table[name] = amqp091.Table{value: value, redeliver.HeaderPrefix + value: int64(1)}
-		case kind == "list":
+		case "list":
 			table[name] = []any{value, nil, amqp091.Table{"a": value}}
-		case kind == "null":
+		case "null":
 			table[name] = nil
-		case ok:
-			table[name] = v
 		default:
-			table[name] = value
+			table[name] = parseTyped(kind, []byte(value))
 		}
 	}
 	return table

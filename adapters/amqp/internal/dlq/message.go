@@ -1,13 +1,14 @@
 package dlq
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -106,15 +107,13 @@ func deathHeaders(headers amqp091.Table) (found []deadletter.Header) {
 
 // recordFrom makes the record of a message with these headers. Unchanged headers keep their type.
 func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *wire.Record {
+	var types map[string]string
 	r := &wire.Record{Keys: keys}
 	if own, ok := m.Native.(*deadRecord); ok {
 		r.Delivery, r.Raw = own.rec, own.raw
 	} else {
-		r.Delivery = deliveryFromProperties(m.Properties)
-	}
-	was, kinds := r.Headers, map[string]string(nil)
-	if m.Native == nil {
-		kinds = typesOf(m.Properties)
+		r.Delivery, types = fromProperties(m.Properties)
+	was := r.Headers
 	}
 	r.Headers = make(amqp091.Table, len(headers))
 	for _, h := range headers {
@@ -127,11 +126,8 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys stateke
 			r.Headers[h.Name] = v
 		case h.Value == nil:
 			r.Headers[h.Name] = nil
-		case kinds[h.Name] != "":
-			r.Headers[h.Name] = string(h.Value)
-			if v, ok := parseTyped(kinds[h.Name], h.Value); ok {
-				r.Headers[h.Name] = v
-			}
+		case types[h.Name] != "":
+			r.Headers[h.Name] = parseTyped(types[h.Name], h.Value)
 		case utf8.Valid(h.Value):
 			r.Headers[h.Name] = string(h.Value)
 		default:
@@ -149,32 +145,13 @@ const headerType = "header-type/"
 // propertiesOf returns AMQP's properties beside the headers.
 func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	add := func(name, value string) {
-		if value != "" {
-			all = append(all, deadletter.Header{Name: name, Value: []byte(value)})
+		all = append(all, deadletter.Header{Name: name, Value: []byte(value)})
+	}
+	for _, p := range fieldsOf(d) {
+		if v := reflect.ValueOf(p.value).Elem(); !v.IsZero() {
+			add(p.name, string(wire.HeaderBytes(v.Interface())))
 		}
 	}
-	number := func(n uint8) string {
-		if n == 0 {
-			return ""
-		}
-		return strconv.Itoa(int(n))
-	}
-	add("content-type", d.ContentType)
-	add("content-encoding", d.ContentEncoding)
-	add("delivery-mode", number(d.DeliveryMode))
-	add("priority", number(d.Priority))
-	add("correlation-id", d.CorrelationId)
-	add("reply-to", d.ReplyTo)
-	add("expiration", d.Expiration)
-	add("message-id", d.MessageId)
-	if !d.Timestamp.IsZero() {
-		add("timestamp", d.Timestamp.UTC().Format(time.RFC3339))
-	}
-	add("type", d.Type)
-	add("user-id", d.UserId)
-	add("app-id", d.AppId)
-	add("exchange", d.Exchange)
-	add("routing-key", d.RoutingKey)
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
 		switch v := d.Headers[name].(type) {
 		case string, nil, []any, amqp091.Table, amqp091.Decimal: // the last three come back as text
@@ -187,82 +164,62 @@ func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 	return all
 }
 
-// deliveryFromProperties restores a delivery from the properties, without headers.
-func deliveryFromProperties(all []deadletter.Header) (d amqp091.Delivery) {
-	texts := map[string]*string{
-		"content-type": &d.ContentType, "content-encoding": &d.ContentEncoding, "correlation-id": &d.CorrelationId, "reply-to": &d.ReplyTo,
-		"expiration": &d.Expiration, "message-id": &d.MessageId, "type": &d.Type, "user-id": &d.UserId, "app-id": &d.AppId,
-		"exchange": &d.Exchange, "routing-key": &d.RoutingKey,
-	}
-	d.DeliveryMode = amqp091.Persistent
-	for _, p := range all {
-		value := string(p.Value)
-		switch to := texts[p.Name]; {
-		case to != nil:
-			*to = value
-		case p.Name == "delivery-mode", p.Name == "priority":
-			n, err := strconv.ParseUint(value, 10, 8)
-			if err == nil && p.Name == "priority" {
-				d.Priority = uint8(n)
-			} else if err == nil {
-				d.DeliveryMode = uint8(n)
-			}
-		case p.Name == "timestamp":
-			if at, err := time.Parse(time.RFC3339, value); err == nil {
-				d.Timestamp = at
-			}
-		}
-	}
-	return d
+// field is a property of a delivery, with its name in a file.
+type field struct {
+	name  string
+	value any // a pointer
 }
 
-// parseTyped restores the type of a header from a file.
-func parseTyped(kind string, text []byte) (v any, ok bool) {
-	whole := func(bits int) int64 {
-		n, err := strconv.ParseInt(string(text), 10, bits)
-		ok = err == nil
-		return n
+func fieldsOf(d *amqp091.Delivery) []field {
+	return []field{
+		{"content-type", &d.ContentType}, {"content-encoding", &d.ContentEncoding}, {"delivery-mode", &d.DeliveryMode}, {"priority", &d.Priority},
+		{"correlation-id", &d.CorrelationId}, {"reply-to", &d.ReplyTo}, {"expiration", &d.Expiration}, {"message-id", &d.MessageId},
+		{"timestamp", &d.Timestamp}, {"type", &d.Type}, {"user-id", &d.UserId}, {"app-id", &d.AppId}, {"exchange", &d.Exchange}, {"routing-key", &d.RoutingKey},
 	}
-	switch kind {
-	case "bytes":
-		return text, true
-	case "bool":
-		b, err := strconv.ParseBool(string(text))
-		return b, err == nil
-	case "int8":
-		v = int8(whole(8))
-	case "int16":
-		v = int16(whole(16))
-	case "int32":
-		v = int32(whole(32))
-	case "int64":
-		v = whole(64)
-	case "uint8":
-		v = byte(whole(9))
-	case "uint16":
-		v = uint16(whole(17))
-	case "uint32":
-		v = uint32(whole(33))
-	case "float32", "float64":
-		f, err := strconv.ParseFloat(string(text), 64)
-		if kind == "float32" {
-			return float32(f), err == nil
-		}
-		return f, err == nil
-	case "time.Time":
-		at, err := time.Parse(time.RFC3339, string(text))
-		return at, err == nil
-	}
-	return v, ok
 }
 
-// typesOf returns the types of headers in properties, by name.
-func typesOf(all []deadletter.Header) map[string]string {
-	kinds := make(map[string]string)
+// fromProperties restores a delivery, without headers, and the types of its headers from the properties.
+func fromProperties(all []deadletter.Header) (d amqp091.Delivery, types map[string]string) {
+	types = make(map[string]string)
 	for _, p := range all {
 		if name, ok := strings.CutPrefix(p.Name, headerType); ok {
-			kinds[name] = string(p.Value)
+			types[name] = string(p.Value)
+		}
+		for _, f := range fieldsOf(&d) {
+			if f.name == p.Name {
+				parseInto(f.value, string(p.Value))
+			}
 		}
 	}
-	return kinds
+	d.DeliveryMode = cmp.Or(d.DeliveryMode, amqp091.Persistent)
+	return d, types
+}
+
+// parseTyped restores the value of a header from a file. It is text if it does not have the form of its type.
+func parseTyped(kind string, text []byte) any {
+	if kind == "bytes" {
+		return text
+	}
+	for _, zero := range []any{false, int8(0), int16(0), int32(0), int64(0), uint8(0), uint16(0), uint32(0), float32(0), float64(0), time.Time{}} {
+		if v := reflect.New(reflect.TypeOf(zero)); fmt.Sprintf("%T", zero) == kind && parseInto(v.Interface(), string(text)) {
+			return v.Elem().Interface()
+		}
+	}
+	return string(text)
+}
+
+// parseInto parses text into the variable that to points to, and reports whether it could.
+func parseInto(to any, text string) bool {
+	switch to := to.(type) {
+	case *string:
+		*to = text
+		return true
+	case *time.Time:
+		at, err := time.Parse(time.RFC3339, text)
+		*to = at
+		return err == nil
+	default:
+		n, _ := fmt.Sscan(text, to, new(string))
+		return n == 1 // nothing follows the value
+	}
 }
