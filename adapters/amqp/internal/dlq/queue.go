@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
@@ -34,11 +35,11 @@ type Options struct {
 
 // Open opens a DLQ, which must exist.
 func Open(ctx context.Context, info deadletter.Info, opt Options) (*Queue, error) {
-	q := &Queue{Options: opt, info: info, sessions: make(map[*deadSession]bool)}
-	writing := q.newLink("redeliver, state of dead letters", false)
-	q.state = &state{
-		queue: info.DLQ + wirename.StateSuffix, turn: LockQueue(q.info.DLQ, turnLock), link: writing, sender: link.NewSender(writing),
-		timeout: opt.SendTimeout, noProvisioning: opt.NoProvisioning, semaphore: make(chan struct{}, 1),
+	q := &Queue{
+		Options: opt, info: info, sessions: make(map[*deadSession]bool),
+		stateQueue: info.DLQ + wirename.StateSuffix, semaphore: make(chan struct{}, 1),
+	q.stateLink = q.newLink("redeliver, state of dead letters", false)
+	q.stateSender = link.NewSender(q.stateLink)
 	}
 	q.readLink = q.newLink("redeliver, looking at dead letters", true)
 	err := q.checkExists(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
@@ -60,14 +61,19 @@ func (q *Queue) newLink(name string, reads bool) *link.Link {
 // Queue is the DLQ of one queue. It implements driver.DLQ.
 //
 // Reading a queue of RabbitMQ hides its messages from others until they are returned. The state is in a queue beside
-// it, see state.
+// it.
 type Queue struct {
 	Options
 
 	info     deadletter.Info
 	limit    int // deliveries after which the broker removes a message; 0 means no limit
 	readLink *link.Link
-	state    *state
+
+	stateQueue  string // see state.go
+	stateLink   *link.Link
+	stateSender *link.Sender
+	semaphore   chan struct{} // held while this process reads or writes the state
+	isNew       atomic.Bool   // this process created stateQueue, and nothing is written yet
 
 	mu       sync.Mutex
 	sessions map[*deadSession]bool // open ones; nil if the DLQ is closed
@@ -176,6 +182,6 @@ func (q *Queue) Close() error {
 		s.link.Close()
 	}
 	q.readLink.Close()
-	q.state.link.Close()
+	q.stateLink.Close()
 	return nil
 }

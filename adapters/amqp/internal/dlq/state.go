@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -27,67 +26,56 @@ const (
 	stateReturnTimeout = 2 * time.Second
 )
 
-// state reads and writes the state.
-type state struct {
-	queue          string
-	turn           string // the lock that is held while the state is read or written
-	link           *link.Link
-	sender         *link.Sender
-	timeout        time.Duration
-	noProvisioning bool
-	semaphore      chan struct{} // held while this process reads or writes the state
-	isNew          atomic.Bool   // this process created the queue, and nothing is written yet
-}
-
 // Load implements [driver.DLQ].
 func (q *Queue) Load(ctx context.Context) (driver.State, error) {
-	snap, err := q.state.update(ctx, nil)
+	snap, err := q.updateState(ctx, nil)
 	return snap.State(), err
 }
 
 // Append implements [driver.DLQ].
 func (q *Queue) Append(ctx context.Context, entries ...driver.Entry) error {
-	_, err := q.state.update(ctx, entries)
+	_, err := q.updateState(ctx, entries)
 	return err
 }
 
-// update reads the state, empty before the first write, and applies entries.
-func (s *state) update(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("not within %s", s.timeout))
+// updateState reads the state, empty before the first write, and applies entries.
+func (q *Queue) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, q.SendTimeout, fmt.Errorf("not within %s", q.SendTimeout))
 	defer cancel()
 	select {
-	case s.semaphore <- struct{}{}:
-		defer func() { <-s.semaphore }()
+	case q.semaphore <- struct{}{}:
+		defer func() { <-q.semaphore }()
 	case <-ctx.Done():
-		return snap, s.inUse(context.Cause(ctx))
+		return snap, q.stateInUse(context.Cause(ctx))
 	}
-	conn, err := s.link.Get(ctx)
+	conn, err := q.stateLink.Get(ctx)
 	if err != nil {
 		return snap, err
 	}
-	there, err := s.provision(ctx, len(entries) > 0)
+	there, err := q.provisionState(ctx, len(entries) > 0)
 	if err != nil || !there {
 		return snap, err
 	}
+	turn := LockQueue(q.info.DLQ, turnLock)
 	for {
-		err = declareLock(conn, s.turn)
+		err = declareLock(conn, turn)
 		if !errors.Is(err, errLocked) {
 			break
 		}
 		if err := wait.For(ctx, pollPause/5); err != nil {
-			return snap, s.inUse(context.Cause(ctx))
+			return snap, q.stateInUse(context.Cause(ctx))
 		}
 	}
 	if err != nil {
 		return snap, err
 	}
-	defer func() { err = errors.Join(err, deleteLock(conn, s.turn)) }()
+	defer func() { err = errors.Join(err, deleteLock(conn, turn)) }()
 	ch, err := conn.Channel()
 	if err != nil {
 		return snap, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
 	defer ch.Close() // returns what was not acked
-	found, err := s.receive(ctx, ch, &snap)
+	found, err := q.receiveState(ctx, ch, &snap)
 	if err != nil {
 		return snap, err
 	}
@@ -101,76 +89,76 @@ func (s *state) update(ctx context.Context, entries []driver.Entry) (snap driver
 		}
 		return snap, found[0].Nack(false, true)
 	}
-	return snap, s.write(ctx, ch, found, &snap)
+	return snap, q.writeState(ctx, ch, found, &snap)
 }
 
-func (s *state) inUse(err error) error {
-	return fmt.Errorf("amqp: the state in %s: other processes hold it: %w", s.queue, err)
+func (q *Queue) stateInUse(err error) error {
+	return fmt.Errorf("amqp: the state in %s: other processes hold it: %w", q.stateQueue, err)
 }
 
-// receive gets all messages of the state's queue. The queue is empty before the first write, and briefly after a
+// receiveState gets all messages of the state's queue. It is empty before the first write, and briefly after a
 // reader has died.
-func (s *state) receive(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
+func (q *Queue) receiveState(ctx context.Context, ch *amqp091.Channel, snap *driver.Snapshot) (found []amqp091.Delivery, err error) {
 	for began := time.Now(); ; {
-		d, ok, err := ch.Get(s.queue, false)
+		d, ok, err := ch.Get(q.stateQueue, false)
 		if err != nil {
-			return nil, fmt.Errorf("amqp: reading %s: %w", s.queue, err)
+			return nil, fmt.Errorf("amqp: reading %s: %w", q.stateQueue, err)
 		}
 		if ok {
 			one, err := driver.ReadSnapshot(d.Body)
 			if err != nil {
-				return nil, fmt.Errorf("amqp: queue %s: %w", s.queue, err)
+				return nil, fmt.Errorf("amqp: queue %s: %w", q.stateQueue, err)
 			}
 			snap.Merge(one)
 			found = append(found, d)
 			continue
 		}
-		if len(found) > 0 || s.isNew.Load() || time.Since(began) > stateReturnTimeout {
+		if len(found) > 0 || q.isNew.Load() || time.Since(began) > stateReturnTimeout {
 			return found, nil
 		}
 		if err := wait.For(ctx, pollPause); err != nil {
-			return nil, s.inUse(context.Cause(ctx))
+			return nil, q.stateInUse(context.Cause(ctx))
 		}
 	}
 }
 
-// write writes the new state and then acks the old messages.
-func (s *state) write(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
+// writeState writes the new state and then acks the old messages.
+func (q *Queue) writeState(ctx context.Context, ch *amqp091.Channel, found []amqp091.Delivery, snap *driver.Snapshot) error {
 	body, err := snap.Bytes()
 	if err != nil {
-		return fmt.Errorf("amqp: writing the state to %s: %w", s.queue, err)
+		return fmt.Errorf("amqp: writing the state to %s: %w", q.stateQueue, err)
 	}
-	if err := s.sender.Send(ctx, "", s.queue, amqp091.Publishing{ContentType: "application/json", DeliveryMode: amqp091.Persistent, Body: body}); err != nil {
+	if err := q.stateSender.Send(ctx, "", q.stateQueue, amqp091.Publishing{ContentType: "application/json", DeliveryMode: amqp091.Persistent, Body: body}); err != nil {
 		return err
 	}
-	s.isNew.Store(false)
+	q.isNew.Store(false)
 	for _, d := range found {
 		if err := d.Ack(false); err != nil {
-			return fmt.Errorf("amqp: acking in queue %s: %w", s.queue, err)
+			return fmt.Errorf("amqp: acking in queue %s: %w", q.stateQueue, err)
 		}
 	}
-	_, err = link.Stat(ch, s.queue) // after the answer the broker has the acks
+	_, err = link.Stat(ch, q.stateQueue) // after the answer the broker has the acks
 	return err
 }
 
-// provision creates the state's queue if create is set.
-func (s *state) provision(ctx context.Context, create bool) (there bool, err error) {
-	if _, err = s.link.Stat(ctx, s.queue); !link.IsNotFound(err) {
+// provisionState creates the state's queue if create is set.
+func (q *Queue) provisionState(ctx context.Context, create bool) (there bool, err error) {
+	if _, err = q.stateLink.Stat(ctx, q.stateQueue); !link.IsNotFound(err) {
 		return err == nil, err
 	}
 	args := layout.UnlimitedArgs()
 	switch {
 	case !create:
 		return false, nil
-	case s.noProvisioning:
-		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", s.queue, wire.ArgsText(args))
+	case q.NoProvisioning:
+		return false, fmt.Errorf("amqp: queue %s is missing, and NoProvisioning is set: declare it durable with the arguments %s", q.stateQueue, wire.ArgsText(args))
 	}
-	_, err = link.Call(ctx, s.link, s.queue, func(ch *amqp091.Channel) (amqp091.Queue, error) {
-		return ch.QueueDeclare(s.queue, true, false, false, false, args)
+	_, err = link.Call(ctx, q.stateLink, q.stateQueue, func(ch *amqp091.Channel) (amqp091.Queue, error) {
+		return ch.QueueDeclare(q.stateQueue, true, false, false, false, args)
 	})
 	if err != nil {
-		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", s.queue, wire.ArgsText(args), err)
+		return false, fmt.Errorf("amqp: declaring queue %s with %s: %w", q.stateQueue, wire.ArgsText(args), err)
 	}
-	s.isNew.Store(true)
+	q.isNew.Store(true)
 	return true, nil
 }
