@@ -9,7 +9,6 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
@@ -20,9 +19,7 @@ import (
 
 // writer is what a session needs to write. Only the session's goroutine uses it, except close.
 type writer struct {
-	state   redeliver.State  // of the message that is written
-	names   record.NameBytes // of users' headers
-	pending []*produce.Write
+	names record.NameBytes // of users' headers
 
 	producer      atomic.Pointer[produce.Producer] // batches records; nil before the first large window
 	triedProducer bool
@@ -76,8 +73,8 @@ func (c *session) Write(ctx context.Context, to driver.Destination, msgs []*dead
 				return
 			}
 			c.writer.addHeaders(rec, m.Headers)
-			c.writer.state = deadletter.ReplayState(m, c.q.Where)
-			record.AppendState(rec, &c.writer.state)
+			st := deadletter.ReplayState(m, c.q.Where)
+			record.AppendState(rec, &st)
 		})
 	}
 	return c.write(ctx, msgs, c.q.Where.DLQ, func(m *deadletter.Message, w *produce.Write) {
@@ -105,9 +102,10 @@ func (c *session) write(ctx context.Context, msgs []*deadletter.Message, topic s
 	timeout := c.q.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
-	c.writer.pending = c.writer.pending[:0]
+	writes := make([]*produce.Write, len(msgs))
 	for i, m := range msgs {
 		w := produce.PooledWrite()
+		writes[i] = w
 		rec := &w.Record.Message
 		*rec = sarama.ProducerMessage{Topic: topic, Headers: rec.Headers[:0]}
 		if m.Key != nil {
@@ -125,9 +123,8 @@ func (c *session) write(ctx context.Context, msgs []*deadletter.Message, topic s
 			partition = produce.AnyPartition
 		}
 		errs[i] = writer.Send(ctx, w, rec, partition)
-		c.writer.pending = append(c.writer.pending, w)
 	}
-	for i, w := range c.writer.pending {
+	for i, w := range writes {
 		if errs[i] != nil {
 			continue
 		}
@@ -135,7 +132,6 @@ func (c *session) write(ctx context.Context, msgs []*deadletter.Message, topic s
 			w.Recycle()
 		}
 	}
-	clear(c.writer.pending) // do not keep unanswered writes in memory
 	return errs
 }
 
