@@ -133,7 +133,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 		return t, errors.Join(err, finish(ctx, claim.Release))
 	}
 	t.Status, t.Note, t.Ended = StatusRunning, "", time.Time{}
-	return (&runner{q: q, claim: claim, task: t, report: report, resumed: true}).run(ctx)
+	return (&runner{q: q, claim: claim, task: t, report: report, newer: true}).run(ctx)
 }
 
 // endPause removes the request for a pause. If there is a request to cancel, made while another task had the DLQ, it cancels the

@@ -31,7 +31,7 @@ type runner struct {
 	claim   Claim
 	task    Task
 	report  Report
-	resumed bool      // the scan may return messages that arrived after the task was created
+	newer   bool      // the scan may return messages that arrived after the task was created
 	counted time.Time // when the messages were counted for Expect; zero without Expect
 
 	unmarked int               // messages that stay without a mark, because the state is full
@@ -127,7 +127,7 @@ func (r *runner) closeScan() error {
 		return nil
 	}
 	err := r.scan.Close()
-	r.scan = nil
+	r.scan, r.newer = nil, true
 	return err
 }
 
@@ -260,12 +260,12 @@ func (r *runner) outcome(m *Message) Outcome {
 	}
 }
 
-// isLater reports whether a message arrived after the task was created, if the task was resumed, or after the messages were counted
-// for Expect. The task must not settle such a message. Its time is by the clock of its writer or, for a replayed message, of the
-// consumer that failed it again. A message without a time is not later.
+// isLater reports whether a message arrived after the task was created, if the scan may return such messages, or after the messages
+// were counted for Expect. The task must not settle such a message. Its time is by the clock of its writer or, for a replayed
+// message, of the consumer that failed it again. A message without a time is not later.
 func (r *runner) isLater(m *Message) bool {
 	switch made := r.task.Created; {
-	case r.resumed:
+	case r.newer:
 		return m.Time.After(made) || m.State.Replays > 0 && !m.State.LastFailed.Before(made)
 	case !r.counted.IsZero():
 		return m.Time.After(r.counted)

@@ -1,0 +1,52 @@
+package deadletter_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/redelivertest"
+)
+
+// hidingDLQ is a DLQ whose readers hide messages, so that a replay with a canary closes its scan to read the whole DLQ.
+type hidingDLQ struct{ driver.DLQ }
+
+func (d hidingDLQ) Info() driver.Info {
+	info := d.DLQ.Info()
+	info.ReadEffect = "it hides them"
+	return info
+}
+
+// A replay that opened its scan again once replayed the messages that had come back meanwhile.
+func TestAReplayDoesNotReplayWhatCameBack(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).Handle("orders",
+			func(msg *message.Message) error {
+				if st, _ := redeliver.FromContext(msg.Context()); st.Replays > 0 && msg.UUID != "15" {
+					return nil
+				}
+				return errors.New("no bank")
+			})
+		for i := range 30 {
+			b.Publish("orders", message.NewMessage(fmt.Sprint(i), nil))
+		}
+		b.Wait()
+		<-time.After(time.Second)
+		q := deadletter.WithDriver(orders.DeadLetterQueue(), func(in driver.DLQ) driver.DLQ { return hidingDLQ{in} })
+		task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{
+			Who: "ann", Why: "a test", Canary: []int{1}, Watch: time.Second, Window: 5, Rate: 10,
+		})
+		if c := task.Counts; err != nil || task.Status != deadletter.StatusDone || c.Replayed != 30 || c.Returned != 1 {
+			t.Errorf("the replay of 30 messages ended as %s with %+v: %v", task.Status, c, err)
+		}
+		if left := orders.DeadLetters(); len(left) != 1 {
+			t.Errorf("%d messages are left, want the one that came back", len(left))
+		}
+	})
+}
