@@ -144,7 +144,7 @@ func (w *canaryWatch) countReturnedInAll(ctx context.Context) (err error) {
 		return err
 	}
 	claim, _ := w.r.claim.(*driverClaim)
-	s, err := claim.q.Connect(ctx) // a new session, because the claim's does not see new messages
+	s, err := claim.q.connect(ctx) // a new session, because the claim's does not see new messages
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func marksIn(state driver.State) map[Position]mark {
 // driverClaim is a [Claim] over a session that holds the lock of the DLQ's runner.
 type driverClaim struct {
 	q           *driverQueue
-	s           driver.Session
+	s           session
 	holder      Holder
 	hasReadLock bool
 	scan        *driverScan // the latest from Start
@@ -54,7 +54,7 @@ type driverClaim struct {
 
 // Claim implements [Queue].
 func (q *driverQueue) Claim(ctx context.Context, h Holder) (Claim, error) {
-	s, err := q.Connect(ctx)
+	s, err := q.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (c *driverClaim) Save(ctx context.Context, t Task) error {
 
 // Requested implements [Claim].
 func (c *driverClaim) Requested(ctx context.Context, task string) (r Request, err error) {
-	if err := c.s.Remove(ctx, nil); err != nil { // returns an error if the claim is lost
+	if err := c.s.Check(); err != nil {
 		return "", err
 	}
 	state, err := c.q.Load(ctx)

@@ -87,9 +87,52 @@ func (q *driverQueue) Holder(ctx context.Context) (Holder, bool, error) {
 // hides reports whether reading hides messages from others.
 func (q *driverQueue) hides() bool { return q.Info().ReadEffect != NoReadEffect }
 
+// session is a driver's session that is checked: see [driver.Session].
+type session struct{ driver.Session }
+
+func (q *driverQueue) connect(ctx context.Context) (session, error) {
+	s, err := q.Connect(ctx)
+	return session{s}, err
+}
+
+// explain returns err, which may be the effect of a lost lock.
+func (s session) explain(err error) error {
+	if err != nil {
+		if lost := s.Check(); lost != nil {
+			return fmt.Errorf("%w: %w", lost, err)
+		}
+	}
+	return err
+}
+
+// Open implements [driver.Session].
+func (s session) Open(ctx context.Context, from From) (driver.Reader, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	r, err := s.Session.Open(ctx, from)
+	return r, s.explain(err)
+}
+
+// Write implements [driver.Session].
+func (s session) Write(ctx context.Context, to driver.Destination, msgs []*Message) (errs []error) {
+	if err := s.Check(); err != nil {
+		return slices.Repeat([]error{err}, len(msgs))
+	}
+	return s.Session.Write(ctx, to, msgs)
+}
+
+// Remove implements [driver.Session].
+func (s session) Remove(ctx context.Context, msgs []*Message, entries ...driver.Entry) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	return s.explain(s.Session.Remove(ctx, msgs, entries...))
+}
+
 // Scan implements [Queue]. The scan has its own session.
 func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
-	s, err := q.Connect(ctx)
+	s, err := q.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -97,13 +140,13 @@ func (q *driverQueue) Scan(ctx context.Context, from From) (Scan, error) {
 	if err != nil {
 		return nil, errors.Join(err, finish(ctx, s.Close))
 	}
-	scan.session = s
+	scan.own = true
 	return scan, nil
 }
 
 // openScan opens a scan of a session. If reading hides messages, it first takes the read lock, unless hasLock says that the
 // session or its claim has it.
-func (q *driverQueue) openScan(ctx context.Context, s driver.Session, h Holder, from From, hasLock bool) (*driverScan, error) {
+func (q *driverQueue) openScan(ctx context.Context, s session, h Holder, from From, hasLock bool) (*driverScan, error) {
 	if q.hides() && !hasLock {
 		if err := q.takeReadLock(ctx, s, h); err != nil {
 			return nil, err
@@ -117,7 +160,7 @@ func (q *driverQueue) openScan(ctx context.Context, s driver.Session, h Holder, 
 	if err != nil {
 		return nil, err
 	}
-	return &driverScan{r: r, marks: marksIn(state), opened: time.Now()}, nil
+	return &driverScan{s: s, r: r, marks: marksIn(state)}, nil
 }
 
 // readLockInterval is the interval at which a session tries again to take the read lock.
@@ -125,7 +168,7 @@ const readLockInterval = 200 * time.Millisecond
 
 // takeReadLock takes the read lock. It waits while another session has the lock, but returns a HeldError if the runner of
 // another task is alive. A dead runner may still have a lease, but does not renew it.
-func (q *driverQueue) takeReadLock(ctx context.Context, s driver.Session, h Holder) error {
+func (q *driverQueue) takeReadLock(ctx context.Context, s session, h Holder) error {
 	var first *Holder // the runner of another task when it was first found
 	for {
 		err := s.Lock(ctx, driver.ReadLock, h)
@@ -152,24 +195,25 @@ func (q *driverQueue) takeReadLock(ctx context.Context, s driver.Session, h Hold
 
 // driverScan is a [Scan] over the reader of a session. It adds the marks to the messages.
 type driverScan struct {
-	r       driver.Reader
-	marks   map[Position]mark
-	opened  time.Time
-	session driver.Session // the scan's own, which Close closes; nil for a scan of a claim
-	closed  bool
+	s      session
+	own    bool // Close closes the session, which is not a claim's
+	r      driver.Reader
+	marks  map[Position]mark
+	closed bool
 }
 
 // Next implements [Scan].
 func (s *driverScan) Next(ctx context.Context, want func(*Message) bool) (*Message, error) {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), s.s.Check()); err != nil {
 		return nil, err
 	}
-	return s.r.Next(ctx, func(m *Message) bool {
+	m, err := s.r.Next(ctx, func(m *Message) bool {
 		if one, ok := s.marks[m.Position]; ok && one.Time == m.Time.UnixMilli() {
 			m.Mark = one.Outcome
 		}
 		return want == nil || want(m)
 	})
+	return m, s.s.explain(err)
 }
 
 // Close implements [Scan].
@@ -181,8 +225,8 @@ func (s *driverScan) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), maxFinish)
 	defer cancel()
 	err := s.r.Close(ctx)
-	if s.session != nil {
-		err = errors.Join(err, s.session.Close(ctx))
+	if s.own {
+		err = errors.Join(err, s.s.Close(ctx))
 	}
 	return err
 }

@@ -40,6 +40,7 @@ type runner struct {
 	underWay underWay          // messages that an earlier runner has counted
 
 	scan         Scan
+	opened       time.Time // when scan was opened
 	pace         pace
 	stopRequests stopRequests
 	watch        *canaryWatch // nil if there is none
@@ -116,7 +117,7 @@ func (r *runner) openScan(ctx context.Context) error {
 	}
 	scan, err := r.claim.Scan(ctx, Start)
 	if err == nil {
-		r.scan = scan
+		r.scan, r.opened = scan, time.Now()
 	}
 	return err
 }
@@ -131,16 +132,12 @@ func (r *runner) closeScan() error {
 	return err
 }
 
-// closeOldScan closes the scan if the broker would soon take back its messages, see driver.HoldLimiter.
+// closeOldScan closes the scan if the broker would soon take back its messages, see Info.MaxHold.
 func (r *runner) closeOldScan() error {
-	s, ok := r.scan.(*driverScan)
-	if !ok {
+	if hold := r.q.Info().MaxHold; hold == 0 || time.Since(r.opened) <= hold/2 {
 		return nil
 	}
-	if h, ok := s.r.(driver.HoldLimiter); ok && h.MaxHold() > 0 && time.Since(s.opened) > h.MaxHold()/2 {
-		return r.closeScan()
-	}
-	return nil
+	return r.closeScan()
 }
 
 // work processes the DLQ, window by window.

@@ -17,18 +17,12 @@ type deadSession struct {
 	locked bool
 }
 
-// do calls f under the broker's lock if the session still holds its locks.
-func (s *deadSession) do(f func(q *queue)) error {
-	lost := false
-	err := s.d.do(func(q *queue) {
-		if lost = s.locked && q.dlqState.locks[driver.ClaimLock] != s; !lost {
-			f(q)
-		}
-	})
-	if lost || err != nil && s.locked {
+// Check implements [driver.Session]. Only the end of the DLQ ends its locks.
+func (s *deadSession) Check() error {
+	if s.locked && s.d.do(func(*queue) {}) != nil {
 		return fmt.Errorf("%w: %s", deadletter.ErrClaimLost, s.d.q.dlq())
 	}
-	return err
+	return nil
 }
 
 // Lock implements [driver.Session].
@@ -51,7 +45,7 @@ func (s *deadSession) Lock(_ context.Context, lock string, h deadletter.Holder) 
 // Open implements [driver.Session].
 func (s *deadSession) Open(_ context.Context, from deadletter.From) (driver.Reader, error) {
 	r := &deadReader{s: s, from: from}
-	return r, s.do(func(q *queue) {
+	return r, s.d.do(func(q *queue) {
 		if r.end = q.dlqState.written; from == deadletter.End {
 			r.next = r.end
 		}
@@ -65,7 +59,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 		if errs[i] = ctx.Err(); errs[i] != nil {
 			continue
 		}
-		if err := s.do(func(q *queue) {
+		if err := s.d.do(func(q *queue) {
 			if to == driver.ToDLQ {
 				errs[i] = q.addLocked(m)
 			} else if errs[i] = q.refusesLocked(Levels); errs[i] == nil {
@@ -94,7 +88,7 @@ func (q *queue) addLocked(m *deadletter.Message) error {
 
 // Remove implements [driver.Session].
 func (s *deadSession) Remove(_ context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
-	return s.do(func(q *queue) {
+	return s.d.do(func(q *queue) {
 		q.dlqState.addEntries(entries)
 		gone := make(map[any]bool, len(msgs))
 		for _, m := range msgs {
@@ -128,7 +122,7 @@ type deadReader struct {
 
 // Next implements [driver.Reader].
 func (r *deadReader) Next(_ context.Context, want func(*deadletter.Message) bool) (m *deadletter.Message, err error) {
-	err = r.s.do(func(q *queue) {
+	err = r.s.d.do(func(q *queue) {
 		i, _ := slices.BinarySearchFunc(q.dead, r.next, func(c deadRecord, n int64) int { return int(c.n - n) })
 		if i < len(q.dead) && q.dead[i].n < r.end {
 			r.next = q.dead[i].n + 1
@@ -142,7 +136,7 @@ func (r *deadReader) Next(_ context.Context, want func(*deadletter.Message) bool
 		return nil, err
 	case m == nil:
 		return nil, io.EOF
-	case want != nil && !want(m):
+	case !want(m):
 		return nil, nil //nolint:nilnil // see Next
 	}
 	return m, nil

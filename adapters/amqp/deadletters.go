@@ -40,6 +40,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	c.cfg.names().Check(&ps, queue)
 	info := deadletter.Info{
 		Broker: "rabbitmq", DLQ: c.cfg.names().DLQOf(queue), Origin: queue, Group: queue, ReplayTo: c.cfg.names().RetryOf(queue),
+		MaxHold:    c.cfg.ConsumerTimeout,
 		ReadEffect: "each scan is a delivery of every message that it passes (x-delivery-count), and hides them from others until the scan ends",
 	}
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
@@ -57,7 +58,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	}
 	q, err := dlq.Open(ctx, info, dlq.Options{
 		Foreign: foreign, DeliveryLimit: cfg.DeliveryLimit, Keys: c.cfg.StateKeys, Link: c.cfg.link("", false), Sender: c.forwarded, Management: c.cfg.management(),
-		SendTimeout: c.cfg.SendTimeout, DialTimeout: c.cfg.DialTimeout, ConsumerTimeout: c.cfg.ConsumerTimeout, RetryBytes: c.cfg.RetryBytes, NoProvisioning: c.cfg.NoProvisioning,
+		SendTimeout: c.cfg.SendTimeout, DialTimeout: c.cfg.DialTimeout, RetryBytes: c.cfg.RetryBytes, NoProvisioning: c.cfg.NoProvisioning,
 	})
 	if err != nil {
 		return nil, err

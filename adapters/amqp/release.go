@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"time"
@@ -83,23 +84,13 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 	if err != nil {
 		return 0, err
 	}
-	ch, err := conn.Channel()
-	if err != nil {
-		return 0, fmt.Errorf("opening a channel: %w", err)
-	}
-	defer ch.Close()
-	counts, err := link.ConfirmedStat(ch, queue)
-	left := counts.Ready
-	if err != nil || left == 0 {
-		return 0, err
-	}
 	h, err := scan.New(conn, queue, r.client.cfg.RetryBytes)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, h.ReturnAll(context.WithoutCancel(ctx))) }()
-	for left > 0 {
-		window, err := r.read(ctx, h, &left)
+	for !h.AtEnd() {
+		window, err := r.read(ctx, h)
 		if err != nil {
 			return moved, err
 		}
@@ -114,16 +105,15 @@ func (r *release) moveLevel(ctx context.Context, queue string, report func(strin
 	return moved, nil
 }
 
-// read reads the next window of messages. left is 0 when there are no more.
-func (r *release) read(ctx context.Context, h *scan.Scanner, left *int) (window []scan.Message, err error) {
-	for bytes := 0; *left > 0 && len(window) < releaseWindow && bytes < r.client.cfg.RetryBytes; *left-- {
-		d, ok, err := h.Next(ctx, *left)
+// read reads the next window of messages.
+func (r *release) read(ctx context.Context, h *scan.Scanner) (window []scan.Message, err error) {
+	for bytes := 0; len(window) < releaseWindow && bytes < r.client.cfg.RetryBytes; {
+		d, err := h.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
 		if err != nil {
 			return nil, err
-		}
-		if !ok { // the others have left the level
-			*left = 0
-			break
 		}
 		window, bytes = append(window, d), bytes+len(d.Body)
 	}

@@ -10,7 +10,7 @@
 //
 //	DLQ      Info Count Connect Load Append LockHolder    requests that read no message,
 //	         Close Oldest Retention DropLimit             and how long messages stay
-//	Session  Lock Open Write Remove Close                 the work of a reader or a runner
+//	Session  Lock Check Open Write Remove Close           the work of a reader or a runner
 //	Reader   Next Close                                   the messages, the oldest first
 //
 // Brokers differ in three ways, which the seam does not hide:
@@ -68,21 +68,11 @@ import (
 // A driver does not retry for long: it returns the error of a broker that does not answer. A call
 // may block until its context ends.
 type DLQ interface {
-	// Info describes the DLQ. It sends no request.
+	// These methods are those of a deadletter.Queue. None of them reads a message.
 	Info() Info
-	// Count returns the number of messages in the DLQ; exact is false for an estimate. It reads no
-	// message.
 	Count(ctx context.Context) (n int64, exact bool, err error)
-	// Oldest returns when the oldest unsettled message was written to the DLQ, by its writer's
-	// clock. It reads no message. ok is false if there is none, or if the broker does not report
-	// it.
 	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
-	// Retention returns how long the broker keeps a message, or 0 if it keeps messages of any age. The
-	// error is [ErrNotReported] if the broker does not report it.
 	Retention(ctx context.Context) (time.Duration, error)
-	// DropLimit returns another bound by which the broker may drop a message, such as "max-length=1000
-	// by argument"; empty if there is none. The error is [ErrNotReported] if the broker does not report
-	// it.
 	DropLimit(ctx context.Context) (string, error)
 	// Connect connects a reader or a runner. It takes no message yet.
 	Connect(ctx context.Context) (Session, error)
@@ -104,13 +94,15 @@ const (
 	ReadLock  = "look"  // held by the reader if reading hides messages
 )
 
-// Session is a connection of one reader or one runner. It belongs to one goroutine. If one of its
-// locks was lost, its methods return an error that is ErrClaimLost.
+// Session is a connection of one reader or one runner. It belongs to one goroutine.
 type Session interface {
 	// Lock takes a lock until the session is closed, or returns a [HeldError] at once.
 	Lock(ctx context.Context, lock string, h Holder) error
-	// Open begins to read. If reading hides messages, at most one reader is open, and a later reader
-	// of the session returns no message that came after the first one was opened.
+	// Check returns an [ErrClaimLost] if one of the locks is lost, or may be lost. It sends no request.
+	// Package deadletter calls it before each of the calls below, and after each that fails.
+	Check() error
+	// Open begins to read. If reading hides messages, at most one reader is open, and a later reader of
+	// the session may leave out messages that came after the first one was opened.
 	Open(ctx context.Context, from From) (Reader, error)
 	// Write writes messages to a destination, and returns when each is confirmed or has failed. It
 	// returns one error for each message, nil for a confirmed one. An error that wraps [ErrRefused]
@@ -125,13 +117,8 @@ type Session interface {
 
 // Reader reads the messages that are in the DLQ when it is opened and have not been removed.
 type Reader interface {
-	// Next reads the next message. If want accepts it, or is nil, Next returns it. Otherwise Next
-	// returns nil without an error, and copies nothing of the message. The message that want gets,
-	// and the bytes in it, are valid only until want returns; its strings stay valid.
-	//
-	// The error io.EOF means that there are no more messages. For a reader from [End] it means that
-	// there are none now: a later call returns messages that have arrived since. [ErrBlocked] means
-	// that earlier messages must be removed before Next can continue.
+	// Next is that of a deadletter.Scan, except that only a reader from [End] must return newer messages
+	// after io.EOF. want is never nil.
 	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
 	// Close returns to the DLQ the messages that were read and not removed.
 	Close(ctx context.Context) error
@@ -141,12 +128,6 @@ type Reader interface {
 type ArrivalCounter interface {
 	// CountArrivals returns how many messages have come to the DLQ since the reader was opened.
 	CountArrivals(ctx context.Context) (int, error)
-}
-
-// HoldLimiter is a [Reader] whose broker takes back a message that was read too long ago and not removed.
-type HoldLimiter interface {
-	// MaxHold returns for how long after a read the message can be removed, or 0 for no bound.
-	MaxHold() time.Duration
 }
 
 // From says where a reader begins.

@@ -50,24 +50,25 @@ func (s State) lease(lock string) (l lease) {
 	return l
 }
 
-// LeaseHolder returns the holder of a lease in a state.
-func LeaseHolder(s State, lock string, now time.Time) (h Holder, ok bool) {
-	l := s.lease(lock)
-	if !l.held(now) {
-		return h, false
+// LeaseHolder is [DLQ.LockHolder] for a DLQ whose locks are [Leases].
+func LeaseHolder(ctx context.Context, d DLQ, lock string) (h Holder, ok bool, err error) {
+	state, err := d.Load(ctx)
+	if l := state.lease(lock); l.held(time.Now()) {
+		return l.holder(), true, nil
 	}
-	return l.holder(), true
+	return h, false, err
 }
 
 // Leases are the locks of one session, on a broker that has no locks of its own. Each is an entry in the state. A goroutine
 // renews them. Another session may replace an entry when it has expired. If two sessions take a lock at once, the one whose entry
-// comes first gets it.
+// comes first gets it. Leases is a part of a [Session].
 type Leases struct {
 	dlq      DLQ
 	duration time.Duration
 	opts     LeaseOptions
 	token    string
-	stop     func()
+	end      context.CancelFunc // ends the renewals
+	ended    chan struct{}
 
 	mu        sync.Mutex
 	mine      map[string]lease
@@ -85,24 +86,20 @@ type LeaseOptions struct {
 	OnRenewed func(context.Context)
 }
 
-// NewLeases returns the leases of a session of d. duration is how long each one is valid.
-func NewLeases(d DLQ, duration time.Duration, o LeaseOptions) *Leases {
+// NewLeases returns the leases of a session of d. duration is how long each one is valid. When ctx ends, they are no longer renewed,
+// and expire.
+func NewLeases(ctx context.Context, d DLQ, duration time.Duration, o LeaseOptions) *Leases {
 	if o.Interval == 0 {
 		o.Interval = max(1, duration/3)
 	}
-	l := &Leases{dlq: d, duration: duration, opts: o, token: rand.Text(), mine: make(map[string]lease)}
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() { l.renewUntilDone(ctx) })
-	l.stop = sync.OnceFunc(func() {
-		cancel()
-		done.Wait()
-	})
+	l := &Leases{dlq: d, duration: duration, opts: o, token: rand.Text(), mine: make(map[string]lease), ended: make(chan struct{})}
+	ctx, l.end = context.WithCancel(ctx)
+	go l.renewUntilDone(ctx)
 	return l
 }
 
-// Take takes a lock, or returns a [HeldError].
-func (l *Leases) Take(ctx context.Context, lock string, h Holder) error {
+// Lock implements [Session].
+func (l *Leases) Lock(ctx context.Context, lock string, h Holder) error {
 	state, err := l.dlq.Load(ctx)
 	if err != nil {
 		return err
@@ -199,6 +196,7 @@ func (l *Leases) renew(ctx context.Context) error {
 
 // renewUntilDone renews the leases until ctx ends. It ignores errors of the broker; Check reports them when they have lasted too long.
 func (l *Leases) renewUntilDone(ctx context.Context) {
+	defer close(l.ended)
 	tick := time.NewTicker(l.opts.Interval)
 	defer tick.Stop()
 	for {
@@ -217,7 +215,7 @@ func (l *Leases) renewUntilDone(ctx context.Context) {
 	}
 }
 
-// Check returns an error if a lock is lost, or may be lost.
+// Check implements [Session].
 func (l *Leases) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,9 +229,10 @@ func (l *Leases) checkLocked() error {
 	return l.lost
 }
 
-// Release releases the locks, unless one is lost or may be lost: it may have a new owner.
-func (l *Leases) Release(ctx context.Context) error {
-	l.End()
+// Close implements [Session]. It does not release the locks if one is lost or may be lost: it may have a new owner.
+func (l *Leases) Close(ctx context.Context) error {
+	l.end()
+	<-l.ended
 	if errors.Is(l.Check(), ErrClaimLost) {
 		return nil
 	}
@@ -243,6 +242,3 @@ func (l *Leases) Release(ctx context.Context) error {
 	}
 	return l.dlq.Append(ctx, entries...)
 }
-
-// End ends the renewals, so that the locks expire.
-func (l *Leases) End() { l.stop() }

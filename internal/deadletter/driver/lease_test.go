@@ -50,15 +50,13 @@ func (s *slowState) Append(_ context.Context, entries ...driver.Entry) error {
 func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowState{state: make(driver.State), begun: time.Now()}
-		first := driver.NewLeases(slow, 30*time.Second, driver.LeaseOptions{})
-		second := driver.NewLeases(slow, 30*time.Second, driver.LeaseOptions{})
-		defer first.End()
-		defer second.End()
-		if err := first.Take(t.Context(), driver.ClaimLock, driver.Holder{Who: "first"}); err != nil {
+		first := driver.NewLeases(t.Context(), slow, 30*time.Second, driver.LeaseOptions{})
+		second := driver.NewLeases(t.Context(), slow, 30*time.Second, driver.LeaseOptions{})
+		if err := first.Lock(t.Context(), driver.ClaimLock, driver.Holder{Who: "first"}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(31 * time.Second)                                                                   // the renewal of 0:10 comes at 0:35
-		if err := second.Take(t.Context(), driver.ClaimLock, driver.Holder{Who: "second"}); err != nil { // from 0:31 to 0:37
+		if err := second.Lock(t.Context(), driver.ClaimLock, driver.Holder{Who: "second"}); err != nil { // from 0:31 to 0:37
 			t.Fatal(err)
 		}
 		if err := first.Check(); !errors.Is(err, driver.ErrClaimLost) {

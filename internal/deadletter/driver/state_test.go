@@ -41,7 +41,7 @@ func TestTheFirstClaimOfAnEpochCounts(t *testing.T) {
 	if state.Put(Entry{Key: lockPrefix + ClaimLock}) {
 		t.Error("a valid lease was replaced")
 	}
-	if _, ok := LeaseHolder(state, ClaimLock, until.Add(time.Second)); ok {
+	if l := state.lease(ClaimLock); l.held(until.Add(time.Second)) {
 		t.Error("an expired lease has a holder")
 	}
 }

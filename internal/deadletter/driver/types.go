@@ -107,6 +107,8 @@ type Info struct {
 	ReadEffect string // NoReadEffect, or what reading does to messages that others wait for
 	// MaxReads is how often a message may be read before another read is refused; 0 for no limit.
 	MaxReads int
+	// MaxHold is for how long after a read the broker lets a message be removed; 0 for no limit.
+	MaxHold time.Duration
 }
 
 // NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.

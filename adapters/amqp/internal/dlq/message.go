@@ -24,14 +24,13 @@ import (
 
 // deadRecord is a dead letter's original delivery, and where it is unsettled.
 type deadRecord struct {
-	scanner *scan.Scanner
-	mark    scan.Mark
-	rec     amqp091.Delivery
-	raw     []byte // its headers, if the client could not read them
+	mark scan.Mark
+	rec  amqp091.Delivery
+	raw  []byte // its headers, if the client could not read them
 }
 
 // readMessage converts a delivery for people.
-func (q *Queue) readMessage(g *scan.Message, h *scan.Scanner) *deadletter.Message {
+func (q *Queue) readMessage(g *scan.Message) *deadletter.Message {
 	d := &g.Delivery
 	raw, unreadable := wire.RemoveUnreadable(d)
 	// Other programs copy a producer's headers, redeliver's among them. RabbitMQ may fill our own DLQ, too.
@@ -54,7 +53,7 @@ func (q *Queue) readMessage(g *scan.Message, h *scan.Scanner) *deadletter.Messag
 	} else {
 		ours, findings = wire.RestoreOriginal(d)
 	}
-	own := &deadRecord{scanner: h, mark: g.Mark, rec: *d, raw: raw}
+	own := &deadRecord{mark: g.Mark, rec: *d, raw: raw}
 	own.rec.Acknowledger = nil
 	m := &deadletter.Message{
 		Position: at, Time: d.Timestamp.UTC(), Body: d.Body, Properties: propertiesOf(d), Native: own,
@@ -107,14 +106,14 @@ func deathHeaders(headers amqp091.Table) (found []deadletter.Header) {
 
 // recordFrom makes the record of a message with these headers. Unchanged headers keep their type.
 func recordFrom(m *deadletter.Message, headers []deadletter.Header, keys statekeys.Keys) *wire.Record {
-	var types map[string]string
 	r := &wire.Record{Keys: keys}
+	var types map[string]string
 	if own, ok := m.Native.(*deadRecord); ok {
 		r.Delivery, r.Raw = own.rec, own.raw
 	} else {
 		r.Delivery, types = fromProperties(m.Properties)
-	was := r.Headers
 	}
+	was := r.Headers
 	r.Headers = make(amqp091.Table, len(headers))
 	for _, h := range headers {
 		if wire.IsBrokerHeader(h.Name) {

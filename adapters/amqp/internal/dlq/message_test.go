@@ -46,7 +46,7 @@ func testDeadLetters() *Queue {
 }
 
 func (q *Queue) readCopy(d amqp091.Delivery) *deadletter.Message {
-	return q.readMessage(&scan.Message{Delivery: d}, nil)
+	return q.readMessage(&scan.Message{Delivery: d})
 }
 
 // A replay publishes the original message, also after a file.

@@ -20,17 +20,16 @@ import (
 
 // Options configure how to work on a DLQ.
 type Options struct {
-	Foreign         bool // another program fills it
-	DeliveryLimit   int  // how often the broker delivers a message before it removes it; 0 means to find out
-	Keys            statekeys.Keys
-	Link            link.Options    // without name and direction
-	Sender          *link.Sender    // writes copies
-	Management      *management.API // nil if there is none
-	SendTimeout     time.Duration
-	DialTimeout     time.Duration
-	ConsumerTimeout time.Duration
-	RetryBytes      int // bounds the bodies that are in transit at once
-	NoProvisioning  bool
+	Foreign        bool // another program fills it
+	DeliveryLimit  int  // how often the broker delivers a message before it removes it; 0 means to find out
+	Keys           statekeys.Keys
+	Link           link.Options    // without name and direction
+	Sender         *link.Sender    // writes copies
+	Management     *management.API // nil if there is none
+	SendTimeout    time.Duration
+	DialTimeout    time.Duration
+	RetryBytes     int // bounds the bodies that are in transit at once
+	NoProvisioning bool
 }
 
 // Open opens a DLQ, which must exist.
@@ -38,9 +37,9 @@ func Open(ctx context.Context, info deadletter.Info, opt Options) (*Queue, error
 	q := &Queue{
 		Options: opt, info: info, sessions: make(map[*deadSession]bool),
 		stateQueue: info.DLQ + wirename.StateSuffix, semaphore: make(chan struct{}, 1),
+	}
 	q.stateLink = q.newLink("redeliver, state of dead letters", false)
 	q.stateSender = link.NewSender(q.stateLink)
-	}
 	q.readLink = q.newLink("redeliver, looking at dead letters", true)
 	err := q.checkExists(ctx, info.DLQ, "queue %[2]s has never been subscribed to, or the Names differ")
 	if err == nil {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"time"
 
-	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -19,58 +16,38 @@ const deliveriesKey = "met"
 // deadReader reads the messages that were ready when it was opened. It implements [driver.Reader].
 type deadReader struct {
 	s             *deadSession
-	scanner       *scan.Scanner
-	total         int // ready messages at the start
-	left          int // of them, not yet read
 	maxDeliveries int // delivery count at which a message is not read; 0 means none
 	deliveries    int // highest delivery count so far
 }
 
 // Next implements [driver.Reader].
 func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
-	if r.left == 0 {
-		return nil, io.EOF
-	}
-	d, ok, err := r.scanner.Next(ctx, r.left)
+	d, err := r.s.scanner.Next(ctx)
 	if err != nil {
-		return nil, r.s.lostError(err)
+		return nil, err
 	}
-	if !ok { // they were deleted, have expired, or another reader has them
-		r.left = 0
-		return nil, io.EOF
-	}
-	r.left--
 	count, _ := wire.DeliveryCount(d.Headers)
 	if r.deliveries = max(r.deliveries, count); r.maxDeliveries > 0 && r.deliveries >= r.maxDeliveries {
 		return nil, r.s.q.tooManyDeliveries(r.deliveries)
 	}
-	m := r.s.q.readMessage(&d, r.scanner)
-	if want != nil && !want(m) {
+	m := r.s.q.readMessage(&d)
+	if !want(m) {
 		return nil, nil //nolint:nilnil // see Next
 	}
 	return m, nil
 }
 
-// CountArrivals implements [driver.ArrivalCounter]. It counts the messages without reading them.
-func (r *deadReader) CountArrivals(context.Context) (int, error) {
-	n, err := r.scanner.Arrivals(r.total)
-	if err != nil {
-		return 0, r.s.lostError(err)
-	}
-	return n, nil
-}
-
-// MaxHold implements [driver.HoldLimiter].
-func (r *deadReader) MaxHold() time.Duration { return r.s.q.ConsumerTimeout }
+// CountArrivals implements [driver.ArrivalCounter].
+func (r *deadReader) CountArrivals(context.Context) (int, error) { return r.s.scanner.Arrivals() }
 
 // Close implements [driver.Reader].
 func (r *deadReader) Close(ctx context.Context) error {
-	err := r.scanner.ReturnAll(ctx)
+	err := r.s.scanner.ReturnAll(ctx)
 	if r.s.conn.IsClosed() {
 		return nil // the broker has all messages back, and the locks are released
 	}
 	if err == nil && r.s.q.limit > 0 {
-		err = r.s.q.recordDeliveries(ctx, r.deliveries+1, r.left == 0) // returning a message counts as a delivery
+		err = r.s.q.recordDeliveries(ctx, r.deliveries+1, r.s.scanner.AtEnd()) // returning a message counts as a delivery
 	}
 	return err
 }
@@ -111,7 +88,4 @@ func (q *Queue) recordDeliveries(ctx context.Context, met int, whole bool) error
 	return q.Append(ctx, driver.Entry{Key: deliveriesKey, Value: fmt.Append(nil, met)})
 }
 
-var (
-	_ driver.ArrivalCounter = (*deadReader)(nil)
-	_ driver.HoldLimiter    = (*deadReader)(nil)
-)
+var _ driver.ArrivalCounter = (*deadReader)(nil)

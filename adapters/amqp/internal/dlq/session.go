@@ -24,21 +24,14 @@ type deadSession struct {
 	link  *link.Link
 	conn  *amqp091.Connection
 	locks []string
+
+	scanner *scan.Scanner // of the open reader
 }
 
-// lostError adds ErrClaimLost to err if the connection has ended.
-func (s *deadSession) lostError(err error) error {
+// Check implements [driver.Session].
+func (s *deadSession) Check() error {
 	if s.conn.IsClosed() {
-		return fmt.Errorf("%w: the connection that held %s is gone: %w", deadletter.ErrClaimLost, s.q.info.DLQ, err)
-	}
-	return err
-}
-
-var errSessionGone = errors.New("the broker has returned the unacked messages")
-
-func (s *deadSession) check() error {
-	if s.conn.IsClosed() {
-		return s.lostError(errSessionGone)
+		return fmt.Errorf("%w: the connection that held %s is gone, and the broker has returned the unacked messages", deadletter.ErrClaimLost, s.q.info.DLQ)
 	}
 	return nil
 }
@@ -108,10 +101,6 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 }
 
 func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, queue string, compose func(*deadletter.Message) (amqp091.Publishing, error)) []error {
-	errs := slices.Repeat([]error{s.check()}, len(msgs))
-	if len(msgs) == 0 || errs[0] != nil {
-		return errs
-	}
 	timeout := s.q.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
@@ -123,53 +112,38 @@ func (s *deadSession) writeAll(ctx context.Context, msgs []*deadletter.Message, 
 
 // Remove implements [driver.Session].
 func (s *deadSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	marks := make(map[*scan.Scanner][]scan.Mark)
-	for _, m := range msgs {
+	marks := make([]scan.Mark, len(msgs))
+	for i, m := range msgs {
 		at, ok := m.Native.(*deadRecord)
 		if !ok {
 			return fmt.Errorf("amqp: message %s at %s was read by another adapter (%T)", m.ID, m.Position, m.Native)
 		}
-		marks[at.scanner] = append(marks[at.scanner], at.mark)
+		marks[i] = at.mark
 	}
 	if len(entries) > 0 {
 		if err := s.q.Append(ctx, entries...); err != nil {
-			return s.lostError(err)
+			return err
 		}
 	}
-	for h, all := range marks {
-		if _, err := h.Ack(all); err != nil {
-			return s.lostError(err)
-		}
+	if len(marks) == 0 {
+		return nil
 	}
-	return nil
+	_, err := s.scanner.Ack(marks)
+	return err
 }
 
 // Open implements [driver.Session].
 func (s *deadSession) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
-	ch, err := s.conn.Channel()
-	if err != nil {
-		return nil, s.lostError(fmt.Errorf("amqp: opening a channel: %w", err))
-	}
-	defer ch.Close()
-	counts, err := link.ConfirmedStat(ch, s.q.info.DLQ)
-	if err != nil {
-		return nil, s.lostError(err)
-	}
-	r := &deadReader{s: s, total: counts.Ready, left: counts.Ready}
+	r := &deadReader{s: s}
 	if s.q.limit > 0 {
 		r.maxDeliveries = max(1, s.q.limit/2)
 		if slices.Contains(s.locks, driver.ClaimLock) {
 			r.maxDeliveries = max(1, s.q.limit-2)
 		}
 	}
-	if err = s.q.checkDeliveries(ctx, r.maxDeliveries); err == nil {
-		r.scanner, err = scan.New(s.conn, s.q.info.DLQ, s.q.RetryBytes)
+	err := s.q.checkDeliveries(ctx, r.maxDeliveries)
+	if err == nil {
+		s.scanner, err = scan.New(s.conn, s.q.info.DLQ, s.q.RetryBytes)
 	}
-	if err != nil {
-		return nil, s.lostError(err)
-	}
-	return r, nil
+	return r, err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -41,6 +42,8 @@ type Scanner struct {
 	received   int                     // messages that it has delivered
 	totalBytes int                     // of all bodies so far
 	total      int
+	left       int  // messages that were ready at the start and were not returned by Next
+	ready      int  // messages that were ready at the start
 	acked      bool // a message was acked
 
 	buf []Message // not yet returned by Next
@@ -65,48 +68,63 @@ type Mark struct {
 	tag     uint64
 }
 
+// New returns a scanner of the messages that are ready now.
 func New(conn *amqp091.Connection, queue string, bytes int) (*Scanner, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, fmt.Errorf("amqp: opening a channel: %w", err)
 	}
-	return &Scanner{conn: conn, statChannel: ch, queue: queue, bytes: bytes}, nil
+	counts, err := link.ConfirmedStat(ch, queue)
+	if err != nil {
+		_ = ch.Close()
+		return nil, err
+	}
+	return &Scanner{conn: conn, statChannel: ch, queue: queue, bytes: bytes, left: counts.Ready, ready: counts.Ready}, nil
 }
 
-// Next returns the next of at most left messages. ok is false if there are fewer: they were deleted, have expired, or
-// another reader has them.
-func (h *Scanner) Next(ctx context.Context, left int) (d Message, ok bool, err error) {
+// AtEnd reports whether Next has returned all messages.
+func (h *Scanner) AtEnd() bool { return h.left == 0 }
+
+// Next returns the next message, or io.EOF.
+func (h *Scanner) Next(ctx context.Context) (d Message, err error) {
+	if h.left == 0 {
+		return d, io.EOF
+	}
 	for quiet := 0; len(h.buf) == 0; {
 		if h.in != nil && h.received == h.batch {
 			if err := h.stopConsumer(); err != nil {
-				return d, false, err
+				return d, err
 			}
 			continue
 		}
 		if h.in == nil {
-			if err := h.consume(left); err != nil {
-				return d, false, err
+			if err := h.consume(h.left); err != nil {
+				return d, err
 			}
 		}
 		select {
 		case d, open := <-h.in:
 			if !open {
-				return Message{}, false, h.readError(errors.New("its consumer was cancelled"))
+				return Message{}, h.readError(errors.New("its consumer was cancelled"))
 			}
 			h.add(d)
 		case <-ctx.Done():
-			return d, false, ctx.Err()
+			return d, ctx.Err()
 		case <-time.After(quietTime):
 			counts, err := link.Stat(h.statChannel, h.queue)
 			if err != nil {
-				return d, false, h.readError(err)
+				return d, h.readError(err)
 			}
 			if quiet++; counts.Ready > 0 || counts.Consumers == 0 { // this scanner is a consumer, so a count of 0 did not come from the queue's leader
 				quiet = 0
 			}
 			if quiet > 2 { // messages in transit have arrived by now
-				if err := h.stopConsumer(); err != nil || len(h.buf) == 0 {
-					return d, false, err
+				if err := h.stopConsumer(); err != nil {
+					return d, err
+				}
+				if len(h.buf) == 0 { // the others were deleted, have expired, or another reader has them
+					h.left = 0
+					return d, io.EOF
 				}
 			}
 		}
@@ -114,16 +132,17 @@ func (h *Scanner) Next(ctx context.Context, left int) (d Message, ok bool, err e
 	d = h.buf[0]
 	h.buf[0] = Message{} // frees its body
 	h.buf = h.buf[1:]
-	return d, true, nil
+	h.left--
+	return d, nil
 }
 
-// Arrivals returns how many messages have come since the queue had total messages, before the scan. It reads none.
-func (h *Scanner) Arrivals(total int) (int, error) {
+// Arrivals returns how many messages have come since the scan began. It reads none.
+func (h *Scanner) Arrivals() (int, error) {
 	if err := h.stopConsumer(); err != nil {
 		return 0, err
 	}
 	counts, err := link.ConfirmedStat(h.statChannel, h.queue)
-	return counts.Ready - (total - h.total), err
+	return counts.Ready - (h.ready - h.total), err
 }
 
 // consume starts another consumer. It delivers at most left messages, and at most the allowed bytes at once,

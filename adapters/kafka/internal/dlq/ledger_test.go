@@ -4,8 +4,6 @@ import (
 	"math"
 	"testing"
 	"time"
-
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 func TestLedgerKnowsRemovedRecords(t *testing.T) {
@@ -76,6 +74,5 @@ func FuzzLedger(f *testing.F) {
 			}
 			l.isRemoved(partition, 5, time.UnixMilli(1))
 		}
-		driver.LeaseHolder(l.state, driver.ClaimLock, time.UnixMilli(1))
 	})
 }

@@ -31,7 +31,7 @@ func (s *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) 
 			m := s.message(&s.parts[s.at], rec)
 			switch {
 			case m == nil: // it is settled
-			case want != nil && !want(m):
+			case !want(m):
 				return nil, nil //nolint:nilnil // as the interface defines it
 			default:
 				m = record.CopyMessage(m)

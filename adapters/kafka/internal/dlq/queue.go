@@ -52,9 +52,10 @@ type Config struct {
 // Open opens a DLQ. If it returns an error, the connection is still open.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	q := &Queue{
-		Config: cfg, sessions: make(map[*session]bool), ledger: newLedger(),
+		Config: cfg, ledger: newLedger(),
 		log: topiclog.Reader{Client: cfg.Connection, Topic: cfg.Where.DLQ}, state: topiclog.Reader{Client: cfg.Connection, Topic: cfg.Where.DLQ + wirename.StateSuffix},
 	}
+	q.open, q.end = context.WithCancel(context.Background())
 	existing, err := q.findTopics(ctx)
 	if err != nil {
 		return nil, err
@@ -70,12 +71,13 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 type Queue struct {
 	Config
 	log, state topiclog.Reader
+	open       context.Context // ends with the queue
+	end        context.CancelFunc
 
 	mu         sync.Mutex
 	partitions int32 // at the last check
 	hasState   bool
 	ledger     *ledger
-	sessions   map[*session]bool
 }
 
 // findTopics looks for the DLQ, its state and ReplayTo. It returns an error if the DLQ does not exist.
@@ -112,14 +114,7 @@ func (q *Queue) Info() deadletter.Info { return q.Where }
 
 // Close implements [driver.DLQ]. A lock that was not released is no longer renewed, and expires.
 func (q *Queue) Close() error {
-	q.mu.Lock()
-	sessions := q.sessions
-	q.sessions = nil
-	q.mu.Unlock()
-	for s := range sessions {
-		s.leases.End()
-		s.writer.close()
-	}
+	q.end()
 	if err := q.Connection.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		return fmt.Errorf("kafka: closing the reader of %s: %w", q.Where.DLQ, err)
 	}
@@ -147,14 +142,8 @@ func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
 }
 
 // LockHolder implements [driver.DLQ].
-func (q *Queue) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
-	if err := q.refresh(ctx); err != nil {
-		return h, false, err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	h, ok = driver.LeaseHolder(q.ledger.state, lock, time.Now())
-	return h, ok, nil
+func (q *Queue) LockHolder(ctx context.Context, lock string) (deadletter.Holder, bool, error) {
+	return driver.LeaseHolder(ctx, q, lock)
 }
 
 // Load implements [driver.DLQ].

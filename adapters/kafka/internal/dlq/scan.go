@@ -42,9 +42,6 @@ type logPart struct {
 // Open implements [driver.Session].
 func (c *session) Open(ctx context.Context, from deadletter.From) (driver.Reader, error) {
 	q := c.q
-	if err := c.leases.Check(); err != nil {
-		return nil, err
-	}
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}

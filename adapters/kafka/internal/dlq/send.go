@@ -3,7 +3,6 @@ package dlq
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -94,9 +93,6 @@ func (c *session) Write(ctx context.Context, to driver.Destination, msgs []*dead
 // write produces messages with the headers that head adds. The partition follows from the one in the origin, as in the
 // subscriber.
 func (c *session) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *produce.Write)) []error {
-	if err := c.leases.Check(); err != nil {
-		return slices.Repeat([]error{err}, len(msgs))
-	}
 	errs := make([]error, len(msgs))
 	writer := c.producerFor(ctx, len(msgs))
 	timeout := c.q.SendTimeout

@@ -15,9 +15,10 @@ import (
 
 // session implements [driver.Session]. Its locks are leases.
 type session struct {
+	*driver.Leases
 	q      *Queue
-	leases *driver.Leases
-	claims bool // it may write
+	claims bool        // it may write
+	stop   func() bool // forgets the session, which q.Close would close
 
 	seen     map[int32]seenRange // by partition; only records that were seen may be deleted
 	lastTrim time.Time
@@ -26,13 +27,11 @@ type session struct {
 
 // Connect implements [driver.DLQ].
 func (q *Queue) Connect(context.Context) (driver.Session, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.sessions == nil {
+	if q.open.Err() != nil {
 		return nil, produce.ErrClosed
 	}
-	s := &session{q: q, seen: make(map[int32]seenRange), lastTrim: time.Now(), leases: driver.NewLeases(q, q.Lease, driver.LeaseOptions{})}
-	q.sessions[s] = true
+	s := &session{q: q, seen: make(map[int32]seenRange), lastTrim: time.Now(), Leases: driver.NewLeases(q.open, q, q.Lease, driver.LeaseOptions{})}
+	s.stop = context.AfterFunc(q.open, s.writer.close)
 	return s, nil
 }
 
@@ -52,18 +51,13 @@ func (c *session) Lock(ctx context.Context, lock string, h deadletter.Holder) er
 	if err := q.provisionState(existing); err != nil {
 		return err
 	}
-	if err := c.leases.Take(ctx, lock, h); err != nil {
-		return err
-	}
-	c.claims = true
-	return nil
+	err = c.Leases.Lock(ctx, lock, h)
+	c.claims = c.claims || err == nil
+	return err
 }
 
 // Remove implements [driver.Session]. Adjacent messages share one record.
 func (c *session) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
-	if err := c.leases.Check(); err != nil {
-		return err
-	}
 	all, err := spansOf(msgs)
 	if err != nil {
 		return err
@@ -133,11 +127,9 @@ func spansOf(msgs []*deadletter.Message) (all []partitionSpan, err error) {
 // Close implements [driver.Session]. It also trims the DLQ.
 func (c *session) Close(ctx context.Context) error {
 	defer c.writer.close()
-	c.q.mu.Lock()
-	delete(c.q.sessions, c)
-	c.q.mu.Unlock()
-	if c.claims && c.leases.Check() == nil {
+	c.stop()
+	if c.claims && c.Check() == nil {
 		c.trim(ctx)
 	}
-	return c.leases.Release(ctx)
+	return c.Leases.Close(ctx)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -30,22 +29,23 @@ type Queue struct {
 
 	info      deadletter.Info
 	state     *api.Queue
-	semaphore chan struct{} // held while this process uses state
-
-	mu       sync.Mutex
-	sessions map[*session]bool // open ones; nil if the DLQ is closed
+	semaphore chan struct{}   // held while this process uses state
+	open      context.Context // ends with the DLQ
+	end       context.CancelFunc
 }
 
 // Open opens a DLQ. It sends no request.
 func Open(opt Options) *Queue {
-	return &Queue{
-		Options: opt, semaphore: make(chan struct{}, 1), sessions: make(map[*session]bool),
+	q := &Queue{
+		Options: opt, semaphore: make(chan struct{}, 1),
 		state: &api.Queue{API: opt.DLQ.API, Name: StateName(opt.DLQ.Name), FIFO: true},
 		info: deadletter.Info{
 			Broker: "sqs", DLQ: opt.DLQ.Name, Origin: opt.Main.Name, Group: opt.Main.Name, ReplayTo: opt.Main.Name,
 			ReadEffect: fmt.Sprintf("each scan is a receive of every message that it passes (ApproximateReceiveCount), and hides them from others until the scan ends, or for %s if its process dies", opt.Lease),
 		},
 	}
+	q.open, q.end = context.WithCancel(context.Background())
+	return q
 }
 
 // Info implements [driver.DLQ].
@@ -58,41 +58,27 @@ func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
 }
 
 // LockHolder implements [driver.DLQ].
-func (q *Queue) LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error) {
-	state, err := q.Load(ctx)
-	if err != nil {
-		return h, false, err
-	}
-	h, ok = driver.LeaseHolder(state, lock, time.Now())
-	return h, ok, nil
+func (q *Queue) LockHolder(ctx context.Context, lock string) (deadletter.Holder, bool, error) {
+	return driver.LeaseHolder(ctx, q, lock)
 }
 
 // Connect implements [driver.DLQ].
 func (q *Queue) Connect(context.Context) (driver.Session, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.sessions == nil {
+	if q.open.Err() != nil {
 		return nil, api.ErrClosed
 	}
 	s := &session{q: q, held: make(map[string]*heldMessage)}
 	// A lock outlasts the hiding of every message that is held now, or received before the next renewal.
-	s.leases = driver.NewLeases(q, 2*q.Lease, driver.LeaseOptions{
+	s.Leases = driver.NewLeases(q.open, q, 2*q.Lease, driver.LeaseOptions{
 		Interval: q.Lease / 3, OnRenewed: s.extendHeld,
 		MinDuration: func() time.Duration { return s.longestHidden() + q.Lease/2 },
 	})
-	q.sessions[s] = true
 	return s, nil
 }
 
 // Close implements [driver.DLQ]. Locks that were not released expire.
 func (q *Queue) Close() error {
-	q.mu.Lock()
-	sessions := q.sessions
-	q.sessions = nil
-	q.mu.Unlock()
-	for s := range sessions {
-		s.leases.End()
-	}
+	q.end()
 	return nil
 }
 

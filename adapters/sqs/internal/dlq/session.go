@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -32,8 +31,8 @@ const (
 
 // session implements [driver.Session].
 type session struct {
-	q      *Queue
-	leases *driver.Leases
+	*driver.Leases
+	q *Queue
 
 	beganAt       time.Time       // by SQS's clock, when the first reader was opened; else zero
 	startedAt     time.Time       // by the local clock
@@ -43,19 +42,11 @@ type session struct {
 	held map[string]*heldMessage // by MessageId
 }
 
-// Lock implements [driver.Session].
-func (s *session) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
-	return s.leases.Take(ctx, lock, h)
-}
-
 // Write implements [driver.Session].
 func (s *session) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	queue, compose := s.q.Main, s.composeReplay
 	if to == driver.ToDLQ {
 		queue, compose = s.q.DLQ, s.composeImport
-	}
-	if err := s.leases.Check(); err != nil {
-		return slices.Repeat([]error{err}, len(msgs))
 	}
 	timeout := s.q.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
@@ -102,9 +93,6 @@ func importDedupID() string { return "import-" + rand.Text() }
 
 // Remove implements [driver.Session].
 func (s *session) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
-	if err := s.leases.Check(); err != nil {
-		return err
-	}
 	ids := make([]string, len(msgs))
 	for i, m := range msgs {
 		at, ok := m.Native.(*deadRecord)
@@ -121,20 +109,8 @@ func (s *session) Remove(ctx context.Context, msgs []*deadletter.Message, entrie
 	return s.deleteMessages(ctx, ids)
 }
 
-// Close implements [driver.Session].
-func (s *session) Close(ctx context.Context) error {
-	err := s.leases.Release(ctx)
-	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
-	delete(s.q.sessions, s)
-	return err
-}
-
 // Open implements [driver.Session]. It takes the time by SQS's clock from a message that it has just written.
 func (s *session) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
-	if err := s.leases.Check(); err != nil {
-		return nil, err
-	}
 	if s.beganAt.IsZero() {
 		s.startedAt, s.replayedEarly = time.Now(), make(map[string]bool)
 		text, err := json.Marshal(s.startedAt.UTC())
@@ -159,9 +135,6 @@ type reader struct {
 
 // Next implements [driver.Reader].
 func (r *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
-	if err := r.s.leases.Check(); err != nil {
-		return nil, err
-	}
 	for empty := 0; ; {
 		for len(r.buf) > 0 {
 			m := r.buf[0]
@@ -170,7 +143,7 @@ func (r *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) 
 			dead := r.s.q.readMessage(&m)
 			switch {
 			case r.s.isLater(dead, at):
-			case want != nil && !want(dead):
+			case !want(dead):
 				return nil, nil //nolint:nilnil // see Next
 			default:
 				return dead, nil
@@ -214,7 +187,7 @@ func (s *session) endOfQueue(ctx context.Context, empty int) error {
 
 // Close implements [driver.Reader].
 func (r *reader) Close(ctx context.Context) error {
-	if errors.Is(r.s.leases.Check(), deadletter.ErrClaimLost) {
+	if r.s.Check() != nil {
 		return nil
 	}
 	return r.s.releaseHeld(ctx)
