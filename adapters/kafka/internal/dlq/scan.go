@@ -24,13 +24,21 @@ type place struct {
 
 // reader reads the DLQ, one partition after another. It implements [driver.Reader].
 type reader struct {
-	q        *Queue
-	session  *session // nil if nothing is to be removed
-	parts    []logPart
-	at       int               // index into parts
-	page     []topiclog.Record // records that were not processed yet
-	prefetch pagePrefetcher
-	buffer   scanBuffer
+	q       *Queue
+	session *session // nil if nothing is to be removed
+	parts   []logPart
+	at      int               // index into parts
+	page    []topiclog.Record // records that were not processed yet
+	buffer  scanBuffer
+
+	ahead chan fetched // gets the next page, which is read while the current one is processed; nil if no read is running
+	ctx   context.Context
+	stop  context.CancelFunc // ends that read
+}
+
+type fetched struct {
+	page topiclog.Page
+	err  error
 }
 
 type logPart struct {
@@ -45,7 +53,7 @@ func (c *session) Open(ctx context.Context, from deadletter.From) (driver.Reader
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &reader{q: q, prefetch: pagePrefetcher{log: &q.log}, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
+	s := &reader{q: q, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
 	if from == deadletter.Start && c.claims { // a scan that begins elsewhere does not see all records
 		s.session = c
 	}
@@ -66,7 +74,34 @@ func (c *session) Open(ctx context.Context, from deadletter.From) (driver.Reader
 		}
 		s.parts = append(s.parts, logPart{partition: p, seen: start, next: start, end: end})
 	}
+	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return s, nil
+}
+
+// readPage reads the next page of a partition, and begins to read the page after it, if there is one. ctx bounds only the wait.
+func (s *reader) readPage(ctx context.Context, part *logPart) (topiclog.Page, error) {
+	if s.ahead == nil {
+		s.startRead(part.partition, part.next)
+	}
+	select {
+	case f := <-s.ahead:
+		s.ahead = nil
+		if f.err == nil && !f.page.End && f.page.Next < part.end {
+			s.startRead(part.partition, f.page.Next)
+		}
+		return f.page, f.err
+	case <-ctx.Done():
+		return topiclog.Page{}, ctx.Err()
+	}
+}
+
+func (s *reader) startRead(partition int32, next int64) {
+	ahead := make(chan fetched, 1)
+	s.ahead = ahead
+	go func() {
+		p, err := s.q.log.Read(s.ctx, partition, next)
+		ahead <- fetched{p, err}
+	}()
 }
 
 // nextPage reads the next page. It returns io.EOF at the end.
@@ -78,7 +113,7 @@ func (s *reader) nextPage(ctx context.Context) error {
 		return s.extendEnds(ctx)
 	}
 	part := &s.parts[s.at]
-	p, err := s.prefetch.read(ctx, part)
+	p, err := s.readPage(ctx, part)
 	if err != nil {
 		return err
 	}
@@ -115,7 +150,10 @@ func (s *reader) extendEnds(ctx context.Context) error {
 
 // Close implements [driver.Reader].
 func (s *reader) Close(context.Context) error {
-	s.prefetch.close()
+	s.stop()
+	if s.ahead != nil {
+		<-s.ahead
+	}
 	return nil
 }
 
