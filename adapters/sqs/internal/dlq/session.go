@@ -3,7 +3,6 @@ package dlq
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -26,7 +25,7 @@ const (
 	clockSkew  = 500 * time.Millisecond
 	skewWindow = clockSkew + 2*time.Second
 
-	openedKey = "opened" // the state's key for the time when a reader was last opened
+	openedKey = "opened" // the state's key that is written to learn the time by SQS's clock
 )
 
 // session implements [driver.Session].
@@ -113,11 +112,8 @@ func (s *session) Remove(ctx context.Context, msgs []*deadletter.Message, entrie
 func (s *session) Open(ctx context.Context, _ deadletter.From) (driver.Reader, error) {
 	if s.beganAt.IsZero() {
 		s.startedAt, s.replayedEarly = time.Now(), make(map[string]bool)
-		text, err := json.Marshal(s.startedAt.UTC())
+		err := s.q.Append(ctx, driver.Entry{Key: openedKey, Value: []byte("true")})
 		if err != nil {
-			return nil, fmt.Errorf("sqs: %w", err)
-		}
-		if err := s.q.Append(ctx, driver.Entry{Key: openedKey, Value: text}); err != nil {
 			return nil, err
 		}
 		if _, s.beganAt, err = s.q.updateState(ctx, nil); err != nil {
