@@ -29,7 +29,7 @@ const (
 // only probes may begin, one at a time gets a slot.
 //
 // A lane that gets no slot waits in a queue. When a slot is free, the lane is woken with mayTake set: it
-// takes or yields the slot. So no lane that comes later gets the slot first.
+// takes or yields the slot. No other lane gets that slot meanwhile.
 //
 // Each step reads the clock once, under the lock. If a pause could end between two readings, a lane that found no slot might be
 // woken neither by another lane nor by the alarm.
@@ -49,11 +49,12 @@ type slots struct {
 	since              time.Duration // the start of the window; negative before the first
 	good, bad          int           // in this window
 
-	queues  [2]FIFO[*slotWaiter] // by class
-	last    int                  // the class that was woken last
-	start   time.Time            // all times are counted from here
-	alarmAt time.Duration        // what the alarm is set for; 0 for none
-	alarm   *time.Timer
+	queues   [2]FIFO[*slotWaiter] // by class
+	promised [2]int               // waiters with mayTake, by class
+	last     int                  // the class that was woken last
+	start    time.Time            // all times are counted from here
+	alarmAt  time.Duration        // what the alarm is set for; 0 for none
+	alarm    *time.Timer
 
 	eventMu sync.Mutex // is locked before mu, and keeps the changes in order
 }
@@ -80,20 +81,28 @@ func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
 	defer s.mu.Unlock()
 	now := s.nowLocked()
 	q := &s.queues[class]
-	if w.mayTake || q.Empty() {
+	if s.endPromiseLocked(class, w) || q.Empty() {
 		if ok, probe = s.takeLocked(class, now); ok {
-			w.mayTake = false
 			s.wakeLocked(now)
 			return true, probe
 		}
 	}
-	w.mayTake = false
 	if !w.queued {
 		w.queued = true
 		q.Push(w)
 		s.armLocked(now)
 	}
 	return false, false
+}
+
+// endPromiseLocked clears mayTake. It reports whether it was set.
+func (s *slots) endPromiseLocked(class int, w *slotWaiter) bool {
+	if !w.mayTake {
+		return false
+	}
+	w.mayTake = false
+	s.promised[class]--
+	return true
 }
 
 func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
@@ -120,17 +129,19 @@ func (s *slots) nowLocked() time.Duration {
 	return time.Since(s.start)
 }
 
-// hasRoomLocked reports whether takeLocked would take a slot of a class.
+// hasRoomLocked reports whether takeLocked would take a slot of a class. It leaves the promised slots free. With a Rate, and while
+// only probes may begin, nothing begins before the waiter that has a promise.
 func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
+	promised := s.promised[firstDelivery] + s.promised[retry]
 	switch {
-	case s.maxUsed[class] > 0 && s.used[class] >= s.maxUsed[class]:
+	case s.maxUsed[class] > 0 && s.used[class]+s.promised[class] >= s.maxUsed[class]:
 		return false
-	case s.rate != nil && s.rate.wait(s.start.Add(now)) > 0:
+	case s.rate != nil && (promised > 0 || s.rate.wait(s.start.Add(now)) > 0):
 		return false
 	case s.guard.OnlyProbes():
-		return s.guard.MayProbe(now)
+		return promised == 0 && s.guard.MayProbe(now)
 	default:
-		return s.limit == 0 || s.inFlight < s.limit
+		return s.limit == 0 || s.inFlight+promised < s.limit
 	}
 }
 
@@ -142,8 +153,7 @@ func (s *slots) yield(class int, w *slotWaiter) {
 		w.queued = false
 		s.queues[class].Delete(func(other *slotWaiter) bool { return other == w })
 	}
-	if w.mayTake {
-		w.mayTake = false
+	if s.endPromiseLocked(class, w) {
 		s.wakeLocked(s.nowLocked())
 	}
 }
@@ -157,6 +167,7 @@ func (s *slots) wakeLocked(now time.Duration) {
 		if q := &s.queues[s.last]; !q.Empty() && s.hasRoomLocked(s.last, now) {
 			w := q.Pop()
 			w.queued, w.mayTake = false, true
+			s.promised[s.last]++
 			w.wake()
 			if s.limit > 0 || s.rate != nil || s.guard.OnlyProbes() {
 				return

@@ -148,6 +148,54 @@ func TestLanesGetSlotsInTurn(t *testing.T) {
 	}
 }
 
+// A lane with more messages does not take the slot that was promised to another one. It once took each slot that it had given back,
+// and the other lane waited until the first one had no more messages.
+func TestALaneDoesNotTakeAPromisedSlot(t *testing.T) {
+	for name, sub := range map[string]*Subscription{
+		"one slot":     {MaxInFlight: 1},
+		"a rate":       {MaxInFlight: 9, Policy: redeliver.Policy{Rate: redeliver.Rate{PerSecond: 1, Burst: 1}}},
+		"common limit": {MaxInFlight: 9, MinInFlight: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue(2, sub)
+			if name == "common limit" {
+				q.limit = 1
+			}
+			if !q.takes(0) || q.takes(1) {
+				t.Fatalf("%s: there is not exactly one slot", name)
+			}
+			for round := range 4 {
+				has, waits := round%2, 1-round%2
+				q.give(firstDelivery, false, signalNone)
+				<-time.After(2 * time.Second) // the rate allows one a second
+				synctest.Wait()
+				if woken := q.lanesWoken(); len(woken) != round+1 || woken[round] != waits {
+					t.Fatalf("%s: lanes %v were woken, want lane %d to be the last", name, woken, waits)
+				}
+				if q.takes(has) {
+					t.Fatalf("%s: the lane that gave the slot back has it again", name)
+				}
+				if !q.takes(waits) {
+					t.Fatalf("%s: the lane that was woken gets no slot", name)
+				}
+			}
+		})
+	}
+}
+
+// A lane may take the slots that are not promised.
+func TestALaneTakesASlotBesideAPromisedOne(t *testing.T) {
+	q := newQueue(2, &Subscription{MaxInFlight: 2})
+	if !q.takes(0) || !q.takes(0) || q.takes(1) {
+		t.Fatal("there are not two slots")
+	}
+	q.give(firstDelivery, false, signalNone)
+	q.give(firstDelivery, false, signalNone)
+	if !q.takes(0) || q.takes(0) || !q.takes(1) {
+		t.Error("the lanes do not get one slot each")
+	}
+}
+
 // outageOf begins an outage, and returns its pause.
 func outageOf(q *queue) time.Duration {
 	o := q.sub.Policy.Outage
