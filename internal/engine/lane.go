@@ -203,27 +203,21 @@ func (l *lane[R]) readReports() {
 	for _, f := range posted {
 		f()
 	}
-	if len(posted) > 0 {
+	if len(posted) > 0 && len(l.opt.Gates) > 0 {
 		l.retryRefused()
 	}
 }
 
-// retryRefused makes ready again the messages that a gater refused. They come before the others. Their queue may have changed: a gater
-// may let one run alone.
+// retryRefused makes ready again the messages that a gater refused. They come before the others. The queue of a message may have
+// changed, also while it was ready: a gater may let one run alone.
 func (l *lane[R]) retryRefused() {
-	var again [len(l.ready)]FIFO[*entry[R]]
-	for !l.refused.Empty() {
-		e := l.refused.Pop()
-		again[e.queue()].Push(e)
-	}
-	for class := range again {
-		if again[class].Empty() {
-			continue
+	before := l.ready
+	l.ready = [len(l.ready)]FIFO[*entry[R]]{}
+	for _, q := range []*FIFO[*entry[R]]{&l.refused, &before[firstDelivery], &before[retry], &before[noSlot]} {
+		for !q.Empty() {
+			e := q.Pop()
+			l.ready[e.queue()].Push(e)
 		}
-		for ready := &l.ready[class]; !ready.Empty(); {
-			again[class].Push(ready.Pop())
-		}
-		l.ready[class] = again[class]
 	}
 }
 

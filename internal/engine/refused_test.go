@@ -35,3 +35,16 @@ func TestARefusedEntryThatRunsAloneNeedsNoSlot(t *testing.T) {
 		t.Errorf("%d entries need no slot, %d need one; want the suspect and the other", l.ready[noSlot].Len(), l.ready[firstDelivery].Len())
 	}
 }
+
+// A gater may let an entry run alone while it is ready. It used to stay behind one that needs a slot.
+func TestAReadyEntryThatRunsAloneNeedsNoSlot(t *testing.T) {
+	l := &lane[int]{}
+	other, suspect := &entry[int]{phase: entryReady}, &entry[int]{phase: entryReady}
+	l.pushReady(other)
+	l.pushReady(suspect)
+	suspect.Alone = true
+	l.retryRefused()
+	if l.ready[noSlot].Len() != 1 || l.ready[noSlot].Peek() != suspect || l.ready[firstDelivery].Len() != 1 {
+		t.Errorf("%d entries need no slot, %d need one; want the suspect and the other", l.ready[noSlot].Len(), l.ready[firstDelivery].Len())
+	}
+}
