@@ -745,13 +745,16 @@ func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, dead
 	for {
 		select {
 		case rec, ok := <-messages:
-			if ok {
-				l.returnRecord(rec)
+			if !ok {
+				messages = nil
 				continue
 			}
+			l.returnRecord(rec)
+		case <-l.lost:
+			return ErrLost
 		default:
+			return ErrDrained
 		}
-		return ErrDrained
 	}
 }
 

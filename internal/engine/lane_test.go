@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -89,6 +90,32 @@ func TestALaneCallsPostedFunctions(t *testing.T) {
 			t.Error("Post returned true, and the lane did not call the function")
 		}
 	})
+}
+
+// A source that is lost is not flushed, whether or not a message runs.
+func TestALostSourceIsNotFlushed(t *testing.T) {
+	for _, running := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBroker(redeliver.Policy{})
+			stop := b.run(t, handle(func(ctx context.Context, _ *record) error {
+				<-ctx.Done()
+				if cause := context.Cause(ctx); !errors.Is(cause, engine.ErrLost) {
+					t.Errorf("the handler's context ended with %v", cause)
+				}
+				return nil
+			}), engine.LaneOptions[*record]{})
+			for range running {
+				b.publish("a")
+			}
+			synctest.Wait()
+			close(b.lost)
+			stop()
+			synctest.Wait()
+			if b.flushed {
+				t.Errorf("Flush was called after Lost while %d messages ran", running)
+			}
+		})
+	}
 }
 
 // A message that is lost while it waits for its batch is not handled.
