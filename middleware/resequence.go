@@ -77,8 +77,8 @@ func (c ResequenceConfigOf[M]) withDefaults() ResequenceConfigOf[M] {
 //	router.AddMiddleware(middleware.Retry(), resequence)
 //
 // Put it inside Retry. Then a message that fails keeps its place: those behind it wait until it has succeeded or goes to
-// the DLQ, at most for Wait after its handler has returned. They wait for longer if the handler ignores the end of its context.
-// Outside Retry it puts only first attempts in order.
+// the DLQ, at most for Wait after its handler has returned or its context has ended. Outside Retry it puts only first
+// attempts in order.
 //
 // It has limits:
 //   - It knows only the messages of this process, so all messages of a stream must come to one process.
@@ -143,8 +143,10 @@ func (q *sequences[M]) run(ctx context.Context, m M, handle func() (failure, err
 	if err != nil {
 		return err
 	}
+	// A handler that ignores the end of its context must not stop its stream.
+	stop := context.AfterFunc(ctx, func() { q.leave(s, number, true, false) })
 	var failure error = &redeliver.PanicError{Value: errNotReturned} // until it returns
-	defer func() { q.leave(s, number, failure == nil || endsMessage(ctx, failure)) }()
+	defer func() { q.leave(s, number, stop(), failure == nil || endsMessage(ctx, failure)) }()
 	failure, err = handle()
 	return err
 }

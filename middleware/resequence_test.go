@@ -249,6 +249,56 @@ func TestResequenceDoesNotSkipARunningMessage(t *testing.T) {
 	})
 }
 
+// A handler that ignores the end of its context does not stop its stream. Every later message once waited for it, until its own
+// timeout.
+func TestResequenceDoesNotWaitForAHandlerThatHangs(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		var skipped skips
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered, Wait: second / 2, Skipped: skipped.add}))
+		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}}).
+			Handle("documents", h.handle(func(msg *message.Message) error {
+				if msg.UUID == "a/1" {
+					<-t.Context().Done()
+				}
+				return nil
+			}), seq)
+		publish(b, "a/1")
+		<-time.After(5 * second)
+		publish(b, "a/2", "a/3")
+		b.Wait()
+		h.want(t, "a/1", "a/2", "a/3")
+		if want := []string{"a/1-1"}; !slices.Equal(skipped.all, want) {
+			t.Errorf("skipped %q, want %q", skipped.all, want)
+		}
+	})
+}
+
+// A message that is acked before its handler returns ends when its handler returns.
+func TestResequenceWaitsForAHandlerThatHasAcked(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		var h handled
+		began := time.Now()
+		var ran time.Duration
+		seq := must(middleware.Resequence(middleware.ResequenceConfig{Sequence: numbered}))
+		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(func(msg *message.Message) error {
+			if msg.UUID == "a/2" {
+				ran = time.Since(began)
+				return nil
+			}
+			msg.Ack()
+			<-time.After(second)
+			return nil
+		}), seq)
+		publish(b, "a/1", "a/2")
+		b.Wait()
+		h.want(t, "a/1", "a/2")
+		if ran != second {
+			t.Errorf("the next number ran after %s, want %s", ran, second)
+		}
+	})
+}
+
 // A message whose turn has come does not count in the Buffer.
 func TestResequenceUsesItsBufferAgain(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {

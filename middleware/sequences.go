@@ -26,7 +26,7 @@ type stream struct {
 	name      string
 	begun     bool   // next is set
 	next      uint64 // the number that may run; lower ones may run, too
-	running   int    // running messages with the number next
+	running   int    // running messages with the number next, whose contexts have not ended
 	waiters   map[uint64][]chan struct{}
 	waitTimer *time.Timer // runs while messages wait for next
 }
@@ -82,14 +82,17 @@ func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*
 	return s, nil // it could run before the end of ctx
 }
 
-// leave records that a message with a number has run. over reports whether the number will not run again.
-func (q *sequences[M]) leave(s *stream, number uint64, over bool) {
+// leave records that a message with a number has run, or that its context has ended. counted reports whether it counts in
+// running, over whether the number will not run again.
+func (q *sequences[M]) leave(s *stream, number uint64, counted, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if number != s.next {
 		return // it ran late, or the stream skipped it
 	}
-	s.running = max(0, s.running-1)
+	if counted {
+		s.running = max(0, s.running-1)
+	}
 	if over {
 		q.advanceLocked(s, number+1)
 	}
