@@ -3,7 +3,6 @@ package redeliver
 import (
 	"fmt"
 	"hash/fnv"
-	"math"
 	"time"
 
 	"github.com/redeliver/redeliver/internal/limits"
@@ -134,10 +133,7 @@ func (p Policy) WithDefaults() Policy {
 		p.Timeout = DefaultTimeout
 	}
 	if p.MaxTimeout == 0 {
-		p.MaxTimeout = 4 * max(p.Timeout, 0)
-		if p.Timeout > math.MaxInt64/4 {
-			p.MaxTimeout = p.Timeout
-		}
+		p.MaxTimeout = max(p.Timeout, min(4*max(p.Timeout, 0), MaxWait))
 	}
 	if p.MaxLevels == 0 {
 		p.MaxLevels = DefaultMaxLevels
@@ -173,8 +169,14 @@ func (p Policy) check(ps *Problems, prefix string) {
 	if p.Timeout < 0 && p.Timeout != NoTimeout {
 		ps.Add(field("Timeout"), p.Timeout, "must be positive, 0 for the default, or NoTimeout")
 	}
+	if p.Timeout > MaxWait {
+		ps.Add(field("Timeout"), p.Timeout, "must not be longer than "+MaxWait.String())
+	}
 	if p.MaxTimeout < max(p.Timeout, 0) {
 		ps.Add(field("MaxTimeout"), p.MaxTimeout, fmt.Sprintf("must be at least Timeout, %s, or 0 for four times that", p.Timeout))
+	}
+	if raw.MaxTimeout > MaxWait {
+		ps.Add(field("MaxTimeout"), p.MaxTimeout, "must not be longer than "+MaxWait.String())
 	}
 	if p.MaxAge < 0 {
 		ps.Add(field("MaxAge"), p.MaxAge, "must not be negative; 0 for no bound")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -272,7 +273,8 @@ func TestBatchRefusesBadConfigurations(t *testing.T) {
 	}
 	none := func(context.Context, *middleware.MessageBatch) error { return nil }
 	bad := middleware.BatchConfig{Size: -1, Bytes: -2, Timeout: -3, Concurrency: -4}
-	for err, problems := range map[error]int{refused(bad, nil): 5, bad.Validate(): 4, refused(middleware.BatchConfig{}, nil): 1} {
+	endless := middleware.BatchConfig{Timeout: math.MaxInt64} // its end would be before its beginning
+	for err, problems := range map[error]int{refused(bad, nil): 5, bad.Validate(): 4, refused(middleware.BatchConfig{}, nil): 1, refused(endless, none): 1} {
 		if c, ok := errors.AsType[*redeliver.ConfigError](err); !ok || len(c.Problems) != problems {
 			t.Errorf("%v, want %d problems", err, problems)
 		}

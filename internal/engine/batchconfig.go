@@ -66,8 +66,9 @@ func (c BatchConfig) Check(ps *redeliver.Problems) {
 			ps.Add("BatchConfig."+f.field, f.value, "must not be negative; 0 is the default, "+f.zero)
 		}
 	}
-	if c.Timeout < 0 && c.Timeout != NoWait {
-		ps.Add("BatchConfig.Timeout", c.Timeout, "must not be negative; 0 is the default, 5s, and NoWait runs what is there at once")
+	if c.Timeout != NoWait && (c.Timeout < 0 || c.Timeout > redeliver.MaxWait) {
+		ps.Add("BatchConfig.Timeout", c.Timeout, fmt.Sprintf(
+			"must be from 1ns to %s; 0 is the default, 5s, and NoWait runs what is there at once", redeliver.MaxWait))
 	}
 }
 
