@@ -87,7 +87,7 @@ func (c Config) validate() error {
 	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
 	ps.CheckDuration("SendTimeout", c.SendTimeout, 0, 0)
 	if c.DLQ.Retention != 0 {
 		ps.Add("DLQ.Retention", c.DLQ.Retention, "must be 0: the broker in memory keeps everything")

@@ -56,6 +56,7 @@ func TestWhatFailsTheTest(t *testing.T) {
 		b := redelivertest.New(f)
 		f.want(t, "Policy.MaxRetries is -5", func() { b.Open(redelivertest.Config{Policy: redeliver.Policy{MaxRetries: -5}}) })
 		f.want(t, "Group is", func() { b.Open(redelivertest.Config{}) })
+		f.want(t, "DrainTimeout is", func() { b.Open(redelivertest.Config{Group: "billing", DrainTimeout: redeliver.MaxWait + 1}) })
 		m := msg("later")
 		delay.Message(m, delay.For(time.Hour))
 		f.want(t, "use the Publisher of a Client", func() { b.Publish("orders", m) })

@@ -268,7 +268,7 @@ func (c Config) validate() error {
 	ps.CheckCount("RetryBytes", c.RetryBytes, 1, math.MaxInt32)
 	ps.CheckCount("Shards", c.Shards, 1, maxShards)
 	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
 	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
 	ps.CheckDuration("DialTimeout", c.DialTimeout, time.Nanosecond, 0)
 	ps.CheckDuration("ConsumerTimeout", c.ConsumerTimeout, time.Second, 0)

@@ -82,6 +82,8 @@ func TestConfigLimits(t *testing.T) {
 		}, nil},
 		"retry prefetch below":           {func(c *Config) { c.MaxRetriesInFlight, c.RetryPrefetch = 10, 9 }, []string{"RetryPrefetch"}},
 		"shortest consumer timeout":      {func(c *Config) { c.ConsumerTimeout = time.Second }, nil},
+		"longest drain timeout":          {func(c *Config) { c.DrainTimeout = redeliver.MaxWait }, nil},
+		"endless drain timeout":          {func(c *Config) { c.DrainTimeout = redeliver.MaxWait + 1 }, []string{"DrainTimeout"}},
 		"management without a host":      {func(c *Config) { c.ManagementURL = "http://" }, []string{"ManagementURL"}},
 		"management by a host name only": {func(c *Config) { c.ManagementURL = "host:15672" }, []string{"ManagementURL"}},
 		"management over TLS":            {func(c *Config) { c.ManagementURL = "https://host:15672" }, nil},

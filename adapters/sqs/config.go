@@ -175,7 +175,7 @@ func (c *Config) validate() error {
 		checkSeconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
 	}
 	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
 	c.DLQ.Check(&ps, time.Minute, api.MaxRetention)
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")

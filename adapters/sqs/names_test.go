@@ -85,6 +85,8 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 	}{
 		"nothing":    {Config{}, nil},
 		"all fields": {Config{MaxInFlight: -1, MaxRetriesInFlight: 1 << 30, Pollers: 101, VisibilityTimeout: 1500 * time.Millisecond, WaitTime: 21 * time.Second, NackDelay: -1, DrainTimeout: -1, SendTimeout: -1, MaxMessageSize: 5}, []string{"MaxInFlight", "MaxRetriesInFlight", "Pollers", "VisibilityTimeout", "WaitTime", "NackDelay", "DrainTimeout", "SendTimeout", "MaxMessageSize"}},
+		"most":       {Config{DrainTimeout: redeliver.MaxWait}, nil},
+		"endless":    {Config{DrainTimeout: redeliver.MaxWait + 1}, []string{"DrainTimeout"}},
 		"endpoints":  {Config{Endpoint: "http://key:hunter2@host"}, []string{"Endpoint"}},
 		"policies":   {Config{Policy: redeliver.Policy{MaxRetries: -5}, Queues: map[string]redeliver.Policy{"a.b": {}, "c": {Immediate: 9}}}, []string{"Policy.MaxRetries", `Queues["a.b"]`, `Queues["c"].Immediate`}},
 	} {
