@@ -121,7 +121,7 @@ func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
 	if d.warned { // the answer does not count
 		err = &redeliver.TimeoutError{After: d.ends - d.at}
 	}
-	if d.at != waitsForBatch { // otherwise it expired before its batch began
+	if d.at != waitsForBatch { // otherwise it expired or was lost before its batch began
 		d.sub.attempted(d, err, d.at)
 	}
 	return true, err
@@ -341,8 +341,11 @@ func beginGathered(now time.Time, all []*Batched) (w *watch) {
 	return w
 }
 
-// leaveBatch restarts the clock of an attempt that was gathered but is in no batch.
+// leaveBatch restarts the clock of an attempt that was gathered but is in no batch. The attempt of a lost message is not reported.
 func (d *Delivery) leaveBatch() {
+	if d.Lost() {
+		return
+	}
 	if w := d.sub.watch; w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()

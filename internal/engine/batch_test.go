@@ -237,6 +237,29 @@ func TestABatchInBlockingOrder(t *testing.T) {
 	})
 }
 
+// A message that is lost while it waits for its batch had no attempt.
+func TestALostMessageInNoBatchHadNoAttempt(t *testing.T) {
+	for name, lose := range map[string]func(j *journal){
+		"its source": func(j *journal) { close(j.lost) },
+		"only it":    func(j *journal) { j.abandonAll() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j, bs := newJournal(hourly()), &batches{}
+			j.start(t, bs.options(engine.BatchConfig{Size: 2, Timeout: time.Hour}, nil))
+			j.publish("a")
+			synctest.Wait()
+			lose(j)
+			<-time.After(time.Second)
+			if got := bs.take(); len(got) > 0 {
+				t.Errorf("lost with %s: batches %q", name, got)
+			}
+			if a, lost := events[redeliver.Attempted](j), events[redeliver.Abandoned](j); len(a) > 0 || len(lost) != 1 {
+				t.Errorf("lost with %s: attempts %+v, abandoned %+v", name, a, lost)
+			}
+		})
+	}
+}
+
 // The context of a batch ends with the last of the lanes of its messages. No attempt of a lost message is counted, and the message
 // is not in the next batch.
 func TestABatchEndsWithTheLastOfItsLanes(t *testing.T) {
