@@ -11,11 +11,11 @@ func (c *Client) mayRunLocked(it *item) bool {
 	if s := c.nextSuspectLocked(); s != nil {
 		return it == s && c.running == 0
 	}
-	return c.alone == nil
+	return c.alone == nil && !it.suspect // a suspect that a pause holds back is not next
 }
 
 // nextSuspectLocked returns the suspect that runs next, or nil. Those with the fewest crashes come first, so that a message that
-// kills its process does not delay the others for long.
+// kills its process does not delay the others for long. Nothing waits for a suspect that a pause holds back.
 func (c *Client) nextSuspectLocked() (next *item) {
 	if !c.b.crashed {
 		return nil
@@ -25,7 +25,7 @@ func (c *Client) nextSuspectLocked() (next *item) {
 			continue
 		}
 		for _, it := range r.q.items {
-			if it.suspect && !it.handed && !it.reachedMaxCrashes(r) && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
+			if it.suspect && !it.handed && !it.reachedMaxCrashes(r) && !r.q.holdsBack(it) && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
 				next = it
 			}
 		}

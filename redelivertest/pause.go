@@ -33,6 +33,7 @@ func (c *Client) setPaused(topic string, mark *redeliver.PauseMark) error {
 	if err == nil {
 		q := b.queueLocked(topic, c.cfg.Group)
 		q.paused = mark
+		b.wakeAllLocked() // a pause may hold back the suspect for which other messages wait
 		for _, r := range b.readers {
 			if r.q == q {
 				readers = append(readers, r)
@@ -44,6 +45,11 @@ func (c *Client) setPaused(topic string, mark *redeliver.PauseMark) error {
 		r.sub.SetPaused(mark)
 	}
 	return err
+}
+
+// holdsBack reports whether a pause keeps an item from beginning. The caller holds the broker's mu.
+func (q *queue) holdsBack(it *item) bool {
+	return q.paused != nil && !(q.paused.NewOnly && it.waits)
 }
 
 // applyPause pauses a reader that starts while its group is paused.
