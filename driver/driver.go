@@ -200,7 +200,7 @@ type Store[R any] interface {
 	// when the copy would survive a crash of the broker. The state is st.Headers, beside the message's own headers; key,
 	// body and headers stay as they were published.
 	//
-	// It tries once, and the engine tries again after an error, with pauses from 100 ms to 10 s. A try ends when ctx does,
+	// It tries once, and the engine tries again after an error, with pauses from 50 ms to 15 s. A try ends when ctx does,
 	// unless the client cannot cancel it: then done is called when the client has answered, because a second copy must not
 	// be written meanwhile.
 	//
