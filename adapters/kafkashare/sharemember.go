@@ -29,11 +29,12 @@ type shareMember struct {
 	cl   *kgo.Client
 	lane driver.Lane[*kgo.Record]
 
-	records chan *kgo.Record
-	changed chan struct{}      // holds a value when read must check again
-	stop    context.CancelFunc // ends reading
-	stopped chan struct{}      // closed when reading has ended
-	flushed chan struct{}      // closed by Flush
+	records  chan *kgo.Record
+	changed  chan struct{}      // holds a value when read must check again
+	stop     context.CancelFunc // ends reading
+	endPolls context.CancelFunc
+	stopped  chan struct{} // closed when reading has ended
+	flushed  chan struct{} // closed by Flush
 
 	mu          sync.Mutex
 	hasRoom     bool                          // the lane accepts messages
@@ -71,13 +72,15 @@ func (r *reader) joinShareGroup() (*shareMember, error) {
 func (m *shareMember) start(l driver.Lane[*kgo.Record]) {
 	m.lane = l
 	ctx, stop := context.WithCancel(context.Background())
-	m.stop = stop
-	go m.read(ctx)
+	polls, endPolls := context.WithCancel(ctx)
+	m.stop, m.endPolls = stop, endPolls
+	go m.read(ctx, polls)
 	go m.renew()
 }
 
-// read polls whenever nothing is in hand and the lane has room, until ctx ends or the member is broken.
-func (m *shareMember) read(ctx context.Context) {
+// read polls whenever nothing is in hand and the lane has room, until ctx ends or the member is broken. A poll ends with
+// polls.
+func (m *shareMember) read(ctx, polls context.Context) {
 	defer close(m.stopped)
 	defer close(m.records)
 	for {
@@ -90,7 +93,7 @@ func (m *shareMember) read(ctx context.Context) {
 		case ready:
 			// During a pause a poll would hold messages, and use up a delivery.
 			if m.awaitGate(ctx, &m.r.sub.Gate) && m.awaitGate(ctx, &m.r.sub.NewGate) {
-				m.poll(ctx)
+				m.poll(polls)
 			}
 		default:
 			select {
@@ -144,13 +147,15 @@ func giveBackExpired(rec *kgo.Record) bool {
 	return expired
 }
 
-// fail makes the member end when its records are settled.
+// fail makes the member end when its records are settled. It ends a poll, which may wait for as long as nothing is
+// published.
 func (m *shareMember) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken == nil {
 		m.broken = err
 	}
+	m.endPolls()
 	m.wakeReader()
 }
 

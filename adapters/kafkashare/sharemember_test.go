@@ -1,0 +1,82 @@
+package kafkashare
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/redeliver/redeliver"
+)
+
+const testTimeout = time.Minute // of every wait
+
+// openFake opens a client of the share group billing on a cluster with one broker and the topics.
+func openFake(t *testing.T, partitions int32, topics ...string) (*kfake.Cluster, *Client) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	cfg := Config{Brokers: cluster.ListenAddrs(), Group: "billing", Clients: 1, Sink: redeliver.SinkFunc(func(redeliver.Event) {})}
+	c := &Client{cfg: cfg.withDefaults()}
+	cl, err := c.newClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := (admin{cl}).configureGroup(t.Context(), cfg.Group, map[string]string{lockSetting: "30000"}); err != nil { // the fake has no defaults
+		t.Fatal(err)
+	}
+	if c, err = Open(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return cluster, c
+}
+
+// A member used to stay in its poll after a refused ack, and nobody read its partitions.
+func TestABrokenMemberEndsWhileItPolls(t *testing.T) {
+	t.Parallel()
+	cluster, c := openFake(t, 1, "orders")
+	polls := make(chan struct{}, 1)
+	cluster.ControlKey(kmsg.ShareFetch.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		select {
+		case polls <- struct{}{}:
+		default:
+		}
+		return nil, nil, false
+	})
+	r, err := c.reader(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.joinShareGroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.start(nil)
+	defer func() { _ = m.close() }()
+	defer close(m.flushed) // ends renew
+	m.Accept(1)
+	deadline := time.After(testTimeout)
+	select {
+	case <-polls:
+	case <-deadline:
+		t.Fatal("the member does not poll")
+	}
+	m.fail(errors.New("refused"))
+	select {
+	case _, more := <-m.Messages():
+		if more {
+			t.Error("a message came")
+		}
+	case <-deadline:
+		t.Error("the member is broken and still polls")
+	}
+}
