@@ -122,7 +122,13 @@ func (m *shareMember) poll(ctx context.Context) {
 	if err := m.r.reportFetchErrors(ctx, fetched, hint); err != nil {
 		m.fail(err)
 	}
-	records := slices.DeleteFunc(fetched.Records(), giveBackExpired)
+	records := slices.DeleteFunc(fetched.Records(), func(rec *kgo.Record) bool {
+		late := m.r.client.group.isLate(rec.DeliveryCount(), time.Until(rec.AcquisitionDeadline()))
+		if late {
+			rec.Ack(kgo.AckRelease)
+		}
+		return late
+	})
 	m.mu.Lock()
 	for _, rec := range records {
 		m.unsettled[rec] = struct{}{}
@@ -137,15 +143,15 @@ func (m *shareMember) poll(ctx context.Context) {
 	}
 }
 
-// giveBackExpired gives back a record whose lock is over, because others may have it. The client may have fetched it ahead
-// while nothing polled, and such records are not renewed.
-func giveBackExpired(rec *kgo.Record) bool {
-	expired := time.Now().After(rec.AcquisitionDeadline())
-	if expired {
-		rec.Ack(kgo.AckRelease)
-	}
-	return expired
+// isLate reports whether a polled record goes back to the broker, because its lock may end before the next renewal: others
+// would have it, too. The client may have fetched it while nothing polled. After the last delivery the broker drops a
+// record, so it is kept and copied.
+func (g groupSettings) isLate(delivery int32, lock time.Duration) bool {
+	return lock < g.renewInterval() && int(delivery) < g.deliveryLimit
 }
+
+// renewInterval is the time between two renewals of locks.
+func (g groupSettings) renewInterval() time.Duration { return min(g.lockDuration, idleTimeout) / 3 }
 
 // fail makes the member end when its records are settled. It ends a poll, which may wait for as long as nothing is
 // published.
@@ -169,7 +175,7 @@ func (m *shareMember) wakeReader() {
 // renew renews the locks of all records in hand, after each third of their duration. Acks wait meanwhile: during a
 // renewal the client would send an ack twice, and the broker refuses the second.
 func (m *shareMember) renew() {
-	third := min(m.r.client.group.lockDuration/3, idleTimeout/3)
+	third := m.r.client.group.renewInterval()
 	tick := time.NewTicker(third)
 	defer tick.Stop()
 	for {

@@ -80,3 +80,27 @@ func TestABrokenMemberEndsWhileItPolls(t *testing.T) {
 		t.Error("the member is broken and still polls")
 	}
 }
+
+// A record whose lock ends before the next renewal goes back, because others would have it, too. At its last delivery it
+// used to go back as well, and the broker dropped it.
+func TestALateRecordGoesBackUnlessItWouldBeDropped(t *testing.T) {
+	t.Parallel()
+	group := groupSettings{lockDuration: 30 * time.Second, deliveryLimit: 10}
+	for _, c := range []struct {
+		delivery int32
+		lock     time.Duration // what is left
+		want     bool
+	}{
+		{1, 30 * time.Second, false},
+		{1, 10 * time.Second, false},
+		{1, 10*time.Second - 1, true},
+		{9, -time.Second, true},
+		{10, 5 * time.Second, false},
+		{10, -time.Second, false},
+		{11, -time.Second, false}, // the limit was lowered
+	} {
+		if got := group.isLate(c.delivery, c.lock); got != c.want {
+			t.Errorf("delivery %d with a lock of %s goes back: %t, want %t", c.delivery, c.lock, got, c.want)
+		}
+	}
+}
