@@ -72,11 +72,11 @@ func (m *levelMember) run(ctx context.Context) (lost error) {
 	deleting.Go(func() { m.keepDeleting(ctx) })
 	for ctx.Err() == nil && lost == nil {
 		fetched := m.cl.PollRecords(ctx, maxPolled)
-		lost = m.r.reportFetchErrors(ctx, fetched, "")
 		fetched.EachTopic(func(t kgo.FetchTopic) {
 			t.EachRecord(func(rec *kgo.Record) { m.passToLane(rec, t.TopicID) })
 		})
 		m.cl.AllowRebalance()
+		lost = m.r.reportFetchErrors(ctx, fetched, "")
 	}
 	m.cl.CloseAllowingRebalance() // revokes, and so waits for the lanes
 	return lost

@@ -118,10 +118,6 @@ func (m *shareMember) awaitGate(ctx context.Context, g *engine.Gate) bool {
 // poll hands the records of one poll to the lane.
 func (m *shareMember) poll(ctx context.Context) {
 	fetched := m.cl.PollFetches(ctx)
-	hint := fmt.Sprintf(": the client gives back records that it cannot read; the broker drops them after %d deliveries", m.r.client.group.deliveryLimit)
-	if err := m.r.reportFetchErrors(ctx, fetched, hint); err != nil {
-		m.fail(err)
-	}
 	records := slices.DeleteFunc(fetched.Records(), func(rec *kgo.Record) bool {
 		late := m.r.client.group.isLate(rec.DeliveryCount(), time.Until(rec.AcquisitionDeadline()))
 		if late {
@@ -140,6 +136,10 @@ func (m *shareMember) poll(ctx context.Context) {
 		case <-m.flushed:
 			return
 		}
+	}
+	hint := fmt.Sprintf(": the client gives back records that it cannot read; the broker drops them after %d deliveries", m.r.client.group.deliveryLimit)
+	if err := m.r.reportFetchErrors(ctx, fetched, hint); err != nil {
+		m.fail(err)
 	}
 }
 

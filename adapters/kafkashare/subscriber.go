@@ -66,8 +66,9 @@ type reader struct {
 	values context.Context // the values of Subscribe's context, without its end
 
 	mu             sync.Mutex
-	downMembers    int // that cannot read
-	lastDeliveries int // messages in hand that the broker will not deliver again
+	downMembers    int                     // that cannot read
+	lastDeliveries int                     // messages in hand that the broker will not deliver again
+	unread         map[partition]time.Time // the time of the last report of a partition that could not be read
 }
 
 // reader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx, but
@@ -79,7 +80,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	}
 	cfg, values := &c.cfg, context.WithoutCancel(ctx)
 	return &reader{
-		client: c, layout: l, values: values,
+		client: c, layout: l, values: values, unread: make(map[partition]time.Time),
 		sub: &engine.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Values: values,
@@ -165,20 +166,38 @@ func (r *reader) runLevelMember(ctx context.Context) error {
 	return m.run(ctx)
 }
 
-// reportFetchErrors reports why partitions cannot be read; hint says more. It returns the error of a member that has
-// lost its group.
+// repeatInterval is the time after which a partition that still cannot be read is reported again.
+const repeatInterval = time.Minute
+
+// reportFetchErrors reports why partitions cannot be read; hint says more. It waits for a second if nothing could be read.
+// It returns the error of a member that has lost its group.
 func (r *reader) reportFetchErrors(ctx context.Context, fetched kgo.Fetches, hint string) (lost error) {
-	fetched.EachError(func(topic string, partition int32, err error) {
+	failed := false
+	fetched.EachError(func(topic string, n int32, err error) {
 		switch group, ok := errors.AsType[*kgo.ErrGroupSession](err); {
 		case ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed):
 		case ok:
 			lost = group
 		default:
-			r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d%s", topic, partition, hint), err)
-			_ = wait.For(ctx, time.Second) // the caller notices the end of ctx
+			failed = true
+			r.reportUnread(partition{topic, n}, hint, err)
 		}
 	})
+	if failed && fetched.NumRecords() == 0 {
+		_ = wait.For(ctx, time.Second) // the caller notices the end of ctx
+	}
 	return lost
+}
+
+// reportUnread reports that a partition could not be read, if that was not reported lately.
+func (r *reader) reportUnread(p partition, hint string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.unread[p]) < repeatInterval {
+		return
+	}
+	r.unread[p] = time.Now()
+	r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d%s", p.topic, p.n, hint), err)
 }
 
 var errLastDelivery = errors.New("the broker drops the message if this process ends before its copy on the retry topic is confirmed")
