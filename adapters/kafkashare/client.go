@@ -16,10 +16,11 @@ import (
 // Client is one service's part in a share group: its connections, its policies, and everything that
 // is opened from it. It is safe for concurrent use.
 type Client struct {
-	cfg    Config
-	client *kgo.Client // publishes, and asks the brokers
-	admin  admin
-	group  groupSettings
+	cfg       Config
+	client    *kgo.Client // asks the brokers
+	admin     admin
+	publisher *recordWriter
+	group     groupSettings
 
 	preparing sync.Mutex // one layout at a time
 	mu        sync.Mutex
@@ -53,6 +54,10 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := c.checkCluster(ctx); err != nil {
 		c.client.Close()
 		return nil, fmt.Errorf("kafkashare: %w", errors.Join(err, context.Cause(ctx)))
+	}
+	if c.publisher, err = c.newWriter(); err != nil {
+		c.client.Close()
+		return nil, err
 	}
 	return c, nil
 }
@@ -106,7 +111,8 @@ func (c *Client) disconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.layouts {
-		l.writer.Close()
+		l.writer.close()
 	}
+	c.publisher.close()
 	c.client.Close()
 }

@@ -36,10 +36,9 @@ type layout struct {
 	retry, dlq    string
 	control       string // where adapters/kafka and the command write commands
 	topics        []PlannedTopic
-	recordBytes   int              // of the origin's largest record
-	partitions    map[string]int32 // of our topics
-	writer        *kgo.Client      // writes to our topics
-	publisher     *kgo.Client      // writes to the origin, and chooses partitions by key
+	recordBytes   int           // of the origin's largest record
+	writer        *recordWriter // writes to our topics
+	publisher     *recordWriter // writes to the origin, and chooses partitions by key
 }
 
 func dlqName(topic, group string) string { return kafkaname.Base(topic, group) + wirename.DLQSuffix }
@@ -83,7 +82,7 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	l := &layout{
 		origin: topic, group: c.cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: delayqueue.NewLadder(p),
 		retry: kafkaname.Base(topic, c.cfg.Group) + wirename.RetrySuffix, dlq: dlqName(topic, c.cfg.Group),
-		publisher: c.client, control: kafkaname.Base(topic, c.cfg.Group) + wirename.ControlSuffix,
+		publisher: c.publisher, control: kafkaname.Base(topic, c.cfg.Group) + wirename.ControlSuffix,
 	}
 	_, l.jitter, _ = p.Delays()
 	found, err := c.admin.awaitLeaders(ctx, topic)
@@ -185,15 +184,11 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 			}
 		}
 	}
-	existing, err := c.admin.awaitLeaders(ctx, l.topicNames()...)
-	if err != nil {
+	if _, err := c.admin.awaitLeaders(ctx, l.topicNames()...); err != nil {
 		return err
 	}
-	l.partitions = make(map[string]int32)
-	for name, t := range existing {
-		l.partitions[name] = int32(len(t.Partitions))
-	}
-	l.writer, err = c.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+	var err error
+	l.writer, err = c.newWriter(kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(choosePartition)), kgo.ProducerLinger(0),
 		kgo.ProducerBatchMaxBytes(int32(min(l.recordBytes+kafkaname.HeaderRoom, maxBatchBytes))))
 	return err
 }

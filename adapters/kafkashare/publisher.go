@@ -59,7 +59,7 @@ func (p *Publisher) publishOne(ctx context.Context, topic string, msg *message.M
 		return fmt.Errorf("kafkashare: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		produce(ctx, c.client, rec, done)
+		c.publisher.write(ctx, rec, done)
 		return nil
 	}
 	l, err := c.prepareLayout(ctx, topic)

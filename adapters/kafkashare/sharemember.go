@@ -25,9 +25,10 @@ const copyAtDelivery = 3
 // last poll are settled, and ends at the first ack that the broker refuses: the client may have lost its records, or may
 // have stopped reading a partition.
 type shareMember struct {
-	r    *reader
-	cl   *kgo.Client
-	lane driver.Lane[*kgo.Record]
+	r       *reader
+	cl      *kgo.Client
+	lane    driver.Lane[*kgo.Record]
+	topicID [16]byte // of the origin
 
 	records  chan *kgo.Record
 	changed  chan struct{}      // holds a value when read must check again
@@ -49,13 +50,16 @@ var _ driver.Source[*kgo.Record] = (*shareMember)(nil)
 const idleTimeout = 15 * time.Minute
 
 // joinShareGroup makes a member of the share group.
-func (r *reader) joinShareGroup() (*shareMember, error) {
+func (r *reader) joinShareGroup(ctx context.Context) (*shareMember, error) {
+	found, _, err := r.client.admin.topics(ctx, r.layout.origin)
+	if err != nil {
+		return nil, err
+	}
 	m := &shareMember{
 		r: r, records: make(chan *kgo.Record), changed: make(chan struct{}, 1), stopped: make(chan struct{}), flushed: make(chan struct{}),
-		unsettled: make(map[*kgo.Record]struct{}),
+		unsettled: make(map[*kgo.Record]struct{}), topicID: found[r.layout.origin].TopicID,
 	}
 	cfg := &r.client.cfg
-	var err error
 	m.cl, err = r.client.newClient(
 		kgo.ShareGroup(cfg.Group), kgo.ConsumeTopics(r.layout.origin),
 		kgo.ShareMaxRecords(int32(cfg.pollSize())), kgo.ShareMaxRecordsStrict(), // strict: a record fetched ahead would count as delivered
@@ -193,15 +197,24 @@ func (m *shareMember) renew() {
 			rec.Ack(kgo.AckRenew)
 		}
 		m.mu.Unlock()
-		if none {
-			continue
-		}
 		ctx, cancel := context.WithTimeout(context.Background(), third)
-		if err := m.cl.FlushAcks(ctx); err != nil {
+		if none {
+			m.checkTopicID(ctx)
+		} else if err := m.cl.FlushAcks(ctx); err != nil {
 			m.fail(fmt.Errorf("the broker did not renew the locks of messages of %s in %s: %w", m.r.layout.origin, third, err))
 		}
 		cancel()
 		m.ackDelayed()
+	}
+}
+
+// checkTopicID makes the member end if its origin was deleted and created again. Its client would ask for the earlier topic
+// for ever, and reports no error: the broker answers UNKNOWN_SERVER_ERROR to the whole request.
+func (m *shareMember) checkTopicID(ctx context.Context) {
+	origin := m.r.layout.origin
+	found, _, err := m.r.client.admin.topics(ctx, origin)
+	if t, exists := found[origin]; err == nil && exists && t.TopicID != m.topicID {
+		m.fail(fmt.Errorf("the topic %s was deleted and created again", origin))
 	}
 }
 

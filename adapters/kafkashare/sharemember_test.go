@@ -56,7 +56,7 @@ func TestABrokenMemberEndsWhileItPolls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := r.joinShareGroup()
+	m, err := r.joinShareGroup(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

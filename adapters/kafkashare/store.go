@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -30,32 +31,88 @@ func (l *layout) Write(ctx context.Context, to driver.Place, m *driver.Message[*
 	case driver.DLQ:
 		l.writeCopy(ctx, m.Record, l.dlq, st, done)
 	case driver.Topic:
-		produce(ctx, l.publisher, copyFor(m.Record, l.origin, nil), done)
+		l.publisher.write(ctx, copyFor(m.Record, l.origin, nil), done)
 	default:
 		done.Confirmed("", fmt.Errorf("kafkashare: there is no place %d", to))
 	}
 }
 
-// writeCopy writes a copy of a record to one of our topics. Its partition follows from the one in the origin.
+// writeCopy writes a copy of a record to one of our topics. Its partition follows from the one in the origin: see
+// choosePartition.
 func (l *layout) writeCopy(ctx context.Context, rec *kgo.Record, topic string, st *redeliver.State, done driver.Done) {
 	c := copyFor(rec, topic, st)
-	n := l.partitions[topic]
-	if c.Partition = rand.Int32N(n); st.Source.Known {
-		c.Partition = st.Source.Partition % n
+	if c.Partition = rand.Int32(); st.Source.Known {
+		c.Partition = st.Source.Partition
 	}
-	produce(ctx, l.writer, c, done)
+	l.writer.write(ctx, c, done)
 }
 
-// produce writes a record. The try ends with ctx: see newClient.
-func produce(ctx context.Context, cl *kgo.Client, rec *kgo.Record, done driver.Done) {
+// choosePartition is the partitioner of our topics. It asks for their number of partitions each time, because a topic may
+// be created again with fewer.
+func choosePartition(string) func(*kgo.Record, int) int {
+	return func(rec *kgo.Record, n int) int { return int(rec.Partition) % n }
+}
+
+// recordWriter writes records. A client of franz-go never writes to a topic that was deleted and created again, so it is
+// then replaced. It could also forget the topic, but then its sequence numbers begin again, and the broker may take a new
+// record for one that it has.
+type recordWriter struct {
+	newClient func() (*kgo.Client, error)
+
+	mu     sync.Mutex
+	client *kgo.Client
+	closed bool
+}
+
+// newWriter makes a recordWriter. It connects at the first write.
+func (c *Client) newWriter(opts ...kgo.Opt) (*recordWriter, error) {
+	w := &recordWriter{newClient: func() (*kgo.Client, error) { return c.newClient(opts...) }}
+	var err error
+	w.client, err = w.newClient()
+	return w, err
+}
+
+// write writes a record. The try ends with ctx: see Client.newClient.
+func (w *recordWriter) write(ctx context.Context, rec *kgo.Record, done driver.Done) {
+	w.mu.Lock()
+	cl := w.client
+	w.mu.Unlock()
 	cl.Produce(ctx, rec, func(_ *kgo.Record, err error) {
 		if err == nil {
 			done.Confirmed(rec.Topic, nil)
 			return
 		}
 		// In a goroutine: it may write again, and the client's buffer may be full until this function returns.
-		go done.Confirmed(rec.Topic, classify(fmt.Errorf("kafkashare: writing to %s: %w", rec.Topic, err)))
+		go func() {
+			if errors.Is(err, kerr.UnknownTopicID) {
+				w.replace(cl)
+			}
+			done.Confirmed(rec.Topic, classify(fmt.Errorf("kafkashare: writing to %s: %w", rec.Topic, err)))
+		}()
 	})
+}
+
+// replace replaces a client, unless another write has done that. The old one ends its other writes first.
+func (w *recordWriter) replace(old *kgo.Client) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.client != old {
+		return
+	}
+	if cl, err := w.newClient(); err == nil { // otherwise the next write tries again
+		w.client = cl
+		go func() {
+			_ = old.Flush(context.Background()) // every write ends with its context
+			old.Close()
+		}()
+	}
+}
+
+func (w *recordWriter) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.client.Close()
 }
 
 // classify marks write errors that concern, or may concern, one record only.

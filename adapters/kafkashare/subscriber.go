@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cenkalti/backoff/v4"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
@@ -149,7 +150,7 @@ func (r *reader) reportDown(isDown *bool, down bool, err error) {
 
 // runShareMember runs one share group member until ctx ends or it is broken.
 func (r *reader) runShareMember(ctx context.Context) error {
-	m, err := r.joinShareGroup()
+	m, err := r.joinShareGroup(ctx)
 	if err != nil {
 		return err
 	}
@@ -170,14 +171,15 @@ func (r *reader) runLevelMember(ctx context.Context) error {
 const repeatInterval = time.Minute
 
 // reportFetchErrors reports why partitions cannot be read; hint says more. It waits for a second if nothing could be read.
-// It returns the error of a member that has lost its group.
+// It returns the error of a member that must be replaced: it has lost its group, or a client of franz-go would never read a
+// topic that was created again.
 func (r *reader) reportFetchErrors(ctx context.Context, fetched kgo.Fetches, hint string) (lost error) {
 	failed := false
 	fetched.EachError(func(topic string, n int32, err error) {
-		switch group, ok := errors.AsType[*kgo.ErrGroupSession](err); {
+		switch _, ok := errors.AsType[*kgo.ErrGroupSession](err); {
 		case ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed):
-		case ok:
-			lost = group
+		case ok || errors.Is(err, kerr.UnknownTopicID):
+			lost = err
 		default:
 			failed = true
 			r.reportUnread(partition{topic, n}, hint, err)

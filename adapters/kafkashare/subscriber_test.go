@@ -41,7 +41,7 @@ func TestUnreadPartitionsDelayNoOthers(t *testing.T) {
 		}
 		for range 61 {
 			if took := poll(); took != time.Second {
-				t.Errorf("an empty poll was delayed by %s, want one second", took)
+				t.Fatalf("an empty poll was delayed by %s, want one second", took)
 			}
 		}
 		for n := range 3 {
