@@ -24,6 +24,7 @@ const (
 	maxPolled      = 500
 	maxAhead       = 4096                   // messages of one partition that are due
 	minResumeRoom  = 1024                   // free places at which a full partition resumes
+	maxSpan        = 65_536                 // records of one partition from the lowest unsettled one on
 	fetchWait      = 250 * time.Millisecond // a partition that resumes waits for the fetch that is on its way
 	maxWaitBytes   = 8 << 20                // of the messages of one partition in memory
 )
@@ -167,6 +168,7 @@ type levelSource struct {
 	deletedBelow int64        // used only by deleteSettled
 
 	// Used only by the lane's goroutine.
+	room   int // of the lane
 	paused bool
 	first  uint64    // number of the lowest unsettled record
 	track  []tracked // from there on
@@ -193,11 +195,18 @@ func (s *levelSource) Stop() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
 func (s *levelSource) Accept(n int) {
-	switch {
-	case n == 0 && !s.paused:
+	s.room = n
+	s.balance()
+}
+
+// balance pauses the partition when the lane has no room, or when one slow message holds up the commit of too many others.
+// It resumes the partition a while later, so that it does not pause and resume for every record.
+func (s *levelSource) balance() {
+	switch span := len(s.track); {
+	case !s.paused && (s.room == 0 || span >= maxSpan):
 		s.paused = true
 		s.member.cl.PauseFetchPartitions(s.partitions())
-	case n >= minResumeRoom && s.paused:
+	case s.paused && s.room >= minResumeRoom && span <= maxSpan*7/8:
 		s.paused = false
 		s.member.cl.ResumeFetchPartitions(s.partitions())
 	}
@@ -249,6 +258,7 @@ func (s *levelSource) Settle(m *driver.Message[*kgo.Record]) {
 	s.track, s.first = s.track[n:], s.first+uint64(n)
 	s.settledBelow.Store(next.Offset)
 	s.member.cl.MarkCommitOffsets(map[string]map[int32]kgo.EpochOffset{s.p.topic: {s.p.n: next}})
+	s.balance() // the lane's room alone may not have changed
 }
 
 // Return implements [driver.Source]. The record stays unsettled and is read again.
