@@ -23,6 +23,10 @@ const (
 	defaultDrainTimeout = 10 * time.Second
 	defaultSendTimeout  = 30 * time.Second
 
+	// maxDrainTimeout is below the session timeout of the retry group. A member that leaves sends no heartbeats while it
+	// drains, and after that time others get its retries.
+	maxDrainTimeout = 40 * time.Second
+
 	maxClients       = 64
 	maxOwnPartitions = 8 // of each of our topics
 )
@@ -58,7 +62,9 @@ type Config struct {
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that their
-	// contexts are cancelled, and their messages come back. Default 10 s.
+	// contexts are cancelled, and their messages come back. It must be shorter than the session timeout
+	// of the retry group (franz-go's default 45 s), or others run its retries, too. Default 10 s, at
+	// most 40 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
@@ -131,6 +137,9 @@ func (c *Config) check(ps *redeliver.Problems) {
 	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
 	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
 	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
+	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
+	if c.DrainTimeout > maxDrainTimeout {
+		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be at most %s, or the group removes the member while it drains, and others run its retries, too", maxDrainTimeout))
+	}
 	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
 }

@@ -33,9 +33,10 @@ func TestAConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 		cfg  kafkashare.Config
 		want []string
 	}{
-		"nothing":    {kafkashare.Config{}, []string{"Brokers", "Group"}},
-		"a long id":  {kafkashare.Config{Brokers: []string{"b:1"}, Group: strings.Repeat("g", 250)}, []string{"Group + -retry"}},
-		"no numbers": {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", Clients: -1, MaxInFlight: -1, DrainTimeout: -1}, []string{"Clients", "MaxInFlight", "MaxRetriesInFlight", "DrainTimeout"}},
+		"nothing":      {kafkashare.Config{}, []string{"Brokers", "Group"}},
+		"a long id":    {kafkashare.Config{Brokers: []string{"b:1"}, Group: strings.Repeat("g", 250)}, []string{"Group + -retry"}},
+		"no numbers":   {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", Clients: -1, MaxInFlight: -1, DrainTimeout: -1}, []string{"Clients", "MaxInFlight", "MaxRetriesInFlight", "DrainTimeout"}},
+		"a long drain": {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", DrainTimeout: 41 * time.Second}, []string{"DrainTimeout"}},
 		"orders": {kafkashare.Config{
 			Brokers: []string{"b:1"}, Group: "g", Policy: redeliver.Policy{Order: redeliver.PerKey},
 			Topics: map[string]redeliver.Policy{"orders": {Order: redeliver.Blocking, Backoff: redeliver.Steps(time.Second)}},

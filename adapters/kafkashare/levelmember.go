@@ -51,7 +51,7 @@ func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
 	m.cl, err = r.client.newClient(
 		kgo.ConsumerGroup(cfg.retryGroup()), kgo.ConsumeRegex(), kgo.ConsumeTopics(r.layout.waitTopics()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.RebalanceTimeout(max(time.Minute, 2*cfg.DrainTimeout)),
+		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.RebalanceTimeout(time.Minute),
 		kgo.BlockRebalanceOnPoll(), kgo.FetchMaxWait(fetchWait),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { m.assign(ctx, added) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, cl *kgo.Client, gone map[string][]int32) {
