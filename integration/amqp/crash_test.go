@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/brokers"
@@ -54,16 +55,22 @@ const countedEvery = 6 * time.Second
 // connections. Only that message goes to the DLQ, and no other is charged.
 func crashes(t *testing.T, r *brokers.Rabbit, classic, exit bool) {
 	const drops, apart, maxStarts = 10, 50, 100 // apart: runs
+	var forged amqp091.Table
 	l := newFixture(t, r, func(l *fixture) {
 		if classic {
 			l.declareQueue(nil)
+			forged = amqp091.Table{"x-delivery-count": int64(0)} // it passes this on
 		}
 	})
 	l.declared()
 	all := ids(600)
 	killer := all[250]
 	queues := []string{l.queue, l.queue + ".retry", l.queue + ".retry.suspects"}
-	l.publishMessages(all...)
+	var msgs []amqp091.Publishing
+	for _, id := range all {
+		msgs = append(msgs, amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: forged, Body: []byte(id)})
+	}
+	l.write(l.queue, msgs...)
 	w := newCrashLog(l)
 	cfg := childConfig{URL: r.URL(), Queue: l.queue, Prefetch: 100, MaxInFlight: 50, Takes: 2 * time.Millisecond, Killer: killer, Exit: exit}
 	quiet := func() bool { return len(w.commits) == len(all)-1 && len(w.dlq) > 0 }

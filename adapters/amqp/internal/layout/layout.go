@@ -49,6 +49,7 @@ type Layout struct {
 	Jitter      time.Duration // the most that the policy adds to a delay
 	Queues      []Queue
 	Expires     bool // the queue may be deleted while it has no consumer
+	Classic     bool // the queue is a classic one, as far as known: its messages may bring any x-delivery-count
 }
 
 // Queue is a queue that redeliver declares.
@@ -104,6 +105,7 @@ func New(opt Options) *Layout {
 	}
 	_, l.Jitter, _ = opt.Policy.Delays()
 	_, l.Expires = opt.QueueArgs["x-expires"]
+	l.Classic = opt.QueueArgs != nil && opt.QueueArgs[amqp091.QueueTypeArg] != amqp091.QueueTypeQuorum
 	back := l.Retry()
 	if !l.DeadLetters.Discard {
 		kept := UnlimitedArgs()

@@ -20,6 +20,7 @@ const deadLetterPrefetch = 32
 // checkMain checks the queue of the subscription: what its owner or a policy does with messages before redeliver
 // gets them, and what would lose them. exists reports whether another queue exists.
 func (s *Survey) checkMain(exists func(string) (bool, error), r management.QueueSettings) error {
+	s.layout.Classic = r.Type == amqp091.QueueTypeClassic
 	switch r.Type {
 	case amqp091.QueueTypeQuorum:
 	case amqp091.QueueTypeClassic:

@@ -82,7 +82,7 @@ func (s *Survey) checkExisting(d *Declarer) error {
 	case d.isStream(q.Name):
 		addType(&s.Problems, q.Name, amqp091.QueueTypeStream)
 	default:
-		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the type and the arguments of %s: limit, dead-letter exchange, single active consumer, auto-delete (the broker says: %s)", q.Name, why))
+		s.Unchecked = append(s.Unchecked, fmt.Sprintf("the type and the arguments of %s: limit, dead-letter exchange, single active consumer, auto-delete; if it is a classic queue, an x-delivery-count that a message brings is believed (the broker says: %s)", q.Name, why))
 	}
 	return nil
 }

@@ -254,6 +254,30 @@ func only(t *testing.T, what string, have []string, want string) {
 	}
 }
 
+// The type of the origin is the existing queue's, or else that of the queue that will be created.
+func TestTheTypeOfTheOriginIsKnown(t *testing.T) {
+	for name, row := range map[string]struct {
+		queues []amqptest.Fields
+		args   amqp091.Table
+		want   bool
+	}{
+		"redeliver's own":           {nil, nil, false},
+		"the server's default":      {nil, amqp091.Table{}, true},
+		"quorum, by name":           {nil, amqp091.Table{"x-queue-type": "quorum"}, false},
+		"an existing classic queue": {[]amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Fields{}, nil)}, nil, true},
+		"an existing quorum queue":  {[]amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Quorum, nil)}, amqp091.Table{}, false},
+	} {
+		change := func(o *layout.Options) { o.QueueArgs = row.args }
+		s, err := surveyWith(t, amqptest.API{Queues: row.queues}, change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.layout.Classic != row.want {
+			t.Errorf("%s: classic is %t, want %t", name, s.layout.Classic, row.want)
+		}
+	}
+}
+
 // A user with few rights gets the permitted checks; the others are reported as not checked.
 func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	s, err := surveyWith(t, amqptest.API{Deny: []string{"feature-flags", "policies", "operator-policies"}, Queues: []amqptest.Fields{

@@ -11,7 +11,8 @@ import (
 )
 
 // DeliveryCount returns how often a quorum queue delivered a message before. RabbitMQ 4.3 and later do not count
-// returns, but report how often a message was acquired.
+// returns, but report how often a message was acquired. A classic queue counts nothing, and passes on what a message
+// brings.
 func DeliveryCount(headers amqp091.Table) (n int, counted bool) {
 	switch v := headers["x-delivery-count"].(type) {
 	case int64:
