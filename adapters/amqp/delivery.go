@@ -50,14 +50,15 @@ type delivery struct {
 	// rewritten is how often it was rewritten before it came.
 	rewritten int
 	key       string // if the Order is PerKey
-	running   bool   // has a handler
+	running   bool   // has a handler, or is being written to its next place
+	attempt   int    // how often it has begun
 
 	acker     acker                 // the Acknowledger of its first attempt here
 	lastAcker atomic.Pointer[acker] // that of its latest attempt; nil before the first
 
 	// For a suspect: the function that ends its turn, and whether its ack was sent. For an ordered suspect: its turn.
 	endQueueTurn context.CancelFunc
-	ackWritten   bool
+	ackWritten   atomic.Bool
 	placeTurn    *inPlaceTurn
 
 	// For a message that goes to the DLQ in parts. Only one write at a time uses these.

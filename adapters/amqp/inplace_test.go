@@ -1,10 +1,16 @@
 package amqp
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // A suspect begins only when its lane has confirmed its turn. It once began earlier, and the decision about it came
@@ -24,4 +30,128 @@ func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 		t.Errorf("it does not begin when its lane has confirmed the turn, or goes to %v", m.Step)
 	}
 	s.finishTest()
+}
+
+// aSuspect is the first message of an ordered queue, which came back often.
+func aSuspect(t *testing.T, cfg Config) (s *source, m *driver.Message[*delivery]) {
+	t.Helper()
+	cfg.Policy.Order = redeliver.PerKey
+	f := newOrderedQueue(t, cfg, nil)
+	s, in := f.source(true)
+	in <- amqp091.Delivery{MessageId: "a1", DeliveryTag: 1, Redelivered: true}
+	m = parsed(s, in)[0]
+	s.lane = idleLane{posted: make(chan func(), 100)}
+	t.Cleanup(s.finishTest)
+	return s, m
+}
+
+// idleLane is a lane whose goroutine is the test's.
+type idleLane struct {
+	driver.Lane[*delivery]
+	posted chan func()
+}
+
+func (l idleLane) Post(f func()) bool {
+	l.posted <- f
+	return true
+}
+
+// runPosted calls the functions that were posted.
+func (s *source) runPosted() {
+	synctest.Wait()
+	for l := s.lane.(idleLane); len(l.posted) > 0; synctest.Wait() {
+		(<-l.posted)()
+	}
+}
+
+// takeTurn gives a suspect its turn.
+func takeTurn(t *testing.T, s *source, m *driver.Message[*delivery]) {
+	t.Helper()
+	if !s.r.client.turn.Take(t.Context(), &engine.Gate{}) {
+		t.Fatal("no turn")
+	}
+	m.Record.placeTurn.state.Store(turnHeld)
+	if s.Begin(m) != engine.Begins {
+		t.Fatal("it does not begin")
+	}
+}
+
+// mayBegin reports whether other messages of the client may begin.
+func (s *source) mayBegin() bool {
+	s.runPosted()
+	ok := s.r.client.turn.Begin()
+	if ok {
+		s.r.client.turn.End()
+	}
+	return ok
+}
+
+// While its copy could not be written, a suspect whose handler had ended once kept its turn, and nothing else of the
+// client ran.
+func TestASuspectThatCannotBeWrittenEndsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := aSuspect(t, Config{})
+		takeTurn(t, s, m)
+		<-time.After(time.Hour)
+		if s.mayBegin() {
+			t.Error("others may begin while its handler runs")
+		}
+		s.HandlerEnded(m)
+		<-time.After(maxWriteTurn - 1)
+		if s.mayBegin() {
+			t.Error("others may begin before its copy has had time")
+		}
+		<-time.After(2)
+		if !s.mayBegin() {
+			t.Error("it keeps its turn")
+		}
+		s.End(m, engine.Ending{How: engine.Moved})
+		s.Settle(m)
+		if !s.mayBegin() {
+			t.Error("others may not begin after it is settled")
+		}
+	})
+}
+
+// The same for a suspect from the queue of suspects.
+func TestASuspectOfTheQueueThatCannotBeWrittenEndsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := aSuspect(t, Config{})
+		m.Record.placeTurn = nil
+		turn, end := context.WithCancel(context.Background())
+		m.Record.endQueueTurn = end
+		if s.Begin(m) != engine.Begins {
+			t.Fatal("it does not begin")
+		}
+		s.HandlerEnded(m)
+		<-time.After(maxWriteTurn - 1)
+		s.runPosted()
+		if turn.Err() != nil {
+			t.Error("its turn has ended before its copy has had time")
+		}
+		<-time.After(2)
+		s.runPosted()
+		if turn.Err() == nil {
+			t.Error("it keeps its turn")
+		}
+	})
+}
+
+// The wait of one attempt for its copy does not end the turn of the next attempt.
+func TestALaterAttemptOfASuspectKeepsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := aSuspect(t, Config{})
+		takeTurn(t, s, m)
+		s.HandlerEnded(m)
+		s.End(m, engine.Ending{How: engine.Stays})
+		if !s.mayBegin() {
+			t.Fatal("a suspect that waits in its place keeps its turn")
+		}
+		<-time.After(maxWriteTurn / 2)
+		takeTurn(t, s, m)
+		<-time.After(time.Hour)
+		if s.mayBegin() {
+			t.Error("the next attempt has lost its turn")
+		}
+	})
 }

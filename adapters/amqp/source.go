@@ -216,7 +216,7 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	d := m.Record
 	s.acks.settle(d)
 	if d.endQueueTurn != nil || d.placeTurn != nil { // see ackWritten
-		d.ackWritten = s.acks.flush(1, true, s.ack) == nil
+		d.ackWritten.Store(s.acks.flush(1, true, s.ack) == nil)
 	}
 	s.endTurn(d, true)
 }
@@ -433,12 +433,27 @@ func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 		return engine.NotYet
 	}
 	d.running = true
+	d.attempt++
 	s.running++
 	return engine.Begins
 }
 
-// HandlerEnded implements [engine.Gater]. A suspect keeps its turn until it is settled.
-func (s *source) HandlerEnded(*driver.Message[*delivery]) {}
+// maxWriteTurn is how long a suspect keeps its turn after its handler has ended, unless it is settled earlier.
+const maxWriteTurn = 10 * time.Second
+
+// HandlerEnded implements [engine.Gater]. A suspect keeps its turn until it is settled, so that the broker has its ack
+// before another message may kill the process. But nothing else of the client runs meanwhile, and its copy cannot be
+// written while the DLQ is full or has no leader. So its turn ends after maxWriteTurn.
+func (s *source) HandlerEnded(m *driver.Message[*delivery]) {
+	d, attempt := m.Record, m.Record.attempt
+	time.AfterFunc(maxWriteTurn, func() {
+		s.lane.Post(func() {
+			if d.running && d.attempt == attempt {
+				s.endTurn(d, false)
+			}
+		})
+	})
+}
 
 // End implements [engine.Gater]. A message that succeeded or moved on is settled next.
 func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {

@@ -12,8 +12,9 @@ import (
 // after lost connections and shutdowns too. So a high count is no proof. A message that comes back often is rewritten
 // to the retry queue, which resets its count before the broker's limit drops it. After several rewrites it is a
 // suspect and moves to its own queue. From there the client fetches one at a time, while nothing else of that client
-// runs, and starts nothing else until it is settled and the broker has its ack. If a suspect comes back without an
-// answer, and this process has not seen its channel end, it was alone when the process that had it died.
+// runs, and starts nothing else until it is settled and the broker has its ack, or its copy could not be written for
+// maxWriteTurn. If a suspect comes back without an answer, and this process has not seen its channel end, it was alone
+// when the process that had it died. The exception is a suspect without a copy whose process died: it is charged, too.
 
 // suspectPause is the time between two looks at the queue of suspects.
 const suspectPause = time.Second
@@ -72,7 +73,7 @@ func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	<-turn.Done()
-	if !d.ackWritten || ctx.Err() != nil {
+	if !d.ackWritten.Load() || ctx.Err() != nil {
 		return false, nil
 	}
 	// Nothing runs until the broker has the ack: if another message killed the process, the suspect would come back,
