@@ -40,10 +40,24 @@ func (p *inPlaceTurn) beginOrSeek() bool {
 	return p.state.Load() == turnHeld
 }
 
-// seek takes a turn and writes the charge.
+// seek takes a turn and writes the charge. While the charge cannot be written, other messages may begin for at least half
+// of the time.
 func (p *inPlaceTurn) seek() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
-	for p.charge = (crashes.Charge{}); turn.Take(ctx, &s.r.sub.Gate); {
+	alarm, pause := &s.r.client.publishing.Blocked, newPause()
+	for p.charge = (crashes.Charge{}); ; {
+		select {
+		case <-alarm.Opened():
+		case <-ctx.Done():
+		}
+		if !turn.Take(ctx, &s.r.sub.Gate) {
+			break
+		}
+		if alarm.Closed() {
+			turn.Give()
+			continue
+		}
+		began := time.Now()
 		// Not ctx: a write that it cuts off may have succeeded, and nothing would remove the charge.
 		try, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
 		err := s.r.crashes.Update(try, p.d.id(), p.charge.Add)
@@ -56,7 +70,7 @@ func (p *inPlaceTurn) seek() {
 		}
 		turn.Give()
 		s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
-		_ = wait.For(ctx, suspectPause) // the loop notices the end of ctx
+		_ = wait.For(ctx, max(pause.NextBackOff(), time.Since(began))) // the loop notices the end of ctx
 	}
 	if p.charge.WasTried() { // a try that failed may have written it
 		p.removeCharge(false)
@@ -106,12 +120,15 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 		change = func(int) int { return 0 }
 	}
 	pause := newPause()
-	for {
+	for first := true; ; first = false {
 		ctx, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
 		err := s.r.crashes.Update(ctx, p.d.id(), change)
 		cancel()
 		if err == nil || s.r.client.consuming.IsClosed() {
 			return
+		}
+		if first {
+			s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "nothing else begins until its marker is removed", err)
 		}
 		time.Sleep(pause.NextBackOff()) //nolint:forbidigo // no event reports that the broker is reachable again
 	}

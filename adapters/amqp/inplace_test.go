@@ -2,6 +2,8 @@ package amqp
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -153,5 +156,53 @@ func TestALaterAttemptOfASuspectKeepsItsTurn(t *testing.T) {
 		if s.mayBegin() {
 			t.Error("the next attempt has lost its turn")
 		}
+	})
+}
+
+// A suspect once took the client's turn, and then waited for the end of an alarm, with everything else of the client.
+func TestASuspectTakesNoTurnInAnAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tries atomic.Int32
+		s, m := aSuspect(t, Config{Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeSuspectUnmarked {
+				tries.Add(1)
+			}
+		})})
+		s.r.client.publishing.Blocked.Close()
+		s.Begin(m)
+		<-time.After(time.Hour)
+		if n := tries.Load(); n > 0 || !s.mayBegin() {
+			t.Errorf("it took the turn in an alarm, %d times", n)
+		}
+		s.r.client.publishing.Blocked.Open()
+		<-time.After(time.Minute)
+		if tries.Load() == 0 {
+			t.Error("it takes no turn after the alarm")
+		}
+		s.cancelSuspects()
+		synctest.Wait()
+	})
+}
+
+// While the charge of a suspect cannot be removed, nothing else of the client begins. That once went unreported.
+func TestAChargeThatStaysIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reports atomic.Int32
+		s, m := aSuspect(t, Config{Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeSuspectUnmarked && c.Err != nil {
+				reports.Add(1)
+			}
+		})})
+		refuse := func(string, string) (net.Conn, error) { return nil, errFull }
+		s.r.client.consuming = link.New(link.Options{URLs: []string{"amqp://localhost"}, AMQP: amqp091.Config{Dial: refuse}})
+		s.r.crashes.Link = s.r.client.consuming
+		takeTurn(t, s, m)
+		s.End(m, engine.Ending{How: engine.Stays})
+		<-time.After(time.Minute)
+		if n := reports.Load(); n != 1 || s.mayBegin() {
+			t.Errorf("reported %d times, want once", n)
+		}
+		s.r.client.consuming.Close()
+		<-time.After(time.Minute)
 	})
 }

@@ -61,7 +61,7 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 		t.Fatal(err)
 	}
 	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
-	c.consuming = link.New(link.Options{})
+	c.consuming, c.publishing = link.New(link.Options{}), link.New(link.Options{})
 	c.consuming.Close()
 	f.r = newReader(context.Background(), c, l)
 	f.e = engine.New(engine.Options[*delivery]{
