@@ -5,6 +5,7 @@ package amqp_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,6 +137,35 @@ func TestPublishToMissingExchange(t *testing.T) {
 	if err := l.client.Publisher().Publish(l.queue, message.NewMessage("fine", nil)); err != nil {
 		t.Errorf("publishing afterwards: %v", err)
 	}
+}
+
+// A message to a missing exchange closes the channel of all publishes. Those to other exchanges once failed with it.
+func TestAMissingExchangeFailsOnlyItsOwnPublishes(t *testing.T) {
+	t.Parallel()
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
+		l.cfg.Topology = amqp.ExistingQueue()
+		l.cfg.Topology.Exchange = func(topic string) string { return strings.TrimPrefix(topic, l.queue) }
+		l.declareQueue(nil)
+	})
+	p := l.client.Publisher()
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			for range 5 {
+				if err := p.Publish("there-is-no-such-exchange", message.NewMessage("lost", nil)); err == nil {
+					t.Error("a publish to a missing exchange has no error")
+				}
+			}
+		})
+		all.Go(func() {
+			for range 5 {
+				if err := p.Publish(l.queue, message.NewMessage("fine", nil), message.NewMessage("fine", nil)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // Another publisher's message on the retry queue is delivered as new. One that comes back often is a suspect, but not

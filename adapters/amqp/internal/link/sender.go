@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func (s *Sender) Send(ctx context.Context, exchange, key string, m amqp091.Publi
 // calls it at most once.
 func (s *Sender) SendAwaiting(ctx context.Context, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
 	err := s.sendOnce(ctx, exchange, key, m, unanswered)
-	if IsRefusal(err) {
+	if IsRefusal(err) || isOfOtherExchange(err, exchange) {
 		return s.sendAlone(ctx, exchange, key, m, unanswered)
 	}
 	return err
@@ -134,12 +135,15 @@ func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoi
 	}
 	settle()
 	for i, err := range errs {
-		if IsRefusal(err) { // another message on the channel may be the cause
-			m, err := compose(i)
-			if err == nil {
-				err = s.sendAlone(ctx, m.Exchange, m.Key, m.Publishing, nil)
-			}
-			errs[i] = err
+		if ErrorCode(err) == 0 {
+			continue
+		}
+		m, failed := compose(i)
+		switch {
+		case failed != nil:
+			errs[i] = failed
+		case IsRefusal(err) || isOfOtherExchange(err, m.Exchange): // another message on the channel may be the cause
+			errs[i] = s.sendAlone(ctx, m.Exchange, m.Key, m.Publishing, nil)
 		}
 	}
 	return errs
@@ -159,6 +163,20 @@ func (s *Sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.
 // too large.
 func IsRefusal(err error) bool {
 	return ErrorCode(err) == amqp091.ContentTooLarge || ErrorCode(err) == amqp091.PreconditionFailed
+}
+
+// namedExchange matches the exchange in a refusal to publish.
+var namedExchange = regexp.MustCompile(`exchange '(.*)' in vhost`)
+
+// isOfOtherExchange reports whether the broker closed a channel because of a message to another exchange, which is
+// missing or forbidden.
+func isOfOtherExchange(err error, exchange string) bool {
+	refused, ok := errors.AsType[*amqp091.Error](err)
+	if !ok || refused.Code != amqp091.NotFound && refused.Code != amqp091.AccessRefused {
+		return false
+	}
+	found := namedExchange.FindStringSubmatch(refused.Reason)
+	return found != nil && found[1] != cmp.Or(exchange, "amq.default")
 }
 
 var maxSize = regexp.MustCompile(`larger than configured max size (\d+)`)
