@@ -34,7 +34,8 @@ const (
 // beginOrSeek reports whether the message has its turn. If not, it seeks one, and notifies the lane when the message
 // has it.
 func (p *inPlaceTurn) beginOrSeek() bool {
-	if p.state.CompareAndSwap(turnIdle, turnSeeking) {
+	// While nothing may begin, turnCame would give each turn back. The lane asks again, see hold.check.
+	if !p.s.r.isShut(p.s.kind) && p.state.CompareAndSwap(turnIdle, turnSeeking) {
 		p.s.tasks.start(p.seek)
 	}
 	return p.state.Load() == turnHeld

@@ -206,3 +206,19 @@ func TestAChargeThatStaysIsReported(t *testing.T) {
 		<-time.After(time.Minute)
 	})
 }
+
+// With PauseNew, a suspect that had had its turn once took and returned it again and again.
+func TestASuspectSeeksNoTurnInAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := aSuspect(t, Config{})
+		m.Alone = true
+		s.r.sub.NewGate.Close()
+		if a := s.Begin(m); a != engine.NotYet || m.Record.placeTurn.state.Load() != turnIdle {
+			t.Errorf("the answer is %v, and it seeks a turn", a)
+		}
+		m.Record.placeTurn.state.Store(turnHeld) // since before the pause
+		if s.Begin(m) != engine.Begins {
+			t.Error("a suspect that has its turn does not begin, and keeps the turn")
+		}
+	})
+}
