@@ -36,6 +36,8 @@ type Plan struct {
 	State  PlannedQueue
 	Delays []delayqueue.PlannedDelay
 	// Rights are those that a subscriber's user needs if all queues exist (Config.NoProvisioning).
+	// From RabbitMQ 4.3 on they include the right to configure all queues: without it, a user cannot
+	// see that a queue exists.
 	// OperatorRights are those that a person needs to look into the DLQ and to replay its messages,
 	// if State exists, too.
 	Rights, OperatorRights Rights
@@ -136,12 +138,12 @@ func newPlan(cfg *Config, l *layout.Layout, s *topology.Survey, there map[string
 	for _, q := range s.OldLevels() {
 		add(q, true)
 	}
-	p.Rights = subscriberRights(l)
+	p.Rights = subscriberRights(l, s)
 	if l.DeadLetters.Discard {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
 		p.State = PlannedQueue{Name: l.DLQ() + wirename.StateSuffix, Kind: "state", Arguments: layout.UnlimitedArgs(), Messages: -1}
-		p.OperatorRights = operatorRights(l)
+		p.OperatorRights = operatorRights(l, s)
 	}
 	p.planDelays(l, cfg)
 	p.noteTimeout(l.Policy, cfg.ConsumerTimeout)
@@ -240,10 +242,22 @@ type Rights struct{ Configure, Write, Read []string }
 // defaultExchange is the name of the default exchange in permissions.
 const defaultExchange = "amq.default"
 
-// subscriberRights returns the rights of a subscriber. It reads the queue, the retry queue, the suspects and the short levels,
-// and writes through the default exchange.
-func subscriberRights(l *layout.Layout) Rights {
-	r := Rights{Write: []string{defaultExchange}, Read: []string{l.Queue}}
+// passiveRights returns the queues that a user must be able to configure in order to see that they exist.
+func passiveRights(l *layout.Layout, s *topology.Survey, more ...string) []string {
+	if !s.PassiveNeedsConfigure() {
+		return nil
+	}
+	names := append(more, l.Queue)
+	for _, q := range l.Queues {
+		names = append(names, q.Name)
+	}
+	return names
+}
+
+// subscriberRights returns the rights of a subscriber. It checks that all queues exist, reads the queue, the retry queue, the
+// suspects and the short levels, and writes through the default exchange.
+func subscriberRights(l *layout.Layout, s *topology.Survey) Rights {
+	r := Rights{Configure: passiveRights(l, s), Write: []string{defaultExchange}, Read: []string{l.Queue}}
 	for _, q := range l.Queues {
 		if q.IsRead() {
 			r.Read = append(r.Read, q.Name)
@@ -254,7 +268,9 @@ func subscriberRights(l *layout.Layout) Rights {
 
 // operatorRights returns the rights of a person who works on the DLQ and pauses the subscription. Apart from the DLQ
 // and its state, these include the locks, which are declared for each session.
-func operatorRights(l *layout.Layout) Rights {
+func operatorRights(l *layout.Layout, s *topology.Survey) Rights {
 	state := l.DLQ() + wirename.StateSuffix
-	return Rights{Configure: dlq.LockQueues(l.DLQ()), Write: []string{defaultExchange}, Read: []string{l.DLQ(), state, l.Paused()}}
+	return Rights{
+		Configure: append(dlq.LockQueues(l.DLQ()), passiveRights(l, s, state)...), Write: []string{defaultExchange}, Read: []string{l.DLQ(), state, l.Paused()},
+	}
 }

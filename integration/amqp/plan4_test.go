@@ -33,5 +33,6 @@ func TestPlanOnRabbitMQ4(t *testing.T) {
 	t.Run("knows rights", func(t *testing.T) { planReportsRights(t, r) })
 	t.Run("checks the right to read first", func(t *testing.T) { subscribeNeedsTheRightToRead(t, r) })
 	t.Run("checks the right to read all queues first", func(t *testing.T) { consumeNeedsTheRightToRead(t, r) })
+	t.Run("plans enough rights", func(t *testing.T) { plannedRightsSuffice(t, r) })
 	t.Run("knows types", func(t *testing.T) { planReportsTypes(t, r) })
 }

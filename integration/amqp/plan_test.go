@@ -23,7 +23,7 @@ func TestPlan(t *testing.T) {
 		"refuses": planRefuses, "notes": planNotes, "finds stuck messages": planFindsStuckMessages, "finds levels of old policies": planFindsOldLevels,
 		"lets a policy dead-letter everything": ourDeadLetteringComesFirst, "as a monitoring user": planAsAMonitoringUser,
 		"knows rights": planReportsRights, "checks the right to read first": subscribeNeedsTheRightToRead, "checks the right to read all queues first": consumeNeedsTheRightToRead,
-		"knows types": planReportsTypes,
+		"knows types": planReportsTypes, "plans enough rights": plannedRightsSuffice,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -113,6 +114,55 @@ func consumeNeedsTheRightToRead(t *testing.T, r *brokers.Rabbit) {
 	d, ok, err := p.channel(t).Get(p.queue, false)
 	if err != nil || !ok || d.Redelivered {
 		t.Errorf("%+v %t %v: a consumer that may not run fetched the waiting message", d, ok, err)
+	}
+}
+
+// A subscriber and an operator with exactly the planned rights can work. From RabbitMQ 4.3 on, a user without the right
+// to configure a queue cannot see that it exists, which the plan once did not say.
+func plannedRightsSuffice(t *testing.T, r *brokers.Rabbit) {
+	p := newPlannedQueue(t, r, "sufficient")
+	p.declare(t)
+	plan, err := p.open(t).Plan(t.Context(), p.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.declareQueue(t, plan.State.Name, plan.State.Arguments)
+	p.config.NoProvisioning = true
+	as := func(rights amqp.Rights) *amqp.Client {
+		pattern := func(names []string) string {
+			return "^(" + strings.ReplaceAll(strings.Join(names, "|"), ".", `\.`) + ")$"
+		}
+		p.useRights(t, r, pattern(rights.Configure), pattern(rights.Write), pattern(rights.Read))
+		return p.open(t)
+	}
+	service := as(plan.Rights)
+	msgs, err := service.Subscriber().Subscribe(t.Context(), p.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.publish(t, p.queue)
+	(<-msgs).Nack()
+	(<-msgs).Ack()
+	if err := service.Close(t.Context()); err != nil { // the operator has the same user
+		t.Error(err)
+	}
+	operator := as(plan.OperatorRights)
+	if err := operator.Pause(t.Context(), p.queue, "a test"); err != nil {
+		t.Error(err)
+	}
+	if mark, err := operator.Paused(t.Context(), p.queue); err != nil || mark == nil {
+		t.Errorf("the mark is %v: %v", mark, err)
+	}
+	if err := operator.Resume(t.Context(), p.queue); err != nil {
+		t.Error(err)
+	}
+	q, err := operator.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: p.queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if _, err := deadletter.DryRun(t.Context(), q, deadletter.ReplayOptions{}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -28,6 +28,14 @@ func TestOnRabbitMQ43(t *testing.T) {
 		t.Parallel()
 		runWatermillSuite(t, r.VirtualHost(t).URL(), "pubsub", amqp.DefaultMaxInFlight, true)
 	})
+	for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
+		"knows rights": planReportsRights, "checks the right to read first": subscribeNeedsTheRightToRead, "plans enough rights": plannedRightsSuffice,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, r.VirtualHost(t))
+		})
+	}
 	t.Run("rolling restarts", func(t *testing.T) {
 		t.Parallel()
 		rollingRestarts(t, r.VirtualHost(t))

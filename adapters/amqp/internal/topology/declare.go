@@ -127,6 +127,9 @@ func (d *Declarer) Exists(ps *redeliver.Problems, name string) bool {
 		return d.err == nil
 	case link.IsNotFound(refused):
 		return false
+	case isAccessRefused(refused): // RabbitMQ 4.3 and later, see PassiveNeedsConfigure
+		d.rights.configure.add(name, refused)
+		return true
 	case refused.Code == amqp091.ResourceLocked:
 		ps.Add("queue "+name, "exclusive", "must not be exclusive to another connection: its retries would outlive it")
 		return true

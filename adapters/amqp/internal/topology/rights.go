@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,9 @@ type denial struct {
 }
 
 func (n *denial) add(what string, refused *amqp091.Error) {
-	n.targets = append(n.targets, what)
+	if !slices.Contains(n.targets, what) {
+		n.targets = append(n.targets, what)
+	}
 	n.reason = cmp.Or(n.reason, refused.Reason)
 }
 

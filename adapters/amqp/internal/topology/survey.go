@@ -133,6 +133,9 @@ func (s *Survey) isAtLeast(major, minor int) bool {
 	return s.major > major || s.major == major && s.minor >= minor
 }
 
+// PassiveNeedsConfigure reports whether the server requires the right to configure a queue for a passive declaration, too.
+func (s *Survey) PassiveNeedsConfigure() bool { return s.isAtLeast(4, 3) }
+
 func (s *Survey) askManagement(ctx context.Context, m *management.API, properties amqp091.Table) error {
 	info, err := m.Overview(ctx)
 	if err != nil {
