@@ -163,9 +163,17 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 	rule := "an attempt that takes longer than the subscriber leaves the message here runs beside its own copy"
 	if p.Timeout == redeliver.NoTimeout {
 		ps.Add(field+".Timeout", "NoTimeout", fmt.Sprintf("must be below MaxUnacked, %s: %s", c.MaxUnacked, rule))
-	} else if busy := p.Timeout*time.Duration(1+p.Immediate) + c.SendTimeout; busy > c.MaxUnacked {
+		return
+	}
+	busy := p.Timeout*time.Duration(1+p.Immediate) + c.SendTimeout
+	if busy > c.MaxUnacked {
 		ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf("with its immediate tries and SendTimeout (%s) makes %s and must not be above MaxUnacked, %s: %s", c.SendTimeout, busy, c.MaxUnacked, rule))
-	} else if c.MinInFlight > 0 && c.MinInFlight <= c.MaxInFlight {
+		return
+	}
+	if lanes := 2 * c.MaxInFlight; p.Rate.On() && float64(lanes)/p.Rate.PerSecond > (c.MaxUnacked-busy).Seconds() {
+		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf("must let the messages of %d lanes begin, and the last of them run for %s, within MaxUnacked, %s: they wait unacked. Raise the rate, or lower MaxInFlight", lanes, busy, c.MaxUnacked))
+	}
+	if c.MinInFlight > 0 && c.MinInFlight <= c.MaxInFlight {
 		// The last waiting message may wait for this many attempts.
 		if turns := (2*c.MaxInFlight + c.MinInFlight - 1) / c.MinInFlight; busy > c.MaxUnacked/time.Duration(turns) {
 			ps.Add("MinInFlight", c.MinInFlight, fmt.Sprintf("lets up to %d attempts of %s run one after another while the last message of them waits unacked: that must not be above MaxUnacked, %s", turns, busy, c.MaxUnacked))

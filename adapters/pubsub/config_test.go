@@ -36,6 +36,9 @@ func TestOpenRefusesInvalidConfig(t *testing.T) {
 		"long turns":               {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 4 }, []string{"MinInFlight"}}, // two attempts of 5.5 minutes
 		"turns that take too long": {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.Policy.Timeout = 4, 4, 4*time.Minute+30*time.Second }, nil},
 		"turns, no limit":          {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.MaxUnacked = 4, 1, NoLimit }, nil},
+		"a low rate":               {func(c *Config) { c.Policy.Rate.PerSecond = 0.1 }, []string{"Policy.Rate.PerSecond"}}, // 32 lanes of 10 s
+		"a rate that suffices":     {func(c *Config) { c.Policy.Rate.PerSecond = 0.12 }, nil},
+		"a low rate, no limit":     {func(c *Config) { c.Policy.Rate.PerSecond, c.MaxUnacked = 0.1, NoLimit }, nil},
 		"the maximum":              {func(*Config) {}, nil},
 		"the longest attempt":      {func(c *Config) { c.MaxUnacked = 5*time.Minute + 30*time.Second }, nil},
 	} {
