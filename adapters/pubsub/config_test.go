@@ -81,6 +81,26 @@ func TestTopicsOfASubscriptionMustDiffer(t *testing.T) {
 	}
 }
 
+// A service may read its own DLQ. Its retry and delay topics have one reader: another one would take the group's
+// retries as first deliveries.
+func TestTopicsOfASubscriptionAreNoOrigins(t *testing.T) {
+	m := newMemoryBroker().member(t, "billing")
+	for topic, refused := range map[string]bool{"orders.billing.dlq": false, "orders.billing.retry": true, "orders.billing.retry.8": true} {
+		for _, both := range [][2]string{{"orders", topic}, {topic, "orders"}} {
+			c, err := Open(t.Context(), checkConfig(m, m))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Subscriber().SubscribeInitialize(both[0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Subscriber().SubscribeInitialize(both[1]); errors.Is(err, redeliver.ErrConfig) != refused || (err != nil) != refused {
+				t.Errorf("%s after %s: %v, want a ConfigError: %t", both[1], both[0], err, refused)
+			}
+		}
+	}
+}
+
 // Two groups never share a name, and names are valid topics of Kafka.
 func TestNames(t *testing.T) {
 	seen := make(map[string]string)

@@ -57,11 +57,12 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 // ownTopics returns the topics that only redeliver writes.
 func (l *layout) ownTopics() []string { return append(l.delays[:], l.back, l.dlq) }
 
-// checkDistinct refuses names that another subscription of the client uses.
+// checkDistinct refuses names that another subscription of the client uses. But a service may read its own DLQ.
 func (l *layout) checkDistinct(other *layout) error {
 	var ps redeliver.Problems
-	for _, name := range l.ownTopics() {
-		if slices.Contains(append(other.ownTopics(), other.topic), name) {
+	for _, name := range append(l.ownTopics(), l.topic) {
+		readsDLQ := name == l.topic && name == other.dlq || name == l.dlq && name == other.topic
+		if !readsDLQ && slices.Contains(append(other.ownTopics(), other.topic), name) {
 			ps.Add("Names", name, fmt.Sprintf("must differ for every topic: %s and %s would share it", other.topic, l.topic))
 		}
 	}
