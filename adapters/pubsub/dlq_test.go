@@ -11,7 +11,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
+
+// A panic of Config.Refused means that it does not know the error. It once ended the process.
+func TestAPanicOfRefusedEndsNothing(t *testing.T) {
+	s := &store{cfg: &Config{Refused: func(error) bool { panic("a bug") }}}
+	failure := errors.New("the connection is lost")
+	if err := s.classify(&record{}, failure); !errors.Is(err, failure) || errors.Is(err, driver.ErrRefused) {
+		t.Errorf("the error is %v, want %v", err, failure)
+	}
+}
 
 // A message that the DLQ refuses goes there without its payload and metadata. It was once written there again forever
 // and blocked its Subscribe. If Config.Refused does not know the error, that happens once the DLQ has accepted other

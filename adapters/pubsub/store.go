@@ -77,13 +77,22 @@ func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now 
 // written.
 const maxOutageTries = 8
 
+// isRefused calls Config.Refused. If that panics, it reports false.
+func (s *store) isRefused(err error) (refused bool) {
+	if s.cfg.Refused == nil {
+		return false
+	}
+	callGuarded("Refused", func() (bool, error) { return s.cfg.Refused(err), nil }, func(v bool, _ error) { refused = v })
+	return refused
+}
+
 // classify classifies an error of Publish.
 func (s *store) classify(rec *record, err error) error {
 	rec.tries++
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err
-	case s.cfg.Refused != nil && s.cfg.Refused(err):
+	case s.isRefused(err):
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	case rec.tries <= maxOutageTries:
 		return err
