@@ -31,8 +31,9 @@
 //
 // Delivery is at least once, as far as the Pub/Sub keeps what [Config] says. A message is
 // acked only when it is handled, or when Publish has returned nil for its next place. No
-// message is unacked for longer than [Config.MaxUnacked], except while Publish fails. There
-// is no order. The id is the message's UUID, or a hash that begins with "derived:".
+// message is unacked for longer than [Config.MaxUnacked], except while Publish fails, and in
+// a pause ([redeliver.Pause], Policy.Outage), in which each lane holds one message. There is
+// no order. The id is the message's UUID, or a hash that begins with "derived:".
 //
 // # Delay limits
 //
