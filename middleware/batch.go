@@ -87,9 +87,9 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		t, _ = d.Task().(*task)
 	}
 	g := b.gatherer(sub)
-	m.place.Init(m.ctx, (*batchWaiter)(m), d, len(m.Payload))
+	m.batched.Init(m.ctx, (*batchWaiter)(m), d, len(m.Payload))
 	over := false // its Timeout was over before it came here
-	added := g.batches.Add(&m.place, func() bool {
+	added := g.batches.Add(&m.batched, func() bool {
 		over = t != nil && !d.StopClock()
 		if over || g.refused != nil {
 			return false
@@ -104,7 +104,7 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		m.deliverAnswer(context.Cause(m.ctx))
 	case !added:
 		<-m.ctx.Done()
-		m.place.RestartClock()
+		m.batched.RestartClock()
 		m.deliverAnswer(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
 	}
 	return m

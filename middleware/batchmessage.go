@@ -44,7 +44,7 @@ type BatchMessage struct {
 	*message.Message
 
 	ctx     context.Context // of the message when it came
-	place   engine.Batched
+	batched engine.Batched
 	err     error
 	settled chan struct{} // closed when err is set
 }
@@ -60,17 +60,17 @@ func (m *BatchMessage) State() redeliver.State {
 }
 
 // Ack answers that the message was handled.
-func (m *BatchMessage) Ack() bool { return m.place.Ack() }
+func (m *BatchMessage) Ack() bool { return m.batched.Ack() }
 
 // Retry answers that the message has failed and must run again after delay, or, without a delay, after the policy's delay.
 // It counts towards MaxRetries. A negative delay counts as 0; all delays but the first are ignored.
-func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.place.Retry(delay...) }
+func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.batched.Retry(delay...) }
 
 // Reject refuses the message: it goes to the DLQ now, rejected, with reason as its error.
-func (m *BatchMessage) Reject(reason string) bool { return m.place.Reject(reason) }
+func (m *BatchMessage) Reject(reason string) bool { return m.batched.Reject(reason) }
 
 // Answer answers as a handler of single messages does with the error that it returns: nil is Ack, and the policy decides about an error.
-func (m *BatchMessage) Answer(err error) bool { return m.place.Answer(err) }
+func (m *BatchMessage) Answer(err error) bool { return m.batched.Answer(err) }
 
 // batchWaiter lets the handler of a BatchMessage wait for its answer.
 type batchWaiter BatchMessage

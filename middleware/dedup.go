@@ -171,8 +171,8 @@ type deduplicator[M any] struct {
 
 // dedupRun is a message whose handler runs.
 type dedupRun struct {
-	ctx  context.Context
-	over chan struct{} // nil until another copy waits
+	ctx   context.Context
+	ended chan struct{} // nil until another copy waits
 }
 
 func newDeduplicator[M any](config DedupConfigOf[M]) (*deduplicator[M], error) {
@@ -253,13 +253,13 @@ func (d *deduplicator[M]) enter(ctx context.Context, key string) (*dedupRun, err
 			d.mu.Unlock()
 			return run, nil
 		}
-		if other.over == nil {
-			other.over = make(chan struct{})
+		if other.ended == nil {
+			other.ended = make(chan struct{})
 		}
-		over := other.over
+		ended := other.ended
 		d.mu.Unlock()
 		select {
-		case <-over:
+		case <-ended:
 		case <-other.ctx.Done():
 		case <-ctx.Done():
 			return nil, fmt.Errorf("dedup: waiting for a copy of the message that runs: %w", context.Cause(ctx))
@@ -273,8 +273,8 @@ func (d *deduplicator[M]) leave(key string, run *dedupRun) {
 	if d.running[key] == run {
 		delete(d.running, key)
 	}
-	if run.over != nil {
-		close(run.over)
+	if run.ended != nil {
+		close(run.ended)
 	}
 }
 
@@ -300,15 +300,19 @@ func (d *deduplicator[M]) mark(ctx context.Context, key string) error {
 // storeOutage reports when a store stops answering, and when it answers again.
 type storeOutage struct{ lasts atomic.Bool }
 
-func (o *storeOutage) report(d *engine.Delivery, lost, back redeliver.Change, err error) {
-	if err == nil && !o.lasts.Load() || o.lasts.Swap(err != nil) == (err != nil) || d == nil {
+func (o *storeOutage) report(d *engine.Delivery, lost, recovered redeliver.Change, err error) {
+	fails := err != nil
+	if !fails && !o.lasts.Load() { // a load is cheaper than a store
 		return
 	}
-	change := lost
-	if err == nil {
-		change = back
+	if changed := o.lasts.Swap(fails) != fails; !changed || d == nil {
+		return
 	}
-	d.Sub().EmitChange(change, "", err)
+	if fails {
+		d.Sub().EmitChange(lost, "", err)
+	} else {
+		d.Sub().EmitChange(recovered, "", nil)
+	}
 }
 
 func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change, err error) {

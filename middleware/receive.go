@@ -116,14 +116,14 @@ func (r *Receiver) Receive(ctx context.Context, maxMessages int, invisible time.
 			all = append(all, m)
 		}
 		if enough == nil && m != nil {
-			enough = time.After(gatherFor)
+			enough = time.After(maxGather)
 		}
 	}
 	return all, nil
 }
 
-// gatherFor is how long Receive waits for more messages when it has one.
-const gatherFor = 5 * time.Millisecond
+// maxGather is how long Receive waits for more messages when it has one.
+const maxGather = 5 * time.Millisecond
 
 // next returns the next message, or an error. When enough receives a value first, next returns nil and no error.
 func (r *Receiver) next(ctx context.Context, enough <-chan time.Time) (*message.Message, error) {

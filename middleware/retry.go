@@ -10,7 +10,7 @@ import (
 
 // ErrNoSubscription is the error of Retry for a message that no subscriber of redeliver delivered. Such a message has
 // no policy, so the Router nacks it and its own subscriber decides.
-var ErrNoSubscription = errors.New("retry: the message comes from no redeliver subscriber; use one from adapters/..., or take middleware.Retry off this handler")
+var ErrNoSubscription = errors.New("retry: the message comes from no redeliver subscriber; use one from adapters/..., or remove middleware.Retry from this handler")
 
 // Retry returns the middleware that applies a subscription's policy to the failures of a handler. One Retry serves all handlers, brokers
 // and policies of a Router: it finds the subscription in the message's context.

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// task is the engine.Task of a Watermill handler, and the one allocation of a message that succeeds.
+// task is the engine.Task of a Watermill handler, and the only allocation for a message that succeeds.
 type task struct {
 	msg      *message.Message
 	handler  message.HandlerFunc
@@ -66,13 +66,13 @@ func (t *task) Batch() *engine.Batch {
 	if t.batch == nil {
 		return nil
 	}
-	return t.batch.place.Batch()
+	return t.batch.batched.Batch()
 }
 
 // Expired implements [engine.Task].
 func (t *task) Expired(err error) error {
 	if t.batch != nil {
-		return t.batch.place.Expired(err)
+		return t.batch.batched.Expired(err)
 	}
 	return err
 }

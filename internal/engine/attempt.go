@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,9 +61,9 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 		_ = d.fail(err, false)
 		return false, nil
 	}
-	goesOn, answer := d.takeAnswer(d.call(d.begin(ctx)))
+	counts, answer := d.takeAnswer(d.call(d.begin(ctx)))
 	switch {
-	case !goesOn:
+	case !counts:
 		return false, nil
 	case answer == nil || t.Answered():
 		outcome := tracing.Settled
@@ -101,7 +102,7 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 			return
 		}
 		// runtime.Goexit ends the goroutine, so the callers never continue: settle the message here.
-		if goesOn, answer := d.takeAnswer(err); goesOn {
+		if counts, answer := d.takeAnswer(err); counts {
 			_ = d.fail(answer, false)
 			d.task.Settled()
 		}
@@ -111,14 +112,14 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 	return err
 }
 
-// takeAnswer stops the clock of the attempt, and returns the answer that counts. goesOn is false if the message was
-// settled without the handler's answer.
-func (d *Delivery) takeAnswer(err error) (goesOn bool, answer error) {
+// takeAnswer stops the clock of the attempt, and returns its answer. counts is false if the message was settled without
+// the handler's answer.
+func (d *Delivery) takeAnswer(err error) (counts bool, answer error) {
 	if !d.claimAnswer() {
 		d.lateAnswer(err)
 		return false, nil
 	}
-	if d.warned { // the answer does not count
+	if d.timedOut { // the answer does not count
 		err = &redeliver.TimeoutError{After: d.ends - d.at}
 	}
 	if d.at != waitsForBatch { // otherwise it expired or was lost before its batch began
@@ -234,10 +235,10 @@ func (d *Delivery) nacked() {
 	d.settleFailure(err, true)
 }
 
-// overrun is an attempt that was settled without its handler's answer.
-type overrun struct {
+// lateHandler is the handler of an attempt that was settled without its answer.
+type lateHandler struct {
 	mu       sync.Mutex
-	returned bool // the handler has returned
+	returned bool
 	stuck    bool // it was counted as stuck
 }
 
@@ -251,7 +252,7 @@ func (d *Delivery) takeOverLocked() bool {
 	if !d.claim() {
 		return false
 	}
-	d.over = &overrun{}
+	d.late = &lateHandler{}
 	return true
 }
 
@@ -270,12 +271,12 @@ func (d *Delivery) settleExpired(timeout time.Duration) {
 		d.settleFailure(err, true)
 	}
 	d.task.Settled()
-	time.AfterFunc(StuckAfter, func() { d.overdue(timeout) })
+	time.AfterFunc(StuckAfter, func() { d.countStuck(timeout) })
 }
 
-// overdue counts a handler that still runs although its message was settled.
-func (d *Delivery) overdue(timeout time.Duration) {
-	o := d.over
+// countStuck counts a handler that still runs although its message was settled.
+func (d *Delivery) countStuck(timeout time.Duration) {
+	o := d.late
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.returned {
@@ -289,7 +290,7 @@ func (d *Delivery) overdue(timeout time.Duration) {
 
 // lateAnswer reports the answer of a handler whose message was already settled.
 func (d *Delivery) lateAnswer(err error) {
-	o := d.over
+	o := d.late
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.returned {
@@ -310,7 +311,7 @@ func (d *Delivery) StopClock() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.unlinkLocked(d)
-		if d.over != nil || d.warned {
+		if d.late != nil || d.timedOut {
 			return false
 		}
 	}
@@ -321,17 +322,21 @@ func (d *Delivery) StopClock() bool {
 // beginGathered starts the clocks of gathered attempts, all of one subscription. It returns their watch, or nil if they have no
 // timeout.
 func beginGathered(now time.Time, all []*Batched) (w *watch) {
+	hasClock := func(m *Batched) bool { return m.d != nil && m.d.task != nil }
+	first := slices.IndexFunc(all, hasClock)
+	if first < 0 {
+		return nil
+	}
+	if w = all[first].d.sub.watch; w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+	}
 	at := now.Sub(epoch)
 	for _, m := range all {
-		d := m.d
-		if d == nil || d.task == nil {
+		if !hasClock(m) {
 			continue
 		}
-		if w == nil && d.sub.watch != nil {
-			w = d.sub.watch
-			w.mu.Lock()
-			defer w.mu.Unlock()
-		}
+		d := m.d
 		d.at = at
 		if w != nil {
 			d.answered = false // in an earlier batch: a middleware within Retry may call the handler again
@@ -358,7 +363,7 @@ func (d *Delivery) claimAnswer() bool {
 	if w := d.sub.watch; w != nil {
 		w.remove(d)
 	}
-	return d.over == nil
+	return d.late == nil
 }
 
 var _ context.Context = (*Delivery)(nil)

@@ -63,9 +63,9 @@ func (m *BatchMember[R]) SetAnswer(err error) {
 
 func (m *BatchMember[R]) end(err error) {
 	defer m.d.End(nil)
-	goesOn, answer := m.d.takeAnswer(err)
+	counts, answer := m.d.takeAnswer(err)
 	switch {
-	case !goesOn:
+	case !counts:
 	case answer == nil:
 		m.d.EndSpan(tracing.Succeeded, nil)
 		m.d.succeed()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// maxLeaveDelay is how long a message whose context has ended may stay in the queue. To watch each context would be expensive, and
-// most messages are in a batch by then.
+// maxLeaveDelay is how long a message whose context has ended may stay in the queue. It would be expensive to watch each
+// context, and most messages are in a batch by then.
 const maxLeaveDelay = 50 * time.Millisecond
 
 // minTick is the shortest time between two looks at the queue. While all batches run, a shorter Timeout would be a busy loop.
@@ -77,8 +77,8 @@ func (q *Batches) startReady() {
 	q.startLocked(time.Since(epoch))
 }
 
-// startLocked starts a batch if one may run. Otherwise it sets the timer, if it is not set. The timer serves the whole queue, not one
-// message or batch. Under load it usually fires and finds nothing to do.
+// startLocked starts a batch if one may run. Otherwise it sets the timer of the queue, if it is not set. Under load the
+// timer usually fires and finds nothing to do.
 func (q *Batches) startLocked(now time.Duration) {
 	if q.running < q.config.Concurrency && q.isReadyLocked(now) {
 		q.running++
@@ -123,7 +123,7 @@ func (q *Batches) takeLocked(now time.Duration) (all []*Batched) {
 	all = make([]*Batched, 0, min(q.waiting.Len(), q.config.Size))
 	for bytes := 0; !q.waiting.Empty() && len(all) < q.config.Size; {
 		m := q.waiting.Peek()
-		if q.dismissLocked(m) {
+		if q.answerIfLostLocked(m) {
 			q.waiting.Pop()
 			continue
 		}
@@ -146,8 +146,9 @@ func (q *Batches) takeLocked(now time.Duration) (all []*Batched) {
 	return all
 }
 
-// dismissLocked reports whether a message must not be handled any more. It then answers for the message, and the caller removes it.
-func (q *Batches) dismissLocked(m *Batched) bool {
+// answerIfLostLocked answers for a message that must not be handled any more. It reports whether it did: then the caller
+// removes the message.
+func (q *Batches) answerIfLostLocked(m *Batched) bool {
 	if !m.isLost() {
 		return false
 	}
@@ -162,6 +163,6 @@ func (q *Batches) tick() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.armed = false
-	q.waiting.Delete(q.dismissLocked)
+	q.waiting.Delete(q.answerIfLostLocked)
 	q.startLocked(time.Since(epoch))
 }

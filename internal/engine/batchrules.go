@@ -29,8 +29,8 @@ type Batched struct {
 	settled bool
 }
 
-// Init sets the context whose end takes the message out of the queue, the waiter for its answer, its delivery, which may be nil,
-// and the length of its payload in bytes.
+// Init prepares a message for the queue. The end of ctx takes it out of the queue, waiter gets its answer, d may be nil,
+// and bytes is the length of its payload.
 func (m *Batched) Init(ctx context.Context, waiter BatchWaiter, d *Delivery, bytes int) {
 	m.waiter, m.d, m.ctx, m.bytes = waiter, d, ctx, bytes
 }
@@ -74,7 +74,7 @@ func (m *Batched) Answer(err error) bool {
 	}
 	b.mu.Unlock()
 	if late {
-		m.tooLate(err)
+		m.reportLate(err)
 		return false
 	}
 	counts := m.d == nil || m.d.claimAnswer()
@@ -82,8 +82,8 @@ func (m *Batched) Answer(err error) bool {
 	return counts
 }
 
-// tooLate reports to the sink an answer that came after the end of the batch.
-func (m *Batched) tooLate(err error) {
+// reportLate reports to the sink an answer that came after the end of the batch.
+func (m *Batched) reportLate(err error) {
 	if m.d == nil || m.d.sub.Sink == nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (m *Batched) Expired(timeout error) error {
 // record the context is that of its lane, which does not end when one message is lost.
 func (m *Batched) isLost() bool { return m.ctx.Err() != nil || m.d != nil && m.d.Lost() }
 
-// checkExpired returns why a message that waited is too old now, or nil.
+// checkExpired returns an error if the message became too old while it waited.
 func (m *Batched) checkExpired() error {
 	if m.d == nil {
 		return nil
@@ -169,7 +169,7 @@ func (b *Batch) all(answer error) bool {
 	return true
 }
 
-// settle gives a verdict to every message that has none: that of AckAll or RetryAll, or otherwise the function's own.
+// settle answers for every message that has no answer: as AckAll or RetryAll says, or otherwise as the function returned.
 func (b *Batch) settle(all []*Batched, err error) {
 	b.mu.Lock()
 	if b.called {

@@ -103,7 +103,7 @@ func (b *Batch) onTimeout() {
 	b.mu.Lock()
 	for _, m := range b.messages {
 		if !m.settled && m.d != nil {
-			m.d.overtime()
+			m.d.endWithBatch()
 		}
 	}
 	b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // decideAndCount asks the policy and the guard about the failure of this delivery. The guard counts the failure, so only the
 // caller that carries out the decision may call it, once.
 func (d *Delivery) decideAndCount(err error, now time.Time) *redeliver.Decision {
-	dec := &redeliver.Decision{} // the one allocation: the state is read into it, and later written from it
+	dec := &redeliver.Decision{} // the only allocation: its State is read here and written later
 	d.readState(&dec.State)
 	st := dec.State
 	*dec = d.sub.applyRule(st, err, now)
@@ -20,19 +20,19 @@ func (d *Delivery) decideAndCount(err error, now time.Time) *redeliver.Decision 
 		d.sub.slots.pause(dec.Pause, err)
 		return dec
 	}
-	if d.sub.slots.guard.Detects && d.judge(dec, &st, err, now) {
+	if d.sub.slots.guard.Detects && d.countFailure(dec, &st, err, now) {
 		*dec = d.sub.postpone(st, err, now)
 	}
 	return dec
 }
 
-// judge passes a failure to the guard, with the state before it. It reports whether the message is to be postponed.
-func (d *Delivery) judge(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
+// countFailure passes a failure to the guard, with the state before it. It reports whether the message is to be postponed.
+func (d *Delivery) countFailure(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
 	if signalOf(dec, err) != signalFailure {
 		return false
 	}
-	return d.sub.slots.judge(&guard.Failure{
-		Err: err, Cause: causeOf(&dec.State), Key: d.keyHash(before.ID), ID: maphash.String(keySeed, before.ID), Probe: d.isProbe(), Sparable: isSparable(dec),
+	return d.sub.slots.countFailure(&guard.Failure{
+		Err: err, Cause: causeOf(&dec.State), Key: d.keyHash(before.ID), ID: maphash.String(keySeed, before.ID), Probe: d.isProbe(), Postponable: isPostponable(dec),
 		FailedBefore: before.Attempts > 0 && before.PostponedSince.IsZero(), SinceFirst: now.Sub(before.FirstFailed),
 	})
 }
@@ -92,9 +92,9 @@ func causeOf(s *redeliver.State) uint64 {
 	return h
 }
 
-// isSparable reports whether an outage would postpone the message instead: the dependency may have caused the failure,
+// isPostponable reports whether an outage would postpone the message instead: the dependency may have caused the failure,
 // and the message has not exceeded a limit in time.
-func isSparable(d *redeliver.Decision) bool {
+func isPostponable(d *redeliver.Decision) bool {
 	if d.MessageAtFault {
 		return false
 	}

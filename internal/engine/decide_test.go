@@ -28,19 +28,19 @@ func TestCause(t *testing.T) {
 // An outage postpones messages that would be retried or have no retries left, but not those that caused their failure
 // or have reached a time limit.
 func TestIsSparable(t *testing.T) {
-	spared := map[redeliver.Reason]bool{redeliver.ReasonExhausted: true, redeliver.ReasonTimeout: true, redeliver.ReasonPanic: true}
+	postponed := map[redeliver.Reason]bool{redeliver.ReasonExhausted: true, redeliver.ReasonTimeout: true, redeliver.ReasonPanic: true}
 	for _, reason := range redeliver.Reasons() {
 		d := redeliver.Decision{Action: redeliver.DeadLetter, State: redeliver.State{Reason: reason}}
-		if isSparable(&d) != spared[reason] {
-			t.Errorf("%s: %t", reason, isSparable(&d))
+		if isPostponable(&d) != postponed[reason] {
+			t.Errorf("%s: %t", reason, isPostponable(&d))
 		}
 	}
-	if isSparable(&redeliver.Decision{Action: redeliver.RetryLater, MessageAtFault: true}) {
-		t.Error("a message at fault is spared")
+	if isPostponable(&redeliver.Decision{Action: redeliver.RetryLater, MessageAtFault: true}) {
+		t.Error("a message at fault is postponed")
 	}
 	for action, want := range map[redeliver.Action]bool{redeliver.RetryNow: true, redeliver.RetryLater: true, redeliver.Commit: false, redeliver.Postponed: false} {
-		if d := (redeliver.Decision{Action: action}); isSparable(&d) != want {
-			t.Errorf("%s: %t", action, isSparable(&d))
+		if d := (redeliver.Decision{Action: action}); isPostponable(&d) != want {
+			t.Errorf("%s: %t", action, isPostponable(&d))
 		}
 	}
 }

@@ -62,8 +62,8 @@ type Delivery struct {
 	at         time.Duration // when the attempt began, counted from epoch, or waitsForBatch
 	ends       time.Duration // when its time is over, counted from epoch; 0 for never
 	prev, next *Delivery     // in the watch's list
-	over       *overrun      // the attempt was settled without its handler's answer
-	warned     bool          // its time is over, and its handler may still answer
+	late       *lateHandler  // not nil: the attempt was settled without its handler's answer
+	timedOut   bool          // its time is over, and its handler may still answer
 	answered   bool          // its handler has answered
 
 	span   atomic.Pointer[traced] // of the attempt; nil without a tracer

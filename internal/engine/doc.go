@@ -1,8 +1,8 @@
-// Package engine runs the messages of every broker: it reads a [driver.Source], keeps messages until they are due, keeps the
-// order of keys, bounds how many messages run, runs handlers, decides about failures, and at the end waits for the messages in
-// flight.
+// Package engine runs the messages of every broker. It reads a [driver.Source], keeps messages until they are due, keeps the
+// order of keys and bounds how many messages run. It runs handlers and decides about failures. At the end it waits for the
+// messages in flight.
 //
-// # One message's way
+// # The steps of a message
 //
 //   - lane.admit: the source has read a record and parses it (Source.Parse). The message waits in the lane until it is due.
 //   - lane.enqueue: it becomes the owner of its key (lane.takeKey), or waits behind the message that owns the key.

@@ -19,16 +19,16 @@ type doubts struct {
 
 // doubt counts what happens at a place to which writes fail with a doubtful error.
 type doubt struct {
-	messages int // that could not be written
-	writes   int // of other messages, since the first failure
-	failures int // since the last write
+	messages int // messages that could not be written
+	writes   int // writes of other messages since the first failure
+	failures int // failures since the last write
 }
 
 // doubtfulWrite is a message that could not be written because of a doubtful error.
 type doubtfulWrite struct {
 	where     string // empty for none
-	writes    int    // of other messages, at its last try
-	overtaken int    // how many tries failed although another message was written since the try before
+	writes    int    // doubt.writes at its last try
+	overtaken int    // tries that failed although another message was written since the try before
 }
 
 // minOvertaken is the value of overtaken from which a doubtful error counts as a refusal.
@@ -78,7 +78,7 @@ func (ds *doubts) classify(where string, err error, t *doubtfulWrite) error {
 		t.overtaken++
 	}
 	if t.overtaken >= minOvertaken {
-		return fmt.Errorf("%w, and takes others: %w", driver.ErrRefused, err)
+		return fmt.Errorf("%w, but accepts others: %w", driver.ErrRefused, err)
 	}
 	return err
 }

@@ -38,13 +38,13 @@ type Engine[R any] struct {
 	pool *Workers[*entry[R]]
 
 	sending sync.RWMutex  // read-locked by workers that send to opt.Out
-	over    chan struct{} // closed by Close
+	closed  chan struct{} // closed by Close
 	batches *Batches
 }
 
 // New makes an engine.
 func New[R any](opt Options[R]) *Engine[R] {
-	e := &Engine[R]{opt: opt, sub: opt.Sub, over: make(chan struct{})}
+	e := &Engine[R]{opt: opt, sub: opt.Sub, closed: make(chan struct{})}
 	e.sub.Start()
 	e.pool = NewWorkers((*entry[R]).serve)
 	if opt.Batch != nil {
@@ -55,7 +55,7 @@ func New[R any](opt Options[R]) *Engine[R] {
 
 // Close ends the engine and closes Out. All lanes must have ended. It does not wait for handlers that still run.
 func (e *Engine[R]) Close() {
-	close(e.over)
+	close(e.closed)
 	e.sending.Lock() // a worker that comes later finds that its lane has ended
 	defer e.sending.Unlock()
 	e.pool.Close()
@@ -74,8 +74,8 @@ type LaneOptions[R any] struct {
 	MaxBytes int
 	// DrainTimeout bounds how long the lane waits at its end for the messages in flight.
 	DrainTimeout time.Duration
-	// Exclusive reports whether the source gives one message at a time and has taken the Turn for it. Such a message needs no
-	// slot.
+	// Exclusive reports whether the source returns one message at a time and has taken the Turn for it. Such a message needs
+	// no slot.
 	Exclusive bool
 	// Gates decide which messages may begin.
 	Gates []Gater[R]

@@ -65,9 +65,9 @@ func (e *entry[R]) class() int {
 	return firstDelivery
 }
 
-// queue returns the index in lane.ready of the queue for an entry. Entries that need no slot have their own queue, so that
-// they never wait behind one that needs a slot. A suspect needs no slot: messages that have slots may wait for its end.
-func (e *entry[R]) queue() int {
+// readyQueue returns the index in lane.ready of the queue for an entry. Entries that need no slot have their own queue, so
+// that they never wait behind one that needs a slot. A suspect needs no slot: messages that have slots may wait for its end.
+func (e *entry[R]) readyQueue() int {
 	if e.Alone || e.Step != driver.Handle {
 		return noSlot
 	}
@@ -86,7 +86,7 @@ func (e *entry[R]) age() (*redeliver.State, time.Time, time.Time) {
 	return e.lane.e.opt.Codec.Age(&e.Message)
 }
 func (e *entry[R]) isFirst() bool            { return !e.Retry && !e.Returned }
-func (e *entry[R]) isLost() bool             { return e.lost.Load() || e.lane.isOver() || e.lane.isLost() }
+func (e *entry[R]) isLost() bool             { return e.lost.Load() || e.lane.drainIsOver() || e.lane.isLost() }
 func (e *entry[R]) isDraining() bool         { return e.lane.isDraining() }
 func (e *entry[R]) session() context.Context { return e.lane.ctx }
 func (e *entry[R]) truncates() bool {
@@ -201,7 +201,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 		d.succeed()
 	case <-msg.Nacked():
 		d.nacked()
-	case <-eng.over: // this or middleware.Retry reports the interrupted attempt, whichever claims it
+	case <-eng.closed: // this or middleware.Retry reports the interrupted attempt, whichever claims it
 		_ = d.abandon(context.Cause(d))
 	}
 }

@@ -55,7 +55,7 @@ func (w *watch) extendLocked(d *Delivery, until time.Duration) {
 }
 
 // runsLocked reports whether the handler has neither answered nor timed out. It needs the watch's lock.
-func (d *Delivery) runsLocked() bool { return !d.answered && !d.warned && d.over == nil }
+func (d *Delivery) runsLocked() bool { return !d.answered && !d.timedOut && d.late == nil }
 
 // Extend implements redeliver.Extend for the whole batch.
 func (b *Batch) Extend(by time.Duration) error {

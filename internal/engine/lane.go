@@ -44,7 +44,7 @@ type lane[R any] struct {
 	held        int                  // entries that wait until they are due, or behind another message of their key
 	waits       DueQueue[*entry[R]]  // also has entries that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last entry in the chain of each key
-	ready       [3]FIFO[*entry[R]]   // by entry.queue
+	ready       [3]FIFO[*entry[R]]   // by entry.readyQueue
 	refused     FIFO[*entry[R]]      // that a gater refused: they are ready again after the next Post
 	slotWaiters [2]slotWaiter
 	awaitsSlot  [2]bool // the waiter is in the queue for slots, or may take the next one
@@ -156,8 +156,8 @@ func (l *lane[R]) run(ctx context.Context) {
 	l.drain(messages)
 }
 
-// isOver reports whether the drain timeout is over, even if the lane's goroutine has not noticed that yet.
-func (l *lane[R]) isOver() bool {
+// drainIsOver reports whether the drain timeout is over, even if the lane's goroutine has not noticed that yet.
+func (l *lane[R]) drainIsOver() bool {
 	end := l.drainEnd.Load()
 	return end != 0 && time.Since(epoch) >= time.Duration(end)
 }
@@ -216,7 +216,7 @@ func (l *lane[R]) retryRefused() {
 	for _, q := range []*FIFO[*entry[R]]{&l.refused, &before[firstDelivery], &before[retry], &before[noSlot]} {
 		for !q.Empty() {
 			e := q.Pop()
-			l.ready[e.queue()].Push(e)
+			l.ready[e.readyQueue()].Push(e)
 		}
 	}
 }
@@ -279,8 +279,8 @@ func (l *lane[R]) parse(rec R) *entry[R] {
 }
 
 // makeSlab allocates n entries, and their members if messages are handled in batches. An entry and its member point to
-// each other. Members that were allocated in the order in which messages join batches would connect each slab of
-// entries with the next, and no settled message could be freed.
+// each other, so both slabs are freed together. Members in the order in which messages join batches would connect each
+// slab of entries with the next, and no settled message could be freed.
 func (e *Engine[R]) makeSlab(n int) []entry[R] {
 	slab := make([]entry[R], n)
 	if e.batches != nil {
@@ -338,7 +338,7 @@ func (l *lane[R]) enqueue(e *entry[R]) {
 // pushReady makes an entry ready.
 func (l *lane[R]) pushReady(e *entry[R]) {
 	e.phase = entryReady
-	l.ready[e.queue()].Push(e)
+	l.ready[e.readyQueue()].Push(e)
 }
 
 // takeKey makes an entry the owner of its key, and returns true. If another message owns the key, it puts the entry behind the
@@ -396,7 +396,7 @@ func (l *lane[R]) begin(now time.Time) {
 	sub := l.e.sub
 	newPaused := sub.NewGate.Closed()
 	blocked := [3]bool{firstDelivery: newPaused}
-	for l.opt.Exclusive || !sub.Gate.Closed() { // an exclusive message has the Turn: others wait for its end, whatever the gate says
+	for l.opt.Exclusive || !sub.Gate.Closed() { // an exclusive message has the Turn: others wait for its end, even if the gate is closed
 		class, e := l.chooseReady(blocked)
 		if e == nil {
 			break

@@ -26,7 +26,7 @@ type move struct {
 	to    driver.Place
 	dec   *redeliver.Decision // its State is written
 	cause error               // of the failure
-	hops  bool                // the message is only passed on: no handler failed
+	hops  bool                // the message only changes its place: no handler failed
 	from  string              // where the message was read from; set with hops, for the event
 
 	try    int

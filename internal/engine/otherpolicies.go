@@ -19,8 +19,8 @@ const (
 	maxOtherPolicies = 100
 )
 
-// ErrPolicies is the error of the event about instances of one subscription that run different policies. The instance that gets
-// a message decides by its own.
+// ErrPolicies is the error of the event about instances of one subscription that run different policies. Each instance decides
+// by its own policy.
 var ErrPolicies = errors.New("instances of the same group run different policies: end a deployment that is under way")
 
 // otherPolicies are the other policies under which instances of the same subscription write messages.
@@ -52,7 +52,7 @@ func (s *Subscription) CheckPolicyOf(st *redeliver.State) {
 // says how that was noticed.
 func (s *Subscription) ReportOtherPolicy(fingerprint, how string) {
 	if s.Sink != nil && s.otherPolicies.shouldReport(fingerprint, time.Now()) {
-		s.EmitChange(redeliver.ChangePolicyDiffers, fmt.Sprintf("this instance runs %s, another one %s: %s", s.fingerprint, fingerprint, how), ErrPolicies)
+		s.EmitChange(redeliver.ChangePolicyDiffers, fmt.Sprintf("this instance runs policy %s, another one runs %s: %s", s.fingerprint, fingerprint, how), ErrPolicies)
 	}
 }
 

@@ -89,7 +89,7 @@ type PauseLooker struct {
 	failed bool
 }
 
-// Look looks once. After an error the group stays paused or not, as it was, and the first error in a row is reported to the sink.
+// Look looks once. An error does not change whether the group is paused. Look reports the first error in a row to the sink.
 func (l *PauseLooker) Look(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, pauseLookTimeout)
 	defer cancel()
@@ -98,7 +98,7 @@ func (l *PauseLooker) Look(ctx context.Context) {
 	case ctx.Err() != nil:
 		return
 	case err != nil && !l.failed:
-		l.Sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; whether the group is paused stays as it was", err)
+		l.Sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; until then the group stays as it is, paused or not", err)
 	case err == nil && l.failed:
 		l.Sub.EmitChange(redeliver.ChangeCommandsRead, "", nil)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Notes returns the notes about a policy that the plan of every adapter has: that its rule does not travel with waiting
-// messages, or that some waits are shortened.
+// Notes returns the notes about a policy for the plans of all adapters: its rule does not travel with waiting messages, or
+// some waits are shortened.
 func Notes(p redeliver.Policy) (notes []string) {
 	if p.Schedule() == "" {
 		notes = append(notes, "the rule does not fit into a header (redeliver.Policy.Schedule): messages that wait when the policy changes continue under the new one")

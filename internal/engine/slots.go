@@ -31,8 +31,8 @@ const (
 // A lane that gets no slot waits in a queue. When a slot is free, the lane is woken with mayTake set: it
 // takes or yields the slot. No other lane gets that slot meanwhile.
 //
-// Each step reads the clock once, under the lock. If a pause could end between two readings, a lane that found no slot might be
-// woken neither by another lane nor by the alarm.
+// Each step reads the clock once, under the lock. A pause that ended between two readings could leave a lane that found no slot
+// asleep: neither another lane nor the alarm would wake it.
 type slots struct {
 	sub *Subscription
 
@@ -279,9 +279,9 @@ func (s *slots) currentLimit() int {
 	return s.limit
 }
 
-// judge passes a failure to the guard, and reports whether the message must be postponed.
-func (s *slots) judge(f *guard.Failure) (postpone bool) {
-	s.step(func(now time.Duration) { postpone = s.guard.Judge(f, now) })
+// countFailure passes a failure to the guard, and reports whether the message must be postponed.
+func (s *slots) countFailure(f *guard.Failure) (postpone bool) {
+	s.step(func(now time.Duration) { postpone = s.guard.CountFailure(f, now) })
 	return postpone
 }
 

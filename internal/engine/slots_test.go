@@ -24,7 +24,7 @@ func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 		t.Fatal("take gave more slots than the limit")
 	}
 	for key := range uint64(2) { // an outage, whose pause is over
-		s.judge(&guard.Failure{Key: key})
+		s.countFailure(&guard.Failure{Key: key})
 	}
 	s.onAlarm()
 	s.mu.Lock()

@@ -45,7 +45,7 @@ func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
 			s.guard.Pause(time.Hour, nil, 0)
 		case policy.Outage.On():
 			for key := range uint64(2) {
-				s.guard.Judge(&guard.Failure{Key: key}, 0)
+				s.guard.CountFailure(&guard.Failure{Key: key}, 0)
 			}
 		case policy.DeadLetterRate.On():
 			for range 2 {
@@ -85,7 +85,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	woken := make(chan struct{}, 1)
 	w := &slotWaiter{wake: func() { woken <- struct{}{} }}
 	fails := func(key uint64, probe bool) {
-		sub.slots.judge(&guard.Failure{Cause: 1, Key: key, ID: key, Probe: probe, Sparable: true})
+		sub.slots.countFailure(&guard.Failure{Cause: 1, Key: key, ID: key, Probe: probe, Postponable: true})
 	}
 	fails(1, false)
 	fails(2, false)

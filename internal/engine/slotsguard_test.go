@@ -200,7 +200,7 @@ func TestALaneTakesASlotBesideAPromisedOne(t *testing.T) {
 func outageOf(q *queue) time.Duration {
 	o := q.sub.Policy.Outage
 	for key := range uint64(o.MinKeys) {
-		q.judge(&guard.Failure{Key: key})
+		q.countFailure(&guard.Failure{Key: key})
 	}
 	return o.Probe
 }

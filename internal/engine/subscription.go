@@ -75,8 +75,8 @@ type Subscription struct {
 	gathers       atomic.Bool                     // its handler gathers batches
 	loads         registry[func() redeliver.Load] // of its parts: partitions or queues
 	stuck         atomic.Int64                    // handlers that still run although their message was settled
-	answered      atomic.Bool                     // a middleware of redeliver gets its messages
-	unanswered    atomic.Bool                     // the sink knows that no middleware does
+	hasMiddleware atomic.Bool                     // a middleware of redeliver gets its messages
+	retryMissing  atomic.Bool                     // the sink got ChangeRetryMissing
 }
 
 // Start prepares the subscription. It must be called once, before the first message.
@@ -96,8 +96,8 @@ func (s *Subscription) OnlyProbes() bool {
 
 // RecordMiddleware records that a middleware of redeliver gets the subscription's messages and their handlers' errors.
 func (s *Subscription) RecordMiddleware() {
-	if !s.answered.Load() { // a load is cheaper than a store
-		s.answered.Store(true)
+	if !s.hasMiddleware.Load() { // a load is cheaper than a store
+		s.hasMiddleware.Store(true)
 	}
 }
 
@@ -108,10 +108,10 @@ var errNoRetry = fmt.Errorf("%w, and no middleware.Retry saw the message: its er
 // nackError returns the failure of a message that was nacked without an error. If no middleware of redeliver gets the
 // messages, it reports that to the sink once.
 func (s *Subscription) nackError() error {
-	if s.answered.Load() {
+	if s.hasMiddleware.Load() {
 		return redeliver.ErrNacked
 	}
-	if !s.unanswered.Swap(true) {
+	if !s.retryMissing.Swap(true) {
 		s.EmitChange(redeliver.ChangeRetryMissing, "", errNoRetry)
 	}
 	return errNoRetry
@@ -149,7 +149,7 @@ func wants(to redeliver.Sink, e redeliver.Event) (wants bool) {
 // Decide asks the policy about the failure of a message with the state st, without counting it.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
 	dec := s.applyRule(st, err, now)
-	if isSparable(&dec) && s.slots.inOutage() {
+	if isPostponable(&dec) && s.slots.inOutage() {
 		dec = s.postpone(st, err, now)
 	}
 	return &dec
@@ -174,8 +174,8 @@ func (s *Subscription) postpone(st redeliver.State, err error, now time.Time) re
 // Fingerprint returns [delayqueue.Fingerprint] of the policy.
 func (s *Subscription) Fingerprint() string { return s.fingerprint }
 
-// tryWindow is the context of all writes that begin within a short time: a timer for each would double the cost of a failure
-// (BenchmarkFailure).
+// tryWindow is the context of all writes that begin within a short time. A timer for each would double the cost of a
+// failure (BenchmarkFailure).
 type tryWindow struct {
 	ctx    context.Context
 	closes time.Time // writes that begin later get another one
@@ -197,8 +197,8 @@ func (s *Subscription) tryContext(now time.Time) context.Context {
 	return ctx
 }
 
-// The events of changes (a closed gate, one more stuck handler) must reach the sink in order: a gauge that keeps the last one would
-// otherwise keep an older state. So a change and its event are one step under eventMu.
+// A change (a closed gate, one more stuck handler) and its event are one step under eventMu. So the sink gets the events in
+// order: a gauge keeps the last one.
 
 // closeGate closes the gate for a message that cannot be written to where, a topic or queue.
 func (s *Subscription) closeGate(where string, err error) {

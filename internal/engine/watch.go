@@ -55,7 +55,7 @@ func (w *watch) insertLocked(d *Delivery, ends time.Duration) {
 	}
 }
 
-// remove removes an attempt whose handler has answered. From then on d.over does not change.
+// remove removes an attempt whose handler has answered. From then on d.late does not change.
 func (w *watch) remove(d *Delivery) {
 	w.mu.Lock()
 	w.unlinkLocked(d)
@@ -82,8 +82,8 @@ func (w *watch) unlinkLocked(d *Delivery) bool {
 	return true
 }
 
-// tick ends the attempts whose time is over, and sets the timer for the next: at most the timeout from now, because an attempt that
-// begins meanwhile may end before one that was extended.
+// tick ends the attempts whose time is over, and sets the timer for the next. The timer is set for at most the timeout: an
+// attempt that begins meanwhile may end before one that was extended.
 func (w *watch) tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func (w *watch) endLocked(d *Delivery) {
 		}
 		return
 	}
-	d.warned = true
+	d.timedOut = true
 	go d.Expire(&redeliver.TimeoutError{After: timeout})
 	time.AfterFunc(StuckAfter, func() {
 		w.mu.Lock()
@@ -120,8 +120,8 @@ func (w *watch) endLocked(d *Delivery) {
 	})
 }
 
-// overtime ends an attempt that the watch has not ended yet, although its batch is over.
-func (d *Delivery) overtime() {
+// endWithBatch ends an attempt that the watch has not ended yet, although its batch is over.
+func (d *Delivery) endWithBatch() {
 	w := d.sub.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,9 +12,9 @@ type Workers[E any] struct {
 	more  sync.Cond
 	queue FIFO[E]
 	idle  int
-	// coming reports whether a worker was woken and has not reached the queue. There is at most one such worker: when it has
-	// taken an item, it wakes the next worker. Until then a worker that has finished an item may take the next item. So few
-	// workers do many short items.
+	// coming reports whether a worker was woken and has not reached the queue. There is at most one: when it has taken an
+	// item, it wakes the next worker. Until then a worker that has finished its item may take the next one, so few workers
+	// do many short items.
 	coming bool
 	closed bool
 }

@@ -20,11 +20,11 @@ type Guard struct {
 	// Probes is the number of probes that run.
 	Probes int
 
-	outage    *outage // nil for none
-	flood     *flood  // nil for none
-	asked     breaker // for the pause of a handler
-	breakers  []*breaker
-	lastProbe time.Duration // when the last probe began
+	outage       *outage // nil for none
+	flood        *flood  // nil for none
+	handlerPause breaker // of the function Pause
+	breakers     []*breaker
+	lastProbe    time.Duration // when the last probe began
 }
 
 // Changes are events, without the names of their subscription.
@@ -46,12 +46,12 @@ func (g *Guard) Init(p *redeliver.Policy) {
 		g.breakers = append(g.breakers, &g.flood.breaker)
 	}
 	g.Detects = len(g.breakers) > 0
-	g.asked.maxPause = askedProbeTimeout
-	g.breakers = append(g.breakers, &g.asked)
+	g.handlerPause.maxPause = handlerPauseProbeTimeout
+	g.breakers = append(g.breakers, &g.handlerPause)
 }
 
-// askedProbeTimeout is probeTimeout in a handler's pause, which may be short.
-const askedProbeTimeout = 30 * time.Second
+// handlerPauseProbeTimeout is probeTimeout in a handler's pause, which may be short.
+const handlerPauseProbeTimeout = 30 * time.Second
 
 // probeTimeout is how long a running probe keeps the next one from beginning.
 func (g *Guard) probeTimeout() time.Duration {
@@ -103,18 +103,19 @@ func (g *Guard) NextChange() (at time.Duration) {
 
 // Pause keeps messages from beginning for d, because a handler asks for it.
 func (g *Guard) Pause(d time.Duration, err error, now time.Duration) {
-	if g.asked.state == breakerClosed {
+	if g.handlerPause.state == breakerClosed {
 		g.Changes.Addf(redeliver.ChangePaused, err, "a handler asks for a pause of %s; then one message at a time runs as a probe", d)
-		g.asked.until = 0
+		g.handlerPause.until = 0
 	}
-	g.asked.state, g.asked.until = breakerOpen, max(g.asked.until, now+d)
+	g.handlerPause.state, g.handlerPause.until = breakerOpen, max(g.handlerPause.until, now+d)
 }
 
-// EndProbe counts a probe that has ended. If it is conclusive and has not asked for another pause, the pause of a handler ends.
+// EndProbe counts a probe that has ended. conclusive reports whether its handler ran to an end. A conclusive probe that has
+// not asked for another pause ends the pause of a handler.
 func (g *Guard) EndProbe(conclusive bool) {
 	g.Probes--
-	if conclusive && g.asked.state == breakerHalfOpen {
-		g.asked.state = breakerClosed
+	if conclusive && g.handlerPause.state == breakerHalfOpen {
+		g.handlerPause.state = breakerClosed
 		g.Changes.Addf(redeliver.ChangeResumed, nil, "a probe has not asked for another pause; all messages run again")
 	}
 }
@@ -126,16 +127,16 @@ type Failure struct {
 	Probe          bool          // the message began as a probe
 	FailedBefore   bool          // an earlier failure of the message counted
 	SinceFirst     time.Duration // the time since the first failure of the message
-	Sparable       bool          // an outage would postpone the message instead
+	Postponable    bool          // an outage would postpone the message instead
 }
 
-// Judge counts a failed attempt. It reports whether the message is to be postponed.
-func (g *Guard) Judge(f *Failure, now time.Duration) (postpone bool) {
+// CountFailure counts a failed attempt. It reports whether the message is to be postponed.
+func (g *Guard) CountFailure(f *Failure, now time.Duration) (postpone bool) {
 	if g.outage == nil {
 		return false
 	}
 	g.outage.failed(f, now)
-	return g.InOutage() && f.Sparable
+	return g.InOutage() && f.Postponable
 }
 
 // InOutage reports whether there is an outage.

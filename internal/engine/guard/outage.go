@@ -8,9 +8,8 @@ import (
 
 // outage detects the start and the end of an outage, as redeliver.Outage defines it.
 //
-// While the breaker is closed, a failure counts as an attempt of its message, and spread counts failures by their cause. When
-// the failures of one cause are spread over enough keys, the breaker opens. From that failure on, failures do not count as
-// attempts: the messages are postponed.
+// While the breaker is closed, each failure counts as an attempt, and spread counts failures by their cause. When the
+// failures of one cause are spread over enough keys, the breaker opens. From then on the messages that fail are postponed.
 //
 // A probe that fails with an error of the outage makes the next pause longer. Any other error concerns only the message of the
 // probe, until the probes of several messages have failed with it. When the same message has failed several probes in a row,
@@ -68,7 +67,7 @@ func (o *outage) failed(f *Failure, now time.Duration) {
 	if o.addFailure(f.Cause, f.Key, now) {
 		o.trip(now)
 		o.probeErrors, o.lastFailedProbe, o.sameFailedProbe, o.began, o.probes = []probeError{{f.Cause, minProbeMessages}}, 0, 0, now, 0
-		o.changes.Addf(redeliver.ChangeOutage, f.Err, "messages of %d keys failed alike; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
+		o.changes.Addf(redeliver.ChangeOutage, f.Err, "messages of %d keys failed with the same error; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
 	}
 }
 
@@ -83,7 +82,7 @@ func (o *outage) countFailedProbe(f *Failure, now time.Duration) {
 	o.sameFailedProbe++
 	if o.sameFailedProbe >= maxSameProbe {
 		o.close()
-		o.changes.Addf(redeliver.ChangeOutageOver, nil, "only one message failed any more, %d times in a row: its attempts count again", maxSameProbe)
+		o.changes.Addf(redeliver.ChangeOutageOver, nil, "only one message still fails, %d times in a row: its attempts count again", maxSameProbe)
 		return
 	}
 	hadSuccesses := o.successes > 0
@@ -138,7 +137,7 @@ func (o *outage) succeeded(probe bool, now time.Duration) {
 		o.close()
 		o.changes.Addf(redeliver.ChangeOutageOver, nil, "it took %s and %d probes; all messages run again", took, o.probes)
 	case first:
-		o.changes.Addf(redeliver.ChangeProbing, nil, "a probe has succeeded after %s; %d more are to", took, o.needed-1)
+		o.changes.Addf(redeliver.ChangeProbing, nil, "a probe has succeeded after %s; %d more must succeed", took, o.needed-1)
 	}
 }
 

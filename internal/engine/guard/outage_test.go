@@ -150,7 +150,7 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	var g Guard
 	g.Init(&policy)
 	fails := func(at int, probe bool, id uint64) {
-		g.Judge(&Failure{Cause: 7, Key: id, ID: id, Probe: probe, Sparable: true}, time.Duration(at)*time.Second)
+		g.CountFailure(&Failure{Cause: 7, Key: id, ID: id, Probe: probe, Postponable: true}, time.Duration(at)*time.Second)
 	}
 	begins := func(at int) {
 		t.Helper()
@@ -180,10 +180,10 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 		got = append(got, string(e.Change)+": "+e.Detail)
 	}
 	if want := []string{
-		"outage: messages of 3 keys failed alike; nothing new begins, and the first probe follows in 1s",
-		"probing: a probe has succeeded after 5s; 1 more are to",
+		"outage: messages of 3 keys failed with the same error; nothing new begins, and the first probe follows in 1s",
+		"probing: a probe has succeeded after 5s; 1 more must succeed",
 		"outage: a probe failed after others had succeeded; the next one follows in 3s",
-		"probing: a probe has succeeded after 9s; 1 more are to",
+		"probing: a probe has succeeded after 9s; 1 more must succeed",
 		"outage over: it took 10s and 5 probes; all messages run again",
 	}; !slices.Equal(got, want) {
 		t.Errorf("reported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
