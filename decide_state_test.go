@@ -153,7 +153,7 @@ type explodes struct{}
 
 // No error or function of a user may dead-letter the message or end the process. All of these once panicked or kept
 // megabytes in memory.
-func TestDecideSurvivesHostileErrors(t *testing.T) {
+func TestDecideAcceptsErrorsThatPanicOrAreLarge(t *testing.T) {
 	wrapped := func(err error) error { return fmt.Errorf("x: %w", err) }
 	for name, row := range map[string]struct {
 		policy redeliver.Policy

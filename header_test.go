@@ -154,7 +154,7 @@ func TestAStateThatIsCut(t *testing.T) {
 	}
 }
 
-func TestHeadersOfAnEmptyStateAreTheAttemptAlone(t *testing.T) {
+func TestAnEmptyStateHasOnlyTheAttemptHeader(t *testing.T) {
 	for name, s := range map[string]redeliver.State{
 		"zero":                      {},
 		"negative counts":           {Attempts: -3, Replays: -1},

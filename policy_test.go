@@ -170,7 +170,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 	}
 }
 
-func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
+func TestWithDefaultsKeepsSetFields(t *testing.T) {
 	set := redeliver.Policy{
 		MaxRetries: redeliver.NoRetries, Immediate: 1, Backoff: redeliver.RocketMQ(), Timeout: redeliver.NoTimeout, MaxAge: time.Hour,
 		Levels: []time.Duration{time.Second}, MaxLevels: 2, MaxCrashes: 5, Order: redeliver.Unordered,

@@ -38,7 +38,7 @@ var anOperator = Actor{Name: "ann", Role: Operator}
 
 // An edit finishes even if the client is gone. A closing console waits for it for a limited time, because its queues
 // are closed next.
-func TestAConsoleThatEndsWaitsForItsEdit(t *testing.T) {
+func TestCloseWaitsForAnEdit(t *testing.T) {
 	for name, opened := range map[string]bool{"it ends": true, "it takes too long": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Every link of every page leads to a page, under any prefix, and every page is accessible.
-func TestEveryLinkLeadsSomewhereUnderAnyPrefix(t *testing.T) {
+func TestEveryLinkWorksUnderAnyPrefix(t *testing.T) {
 	for _, prefix := range []string{"", "/ops/dead-letters"} {
 		t.Run("prefix "+prefix, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -171,7 +171,7 @@ func inner(n *node) string {
 }
 
 // Relative addresses need the slash after the prefix, so a request without it is redirected.
-func TestAPrefixWithoutItsSlashLeadsThere(t *testing.T) {
+func TestAPrefixWithoutItsSlashIsRedirected(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 0)}}})
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 // A page of another site used to be able to make the operator's browser look, reveal and search, and the record named
 // the operator, because CrossOriginProtection allows every GET.
-func TestAnotherSiteAsksForNothing(t *testing.T) {
+func TestCrossSiteRequestsAreForbidden(t *testing.T) {
 	rec, costly := &auditLog{}, newStub("costly", 3)
 	costly.info.ReadEffect = "a delivery of each message"
 	free := newStub("free", 3)

@@ -72,7 +72,7 @@ func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 }
 
 // The record used to contain only the proxy's address.
-func TestTheRecordHasTheAddressThatTheProxyNames(t *testing.T) {
+func TestTheAuditRecordHasTheForwardedAddress(t *testing.T) {
 	rec := &auditLog{}
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: rec, Auth: BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Reader }})})
 	if err != nil {

@@ -67,7 +67,7 @@ func quotations(t *testing.T, cfg Config) (c *Console, q *stub, targets []string
 }
 
 // Texts that quote a message are hidden from a viewer, but not from a reader.
-func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
+func TestQuotationsAreHiddenFromAViewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, q, targets := quotations(t, Config{Audit: &auditLog{}})
 		defer c.Close()
@@ -106,7 +106,7 @@ func TestWhatQuotesAMessageIsHiddenFromAViewer(t *testing.T) {
 }
 
 // The redactor is called for quotations, too. If it fails, they are hidden.
-func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
+func TestQuotationsAreRedacted(t *testing.T) {
 	for name, redact := range map[string]Redactor{
 		"it hides": func(p Part) ([]byte, error) {
 			return []byte(strings.ReplaceAll(string(p.Value), "secret", "(masked)")), nil
@@ -144,7 +144,7 @@ func TestWhatQuotesAMessageIsRedacted(t *testing.T) {
 }
 
 // The stream of events reports that something has changed, but not what.
-func TestTheStreamQuotesNothing(t *testing.T) {
+func TestTheStreamHasNoQuotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, q, _ := quotations(t, Config{Audit: &auditLog{}})
 		ctx, cancel := context.WithCancel(t.Context())

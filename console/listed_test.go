@@ -8,7 +8,7 @@ import (
 )
 
 // A list used to keep whole keys, and with them the messages that contain them.
-func TestAListKeepsOfAKeyWhatALineShows(t *testing.T) {
+func TestAListKeepsOnlyTheShownPartOfAKey(t *testing.T) {
 	d := &service{}
 	for _, key := range [][]byte{nil, {}, []byte("k"), bytes.Repeat([]byte("ä"), 1<<20)} {
 		r := d.newListRow(Actor{Role: Operator}, &openQueue{}, &deadletter.Message{Key: key})

@@ -13,7 +13,7 @@ import (
 
 // A message of 1 MB can have 60,000 headers. A page that shows 100 used to copy and redact all of them, and 40 such
 // pages at once took 555 MB.
-func TestAPageHasOnlyWhatItShows(t *testing.T) {
+func TestAPageCopiesOnlyTheShownHeaders(t *testing.T) {
 	const headers = 60_000
 	q := newStub("q", 1)
 	makeOne := q.make

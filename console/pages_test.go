@@ -136,7 +136,7 @@ func TestNewestFirstIsByTime(t *testing.T) {
 
 // A list used to compare what it had read of the tail with the latest background count. If there was none yet, messages before the
 // tail were missing in the list, and nothing said so.
-func TestNewestFirstFindsAMessageBeforeTheTailOfAnUncountedDLQ(t *testing.T) {
+func TestNewestFirstFindsEarlierMessagesOfAnUncountedDLQ(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("big", 100)
 		q.tail = 10
@@ -189,7 +189,7 @@ func TestAListHasPagesInBothOrders(t *testing.T) {
 	})
 }
 
-func TestAnEmptyConsoleIsGoodNews(t *testing.T) {
+func TestEmptyDLQsAreShownAsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("none", 0)
 		q.gate = make(chan struct{})
@@ -208,7 +208,7 @@ func TestAnEmptyConsoleIsGoodNews(t *testing.T) {
 }
 
 // The page shows what the broker reports about waiting messages and its retention.
-func TestWhatWaitsAndWhatIsDroppedIsShown(t *testing.T) {
+func TestWaitingMessagesAndRetentionAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("waits", 3)
 		q.waiting = []Level{{"10s", 4, 0, 0}, {"1m", 5, 2, 0}, {"2m", 6, -1, 3 * time.Minute}, {"3m", 7, -1, minOverdue - 1}}
@@ -245,7 +245,7 @@ func TestQueuesAreSorted(t *testing.T) {
 }
 
 // A message of another group is never replayed, but its page used to offer this.
-func TestWhatIsNeverReplayedHasNoButtonForIt(t *testing.T) {
+func TestAMessageThatCannotBeReplayedHasNoReplayButton(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("mixed", 2)
 		letter := q.make
@@ -308,7 +308,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 }
 
 // If reading changes a counter, it never happens by accident: not in the background, and not by opening a page.
-func TestADLQInWhichLookingCostsIsReadOnlyWhenAsked(t *testing.T) {
+func TestADLQWhoseReadsHaveAnEffectIsReadOnlyOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("costly", 7)
 		q.info.ReadEffect = "raises x-delivery-count of each message"

@@ -29,7 +29,7 @@ func TestReadingTakesATenthOfTheTimeAtMost(t *testing.T) {
 }
 
 // A DLQ whose count does not change is not read at each count.
-func TestWhatDoesNotChangeIsReadOnceAMinute(t *testing.T) {
+func TestAnUnchangedDLQIsReadOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("still", 10)
 		c, err := New(Config{Queues: []Queue{{Queue: q}}})

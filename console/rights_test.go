@@ -14,7 +14,7 @@ var clock = regexp.MustCompile(`As of \S+ \S+ UTC`)
 
 // A user can have a different role for each DLQ. A DLQ for which they have no role is hidden: no list and no address
 // shows it, and the response is the same as for a DLQ that does not exist.
-func TestRightsAreOfADLQ(t *testing.T) {
+func TestRightsMayBeForSomeDLQs(t *testing.T) {
 	rec := &auditLog{}
 	orders, refunds, secret := newStub("orders.billing.dlq", 2), newStub("refunds.billing.dlq", 2), newStub("salaries.hr.dlq", 2)
 	auth := Custom(func(*http.Request) (Actor, error) {

@@ -64,7 +64,7 @@ func requests(t *testing.T, q deadletter.Queue) []request {
 	}
 }
 
-func TestEachRoleMayDoWhatItMay(t *testing.T) {
+func TestRightsOfEachRole(t *testing.T) {
 	for _, readOnly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("read-only %v", readOnly), func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {

@@ -136,7 +136,7 @@ func TestABrowserMustKeepTLS(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherSiteSendsIsRefused(t *testing.T) {
+func TestFormsOfAnotherSiteAreRefused(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, failingMessage("o-1", "closed", "1"))
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})

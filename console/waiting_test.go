@@ -34,7 +34,7 @@ func (m *mute) answers(err error) (asked int) {
 
 // A DLQ used to be reported as not answering if its broker does not count waiting messages, and each count opened a
 // connection.
-func TestWhatWaitsIsNoTroubleOfTheDLQAndAskedRarely(t *testing.T) {
+func TestWaitingMessagesAreCountedRarelyAndAnErrorHidesNoDLQ(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &mute{stub: newStub("q", 3), err: errors.New("access refused for amqp://ann:secret@rabbit")}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Notes: []string{"eu/mails.dlq is not shown"}})

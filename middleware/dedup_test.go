@@ -151,7 +151,7 @@ func TestDedupOfCopiesAtTheSameTime(t *testing.T) {
 }
 
 // A copy waits for the handler of the first one, but not for middlewares outside Dedup.
-func TestDedupOfACopyWhoseFirstIsNotDone(t *testing.T) {
+func TestDedupWaitsForTheHandlerOfTheFirstCopy(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		begun := time.Now()
@@ -226,7 +226,7 @@ func TestDedupRefusesDerivedIDs(t *testing.T) {
 	}
 }
 
-func TestDedupByAnIDOfTheUsers(t *testing.T) {
+func TestDedupByTheUsersID(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		b.Open(redelivertest.Config{Group: "search"}).Handle("documents", h.handle(nil), must(middleware.Dedup(middleware.DedupConfig{

@@ -263,7 +263,7 @@ func TestAnOutageOfTwoErrors(t *testing.T) {
 
 // The dependency is still down if its error changes later. A probe that fails because of its own message does not hold
 // back the others.
-func TestProbesThatFailForSomethingElse(t *testing.T) {
+func TestProbesThatFailWithAnotherError(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		s.set(errAway)
@@ -290,7 +290,7 @@ func TestProbesThatFailForSomethingElse(t *testing.T) {
 }
 
 // When only one message still fails, it is no outage.
-func TestOneMessageAloneIsNoOutageAnyMore(t *testing.T) {
+func TestASingleFailingMessageEndsTheOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		policy := guarded(redeliver.KeyOrder)

@@ -50,7 +50,7 @@ func (f *failing) want(t *testing.T, text string, do func()) {
 	}
 }
 
-func TestWhatFailsTheTest(t *testing.T) {
+func TestMisuseFailsTheTest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{TB: t}
 		b := redelivertest.New(f)
@@ -250,7 +250,7 @@ func serve(b *redelivertest.Broker) (orders *redelivertest.Subscription, died in
 	return orders, died - 1
 }
 
-func TestAMessageThatWasAloneWhenItsProcessDiedIsCharged(t *testing.T) {
+func TestACrashCountsForAMessageThatRanAlone(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		b.Publish("orders", msg("killer"))
 		orders, died := serve(b)

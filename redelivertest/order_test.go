@@ -168,7 +168,7 @@ func TestABlockedMessageThatTimesOutKeepsItsPlace(t *testing.T) {
 
 // A message that waits for hours waits on the levels, with its attempts in its headers. The messages behind it wait in
 // the topic.
-func TestPerKeyAFailingKeyWaitsAndOthersContinue(t *testing.T) {
+func TestPerKeyLongWaitsAreOnTheLevels(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		type end struct {
 			id    string

@@ -21,7 +21,7 @@ import (
 )
 
 // Complete scans keep the order, wait for each other, and take no message from a replay.
-func TestScansDoNotDisturb(t *testing.T) {
+func TestScansKeepTheOrderAndTakeNothingFromAReplay(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {

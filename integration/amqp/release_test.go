@@ -19,7 +19,7 @@ import (
 
 // Messages that wait for an hour come back at once when their level is released, with their state. Another level is
 // unchanged.
-func TestAReleaseMovesALevelToTheWayBack(t *testing.T) {
+func TestAReleaseMovesALevelToTheRetryQueue(t *testing.T) {
 	t.Parallel()
 	for version, b := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {

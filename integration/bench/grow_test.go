@@ -61,7 +61,7 @@ func TestAGrowRowHasAChart(t *testing.T) {
 	}
 }
 
-func TestARowThatGrowsHasATableOfItsOwn(t *testing.T) {
+func TestAGrowRowHasATable(t *testing.T) {
 	r := grownRow()
 	rep := report{Rows: []*rowResult{r}}
 	text := rep.table()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestWhatRanAgainAfterAKill(t *testing.T) {
+func TestRepeatedRunsAfterAKill(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	after := func(s int) time.Time { return at.Add(time.Duration(s) * time.Second) }
 	var h history

@@ -230,7 +230,7 @@ func TestRunPostsBatches(t *testing.T) {
 
 // A command is run for each message, on every broker. A short timeout would also end commands that a busy machine
 // starts slowly, so only one command hangs, in its last attempt.
-func TestRunRunsACommand(t *testing.T) {
+func TestRunHandlesMessagesWithACommand(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(t *testing.T, s *shop) {
 		dir := t.TempDir()

@@ -113,7 +113,7 @@ func TestAnImageIsBuiltOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsWaitedForCanCome(t *testing.T) {
+func TestEveryDependencyOfAServiceCanBeMet(t *testing.T) {
 	t.Parallel()
 	for _, suite := range append([]string{"all"}, each...) {
 		p := load(t, suite)
@@ -139,7 +139,7 @@ func TestWhatIsWaitedForCanCome(t *testing.T) {
 }
 
 // The suite with all brokers contains that of each broker unchanged.
-func TestTheSuiteWithAllIsThatOfEach(t *testing.T) {
+func TestTheSuiteOfAllBrokersContainsEachSuite(t *testing.T) {
 	t.Parallel()
 	all := load(t, "all")
 	for _, suite := range each {

@@ -74,7 +74,7 @@ var troubles = []string{
 
 // Rules and dashboard use only metrics that a service exports which fails in all possible ways, on a real Kafka; and
 // all that it exports is on the dashboard and in docs/reference/metrics.md.
-func TestWhatIsLookedAtIsExported(t *testing.T) {
+func TestRulesAndDashboardUseExportedMetrics(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.fail()

@@ -83,7 +83,7 @@ func TestLinkerFlagsNameExistingVariables(t *testing.T) {
 }
 
 // The files of the archives and of the image exist.
-func TestReleasedFilesAreThere(t *testing.T) {
+func TestReleasedFilesExist(t *testing.T) {
 	t.Parallel()
 	var config struct {
 		Archives []struct {

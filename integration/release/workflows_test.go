@@ -10,7 +10,7 @@ import (
 )
 
 // Workflows call targets of the Makefile, and actions by their commit: a tag can be moved.
-func TestWorkflowsCallWhatExists(t *testing.T) {
+func TestWorkflowsCallExistingTargets(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../.github/workflows/*.yml")
 	if err != nil || len(files) < 2 {

@@ -161,7 +161,7 @@ func dialServer(t *testing.T, s *server) (*Client, context.Context) {
 
 // Every written message is read, though the broker was too busy at first, answers between requests of its own, and has
 // empty places in a queue.
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestEveryWrittenMessageIsRead(t *testing.T) {
 	s := serve(t)
 	s.busy = 7
 	c, ctx := dialServer(t, s)

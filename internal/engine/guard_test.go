@@ -40,7 +40,7 @@ func inOutage(t *testing.T, p redeliver.Policy, h func(context.Context, *record)
 
 // In an outage attempts do not count, and a message keeps the rule that it came with. A message that its handler
 // rejects, or that has expired, still goes to the DLQ. Subscription.Decide gives the same answer.
-func TestFailuresThatAnOutageSpares(t *testing.T) {
+func TestFailuresThatAnOutagePostpones(t *testing.T) {
 	old := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Minute)}.WithDefaults().Schedule()
 	for name, c := range map[string]struct {
 		err    error

@@ -31,7 +31,7 @@ func (b *broker) abandonAll() {
 }
 
 // Lost messages do not count as waiting. Otherwise a lane would read nothing until all of them were due.
-func TestLostMessagesThatWaitedTakeNoRoom(t *testing.T) {
+func TestLostWaitingMessagesUseNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		var ran atomic.Int64

@@ -34,7 +34,7 @@ func (w *watcher) Watch(origin, group string, load func() redeliver.Load) (end f
 }
 
 // The load of a subscription is the sum over its parts, until each has ended.
-func TestTheLoadOfASubscriptionIsThatOfItsParts(t *testing.T) {
+func TestTheLoadOfASubscriptionIsTheSumOfItsParts(t *testing.T) {
 	w := &watcher{}
 	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: redeliver.Sinks(redeliver.SinkFunc(func(redeliver.Event) {}), w)}
 	end := sub.RegisterLoad()

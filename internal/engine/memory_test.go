@@ -354,7 +354,7 @@ func TestAWriteThatFailsPausesTheIntakeAndIsRepeated(t *testing.T) {
 	})
 }
 
-func TestADrainReturnsWhatHasNotBegunTheLastFirst(t *testing.T) {
+func TestADrainReturnsUnrunMessagesLastFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.sub.MaxInFlight = 1
@@ -887,7 +887,7 @@ func TestAnExclusiveLaneContinuesBehindAClosedGate(t *testing.T) {
 }
 
 // A suspect begins before the messages that its turn holds back, and before a message that waits for a slot.
-func TestASuspectBeginsBehindThoseThatItHoldsBack(t *testing.T) {
+func TestASuspectBeginsBeforeMessagesThatItHoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.sub.Turn = engine.NewTurn()

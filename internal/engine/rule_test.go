@@ -84,7 +84,7 @@ func (function) Delay(int, float64) (time.Duration, bool) { return 3 * time.Seco
 
 // A decision about a message that comes with the policy's own rule, or none, allocates no more than a decision of the
 // policy.
-func TestADecisionByThePolicysRuleAllocatesNoMore(t *testing.T) {
+func TestADecisionByTheOwnRuleAllocatesNoMore(t *testing.T) {
 	sub := newBroker(redeliver.Policy{}).sub
 	sub.Start()
 	st := redeliver.State{ID: "a", Attempts: 1}
@@ -171,7 +171,7 @@ func TestAgreementIsReportedOnce(t *testing.T) {
 }
 
 // A plan has a note if a rule does not fit into a header.
-func TestAPlanSaysWhereTheRuleDoesNotTravel(t *testing.T) {
+func TestAPlanNotesARuleThatDoesNotFitIntoAHeader(t *testing.T) {
 	if notes := engine.Notes(redeliver.Policy{Backoff: redeliver.RocketMQHTTP()}); notes != nil {
 		t.Errorf("noted %q", notes)
 	}

@@ -23,7 +23,7 @@ func awaitWake(t *testing.T, woken <-chan struct{}, begun int) {
 }
 
 // A lane that waits after a step has an alarm in the future, for every time that the step may read.
-func TestNoWaitIsWithoutAnAlarm(t *testing.T) {
+func TestEveryWaitHasAnAlarm(t *testing.T) {
 	t.Parallel()
 	out := redeliver.Outage{MinKeys: 2, Share: 0.75, Window: 10 * time.Second, Probe: time.Hour, MaxPause: time.Hour, Probes: 2}
 	for name, policy := range map[string]redeliver.Policy{

@@ -207,7 +207,7 @@ func outageOf(q *queue) time.Duration {
 
 // The probes of an outage are the messages that have waited longest, one at a time. The first begins when the pause is
 // over, also in a subscription that has run for a long time.
-func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
+func TestProbesAreTheMessagesThatWaitedLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(4, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
 		<-time.After(time.Hour)
@@ -239,7 +239,7 @@ func TestProbesAreThoseThatHaveWaitedLongest(t *testing.T) {
 
 // A lane that gives up its turn, or ends, leaves its probe to the next lane at once. A probe that does not end delays the next for
 // MaxPause.
-func TestALaneThatGivesUpLeavesItsProbe(t *testing.T) {
+func TestALaneThatGivesUpPassesItsProbeOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(3, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
 		pause := outageOf(q)

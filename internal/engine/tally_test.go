@@ -105,7 +105,7 @@ func TestAFirstAttemptThatSucceedsIsCounted(t *testing.T) {
 }
 
 // A sink that does not want the events of every message gets the others, and Wants allocates nothing.
-func TestEventsThatNobodyWantsAreNotMade(t *testing.T) {
+func TestUnwantedEventsAreNotCreated(t *testing.T) {
 	for name, c := range map[string]struct {
 		sink  redeliver.Sink
 		wants bool

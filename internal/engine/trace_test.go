@@ -70,7 +70,7 @@ func runOf(ctx context.Context) string {
 
 // A span ends when the policy has decided, before the write, and its traceparent is written with the message. DeadLettered is called
 // when the write is confirmed.
-func TestARunEndsBeforeTheWriteThatCarriesItsName(t *testing.T) {
+func TestASpanEndsBeforeTheWriteWithItsTraceparent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
 		j.headers = message.Metadata{"tenant": "acme"}

@@ -42,7 +42,7 @@ func TestASuspectBehindAClosedGateLeavesTheTurnToOthers(t *testing.T) {
 }
 
 // When a running message does not end, the others may begin again for as long as they have waited.
-func TestASuspectLeavesTheOthersTheirTime(t *testing.T) {
+func TestASuspectLetsOthersBeginAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, gate := engine.NewTurn(), &engine.Gate{}
 		turn.Begin()
@@ -94,7 +94,7 @@ func TestATurnWaitsForTheGateAndRunningMessages(t *testing.T) {
 }
 
 // A Take that fails, because of the gate or of running messages, keeps nothing from beginning.
-func TestATurnThatIsNotTaken(t *testing.T) {
+func TestAFailedTakeHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn, gate := engine.NewTurn(), &engine.Gate{}
 		for _, closed := range []bool{true, false} {

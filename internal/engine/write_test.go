@@ -251,7 +251,7 @@ func TestDoubtsEndWithTheirMessages(t *testing.T) {
 }
 
 // If no other message can be written, a doubtful error is an outage.
-func TestAnUnknownErrorOfAllIsAnOutage(t *testing.T) {
+func TestAnUnknownErrorOfEveryMessageIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
 		j.answer = func(context.Context, string, int) error {

@@ -19,7 +19,7 @@ var errDown = errors.New("the database is down")
 func (unreachable) Connect(context.Context) (driver.Conn, error) { return nil, errDown }
 func (unreachable) Driver() driver.Driver                        { return nil }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewRefusesABadConfiguration(t *testing.T) {
 	db := sql.OpenDB(unreachable{})
 	defer db.Close()
 	if _, err := sqlinbox.New(nil, sqlinbox.Config{}); !errors.Is(err, redeliver.ErrConfig) {

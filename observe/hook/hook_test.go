@@ -134,7 +134,7 @@ func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 }
 
 // A hook wants no events of messages that succeed.
-func TestItWantsDeadLettersAlone(t *testing.T) {
+func TestAHookWantsOnlyDeadLetters(t *testing.T) {
 	h := hook.OnDeadLetter(func(context.Context, redeliver.DeadLettered) error { return nil }, hook.Config{})
 	defer func() { _ = h.Close(context.Background()) }()
 	sink := redeliver.Sinks(h).(redeliver.FilteringSink)

@@ -16,7 +16,7 @@ import (
 )
 
 // Without a broker the error once came only after half a minute: Watermill waited for so long for a router that had never run.
-func TestAShopWhoseBrokerDoesNotAnswerIsNotWaitedFor(t *testing.T) {
+func TestRunDoesNotWaitForARouterThatNeverRan(t *testing.T) {
 	unreachable := errors.New("nobody answers")
 	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

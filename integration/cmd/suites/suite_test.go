@@ -223,7 +223,7 @@ func hear() {
 
 // A signal to the process group reaches the tests once. The meter used to forward it to the tests, which had already
 // received it. It does forward SIGQUIT, because go test knows only the meter.
-func TestTheMeterPassesOnWhatComesToItAlone(t *testing.T) {
+func TestTheMeterForwardsOnlySIGQUIT(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

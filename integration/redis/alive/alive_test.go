@@ -18,7 +18,7 @@ import (
 
 // A connection may end between Redis's note of who has a message and the message. The consumer that does not have it
 // takes it back, and not what its handler is still at.
-func TestWhatWasLostOnItsWayComesBack(t *testing.T) {
+func TestAMessageLostBeforeItsConsumerComesBack(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -68,7 +68,7 @@ func TestWhatIsPublished(t *testing.T) {
 }
 
 // Content that SQS does not accept travels encoded, and the handler gets it unchanged at every attempt.
-func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
+func TestContentThatSQSRefusesIsKept(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		many := message.Metadata{}
@@ -130,7 +130,7 @@ func TestWhatSQSDoesNotTakeIsKept(t *testing.T) {
 }
 
 // A message that is too large is refused with its id, size and queue, and nothing is sent.
-func TestWhatIsTooLargeIsRefused(t *testing.T) {
+func TestATooLargeMessageIsRefused(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		client := b.open(b.config(policy))
 		for name, msg := range map[string]*message.Message{
@@ -191,7 +191,7 @@ func TestADelayedPublishToAFIFOQueueIsRefused(t *testing.T) {
 }
 
 // redeliver reads messages of watermill-aws, the same at every attempt, and watermill-aws reads redeliver's.
-func TestWatermillAWSUnderstandsUsAndWeIt(t *testing.T) {
+func TestRedeliverAndWatermillAWSReadEachOther(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		cfg := aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
 		there := []func(*awssqs.Options){func(o *awssqs.Options) { o.BaseEndpoint = aws.String(b.server.url) }}

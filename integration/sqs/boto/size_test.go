@@ -86,7 +86,7 @@ func TestMessagesAtTheSizeLimit(t *testing.T) {
 }
 
 // The queue's own limit applies if it reports one. moto reports MaximumMessageSize, ElasticMQ does not.
-func TestTheQueuesOwnLimit(t *testing.T) {
+func TestTheMaximumMessageSizeOfTheQueue(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		const limit = 4096
 		b.queue = fidelity.Unique("small")

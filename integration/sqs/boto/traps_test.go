@@ -17,7 +17,7 @@ import (
 
 // An attribute with redeliver's name that is not of this queue belongs to the user. It is kept at all attempts and in
 // the DLQ, reported, and not trusted.
-func TestAnAttributeLikeOursIsTheUsers(t *testing.T) {
+func TestAnAttributeNamedLikeOursBelongsToTheUser(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		// A real state of another queue, copied by a service.
 		other := &fixture{T: t, server: b.server, proxy: b.proxy, queue: fidelity.Unique("other"), peer: b.peer}

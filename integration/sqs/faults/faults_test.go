@@ -23,7 +23,7 @@ import (
 
 // SQS gives each faulty answer to each of its actions. In the end everything is handled or in the DLQ, and the queue
 // is empty. The test lists the messages that may run again because of a fault; no others do.
-func TestEveryFaultIsSurvived(t *testing.T) {
+func TestFaultyAnswersLoseNothing(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"ReceiveMessage", "SendMessage", "DeleteMessage", "ChangeMessageVisibility"} {
 		for _, fault := range []proxy.Fault{
@@ -201,7 +201,7 @@ func TestASlowHandlerKeepsItsMessage(t *testing.T) {
 }
 
 // Credentials expire. Work continues with new ones, nothing is lost, and no event contains a key.
-func TestExpiredCredentialsAreSurvived(t *testing.T) {
+func TestExpiredCredentialsLoseNothing(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, "")
 	bodies := append(numbered("good", 5), numbered("once", 5)...)

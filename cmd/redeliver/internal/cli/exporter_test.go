@@ -136,7 +136,7 @@ func TestExporterDropsOldValues(t *testing.T) {
 }
 
 // A group whose rights or topics are missing is reported, and hides no other.
-func TestExporterReportsWhatItCannotOpen(t *testing.T) {
+func TestExporterReportsDLQsThatItCannotOpen(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	e := s.exporter("--dlq", "orders.billing.dlq", "--dlq", "gone.dlq,topic=gone,group=billing")

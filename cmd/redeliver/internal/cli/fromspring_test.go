@@ -27,7 +27,7 @@ func springs(topic string, n int) *kgo.Record {
 }
 
 // The commands of docs/how-to/move-from-spring.md do what that page says.
-func TestTheWayFromSpring(t *testing.T) {
+func TestMovingFromSpring(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("orders-retry-1000", "orders-dlt")

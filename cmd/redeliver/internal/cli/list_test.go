@@ -10,7 +10,7 @@ import (
 )
 
 // Missing settings for a list of RabbitMQ's queues are reported before any connection, and no password is quoted.
-func TestListOnRabbitMQWantsTheManagementAPI(t *testing.T) {
+func TestListOnRabbitMQRequiresTheManagementAPI(t *testing.T) {
 	t.Parallel()
 	const rabbit = "amqp://127.0.0.1:1"
 	config := filepath.Join(t.TempDir(), "config.yaml")

@@ -12,7 +12,7 @@ import (
 // service is the policy of the service, as flags.
 var service = []string{"--topic", "orders", "--group", "billing", "--retries", "2", "--backoff", "steps:1s,1m", "--levels", "1s,1m"}
 
-func TestPruneRemovesWhatIsDrainedAndNothingElse(t *testing.T) {
+func TestPruneRemovesOnlyDrainedLevels(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.park() // five messages on 1h

@@ -100,7 +100,7 @@ func (s *stand) everything() map[string]int64 {
 	return all
 }
 
-func TestYesOnATerminal(t *testing.T) {
+func TestReplayAndPurgeAskOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.fill()

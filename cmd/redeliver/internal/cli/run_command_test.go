@@ -168,7 +168,7 @@ func TestRunHTTP(t *testing.T) {
 }
 
 // A dead letter also has Spring's headers if they are requested.
-func TestRunWritesOthersHeaders(t *testing.T) {
+func TestRunWritesSpringHeaders(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.topics("payments")

@@ -157,7 +157,7 @@ func gone(t *testing.T, pid int) {
 }
 
 // A child that exceeds its time is killed with all that it has started, even if they ignore signals.
-func TestExecEndsWhatHangs(t *testing.T) {
+func TestExecKillsAHangingChildWithItsGroup(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"hang", "lead", "quiet"} {
 		path := filepath.Join(t.TempDir(), "pids")

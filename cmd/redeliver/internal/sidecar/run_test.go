@@ -68,7 +68,7 @@ func TestReach(t *testing.T) {
 }
 
 // The end of the attempt ends the wait.
-func TestReachEndsWithTheAttempt(t *testing.T) {
+func TestTheWaitForTheHandlerEndsWithTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		lost := errors.New("lost")

@@ -35,7 +35,7 @@ func answers(code int, body string) *http.Response {
 
 // The handler has not received a request that failed before the connection was made, or that TLS refused. For any other
 // it is unknown.
-func TestHTTPUnseen(t *testing.T) {
+func TestUnreachedRequestsAreRecognised(t *testing.T) {
 	t.Parallel()
 	const asked, got = true, false
 	for name, c := range map[string]struct {
@@ -95,7 +95,7 @@ func TestHTTPConnectsInTime(t *testing.T) {
 
 // An answer that is about the URL or the credentials does not dead-letter a message before the handler has answered
 // 2xx.
-func TestAWrongURLCondemnsNothing(t *testing.T) {
+func TestAWrongURLDeadLettersNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		code    int
@@ -132,7 +132,7 @@ func TestAWrongURLCondemnsNothing(t *testing.T) {
 }
 
 // The response of Go's TLS server to plain http:// is recognised.
-func TestHTTPToTLS(t *testing.T) {
+func TestPlainHTTPToATLSPortIsRecognised(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(nil)
 	server.Config.ErrorLog = quiet

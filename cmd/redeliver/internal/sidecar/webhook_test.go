@@ -138,7 +138,7 @@ func TestWebhookAnswers(t *testing.T) {
 }
 
 // An unavailable endpoint does not delay messages or fill the log: a full queue is logged once.
-func TestWebhookThatIsAway(t *testing.T) {
+func TestAnUnavailableWebhookDelaysNothing(t *testing.T) {
 	t.Parallel()
 	var out noted
 	u, err := url.Parse("http://127.0.0.1:1/services/s3cret")
