@@ -44,11 +44,11 @@ type Step uint8
 
 // The steps.
 const (
-	Handle  Step = iota // its handler runs
-	Hop                 // it is written to a Level again: it is not due, or its present place is the wrong one
-	Publish             // it is a delayed publish: it is written to its Topic
-	Isolate             // it may have crashed its process: it is written to Suspects
-	Bury                // it is written to the DLQ, because of Message.Err
+	Handle     Step = iota // its handler runs
+	Hop                    // it is written to a Level again: it is not due, or its present place is the wrong one
+	Publish                // it is a delayed publish: it is written to its Topic
+	Isolate                // it may have crashed its process: it is written to Suspects
+	DeadLetter             // it is written to the DLQ, because of Message.Err
 )
 
 // Place is where a Store writes a message.
@@ -95,7 +95,7 @@ type Message[R any] struct {
 	State *redeliver.State
 	// Place names the topic or queue from which the message was read, for events.
 	Place string
-	// Err is the reason to send the message to the DLQ, with Bury.
+	// Err is the reason to send the message to the DLQ, with the step DeadLetter.
 	Err error
 	// Size is the message's size in bytes, for the bound on the memory of a source's messages. 0 means that it is not
 	// counted.
@@ -123,7 +123,7 @@ type Source[R any] interface {
 	Lost() <-chan struct{}
 	// Parse sets the fields of m, whose Record is set. The engine ignores a record for which it returns an error: the
 	// source has reported and, if necessary, settled it. A record that cannot be read should not be ignored but go to the
-	// DLQ, with Bury.
+	// DLQ, with the step DeadLetter.
 	Parse(m *Message[R]) error
 	// Accept sets how many messages the engine has room for, in addition to those that Parse has got. The source should
 	// stop reading while that is 0; messages that it has read may still come. Accept is called again when the number

@@ -171,18 +171,18 @@ func TestAnOutageDeadLettersNothing(t *testing.T) {
 				s.set(nil)
 				back := time.Since(s.start)
 				b.Wait()
-				bury := 0
+				deadCount := 0
 				if c.policy.MaxRetries == redeliver.NoRetries { // attempts before the outage could be detected
-					bury = len(s.dead)
-					if bury >= 20 {
-						t.Errorf("%d messages were dead-lettered, want 20 events", bury)
+					deadCount = len(s.dead)
+					if deadCount >= 20 {
+						t.Errorf("%d messages were dead-lettered, want 20 events", deadCount)
 					}
 				}
 				reported := outageAndBack
 				if c.least > 0 {
 					reported = s.reported // the throttle decides
 				}
-				s.want(t, n-bury, bury, reported...)
+				s.want(t, n-deadCount, deadCount, reported...)
 				if maxAttempts := s.maxAttempts(); maxAttempts > 6 {
 					t.Errorf("a message ran %d times", maxAttempts)
 				}

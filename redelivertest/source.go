@@ -117,7 +117,7 @@ func (s *source) Parse(m *driver.Message[*received]) error {
 		}
 	}
 	if rec.crashes >= s.sub.Policy.MaxCrashes && m.Step == driver.Handle {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: rec.crashes}
+		m.Step, m.Err = driver.DeadLetter, &redeliver.CrashedError{Crashes: rec.crashes}
 	}
 	return nil
 }

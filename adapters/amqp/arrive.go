@@ -54,7 +54,7 @@ func (a *arrival) read() {
 		a.reportForeignHeaders(found)
 	}
 	if d.Unreadable != nil { // it has waited long enough
-		m.Step, m.Err, m.Until = driver.Bury, &redeliver.UndecodableError{Err: d.Unreadable}, time.Time{}
+		m.Step, m.Err, m.Until = driver.DeadLetter, &redeliver.UndecodableError{Err: d.Unreadable}, time.Time{}
 	}
 }
 
@@ -214,7 +214,7 @@ func (a *arrival) buryAtMaxCrashes(count int) {
 	d, m := a.d, a.m
 	times := max(0, count-a.r.client.lostSuspects.Count(d.id()))
 	if times >= a.r.layout.Policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: times}
+		m.Step, m.Err = driver.DeadLetter, &redeliver.CrashedError{Crashes: times}
 	}
 }
 

@@ -92,7 +92,7 @@ func (p *inPlaceTurn) turnCame() {
 	}
 	m.Alone = true
 	if p.charge.Before >= s.r.layout.Policy.MaxCrashes {
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: p.charge.Before}
+		m.Step, m.Err = driver.DeadLetter, &redeliver.CrashedError{Crashes: p.charge.Before}
 	}
 }
 

@@ -29,7 +29,7 @@ func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 		t.Error("it begins before its lane has confirmed the turn")
 	}
 	p.turnCame()
-	if !p.beginOrSeek() || m.Step != driver.Bury {
+	if !p.beginOrSeek() || m.Step != driver.DeadLetter {
 		t.Errorf("it does not begin when its lane has confirmed the turn, or goes to %v", m.Step)
 	}
 	s.finishTest()

@@ -262,7 +262,7 @@ func TestPanickingKeyIsUndecodable(t *testing.T) {
 	s, in := f.source(false, "", "a")
 	all := parsed(s, in)
 	var panicked *redeliver.PanicError
-	if !errors.As(all[0].Err, &panicked) || all[0].Step != driver.Bury || all[0].Key != 0 || all[1].Key == 0 || all[1].Step != driver.Handle {
+	if !errors.As(all[0].Err, &panicked) || all[0].Step != driver.DeadLetter || all[0].Key != 0 || all[1].Key == 0 || all[1].Step != driver.Handle {
 		t.Errorf("the first is %v, in line %d; the second is in line %d", all[0].Err, all[0].Key, all[1].Key)
 	}
 	s.finishTest()

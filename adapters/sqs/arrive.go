@@ -45,7 +45,7 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 	if s.readsSuspects() {
 		d.crashes = max(0, wire.ReceiveCountOf(m)-1-s.lostSuspects.Count(d.id)-int(s.failedReceives.Load()))
 		if d.crashes >= s.layout.policy.MaxCrashes {
-			d.step = driver.Bury
+			d.step = driver.DeadLetter
 		}
 		return
 	}

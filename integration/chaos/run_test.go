@@ -95,7 +95,7 @@ func perform(t *testing.T, s stage, p plan) {
 	if err := r.processes.end(); err != nil {
 		t.Error(err)
 	}
-	r.bury()
+	r.recordDeadLetters()
 	if settled {
 		r.log.Add(history.Line{Kind: history.Settled})
 	}
@@ -255,8 +255,8 @@ func (r *performance) missing(ctx context.Context) int {
 	return len(open)
 }
 
-// bury records the messages in the DLQs.
-func (r *performance) bury() {
+// recordDeadLetters records the messages in the DLQs.
+func (r *performance) recordDeadLetters() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	for _, load := range r.plan.Loads {

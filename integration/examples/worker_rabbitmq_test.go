@@ -23,8 +23,8 @@ func TestWorkerCountsCrashes(t *testing.T) {
 	p := work()
 	bad := q.send(map[string]string{"fail": "exit"})
 	died, good := 0, ""
-	handled, buried := false, false
-	for !buried || !handled {
+	handled, deadLettered := false, false
+	for !deadLettered || !handled {
 		line, ok := p.next()
 		if !ok {
 			if status := p.status(); status != 1 {
@@ -45,7 +45,7 @@ func TestWorkerCountsCrashes(t *testing.T) {
 		case e.Event == "commit" && e.ID == good:
 			handled = true
 		case e.Event == "dead_letter" && e.ID == bad && e.Reason == "crashed" && e.Attempt == 0:
-			buried = true
+			deadLettered = true
 		default:
 			t.Errorf("%s; want attempts, a commit of %s and a dead_letter of %s", line, good, bad)
 		}

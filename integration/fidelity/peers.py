@@ -34,7 +34,7 @@ def serve(connection):
         say(answer)
 
 
-def bury(how):
+def reap(how):
     try:
         while os.waitpid(-1, how)[0]:
             pass
@@ -61,8 +61,8 @@ def main(path):
                 sys.stderr.flush()
                 os._exit(status)
         connection.close()
-        bury(os.WNOHANG)
-    bury(0)
+        reap(os.WNOHANG)
+    reap(0)
     shutil.rmtree(os.path.dirname(path), ignore_errors=True)  # where a test that timed out does not
 
 

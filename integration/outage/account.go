@@ -14,14 +14,14 @@ type account struct {
 	time timeline
 	call *dependency
 
-	mu      sync.Mutex
-	written []time.Time // when the write began
-	done    []time.Time // first success, or zero
-	runs    []int       // successes
-	dead    []bool      // the service has reported it as dead-lettered
-	latest  [keys]int   // by key: one more than the highest number that has succeeded
-	left    int         // neither done nor dead
-	buried  int
+	mu          sync.Mutex
+	written     []time.Time // when the write began
+	done        []time.Time // first success, or zero
+	runs        []int       // successes
+	dead        []bool      // the service has reported it as dead-lettered
+	latest      [keys]int   // by key: one more than the highest number that has succeeded
+	left        int         // neither done nor dead
+	deadLetters int
 
 	overtook int
 	samples  []sample
@@ -68,15 +68,15 @@ func (a *account) succeed(id int) {
 	}
 }
 
-// bury records a message that the service has reported as dead-lettered.
-func (a *account) bury(id int) {
+// addDeadLetter records a message that the service has reported as dead-lettered.
+func (a *account) addDeadLetter(id int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.dead[id] {
 		return
 	}
 	a.dead[id] = true
-	a.buried++
+	a.deadLetters++
 	if a.runs[id] == 0 {
 		a.left--
 	}
@@ -90,7 +90,7 @@ func (a *account) sample(at time.Duration) (all bool) {
 	for id := len(a.written) - 1; id >= 0 && a.written[id].IsZero(); id-- {
 		unwritten++
 	}
-	a.samples = append(a.samples, sample{at: at, backlog: a.left - unwritten, dead: a.buried})
+	a.samples = append(a.samples, sample{at: at, backlog: a.left - unwritten, dead: a.deadLetters})
 	return a.left == 0
 }
 

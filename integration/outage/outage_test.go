@@ -83,10 +83,10 @@ func TestFigures(t *testing.T) {
 	a.write(0, tl.messages)
 	a.succeed(0)
 	a.succeed(0) // twice
-	a.bury(1)
+	a.addDeadLetter(1)
 	a.succeed(2)
-	a.bury(2) // both
-	a.bury(3) // it says so, and it is not there
+	a.addDeadLetter(2) // both
+	a.addDeadLetter(3) // it says so, and it is not there
 	f := a.figures(map[int]int{1: 2, 2: 1})
 	if f.Messages != 6 || f.Done != 2 || f.Dead != 2 || f.Lost != 3 || f.Twice != 1 || f.Both != 1 || f.Copies != 1 {
 		t.Errorf("%+v", f)

@@ -67,7 +67,7 @@ func (s service) start(b broker, topic string, a *account) (stop func(), setting
 		on, err = b.ours(topic, s.policy, redeliver.SinkFunc(func(e redeliver.Event) {
 			if dead, ok := e.(redeliver.DeadLettered); ok {
 				if id, err := idOf(dead.State.ID); err == nil {
-					a.bury(id)
+					a.addDeadLetter(id)
 				}
 			}
 		}))
@@ -81,7 +81,7 @@ func (s service) start(b broker, topic string, a *account) (stop func(), setting
 		return nil, "", err
 	}
 	if s.peer {
-		poison, err := wmiddleware.PoisonQueue(burying{on.pub, a}, poisonOf(topic))
+		poison, err := wmiddleware.PoisonQueue(countingPublisher{on.pub, a}, poisonOf(topic))
 		if err != nil {
 			on.close()
 			return nil, "", err
@@ -128,20 +128,20 @@ func (a *account) handle(msg *message.Message) error {
 	return nil
 }
 
-// burying is a publisher that records which messages the peer has published to its poison queue.
-type burying struct {
+// countingPublisher is a publisher that records which messages the peer has published to its poison queue.
+type countingPublisher struct {
 	message.Publisher
 	account *account
 }
 
 // Publish implements [message.Publisher].
-func (b burying) Publish(topic string, msgs ...*message.Message) error {
+func (b countingPublisher) Publish(topic string, msgs ...*message.Message) error {
 	if err := b.Publisher.Publish(topic, msgs...); err != nil {
 		return err
 	}
 	for _, msg := range msgs {
 		if id, err := idOf(msg.UUID); err == nil {
-			b.account.bury(id)
+			b.account.addDeadLetter(id)
 		}
 	}
 	return nil

@@ -462,7 +462,7 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	slotted, probe := false, false
 	if sub.slots.rate != nil && e.Step == driver.Handle { // an expired message must not use up the rate
 		if err := sub.checkExpired(e.State, e); err != nil {
-			e.Step, e.Err = driver.Bury, err
+			e.Step, e.Err = driver.DeadLetter, err
 		}
 	}
 	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
@@ -520,7 +520,7 @@ func (l *lane[R]) start(e *entry[R]) {
 	switch e.Step {
 	case driver.Handle:
 		l.e.pool.Submit(e)
-	case driver.Bury:
+	case driver.DeadLetter:
 		d.claim()
 		d.settleFailure(e.Err, true)
 	case driver.Hop:

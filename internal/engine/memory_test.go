@@ -53,7 +53,7 @@ type broker struct {
 	hops      bool // waiting messages only hop
 	hangs     chan error
 	alone     func(id string) bool // reports whether a message runs alone; nil for none
-	buries    error                // why all messages go to the DLQ at once, nil for not
+	toDLQ     error                // why all messages go to the DLQ at once, nil for not
 	displaced bool                 // all messages have lost their places
 	headers   message.Metadata     // of all messages
 
@@ -102,8 +102,8 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 	}
 	m.Returned = m.Record.replayed
 	m.Displaced = b.displaced
-	if b.buries != nil {
-		m.Step, m.Err = driver.Bury, b.buries
+	if b.toDLQ != nil {
+		m.Step, m.Err = driver.DeadLetter, b.toDLQ
 	}
 	m.Alone = b.alone != nil && b.alone(m.Record.id)
 	if st := m.Record.state; st != nil {
@@ -757,7 +757,7 @@ func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 				case id == "copy":
 					return engine.Outdated
 				case id == "cancelled":
-					m.Step, m.Err = driver.Bury, redeliver.Permanent(errors.New("cancelled"))
+					m.Step, m.Err = driver.DeadLetter, redeliver.Permanent(errors.New("cancelled"))
 				}
 				return engine.Begins
 			},

@@ -45,7 +45,7 @@ func (tr *recordingTracer) Begin(ctx context.Context, run *tracing.Run) (context
 }
 
 func (tr *recordingTracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
-	tr.j.note("buried below " + runOf(ctx))
+	tr.j.note("dead-lettered below " + runOf(ctx))
 	if ctx.Err() != nil {
 		tr.j.note("whose context has ended")
 	}
@@ -82,7 +82,7 @@ func TestASpanEndsBeforeTheWriteWithItsTraceparent(t *testing.T) {
 		synctest.Wait()
 		j.want(t, "runs",
 			"begin", "Attempted", "end retried", "level confirms", "RetryScheduled",
-			"begin", "Attempted", "end dead-lettered", "dlq confirms", "DeadLettered", "buried below "+secondRun)
+			"begin", "Attempted", "end dead-lettered", "dlq confirms", "DeadLettered", "dead-lettered below "+secondRun)
 		wrote := j.written()
 		if first, again := tr.runs[0].Messages[0], tr.runs[1].Messages[0]; first.State.Trace != "" || wrote[0].Trace != firstRun ||
 			again.State.Trace != firstRun || again.State.Attempt() != 2 || again.Headers.Get("tenant") != "acme" || wrote[1].Trace != secondRun {
@@ -139,7 +139,7 @@ func TestTheRunOfADeadLetterThatTimedOut(t *testing.T) {
 		j.publish("a")
 		<-time.After(time.Hour)
 		synctest.Wait()
-		j.want(t, "timeout", "begin", "Attempted", "end dead-lettered", "dlq confirms", "DeadLettered", "buried below "+firstRun)
+		j.want(t, "timeout", "begin", "Attempted", "end dead-lettered", "dlq confirms", "DeadLettered", "dead-lettered below "+firstRun)
 	})
 }
 
@@ -225,11 +225,11 @@ func TestADeadLetterWithoutARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
 		tr := trace(j)
-		j.buries = &redeliver.CrashedError{Crashes: 3}
+		j.toDLQ = &redeliver.CrashedError{Crashes: 3}
 		j.start(t, failWith(errOurs))
 		j.in <- &record{id: "a", state: &redeliver.State{ID: "a", Attempts: 1, Trace: firstRun}}
 		synctest.Wait()
-		j.want(t, "burial", "dlq confirms", "DeadLettered", "buried below ")
+		j.want(t, "a dead letter without an attempt", "dlq confirms", "DeadLettered", "dead-lettered below ")
 		if dead := tr.dead; len(dead) != 1 || dead[0].Message.State.Trace != firstRun || dead[0].Message.State.Reason != redeliver.ReasonCrashed || dead[0].Began.IsZero() {
 			t.Errorf("reported %+v", dead)
 		}

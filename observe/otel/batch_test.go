@@ -57,12 +57,12 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 		if len(batches) != 2 || len(gathered) < 1 || len(gathered) > 3 || len(others) != 1 {
 			t.Fatalf("%d batches, %d messages that were gathered first, %d others", len(batches), len(gathered), len(others))
 		}
-		first, second, buried := batches[0], batches[1], others[0]
+		first, second, dead := batches[0], batches[1], others[0]
 		r.is(first, "process documents", "answered", strings.Join([]string{published, published, published}, " "), codes.Unset)
 		r.is(second, "process documents", "answered", "previous="+first.id()+" "+published, codes.Unset)
-		r.is(buried, "dead_letter documents.search.dlq", "", published, codes.Error)
-		if buried.Parent().SpanID() != second.SpanContext().SpanID() {
-			t.Errorf("the span of the dead letter is a child of %s, want %s", buried.Parent().SpanID(), second.id())
+		r.is(dead, "dead_letter documents.search.dlq", "", published, codes.Error)
+		if dead.Parent().SpanID() != second.SpanContext().SpanID() {
+			t.Errorf("the span of the dead letter is a child of %s, want %s", dead.Parent().SpanID(), second.id())
 		}
 		if !slices.Equal(seen, []string{first.id(), second.id()}) {
 			t.Errorf("the function got the spans %q", seen)

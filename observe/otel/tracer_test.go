@@ -84,23 +84,23 @@ func TestOnlyADeadLetterIsAnErrorAndAReplayIsLinkedToIt(t *testing.T) {
 		}
 		q := orders.DeadLetterQueue()
 		spans, published := r.spans(3), "published="+publisherID
-		last, buried := spans[1], spans[2]
+		last, dead := spans[1], spans[2]
 		if last.Name() != "process orders" { // they begin at the same time
-			last, buried = buried, last
+			last, dead = dead, last
 		}
 		r.is(spans[0], "process orders", "retried", published, codes.Unset)
 		r.is(last, "process orders", "dead-lettered", "previous="+spans[0].id()+" "+published, codes.Error)
-		r.is(buried, "dead_letter "+q.Info().DLQ, "", published, codes.Error)
-		if buried.Parent().SpanID() != last.SpanContext().SpanID() || buried.SpanKind() != trace.SpanKindProducer {
-			t.Errorf("the write to the DLQ is a child of %s, of kind %s; want %s", buried.Parent().SpanID(), buried.SpanKind(), last.id())
+		r.is(dead, "dead_letter "+q.Info().DLQ, "", published, codes.Error)
+		if dead.Parent().SpanID() != last.SpanContext().SpanID() || dead.SpanKind() != trace.SpanKindProducer {
+			t.Errorf("the write to the DLQ is a child of %s, of kind %s; want %s", dead.Parent().SpanID(), dead.SpanKind(), last.id())
 		}
-		for _, s := range []span{last, buried} {
+		for _, s := range []span{last, dead} {
 			if s.attribute("redeliver.reason") != "exhausted" || s.attribute("error.type") != "*errors.errorString" || s.Status().Description != errDeclined.Error() {
 				t.Errorf("%s says %v", s, s.Attributes())
 			}
 		}
-		if buried.attribute("messaging.destination.name") != q.Info().DLQ || buried.attribute("redeliver.attempts") != "2" || buried.attribute("messaging.message.id") != "o-1" {
-			t.Errorf("%s says %v", buried, buried.Attributes())
+		if dead.attribute("messaging.destination.name") != q.Info().DLQ || dead.attribute("redeliver.attempts") != "2" || dead.attribute("messaging.message.id") != "o-1" {
+			t.Errorf("%s says %v", dead, dead.Attributes())
 		}
 
 		if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "the bank is back"}); err != nil {
@@ -158,10 +158,10 @@ func TestHowARunEnds(t *testing.T) {
 				b.Publish("orders", traced("o-1"))
 				orders.Outcome("o-1")
 				<-time.After(time.Hour) // a late result does not end a span
-				buried := strings.Count(c.want, "dead-lettered")
+				dead := strings.Count(c.want, "dead-lettered")
 				var got []string
 				var before span
-				for _, s := range r.spans(strings.Count(c.want, ",") + 1 + buried) {
+				for _, s := range r.spans(strings.Count(c.want, ",") + 1 + dead) {
 					if strings.HasPrefix(s.Name(), "dead_letter") {
 						continue
 					}

@@ -51,7 +51,7 @@ func (s *builder) end(id string, attempt int, outcome string) *builder {
 	return s.add(Line{Kind: End, ID: id, Attempt: attempt, Outcome: outcome})
 }
 
-func (s *builder) bury(id string) *builder {
+func (s *builder) deadLetter(id string) *builder {
 	return s.add(Line{Kind: Dead, ID: id, Name: "name of " + id, Attempt: 3, Reason: "exhausted", Sum: 7})
 }
 
@@ -75,7 +75,7 @@ func faultless() *builder {
 	s.at(2.71).begin("lines-1", 2, 2.7).at(2.8).end("lines-1", 2, OK)
 	s.at(2.9).begin("lines-2", 1, 2.7).at(3).end("lines-2", 1, OK)
 	s.at(4.61).begin("keys-3", 3, 4.6).at(4.7).end("keys-3", 3, Failed)
-	return s.at(30).bury("keys-3").add(Line{Kind: Settled})
+	return s.at(30).deadLetter("keys-3").add(Line{Kind: Settled})
 }
 
 // without removes the lines that find accepts.
@@ -151,7 +151,7 @@ func TestCheckerFinds(t *testing.T) {
 			return s.without(func(l Line) bool { return l.Kind == Dead }).at(5).end("keys-3", 3, OK)
 		}, "wrong end"},
 		{"a dead letter of a message that does not always fail", func(s *builder) *builder {
-			return s.without(func(l Line) bool { return l.ID == "keys-2" && l.Outcome == OK }).bury("keys-2")
+			return s.without(func(l Line) bool { return l.ID == "keys-2" && l.Outcome == OK }).deadLetter("keys-2")
 		}, "wrong end"},
 		{"a dead letter with another reason", func(s *builder) *builder {
 			return s.change("keys-3", 3, func(l *Line) {
@@ -213,10 +213,10 @@ func TestCheckerFinds(t *testing.T) {
 		}, ""},
 		{"not if its write was repeated, and the copy ran long after", func(s *builder) *builder { return copied(s, 1) }, ""},
 		{"also if the write of another attempt was repeated", func(s *builder) *builder { return copied(s, 2) }, "again"},
-		{"a dead letter twice", func(s *builder) *builder { return s.bury("keys-3") }, "again"},
-		{"not with a fault", func(s *builder) *builder { return s.bury("keys-3").fault(2, 3) }, ""},
+		{"a dead letter twice", func(s *builder) *builder { return s.deadLetter("keys-3") }, "again"},
+		{"not with a fault", func(s *builder) *builder { return s.deadLetter("keys-3").fault(2, 3) }, ""},
 		{"not if its write was repeated", func(s *builder) *builder {
-			return s.bury("keys-3").add(Line{Kind: Tried, Name: "name of keys-3", Attempt: 3})
+			return s.deadLetter("keys-3").add(Line{Kind: Tried, Name: "name of keys-3", Attempt: 3})
 		}, ""},
 		{"another id", func(s *builder) *builder { return s.change("keys-2", 2, func(l *Line) { l.Name = "x" }) }, "renamed"},
 		{"other bytes", func(s *builder) *builder {

@@ -12,12 +12,12 @@ import (
 type messageCheck struct {
 	*checker
 	*message
-	load   Load
-	name   string
-	began  map[int][]Line // by attempt
-	failed map[int][]Line // by attempt
-	commit []Line
-	buried []Line
+	load        Load
+	name        string
+	began       map[int][]Line // by attempt
+	failed      map[int][]Line // by attempt
+	commit      []Line
+	deadLetters []Line
 }
 
 func (l *messageCheck) begin(line Line) {
@@ -134,7 +134,7 @@ func (l *messageCheck) end(line Line) {
 
 func (l *messageCheck) dead(line Line) {
 	l.same(line)
-	l.buried = append(l.buried, line)
+	l.deadLetters = append(l.deadLetters, line)
 }
 
 // same checks that the message has the same bytes and name as before.
@@ -159,34 +159,34 @@ func (l *messageCheck) close() {
 		v.Unconfirmed++
 	}
 	switch {
-	case len(l.commit) > 0 && len(l.buried) > 0:
+	case len(l.commit) > 0 && len(l.deadLetters) > 0:
 		l.violatef(TwoEnds, l.ID, "%s", l.describe())
 	case len(l.commit) > 0 && l.Rule == Always:
 		l.violatef(WrongEnd, l.ID, "it always fails, and was committed: %s", l.describe())
-	case len(l.buried) > 0 && l.Rule != Always:
-		l.violatef(WrongEnd, l.ID, "it fails %s, and is in the DLQ, %s: %s", l.Rule, l.buried[0].Reason, l.describe())
-	case len(l.commit)+len(l.buried) == 0 && (l.confirmed || len(l.began) > 0):
+	case len(l.deadLetters) > 0 && l.Rule != Always:
+		l.violatef(WrongEnd, l.ID, "it fails %s, and is in the DLQ, %s: %s", l.Rule, l.deadLetters[0].Reason, l.describe())
+	case len(l.commit)+len(l.deadLetters) == 0 && (l.confirmed || len(l.began) > 0):
 		l.violatef(Lost, l.ID, "%s", l.describe())
 	}
 	if len(l.commit) > 0 {
 		v.Committed++
 	}
-	if len(l.buried) > 0 {
+	if len(l.deadLetters) > 0 {
 		v.Dead++
 	}
-	for _, d := range l.buried {
+	for _, d := range l.deadLetters {
 		if most := l.load.attempts(Always); d.Reason != "exhausted" || d.Attempt != most {
 			l.violatef(WrongEnd, l.ID, "in the DLQ it is %s after %d attempts, want exhausted after %d", d.Reason, d.Attempt, most)
 		}
 	}
 	// A repeated commit follows a repeated run, which was checked. A repeated dead letter follows a repeated last
 	// failure, or was written twice. Its time is unknown, so anything since the message's first run may explain it.
-	v.EndsAgain += max(0, len(l.commit)-1) + max(0, len(l.buried)-1)
+	v.EndsAgain += max(0, len(l.commit)-1) + max(0, len(l.deadLetters)-1)
 	last := l.load.attempts(Always)
-	if n := len(l.buried); n > max(1, len(l.failed[last])) && !l.explained(l.began[1][0].At, l.buried[n-1].At) && !l.tried[try{l.name, last}] {
+	if n := len(l.deadLetters); n > max(1, len(l.failed[last])) && !l.explained(l.began[1][0].At, l.deadLetters[n-1].At) && !l.tried[try{l.name, last}] {
 		l.violatef(Again, l.ID, "it is %d times in the DLQ, and there was no fault", n)
 	}
-	if len(l.commit)+len(l.buried) > 0 {
+	if len(l.commit)+len(l.deadLetters) > 0 {
 		for n := 1; n <= l.load.attempts(l.Rule); n++ {
 			if len(l.began[n]) == 0 {
 				l.violatef(Skipped, l.ID, "it ended, and attempt %d never ran: %s", n, l.describe())

@@ -162,8 +162,8 @@ func chain(t *testing.T, system string, open func(*testing.T, string, tracing.Tr
 	for attempt := 1; attempt <= 3; attempt++ {
 		previous = linked(t, spans.next(t), attempt, previous)
 	}
-	if buried := spans.next(t); buried.Parent().SpanID().String() != previous || buried.Status().Code != codes.Error || !strings.HasPrefix(buried.Name(), "dead_letter "+topic) {
-		t.Errorf("the dead-letter span %q is a child of %s, its status %s; want %s and Error", buried.Name(), buried.Parent().SpanID(), buried.Status().Code, previous)
+	if dead := spans.next(t); dead.Parent().SpanID().String() != previous || dead.Status().Code != codes.Error || !strings.HasPrefix(dead.Name(), "dead_letter "+topic) {
+		t.Errorf("the dead-letter span %q is a child of %s, its status %s; want %s and Error", dead.Name(), dead.Parent().SpanID(), dead.Status().Code, previous)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()

@@ -206,7 +206,7 @@ func (g *Gate) Begin(m *message) engine.Admission {
 	crashes, suspected := g.meta.Suspects[offset]
 	switch {
 	case suspected && crashes >= g.sub.Policy.MaxCrashes:
-		m.Step, m.Err = driver.Bury, &redeliver.CrashedError{Crashes: crashes}
+		m.Step, m.Err = driver.DeadLetter, &redeliver.CrashedError{Crashes: crashes}
 		return engine.Begins
 	case g.unwritable && hadTurn:
 		g.partition.Post(func() {}) // it must ask again, because now it needs a slot

@@ -23,7 +23,7 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 	if s.onLevel && (s.keys == nil || m.Step == driver.Handle) { // keys let messages that hop begin
 		now := time.Now()
 		if cmd := s.r.commands.Current().Canceling(m, s.records.At(m.Seq).waiting.written, s.level, now); cmd != nil {
-			m.Step, m.Err = driver.Bury, cmd.Cancelled()
+			m.Step, m.Err = driver.DeadLetter, cmd.Cancelled()
 		}
 	}
 	admission := s.progress.Begin(m)

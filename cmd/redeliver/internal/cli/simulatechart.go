@@ -30,7 +30,7 @@ func charts(r *simulate.Result) []graph {
 	var at []float64
 	attempts, arrived, failed := line{name: "attempts"}, line{name: "arrivals"}, line{name: "failures"}
 	waiting, dead := line{name: "waiting"}, line{name: "in the DLQ"}
-	buried := 0
+	deadSoFar := 0
 	for _, b := range bars {
 		width := time.Duration(b.To - b.From).Seconds()
 		at = append(at, time.Duration(b.From).Seconds())
@@ -38,8 +38,8 @@ func charts(r *simulate.Result) []graph {
 		arrived.values = append(arrived.values, float64(b.Arrived)/width)
 		failed.values = append(failed.values, float64(b.Failed)/width)
 		waiting.values = append(waiting.values, total(b.Waiting))
-		buried += b.Dead
-		dead.values = append(dead.values, float64(buried))
+		deadSoFar += b.Dead
+		dead.values = append(dead.values, float64(deadSoFar))
 	}
 	all := []graph{{"load on the dependency, attempts and failures in a second", at, []line{attempts, failed, arrived}}}
 	if r.Retries > 0 {
