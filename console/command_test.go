@@ -51,7 +51,7 @@ func (q *chief) Withdraw(_ context.Context, id string) error {
 func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &chief{stub: newStub("q", 3)}
-		q.waiting = []Level{{Name: "10s", Count: 4}, {Name: "1h", Count: 2}, {Name: "on the way back"}}
+		q.waiting = []Level{{Name: "10s", Count: 4}, {Name: "1h", Count: 2}, {Name: "retry"}}
 		rec := &auditLog{}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Auth: byHeader(), Audit: rec})
 		if err != nil {

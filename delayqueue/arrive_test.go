@@ -70,7 +70,7 @@ func TestArrive(t *testing.T) {
 		return a
 	}
 	after := func(a *delayqueue.Arrival) *delayqueue.Arrival {
-		a.Level = 0 // it has waited, and is on the way back
+		a.Level = 0 // it has waited, and is on the retry topic
 		return a
 	}
 	noLevels := &delayqueue.Arrival{Group: "orders", Origin: "orders", Written: arrivedAt, Now: arrivedAt}
@@ -107,8 +107,8 @@ func TestArrive(t *testing.T) {
 		"two hours and less than two":                     {at: waits(long, 2*hour), headers: failed(mine, 4*hour-ms), due: 4*hour - ms, attempts: 1},
 		"five hours by two":                               {at: waits(long, 2*hour), headers: failed(mine, 5*hour), due: 5 * hour, until: 2 * hour, attempts: 1},
 		"a year on the longest level":                     {at: waits(short, 30*second), headers: failed(mine, redeliver.MaxWait), due: redeliver.MaxWait, until: 30 * second, attempts: 1},
-		"the way back":                                    {at: waits(short, 0), headers: failed(mine, second-ms), due: second - ms, attempts: 1},
-		"the way back when it is due":                     {at: waits(short, 0), headers: failed(mine, 0), attempts: 1},
+		"the retry topic":                                 {at: waits(short, 0), headers: failed(mine, second-ms), due: second - ms, attempts: 1},
+		"the retry topic when it is due":                  {at: waits(short, 0), headers: failed(mine, 0), attempts: 1},
 		"back from a level that was too short":            {at: after(waits(short, 5*second)), headers: failed(mine, 20*second), due: 20 * second, until: atOnce, attempts: 1},
 		"no levels":                                       {at: noLevels, headers: withHeader(withHeader(failed(mine, 20*hour), redeliver.HeaderGroup, "orders"), redeliver.HeaderOrigin, "orders"), due: 20 * hour, attempts: 1},
 
@@ -129,7 +129,7 @@ func TestArrive(t *testing.T) {
 		"another origin is not trusted":                     {at: waits(short, 5*second), headers: withHeader(failed(mine, 5*second), redeliver.HeaderOrigin, "secrets"), due: 5 * second, attempts: 1},
 
 		// Without a plausible due time the message waits for its level.
-		"no block on the way back":       {at: waits(short, 0), findings: []string{redeliver.HeaderAttempt}, id: "own"},
+		"no block on the retry topic":    {at: waits(short, 0), findings: []string{redeliver.HeaderAttempt}, id: "own"},
 		"no id":                          {at: waits(short, 5*second), headers: withHeader(failed(mine, 5*second), redeliver.HeaderID, ""), due: 5 * second, attempts: 1, id: "own"},
 		"no due time":                    {at: waits(short, 5*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, ""), due: 5 * second, attempts: 1},
 		"a due time that is not a time":  {at: waits(short, 5*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "soon"), due: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
@@ -146,8 +146,8 @@ func TestArrive(t *testing.T) {
 		"later than the next level":              {at: waits(short, 5*second), headers: failed(mine, 31*second), due: 31 * second, until: 5 * second, attempts: 1},
 		"as late as possible":                    {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait), due: redeliver.MaxWait, until: 5 * second, attempts: 1},
 		"later than possible":                    {at: waits(short, 5*second), headers: failed(mine, redeliver.MaxWait+ms), due: redeliver.MaxWait, until: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
-		"a day on the way back":                  {at: waits(short, 0), headers: failed(mine, 24*hour), due: 24 * hour, until: atOnce, attempts: 1},
-		"a year on the way back":                 {at: waits(short, 0), headers: failed(mine, redeliver.MaxWait+ms), due: redeliver.MaxWait, until: atOnce, attempts: 1, findings: []string{redeliver.HeaderDue}},
+		"a day on the retry topic":               {at: waits(short, 0), headers: failed(mine, 24*hour), due: 24 * hour, until: atOnce, attempts: 1},
+		"a year on the retry topic":              {at: waits(short, 0), headers: failed(mine, redeliver.MaxWait+ms), due: redeliver.MaxWait, until: atOnce, attempts: 1, findings: []string{redeliver.HeaderDue}},
 		"back from a level, with more than that": {at: after(waits(short, 5*second)), headers: failed(mine, hour), due: hour, until: atOnce, attempts: 1},
 		"a level of an older policy":             {at: waits(short, 10*second), headers: failed("theirs", 10*second), due: 10 * second, attempts: 1},
 		"written long ago":                       {at: written(waits(short, 5*second), -hour), headers: failed(mine, 5*second), due: 5 * second, until: -hour + 5*second, attempts: 1},

@@ -61,7 +61,7 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 const compareEvery = 15 * time.Second
 
 // comparePolicies reports until ctx ends when consumers of the queue run another policy, and when they stop. Without
-// a management API that answers, only returning messages show it, see [engine.Subscription.Met].
+// a management API that answers, only returning messages show it, see [engine.Subscription.CheckPolicyOf].
 func (r *reader) comparePolicies(ctx context.Context) {
 	m := r.client.cfg.management()
 	if m == nil || r.sub.Sink == nil {

@@ -45,7 +45,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 		if name == "" {
 			ps.Add("Names", `""`, "must be the name of a topic")
 		} else if i > 0 && name == all[i-1] {
-			ps.Add("Names", name, "must differ for the way back, the DLQ and the topic itself")
+			ps.Add("Names", name, "must differ for the retry topic, the DLQ and the topic itself")
 		}
 	}
 	if err := ps.Err(); err != nil {

@@ -213,7 +213,7 @@ func planFindsOldLevels(t *testing.T, r *brokers.Rabbit) {
 	p.publish(t, "changed.dlq")
 	p.config = now
 	plan := p.until(t, "2 messages wait on an old level, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // each queue is counted separately
-		return has(plan.Notes, "changed.retry.10m belongs to an older policy or number of shards, and 2 messages wait on it") &&
+		return has(plan.Notes, "changed.retry.10m belongs to an older policy or number of shards; 2 messages wait on it") &&
 			slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
 	})
 	for _, name := range []string{"changed.retry.10m.1", "changed.retry.1s.1"} {

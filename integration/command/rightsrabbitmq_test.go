@@ -253,7 +253,7 @@ func (b *rabbitRights) withoutAny(user string, defined definitions) {
 		b.t.Errorf("the subscriber may configure %s", all.Configure)
 	}
 	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(all.Read, "^("), ")$"), "|")
-	if len(parts) != 5 { // the queue, the way back, the suspects, the mark of a pause, the short level
+	if len(parts) != 5 { // the queue, the retry queue, the suspects, the mark of a pause, the short level
 		b.t.Errorf("the subscriber may read %q", parts)
 	}
 	for i := range parts {

@@ -319,7 +319,7 @@ func TestARealRunMatchesItsSimulation(t *testing.T) {
 	for id, w := range got {
 		for i, place := range w.places {
 			name := place[strings.LastIndexByte(place, '.')+1:]
-			level, _ := delayqueue.ParseLevel(name) // 0 for the way back
+			level, _ := delayqueue.ParseLevel(name) // 0 for the retry topic
 			passed[name]++
 			if i >= len(want[id].waits) {
 				continue

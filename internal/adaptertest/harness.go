@@ -89,7 +89,7 @@ type Place string
 
 // The places.
 const (
-	Levels Place = "where messages wait" // every level, and the way back
+	Levels Place = "where messages wait" // every level, and the retry topic or queue
 	DLQ    Place = "the DLQ"
 )
 

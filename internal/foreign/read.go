@@ -157,7 +157,7 @@ func readRabbit(m *driver.Message, info driver.Info, values map[string][]byte, t
 	origin := text(rabbitFirst + "queue")
 	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
 	if origin == info.ReplayTo || strings.HasPrefix(origin, info.ReplayTo+".") {
-		origin = info.Origin // it was dead-lettered on its way back to the queue
+		origin = info.Origin // it was dead-lettered from the retry queue or a level
 	}
 	var deaths []rabbitDeaths
 	if json.Unmarshal(values[rabbitDeath], &deaths) == nil && len(deaths) > 0 {

@@ -39,8 +39,8 @@ func Lateness(e *redeliver.Attempted) (late time.Duration, ok bool) {
 	return max(0, e.Start.Sub(e.State.Due)), true
 }
 
-// Level returns the level in the name of the topic or queue where a message waits. It is "hold" for the way back, and
-// "" if there is none, as on SQS.
+// Level returns the level in the name of the topic or queue where a message waits. It is "hold" for the retry topic or
+// queue, and "" if there is none, as on SQS.
 func Level(where string) string {
 	for range 2 { // the number of a shard may follow a level
 		i := strings.LastIndexByte(where, '.')

@@ -222,9 +222,9 @@ func (s *Survey) oldLevelText(old layout.Queue) string {
 	case n == nil:
 		return text + "; how many messages wait on it is not known yet"
 	case *n > 0:
-		return fmt.Sprintf("%s, and %d messages wait on it: they come back by themselves", text, *n)
+		return fmt.Sprintf("%s; %d messages wait on it and come back when they are due", text, *n)
 	default:
-		return text + ", and empty: delete it when no older version of the service runs; redeliver prune does that"
+		return text + " and is empty: when no older version of the service runs, delete it, for example with redeliver prune"
 	}
 }
 

@@ -171,7 +171,7 @@ func TestConsole(t *testing.T) {
 	s.until("", ">3 dead letters<")
 	s.end()
 	if n := k.written(back); n != 3 {
-		t.Errorf("%d are on the way back, with the one that was", n)
+		t.Errorf("%d are on the retry topic, with the one that was", n)
 	}
 	text, err := os.ReadFile(audit)
 	if err != nil || !strings.HasPrefix(string(text), "what was there before\n{") {

@@ -76,7 +76,7 @@ func (c *counted) Waiting(ctx context.Context) ([]console.Level, error) {
 		}
 		level := console.Level{Name: delayqueue.LevelName(one.Level), Count: one.Depth, Late: -1}
 		if one.Level == 0 {
-			level.Name = "on the way back"
+			level.Name = "retry"
 		}
 		if late := time.Since(one.Due); one.Depth > 0 && !one.Due.IsZero() && late > 0 {
 			level.Overdue = late

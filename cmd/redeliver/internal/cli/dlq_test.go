@@ -238,6 +238,6 @@ func TestForeignDLQ(t *testing.T) {
 	}
 	s.run("dlq", "replay", "orders.DLT", "--topic", "orders", "--group", "billing", "--note", "test", "--yes").want(t, 0)
 	if n := s.written(back); n != 1 {
-		t.Errorf("%d messages on the way back", n)
+		t.Errorf("%d messages on the retry topic", n)
 	}
 }

@@ -83,6 +83,6 @@ func TestMovingFromSpring(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(bodies) != "map[order 2:true order 3:true order 4:true]" {
-		t.Errorf("on the way back are %v", bodies)
+		t.Errorf("on the retry topic are %v", bodies)
 	}
 }

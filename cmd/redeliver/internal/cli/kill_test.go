@@ -84,7 +84,7 @@ func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
 	s.run("dlq", "check", dlq).want(t, 0)
 	sent := int(s.written(back))
 	if seen := s.ids(back, sent); len(seen) != n {
-		t.Errorf("%d of %d messages are on the way back", len(seen), n)
+		t.Errorf("%d of %d messages are on the retry topic", len(seen), n)
 	}
 	t.Logf("report: %d kills; %d were sent before the last, %d are there twice", killed, before, sent-n)
 	if killed == 0 {

@@ -37,7 +37,7 @@ func TestReplayGoesBackToItsGroup(t *testing.T) {
 		t.Errorf("%v replayed, want 3", n)
 	}
 	if ids := s.ids(back, 3); !maps.Equal(ids, map[string]int{"order-0004": 1, "order-0005": 1, "\u202eorder\u009b": 1}) {
-		t.Errorf("on the way back are %v", ids)
+		t.Errorf("on the retry topic are %v", ids)
 	}
 	text, err := os.ReadFile(results)
 	if err != nil {
@@ -107,7 +107,7 @@ func TestReplayAndPurgeAskOnATerminal(t *testing.T) {
 	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "replay", dlq, "--id", "order-0001", "--note", "test").want(t, 0, "Replay 1 of 1")
 	s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--id", "order-0002", "--note", "test").want(t, 0)
 	if n := s.written(back); n != 1 {
-		t.Errorf("%d on the way back, want 1", n)
+		t.Errorf("%d on the retry topic, want 1", n)
 	}
 	if left := s.run("dlq", "show", dlq, "-o", "json").want(t, 0).objects(t); len(left) != 3 {
 		t.Errorf("%d are left, want 3", len(left))

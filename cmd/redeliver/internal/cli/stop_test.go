@@ -61,7 +61,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 	}
 	sent := int(s.written(back))
 	if seen := s.ids(back, sent); len(seen) != n || sent > n+window {
-		t.Errorf("%d messages of %d are on the way back, in %d records; at most %d may be there twice", len(seen), n, sent, window)
+		t.Errorf("%d messages of %d are on the retry topic, in %d records; at most %d may be there twice", len(seen), n, sent, window)
 	}
 	if took < 10*time.Second && sent != n {
 		t.Errorf("it was paused within %s, and %d messages are there twice", took, sent-n)
