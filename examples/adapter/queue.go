@@ -179,7 +179,7 @@ func (codec) Headers(m *driver.Message[*Row]) redeliver.Headers {
 }
 
 // Age implements [driver.Codec].
-func (codec) Age(m *driver.Message[*Row]) (brought *redeliver.State, born, expires time.Time) {
+func (codec) Age(m *driver.Message[*Row]) (state *redeliver.State, created, expires time.Time) {
 	return nil, m.Record.Written, time.Time{}
 }
 

@@ -16,10 +16,10 @@ import (
 // books determines how the orders ended, only from the broker: which are in the orders' topic, in the bank's ledger, in
 // the DLQ, and on the topics on which messages wait. It does not ask the service.
 type books struct {
-	client   sarama.Client
-	admin    sarama.ClusterAdmin
-	dlq      string
-	waitings []string // the topics of the group: the orders' topic and the delay topics
+	client      sarama.Client
+	admin       sarama.ClusterAdmin
+	dlq         string
+	groupTopics []string // the topics of the group: the orders' topic and the delay topics
 }
 
 // account describes all orders that were ever placed here.
@@ -62,7 +62,7 @@ func (b *books) balance() (*account, error) {
 	if err != nil {
 		return nil, err
 	}
-	ahead, err := b.ahead()
+	uncommitted, err := b.uncommitted()
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (b *books) balance() (*account, error) {
 		_, dead := a.dead[id]
 		switch {
 		case charged || dead:
-		case ahead[id]:
+		case uncommitted[id]:
 			a.waiting[id] = true
 		default:
 			a.lost = append(a.lost, id)
@@ -98,8 +98,8 @@ func (b *books) readLedger(a *account) error {
 	return bad
 }
 
-// ahead returns the ids of all messages that the group has not committed.
-func (b *books) ahead() (map[string]bool, error) {
+// uncommitted returns the ids of all messages that the group has not committed.
+func (b *books) uncommitted() (map[string]bool, error) {
 	if err := b.client.RefreshMetadata(); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (b *books) ahead() (map[string]bool, error) {
 		return nil, err
 	}
 	topics := map[string][]int32{}
-	for _, name := range b.waitings {
+	for _, name := range b.groupTopics {
 		if slices.Contains(there, name) {
 			if topics[name], err = b.client.Partitions(name); err != nil {
 				return nil, err

@@ -32,11 +32,11 @@ func startKafka(fresh bool) (*inProcess, error) {
 	}
 	if fresh {
 		if err := os.RemoveAll(k.dir); err != nil {
-			return nil, fmt.Errorf("wiping what the last run left: %w", err)
+			return nil, fmt.Errorf("deleting the data of the last run: %w", err)
 		}
 	}
 	if err := os.MkdirAll(k.dir, 0o755); err != nil {
-		return nil, fmt.Errorf("making a place for the Kafka of this process: %w", err)
+		return nil, fmt.Errorf("creating the directory for the Kafka of this process: %w", err)
 	}
 	k.cluster, err = kfake.NewCluster(
 		kfake.NumBrokers(1), kfake.DataDir(filepath.Join(k.dir, "kafka")), kfake.SyncWrites(),

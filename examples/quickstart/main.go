@@ -24,10 +24,10 @@ const topic, group = "demo-orders", "demo-billing"
 
 var policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(1*time.Second, 2*time.Second, 4*time.Second)}
 
-func main() { show(serve) }
+func main() { runDemo(serve) }
 
 // serve charges orders until ctx ends.
-func serve(ctx context.Context, s *stage) error {
+func serve(ctx context.Context, s *environment) error {
 	billing, err := kafka.Open(ctx, kafka.Config{
 		Brokers: s.brokers, Group: group, Policy: policy,
 		Sarama: s.sarama, // optional: TLS, SASL and the like

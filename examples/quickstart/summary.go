@@ -11,7 +11,7 @@ import (
 const maxNamed = 8
 
 // summary prints how every order that was ever placed here ended.
-func (s *stage) summary(a *account, placed int, interrupted bool) {
+func (s *environment) summary(a *account, placed int, interrupted bool) {
 	s.screen.Sayf("\nAfter %.1f s, counted in the topics:", s.screen.Elapsed().Seconds())
 	s.screen.Sayf("%5d  orders placed, %d of them in this run", len(a.placed), placed)
 	attempts, reasons := map[int]int{}, map[string]int{}

@@ -23,7 +23,7 @@ import (
 
 const exchange, queue = "demo-shop", "demo-orders"
 
-func main() { show() }
+func main() { runDemo() }
 
 // shop is the service.
 type shop struct {

@@ -23,7 +23,7 @@ import (
 
 const queue = "demo-orders"
 
-func main() { show() }
+func main() { runDemo() }
 
 // shop is the service.
 type shop struct {

@@ -42,7 +42,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(io.Discard) // the caller prints the error, once
 	flags.StringVar(&broker, "broker", "", "`URL` of the broker: kafka://host:9092[,host2:9092], kafka+tls://user:password@host:9093?sasl=scram-sha-512, amqp://user:password@host:5672/vhost, amqps://, sqs://region, sqs+http://host:9324 (default $"+brokerurl.Env+")")
 	flags.StringVar(&o.topic, "topic", "", "the `topic` to consume; on RabbitMQ and SQS the queue, made when it does not exist (required)")
-	flags.StringVar(&o.group, "group", "", "the consumer `group` (required on Kafka, ignored on RabbitMQ and SQS: there who reads a queue shares it)")
+	flags.StringVar(&o.group, "group", "", "the consumer `group` (required on Kafka, ignored on RabbitMQ and SQS, where all readers of a queue share it)")
 	flags.IntVar(&retries, "retries", redeliver.DefaultMaxRetries, "retries after the first attempt, 0 for none; with --backoff rocketmq the default is its own 16")
 	flags.StringVar(&backoff, "backoff", "exponential:1s,60s", "the waits before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,..., rocketmq")
 	flags.DurationVar(&o.policy.Timeout, "timeout", redeliver.DefaultTimeout, "the longest that one attempt may take")
@@ -87,7 +87,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case retries == 0:
 		o.policy.MaxRetries = redeliver.NoRetries
 	case given["retries"]:
-		o.policy.MaxRetries = retries // otherwise the number that the backoff is made for
+		o.policy.MaxRetries = retries // otherwise the default of the backoff
 	}
 	note("--timeout", positive(o.policy.Timeout))
 	if o.maxInFlight < 1 {
@@ -101,7 +101,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		name := map[brokerurl.Broker]string{brokerurl.RabbitMQ: "RabbitMQ", brokerurl.SQS: "SQS"}[o.broker.Broker]
 		for _, flag := range []string{"group", "instance-id"} {
 			if given[flag] {
-				fmt.Fprintf(stderr, "worker: --%s is ignored: %s has no groups, who reads queue %s shares it\n", flag, name, o.topic)
+				fmt.Fprintf(stderr, "worker: --%s is ignored: %s has no groups, all readers of queue %s share it\n", flag, name, o.topic)
 			}
 		}
 	}

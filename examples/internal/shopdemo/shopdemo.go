@@ -1,6 +1,6 @@
-// Package stage runs a demonstration of a shop: it places orders, waits until each is done or dead, and counts them.
+// Package shopdemo runs a demonstration of a shop: it places orders, waits until each is done or dead, and counts them.
 // The demonstrations of brokers share it.
-package stage
+package shopdemo
 
 import (
 	"cmp"
@@ -23,8 +23,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Show is one demonstration.
-type Show struct {
+// Demo is one demonstration.
+type Demo struct {
 	// Program is the directory in examples/, and the name of the binary.
 	Program string
 	// On is the name of the broker for people.
@@ -55,11 +55,11 @@ type Shop struct {
 	Describe func(context.Context) (string, error)
 	// DeadLetters reads the DLQ with any client. It may return only some of the dead letters, at least MaxShown of
 	// them. title describes them.
-	DeadLetters func(context.Context) (title string, letters []Letter, err error)
+	DeadLetters func(context.Context) (title string, letters []DeadLetter, err error)
 }
 
-// Letter is a dead letter with redeliver's description, from headers or JSON.
-type Letter struct {
+// DeadLetter is a dead letter with redeliver's description, from headers or JSON.
+type DeadLetter struct {
 	ID      string `json:"id"`
 	Reason  string `json:"reason"`
 	Attempt string `json:"attempt"`
@@ -69,16 +69,16 @@ type Letter struct {
 // MaxShown is the number of dead letters that are shown.
 const MaxShown = 8
 
-// run is one run of a show.
+// run is one run of a demonstration.
 type run struct {
-	Show
-	url    brokerurl.URL
-	screen *screen.Screen
-	ends   *ends
+	Demo
+	url      brokerurl.URL
+	screen   *screen.Screen
+	outcomes *outcomes
 }
 
 // Main runs a demonstration and exits.
-func (s Show) Main() {
+func (s Demo) Main() {
 	began := time.Now()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
@@ -90,8 +90,8 @@ func (s Show) Main() {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", s.Program, err)
 		os.Exit(2)
 	}
-	r := &run{Show: s, url: u, screen: screen.New(os.Stdout, began, s.Queue), ends: newEnds()}
-	if err := r.play(ctx); err != nil {
+	r := &run{Demo: s, url: u, screen: screen.New(os.Stdout, began, s.Queue), outcomes: newOutcomes()}
+	if err := r.run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", s.Program, err)
 		if _, unanswered := errors.AsType[*net.OpError](err); unanswered {
 			fmt.Fprint(os.Stderr, s.Missing)
@@ -100,7 +100,7 @@ func (s Show) Main() {
 	}
 }
 
-func (s Show) parse(args []string) (brokerurl.URL, error) {
+func (s Demo) parse(args []string) (brokerurl.URL, error) {
 	flags := flag.NewFlagSet(s.Program, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	from := cmp.Or(os.Getenv(brokerurl.Env), s.Local)

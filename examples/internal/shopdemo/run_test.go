@@ -1,4 +1,4 @@
-package stage
+package shopdemo
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Without a broker the error once came only after half a minute: Watermill waited for so long for a router that had never run.
+// Without a broker the error once came only after half a minute, because Watermill waited for a router that had never run.
 func TestRunDoesNotWaitForARouterThatNeverRan(t *testing.T) {
 	unreachable := errors.New("nobody answers")
 	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -23,7 +23,7 @@ func TestRunDoesNotWaitForARouterThatNeverRan(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nowhere.Close()
-	r := &run{screen: screen.New(nowhere, time.Now(), "orders"), ends: newEnds()}
+	r := &run{screen: screen.New(nowhere, time.Now(), "orders"), outcomes: newOutcomes()}
 	r.Open = func(context.Context, brokerurl.URL, redeliver.Sink, watermill.LoggerAdapter) (*Shop, error) {
 		router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 		return &Shop{
@@ -32,7 +32,7 @@ func TestRunDoesNotWaitForARouterThatNeverRan(t *testing.T) {
 			Close:    func(context.Context) error { t.Error("the shop was closed, which waits for its router"); return nil },
 		}, err
 	}
-	if err := r.play(t.Context()); !errors.Is(err, unreachable) {
-		t.Errorf("play returned %v, want %v", err, unreachable)
+	if err := r.run(t.Context()); !errors.Is(err, unreachable) {
+		t.Errorf("run returned %v, want %v", err, unreachable)
 	}
 }

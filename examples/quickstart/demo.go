@@ -31,27 +31,27 @@ const (
 
 	// maxWait bounds each wait for the broker. After a kill a real broker waits for the session timeout before it
 	// removes the member.
-	maxWait    = time.Minute
-	topicDelay = 10 * time.Second // bounds the time until all nodes of a cluster have a new topic
-	glance     = 100 * time.Millisecond
-	pace       = 150 * time.Millisecond // between two orders
+	maxWait       = time.Minute
+	topicDelay    = 10 * time.Second // bounds the time until all nodes of a cluster have a new topic
+	pollInterval  = 100 * time.Millisecond
+	orderInterval = 150 * time.Millisecond // between two orders
 )
 
-// stage is the environment of the service.
-type stage struct {
+// environment has what the service and the demonstration need.
+type environment struct {
 	brokers []string
 	sarama  *sarama.Config
 	bank    *bank
 	screen  *screen.Screen
 	log     watermill.LoggerAdapter
 
-	desk  *kafka.Client // publishes orders
-	books *books
-	close []func() // in the order of creation
+	client *kafka.Client // publishes orders
+	books  *books
+	close  []func() // in the order of creation
 }
 
-// show starts the service, places orders, waits until each is done or dead, and counts them.
-func show(serve func(context.Context, *stage) error) {
+// runDemo starts the service, places orders, waits until each is done or dead, and counts them.
+func runDemo(serve func(context.Context, *environment) error) {
 	code := 1
 	defer func() { os.Exit(code) }()
 	began := time.Now()
@@ -70,7 +70,7 @@ func show(serve func(context.Context, *stage) error) {
 	if err == nil && (flags.NArg() > 0 || *fresh && *broker != "") {
 		err = errors.New("give --broker URL or --fresh, and nothing else: --fresh removes only the data of the Kafka in this process")
 	}
-	s := &stage{brokers: nil, sarama: brokerurl.URL{}.Sarama(), screen: screen.New(os.Stdout, began, topic+"."+group)}
+	s := &environment{brokers: nil, sarama: brokerurl.URL{}.Sarama(), screen: screen.New(os.Stdout, began, topic+"."+group)}
 	if err == nil && *broker != "" {
 		var u brokerurl.URL
 		if u, err = brokerurl.Parse(*broker, brokerurl.Kafka); err == nil {
@@ -86,11 +86,11 @@ func show(serve func(context.Context, *stage) error) {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
 	defer s.closeAll()
-	if err := s.set(ctx, *fresh); err != nil {
+	if err := s.start(ctx, *fresh); err != nil {
 		fmt.Fprintf(os.Stderr, "quickstart: %v\n", err)
 		return
 	}
-	all, err := s.play(ctx, serve)
+	all, err := s.run(ctx, serve)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "quickstart: %v\n", err)
 	} else if all {
@@ -98,8 +98,8 @@ func show(serve func(context.Context, *stage) error) {
 	}
 }
 
-// set starts and creates everything that the service needs.
-func (s *stage) set(ctx context.Context, fresh bool) error {
+// start starts and creates everything that the service needs.
+func (s *environment) start(ctx context.Context, fresh bool) error {
 	s.screen.Sayf("redeliver quickstart: a service charges orders at an unreliable bank.")
 	if s.brokers == nil {
 		k, err := startKafka(fresh)
@@ -115,14 +115,14 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	s.log = watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 
 	var err error
-	s.desk, err = kafka.Open(ctx, kafka.Config{Brokers: s.brokers, Group: group, Policy: policy, Sarama: s.sarama, Sink: s.screen})
+	s.client, err = kafka.Open(ctx, kafka.Config{Brokers: s.brokers, Group: group, Policy: policy, Sarama: s.sarama, Sink: s.screen})
 	if err != nil {
 		return err
 	}
-	s.close = append(s.close, func() { _ = s.desk.Close(context.Background()) })
+	s.close = append(s.close, func() { _ = s.client.Close(context.Background()) })
 	cfg := *s.sarama
 	cfg.Metadata.AllowAutoTopicCreation = false
-	cfg.Consumer.MaxWaitTime = glance
+	cfg.Consumer.MaxWaitTime = pollInterval
 	cfg.Producer.RequiredAcks = sarama.WaitForAll
 	cfg.Producer.Return.Successes = true
 	client, err := sarama.NewClient(s.brokers, &cfg)
@@ -145,10 +145,10 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 	s.bank = &bank{ledger: ledger, known: map[string]bool{}, repeated: s.screen.Repeat}
 
 	var plan *kafka.Plan
-	if err := soon(ctx, func() (err error) { plan, err = s.desk.Plan(ctx, topic); return err }); err != nil {
+	if err := retryUntilSuccess(ctx, func() (err error) { plan, err = s.client.Plan(ctx, topic); return err }); err != nil {
 		return err
 	}
-	s.books = &books{client: client, admin: admin, waitings: []string{topic}}
+	s.books = &books{client: client, admin: admin, groupTopics: []string{topic}}
 	var delays []string
 	for _, t := range plan.Topics {
 		switch t.Kind {
@@ -160,15 +160,15 @@ func (s *stage) set(ctx context.Context, fresh bool) error {
 			}
 			fallthrough
 		default:
-			s.books.waitings = append(s.books.waitings, t.Name)
+			s.books.groupTopics = append(s.books.groupTopics, t.Name)
 		}
 	}
 	s.screen.Sayf("Orders come from %s; those that wait are on %s.%s.retry.{%s}.\n", topic, topic, group, strings.Join(delays, ","))
 	return nil
 }
 
-// soon calls do until it succeeds, for at most topicDelay: not all nodes of a cluster have a new topic at once.
-func soon(ctx context.Context, do func() error) error {
+// retryUntilSuccess calls do until it succeeds, for at most topicDelay: not all nodes of a cluster have a new topic at once.
+func retryUntilSuccess(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, topicDelay)
 	defer cancel()
 	for {
@@ -177,7 +177,7 @@ func soon(ctx context.Context, do func() error) error {
 			return nil
 		}
 		select {
-		case <-time.After(glance):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return err
 		}
@@ -185,16 +185,16 @@ func soon(ctx context.Context, do func() error) error {
 }
 
 // closeAll closes everything, in reverse order.
-func (s *stage) closeAll() {
+func (s *environment) closeAll() {
 	for _, c := range slices.Backward(s.close) {
 		c()
 	}
 }
 
-// play runs the service until each order is done or dead, or ctx ends. all is false if one is lost.
-func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) error) (all bool, err error) {
+// run runs the service until each order is done or dead, or ctx ends. all is false if one is lost.
+func (s *environment) run(ctx context.Context, serve func(context.Context, *environment) error) (all bool, err error) {
 	var before *account
-	if err := soon(ctx, func() (err error) { before, err = s.books.balance(); return err }); err != nil {
+	if err := retryUntilSuccess(ctx, func() (err error) { before, err = s.books.balance(); return err }); err != nil {
 		return false, err
 	}
 	for id := range before.charged {
@@ -205,7 +205,7 @@ func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) er
 	served := make(chan error, 1)
 	go func() { served <- serve(run, s) }()
 
-	placed, err := s.act(run, served, before)
+	placed, err := s.placeOrders(run, served, before)
 	end()
 	// End the service before the last count, so that it commits what it has done.
 	if serr := <-served; err == nil && !(ctx.Err() != nil && errors.Is(serr, context.Canceled)) {
@@ -215,18 +215,18 @@ func (s *stage) play(ctx context.Context, serve func(context.Context, *stage) er
 		return false, err
 	}
 	var after *account
-	if err := soon(context.WithoutCancel(ctx), func() (err error) { after, err = s.books.balance(); return err }); err != nil {
+	if err := retryUntilSuccess(context.WithoutCancel(ctx), func() (err error) { after, err = s.books.balance(); return err }); err != nil {
 		return false, err
 	}
 	s.summary(after, placed, ctx.Err() != nil)
 	return len(after.lost) == 0 && (ctx.Err() != nil || len(after.waiting) == 0), nil
 }
 
-// act waits for the orders of earlier runs while the service runs, and then places new ones. It returns the number of
+// placeOrders waits for the orders of earlier runs while the service runs, and then places new ones. It returns the number of
 // orders that were placed.
-func (s *stage) act(ctx context.Context, served chan error, before *account) (placed int, err error) {
+func (s *environment) placeOrders(ctx context.Context, served chan error, before *account) (placed int, err error) {
 	hint := time.AfterFunc(2*time.Second, func() {
-		s.screen.Sayf("Waiting for the group: after a kill, Kafka takes up to 10 s to believe it.\n")
+		s.screen.Sayf("Waiting for the group: Kafka notices a kill after up to 10 s.\n")
 	})
 	err = s.await(ctx, served, s.screen.Reading)
 	hint.Stop()
@@ -237,8 +237,8 @@ func (s *stage) act(ctx context.Context, served chan error, before *account) (pl
 		s.screen.Sayf("%d orders of an earlier run still wait: they come first.\n", n)
 	}
 	settled := func() (bool, error) {
-		ahead, err := s.books.ahead()
-		return err == nil && len(ahead) == 0, err
+		uncommitted, err := s.books.uncommitted()
+		return err == nil && len(uncommitted) == 0, err
 	}
 	if err := s.await(ctx, served, settled); err != nil || ctx.Err() != nil {
 		return 0, err
@@ -249,7 +249,7 @@ func (s *stage) act(ctx context.Context, served chan error, before *account) (pl
 		}
 		placed++
 		select {
-		case <-time.After(pace):
+		case <-time.After(orderInterval):
 		case <-ctx.Done():
 			return placed, nil
 		}
@@ -258,7 +258,7 @@ func (s *stage) act(ctx context.Context, served chan error, before *account) (pl
 }
 
 // place sends an order to the service.
-func (s *stage) place(o demo.Order) error {
+func (s *environment) place(o demo.Order) error {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return err
@@ -266,11 +266,11 @@ func (s *stage) place(o demo.Order) error {
 	s.screen.Placed(o.ID, o.String())
 	msg := message.NewMessage(o.ID, body)
 	kafka.SetKey(msg, []byte(o.Customer))
-	return s.desk.Publisher().Publish(topic, msg)
+	return s.client.Publisher().Publish(topic, msg)
 }
 
 // await calls done until it returns true, ctx ends, the service ends, or maxWait is over.
-func (s *stage) await(ctx context.Context, served chan error, done func() (bool, error)) error {
+func (s *environment) await(ctx context.Context, served chan error, done func() (bool, error)) error {
 	late := time.After(maxWait)
 	for {
 		ok, err := done()
@@ -279,7 +279,7 @@ func (s *stage) await(ctx context.Context, served chan error, done func() (bool,
 		}
 		select {
 		case err := <-served:
-			served <- err // play reads it again
+			served <- err // run reads it again
 			select {
 			case <-ctx.Done(): // ctx and the service have ended
 				return nil
@@ -287,8 +287,8 @@ func (s *stage) await(ctx context.Context, served chan error, done func() (bool,
 				return cmp.Or(err, errors.New("the service has ended unexpectedly"))
 			}
 		case <-late:
-			return cmp.Or(err, fmt.Errorf("not all orders have found their end within %s; the next start carries on", maxWait))
-		case <-time.After(glance):
+			return cmp.Or(err, fmt.Errorf("not all orders have ended within %s; the next start continues", maxWait))
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return nil // an interruption is no failure
 		}

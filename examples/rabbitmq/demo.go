@@ -9,7 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/examples/internal/stage"
+	"github.com/redeliver/redeliver/examples/internal/shopdemo"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
@@ -26,21 +26,21 @@ or, on Debian and Ubuntu,
 and then run this again. With --broker URL it takes another one.
 `
 
-func show() {
-	stage.Show{
+func runDemo() {
+	shopdemo.Demo{
 		Program: "rabbitmq", On: "RabbitMQ",
 		Broker: brokerurl.RabbitMQ, Local: local, Usage: usage,
 		Missing: noBroker, Look: "rabbitmqctl list_queues name messages",
 		Queue: queue, Kinds: []string{"order.placed.eu", "order.placed.us", "order.changed.eu"},
-		Open: func(ctx context.Context, u brokerurl.URL, sink redeliver.Sink, log watermill.LoggerAdapter) (*stage.Shop, error) {
+		Open: func(ctx context.Context, u brokerurl.URL, sink redeliver.Sink, log watermill.LoggerAdapter) (*shopdemo.Shop, error) {
 			s, err := open(ctx, u.AMQP(), sink, log)
 			if err != nil {
 				return nil, err
 			}
-			return &stage.Shop{
+			return &shopdemo.Shop{
 				Router: s.router, Place: s.place, Close: s.close,
 				Describe:    func(ctx context.Context) (string, error) { return s.describe(ctx, u.Hosts) },
-				DeadLetters: func(context.Context) (string, []stage.Letter, error) { return deadLetters(u.AMQP()[0]) },
+				DeadLetters: func(context.Context) (string, []shopdemo.DeadLetter, error) { return deadLetters(u.AMQP()[0]) },
 			}, nil
 		},
 	}.Main()
@@ -63,7 +63,7 @@ func (s *shop) describe(ctx context.Context, hosts []string) (string, error) {
 }
 
 // deadLetters reads the DLQ, which any client can do.
-func deadLetters(url string) (title string, letters []stage.Letter, err error) {
+func deadLetters(url string) (title string, letters []shopdemo.DeadLetter, err error) {
 	conn, err := amqp.Dial(url)
 	if err != nil {
 		return "", nil, err
@@ -83,7 +83,7 @@ func deadLetters(url string) (title string, letters []stage.Letter, err error) {
 			return fmt.Sprintf("The end of %s, which holds %d messages", dlq, len(letters)), letters, nil
 		}
 		said := func(name string) string { return fmt.Sprint(d.Headers[name]) }
-		letters = append(letters, stage.Letter{
+		letters = append(letters, shopdemo.DeadLetter{
 			ID: said(redeliver.HeaderID), Reason: said(redeliver.HeaderReason), Attempt: said(redeliver.HeaderAttempt), Error: said(redeliver.HeaderError),
 		})
 	}

@@ -1,4 +1,4 @@
-package stage
+package shopdemo
 
 import (
 	"cmp"
@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	maxWait = time.Minute            // for the last order
-	pace    = 150 * time.Millisecond // between two orders
+	maxWait       = time.Minute            // for the last order
+	orderInterval = 150 * time.Millisecond // between two orders
 )
 
-func (r *run) play(ctx context.Context) error {
+func (r *run) run(ctx context.Context) error {
 	r.screen.Sayf("redeliver on %s: a shop charges orders at a bank that has a bad day.", r.On)
 	log := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	shop, err := r.Open(ctx, r.url, redeliver.Sinks(r.screen, r.ends), log)
+	shop, err := r.Open(ctx, r.url, redeliver.Sinks(r.screen, r.outcomes), log)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (r *run) play(ctx context.Context) error {
 	case err := <-served:
 		return err
 	}
-	placed, err := r.act(ctx, shop, served)
+	placed, err := r.placeOrders(ctx, shop, served)
 	if err != nil {
 		return err
 	}
@@ -60,9 +60,9 @@ func (r *run) play(ctx context.Context) error {
 	return nil
 }
 
-// act places orders, the last of them poison, and waits until all are done or ctx ends. It returns the number of orders
+// placeOrders places orders, the last of them poison, and waits until all are done or ctx ends. It returns the number of orders
 // that were placed.
-func (r *run) act(ctx context.Context, shop *Shop, served <-chan error) (placed int, err error) {
+func (r *run) placeOrders(ctx context.Context, shop *Shop, served <-chan error) (placed int, err error) {
 	orders := demo.NewOrders(time.Now())
 	width := 0
 	for _, kind := range r.Kinds {
@@ -78,26 +78,26 @@ func (r *run) act(ctx context.Context, shop *Shop, served <-chan error) (placed 
 			body, what = []byte("<order/>"), "a poison message: no JSON"
 		}
 		r.screen.Placed(o.ID, fmt.Sprintf("%-*s  %s", width, kind, what))
-		r.ends.expect(o.ID)
+		r.outcomes.expect(o.ID)
 		if err := shop.Place(kind, o.ID, body); err != nil {
 			return placed, err
 		}
 		placed++
 		select {
-		case <-time.After(pace):
+		case <-time.After(orderInterval):
 		case <-ctx.Done():
 			return placed, nil
 		}
 	}
 	select {
-	case <-r.ends.all():
+	case <-r.outcomes.all():
 	case <-ctx.Done():
 	case err := <-served:
 		if ctx.Err() == nil {
 			return placed, cmp.Or(err, errors.New("the shop has ended unexpectedly"))
 		}
 	case <-time.After(maxWait):
-		return placed, fmt.Errorf("not all orders have found their end within %s: does another program read %s?", maxWait, r.Queue)
+		return placed, fmt.Errorf("not all orders have ended within %s: does another program read %s?", maxWait, r.Queue)
 	}
 	return placed, nil
 }

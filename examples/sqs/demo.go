@@ -10,7 +10,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/examples/internal/stage"
+	"github.com/redeliver/redeliver/examples/internal/shopdemo"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
@@ -21,13 +21,13 @@ and then run this again; or take AWS, with the keys of your environment or profi
     go run ./examples/sqs --broker sqs://eu-central-1
 `
 
-func show() {
-	stage.Show{
+func runDemo() {
+	shopdemo.Demo{
 		Program: "sqs", On: "SQS",
 		Broker: brokerurl.SQS, Local: "sqs+http://localhost:9324", Usage: "`URL` of SQS, sqs://region, or of a server that stands for it, sqs+http://host:9324",
 		Missing: noBroker, Look: "aws sqs list-queues --queue-name-prefix " + queue,
 		Queue: queue, Kinds: []string{"web", "phone", "shop"},
-		Open: func(ctx context.Context, u brokerurl.URL, sink redeliver.Sink, log watermill.LoggerAdapter) (*stage.Shop, error) {
+		Open: func(ctx context.Context, u brokerurl.URL, sink redeliver.Sink, log watermill.LoggerAdapter) (*shopdemo.Shop, error) {
 			cfg, err := u.AWS(ctx)
 			if err != nil {
 				return nil, err
@@ -36,9 +36,9 @@ func show() {
 			if err != nil {
 				return nil, err
 			}
-			return &stage.Shop{
+			return &shopdemo.Shop{
 				Router: s.router, Place: s.place, Close: s.close, Describe: s.describe,
-				DeadLetters: func(ctx context.Context) (string, []stage.Letter, error) {
+				DeadLetters: func(ctx context.Context) (string, []shopdemo.DeadLetter, error) {
 					letters, err := deadLetters(ctx, cfg, u.Endpoint())
 					return "Some of " + queue + "-dlq", letters, err
 				},
@@ -60,7 +60,7 @@ func (s *shop) describe(ctx context.Context) (string, error) {
 }
 
 // deadLetters reads some of the DLQ, as any client can. It removes nothing: the messages become visible again soon.
-func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters []stage.Letter, err error) {
+func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters []shopdemo.DeadLetter, err error) {
 	api := awssqs.NewFromConfig(*cfg, func(o *awssqs.Options) {
 		if endpoint != "" {
 			o.BaseEndpoint = &endpoint
@@ -70,7 +70,7 @@ func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters
 	if err != nil {
 		return nil, err
 	}
-	for len(letters) < stage.MaxShown {
+	for len(letters) < shopdemo.MaxShown {
 		out, err := api.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{
 			QueueUrl: dlq.QueueUrl, MaxNumberOfMessages: 10, VisibilityTimeout: 2, MessageAttributeNames: []string{"All"},
 		})
@@ -80,7 +80,7 @@ func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters
 		for _, m := range out.Messages {
 			// redeliver's description of a dead letter is a JSON object in one attribute. Its fields include those of a
 			// Letter.
-			var l stage.Letter
+			var l shopdemo.DeadLetter
 			if text := m.MessageAttributes["redeliver"].StringValue; text != nil && json.Unmarshal([]byte(*text), &l) == nil {
 				letters = append(letters, l)
 			}
