@@ -3,7 +3,8 @@ package redeliver
 // Change is what changed about a subscription, see [SubscriptionChanged]. Its text is fixed, because log lines and metrics use it.
 type Change string
 
-// Changes of the connection, and of what the subscription reads. Where a comment begins with brokers, only these have the change.
+// Changes of the connection, and of what the subscription reads. If a comment begins with a broker, only that broker has the
+// change.
 const (
 	ChangeAssigned         Change = "assigned"                    // Kafka: the group has given this member its partitions
 	ChangeConsuming        Change = "consuming"                   // the other brokers: it reads its queue

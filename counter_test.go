@@ -7,22 +7,22 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// tallying is a sink that counts, and has another sink for events.
-type tallying struct {
+// splitSink is a sink that counts, and has another sink for events.
+type splitSink struct {
 	attempted, committed int
 	rest                 redeliver.Sink
 	none                 bool
 }
 
-func (a *tallying) Event(e redeliver.Event) {
+func (a *splitSink) Event(e redeliver.Event) {
 	if a.none && a.rest != nil {
 		a.rest.Event(e)
 	}
 }
-func (a *tallying) Attempted(time.Duration) { a.attempted++ }
-func (a *tallying) Committed()              { a.committed++ }
+func (a *splitSink) Attempted(time.Duration) { a.attempted++ }
+func (a *splitSink) Committed()              { a.committed++ }
 
-func (a *tallying) Counter(redeliver.Sink, string, string) (redeliver.Counter, redeliver.Sink) {
+func (a *splitSink) Counter(redeliver.Sink, string, string) (redeliver.Counter, redeliver.Sink) {
 	if a.none {
 		return nil, a.rest
 	}
@@ -30,31 +30,31 @@ func (a *tallying) Counter(redeliver.Sink, string, string) (redeliver.Counter, r
 }
 
 // Of several sinks those that are CountingSink count, each once, and the others get events.
-func TestSinksTally(t *testing.T) {
+func TestSinksCombineCounters(t *testing.T) {
 	reported := 0
 	listens := redeliver.SinkFunc(func(redeliver.Event) { reported++ })
-	one, two := &tallying{}, &tallying{rest: listens}
+	one, two := &splitSink{}, &splitSink{rest: listens}
 	for _, c := range []struct {
 		name     string
 		sinks    redeliver.Sink
 		counts   bool
 		received int // how many sinks get an event
 	}{
-		{"nobody", redeliver.Sinks(), false, 0},
-		{"who listens", redeliver.Sinks(listens), false, 1},
-		{"who counts", redeliver.Sinks(one), true, 0},
+		{"no sink", redeliver.Sinks(), false, 0},
+		{"a sink for events", redeliver.Sinks(listens), false, 1},
+		{"a sink that counts", redeliver.Sinks(one), true, 0},
 		{"both", redeliver.Sinks(one, listens, two), true, 2},
 		{"a list in a list", redeliver.Sinks(redeliver.Sinks(one, listens), two), true, 2},
-		{"a sink that counts nothing here", redeliver.Sinks(&tallying{none: true, rest: listens}), false, 1},
+		{"a sink that counts nothing here", redeliver.Sinks(&splitSink{none: true, rest: listens}), false, 1},
 	} {
-		*one, *two, reported = tallying{}, tallying{rest: listens}, 0
-		tally, rest := c.sinks.(redeliver.CountingSink).Counter(c.sinks, "orders", "billing")
-		if (tally != nil) != c.counts {
-			t.Errorf("%s: counts: %v", c.name, tally != nil)
+		*one, *two, reported = splitSink{}, splitSink{rest: listens}, 0
+		counter, rest := c.sinks.(redeliver.CountingSink).Counter(c.sinks, "orders", "billing")
+		if (counter != nil) != c.counts {
+			t.Errorf("%s: counts: %v", c.name, counter != nil)
 		}
-		if tally != nil {
-			tally.Attempted(time.Second)
-			tally.Committed()
+		if counter != nil {
+			counter.Attempted(time.Second)
+			counter.Committed()
 			if one.attempted != 1 || one.committed != 1 || two.attempted != two.committed {
 				t.Errorf("%s: counted %+v and %+v", c.name, one, two)
 			}

@@ -61,12 +61,12 @@ func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 	d.State = s
 	if err != nil {
 		p = p.WithDefaults()
-		p.decide(&d, err, now.UTC())
+		p.decideInto(&d, err, now.UTC())
 	}
 	return d
 }
 
-func (p *Policy) decide(d *Decision, err error, now time.Time) {
+func (p *Policy) decideInto(d *Decision, err error, now time.Time) {
 	s := &d.State
 	was, wasType := s.Error, s.ErrorType
 	s.Error, s.ErrorType, s.LastFailed = p.errorText(err), errorType(err), now
@@ -88,7 +88,7 @@ func (p *Policy) decide(d *Decision, err error, now time.Time) {
 			d.Pause = min(pause.Duration, MaxPause)
 			class.Backoff = Fixed(d.Pause)
 		}
-		p.postpone(d, class, now)
+		p.postponeInto(d, class, now)
 		return
 	}
 
@@ -191,7 +191,7 @@ func (s *State) notePanic(function string, r any) {
 }
 
 // postpone postpones a message for as long as its next delayed retry would wait.
-func (p *Policy) postpone(d *Decision, class Class, now time.Time) {
+func (p *Policy) postponeInto(d *Decision, class Class, now time.Time) {
 	s := &d.State
 	if s.PostponedSince.IsZero() {
 		s.PostponedSince = now
@@ -272,7 +272,7 @@ func exhaustedReason(err error) Reason {
 
 // retryDelay returns the wait that an error names, and whether it names one.
 func retryDelay(err error) (time.Duration, bool) {
-	if !is(err, ErrRetryAfter) { // as allocates
+	if !is(err, ErrRetryAfter) { // errors.As allocates
 		return 0, false
 	}
 	after, ok := as[*RetryAfterError](err)

@@ -69,7 +69,7 @@ func TestDecideIsPureAndBounded(t *testing.T) {
 		}
 		s := redeliver.State{
 			ID: rapid.String().Draw(t, "id"), Attempts: rapid.IntRange(-5, 30).Draw(t, "attempts"),
-			FirstFailed: maybe(t, "first"), PostponedSince: maybe(t, "postponed"), Source: redeliver.Source{Timestamp: maybe(t, "born")},
+			FirstFailed: maybe(t, "first"), PostponedSince: maybe(t, "postponed"), Source: redeliver.Source{Timestamp: maybe(t, "created")},
 		}
 		err := rapid.SampledFrom([]error{
 			errBoom, redeliver.Permanent(errBoom), redeliver.Postpone(errBoom), errBreakerOpen, redeliver.ErrInvalid,
@@ -105,12 +105,12 @@ func TestDecideIsPureAndBounded(t *testing.T) {
 			if d.State.Due.Before(now.Add(d.Delay)) {
 				t.Fatalf("due %s is before %s", d.State.Due, now.Add(d.Delay))
 			}
-			born := d.State.Source.Timestamp
-			if born.IsZero() {
-				born = d.State.FirstFailed
+			created := d.State.Source.Timestamp
+			if created.IsZero() {
+				created = d.State.FirstFailed
 			}
-			if p.MaxAge > 0 && !born.IsZero() && d.State.Due.After(born.Add(p.MaxAge)) {
-				t.Fatalf("due %s is past MaxAge, %s", d.State.Due, born.Add(p.MaxAge))
+			if p.MaxAge > 0 && !created.IsZero() && d.State.Due.After(created.Add(p.MaxAge)) {
+				t.Fatalf("due %s is past MaxAge, %s", d.State.Due, created.Add(p.MaxAge))
 			}
 		}
 	})

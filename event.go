@@ -97,9 +97,10 @@ type Discarded struct {
 	Err   error
 }
 
-// Hopped: a message was written to another place without an attempt. It is reported after the broker has confirmed the write. The
-// message moved from one level to a shorter one, waits on a level because a message of its key has failed (PerKey), came back from a
-// delay topic (adapters/pubsub), or went to the retry topic at its third delivery (adapters/kafkashare).
+// Hopped: a message was written to another place without an attempt. It is reported after the broker has confirmed the write.
+// Usually the message moved from one level to a shorter one. With PerKey it may also wait on a level because an earlier message
+// of its key has failed. In adapters/pubsub it may come back from a delay topic. In adapters/kafkashare it goes to the retry topic
+// at its third delivery.
 type Hopped struct {
 	State    State
 	From, To string
@@ -151,8 +152,8 @@ type Abandoned struct {
 	Err   error
 }
 
-// MessagesLost: waiting messages have disappeared from a topic of redeliver's: its retention was too short, or it was deleted. Or a
-// share group of Kafka drops a message at its delivery limit.
+// MessagesLost: waiting messages have disappeared from a topic of redeliver's, because its retention was too short or it was
+// deleted; or a share group of Kafka drops a message at its delivery limit.
 type MessagesLost struct {
 	Origin, Group string
 	Where         string // the topic, and the partition if only one is concerned

@@ -56,16 +56,16 @@ func (p *Policy) expired(s *State, t time.Time) *ExpiredError {
 	if p.MaxAge <= 0 {
 		return nil
 	}
-	born, of := s.Replayed, "its replay"
-	if born.IsZero() {
-		born, of = s.Source.Timestamp, "its timestamp in the origin"
+	created, of := s.Replayed, "its replay"
+	if created.IsZero() {
+		created, of = s.Source.Timestamp, "its timestamp in the origin"
 	}
-	if born.IsZero() {
-		born, of = s.FirstFailed, "its first failure"
+	if created.IsZero() {
+		created, of = s.FirstFailed, "its first failure"
 	}
-	end := born.Add(p.MaxAge)
-	if born.IsZero() || !t.After(end) {
+	end := created.Add(p.MaxAge)
+	if created.IsZero() || !t.After(end) {
 		return nil
 	}
-	return &ExpiredError{fmt.Sprintf("MaxAge, %s after %s, %s", p.MaxAge, of, limits.AppendTime(nil, born)), end}
+	return &ExpiredError{fmt.Sprintf("MaxAge, %s after %s, %s", p.MaxAge, of, limits.AppendTime(nil, created)), end}
 }

@@ -68,7 +68,7 @@ type Finding struct {
 	// Problem describes the problem and the value that is used instead.
 	Problem string
 
-	more int // findings that were left out
+	omitted int // findings that were left out
 }
 
 func (f Finding) String() string {
@@ -92,8 +92,8 @@ func AppendFinding(findings []Finding, f Finding) []Finding {
 		findings = append(findings, Finding{})
 	}
 	last := &findings[maxFindings]
-	last.more += max(1, f.more)
-	last.Problem = fmt.Sprintf("%d more findings are left out", last.more)
+	last.omitted += max(1, f.omitted)
+	last.Problem = fmt.Sprintf("%d more findings are left out", last.omitted)
 	return findings
 }
 
@@ -179,15 +179,15 @@ func (w *headerWriter) state(s *State) {
 
 // put appends one field, which is left out if its value is empty.
 func (w *headerWriter) put(appendValue func([]byte) []byte) {
-	named := w.packed && w.at > 1
+	hasName := w.packed && w.at > 1
 	from := len(w.buf)
-	if named {
+	if hasName {
 		w.buf = append(w.buf, stateNames[w.at], 0, 0, 0, 0)
 	}
 	value := len(w.buf)
 	w.buf = appendValue(w.buf)
 	switch n := len(w.buf) - value; {
-	case !named:
+	case !hasName:
 	case n == 0:
 		w.buf = w.buf[:from]
 	default:
@@ -245,19 +245,19 @@ func ParseHeaders(group string, headers []Header) (State, []Finding) {
 }
 
 // each calls f for each header, and for each field of a HeaderState, until f returns true. It returns the header for
-// which f did. f gets a HeaderState itself only if a part of it cannot be read.
+// which f returned true. f gets a HeaderState itself only if a part of it cannot be read.
 func each(headers []Header, f func(Header) bool) Header {
 	for _, h := range headers {
 		rest := h
 		for n := 0; rest.Name == HeaderState && rest.Value != ""; n++ {
-			field, behind, ok := cutField(rest.Value)
+			field, after, ok := cutField(rest.Value)
 			if !ok || n == maxPackedFields {
 				break
 			}
 			if field.Name != "" && f(field) {
 				return field
 			}
-			rest.Value = behind
+			rest.Value = after
 		}
 		if rest.Name == HeaderState && rest.Value == "" {
 			continue
@@ -324,7 +324,8 @@ type parser struct {
 	state             State
 	findings          []Finding
 	partition, offset int64
-	hasPart, hasOff   bool
+	hasPartition      bool
+	hasOffset         bool
 	seen              [len(fields)]int
 	next              int // the index in fields after the field that was read last
 }
@@ -370,16 +371,16 @@ func (p *parser) read(h Header) {
 	case HeaderOriginTimestamp:
 		s.Source.Timestamp = p.time(h)
 	case HeaderOriginPartition:
-		p.partition, p.hasPart = p.coordinate(h, math.MaxInt32)
+		p.partition, p.hasPartition = p.coordinate(h, math.MaxInt32)
 	case HeaderOriginOffset:
-		p.offset, p.hasOff = p.coordinate(h, math.MaxInt64)
+		p.offset, p.hasOffset = p.coordinate(h, math.MaxInt64)
 	}
 }
 
 // combine sets the fields that depend on more than one header, and the group.
 func (p *parser) combine(group string) {
 	s := &p.state
-	if p.hasPart && p.hasOff {
+	if p.hasPartition && p.hasOffset {
 		s.Source.Known = true
 		s.Source.Partition, s.Source.Offset = int32(p.partition), p.offset
 	}

@@ -66,9 +66,9 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	}
 }
 
-// CheckOrder adds a problem if the policy's order is none of those that an adapter has. prefix is that of Policy.Validate.
-func (ps *Problems) CheckOrder(prefix string, p Policy, has ...Order) {
-	if !slices.Contains(has, p.Order) && p.Order <= PerKey {
-		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", has))
+// CheckOrder adds a problem if the adapter does not support the policy's order. prefix is that of Policy.Validate.
+func (ps *Problems) CheckOrder(prefix string, p Policy, supported ...Order) {
+	if !slices.Contains(supported, p.Order) && p.Order <= PerKey {
+		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", supported))
 	}
 }

@@ -95,9 +95,9 @@ type schedule struct {
 func (s *schedule) Delay(n int, draw float64) (d time.Duration, ok bool) {
 	left := max(0, n)
 	for rest, more := s.waits, true; more; {
-		var run string
-		run, rest, more = strings.Cut(rest, ",")
-		wait, times, err := parseRun(run)
+		var listed string
+		listed, rest, more = strings.Cut(rest, ",")
+		wait, times, err := parseRepeated(listed)
 		if err != nil {
 			return 0, false // impossible: parseSchedule has checked it
 		}
@@ -170,11 +170,11 @@ func parseSchedule(text string) (s schedule, err error) {
 // checkWaits checks all waits.
 func (s *schedule) checkWaits() error {
 	listed, needed := 0, s.retries-s.immediate+1
-	for run := range strings.SplitSeq(s.waits, ",") {
-		wait, times, err := parseRun(run)
+	for text := range strings.SplitSeq(s.waits, ",") {
+		wait, times, err := parseRepeated(text)
 		switch {
 		case err != nil:
-			return fmt.Errorf("has %w in %q", err, limits.Cut(run, 32))
+			return fmt.Errorf("has %w in %q", err, limits.Cut(text, 32))
 		case wait > MaxWait-s.jitter:
 			return fmt.Errorf("has a wait of %s, with the jitter longer than %s", wait, MaxWait)
 		}
@@ -186,9 +186,9 @@ func (s *schedule) checkWaits() error {
 	return nil
 }
 
-// parseRun parses a wait and the number of its repetitions: 5m*289.
-func parseRun(run string) (wait time.Duration, times int, err error) {
-	text, count, many := strings.Cut(run, "*")
+// parseRepeated parses a wait and the number of its repetitions: 5m*289.
+func parseRepeated(listed string) (wait time.Duration, times int, err error) {
+	text, count, many := strings.Cut(listed, "*")
 	times = 1
 	if many {
 		if times, err = parseCount(count, 2, maxScheduleRetries+1); err != nil {

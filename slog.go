@@ -115,7 +115,7 @@ func recordOf(e Event) logRecord {
 	case Published:
 		return logRecord{slog.LevelDebug, "delayed message published", &e.State, nil, false, []slog.Attr{slog.String("topic", e.Topic)}}
 	case PublishFailed: // a change of the subscription reports the outage once
-		return logRecord{slog.LevelDebug, "publish refused, source stays unacked", &e.State, e.Err, false, []slog.Attr{
+		return logRecord{slog.LevelDebug, "write failed, source stays unacked", &e.State, e.Err, false, []slog.Attr{
 			slog.String("where", e.Where), slog.Int("try", e.Try), slog.Duration("retry", e.Retry)}}
 	case HandlerStuck:
 		return logRecord{slog.LevelWarn, "handler outlived its timeout", &e.State, nil, false, []slog.Attr{

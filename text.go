@@ -78,7 +78,7 @@ func (p *Policy) errorText(err error) string {
 		return safeText(func() string { return p.ErrorText(err) })
 	}
 	text := safeText(err.Error)
-	if !is(err, ErrPanic) { // as allocates
+	if !is(err, ErrPanic) { // errors.As allocates
 		return text
 	}
 	if p, ok := as[*PanicError](err); ok && p != nil {

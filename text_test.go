@@ -169,25 +169,25 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
-type timeoutish struct{ error }
+type ownError struct{ error }
 
 // The type is the first in the chain that is no wrapper.
 func TestErrorTypeLooksThroughWrappers(t *testing.T) {
-	cause := timeoutish{errBoom}
+	cause := ownError{errBoom}
 	wrap := func(err error) error { return fmt.Errorf("x: %w", err) }
 	for name, row := range map[string]struct {
 		err  error
 		want string
 	}{
 		"plain":                 {errBoom, "*errors.errorString"},
-		"own type":              {cause, "redeliver_test.timeoutish"},
-		"wrapped twice":         {wrap(wrap(cause)), "redeliver_test.timeoutish"},
-		"joined":                {errors.Join(cause, errBoom), "redeliver_test.timeoutish"},
-		"joined, wrapped":       {wrap(errors.Join(wrap(cause), errBoom)), "redeliver_test.timeoutish"},
-		"two %w":                {fmt.Errorf("%w and %w", cause, errBoom), "redeliver_test.timeoutish"},
-		"permanent":             {redeliver.Permanent(wrap(cause)), "redeliver_test.timeoutish"},
-		"retry after":           {wrap(redeliver.RetryAfter(cause, time.Second)), "redeliver_test.timeoutish"},
-		"postponed":             {redeliver.Postpone(cause), "redeliver_test.timeoutish"},
+		"own type":              {cause, "redeliver_test.ownError"},
+		"wrapped twice":         {wrap(wrap(cause)), "redeliver_test.ownError"},
+		"joined":                {errors.Join(cause, errBoom), "redeliver_test.ownError"},
+		"joined, wrapped":       {wrap(errors.Join(wrap(cause), errBoom)), "redeliver_test.ownError"},
+		"two %w":                {fmt.Errorf("%w and %w", cause, errBoom), "redeliver_test.ownError"},
+		"permanent":             {redeliver.Permanent(wrap(cause)), "redeliver_test.ownError"},
+		"retry after":           {wrap(redeliver.RetryAfter(cause, time.Second)), "redeliver_test.ownError"},
+		"postponed":             {redeliver.Postpone(cause), "redeliver_test.ownError"},
 		"a panic stays a panic": {&redeliver.PanicError{Value: cause}, "*redeliver.PanicError"},
 		"timeout":               {wrap(&redeliver.TimeoutError{}), "*redeliver.TimeoutError"},
 		"of the library":        {wrap(context.DeadlineExceeded), "context.deadlineExceededError"},

@@ -1,8 +1,8 @@
 // Package driver has the interfaces between redeliver's engine and an adapter for a broker.
 //
-// The engine owns the loop: it reads messages, holds those that are not due, keeps the order of keys, bounds what runs,
-// runs handlers, decides about failures and waits for the messages in flight when a subscription ends. An adapter
-// reads, parses, settles and writes messages. It has three parts, for the broker's own record type R:
+// The engine owns the loop: it reads messages, holds those that are not due, keeps the order of keys and bounds what
+// runs. It runs handlers, decides about failures and waits for the messages in flight when a subscription ends. An
+// adapter reads, parses, settles and writes messages. It has three parts, for the broker's own record type R:
 //
 //   - a [Source] for each partition or queue that it reads,
 //   - a [Codec] that returns the parts of a record,
@@ -130,8 +130,8 @@ type Source[R any] interface {
 	// has changed or a message was parsed.
 	Accept(n int)
 	// Stop is called once, when the engine begins to end the source. The source reads no more. The engine continues to
-	// receive from Messages, and returns what comes, until no message is in flight and the channel that Stop returned
-	// is closed, at most for the drain timeout. With a nil channel it does not wait for the source.
+	// receive from Messages and returns these messages. It does so until no message is in flight and the channel that
+	// Stop returned is closed, at most for the drain timeout. With a nil channel it does not wait for the source.
 	Stop() <-chan struct{}
 	// Settle acks a message that has ended or whose copy is confirmed. The source may collect acks until Commit. If an ack
 	// is lost, the message comes again.
@@ -165,10 +165,10 @@ type Codec[R any] interface {
 	Body(m *Message[R]) []byte
 	// Headers returns the message's own headers, without redeliver's.
 	Headers(m *Message[R]) redeliver.Headers
-	// Age returns the facts that decide whether the message is too old to run. For a first delivery brought is nil, born
-	// is the message's time in its origin, and expires is its own expiry; both are zero if unknown. Otherwise brought is
-	// the state that it came with, which must not be changed. The engine calls it before each attempt.
-	Age(m *Message[R]) (brought *redeliver.State, born, expires time.Time)
+	// Age returns the facts that decide whether the message is too old to run. For a first delivery state is nil, created
+	// is the message's time in its origin, and expires is its own expiry; both are zero if unknown. Otherwise state is
+	// the one that the message came with, which must not be changed. The engine calls it before each attempt.
+	Age(m *Message[R]) (state *redeliver.State, created, expires time.Time)
 	// State fills st, which is zero, with the state that the message came with, or, for a first delivery, with ID,
 	// Group, Origin, Source and Expires. The ID belongs to this message alone and never changes: a copy has it in its state.
 	State(m *Message[R], st *redeliver.State)
@@ -222,8 +222,8 @@ var (
 	// ErrRefused marks an error that concerns this one message and that no other try can fix, for example because of
 	// its size. The message goes to the DLQ, and if the DLQ refuses it, without its body.
 	ErrRefused = errors.New("the broker refuses this message")
-	// ErrDoubtful marks an error that may concern this one message or all. It counts as ErrRefused when other messages were
-	// written to the same place between several tries of this one.
+	// ErrDoubtful marks an error that may concern this one message or all. It counts as ErrRefused when several tries of
+	// this message fail while other messages are written to the same place.
 	ErrDoubtful = errors.New("the broker refuses this message, or all")
 	// ErrStay means that the message waits in its source.
 	ErrStay = errors.New("the message waits in its source")

@@ -31,11 +31,11 @@ func TestAPanicNamesItsPlace(t *testing.T) {
 		"by the runtime":       {func() { _ = []int{}[len(t.Name())] }, "index out of range", "TestAPanicNamesItsPlace"},
 		"by a nil pointer":     {func() { _ = nobody.name }, "nil pointer dereference in ", "TestAPanicNamesItsPlace"},
 		"in a deferred second": {func() { defer func() { panic("second") }(); panic("first") }, "second", "TestAPanicNamesItsPlace"},
-		"in another function":  {func() { outer(func() { panic("boom") }) }, "boom in ", "redeliver_test.outer (place_test.go:"},
+		"in another function":  {func() { outer(func() { panic("boom") }) }, "boom in ", "redeliver_test.outer (panicplace_test.go:"},
 	} {
 		d := redeliver.Policy{MaxRetries: redeliver.NoRetries}.Decide(redeliver.State{}, caught(c.f), now)
 		text := d.State.Error
-		if !strings.Contains(text, c.text) || !strings.Contains(text, c.func1) || !strings.Contains(text, "(place_test.go:") || strings.Count(text, ".go:") > 3 {
+		if !strings.Contains(text, c.text) || !strings.Contains(text, c.func1) || !strings.Contains(text, "(panicplace_test.go:") || strings.Count(text, ".go:") > 3 {
 			t.Errorf("%s: the DLQ has the error %q", name, text)
 		}
 	}
@@ -45,7 +45,7 @@ func TestAPanicNamesItsPlace(t *testing.T) {
 func TestThePlaceFitsBehindTheText(t *testing.T) {
 	long := caught(func() { panic("amqp://user:secret@host " + strings.Repeat("x", 5000)) })
 	text := redeliver.Policy{}.Decide(redeliver.State{}, long, now).State.Error
-	if len(text) > limits.MaxErrorText || !strings.Contains(text, "place_test.go:") || strings.Contains(text, "secret") {
+	if len(text) > limits.MaxErrorText || !strings.Contains(text, "panicplace_test.go:") || strings.Contains(text, "secret") {
 		t.Errorf("%d bytes: %q", len(text), text)
 	}
 	own := redeliver.Policy{ErrorText: func(error) string { return "ours" }}
