@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// receiver returns a Receiver of "documents" with its own client.
-func receiver(t *testing.T, b *redelivertest.Broker, p redeliver.Policy) (*middleware.Receiver, *redelivertest.Subscription, *redelivertest.Client) {
+// newReceiver returns a Receiver of "documents" with its own client.
+func newReceiver(t *testing.T, b *redelivertest.Broker, p redeliver.Policy) (*middleware.Receiver, *redelivertest.Subscription, *redelivertest.Client) {
 	t.Helper()
 	c := b.Open(redelivertest.Config{Group: "search", Policy: p, MaxInFlight: 10})
 	r, err := middleware.NewReceiver(context.Background(), c.Subscriber(), "documents")
@@ -55,7 +55,7 @@ func ack(t *testing.T, m *middleware.Received) {
 
 func TestReceive(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		r, sub, _ := receiver(t, b, redeliver.Policy{Timeout: redeliver.NoTimeout})
+		r, sub, _ := newReceiver(t, b, redeliver.Policy{Timeout: redeliver.NoTimeout})
 		begun := time.Now()
 		for _, id := range []string{"a", "b", "c"} {
 			b.Publish("documents", message.NewMessage(id, nil))
@@ -95,7 +95,7 @@ func TestReceive(t *testing.T) {
 
 func TestAReceivedMessageWithoutAckEndsInTheDLQ(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		r, sub, _ := receiver(t, b, redeliver.Policy{MaxRetries: 2})
+		r, sub, _ := newReceiver(t, b, redeliver.Policy{MaxRetries: 2})
 		b.Publish("documents", message.NewMessage("a", nil))
 		for attempt := 1; attempt <= 3; attempt++ {
 			take(t, r, 1, time.Second, fmt.Sprint("a ", attempt))
@@ -109,7 +109,7 @@ func TestAReceivedMessageWithoutAckEndsInTheDLQ(t *testing.T) {
 
 func TestChangeInvisible(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		r, _, _ := receiver(t, b, redeliver.Policy{Timeout: time.Minute})
+		r, _, _ := newReceiver(t, b, redeliver.Policy{Timeout: time.Minute})
 		b.Publish("documents", message.NewMessage("a", nil))
 		begun := time.Now()
 		m := take(t, r, 1, 10*time.Second, "a 1")[0]
@@ -149,7 +149,7 @@ func TestChangeInvisible(t *testing.T) {
 
 func TestReceiveRefuses(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		r, _, _ := receiver(t, b, redeliver.Policy{Timeout: time.Minute})
+		r, _, _ := newReceiver(t, b, redeliver.Policy{Timeout: time.Minute})
 		for _, bad := range []struct {
 			most      int
 			invisible time.Duration
@@ -178,7 +178,7 @@ func TestReceiveRefuses(t *testing.T) {
 
 func TestReceiveOfAnInvalidMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		r, sub, _ := receiver(t, b, redeliver.Policy{Invalid: func(m redeliver.Message) error {
+		r, sub, _ := newReceiver(t, b, redeliver.Policy{Invalid: func(m redeliver.Message) error {
 			if m.State.ID == "a" {
 				return errHandler
 			}
@@ -194,11 +194,11 @@ func TestReceiveOfAnInvalidMessage(t *testing.T) {
 
 func TestReceivedMessagesOfADeadProcess(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		r, _, c := receiver(t, b, redeliver.Policy{})
+		r, _, c := newReceiver(t, b, redeliver.Policy{})
 		publish(b, "a")
 		lost := take(t, r, 1, time.Minute, "a 1")[0]
 		c.Kill()
-		r2, _, _ := receiver(t, b, redeliver.Policy{})
+		r2, _, _ := newReceiver(t, b, redeliver.Policy{})
 		ack(t, take(t, r2, 1, time.Minute, "a 1")[0])
 		if err := lost.Ack(); !errors.Is(err, engine.ErrAbandoned) {
 			t.Errorf("Ack of a killed process: %v", err)

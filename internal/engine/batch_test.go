@@ -18,13 +18,13 @@ import (
 
 type members = []*engine.BatchMember[*record]
 
-// batches records the batches that a function gets before it calls fn.
-type batches struct {
+// batchRecorder records the batches that a function gets before it calls fn.
+type batchRecorder struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (bs *batches) options(c engine.BatchConfig, fn func(b *engine.Batch, all members) error) engine.Options[*record] {
+func (bs *batchRecorder) options(c engine.BatchConfig, fn func(b *engine.Batch, all members) error) engine.Options[*record] {
 	return engine.Options[*record]{BatchConfig: c.WithDefaults(), Batch: func(b *engine.Batch, all members) error {
 		var ids []string
 		for _, m := range all {
@@ -42,7 +42,7 @@ func (bs *batches) options(c engine.BatchConfig, fn func(b *engine.Batch, all me
 }
 
 // take returns the batches since its last call.
-func (bs *batches) take() []string {
+func (bs *batchRecorder) take() []string {
 	synctest.Wait()
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -76,7 +76,7 @@ func TestABatchIsFullBySizeOrBytes(t *testing.T) {
 		"no wait": {engine.BatchConfig{Size: 9, Timeout: engine.NoWait}, []step{{0, "a", []string{"a"}}, {0, "b", []string{"b"}}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			j, bs := newJournal(hourly()), &batches{}
+			j, bs := newJournal(hourly()), &batchRecorder{}
 			j.alone = func(id string) bool { return strings.HasPrefix(id, "suspect") }
 			j.start(t, bs.options(c.config, nil))
 			for _, s := range c.steps {
@@ -93,7 +93,7 @@ func TestABatchIsFullBySizeOrBytes(t *testing.T) {
 // An immediate retry joins the next batch. A late answer to the first attempt does not count.
 func TestAnImmediateRetryJoinsTheNextBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, bs := newJournal(redeliver.Policy{Immediate: 1, Timeout: time.Minute}), &batches{}
+		j, bs := newJournal(redeliver.Policy{Immediate: 1, Timeout: time.Minute}), &batchRecorder{}
 		var first *engine.BatchMember[*record]
 		j.start(t, bs.options(engine.BatchConfig{Size: 2}, func(_ *engine.Batch, all members) error {
 			for _, m := range all {
@@ -130,7 +130,7 @@ func TestAnInvalidMessageIsInNoBatch(t *testing.T) {
 				panic("ours")
 			}
 			return nil
-		}}), &batches{}
+		}}), &batchRecorder{}
 		j.start(t, bs.options(engine.BatchConfig{Size: 2}, nil))
 		for _, id := range []string{"old", "odd", "fine", "too"} {
 			j.in <- &record{id: id, body: []byte(id)}
@@ -156,7 +156,7 @@ func TestABatchFunctionThatDoesNotReturn(t *testing.T) {
 		"no such table": func() { panic("no such table") }, "runtime.Goexit": runtime.Goexit,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			j, bs := newJournal(hourly()), &batches{}
+			j, bs := newJournal(hourly()), &batchRecorder{}
 			j.start(t, bs.options(engine.BatchConfig{Size: 1}, func(*engine.Batch, members) error { end(); return nil }))
 			j.publish("a", "b")
 			synctest.Wait()
@@ -171,7 +171,7 @@ func TestABatchFunctionThatDoesNotReturn(t *testing.T) {
 // batch for a second.
 func TestABatchThatWasAckedAndHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)}), &batches{}
+		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)}), &batchRecorder{}
 		release := make(chan struct{})
 		j.start(t, bs.options(engine.BatchConfig{Size: 2}, func(b *engine.Batch, all members) error {
 			if all[0].Record.id != "a" {
@@ -212,7 +212,7 @@ func TestABatchThatWasAckedAndHangs(t *testing.T) {
 // messages run again in place, as after a timeout.
 func TestABatchInBlockingOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(20 * time.Second)}), &batches{}
+		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(20 * time.Second)}), &batchRecorder{}
 		j.sub.Blocking = true
 		var began []time.Duration
 		j.start(t, bs.options(engine.BatchConfig{Size: 1}, func(b *engine.Batch, _ members) error {
@@ -264,7 +264,7 @@ func TestALostMessageInNoBatchHadNoAttempt(t *testing.T) {
 // is not in the next batch.
 func TestABatchEndsWithTheLastOfItsLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one, bs := newJournal(hourly()), &batches{}
+		one, bs := newJournal(hourly()), &batchRecorder{}
 		two := &journal{broker: newBroker(hourly())}
 		var cause error
 		opt := bs.options(engine.BatchConfig{Size: 5}, func(b *engine.Batch, _ members) error {

@@ -45,7 +45,7 @@ func (s *benchSource) Message(*driver.Message[*record]) (*message.Message, error
 	return nil, errors.ErrUnsupported
 }
 
-func (s *benchSource) Age(*driver.Message[*record]) (st *redeliver.State, born, expires time.Time) {
+func (s *benchSource) Age(*driver.Message[*record]) (st *redeliver.State, created, expires time.Time) {
 	return nil, time.Time{}, time.Time{}
 }
 

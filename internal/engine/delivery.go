@@ -21,7 +21,7 @@ type carrier interface {
 	body() []byte
 	headers() redeliver.Headers
 	// age is Codec.Age.
-	age() (brought *redeliver.State, born, expires time.Time)
+	age() (state *redeliver.State, created, expires time.Time)
 	readState(*redeliver.State)
 	truncates() bool
 	// isFirst reports whether the message came without a state, so that this is its first delivery.

@@ -10,11 +10,11 @@ import (
 // process, or nil while its record has it.
 func (s *Subscription) checkExpired(state *redeliver.State, c carrier) error {
 	if state == nil {
-		brought, created, expires := c.age()
-		if brought == nil {
+		carried, created, expires := c.age()
+		if carried == nil {
 			return s.checkFirst(created, expires)
 		}
-		state = brought
+		state = carried
 	}
 	rule := s.ruleOf(state.Schedule)
 	if rule.MaxAge <= 0 && state.Expires.IsZero() {

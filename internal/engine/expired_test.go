@@ -27,8 +27,8 @@ func TestAnExpiredMessageNeverRuns(t *testing.T) {
 		replayed := &redeliver.State{ID: "replayed", Replays: 1, Replayed: now, Expires: now.Add(-time.Hour), Source: late.Source}
 		longer := &redeliver.State{ID: "longer", Attempts: 1, Source: late.Source, Schedule: redeliver.Policy{MaxAge: 24 * time.Hour}.Schedule()}
 		for _, r := range []*record{
-			{id: "young", born: now.Add(-59 * time.Minute)}, {id: "old", born: now.Add(-61 * time.Minute)},
-			{id: "ended", born: now, expires: now.Add(-time.Millisecond)}, {id: "ends", expires: now.Add(time.Minute)}, {id: "ageless"},
+			{id: "young", created: now.Add(-59 * time.Minute)}, {id: "old", created: now.Add(-61 * time.Minute)},
+			{id: "ended", created: now, expires: now.Add(-time.Millisecond)}, {id: "ends", expires: now.Add(time.Minute)}, {id: "ageless"},
 			{id: "late", state: late}, {id: "replayed", state: replayed}, {id: "longer", state: longer},
 		} {
 			j.in <- r
@@ -74,7 +74,7 @@ func TestAnImmediateRetryMayExpire(t *testing.T) {
 // A message that expires while it waits for its batch is not in the batch, and no attempt of it is reported.
 func TestAnExpiredMessageIsInNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, bs := newJournal(redeliver.Policy{Timeout: time.Hour}), &batches{}
+		j, bs := newJournal(redeliver.Policy{Timeout: time.Hour}), &batchRecorder{}
 		j.start(t, bs.options(engine.BatchConfig{Size: 10, Timeout: time.Minute}, nil))
 		now := time.Now()
 		j.in <- &record{id: "old", expires: now.Add(-1)}
@@ -97,7 +97,7 @@ func TestAnExpiredMessageIsInNoBatch(t *testing.T) {
 // When every message in the queue has expired, no batch runs, and the next message starts one.
 func TestNoBatchRunsWhenAllMessagesHaveExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, bs := newJournal(redeliver.Policy{}), &batches{}
+		j, bs := newJournal(redeliver.Policy{}), &batchRecorder{}
 		j.start(t, bs.options(engine.BatchConfig{Size: 10, Timeout: time.Minute}, nil))
 		j.in <- &record{id: "soon", expires: time.Now().Add(time.Second)}
 		<-time.After(time.Minute)

@@ -116,7 +116,7 @@ func TestABatchFunctionExtendsItsBatch(t *testing.T) {
 	} {
 		for _, hangs := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				j, bs := newJournal(extending()), &batches{}
+				j, bs := newJournal(extending()), &batchRecorder{}
 				var ended time.Duration
 				j.start(t, bs.options(engine.BatchConfig{Size: 3}, func(b *engine.Batch, all members) error {
 					began := time.Now()

@@ -27,13 +27,13 @@ func (c *Lazy) End(cause error) {
 	if cause == nil {
 		cause = context.Canceled
 	}
-	c.end(cause, false)
+	c.finish(cause, false)
 }
 
 // Expire ends the context as a deadline does: its error, and that of the contexts below it, is context.DeadlineExceeded.
-func (c *Lazy) Expire(cause error) { c.end(cause, true) }
+func (c *Lazy) Expire(cause error) { c.finish(cause, true) }
 
-func (c *Lazy) end(cause error, expired bool) {
+func (c *Lazy) finish(cause error, expired bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil {

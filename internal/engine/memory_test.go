@@ -27,8 +27,8 @@ type record struct {
 	key   string
 	state *redeliver.State // of one that waits; nil for a first delivery
 	body  []byte
-	// born and expires are the times of a first delivery.
-	born, expires time.Time
+	// created and expires are the times of a first delivery.
+	created, expires time.Time
 	// replayed reports whether the message came with a state without attempts.
 	replayed bool
 }
@@ -153,8 +153,8 @@ func (b *broker) Headers(*driver.Message[*record]) redeliver.Headers {
 	}
 	return message.Metadata{}
 }
-func (b *broker) Age(m *driver.Message[*record]) (st *redeliver.State, born, expires time.Time) {
-	return m.Record.state, m.Record.born, m.Record.expires
+func (b *broker) Age(m *driver.Message[*record]) (st *redeliver.State, created, expires time.Time) {
+	return m.Record.state, m.Record.created, m.Record.expires
 }
 func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
 	if m.Record.state != nil {
@@ -162,7 +162,7 @@ func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
 		return
 	}
 	st.ID, st.Group, st.Origin = m.Record.id, "billing", "orders"
-	st.Source.Timestamp, st.Expires = m.Record.born, m.Record.expires
+	st.Source.Timestamp, st.Expires = m.Record.created, m.Record.expires
 }
 
 func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
@@ -717,21 +717,21 @@ func TestAWriteWithoutAnAnswerPausesTheIntake(t *testing.T) {
 	})
 }
 
-// gate is a gater whose methods call functions of the test.
-type gate struct {
+// funcGate is a gater whose methods call functions of the test.
+type funcGate struct {
 	begin func(m *driver.Message[*record]) engine.Admission
 	rest  func(m *driver.Message[*record])
 	end   func(m *driver.Message[*record], how engine.Ending)
 }
 
-func (g *gate) Begin(m *driver.Message[*record]) engine.Admission { return g.begin(m) }
-func (g *gate) HandlerEnded(m *driver.Message[*record]) {
+func (g *funcGate) Begin(m *driver.Message[*record]) engine.Admission { return g.begin(m) }
+func (g *funcGate) HandlerEnded(m *driver.Message[*record]) {
 	if g.rest != nil {
 		g.rest(m)
 	}
 }
 
-func (g *gate) End(m *driver.Message[*record], how engine.Ending) {
+func (g *funcGate) End(m *driver.Message[*record], how engine.Ending) {
 	if g.end != nil {
 		g.end(m, how)
 	}
@@ -745,7 +745,7 @@ func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 		var ran, ends []string
 		due := b.begun.Add(10 * time.Second)
 		asked := make(map[string]int)
-		g := &gate{
+		g := &funcGate{
 			begin: func(m *driver.Message[*record]) engine.Admission {
 				asked[m.Record.id]++
 				switch id := m.Record.id; {
@@ -813,7 +813,7 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 			}
 			return nil
 		}
-		g := &gate{
+		g := &funcGate{
 			begin: func(m *driver.Message[*record]) engine.Admission {
 				if m.Record.id != "suspect" || held {
 					m.Alone = held
@@ -893,7 +893,7 @@ func TestASuspectBeginsBeforeMessagesThatItHoldsBack(t *testing.T) {
 		b.sub.Turn = engine.NewTurn()
 		var ran []string
 		asked, held := 0, false
-		g := &gate{
+		g := &funcGate{
 			begin: func(m *driver.Message[*record]) engine.Admission {
 				switch {
 				case held:

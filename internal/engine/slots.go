@@ -25,8 +25,8 @@ const (
 // slots bounds what a subscription has in flight, over all its lanes: first deliveries and retries each by their own limit.
 //
 // With MinInFlight there is also a limit for both together. It is halved after a second in which at least half of the messages
-// failed, and grows by a sixteenth of the maximum after a second in which nine of ten succeeded. While
-// only probes may begin, one at a time gets a slot.
+// failed. It grows by a sixteenth of the maximum after a second in which nine of ten succeeded. While only probes may begin,
+// one at a time gets a slot.
 //
 // A lane that gets no slot waits in a queue. When a slot is free, the lane is woken with mayTake set: it
 // takes or yields the slot. No other lane gets that slot meanwhile.

@@ -262,7 +262,7 @@ func (stormCodec) Message(m *driver.Message[*drop]) (*message.Message, error) {
 func (stormCodec) Key(m *driver.Message[*drop]) []byte              { return []byte(m.Record.key) }
 func (stormCodec) Body(*driver.Message[*drop]) []byte               { return []byte("v") }
 func (stormCodec) Headers(*driver.Message[*drop]) redeliver.Headers { return message.Metadata{} }
-func (stormCodec) Age(m *driver.Message[*drop]) (brought *redeliver.State, born, expires time.Time) {
+func (stormCodec) Age(m *driver.Message[*drop]) (state *redeliver.State, created, expires time.Time) {
 	return m.Record.state, time.Time{}, time.Time{}
 }
 

@@ -187,7 +187,7 @@ func (c codec) Key(*driver.Message[struct{}]) []byte                { return nil
 func (c codec) Body(*driver.Message[struct{}]) []byte               { return []byte("payload") }
 func (c codec) Headers(*driver.Message[struct{}]) redeliver.Headers { return c.q.Metadata }
 
-func (c codec) Age(*driver.Message[struct{}]) (brought *redeliver.State, born, expires time.Time) {
+func (c codec) Age(*driver.Message[struct{}]) (state *redeliver.State, created, expires time.Time) {
 	return nil, time.Time{}, time.Time{}
 }
 

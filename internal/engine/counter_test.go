@@ -79,23 +79,23 @@ func TestAFirstAttemptThatSucceedsIsCounted(t *testing.T) {
 	before := &redeliver.State{ID: "1", Origin: "orders", Group: "billing", Attempts: 1}
 	listener, selects := new(counting), new(selective)
 	for name, c := range map[string]struct {
-		sink      *counting
-		before    *redeliver.State
-		answers   []error
-		counted   int
-		events    int
-		otherTold int
+		sink        *counting
+		before      *redeliver.State
+		answers     []error
+		counted     int
+		events      int
+		otherEvents int
 	}{
 		"at once":                          {sink: new(counting), answers: []error{nil}, counted: 1},
 		"in the second attempt in place":   {sink: new(counting), answers: []error{errTheirs, nil}, events: 3},
 		"after a wait":                     {sink: new(counting), before: before, answers: []error{nil}, events: 2},
-		"with a sink for events":           {sink: &counting{rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
+		"with a sink for events":           {sink: &counting{rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherEvents: 2},
 		"with a sink that wants no events": {sink: &counting{rest: selects}, answers: []error{nil}, counted: 1},
-		"panics":                           {sink: &counting{panics: true, rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherTold: 2},
+		"panics":                           {sink: &counting{panics: true, rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherEvents: 2},
 	} {
 		listener.events, selects.events = nil, nil
 		handled(t, c.sink, &record{id: "1", state: c.before}, c.answers...)
-		if c.sink.attempted != c.counted || c.sink.committed != c.counted || len(c.sink.events) != c.events || len(listener.events) != c.otherTold || len(selects.events) > 0 {
+		if c.sink.attempted != c.counted || c.sink.committed != c.counted || len(c.sink.events) != c.events || len(listener.events) != c.otherEvents || len(selects.events) > 0 {
 			t.Errorf("%s: counted %d attempts and %d commits, reported %v, and to the other %v %v", name, c.sink.attempted, c.sink.committed, c.sink.events, listener.events, selects.events)
 		}
 		if c.counted > 0 && c.sink.took != 3*time.Second {
