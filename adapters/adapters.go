@@ -170,7 +170,7 @@ func (c *Consumer[R]) Run(ctx context.Context, source driver.Source[R]) error {
 	err := c.readers.Begin(ctx, func(context.Context) (func(context.Context), error) {
 		return func(ctx context.Context) {
 			defer close(ended)
-			c.run(ctx, source)
+			c.runLane(ctx, source)
 		}, nil
 	})
 	if err == nil {
@@ -179,7 +179,7 @@ func (c *Consumer[R]) Run(ctx context.Context, source driver.Source[R]) error {
 	return err
 }
 
-func (c *Consumer[R]) run(ctx context.Context, source driver.Source[R]) {
+func (c *Consumer[R]) runLane(ctx context.Context, source driver.Source[R]) {
 	c.countRun(1)
 	defer c.countRun(-1)
 	var start func(driver.Lane[R])

@@ -123,7 +123,7 @@ func (b *broker) Headers(m *driver.Message[*record]) redeliver.Headers {
 	return message.Metadata(m.Record.metadata)
 }
 
-func (b *broker) Age(m *driver.Message[*record]) (brought *redeliver.State, born, expires time.Time) {
+func (b *broker) Age(m *driver.Message[*record]) (state *redeliver.State, created, expires time.Time) {
 	return nil, m.Record.written, time.Time{}
 }
 

@@ -31,18 +31,18 @@ func (u unmarshaler[R]) Unmarshal(m *driver.Message[R]) (*message.Message, error
 }
 
 // Age implements [driver.Codec].
-func (c codec[R]) Age(m *driver.Message[R]) (brought *redeliver.State, born, expires time.Time) {
-	brought, born, expires = c.Codec.Age(m)
-	if brought == nil && expires.IsZero() {
+func (c codec[R]) Age(m *driver.Message[R]) (state *redeliver.State, created, expires time.Time) {
+	state, created, expires = c.Codec.Age(m)
+	if state == nil && expires.IsZero() {
 		expires = c.expires(m)
 	}
-	return brought, born, expires
+	return state, created, expires
 }
 
 // State implements [driver.Codec].
 func (c codec[R]) State(m *driver.Message[R], st *redeliver.State) {
 	c.Codec.State(m, st)
-	if brought, _, _ := c.Codec.Age(m); brought != nil {
+	if state, _, _ := c.Codec.Age(m); state != nil {
 		return
 	}
 	st.Group, st.Origin = c.group, c.origin

@@ -178,7 +178,7 @@ func (a *arrival) decideStep(stay *delayqueue.Stay, count int) {
 	switch {
 	case a.kind == layout.SuspectQueue:
 		if d.redelivered {
-			a.buryAtMaxCrashes(count)
+			a.deadLetterAtMaxCrashes(count)
 		}
 		return
 	case stay.Publish:
@@ -209,8 +209,8 @@ func (a *arrival) maxHold() time.Duration {
 	return min(a.r.layout.Jitter, a.r.client.cfg.ConsumerTimeout/4)
 }
 
-// buryAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
-func (a *arrival) buryAtMaxCrashes(count int) {
+// deadLetterAtMaxCrashes sends a suspect to the DLQ if it has crashed too many processes.
+func (a *arrival) deadLetterAtMaxCrashes(count int) {
 	d, m := a.d, a.m
 	times := max(0, count-a.r.client.lostSuspects.Count(d.id()))
 	if times >= a.r.layout.Policy.MaxCrashes {

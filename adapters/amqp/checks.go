@@ -69,12 +69,12 @@ func (r *reader) comparePolicies(ctx context.Context) {
 	}
 	for wait.For(ctx, compareEvery) == nil {
 		asking, cancel := context.WithTimeout(ctx, r.client.cfg.DialTimeout)
-		runs, silent, err := m.Consumers(asking, r.layout.Queue)
+		runs, unreported, err := m.Consumers(asking, r.layout.Queue)
 		cancel()
 		if err != nil {
 			continue
 		}
-		same := silent == 0 && len(runs) > 0
+		same := unreported == 0 && len(runs) > 0
 		for _, p := range slices.Sorted(maps.Keys(runs)) {
 			if p != r.layout.Fingerprint {
 				r.sub.ReportOtherPolicy(p, "it runs on "+strings.Join(runs[p], ", "))

@@ -53,7 +53,7 @@ func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.Body }
 func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.Record }
 
 // Age implements [driver.Codec].
-func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, ends time.Time) {
+func (codec) Age(m *driver.Message[*delivery]) (state *redeliver.State, created, ends time.Time) {
 	d := m.Record
 	if d.state != nil {
 		return d.state, time.Time{}, time.Time{}

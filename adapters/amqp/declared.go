@@ -94,9 +94,9 @@ func (d *declared) provision(ctx context.Context, l *layout.Layout) error {
 	return by.Declare(l)
 }
 
-// deletionDelay is a generous bound for how long the broker takes to tell a queue's readers that the queue was deleted.
-// If it is declared again earlier, RabbitMQ 3.10 takes the new queue's first messages for ones that it has already
-// sent. They stay unacked forever.
+// deletionDelay is a generous bound for the time until the broker has cancelled the consumers of a deleted queue. If the
+// queue is declared again earlier, RabbitMQ 3.10 takes the new queue's first messages for ones that it has already sent.
+// They stay unacked forever.
 const deletionDelay = time.Second
 
 // restore declares deleted queues again.

@@ -13,12 +13,12 @@ const pauseAfter = 10 * time.Second
 
 // hold pauses a source while nothing may begin: after a while the source stops consuming and returns its messages once.
 type hold struct {
-	s         *source
-	since     time.Time // since when nothing may begin, or zero
-	paused    bool
-	returned  bool      // the messages that had not begun were returned in this pause
-	lastSweep time.Time // time of the last check for old messages
-	timer     *time.Timer
+	s            *source
+	since        time.Time // since when nothing may begin, or zero
+	paused       bool
+	returned     bool      // the messages that had not begun were returned in this pause
+	lastAgeCheck time.Time // time of the last check for old messages
+	timer        *time.Timer
 }
 
 // returnAfter returns how long a source keeps messages that may not begin. In a pause of the group no process
@@ -65,8 +65,8 @@ func (h *hold) check() {
 	} else {
 		h.pause(now, shut)
 	}
-	if limit := s.r.client.cfg.ConsumerTimeout / 2; now.Sub(h.lastSweep) >= limit/10 {
-		h.lastSweep = now
+	if limit := s.r.client.cfg.ConsumerTimeout / 2; now.Sub(h.lastAgeCheck) >= limit/10 {
+		h.lastAgeCheck = now
 		s.lane.ReturnUnrun(func(m *driver.Message[*delivery]) bool { return now.Sub(m.Record.arrived) >= limit })
 	}
 }

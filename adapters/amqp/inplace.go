@@ -24,26 +24,26 @@ type inPlaceTurn struct {
 
 // The states of a turn.
 const (
-	turnIdle    int32 = iota
-	turnSeeking       // waits for its turn
-	turnTaken         // has its turn, but the lane does not know yet
-	turnHeld          // has its turn
-	turnEnding        // the charge is being removed
+	turnIdle      int32 = iota
+	turnRequested       // waits for its turn
+	turnTaken           // has its turn, but the lane does not know yet
+	turnHeld            // has its turn
+	turnEnding          // the charge is being removed
 )
 
-// beginOrSeek reports whether the message has its turn. If not, it seeks one, and notifies the lane when the message
+// beginOrRequestTurn reports whether the message has its turn. If not, it requests one, and notifies the lane when the message
 // has it.
-func (p *inPlaceTurn) beginOrSeek() bool {
+func (p *inPlaceTurn) beginOrRequestTurn() bool {
 	// While nothing may begin, turnCame would give each turn back. The lane asks again, see hold.check.
-	if !p.s.r.isShut(p.s.kind) && p.state.CompareAndSwap(turnIdle, turnSeeking) {
-		p.s.tasks.start(p.seek)
+	if !p.s.r.isShut(p.s.kind) && p.state.CompareAndSwap(turnIdle, turnRequested) {
+		p.s.tasks.start(p.requestTurn)
 	}
 	return p.state.Load() == turnHeld
 }
 
-// seek takes a turn and writes the charge. While the charge cannot be written, other messages may begin for at least half
+// requestTurn takes a turn and writes the charge. While the charge cannot be written, other messages may begin for at least half
 // of the time.
-func (p *inPlaceTurn) seek() {
+func (p *inPlaceTurn) requestTurn() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
 	alarm, pause := &s.r.client.publishing.Blocked, newPause()
 	for p.charge = (crashes.Charge{}); ; {
@@ -64,7 +64,7 @@ func (p *inPlaceTurn) seek() {
 		err := s.r.crashes.Update(try, p.d.id(), p.charge.Add)
 		cancel()
 		if err == nil {
-			if p.state.Store(turnTaken); !s.lane.Post(p.turnCame) {
+			if p.state.Store(turnTaken); !s.lane.Post(p.onTurn) {
 				p.end(false)
 			}
 			return
@@ -79,9 +79,9 @@ func (p *inPlaceTurn) seek() {
 	p.state.Store(turnIdle)
 }
 
-// turnCame runs on the lane's goroutine when the message has its turn. If the message has ended meanwhile, or nothing
+// onTurn runs on the lane's goroutine when the message has its turn. If the message has ended meanwhile, or nothing
 // may begin, it ends the turn so that others need not wait.
-func (p *inPlaceTurn) turnCame() {
+func (p *inPlaceTurn) onTurn() {
 	s, m := p.s, p.d.m
 	if s.stopped || s.ending || p.d.ackState != ackOpen || s.r.isShut(s.kind) {
 		p.end(false)

@@ -25,11 +25,11 @@ func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 	p := &inPlaceTurn{s: s, d: m.Record}
 	p.state.Store(turnTaken)
 	p.charge.Add(f.r.layout.Policy.MaxCrashes)
-	if p.beginOrSeek() {
+	if p.beginOrRequestTurn() {
 		t.Error("it begins before its lane has confirmed the turn")
 	}
-	p.turnCame()
-	if !p.beginOrSeek() || m.Step != driver.DeadLetter {
+	p.onTurn()
+	if !p.beginOrRequestTurn() || m.Step != driver.DeadLetter {
 		t.Errorf("it does not begin when its lane has confirmed the turn, or goes to %v", m.Step)
 	}
 	s.finishTest()
@@ -208,13 +208,13 @@ func TestAChargeThatStaysIsReported(t *testing.T) {
 }
 
 // With PauseNew, a suspect that had had its turn once took and returned it again and again.
-func TestASuspectSeeksNoTurnInAPause(t *testing.T) {
+func TestASuspectRequestsNoTurnInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := aSuspect(t, Config{})
 		m.Alone = true
 		s.r.sub.NewGate.Close()
 		if a := s.Begin(m); a != engine.NotYet || m.Record.placeTurn.state.Load() != turnIdle {
-			t.Errorf("the answer is %v, and it seeks a turn", a)
+			t.Errorf("the answer is %v, and it requests a turn", a)
 		}
 		m.Record.placeTurn.state.Store(turnHeld) // since before the pause
 		if s.Begin(m) != engine.Begins {

@@ -17,16 +17,16 @@ import (
 // messages in hand some seconds later. A process that starts later consumes nothing. The reason is shown to others. A
 // second Pause replaces it. Pause creates the marker queue if it is missing, unless Config.NoProvisioning is set.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
-	return c.pause(ctx, topic, engine.NewPauseMark(reason, false))
+	return c.writePauseMark(ctx, topic, engine.NewPauseMark(reason, false))
 }
 
 // PauseNew is [Client.Pause], but retries that fall due continue. With [redeliver.Blocking] and [redeliver.PerKey],
 // retries wait, too.
 func (c *Client) PauseNew(ctx context.Context, topic, reason string) error {
-	return c.pause(ctx, topic, engine.NewPauseMark(reason, true))
+	return c.writePauseMark(ctx, topic, engine.NewPauseMark(reason, true))
 }
 
-func (c *Client) pause(ctx context.Context, topic string, mark redeliver.PauseMark) error {
+func (c *Client) writePauseMark(ctx context.Context, topic string, mark redeliver.PauseMark) error {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	}
 	s.suspectCtx, s.cancelSuspects = context.WithCancel(r.values)
 	s.intake = newIntake(s, cfg.firstWindow(r.client.cfg.RetryBytes))
-	s.hold = hold{s: s, lastSweep: time.Now()}
+	s.hold = hold{s: s, lastAgeCheck: time.Now()}
 	if cfg.kind == layout.SuspectQueue {
 		s.in = make(chan *delivery)
 	}
@@ -429,7 +429,7 @@ func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 		return engine.Begins
 	case s.ending:
 		return engine.NothingYet
-	case d.placeTurn != nil && !d.placeTurn.beginOrSeek():
+	case d.placeTurn != nil && !d.placeTurn.beginOrRequestTurn():
 		return engine.NotYet
 	}
 	d.running = true

@@ -306,7 +306,7 @@ func TestSuspectBehindAClosedGateReturnsItsTurn(t *testing.T) {
 		if !f.r.client.turn.Take(t.Context(), &engine.Gate{}) {
 			t.Fatal("no turn")
 		}
-		m.Record.placeTurn.turnCame()
+		m.Record.placeTurn.onTurn()
 		synctest.Wait()
 		if !f.r.client.turn.Begin() {
 			t.Error("it keeps the turn")

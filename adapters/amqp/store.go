@@ -67,7 +67,7 @@ func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) 
 	}
 	switch {
 	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
-		return w.layout.DLQ(), w.deadInParts(st)
+		return w.layout.DLQ(), w.deadLetterInParts(st)
 	case to == driver.DLQ:
 		return w.layout.DLQ(), w.sendTo(w.layout.DLQ(), rec.DeadCopy(st, w.sender.FrameMax()))
 	case to == driver.Suspects:
@@ -96,9 +96,9 @@ func (w *write) waiting(rec *wire.Record, queue string, st *redeliver.State, unt
 	return queue, w.sendTo(queue, p)
 }
 
-// deadInParts writes a message that is too large for the broker to the DLQ in parts, each with a part of the body and
+// deadLetterInParts writes a message that is too large for the broker to the DLQ in parts, each with a part of the body and
 // all headers. Rejecting the original could lose it, because a policy can end its queue's dead-lettering.
-func (w *write) deadInParts(st *redeliver.State) error {
+func (w *write) deadLetterInParts(st *redeliver.State) error {
 	d, body := w.d, w.d.Body
 	for n := max(1, (len(body)+d.maxBody-1)/d.maxBody); d.parts < n; d.parts++ {
 		part, copied := d.Record, *d.Own()

@@ -64,7 +64,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 
 // newClient makes a client of franz-go. A write ends when its context does, even without an answer: the record may be
 // written, and the next try makes a second copy. Otherwise one write would hang for as long as an outage lasts, and
-// nobody would hear of it.
+// no event would report that.
 func (c *Client) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	all := append([]kgo.Opt{}, c.cfg.Options...)
 	cl, err := kgo.NewClient(append(append(all, kgo.SeedBrokers(c.cfg.Brokers...), kgo.AllowIdempotentProduceCancellation()), opts...)...)

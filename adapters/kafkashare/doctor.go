@@ -150,13 +150,13 @@ func (d *examination) checkLate(ctx context.Context, adm *kadm.Client, from map[
 		level, _ := d.layout.level(topic)
 		longest := level + d.layout.jitter + slices.Min(append(slices.Clip(d.layout.ladder), redeliver.MaxWait)) // a rest that no level takes
 		limit := time.Now().Add(-longest - d.options.Late)
-		young, err := adm.ListOffsetsAfterMilli(ctx, limit.UnixMilli(), topic)
+		recent, err := adm.ListOffsetsAfterMilli(ctx, limit.UnixMilli(), topic)
 		if err != nil {
 			return fmt.Errorf("kafkashare: asking for the oldest messages of %s: %w", topic, err)
 		}
 		for _, n := range slices.Sorted(maps.Keys(from[topic])) {
 			offset := from[topic][n]
-			if old := young[topic][n].Offset - offset; old > 0 {
+			if old := recent[topic][n].Offset - offset; old > 0 {
 				d.Add(doctor.SymptomLate, topic, fmt.Sprintf("%d messages from offset %d of partition %d on were written before %s, should have left %s later at the latest, and are not settled",
 					old, offset, n, limit.UTC().Format(time.RFC3339), longest))
 			}

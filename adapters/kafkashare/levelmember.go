@@ -58,7 +58,7 @@ func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
 			m.endLanes(gone, false)
 			commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 			defer cancel()
-			_ = cl.CommitMarkedOffsets(commit) // what is not committed runs again
+			_ = cl.CommitMarkedOffsets(commit) // uncommitted records run again
 		}),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { m.endLanes(gone, true) }))
 	return m, err

@@ -35,7 +35,7 @@ type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].
 func (DefaultMarshaler) Unmarshal(rec *kgo.Record) (*message.Message, error) {
-	msg := message.NewMessage("", slices.Clone(rec.Value)) // cloned: a handler must not change what is retried
+	msg := message.NewMessage("", slices.Clone(rec.Value)) // cloned, so that a handler cannot change the retry
 	for _, h := range rec.Headers {
 		if h.Key == UUIDHeader {
 			msg.UUID = string(h.Value)
@@ -204,7 +204,7 @@ func (codec) Body(m *driver.Message[*kgo.Record]) []byte { return m.Record.Value
 func (codec) Headers(m *driver.Message[*kgo.Record]) redeliver.Headers { return (*headers)(m.Record) }
 
 // Age implements [driver.Codec].
-func (codec) Age(m *driver.Message[*kgo.Record]) (brought *redeliver.State, born, expires time.Time) {
+func (codec) Age(m *driver.Message[*kgo.Record]) (state *redeliver.State, created, expires time.Time) {
 	return nil, timestamp(m.Record), expiresOf(m.Record)
 }
 

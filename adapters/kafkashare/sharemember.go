@@ -218,7 +218,7 @@ func (m *shareMember) checkTopicID(ctx context.Context) {
 	}
 }
 
-// ackDelayed ends a renewal, and acks what was settled meanwhile.
+// ackDelayed ends a renewal, and acks the records that were settled meanwhile.
 func (m *shareMember) ackDelayed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

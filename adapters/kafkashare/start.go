@@ -154,7 +154,7 @@ func (c *Client) readGroupSettings(ctx context.Context) (all, unset map[string]s
 	return s.all, unset, nil
 }
 
-// configureGroup sets what is unset, and waits until a broker reports it.
+// configureGroup sets the settings that are unset, and waits until a broker reports them.
 func (c *Client) configureGroup(ctx context.Context) error {
 	_, unset, err := c.readGroupSettings(ctx)
 	if err != nil || len(unset) == 0 || c.cfg.NoProvisioning {

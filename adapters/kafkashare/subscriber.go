@@ -24,8 +24,9 @@ type Subscriber struct {
 	readers *engine.Readers
 }
 
-// Subscribe creates or checks the delay topics of a topic, joins the share group for the topic and
-// the consumer group for these, and delivers messages until ctx ends or the subscriber is closed.
+// Subscribe creates or checks the delay topics of a topic. It joins the share group for the topic
+// and the consumer group for the delay topics. It delivers messages until ctx ends or the
+// subscriber is closed.
 //
 // A message is done when it is acked. A nacked message has failed an attempt, and the policy decides
 // as after an error.

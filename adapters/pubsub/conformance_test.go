@@ -193,7 +193,7 @@ func topics(origin, group string, what adaptertest.Place) []string {
 	if what == adaptertest.DLQ {
 		return []string{l.dlq}
 	}
-	return append(l.delays[:], l.back)
+	return append(l.delays[:], l.retry)
 }
 
 func (h *harness) refuse(_ testing.TB, origin, group string, what adaptertest.Place) (restore func()) {

@@ -25,7 +25,7 @@ type layout struct {
 	policy       redeliver.Policy
 	fingerprint  string
 	ladder       delayqueue.Ladder
-	back, dlq    string
+	retry, dlq   string
 	delays       [delayTopics]string
 }
 
@@ -33,7 +33,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	p := cfg.policy(topic)
 	l := &layout{
 		topic: topic, group: cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: newLadder(p, cfg.MaxUnacked),
-		back: cfg.Names.retry(topic, cfg.Group), dlq: cfg.Names.dlq(topic, cfg.Group),
+		retry: cfg.Names.retry(topic, cfg.Group), dlq: cfg.Names.dlq(topic, cfg.Group),
 	}
 	for i := range l.delays {
 		l.delays[i] = cfg.Names.delay(topic, cfg.Group, i+1)
@@ -55,7 +55,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 }
 
 // ownTopics returns the topics that only redeliver writes.
-func (l *layout) ownTopics() []string { return append(l.delays[:], l.back, l.dlq) }
+func (l *layout) ownTopics() []string { return append(l.delays[:], l.retry, l.dlq) }
 
 // checkDistinct refuses names that another subscription of the client uses. But a service may read its own DLQ.
 func (l *layout) checkDistinct(other *layout) error {
@@ -92,7 +92,7 @@ func newLadder(p redeliver.Policy, maxUnacked time.Duration) delayqueue.Ladder {
 func (l *layout) nextTopic(due, now time.Time) (where string, until time.Time) {
 	left := due.Sub(now)
 	if left <= 0 {
-		return l.back, time.Time{}
+		return l.retry, time.Time{}
 	}
 	nth := 0
 	if level, ok := l.ladder.Next(left, levelSlack); ok {

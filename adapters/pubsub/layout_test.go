@@ -53,7 +53,7 @@ func TestNextTopic(t *testing.T) {
 		due = limits.CeilMilli(due)
 		for range 1000 { // a ladder with wide gaps may need more
 			where, until := l.nextTopic(due, now)
-			if where == l.back {
+			if where == l.retry {
 				if now.Before(due) {
 					t.Fatalf("leaves %s early", due.Sub(now))
 				}

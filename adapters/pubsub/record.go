@@ -146,7 +146,7 @@ func (codec) Body(m *driver.Message[*record]) []byte { return m.Record.payload }
 func (codec) Headers(m *driver.Message[*record]) redeliver.Headers { return m.Record.metadata }
 
 // Age implements [driver.Codec]. The time of publishing is unknown.
-func (codec) Age(m *driver.Message[*record]) (brought *redeliver.State, born, expires time.Time) {
+func (codec) Age(m *driver.Message[*record]) (state *redeliver.State, created, expires time.Time) {
 	if st := m.Record.state; st != nil {
 		return st, time.Time{}, time.Time{}
 	}

@@ -17,9 +17,9 @@ import (
 type inputKind uint8
 
 const (
-	origin inputKind = iota
-	back             // the retry topic
-	delays           // a delay topic
+	origin  inputKind = iota
+	retries           // the retry topic
+	delays            // a delay topic
 )
 
 // input is a topic that is read. When its Subscribe ends, it gets a new one.
@@ -160,7 +160,7 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	s.r.sub.CheckPolicyOf(stay.State)
 	m.Retry, m.Place, m.Until = true, s.topic, stay.Until
 	switch longer := stay.Until.Sub(now); {
-	case s.kind == back && longer > clockSkew, s.kind == delays && longer > lay.maxStay(s.nth)+levelSlack:
+	case s.kind == retries && longer > clockSkew, s.kind == delays && longer > lay.maxStay(s.nth)+levelSlack:
 		// An older policy or another program put the message here. Move it to the topic of its level, so that it delays no other.
 		m.Step, m.Until = driver.Hop, time.Time{}
 	case s.kind == delays && rec.publish && !stay.Hops:

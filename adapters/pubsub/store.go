@@ -58,7 +58,7 @@ func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now 
 		return l.topic, rec.unmarshal(), nil
 	case to == driver.Level:
 		topic, c.until = l.nextTopic(st.Due, now)
-		if c.publish = rec.publish; c.publish && topic == l.back { // only the reader of a delay topic publishes it
+		if c.publish = rec.publish; c.publish && topic == l.retry { // only the reader of a delay topic publishes it
 			topic, c.until = l.delays[0], limits.CeilMilli(now)
 		}
 	case to == driver.DLQ && st.Truncated != "":

@@ -98,7 +98,7 @@ func (r *reader) inputs() (all []input) {
 		all = append(all, input{kind: delays, topic: topic, nth: i})
 	}
 	for range r.client.cfg.MaxInFlight {
-		all = append(all, input{kind: back, topic: r.layout.back}, input{kind: origin, topic: r.layout.topic})
+		all = append(all, input{kind: retries, topic: r.layout.retry}, input{kind: origin, topic: r.layout.topic})
 	}
 	return all
 }

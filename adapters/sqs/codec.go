@@ -38,7 +38,7 @@ func (codec) Body(m *driver.Message[*delivery]) []byte { return m.Record.Publish
 func (codec) Headers(m *driver.Message[*delivery]) redeliver.Headers { return &m.Record.Record }
 
 // Age implements [driver.Codec].
-func (codec) Age(m *driver.Message[*delivery]) (brought *redeliver.State, born, expires time.Time) {
+func (codec) Age(m *driver.Message[*delivery]) (state *redeliver.State, created, expires time.Time) {
 	d := m.Record
 	if d.state != nil {
 		return d.state, time.Time{}, time.Time{}

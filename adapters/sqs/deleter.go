@@ -17,12 +17,12 @@ const (
 	maxRetryPause = 10 * time.Second
 )
 
-// deleter deletes settled messages of one queue. It repeats failed deletions until over is closed; heartbeats keep
+// deleter deletes settled messages of one queue. It repeats failed deletions until ended is closed; heartbeats keep
 // the messages hidden meanwhile.
 type deleter struct {
 	queue     *api.Queue
 	timeout   time.Duration
-	over      <-chan struct{}
+	ended     <-chan struct{}
 	onDeleted func(*delivery) // called when the message is deleted, or is no longer ours to delete
 	batches   *api.Batcher[*delivery]
 }
@@ -33,8 +33,8 @@ type deletion struct {
 	tries   int
 }
 
-func newDeleter(q *api.Queue, timeout time.Duration, over <-chan struct{}, done func(*delivery)) *deleter {
-	d := &deleter{queue: q, timeout: timeout, over: over, onDeleted: done}
+func newDeleter(q *api.Queue, timeout time.Duration, ended <-chan struct{}, done func(*delivery)) *deleter {
+	d := &deleter{queue: q, timeout: timeout, ended: ended, onDeleted: done}
 	d.batches = api.NewBatcher(deleteLinger, deleteWorkers, 0, nil, d.deleteBatch)
 	return d
 }
@@ -59,7 +59,7 @@ func (d *deleter) deleteBatch(batch []*delivery) {
 // deleted or that another process has it.
 func (d *deleter) finishDeletion(m *delivery, err error) {
 	select {
-	case <-d.over:
+	case <-d.ended:
 		d.onDeleted(m)
 		return
 	default:

@@ -130,7 +130,7 @@ func (f *fake) Do(req *http.Request) (*http.Response, error) {
 	if fails != nil && !fails.after {
 		return fails.respond(req)
 	}
-	out, code := f.do(req.Context(), action, name, in)
+	out, code := f.answer(req.Context(), action, name, in)
 	if fails != nil {
 		return fails.respond(req)
 	}
@@ -158,7 +158,7 @@ func writeAnswer(req *http.Request, status int, out any) (*http.Response, error)
 	}, err
 }
 
-func (f *fake) do(ctx context.Context, action, name string, in map[string]any) (out map[string]any, code string) {
+func (f *fake) answer(ctx context.Context, action, name string, in map[string]any) (out map[string]any, code string) {
 	if action == "ReceiveMessage" {
 		return f.receive(ctx, name, in)
 	}

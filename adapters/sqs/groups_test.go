@@ -11,9 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
-// A waiting receive does not notice that a group becomes free. When pollers waited while this process held the group, a
-// queue of one group delivered only ten messages in each WaitTime, and kept ElasticMQ busy, which polls for such a
-// receive.
+// A waiting receive does not notice that a group becomes free. Pollers used to wait while this process held the group.
+// Then a queue of one group delivered only ten messages in each WaitTime, and ElasticMQ, which polls, was busy.
 func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"quick": 0, "slow": 4700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ func (s *source) runHeartbeats() {
 	for {
 		select {
 		case <-tick.C:
-		case <-s.over:
+		case <-s.ended:
 			return
 		}
 		now := time.Now()

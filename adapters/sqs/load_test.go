@@ -12,11 +12,11 @@ import (
 
 // Watch implements [redeliver.LoadSink].
 func (b *bubble) Watch(_, _ string, load func() redeliver.Load) (end func()) {
-	b.watch(load)
-	return func() { b.watch(nil) }
+	b.setLoad(load)
+	return func() { b.setLoad(nil) }
 }
 
-func (b *bubble) watch(load func() redeliver.Load) {
+func (b *bubble) setLoad(load func() redeliver.Load) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.load = load

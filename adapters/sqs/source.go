@@ -41,7 +41,7 @@ type source struct {
 	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 
 	polling            sync.WaitGroup
-	beating            sync.WaitGroup
+	heartbeats         sync.WaitGroup
 	receiveCtx         context.Context // its end cuts all receives short
 	cancelReceives     context.CancelFunc
 	longReceiveCtx     context.Context // its end cuts the receives that Close does not wait for
@@ -49,7 +49,7 @@ type source struct {
 	pollCtx            context.Context // after its end nothing more is received
 	stopPolling        context.CancelFunc
 	ending             chan struct{} // closed when the lane stops reading
-	over               chan struct{} // closed at the end
+	ended              chan struct{} // closed at the end
 
 	mu        sync.Mutex
 	held      map[string]*delivery   // by MessageId
@@ -69,7 +69,7 @@ func newSource(r *reader, q *api.Queue) *source {
 	s := &source{
 		r: r, client: r.client, layout: r.layout, sub: r.sub, queue: q,
 		in: make(chan *delivery, api.MaxBatch*cfg.Pollers), groups: newGroups(q),
-		ending: make(chan struct{}), over: make(chan struct{}), changed: make(chan struct{}, 1),
+		ending: make(chan struct{}), ended: make(chan struct{}), changed: make(chan struct{}, 1),
 		held: make(map[string]*delivery), lines: make(map[string][]*delivery),
 	}
 	s.rewriteAfter, s.isolateAfter = receiveLimits(r.layout.main)
@@ -78,7 +78,7 @@ func newSource(r *reader, q *api.Queue) *source {
 	s.longReceiveCtx, s.cancelLongReceives = context.WithCancel(s.receiveCtx)
 	s.pollCtx, s.stopPolling = context.WithCancel(r.values)
 	s.visibilityChanger = newVisibilityChanger(q, cfg.VisibilityTimeout, cfg.SendTimeout)
-	s.deleter = newDeleter(q, cfg.SendTimeout, s.over, s.deleted)
+	s.deleter = newDeleter(q, cfg.SendTimeout, s.ended, s.deleted)
 	if s.readsSuspects() { // the next suspect waits for the deletion
 		s.deleter.batches.StopLingering()
 	}
@@ -103,7 +103,7 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery]) {
 
 // startReceiving starts the pollers and heartbeats.
 func (s *source) startReceiving() {
-	s.beating.Go(s.runHeartbeats)
+	s.heartbeats.Go(s.runHeartbeats)
 	if s.readsSuspects() {
 		s.polling.Go(func() { s.runSuspects(s.pollCtx) })
 		return
@@ -406,8 +406,8 @@ func (s *source) Flush(ctx context.Context) {
 		}
 		break
 	}
-	close(s.over)
-	s.beating.Wait()
+	close(s.ended)
+	s.heartbeats.Wait()
 }
 
 func (s *source) isBusy() bool {

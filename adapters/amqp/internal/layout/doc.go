@@ -7,7 +7,7 @@
 //
 //	orders                 the origin, which also names the group
 //	orders.retry.10s       a delay queue; orders.retry.10s.1 ... are its shards
-//	orders.retry           messages on their way from a level to a subscriber
+//	orders.retry           due retries, short waits and replays
 //	orders.retry.suspects  messages that may have killed their process
 //	orders.retry.paused    the mark of a pause
 //	orders.retry.place     crash counts, if the policy is ordered

@@ -163,7 +163,7 @@ const (
 )
 
 // deadLetterArgs returns the arguments of a quorum queue that dead-letters to another queue, and loses nothing while
-// that is away.
+// that queue is unavailable.
 func deadLetterArgs(to string) amqp091.Table {
 	return amqp091.Table{
 		amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: RejectPublish,

@@ -22,7 +22,7 @@ type gatheringConn struct {
 func newGatheringConn(conn net.Conn) net.Conn {
 	g := &gatheringConn{Conn: conn}
 	g.changed.L = &g.mu
-	go g.write()
+	go g.writeLoop()
 	return g
 }
 
@@ -43,8 +43,8 @@ func (g *gatheringConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// write is the body of a goroutine that ends with the connection.
-func (g *gatheringConn) write() {
+// writeLoop runs in a goroutine until the connection ends.
+func (g *gatheringConn) writeLoop() {
 	var piece []byte
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -262,7 +262,7 @@ const PolicyArg = "x-redeliver-policy"
 
 // Consumers returns the connections that read a queue, by the policy that they report, and the number of consumers
 // without one. A missing queue has none.
-func (m *API) Consumers(ctx context.Context, queue string) (runs map[string][]string, silent int, err error) {
+func (m *API) Consumers(ctx context.Context, queue string) (runs map[string][]string, unreported int, err error) {
 	var found struct {
 		Consumers []struct {
 			Arguments Object `json:"arguments"`
@@ -282,11 +282,11 @@ func (m *API) Consumers(ctx context.Context, queue string) (runs map[string][]st
 			connection, _ := c.Channel["connection_name"].(string)
 			runs[policy] = append(runs[policy], connection)
 		} else {
-			silent++
+			unreported++
 		}
 	}
 	for _, p := range runs {
 		slices.Sort(p)
 	}
-	return runs, silent, nil
+	return runs, unreported, nil
 }

@@ -137,9 +137,9 @@ func TestConsumerOfAnUnknownChannelCounts(t *testing.T) {
 		{"arguments":[],"channel_details":[]}]}`))
 	t.Cleanup(server.Close)
 	m := managementAt(withPassword(server.URL))
-	runs, silent, err := m.Consumers(context.Background(), "orders")
-	if want := []string{"", "here"}; err != nil || silent != 1 || len(runs) != 1 || !slices.Equal(runs["one"], want) {
-		t.Errorf("%q report a policy and %d do not (%v), want %q and 1", runs, silent, err, want)
+	runs, unreported, err := m.Consumers(context.Background(), "orders")
+	if want := []string{"", "here"}; err != nil || unreported != 1 || len(runs) != 1 || !slices.Equal(runs["one"], want) {
+		t.Errorf("%q report a policy and %d do not (%v), want %q and 1", runs, unreported, err, want)
 	}
 }
 

@@ -87,7 +87,7 @@ func (d *Declarer) runOnce(what func(*amqp091.Channel) error) (refused *amqp091.
 }
 
 func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
-	trouble := backoff.Retry(func() error {
+	failed := backoff.Retry(func() error {
 		refused = nil
 		ch, ok := d.channel()
 		if !ok {
@@ -110,8 +110,8 @@ func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 		}
 		return nil
 	}, again)
-	if trouble != nil && refused == nil {
-		d.err = fmt.Errorf("amqp: declaring queues: %w", trouble)
+	if failed != nil && refused == nil {
+		d.err = fmt.Errorf("amqp: declaring queues: %w", failed)
 	}
 	return refused
 }
@@ -165,7 +165,7 @@ func (d *Declarer) DeclareQueue(ps *redeliver.Problems, q layout.Queue, create b
 		}
 	case refused.Code == amqp091.PreconditionFailed:
 		ps.Add("queue "+q.Name, "declared otherwise", fmt.Sprintf(
-			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or give ours other Names", wire.ArgsText(q.Args), refused.Reason))
+			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or set other Names", wire.ArgsText(q.Args), refused.Reason))
 	default:
 		ps.Add("queue "+q.Name, refused.Code, "cannot be declared; the broker says: "+refused.Reason)
 	}

@@ -143,12 +143,12 @@ func (d *examination) countStuck(queues map[string]management.QueueInfo) map[str
 
 // comparePolicies checks whether all consumers of the queue run one policy.
 func (d *examination) comparePolicies(ctx context.Context) error {
-	runs, silent, err := d.broker.Management.Consumers(ctx, d.layout.Queue)
+	runs, unreported, err := d.broker.Management.Consumers(ctx, d.layout.Queue)
 	if err != nil {
 		return err
 	}
-	if silent > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not report one: an older version, or another program)", silent, d.layout.Queue))
+	if unreported > 0 {
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not report one: an older version, or another program)", unreported, d.layout.Queue))
 	}
 	if len(runs) > 0 {
 		d.Checked = append(d.Checked, "the policies of the consumers")

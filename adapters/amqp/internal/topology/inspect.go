@@ -240,7 +240,7 @@ func (s *Survey) checkArguments(q layout.Queue, there management.QueueInfo) {
 	}
 	if len(differ) > 0 {
 		s.refused[q.Name] = true
-		s.Problems.Add(field, "declared otherwise", strings.Join(differ, ", ")+". Delete it when it is empty, or give ours other Names")
+		s.Problems.Add(field, "declared otherwise", strings.Join(differ, ", ")+". Delete it when it is empty, or set other Names")
 	}
 }
 

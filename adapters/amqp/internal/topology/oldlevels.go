@@ -29,11 +29,11 @@ func (b *Broker) OldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldL
 	if s.Queues, err = m.Queues(ctx, l.Pattern()); err != nil {
 		return nil, err
 	}
-	runs, silent, err := m.Consumers(ctx, l.Queue)
+	runs, unreported, err := m.Consumers(ctx, l.Queue)
 	if err != nil {
 		return nil, err
 	}
-	everyone := keepReason(l, runs, silent)
+	everyone := keepReason(l, runs, unreported)
 	var old []doctor.OldLevel
 	for _, q := range s.OldLevels() {
 		o := doctor.OldLevel{Place: q.Name, Level: q.Level, Messages: -1}
@@ -56,9 +56,9 @@ func (b *Broker) OldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldL
 }
 
 // keepReason returns why no level may be removed now: a consumer may still write there.
-func keepReason(l *layout.Layout, runs map[string][]string, silent int) string {
-	if silent > 0 {
-		return fmt.Sprintf("%d consumers of %s do not report their policy: end them, or delete it by hand when none runs an older one", silent, l.Queue)
+func keepReason(l *layout.Layout, runs map[string][]string, unreported int) string {
+	if unreported > 0 {
+		return fmt.Sprintf("%d consumers of %s do not report their policy: end them, or delete it by hand when none runs an older one", unreported, l.Queue)
 	}
 	for _, p := range slices.Sorted(maps.Keys(runs)) {
 		if p != l.Fingerprint {

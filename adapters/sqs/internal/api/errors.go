@@ -126,11 +126,11 @@ func mayConcernOneEntry(err error) bool {
 
 // ErrorOf returns the error of a request, without secrets and with advice. what says what was done to the queue.
 func ErrorOf(what, queue string, err error) error {
-	return fmt.Errorf("sqs: %s %s: %w%s", what, queue, RedactError(err), remedy(err))
+	return fmt.Errorf("sqs: %s %s: %w%s", what, queue, RedactError(err), advice(err))
 }
 
-// remedy returns advice about an error that a wrong configuration of the client causes, or "".
-func remedy(err error) string {
+// advice returns advice about an error that a wrong configuration of the client causes, or "".
+func advice(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return "; is Config.Endpoint right, or else the region, and does the server run?"
 	}

@@ -26,7 +26,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		}
 	}
 	if text := ErrorOf("looking for queue", "orders", context.DeadlineExceeded).Error(); strings.Contains(text, ";") {
-		t.Errorf("an error without a known remedy has one: %q", text)
+		t.Errorf("an error without known advice has some: %q", text)
 	}
 }
 
