@@ -17,9 +17,9 @@ import (
 
 // Auth identifies the user of a request. Create one with [Basic], [BehindProxy] or [Custom].
 //
-// The zero Auth serves only this machine, with the role Operator. The console must then listen on a loopback address,
-// and the host name in the request must be a local one, so that no web page can reach the console under a name of its
-// own. Requests that came through a proxy are refused, because their sender may not be on this machine.
+// The zero Auth serves only this machine, with the role Operator. The console must then listen on a loopback address. The
+// host name in the request must be a local one, so that no web page can reach the console under another name. Requests
+// that came through a proxy are refused, because their sender may not be on this machine.
 type Auth struct {
 	kind     authKind
 	identify func(*http.Request) (Actor, error)

@@ -25,7 +25,7 @@ type Decoded struct {
 }
 
 // decodeBody decodes a body that is shown whole. A partial body is not valid in any encoding.
-func (svc *service) decodeBody(ctx context.Context, l *messageView) (p *payloadView, trouble string) {
+func (svc *service) decodeBody(ctx context.Context, l *messageView) (p *payloadView, problem string) {
 	if svc.cfg.Decode == nil || !l.Shown || !l.Whole || len(l.Body) == 0 {
 		return nil, ""
 	}

@@ -13,8 +13,8 @@ const (
 	maxStreamsOfOne = 8
 	// streamPause is the minimum time between two events to one page.
 	streamPause = time.Second
-	// streamBeat is the interval of the keep-alives, which show the page and any proxies that the server is alive.
-	streamBeat = 15 * time.Second
+	// keepAliveInterval is the interval of the keep-alives, which show the page and any proxies that the server is alive.
+	keepAliveInterval = 15 * time.Second
 	// maxStreamWrite is the write timeout of one event.
 	maxStreamWrite = 10 * time.Second
 )
@@ -80,8 +80,8 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy that buffers would delay the events
 	out := http.NewResponseController(w)
-	beat := time.NewTicker(streamBeat)
-	defer beat.Stop()
+	keepAlive := time.NewTicker(keepAliveInterval)
+	defer keepAlive.Stop()
 	for word := "retry: 3000\nevent: hello\ndata: {}\n\n"; ; {
 		_ = out.SetWriteDeadline(time.Now().Add(maxStreamWrite)) // not all servers support deadlines
 		if _, err := w.Write([]byte(word)); err != nil || out.Flush() != nil {
@@ -93,7 +93,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-s:
 			word = "event: changed\ndata: {}\n\n"
-		case <-beat.C:
+		case <-keepAlive.C:
 			word = ": still here\n\n"
 		case <-r.Context().Done():
 			return

@@ -36,8 +36,8 @@ type queueView struct {
 	MaxBar  int64
 }
 
-// trouble returns how much attention a DLQ needs: a higher number means more, a negative one an empty DLQ.
-func (v *queueView) trouble() (worst int) {
+// attention returns how much attention a DLQ needs: a higher number means more, a negative one an empty DLQ.
+func (v *queueView) attention() (worst int) {
 	if v.State == "empty" {
 		return -1
 	}
@@ -109,7 +109,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	if by := homeOrders[p.Order]; by != nil {
 		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(by(&y), by(&x)) })
 	} else { // those that need attention first
-		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(y.trouble(), x.trouble()) })
+		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(y.attention(), x.attention()) })
 	}
 	c.show(w, r, http.StatusOK, "home", layout{Title: "All queues", Nav: "home", Live: true, Page: p})
 	return nil

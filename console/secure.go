@@ -39,7 +39,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 			return
 		}
 		c.showProblem(w, r, http.StatusForbidden, "Another site asked for this",
-			"The browser says that a page of another site has asked, and not a link on which somebody has clicked. Nothing was looked at.")
+			"According to the browser, a page of another site sent this request, not a link that somebody clicked. The console did nothing.")
 	})
 }
 
@@ -47,7 +47,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 func (c *Console) serveAuthenticated(next http.Handler, w http.ResponseWriter, r *http.Request, origin *http.CrossOriginProtection) {
 	if origin.Check(r) != nil {
 		c.showProblem(w, r, http.StatusForbidden, "This came from another site",
-			"The browser says that the form was sent by another site than this one. Nothing was done.")
+			"According to the browser, a page of another site sent this form. The console did nothing.")
 		return
 	}
 	who, ok := c.authenticate(w, r)

@@ -36,7 +36,7 @@ func batchOf(all []span) (batches, gathered, others []span) {
 // which it failed before.
 func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
 		var seen []string
 		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 3, Timeout: time.Second}, func(ctx context.Context, mb *middleware.MessageBatch) error {
@@ -87,7 +87,7 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 // others.
 func TestAStuckBatchEnds(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: minute}})
 		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
 			<-time.After(time.Hour)
@@ -112,7 +112,7 @@ func TestAStuckBatchEnds(t *testing.T) {
 // A batch that panics is no error, because its messages are retried.
 func TestABatchThatPanicsIsRetried(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
 		calls := 0
 		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
@@ -137,7 +137,7 @@ func TestABatchThatPanicsIsRetried(t *testing.T) {
 // A received message has a span until it is acked, or its invisible time is over.
 func TestAReceivedMessageHasASpan(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr})
 		rec, err := middleware.NewReceiver(t.Context(), c.Subscriber(), "orders")
 		if err != nil {

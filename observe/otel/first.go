@@ -14,15 +14,15 @@ import (
 func (t *Tracer) first(ctx context.Context, p *consumer, m *tracing.Message) (context.Context, tracing.Span) {
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
 	if t.asksFor.none(m.Headers) {
-		ctx = t.begin(ctx, p, s, m)
+		ctx = t.beginUnlinked(ctx, p, s, m)
 	} else {
 		ctx = t.publishedFirst(ctx, p, s, m)
 	}
 	return ctx, s
 }
 
-// begin begins the span of a message that names no publisher.
-func (t *Tracer) begin(ctx context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
+// beginUnlinked begins the span of a message that names no publisher.
+func (t *Tracer) beginUnlinked(ctx context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
 	source := &m.State.Source
 	o := p.start(source.Known, source.Partition)
 	if t.cfg.Parent || isRoot(ctx) {
@@ -52,7 +52,7 @@ func (t *Tracer) publishedFirst(came context.Context, p *consumer, s *span, m *t
 	case published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0:
 		ctx = came // ctx adds only the publisher, which a root does not need
 	}
-	ctx = t.begin(ctx, p, s, m)
+	ctx = t.beginUnlinked(ctx, p, s, m)
 	if s.IsRecording() && published.IsValid() && !t.cfg.Parent {
 		s.AddLink(link(published, linkPublished))
 	}

@@ -16,7 +16,7 @@ import (
 
 // While two handlers block, two messages are in flight, and one that waits for its retry is held.
 func TestLoadIsRequestedAtEachCollection(t *testing.T) {
-	s, r := sink(t)
+	s, r := newSink(t)
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		gate := make(chan struct{})
 		c := b.Open(redelivertest.Config{Group: "billing", Sink: s, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(10 * time.Second)}})

@@ -21,7 +21,7 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-func sink(t *testing.T) (*otel.Sink, *sdk.ManualReader) {
+func newSink(t *testing.T) (*otel.Sink, *sdk.ManualReader) {
 	t.Helper()
 	r := sdk.NewManualReader()
 	s, err := otel.New(otel.Config{System: "kafka", MeterProvider: sdk.NewMeterProvider(sdk.WithReader(r))})
@@ -93,7 +93,7 @@ func wantCollected(t *testing.T, r *sdk.ManualReader, want string) {
 
 // A real subscription handles three messages: one succeeds, one succeeds in its second attempt, one never succeeds.
 func TestASubscriptionIsCounted(t *testing.T) {
-	s, r := sink(t)
+	s, r := newSink(t)
 	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{
 			Group: "billing", Sink: s, Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Second)},
@@ -125,7 +125,7 @@ func TestASubscriptionIsCounted(t *testing.T) {
 }
 
 func TestEventsBecomeMetrics(t *testing.T) {
-	s, r := sink(t)
+	s, r := newSink(t)
 	again, back := observedtest.State(0), observedtest.Dead()
 	again.Replays, back.Replays = 1, 1
 	for _, e := range append(observedtest.Events(), redeliver.Committed{State: again}, redeliver.DeadLettered{State: back}) {

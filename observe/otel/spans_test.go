@@ -35,8 +35,8 @@ func traced(id string) *message.Message {
 	return msg
 }
 
-// tracer returns a tracer and a recorder of its spans.
-func tracer(t *testing.T, cfg otel.TracerConfig) (*otel.Tracer, *recorder) {
+// newTracer returns a tracer and a recorder of its spans.
+func newTracer(t *testing.T, cfg otel.TracerConfig) (*otel.Tracer, *recorder) {
 	t.Helper()
 	r := &recorder{tracetest.NewSpanRecorder(), t}
 	cfg.System, cfg.Propagator = "kafka", propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})

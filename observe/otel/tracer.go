@@ -25,9 +25,9 @@ type TracerConfig struct {
 	// Propagator reads the span that published a message from the message's own headers. Redeliver does not write such
 	// headers. Default: OpenTelemetry's global one, which reads nothing until the service has set it.
 	Propagator propagation.TextMapPropagator
-	// Parent makes the span of a handler of single messages a child of the span that published the message or, if the
-	// message's headers name none, of the span in the message's context. Then all attempts of a message are in one trace,
-	// however long it waited between them. Default: each attempt is the root of a trace of its own, with links.
+	// Parent makes the span of a handler of single messages a child of the span that published the message. If the
+	// message's headers name none, the parent is the span in the message's context. Then all attempts of a message are in
+	// one trace, however long it waited between them. Default: each attempt is the root of a trace of its own, with links.
 	Parent bool
 	// RetriesAreErrors gives the status Error to attempts that will be retried, too. Default: only
 	// dead-lettered messages have it.

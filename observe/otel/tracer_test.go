@@ -22,7 +22,7 @@ import (
 // An attempt that will be retried is no error, and a wait has no span.
 func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(95 * time.Second)}})
 		var seen []string
 		handler := fails(2)
@@ -75,7 +75,7 @@ func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 // which is a child of it. A replay is linked to the failed attempt.
 func TestOnlyADeadLetterIsAnErrorAndAReplayIsLinkedToIt(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
 		orders := c.Handle("orders", fails(2))
 		b.Publish("orders", traced("o-1"))
@@ -149,7 +149,7 @@ func TestHowARunEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-				tr, r := tracer(t, otel.TracerConfig{})
+				tr, r := newTracer(t, otel.TracerConfig{})
 				if c.policy.MaxRetries == 0 {
 					c.policy.MaxRetries = redeliver.NoRetries
 				}
@@ -196,7 +196,7 @@ func twice(first, second error) func(*testing.T, *message.Message) error {
 // An attempt that the end of its process interrupts is no error, and the message comes back.
 func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		cfg := redelivertest.Config{Group: "billing", Tracer: tr}
 		c := b.Open(cfg)
 		c.Handle("orders", func(msg *message.Message) error { <-msg.Context().Done(); return msg.Context().Err() })
@@ -217,7 +217,7 @@ func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 // A message that must not run any more has no attempt, and its write to the DLQ is the root of a trace.
 func TestADeadLetterWithoutAnAttemptHasItsOwnTrace(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		p := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(minute)}
 		p.Invalid = func(m redeliver.Message) error {
 			if m.State.Attempt() == 2 {
@@ -242,7 +242,7 @@ func TestADeadLetterWithoutAnAttemptHasItsOwnTrace(t *testing.T) {
 // With Parent all attempts are in the publisher's trace, and the links stay.
 func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{Parent: true, RetriesAreErrors: true})
+		tr, r := newTracer(t, otel.TracerConfig{Parent: true, RetriesAreErrors: true})
 		fail := fails(1)
 		orders := b.Open(redelivertest.Config{Group: "billing", Tracer: tr}).Handle("orders", func(msg *message.Message) error {
 			if msg.UUID == "o-1" {
@@ -294,7 +294,7 @@ func TestWithoutAProviderThereIsNoTrace(t *testing.T) {
 // A recorded span is linked to a publisher's span that was not sampled, and is a root. The handler gets the baggage.
 func TestAPublisherThatWasNotSampledIsLinkedToo(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		tr, r := tracer(t, otel.TracerConfig{})
+		tr, r := newTracer(t, otel.TracerConfig{})
 		var seen []string
 		orders := b.Open(redelivertest.Config{Group: "billing", Tracer: tr}).Handle("orders", func(msg *message.Message) error {
 			seen = append(seen, baggage.FromContext(msg.Context()).Member("tenant").Value())

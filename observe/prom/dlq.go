@@ -90,12 +90,12 @@ func (d *dlqs) Describe(to chan<- *prometheus.Desc) {
 func (d *dlqs) Collect(to chan<- prometheus.Metric) {
 	var all sync.WaitGroup
 	for _, q := range d.of {
-		all.Go(func() { d.collect(q, to) })
+		all.Go(func() { d.collectQueue(q, to) })
 	}
 	all.Wait()
 }
 
-func (d *dlqs) collect(q *observed.DLQ, to chan<- prometheus.Metric) {
+func (d *dlqs) collectQueue(q *observed.DLQ, to chan<- prometheus.Metric) {
 	send := func(desc *prometheus.Desc, v float64, more ...string) {
 		to <- gauge(desc, v, append([]string{q.Info.DLQ, q.Info.Origin, q.Info.Group}, more...)...)
 	}

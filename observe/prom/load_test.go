@@ -28,7 +28,7 @@ redeliver_in_flight_messages{group="billing",messaging_system="kafka",origin="or
 // While three handlers block, three messages are in flight, and one that waits for its retry is held. Two members of a
 // group are one series, which ends with the last of them.
 func TestLoadIsRequestedAtEachScrape(t *testing.T) {
-	s, r := sink(t)
+	s, r := newSink(t)
 	want := func(inFlight, held string) {
 		t.Helper()
 		same(t, r, strings.NewReplacer("%HELD", held, "%FLIGHT", inFlight).Replace(inHand), "redeliver_in_flight_messages", "redeliver_held_messages")
@@ -68,7 +68,7 @@ func TestLoadIsRequestedAtEachScrape(t *testing.T) {
 // ended the process.
 func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	const bad = "billing\xff"
-	s, r := sink(t)
+	s, r := newSink(t)
 	for _, group := range []string{bad, "billing"} {
 		s.Watch("orders", group, func() redeliver.Load { return redeliver.Load{InFlight: 1, Held: 2} })
 	}

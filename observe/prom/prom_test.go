@@ -19,7 +19,7 @@ import (
 
 var errDeclined = errors.New("card declined")
 
-func sink(t *testing.T) (*prom.Sink, *prometheus.Registry) {
+func newSink(t *testing.T) (*prom.Sink, *prometheus.Registry) {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
 	s, err := prom.New(prom.Config{System: "kafka", Registerer: r})
@@ -38,7 +38,7 @@ func same(t *testing.T, r *prometheus.Registry, want string, names ...string) {
 
 // A real subscription handles three messages: one succeeds, one succeeds in its second attempt, one never succeeds.
 func TestASubscriptionIsCounted(t *testing.T) {
-	s, r := sink(t)
+	s, r := newSink(t)
 	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
 		c := b.Open(redelivertest.Config{
 			Group: "billing", Sink: s, Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Second)},
@@ -112,7 +112,7 @@ func histogram(t *testing.T, r *prometheus.Registry, metric, labels string) (n u
 }
 
 func TestEventsBecomeMetrics(t *testing.T) {
-	s, r := sink(t)
+	s, r := newSink(t)
 	for _, e := range append(observedtest.Events(), redeliver.DeadLettered{State: observedtest.Dead()}) {
 		s.Event(e)
 	}
@@ -172,7 +172,7 @@ redeliver_subscription_impaired{group="billing",messaging_system="kafka",origin=
 // A replayed message is counted by its outcome. The counter that alerts use exists before, because a counter that
 // begins with 1 shows no increase.
 func TestReplaysAreCounted(t *testing.T) {
-	s, r := sink(t)
+	s, r := newSink(t)
 	replays := func(committed, back string) {
 		t.Helper()
 		same(t, r, `
@@ -228,7 +228,7 @@ func TestProblemsBeginAndEnd(t *testing.T) {
 		{[]string{"dedup store lost", "dedup store recovered"}, map[string]float64{"dedup store lost": 0}},
 		{[]string{"a change of a third party's adapter, with an id in it"}, map[string]float64{}},
 	} {
-		s, r := sink(t)
+		s, r := newSink(t)
 		for _, change := range c.changes {
 			s.Event(redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: redeliver.Change(change)})
 		}
@@ -273,7 +273,7 @@ func TestBadConfigs(t *testing.T) {
 
 // The path of every message allocates nothing after the first message of its subscription.
 func TestASuccessAllocatesNothing(t *testing.T) {
-	s, _ := sink(t)
+	s, _ := newSink(t)
 	var attempted, committed redeliver.Event = redeliver.Attempted{State: observedtest.State(0), Took: time.Millisecond}, redeliver.Committed{State: observedtest.State(0)}
 	s.Event(attempted)
 	if n := testing.AllocsPerRun(100, func() { s.Event(attempted); s.Event(committed) }); n > 0 {

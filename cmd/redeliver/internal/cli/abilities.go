@@ -14,11 +14,11 @@ type ability struct {
 }
 
 const (
-	sqsHides       = "no: SQS shows a delayed message to nobody before it is due. "
-	shareDeaf      = "no: the consumers of a share group read no commands about waiting messages. "
-	sharePolicies  = "no: the members of a share group report no policy. "
-	useInvalid     = "Set `Policy.Invalid` in the consumers, which ask it before each attempt"
-	withManagement = "yes: with `--management-url`"
+	sqsHides        = "no: SQS shows a delayed message to nobody before it is due. "
+	shareNoCommands = "no: the consumers of a share group read no commands about waiting messages. "
+	sharePolicies   = "no: the members of a share group report no policy. "
+	useInvalid      = "Set `Policy.Invalid` in the consumers, which ask it before each attempt"
+	withManagement  = "yes: with `--management-url`"
 )
 
 // abilityTable lists the verbs that differ between brokers. Any other verb is the same on each.
@@ -40,19 +40,19 @@ var abilityTable = []ability{
 		sqsHides + "Use `waiting list` without a filter, which counts the messages",
 	},
 	{
-		"waiting list --commands", "yes", shareDeaf + useInvalid, "no: RabbitMQ keeps no commands, a release is over when it returns. Keep its output",
+		"waiting list --commands", "yes", shareNoCommands + useInvalid, "no: RabbitMQ keeps no commands, a release is over when it returns. Keep its output",
 		"no: SQS has no commands. " + useInvalid,
 	},
 	{
-		"waiting release", "yes: the consumers carry it out", shareDeaf + "Publish the message again, or wait",
+		"waiting release", "yes: the consumers carry it out", shareNoCommands + "Publish the message again, or wait",
 		"yes: the command moves the levels; `--all` needs `--management-url`", sqsHides + "Publish the message again, or wait",
 	},
 	{
-		"waiting cancel", "yes", shareDeaf + useInvalid,
+		"waiting cancel", "yes", shareNoCommands + useInvalid,
 		"no: RabbitMQ shows only the head of a queue, so a search would take messages out of their wait. " + useInvalid, sqsHides + useInvalid,
 	},
 	{
-		"waiting withdraw", "yes", shareDeaf + "There is nothing to withdraw", "no: RabbitMQ keeps no commands, a release is over when it returns. There is nothing to withdraw",
+		"waiting withdraw", "yes", shareNoCommands + "There is nothing to withdraw", "no: RabbitMQ keeps no commands, a release is over when it returns. There is nothing to withdraw",
 		"no: SQS has no commands. There is nothing to withdraw",
 	},
 }

@@ -121,5 +121,5 @@ func called(kind brokerurl.Broker) string {
 	}
 }
 
-// silence discards the events of subscriptions. The verbs do not need them.
-var silence = redeliver.SinkFunc(func(redeliver.Event) {})
+// discardEvents discards the events of subscriptions. The verbs do not need them.
+var discardEvents = redeliver.SinkFunc(func(redeliver.Event) {})

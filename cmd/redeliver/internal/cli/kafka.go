@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// nobody is the group name of a client that joins no group.
-const nobody = "redeliver-command"
+// unusedGroup is the group name of a client that joins no group.
+const unusedGroup = "redeliver-command"
 
 // kafkaClient returns the configuration of the command's clients.
 func kafkaClient(u brokerurl.URL) *sarama.Config {
@@ -25,7 +25,7 @@ func kafkaClient(u brokerurl.URL) *sarama.Config {
 
 func newKafkaClient(ctx context.Context, u brokerurl.URL, s setup) (*kafka.Client, error) {
 	return kafka.Open(ctx, kafka.Config{
-		Brokers: u.Hosts, Group: cmp.Or(s.group, nobody), Policy: s.policy, Sink: silence, Sarama: kafkaClient(u),
+		Brokers: u.Hosts, Group: cmp.Or(s.group, unusedGroup), Policy: s.policy, Sink: discardEvents, Sarama: kafkaClient(u),
 	})
 }
 

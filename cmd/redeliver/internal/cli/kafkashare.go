@@ -31,7 +31,7 @@ func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, err
 		}
 	}
 	retries, err := kafka.Open(ctx, kafka.Config{
-		Brokers: u.Hosts, Group: nobody, Sink: silence, Sarama: kafkaClient(u),
+		Brokers: u.Hosts, Group: unusedGroup, Sink: discardEvents, Sarama: kafkaClient(u),
 		Names: kafka.Names{Retry: ofShareGroup(wirename.RetrySuffix), Control: ofShareGroup(wirename.ControlSuffix)},
 	})
 	if err != nil {
@@ -74,7 +74,7 @@ func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, err
 // withShareClient calls do with a client of the group of s. Only plan and doctor have a group and need such a client.
 func withShareClient(ctx context.Context, u brokerurl.URL, s setup, do func(*kafkashare.Client) error) error {
 	c, err := kafkashare.Open(ctx, kafkashare.Config{
-		Brokers: u.Hosts, Group: s.group, Policy: s.policy, Sink: silence, Options: u.Franz("redeliver-command"),
+		Brokers: u.Hosts, Group: s.group, Policy: s.policy, Sink: discardEvents, Options: u.Franz("redeliver-command"),
 	})
 	if err != nil {
 		return err

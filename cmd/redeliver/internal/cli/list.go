@@ -129,10 +129,10 @@ func (p *printer) addAge(ctx context.Context, row *queueRow, q deadletter.Queue)
 	if err == nil && known {
 		row.Oldest = oldest.UTC()
 	}
-	keeps, untold := q.Retention(ctx)
+	keeps, unknown := q.Retention(ctx)
 	switch {
-	case untold != nil:
-		err = errors.Join(err, untold)
+	case unknown != nil:
+		err = errors.Join(err, unknown)
 	case keeps == 0:
 		row.Keeps = "forever"
 	default:

@@ -12,7 +12,7 @@ import (
 )
 
 func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
-	c, err := amqp.Open(ctx, amqp.Config{URLs: u.AMQP(), Policy: s.policy, Sink: silence, NoProvisioning: s.forAdministrator, ManagementURL: s.api, StateKeys: u.StateKeys})
+	c, err := amqp.Open(ctx, amqp.Config{URLs: u.AMQP(), Policy: s.policy, Sink: discardEvents, NoProvisioning: s.forAdministrator, ManagementURL: s.api, StateKeys: u.StateKeys})
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ func openSQS(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := sqs.Open(ctx, sqs.Config{AWS: cfg, Endpoint: u.Endpoint(), Policy: s.policy, StateKeys: u.StateKeys, Sink: silence})
+	c, err := sqs.Open(ctx, sqs.Config{AWS: cfg, Endpoint: u.Endpoint(), Policy: s.policy, StateKeys: u.StateKeys, Sink: discardEvents})
 	if err != nil {
 		return nil, err
 	}

@@ -40,14 +40,14 @@ type taskRow struct {
 	Counts     deadletter.Counts  `json:"counts"`
 }
 
-func taskRowOf(t *deadletter.Task, back string) taskRow {
+func taskRowOf(t *deadletter.Task, source string) taskRow {
 	row := taskRow{
 		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Note: t.Why, Detail: t.Note,
 		Created: t.Created, Updated: t.Updated, Ended: t.Ended, Rate: t.Rate, Canary: t.Canary, Window: t.Window, ReadBy: t.ReadBy,
 		MaxReplays: t.MaxReplays, Expect: t.Expect, Diff: t.Diff, Counts: t.Counts,
 	}
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindEdit {
-		row.ReplayTo = cmp.Or(t.ReplayTo, back)
+		row.ReplayTo = cmp.Or(t.ReplayTo, source)
 	}
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge || t.Kind == deadletter.KindQuarantine {
 		row.Filter = &t.Filter
