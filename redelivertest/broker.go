@@ -88,7 +88,7 @@ func (b *Broker) putLocked(topic string, rec record, after *delivery) {
 	b.wakeAllLocked()
 }
 
-// queueLocked returns the queue of a group for a topic. The caller holds mu.
+// queueLocked returns the queue of a group for a topic.
 func (b *Broker) queueLocked(topic, group string) *queue {
 	at := [2]string{topic, group}
 	q := b.queues[at]
@@ -100,7 +100,7 @@ func (b *Broker) queueLocked(topic, group string) *queue {
 	return q
 }
 
-// wakeAllLocked wakes all goroutines that wait for a change. The caller holds mu.
+// wakeAllLocked wakes all goroutines that wait for a change.
 func (b *Broker) wakeAllLocked() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -147,7 +147,7 @@ func (b *Broker) Wait() {
 	}
 }
 
-// busyLocked describes what is not at rest. The caller holds mu.
+// busyLocked describes what is not at rest.
 func (b *Broker) busyLocked() (what []string) {
 	seen := make(map[*queue]bool)
 	for _, r := range b.readers {

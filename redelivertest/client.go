@@ -112,7 +112,7 @@ type Client struct {
 // problems at once. The end of the test closes it.
 func (b *Broker) Open(cfg Config) *Client {
 	b.tb.Helper()
-	c, err := b.open(cfg)
+	c, err := b.newClient(cfg)
 	if err != nil {
 		b.tb.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func (b *Broker) Open(cfg Config) *Client {
 	return c
 }
 
-func (b *Broker) open(cfg Config) (*Client, error) {
+func (b *Broker) newClient(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("redelivertest: %w", err)
@@ -153,7 +153,7 @@ var (
 	errKilled = errors.New("redelivertest: the client was killed")
 )
 
-// checkOpenLocked returns an error if the client has ended. The caller holds the broker's mu.
+// checkOpenLocked returns an error if the client has ended.
 func (c *Client) checkOpenLocked() error {
 	switch {
 	case c.killed:

@@ -66,7 +66,7 @@ func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() 
 func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	c, err := h.broker(cfg.Origin).open(Config{
+	c, err := h.broker(cfg.Origin).newClient(Config{
 		Group: cfg.Group, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
 		NackDelay: cfg.NackDelay, DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout,
 		Decode: decode,

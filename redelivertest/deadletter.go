@@ -27,7 +27,7 @@ type dlqState struct {
 }
 
 // deadLetterLocked writes a record to the DLQ, which is also a topic that a group may read. after is nil, or a delivery that must
-// end before a reader gets the record from there. The caller holds mu.
+// end before a reader gets the record from there.
 func (q *queue) deadLetterLocked(rec record, after *delivery) {
 	q.dead = append(q.dead, deadRecord{record: rec, n: q.dlqState.written, at: time.Now()})
 	q.dlqState.written++

@@ -55,7 +55,7 @@ func (s *Subscription) Events() []redeliver.Event {
 	s.q.b.tb.Helper()
 	s.q.b.Wait()
 	var all []redeliver.Event
-	for _, n := range s.events() {
+	for _, n := range s.timedEvents() {
 		all = append(all, n.event)
 	}
 	return all
@@ -83,7 +83,7 @@ func (s *Subscription) Outcomes() []Outcome {
 	s.q.b.Wait()
 	var all []Outcome
 	at := make(map[string]int)
-	for _, n := range s.events() {
+	for _, n := range s.timedEvents() {
 		st, ok := stateOf(n.event)
 		if !ok {
 			continue
@@ -103,7 +103,7 @@ func (s *Subscription) Outcomes() []Outcome {
 	return all
 }
 
-func (s *Subscription) events() []timedEvent {
+func (s *Subscription) timedEvents() []timedEvent {
 	s.q.b.mu.Lock()
 	defer s.q.b.mu.Unlock()
 	return slices.Clone(s.q.events)

@@ -47,12 +47,12 @@ type item struct {
 	crashes int       // how often it ran alone when its process was killed
 }
 
-// delivery is the time for which an item has one owner. The records that a message causes are delivered only after its delivery has
+// delivery is the time for which an item has one owner. Readers get the records that a message causes only after its delivery has
 // ended, so that its events are in order.
-type delivery struct{ over bool }
+type delivery struct{ ended bool }
 
 func (it *item) available() bool {
-	return it.owner == nil && (it.after == nil || it.after.over)
+	return it.owner == nil && (it.after == nil || it.after.ended)
 }
 
 // keyLock makes messages of a key run one at a time: first deliveries, and separately retries.
@@ -200,6 +200,6 @@ func (q *queue) freeLocked(it *item) {
 	if !it.waits {
 		it.owner.firsts--
 	}
-	it.run.over = true
+	it.run.ended = true
 	it.owner = nil
 }

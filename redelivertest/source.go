@@ -59,7 +59,7 @@ func (s *source) Stop() <-chan struct{} {
 	return nil
 }
 
-// wakeLocked makes the source check the broker for messages. The caller holds the broker's mu.
+// wakeLocked makes the source check the broker for messages.
 func (s *source) wakeLocked() {
 	if s.lane != nil {
 		s.lane.Post(s.pull)
@@ -89,7 +89,7 @@ func (s *source) pull() {
 	}
 }
 
-// takeLocked makes the reader the owner of an item. The caller holds the broker's mu.
+// takeLocked makes the reader the owner of an item.
 func (s *source) takeLocked(it *item) {
 	it.owner, it.run = s.reader, &delivery{}
 	if !it.waits {
@@ -233,7 +233,7 @@ func (c codec) Headers(m *driver.Message[*received]) redeliver.Headers {
 }
 
 // Age implements [driver.Codec].
-func (c codec) Age(m *driver.Message[*received]) (brought *redeliver.State, born, expires time.Time) {
+func (c codec) Age(m *driver.Message[*received]) (state *redeliver.State, created, expires time.Time) {
 	rec := m.Record
 	switch {
 	case rec.state != nil:
@@ -272,10 +272,10 @@ const slack = 100 * time.Millisecond
 
 // Write implements [driver.Store].
 func (s *store) Write(_ context.Context, to driver.Place, m *driver.Message[*received], st *redeliver.State, done driver.Done) {
-	done.Confirmed(s.write(to, m.Record, st))
+	done.Confirmed(s.writeRecord(to, m.Record, st))
 }
 
-func (s *store) write(to driver.Place, rec *received, st *redeliver.State) (where string, err error) {
+func (s *store) writeRecord(to driver.Place, rec *received, st *redeliver.State) (where string, err error) {
 	s.q.b.mu.Lock()
 	defer s.q.b.mu.Unlock()
 	level, place := time.Duration(0), Levels

@@ -30,7 +30,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 		at := time.Duration(math.Round(float64(i) / p.s.Rate * float64(time.Second)))
 		if i < n && (len(p.waiting) == 0 || at <= p.waiting[0].due) {
 			p.res.arrive(at)
-			p.attempt(message{id: uint32(i), born: at, due: at})
+			p.attempt(message{id: uint32(i), created: at, due: at})
 			i++
 			continue
 		}
@@ -56,12 +56,12 @@ type simulation struct {
 
 // message is a message that waits, or has just arrived. There may be millions of them.
 type message struct {
-	id        uint32
-	attempts  int32
-	failed    bool          // whether it has failed before
-	born, due time.Duration // since began
-	first     time.Duration // time of its first failure
-	postponed time.Duration // when it was postponed, plus 1; 0 if it is not
+	id           uint32
+	attempts     int32
+	failed       bool          // whether it has failed before
+	created, due time.Duration // since began
+	first        time.Duration // time of its first failure
+	postponed    time.Duration // when it was postponed, plus 1; 0 if it is not
 }
 
 // attempt runs a message that is due, and follows the policy until the message succeeds, waits, or is in the DLQ.
@@ -76,7 +76,7 @@ func (p *simulation) attempt(m message) {
 		end := start + p.s.HandlerTime
 		p.res.attempt(start, end, m.failed, failure)
 		if failure == nil {
-			p.res.succeed(end-m.born, m.failed)
+			p.res.succeed(end-m.created, m.failed)
 			return
 		}
 		m.failed = true
@@ -124,7 +124,7 @@ func (p *simulation) createState(m *message) {
 	st := &p.dec.State
 	*st = redeliver.State{
 		ID: strconv.FormatUint(uint64(m.id), 10), Attempts: int(m.attempts),
-		Source: redeliver.Source{Known: true, Timestamp: p.began.Add(m.born)},
+		Source: redeliver.Source{Known: true, Timestamp: p.began.Add(m.created)},
 	}
 	if m.attempts > 0 {
 		st.FirstFailed = p.began.Add(m.first)

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/simulate"
 )
 
-func run(t *testing.T, s simulate.Scenario) *simulate.Result {
+func mustRun(t *testing.T, s simulate.Scenario) *simulate.Result {
 	t.Helper()
 	r, err := simulate.Run(t.Context(), s)
 	if err != nil {
@@ -37,7 +37,7 @@ func run(t *testing.T, s simulate.Scenario) *simulate.Result {
 var steps = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Steps(time.Second, 10*time.Second, 95*time.Second), Levels: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}}
 
 func TestAllSucceed(t *testing.T) {
-	r := run(t, simulate.Scenario{})
+	r := mustRun(t, simulate.Scenario{})
 	if r.Messages != 36_000 || r.FirstAttempt != r.Messages || r.Attempts != r.Messages || r.Retries != 0 || r.PeakLoad != 10 {
 		t.Errorf("%d messages, %d at once, %d attempts, %d retries, peak load %d", r.Messages, r.FirstAttempt, r.Attempts, r.Retries, r.PeakLoad)
 	}
@@ -48,7 +48,7 @@ func TestAllSucceed(t *testing.T) {
 
 // One message never succeeds. Its times are known to the millisecond.
 func TestOneMessageThatNeverSucceeds(t *testing.T) {
-	r := run(t, simulate.Scenario{Policy: steps, Duration: time.Second, Rate: 1, PoisonShare: 1, Bars: 1, HandlerTime: 2 * time.Second})
+	r := mustRun(t, simulate.Scenario{Policy: steps, Duration: time.Second, Rate: 1, PoisonShare: 1, Bars: 1, HandlerTime: 2 * time.Second})
 	if r.Attempts != 4 || r.Retries != 3 || r.DeadBy[redeliver.ReasonExhausted] != 1 || r.Failures[simulate.ErrPoison.Error()] != 4 {
 		t.Errorf("%d attempts, %d retries, dead: %v, failures: %v", r.Attempts, r.Retries, r.DeadBy, r.Failures)
 	}
@@ -81,7 +81,7 @@ func TestOneMessageThatNeverSucceeds(t *testing.T) {
 }
 
 func TestAnOutage(t *testing.T) {
-	r := run(t, simulate.Scenario{
+	r := mustRun(t, simulate.Scenario{
 		Policy: steps, Duration: time.Minute, Rate: 100, Outages: []simulate.Outage{{From: 10 * time.Second, To: 20 * time.Second}},
 	})
 	if r.Dead != 0 || r.FirstAttempt != 5000 || r.Failures[simulate.ErrOutage.Error()] != r.Retries {
@@ -91,7 +91,7 @@ func TestAnOutage(t *testing.T) {
 	if r.Recovered.Max != simulate.Seconds(11*time.Second) || r.ToSuccess.P50 != 0 || r.PeakLoad != 200 {
 		t.Errorf("recovered after at most %s, peak load %d", r.Recovered.Max, r.PeakLoad)
 	}
-	half := run(t, simulate.Scenario{
+	half := mustRun(t, simulate.Scenario{
 		Policy: steps, Duration: time.Minute, Rate: 100, Outages: []simulate.Outage{{From: 10 * time.Second, To: 20 * time.Second, Share: 0.5}},
 	})
 	if share := float64(6000-half.FirstAttempt) / 1000; share < 0.4 || share > 0.6 {
@@ -100,17 +100,17 @@ func TestAnOutage(t *testing.T) {
 }
 
 func TestSharesAreMet(t *testing.T) {
-	r := run(t, simulate.Scenario{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, Rate: 50, PoisonShare: 0.1, ErrorShare: 0.2})
+	r := mustRun(t, simulate.Scenario{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, Rate: 50, PoisonShare: 0.1, ErrorShare: 0.2})
 	if share := float64(r.Dead) / float64(r.Messages); share < 0.27 || share > 0.29 {
 		t.Errorf("%.3f are in the DLQ, want 0.1 + 0.9 * 0.2", share)
 	}
 	s := simulate.Scenario{Rate: 50, PoisonShare: 0.1, ErrorShare: 0.2}
-	if a, b := run(t, s), run(t, s); !reflect.DeepEqual(a.Series, b.Series) {
+	if a, b := mustRun(t, s), mustRun(t, s); !reflect.DeepEqual(a.Series, b.Series) {
 		t.Error("two runs of one scenario differ")
 	}
 	other := s
 	other.Seed = 1
-	if a, b := run(t, s), run(t, other); reflect.DeepEqual(a.Series, b.Series) {
+	if a, b := mustRun(t, s), mustRun(t, other); reflect.DeepEqual(a.Series, b.Series) {
 		t.Error("the seed changes nothing")
 	}
 }
@@ -126,17 +126,17 @@ func TestThePolicyDecides(t *testing.T) {
 			return redeliver.Class{}
 		},
 	}
-	r := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, PoisonShare: 1})
+	r := mustRun(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, PoisonShare: 1})
 	// Two attempts run at once, the next ones after 1 and 2 minutes. A retry after 3 minutes would exceed MaxAge.
 	if r.Attempts != 4 || r.DeadBy[redeliver.ReasonExpired] != 1 {
 		t.Errorf("%d attempts, dead: %v", r.Attempts, r.DeadBy)
 	}
 	p.MaxAge = 0
-	out := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: time.Hour}}})
+	out := mustRun(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: time.Hour}}})
 	if out.Dead != 0 || out.Recovered.Max < simulate.Seconds(time.Hour) {
 		t.Errorf("%d postponed messages are in the DLQ, and the others recovered after %s", out.Dead, out.Recovered.Max)
 	}
-	long := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: 48 * time.Hour}}})
+	long := mustRun(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 1, Outages: []simulate.Outage{{To: 48 * time.Hour}}})
 	if long.DeadBy[redeliver.ReasonExpired] != 1 || long.Done > simulate.Seconds(25*time.Hour) {
 		t.Errorf("postponed forever: %+v", long.DeadBy)
 	}
@@ -145,14 +145,14 @@ func TestThePolicyDecides(t *testing.T) {
 // A message that waits too long for a slot expires, and does not use a slot.
 func TestMessagesThatWaitForTooLongExpire(t *testing.T) {
 	p := redeliver.Policy{MaxAge: 10 * time.Second}
-	r := run(t, simulate.Scenario{Policy: p, Duration: 100 * time.Second, Rate: 2, HandlerTime: time.Second, Concurrency: 1})
+	r := mustRun(t, simulate.Scenario{Policy: p, Duration: 100 * time.Second, Rate: 2, HandlerTime: time.Second, Concurrency: 1})
 	if dead := r.DeadBy[redeliver.ReasonExpired]; dead != r.Dead || r.Attempts+dead != 200 || dead < 85 || dead > 95 || r.ToSuccess.Max > simulate.Seconds(11*time.Second) {
 		t.Errorf("%d attempts, dead %v, the latest success after %s; want half dead without an attempt, and none later than 11s", r.Attempts, r.DeadBy, r.ToSuccess.Max)
 	}
 }
 
 func TestConcurrencyBoundsAttempts(t *testing.T) {
-	r := run(t, simulate.Scenario{Duration: 10 * time.Second, Rate: 100, HandlerTime: 50 * time.Millisecond, Concurrency: 2})
+	r := mustRun(t, simulate.Scenario{Duration: 10 * time.Second, Rate: 100, HandlerTime: 50 * time.Millisecond, Concurrency: 2})
 	if r.PeakLoad != 40 || r.Done != simulate.Seconds(25010*time.Millisecond) {
 		t.Errorf("at most %d in a second, done after %s; want 40, after 25.01 s: one slot is idle at first", r.PeakLoad, r.Done)
 	}
@@ -161,7 +161,7 @@ func TestConcurrencyBoundsAttempts(t *testing.T) {
 // Short bars and a long run make the bars longer, and no message is lost.
 func TestBarsGrow(t *testing.T) {
 	p := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(10 * time.Hour)}
-	r := run(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 10, PoisonShare: 1, Bars: 100})
+	r := mustRun(t, simulate.Scenario{Policy: p, Duration: time.Second, Rate: 10, PoisonShare: 1, Bars: 100})
 	sum := 0.0
 	for _, b := range r.Series {
 		for _, w := range b.Waiting {
@@ -197,7 +197,7 @@ func TestBadScenarios(t *testing.T) {
 }
 
 func TestTimesAreSecondsInJSON(t *testing.T) {
-	r := run(t, simulate.Scenario{Policy: steps, Duration: time.Second, Rate: 1, PoisonShare: 1, Bars: 2})
+	r := mustRun(t, simulate.Scenario{Policy: steps, Duration: time.Second, Rate: 1, PoisonShare: 1, Bars: 2})
 	text, err := json.Marshal(r)
 	if err != nil || !strings.Contains(string(text), `"done":106`) || !strings.Contains(string(text), `"to":0.5`) {
 		t.Errorf("%s, %v", text, err)
@@ -206,7 +206,7 @@ func TestTimesAreSecondsInJSON(t *testing.T) {
 
 // A day of a hundred thousand messages, a third of which fail once or more. The benchmark has a million.
 func TestADay(t *testing.T) {
-	r := run(t, simulate.Scenario{
+	r := mustRun(t, simulate.Scenario{
 		Policy: redeliver.Policy{MaxRetries: 16, Backoff: redeliver.RocketMQ()}, Duration: 24 * time.Hour, Rate: 1e5 / 86400.0,
 		ErrorShare: 0.3, PoisonShare: 0.001, Outages: []simulate.Outage{{From: 6 * time.Hour, To: 8 * time.Hour}},
 	})
