@@ -28,7 +28,7 @@ func batching() []test {
 	for i := range tests {
 		tests[i].needs = strings.TrimSpace(tests[i].needs + " NoHeadOfLineBlocking")
 	}
-	return append(tests, test{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: ownFate})
+	return append(tests, test{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: answersPerMessage})
 }
 
 // batchProcess is a process with a batch handler.
@@ -121,7 +121,7 @@ func (p *batchProcess) awaitGathered(n int) {
 // ackAll is a batch function that succeeds.
 func ackAll(context.Context, *Batch) error { return nil }
 
-func ownFate(b *fixture) {
+func answersPerMessage(b *fixture) {
 	const delay = 400 * time.Millisecond
 	p := quickPolicy(3)
 	p.Levels = []time.Duration{100 * time.Millisecond, delay}

@@ -70,7 +70,7 @@ func stuckBatch(b *fixture) {
 	p := quickPolicy(redeliver.NoRetries)
 	p.Timeout = 2 * time.Second // only the hanging one waits that long
 	var calls atomic.Int64
-	var hung string // the message that the first function has not acked
+	var unacked string // the message that the first function has not acked
 	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
 		if calls.Add(1) > 1 {
 			return nil
@@ -78,15 +78,15 @@ func stuckBatch(b *fixture) {
 		if !mb.Messages[0].Ack() {
 			b.Error("the first answer of the batch does not count")
 		}
-		b.change(func() { hung = mb.Messages[1].State().ID })
+		b.change(func() { unacked = mb.Messages[1].State().ID })
 		<-b.Context().Done() // the function ignores its own context
 		return nil
 	})
 	b.handled("a", "b", "c", "d")
 	st := b.checkDeadLetter(redeliver.ReasonTimeout, 1)
 	b.change(func() {
-		if st.ID != hung {
-			b.Errorf("%s is in the DLQ, want %s", st.ID, hung)
+		if st.ID != unacked {
+			b.Errorf("%s is in the DLQ, want %s", st.ID, unacked)
 		}
 	})
 	for _, e := range awaitEvents[redeliver.HandlerStuck](b, 1) {

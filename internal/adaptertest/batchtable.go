@@ -121,7 +121,7 @@ func length(tb testing.TB, text string) time.Duration {
 	return d
 }
 
-// BatchPolicyDelay is the only delay of the policy of playRows.
+// BatchPolicyDelay is the only delay of the policy of runRows.
 const BatchPolicyDelay = 10 * time.Minute
 
 // OutcomeOfDelay returns the table's text for a message that waits for delay.
@@ -146,13 +146,13 @@ func tableHolds(b *fixture) {
 			inTime = append(inTime, row)
 		}
 	}
-	playRows(b, "in-time", inTime, Timeout)
-	playRows(b, "late", late, 2*time.Second)
+	runRows(b, "in-time", inTime, Timeout)
+	runRows(b, "late", late, 2*time.Second)
 }
 
-// playRows runs each row as a batch under a policy with this Timeout, and checks the outcomes. Delayed retries wait for longer than
+// runRows runs each row as a batch under a policy with this Timeout, and checks the outcomes. Delayed retries wait for longer than
 // the test. An immediate retry gets another message to fill its batch. If a duplicate gets into a row's batch, the row is repeated.
-func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
+func runRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	const tries = 10
 	policy := redeliver.Policy{
 		Backoff: redeliver.Fixed(BatchPolicyDelay), Levels: []time.Duration{5 * time.Minute, BatchPolicyDelay, time.Hour}, Timeout: timeout,
@@ -160,7 +160,7 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	var mu sync.Mutex
 	var now BatchRow
 	var ids []string // of its messages
-	var spoiled bool
+	var duplicated bool
 	var late chan struct{}
 	p := b.startBatch(Config{Policy: policy}, middleware.BatchConfig{Size: 2}, func(ctx context.Context, mb *Batch) error {
 		var fresh []string
@@ -171,18 +171,18 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 		}
 		mu.Lock()
 		row, late, plays := now, late, len(fresh) == len(mb.Messages) && slices.Equal(fresh, ids)
-		spoiled = spoiled || !plays && slices.ContainsFunc(fresh, func(id string) bool { return slices.Contains(ids, id) })
+		duplicated = duplicated || !plays && slices.ContainsFunc(fresh, func(id string) bool { return slices.Contains(ids, id) })
 		mu.Unlock()
 		if !plays {
 			return nil
 		}
 		return row.Run(ctx, b.T, mb, late)
 	})
-	play := func(row BatchRow, id string) (got [2]string, well bool) {
+	runRow := func(row BatchRow, id string) (got [2]string, isAlone bool) {
 		over := make(chan struct{})
 		defer close(over) // the late answer of a function that exceeded its Timeout has no effect
 		mu.Lock()
-		now, ids, spoiled, late = row, []string{id + "-m1", id + "-m2"}, false, over
+		now, ids, duplicated, late = row, []string{id + "-m1", id + "-m2"}, false, over
 		mu.Unlock()
 		b.put(namedMessages(ids...)...)
 		for i, id := range ids {
@@ -193,17 +193,17 @@ func playRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		return got, !spoiled
+		return got, !duplicated
 	}
 	for i, row := range rows {
 		id := fmt.Sprintf("%s-%02d", name, i)
-		got, well := play(row, id)
-		for try := 1; !well && try < tries; try++ {
+		got, isAlone := runRow(row, id)
+		for try := 1; !isAlone && try < tries; try++ {
 			id = fmt.Sprintf("%s-%02d-again-%d", name, i, try)
-			got, well = play(row, id)
+			got, isAlone = runRow(row, id)
 		}
-		if !well || got != row.Outcomes {
-			b.Errorf("%s and %s: %q, want %q; alone in their batch: %t", row.Calls, row.Returns, got, row.Outcomes, well)
+		if !isAlone || got != row.Outcomes {
+			b.Errorf("%s and %s: %q, want %q; alone in their batch: %t", row.Calls, row.Returns, got, row.Outcomes, isAlone)
 		}
 		if got[0] == OutcomeOfDelay(0) {
 			b.put(namedMessages(id + "-x")...)

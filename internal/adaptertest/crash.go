@@ -42,7 +42,7 @@ func killMidHandler(b *fixture) {
 			switch {
 			case a.Process == next:
 				after = append(after, string(a.Payload))
-			case !a.Dying: // a kill inside this process takes a moment
+			case !a.DuringKill: // a kill inside this process takes a moment
 				before = append(before, string(a.Payload))
 			}
 			if string(a.Payload) == "without a UUID" {

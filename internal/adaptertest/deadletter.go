@@ -35,7 +35,7 @@ func RunDeadLetters(t *testing.T, h Harness, open DeadLetters) {
 			c.body(&dlqFixture{fixture: b, open: open, fixed: make(chan struct{})})
 		}})
 	}
-	play(t, h, todo)
+	runEach(t, h, todo)
 }
 
 type deadTest struct {

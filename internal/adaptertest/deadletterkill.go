@@ -27,7 +27,7 @@ func RunDeadLetterKills(t *testing.T, h Harness, open DeadLetters) {
 			killsAll(&dlqFixture{fixture: b, open: open}, kind)
 		}})
 	}
-	play(t, h, todo)
+	runEach(t, h, todo)
 }
 
 const (

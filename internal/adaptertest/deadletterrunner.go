@@ -22,8 +22,8 @@ func killedRunners() []deadTest {
 			killReplay(d, killableDriver{only: callRemove, left: 5, after: true}, newReplay().Window)
 		}},
 		{name: "ARunnerThatDiesBetweenWindowsLosesNothing", body: func(d *dlqFixture) { killReplay(d, killableDriver{only: callRemove, left: 6, after: true}, 0) }},
-		{name: "AnEditThatDiesBeforeItSendsKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1}) }},
-		{name: "AnEditThatDiesBeforeItSettlesKeepsTheOriginal", body: func(d *dlqFixture) { editDies(d, killableDriver{only: callWrite, left: 1, after: true}) }},
+		{name: "AnEditThatDiesBeforeItSendsKeepsTheOriginal", body: func(d *dlqFixture) { killEdit(d, killableDriver{only: callWrite, left: 1}) }},
+		{name: "AnEditThatDiesBeforeItSettlesKeepsTheOriginal", body: func(d *dlqFixture) { killEdit(d, killableDriver{only: callWrite, left: 1, after: true}) }},
 	}
 }
 
@@ -75,13 +75,13 @@ func killReplay(d *dlqFixture, m killableDriver, maxTwice int) {
 	d.resumed(next, t.ID, maxTwice, ids...)
 }
 
-func editDies(d *dlqFixture, dying killableDriver) {
+func killEdit(d *dlqFixture, m killableDriver) {
 	d.makeDeadLetters(failAlways, namedMessages("a")...)
 	d.fixHandler()
-	q := d.killableQueue(&dying)
-	m := d.browse(q, deadletter.Filter{})[0]
+	q := d.killableQueue(&m)
+	position := d.browse(q, deadletter.Filter{})[0].Position
 	ctx := d.withTimeout()
-	_, err := deadletter.Edit(ctx, q, deadletter.EditOptions{Who: "ann@ops", Why: "typo", Position: m.Position, Body: []byte("new")})
+	_, err := deadletter.Edit(ctx, q, deadletter.EditOptions{Who: "ann@ops", Why: "typo", Position: position, Body: []byte("new")})
 	if err == nil {
 		d.Fatal("the edit survived")
 	}

@@ -33,7 +33,7 @@ var hostileMessages = []hostileMessage{
 // hostile tests that a hostile message goes to the DLQ and delays no other (promise 3).
 func hostile() (all []test) {
 	for _, m := range hostileMessages {
-		all = append(all, test{name: m.name, body: m.play, possible: func(h *Harness) bool {
+		all = append(all, test{name: m.name, body: m.test, possible: func(h *Harness) bool {
 			if m.unpacks {
 				return h.Compresses
 			}
@@ -48,7 +48,7 @@ func hostile() (all []test) {
 // seconds after that message.
 const minNeighbourTimeout = 30 * time.Second
 
-func (h *hostileMessage) play(b *fixture) {
+func (h *hostileMessage) test(b *fixture) {
 	b.start(Config{Policy: quickPolicy(1)}, func(a *attempt) error {
 		if strings.HasPrefix(a.State.ID, "neighbour") {
 			return nil

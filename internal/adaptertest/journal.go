@@ -20,7 +20,7 @@ type attempt struct {
 	Seen         Message
 	Began, Ended time.Time // Ended is zero while it runs
 	Process      *process
-	Dying        bool // it began while its process was being killed: a process that is really killed would not have begun it
+	DuringKill   bool // it began while its process was being killed: a process that is really killed would not have begun it
 }
 
 // journal records what the handlers and sinks of a test's processes saw, in order. It records nothing of a process

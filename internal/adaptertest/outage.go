@@ -63,10 +63,10 @@ func (b *fixture) checkOneFailure() {
 func outage(b *fixture) {
 	const n = 60
 	msgs, ids := numberedMessages(n)
-	var well atomic.Bool
+	var isUp atomic.Bool
 	b.start(Config{Policy: outagePolicy(), MaxInFlight: 10}, func(a *attempt) error {
 		switch {
-		case well.Load():
+		case isUp.Load():
 			return nil
 		case a.State.ID == ids[0]:
 			return redeliver.Permanent(errHandler)
@@ -85,7 +85,7 @@ func outage(b *fixture) {
 	if slices.Contains(b.outageChanges(), redeliver.ChangeOutageOver) {
 		b.Errorf("reported %q while it lasts", b.outageChanges())
 	}
-	well.Store(true)
+	isUp.Store(true)
 	b.awaitEnds(ids...)
 	committed, dead := b.ended()
 	delete(dead, ids[0])
@@ -144,11 +144,11 @@ func messagesAtFault(b *fixture) {
 // have succeeded.
 func flood(b *fixture) {
 	msgs, ids := numberedMessages(40)
-	var well atomic.Bool
+	var isUp atomic.Bool
 	p := quickPolicy(1)
 	p.DeadLetterRate = redeliver.DeadLetterRate{Max: 3, Window: time.Minute, Pause: time.Second, Probes: 2}
 	b.start(Config{Policy: p, MaxInFlight: 2}, func(*attempt) error {
-		if well.Load() {
+		if isUp.Load() {
 			return nil
 		}
 		return redeliver.Permanent(errHandler)
@@ -156,7 +156,7 @@ func flood(b *fixture) {
 	changed := func(change redeliver.Change) bool { return len(b.changesOf(change)) > 0 }
 	b.put(msgs...)
 	b.await("the flood", func() bool { return changed(redeliver.ChangeFlood) })
-	well.Store(true)
+	isUp.Store(true)
 	b.awaitEnds(ids...)
 	b.await("its end", func() bool { return changed(redeliver.ChangeFloodOver) })
 	if _, dead := b.ended(); len(dead) < 4 || len(dead) > 20 {

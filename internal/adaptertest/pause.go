@@ -58,8 +58,8 @@ func (p *process) pauser() Pauser {
 	return s
 }
 
-// staysQuiet waits 20 s, time to give messages back, and checks that n attempts have begun by then.
-func (b *fixture) staysQuiet(n int) {
+// checkNoMoreRuns waits 20 s, time to give messages back, and checks that n attempts have begun by then.
+func (b *fixture) checkNoMoreRuns(n int) {
 	b.Helper()
 	timer := time.NewTimer(20 * time.Second)
 	defer timer.Stop()
@@ -90,7 +90,7 @@ func groupPauses(b *fixture) {
 	b.put(msgs[1:]...)
 	b.start(cfg, handle)
 	b.awaitChanges(redeliver.ChangeGroupPaused, 3)
-	b.staysQuiet(1)
+	b.checkNoMoreRuns(1)
 	began := time.Now()
 	all[0].close()
 	if took := time.Since(began); took > cfg.DrainTimeout {
@@ -132,7 +132,7 @@ func newPauses(b *fixture) {
 	b.put(msgs[1:]...)
 	close(goOn)
 	b.awaitEnds(ids[0])
-	b.staysQuiet(3)
+	b.checkNoMoreRuns(3)
 	p.pause(2)
 	p.resume()
 	b.awaitEnds(ids...)
@@ -165,7 +165,7 @@ func (o ordered) pauses(b *fixture) {
 	b.await("it has failed", func() bool { return len(eventsOf[redeliver.Attempted](b.journal)) == 1 })
 	b.start(cfg, handle)
 	b.awaitChanges(redeliver.ChangeGroupPaused, 2)
-	b.staysQuiet(1)
+	b.checkNoMoreRuns(1)
 	p.resume()
 	b.awaitEnds(ids...)
 	if got := slices.Compact(b.checkOrder()); !slices.Equal(got, ids) {

@@ -11,7 +11,7 @@ import (
 func perKey() []test {
 	return []test{
 		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: ofOneKey.waits},
-		{name: "AFailingKeyBlocksNoOtherKey", needs: "PerKey", body: othersFlow},
+		{name: "AFailingKeyBlocksNoOtherKey", needs: "PerKey", body: otherKeysRun},
 		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: ofOneKey.continuesAfterDeadLetter},
 		{name: "AKeyContinuesInOrderAfterAKill", needs: "PerKey", body: ofOneKey.afterKill},
 		{name: "KeysKeepTheirOrderWhateverFails", needs: "PerKey", body: keysInOrder},
@@ -36,8 +36,8 @@ func keyed(key string, names ...string) []Message {
 	return msgs
 }
 
-// othersFlow fails messages of more keys than may run at once. Others must run.
-func othersFlow(b *fixture) {
+// otherKeysRun fails messages of more keys than may run at once. Others must run.
+func otherKeysRun(b *fixture) {
 	const bound = 2
 	others := []string{"o1", "o2", "o3", "o4", "o5"}
 	failing := []string{"f1", "f2", "f3", "f4"}

@@ -53,7 +53,7 @@ type process struct {
 	journal *journal
 	svc     Service
 	handler handler
-	dying   atomic.Bool // it is being killed, or was
+	killing atomic.Bool // it is being killed, or was
 	killed  atomic.Bool
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the Router has ended
@@ -167,7 +167,7 @@ func (p *process) recordAttempt(ctx context.Context, a *attempt) *attempt {
 	if !ok {
 		p.b.Errorf("the context of message %s has no state of redeliver", a.UUID)
 	}
-	a.State, a.Began, a.Process, a.Dying = st, time.Now(), p, p.dying.Load()
+	a.State, a.Began, a.Process, a.DuringKill = st, time.Now(), p, p.killing.Load()
 	if a.Began.Before(st.Due) {
 		p.b.Errorf("attempt %d of %s began %s before it was due", st.Attempt(), st.ID, st.Due.Sub(a.Began))
 	}
@@ -177,7 +177,7 @@ func (p *process) recordAttempt(ctx context.Context, a *attempt) *attempt {
 
 // kill ends the process as SIGKILL would.
 func (p *process) kill() {
-	p.dying.Store(true)
+	p.killing.Store(true)
 	p.svc.Kill()
 	p.killed.Store(true)
 }

@@ -26,7 +26,7 @@ type test struct {
 }
 
 func tests() []test {
-	return slices.Concat(settling(), attempts(), verdicts(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
+	return slices.Concat(settling(), attempts(), otherOutcomes(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
 		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds())), throttles(), outages(), pauses(), loads(), memory())
 }
 
@@ -61,11 +61,11 @@ func runTests(t *testing.T, h Harness, all []test) {
 		}
 		todo = append(todo, c)
 	}
-	play(t, h, todo)
+	runEach(t, h, todo)
 }
 
-// play runs tests, each with its own fixture.
-func play(t *testing.T, h Harness, todo []test) {
+// runEach runs tests, each with its own fixture.
+func runEach(t *testing.T, h Harness, todo []test) {
 	t.Helper()
 	if h.Wrap != nil {
 		for _, c := range todo {

@@ -48,14 +48,14 @@ func shrinks(b *fixture) {
 	const minInFlight, most, n = 2, 16, 60
 	msgs, ids := numberedMessages(n)
 	var now, running atomic.Int64 // running: now, when an attempt began last
-	var well atomic.Bool
+	var isUp atomic.Bool
 	b.start(Config{Policy: quickPolicy(1000), MaxInFlight: most, MinInFlight: minInFlight}, func(*attempt) error {
 		running.Store(now.Add(1))
 		work := time.NewTimer(50 * time.Millisecond)
 		defer work.Stop()
 		<-work.C
 		now.Add(-1)
-		if well.Load() {
+		if isUp.Load() {
 			return nil
 		}
 		return errHandler
@@ -79,7 +79,7 @@ func shrinks(b *fixture) {
 		}
 		return low >= 3*minInFlight
 	})
-	well.Store(true)
+	isUp.Store(true)
 	b.awaitEnds(ids...)
 	b.dead(0)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// verdicts tests outcomes other than a planned retry.
-func verdicts() []test {
+// otherOutcomes tests outcomes other than a planned retry.
+func otherOutcomes() []test {
 	return []test{
 		{name: "PermanentGoesToTheDLQAtOnce", body: permanent},
 		{name: "ClassifyDecides", body: classified},
@@ -123,7 +123,7 @@ func panics(b *fixture) {
 	b.awaitEnds("a", "neighbour")
 	b.wantRuns("a", 2)
 	b.wantRuns("neighbour", 1)
-	if st := b.checkDeadLetter(redeliver.ReasonPanic, 2); !strings.Contains(st.Error, "index out of range") || !strings.Contains(st.Error, "verdicts.go:") {
+	if st := b.checkDeadLetter(redeliver.ReasonPanic, 2); !strings.Contains(st.Error, "index out of range") || !strings.Contains(st.Error, "outcomes.go:") {
 		b.Errorf("the dead letter says %q, want the panic's value, and where", st.Error)
 	}
 }
