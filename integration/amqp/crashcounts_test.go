@@ -80,8 +80,8 @@ func TestTheQueueOfCrashCountsIsDeleted(t *testing.T) {
 			l.awaitReady(place, 0)
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if len(l.dead) > 0 || l.count("suspect not marked") > 0 {
-				t.Errorf("dead letters %v, changes %q", l.deadIDs(), l.changes())
+			if len(l.dead) > 0 || l.countLocked("suspect not marked") > 0 {
+				t.Errorf("dead letters %v, changes %q", l.deadIDsLocked(), l.changesLocked())
 			}
 		})
 	}

@@ -149,7 +149,7 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 	if left := idsInDLQ(t, q); !slices.Equal(left, even) {
 		t.Errorf("%q are in the DLQ, want the other half", left)
 	}
-	d.await("no duplicate", func() bool { return d.duplicates() == 0 })
+	d.await("no duplicate", func() bool { return d.duplicatesLocked() == 0 })
 }
 
 // The documented rights are enough for a runner, and allow nothing else.

@@ -62,10 +62,10 @@ func TestQueueIsDeletedDuringASubscription(t *testing.T) {
 			l.checkNothingEarly()
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if n := l.duplicates(); n > 0 || len(l.runs["after"]) != 2 {
+			if n := l.duplicatesLocked(); n > 0 || len(l.runs["after"]) != 2 {
 				t.Errorf("%d runs too many, and %d runs of a message that fails once", n, len(l.runs["after"]))
 			}
-			if n := l.count("intake paused"); n > 0 {
+			if n := l.countLocked("intake paused"); n > 0 {
 				t.Errorf("the intake was paused %d times", n)
 			}
 		})
@@ -94,7 +94,7 @@ func TestExistingQueueIsDeletedDuringASubscription(t *testing.T) {
 	l.awaitEnds([]string{"after"})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := l.count("disconnected"); n != 1 {
+	if n := l.countLocked("disconnected"); n != 1 {
 		t.Errorf("reported %d times that it is disconnected, want once", n)
 	}
 }
@@ -128,10 +128,10 @@ func TestPublishToMissingExchange(t *testing.T) {
 			t.Fatalf("a retry was disturbed: %v", f.Err)
 		}
 	}
-	if n := l.duplicates(); n > 0 {
+	if n := l.duplicatesLocked(); n > 0 {
 		t.Errorf("%d runs too many", n)
 	}
-	if n := l.count("disconnected"); n > 0 {
+	if n := l.countLocked("disconnected"); n > 0 {
 		t.Errorf("%d times disconnected", n)
 	}
 	if err := l.client.Publisher().Publish(l.queue, message.NewMessage("fine", nil)); err != nil {

@@ -42,7 +42,7 @@ func TestDiscardCreatesNoDLQ(t *testing.T) {
 				}
 			}
 			if l.mu.Lock(); len(l.dead) > 0 {
-				t.Errorf("dead-lettered: %v", l.deadIDs())
+				t.Errorf("dead-lettered: %v", l.deadIDsLocked())
 			}
 			l.mu.Unlock()
 			p, err := l.client.Plan(t.Context(), l.queue)

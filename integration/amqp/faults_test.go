@@ -48,7 +48,7 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	}
 	l.awaitEnds(all)
 	l.await("reading again", func() bool {
-		c := l.changes()
+		c := l.changesLocked()
 		return c[len(c)-1] == "consuming"
 	})
 	l.checkNothingEarly()
@@ -56,7 +56,7 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 	defer l.mu.Unlock()
 	// At each closing: unacked messages, and those whose ack or confirm was lost. That is at most the prefetch of
 	// both queues.
-	duplicates, most := l.duplicates(), closings*3*inFlight
+	duplicates, most := l.duplicatesLocked(), closings*3*inFlight
 	if duplicates == 0 {
 		t.Error("no message was in hand when the connections were closed, so this test checks nothing")
 	}
@@ -65,11 +65,11 @@ func closedUnderTraffic(t *testing.T, r *brokers.Rabbit) {
 		t.Errorf("%d runs too many, at most %d are explained by messages in hand", duplicates, most)
 	}
 	if len(l.dead) > 0 {
-		t.Errorf("dead-lettered: %v", l.deadIDs())
+		t.Errorf("dead-lettered: %v", l.deadIDsLocked())
 	}
 	// The changes alternate: there is one event for each change, not for each try.
 	var changes []string
-	for _, c := range l.changes() {
+	for _, c := range l.changesLocked() {
 		if c == "consuming" || c == "disconnected" {
 			changes = append(changes, c)
 		}
@@ -140,7 +140,7 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	if l.done["slow"]+l.done["other"] != 0 {
 		t.Errorf("committed: %v, want neither slow nor other", l.done)
 	}
-	if n := l.count("disconnected"); n != 1 {
+	if n := l.countLocked("disconnected"); n != 1 {
 		t.Errorf("one lost connection was reported %d times", n)
 	}
 }
@@ -221,7 +221,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	})
 	l.awaitCounts(l.queue, "40 unacked and one ready", nil, func(unacked, ready int) bool { return unacked == 40 && ready == 1 })
 	l.mu.Lock()
-	blocked, twice := len(l.runs), l.duplicates()
+	blocked, twice := len(l.runs), l.duplicatesLocked()
 	l.mu.Unlock()
 	if blocked != 60 || twice > 0 {
 		t.Errorf("%d messages ran and %d twice while the broker accepts no message, want 60 and 0", blocked, twice)
@@ -232,13 +232,13 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := l.duplicates(); n > 0 {
+	if n := l.duplicatesLocked(); n > 0 {
 		t.Errorf("%d runs too many: a message that waited for the broker was duplicated", n)
 	}
 	if len(l.runs) != len(all) || len(l.dead) > 0 {
 		t.Errorf("%d ran and %d are dead-lettered, want 61 and 0", len(l.runs), len(l.dead))
 	}
-	if on, off := l.count("blocked"), l.count("unblocked"); on != 1 || off != 1 {
+	if on, off := l.countLocked("blocked"), l.countLocked("unblocked"); on != 1 || off != 1 {
 		t.Errorf("reported blocked %d times and unblocked %d times, want 1 and 1", on, off)
 	}
 }

@@ -217,13 +217,13 @@ func (l *fixture) await(what string, ok func() bool) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.Fatalf("no %s within %v: %d ids ran, %d are committed, %d dead-lettered; changes: %v; last event: %T",
-				what, maxWait, len(l.runs), len(l.done), len(l.dead), l.changes(), append([]redeliver.Event{nil}, l.events...)[len(l.events)])
+				what, maxWait, len(l.runs), len(l.done), len(l.dead), l.changesLocked(), append([]redeliver.Event{nil}, l.events...)[len(l.events)])
 		}
 	}
 }
 
-// changes returns the subscription's changes so far. The caller holds mu.
-func (l *fixture) changes() (all []string) {
+// changesLocked returns the subscription's changes so far.
+func (l *fixture) changesLocked() (all []string) {
 	for _, e := range l.events {
 		if c, ok := e.(redeliver.SubscriptionChanged); ok {
 			all = append(all, string(c.Change))
@@ -232,9 +232,9 @@ func (l *fixture) changes() (all []string) {
 	return all
 }
 
-// count returns how often a change was reported. The caller holds mu.
-func (l *fixture) count(change string) (n int) {
-	for _, c := range l.changes() {
+// countLocked returns how often a change was reported.
+func (l *fixture) countLocked(change string) (n int) {
+	for _, c := range l.changesLocked() {
 		if c == change {
 			n++
 		}
@@ -245,7 +245,7 @@ func (l *fixture) count(change string) (n int) {
 // awaitChange waits until a change was reported n times.
 func (l *fixture) awaitChange(change string, n int) {
 	l.Helper()
-	l.await(fmt.Sprintf("%q for the %dth time", change, n), func() bool { return l.count(change) >= n })
+	l.await(fmt.Sprintf("%q for the %dth time", change, n), func() bool { return l.countLocked(change) >= n })
 }
 
 // consume subscribes and runs h for every message, with middleware.Retry.
@@ -357,8 +357,8 @@ func (l *fixture) awaitReady(queue string, n int) {
 	}
 }
 
-// duplicates returns the number of runs beyond one for each attempt. The caller holds mu.
-func (l *fixture) duplicates() (n int) {
+// duplicatesLocked returns the number of runs beyond one for each attempt.
+func (l *fixture) duplicatesLocked() (n int) {
 	for _, runs := range l.runs {
 		seen := make(map[int]bool)
 		for _, r := range runs {
@@ -397,8 +397,8 @@ func (l *fixture) awaitEnds(all []string) {
 	})
 }
 
-// deadIDs returns the ids of dead letters. The caller holds mu.
-func (l *fixture) deadIDs() []string { return slices.Sorted(maps.Keys(l.dead)) }
+// deadIDsLocked returns the ids of dead letters.
+func (l *fixture) deadIDsLocked() []string { return slices.Sorted(maps.Keys(l.dead)) }
 
 // waitFor waits for the time that a handler takes.
 func waitFor(d time.Duration) { <-time.After(d) }

@@ -53,7 +53,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 	l.publishMessages(all[:before]...)
 	w := newCrashLog(l)
 	var ended []string // in order of their ends
-	hear := func(s childEvent) {
+	onEvent := func(s childEvent) {
 		w.handle(s)
 		w.update(func() {
 			if s.What == "commit" || s.What == "dead" {
@@ -67,7 +67,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 		if starts++; starts > maxStarts {
 			t.Fatalf("%d processes died", maxStarts)
 		}
-		p := start(t, cfg, hear)
+		p := start(t, cfg, onEvent)
 		dead := false
 		go func() {
 			<-p.over

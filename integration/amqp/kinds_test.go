@@ -180,7 +180,7 @@ func jitters(t *testing.T) time.Duration {
 	}
 	p := percentiles(lateness)
 	t.Logf("report: %d failing messages/s, jitter of 1 s: lateness p50 %v, p99 %v, max %v", rate, p(50), p(99), p(100))
-	if n := l.duplicates(); n > 0 || len(lateness) != len(all) {
+	if n := l.duplicatesLocked(); n > 0 || len(lateness) != len(all) {
 		t.Errorf("%d runs too many, %d retries, want %d", n, len(lateness), len(all))
 	}
 	return p(99)

@@ -156,7 +156,7 @@ func closingLosesNoAck(t *testing.T, r *brokers.Rabbit) {
 	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if again := l.duplicates(); again > 0 {
+	if again := l.duplicatesLocked(); again > 0 {
 		t.Errorf("%d of %d acked messages came back", again, n)
 	}
 }

@@ -63,7 +63,7 @@ func TestAPausedIntakeDropsNothing(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {
-				t.Errorf("dead letters: %v, want none", l.deadIDs())
+				t.Errorf("dead letters: %v, want none", l.deadIDsLocked())
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestAnOutageDropsNothing(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {
-				t.Errorf("dead letters: %v, want none", l.deadIDs())
+				t.Errorf("dead letters: %v, want none", l.deadIDsLocked())
 			}
 		})
 	}

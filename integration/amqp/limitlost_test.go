@@ -40,7 +40,7 @@ func TestLostConnectionsDropNothing(t *testing.T) {
 			})
 			before := 0
 			for i := range drops {
-				l.await("a run on a new connection", func() bool { return runs > before && l.count("consuming") > i })
+				l.await("a run on a new connection", func() bool { return runs > before && l.countLocked("consuming") > i })
 				l.update(func() { before = runs })
 				line.drop()
 				l.awaitChange("disconnected", i+1)
@@ -50,7 +50,7 @@ func TestLostConnectionsDropNothing(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {
-				t.Errorf("dead letters: %v, want none", l.deadIDs())
+				t.Errorf("dead letters: %v, want none", l.deadIDsLocked())
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 			l.publishMessages(all...)
 			began, over := l.consumeStuck(slots)
 			for i := range drops {
-				l.await("consuming", func() bool { return l.count("consuming") > i })
+				l.await("consuming", func() bool { return l.countLocked("consuming") > i })
 				waitFor(100 * time.Millisecond) // time in which the broker delivers its messages
 				line.drop()
 				l.awaitChange("disconnected", i+1)
@@ -123,7 +123,7 @@ func TestLostConnectionsDropNothingBehindStuckHandlers(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if len(l.dead) > 0 {
-				t.Errorf("dead letters: %v, want none", l.deadIDs())
+				t.Errorf("dead letters: %v, want none", l.deadIDsLocked())
 			}
 		})
 	}

@@ -286,8 +286,8 @@ func TestMessagesHeldForTooLongComeBackInOrderAndUnchanged(t *testing.T) {
 				if !redelivered {
 					t.Error("no message came back, so this test checks nothing")
 				}
-				if n := l.count("disconnected"); n > 0 || len(l.dead) > 0 {
-					t.Errorf("disconnected %d times, dead letters %v", n, l.deadIDs())
+				if n := l.countLocked("disconnected"); n > 0 || len(l.dead) > 0 {
+					t.Errorf("disconnected %d times, dead letters %v", n, l.deadIDsLocked())
 				}
 			})
 		}

@@ -68,7 +68,7 @@ func keepsOrderWhileDown(t *testing.T, r *brokers.Rabbit, order redeliver.Order,
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.dead) > 0 {
-		t.Errorf("dead letters: %v, want none", l.deadIDs())
+		t.Errorf("dead letters: %v, want none", l.deadIDsLocked())
 	}
 	for key := range keys {
 		prefix := fmt.Sprintf("key-%d/", key)

@@ -87,8 +87,8 @@ func TestATooLargeMessageGoesToTheDLQInParts(t *testing.T) {
 	})
 	l.awaitEnds(append([]string{"large", "before", "behind"}, neighbours...))
 	l.mu.Lock()
-	if n := l.count("intake paused"); n > 0 || len(l.dead) != 1 || len(l.dead["large"]) != 1 {
-		t.Errorf("paused %d times, dead letters %v, want 0 times and only the large message", n, l.deadIDs())
+	if n := l.countLocked("intake paused"); n > 0 || len(l.dead) != 1 || len(l.dead["large"]) != 1 {
+		t.Errorf("paused %d times, dead letters %v, want 0 times and only the large message", n, l.deadIDsLocked())
 	}
 	l.mu.Unlock()
 	l.awaitReady(l.queue, 0)

@@ -155,7 +155,7 @@ func TestAPauseNeedsItsMarkerQueueWithNoProvisioning(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Kind == "paused" && !q.Exists }) {
 		l.Errorf("the plan does not name the queue: %v", err)
 	}
-	if n := l.count("commands are not read"); n > 0 {
+	if n := l.countLocked("commands are not read"); n > 0 {
 		l.Errorf("reported %d times that commands are not read", n)
 	}
 }

@@ -56,7 +56,7 @@ func TestConsumersWithDifferentPoliciesBothReportIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.awaitChange("policies agree", 1)
-			l.await("one report that policies differ", func() bool { return l.count("policies differ") == 1 })
+			l.await("one report that policies differ", func() bool { return l.countLocked("policies differ") == 1 })
 		})
 	}
 }
@@ -122,12 +122,12 @@ func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 			keeps("1 messages wait on it")
 			without := l.cfg
 			without.ManagementURL = ""
-			blind, err := amqp.Open(t.Context(), without)
+			withoutAPI, err := amqp.Open(t.Context(), without)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = blind.Close(context.Background()) }()
-			if _, err := blind.OldLevels(t.Context(), l.queue); err == nil {
+			defer func() { _ = withoutAPI.Close(context.Background()) }()
+			if _, err := withoutAPI.OldLevels(t.Context(), l.queue); err == nil {
 				t.Error("AMQP alone lists queues")
 			}
 		})

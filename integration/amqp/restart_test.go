@@ -78,11 +78,11 @@ func restartsUnderTraffic(t *testing.T, r *brokers.Rabbit, restart func(context.
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t.Logf("report: the broker was down for %.1f s under traffic: 0 of 3,000 lost, %d run twice", away.Seconds(), l.duplicates())
+	t.Logf("report: the broker was down for %.1f s under traffic: 0 of 3,000 lost, %d run twice", away.Seconds(), l.duplicatesLocked())
 	if len(l.dead) > 0 {
-		t.Errorf("dead letters: %v", l.deadIDs())
+		t.Errorf("dead letters: %v", l.deadIDsLocked())
 	}
-	if n := l.duplicates(); n > 600 {
+	if n := l.duplicatesLocked(); n > 600 {
 		t.Errorf("%d runs too many", n)
 	}
 }

@@ -72,13 +72,13 @@ func staysBehindSlowHandler(t *testing.T, r *brokers.Rabbit) {
 	if again == 0 {
 		t.Error("no message was returned")
 	}
-	l.checkUndisturbed()
+	l.checkUndisturbedLocked()
 }
 
-// checkUndisturbed fails the test if a channel ended or a message became a suspect. The caller holds mu.
-func (l *fixture) checkUndisturbed() {
+// checkUndisturbedLocked fails the test if a channel ended or a message became a suspect.
+func (l *fixture) checkUndisturbedLocked() {
 	l.Helper()
-	if c := l.changes(); len(c) != 1 || c[0] != "consuming" {
+	if c := l.changesLocked(); len(c) != 1 || c[0] != "consuming" {
 		l.Errorf("changes are %v, want only consuming", c)
 	}
 	for _, e := range l.events {
@@ -107,7 +107,7 @@ func heldLong(t *testing.T, r *brokers.Rabbit) {
 		l.checkNothingEarly()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if c := l.changes(); len(c) != 1 {
+		if c := l.changesLocked(); len(c) != 1 {
 			t.Errorf("changes are %v, want only consuming", c)
 		}
 		runs := l.runs[id]
@@ -146,10 +146,10 @@ func runsLonger(t *testing.T, r *brokers.Rabbit) {
 	if runs := l.runs["slow"]; len(runs) != 2 || runs[0].attempt != 1 || runs[1].attempt != 1 {
 		t.Errorf("runs are %+v, want two, both attempt 1: a message that the broker takes back has not failed", runs)
 	}
-	if n := l.duplicates(); n != 1 {
+	if n := l.duplicatesLocked(); n != 1 {
 		t.Errorf("%d runs too many, want the one of the slow message", n)
 	}
-	if len(l.dead) > 0 || l.count("disconnected") != 1 {
-		t.Errorf("dead-lettered %v, %d times disconnected", l.deadIDs(), l.count("disconnected"))
+	if len(l.dead) > 0 || l.countLocked("disconnected") != 1 {
+		t.Errorf("dead-lettered %v, %d times disconnected", l.deadIDsLocked(), l.countLocked("disconnected"))
 	}
 }

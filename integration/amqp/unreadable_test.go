@@ -113,13 +113,13 @@ func unreadable(t *testing.T, l *fixture, suffix string, bad map[string]amqp091.
 			t.Errorf("%s is dead-lettered %d times, for %s: %s; want once, undecodable", id, len(d), d[0].State.Reason, d[0].State.Error)
 		}
 	}
-	if c := l.changes(); len(c) != 1 {
+	if c := l.changesLocked(); len(c) != 1 {
 		t.Errorf("changes are %v, want only consuming", c)
 	}
-	if n := l.duplicates(); n > 0 {
+	if n := l.duplicatesLocked(); n > 0 {
 		t.Errorf("%d other messages ran twice", n)
 	}
-	l.checkNoSuspects()
+	l.checkNoSuspectsLocked()
 	l.mu.Unlock()
 	l.awaitReady(l.queue+".dlq", len(bad))
 	for range bad {

@@ -143,7 +143,7 @@ func rollingRestarts(t *testing.T, r *brokers.Rabbit) {
 	l.awaitEnds(all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.checkNoSuspects()
+	l.checkNoSuspectsLocked()
 }
 
 // restartTest restarts subscribers while messages wait on a level.
@@ -196,12 +196,12 @@ func (c restartTest) try(t *testing.T, r *brokers.Rabbit) bool {
 			t.Errorf("%s: runs are %+v, want two", id, runs)
 		}
 	}
-	l.checkNoSuspects()
+	l.checkNoSuspectsLocked()
 	return true
 }
 
-// checkNoSuspects fails the test if a message became a suspect. The caller holds mu.
-func (l *fixture) checkNoSuspects() {
+// checkNoSuspectsLocked fails the test if a message became a suspect.
+func (l *fixture) checkNoSuspectsLocked() {
 	l.Helper()
 	for _, e := range l.events {
 		if h, ok := e.(redeliver.Hopped); ok && strings.HasSuffix(h.To, ".suspects") {
@@ -252,8 +252,8 @@ func TestClosingReturnsMessagesAtOnce(t *testing.T) {
 	l.checkNothingEarly()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.done) != 2 || l.duplicates() > 0 {
-		t.Errorf("%v were committed, and %d ran twice", l.done, l.duplicates())
+	if len(l.done) != 2 || l.duplicatesLocked() > 0 {
+		t.Errorf("%v were committed, and %d ran twice", l.done, l.duplicatesLocked())
 	}
 }
 
@@ -341,5 +341,5 @@ func retryOfAnotherClock(t *testing.T, ahead time.Duration) {
 	if runs := l.runs["m"]; len(runs) != 1 || runs[0].attempt != 2 {
 		t.Errorf("runs are %+v, want attempt 2", runs)
 	}
-	l.checkNoSuspects()
+	l.checkNoSuspectsLocked()
 }

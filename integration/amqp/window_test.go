@@ -59,7 +59,7 @@ func TestHeldMessagesAreBoundedInBytes(t *testing.T) {
 			l.checkNothingEarly()
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if n := l.duplicates(); n > 0 {
+			if n := l.duplicatesLocked(); n > 0 {
 				t.Errorf("%d runs too many", n)
 			}
 		})

@@ -64,8 +64,8 @@ func (e *experiment) manyGroups(ctx context.Context, run, groups, n int) (c *cos
 			}
 		}
 	}
-	weighed := sizeWatcher{cluster: e.cluster}
-	stopWatch := watching(ctx, specs[0], func(ctx context.Context, s spec) { weighed.watch(ctx, s.Topic) })
+	sizes := sizeWatcher{cluster: e.cluster}
+	stopWatch := watching(ctx, specs[0], func(ctx context.Context, s spec) { sizes.watch(ctx, s.Topic) })
 	defer stopWatch()
 	w, err := e.cluster.preload(ctx, t.topic, n)
 	if err != nil {
@@ -91,8 +91,8 @@ func (e *experiment) manyGroups(ctx context.Context, run, groups, n int) (c *cos
 		}
 	}
 	c = combine(outs)
-	c.retries, c.disk, c.commits = retries*n*groups, weighed.last, &weighed.commits
-	return c, weighed.err
+	c.retries, c.disk, c.commits = retries*n*groups, sizes.last, &sizes.commits
+	return c, sizes.err
 }
 
 // combine combines the costs of several processes that ran at the same time.

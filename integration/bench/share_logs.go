@@ -104,8 +104,8 @@ func (h *history) twice() (n int) {
 	return n
 }
 
-// back returns how many messages a killed process had begun and not ended, how many of those no other process has
-// started again, and when the last of the others was.
+// back describes the messages that a killed process had begun and not ended. open is their number, missing the number of
+// those that no other process has started again, and last the time of the last such start.
 func (h *history) back(killed int) (open, missing int, last time.Time) {
 	for a := range h.started[killed] {
 		if h.ended[killed][a.id] {

@@ -34,7 +34,7 @@ func (s spec) openSQS(ctx context.Context, sink redeliver.Sink) (*consumer, erro
 	case tenWorkers:
 		c, err = s.openWatermillAWS(cfg, 10)
 	case bare:
-		c = s.openBareSQS(ctx, cfg)
+		c = s.openRawSQS(ctx, cfg)
 	default:
 		c, err = s.openOurSQS(ctx, cfg, sink)
 	}
@@ -72,8 +72,8 @@ func (s spec) openWatermillAWS(cfg aws.Config, workers int) (*consumer, error) {
 	}, nil
 }
 
-// openBareSQS receives ten and deletes ten with the bare SDK, in as many goroutines as our side has pollers.
-func (s spec) openBareSQS(ctx context.Context, cfg aws.Config) *consumer {
+// openRawSQS receives ten and deletes ten with the SDK alone, in as many goroutines as our side has pollers.
+func (s spec) openRawSQS(ctx context.Context, cfg aws.Config) *consumer {
 	api := sqs.NewFromConfig(cfg, at(s.Brokers[0]))
 	polling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var pollers sync.WaitGroup

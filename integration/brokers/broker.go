@@ -38,8 +38,8 @@ type Broker struct {
 
 	userAddrs []string // for a Kafka with users
 
-	over    atomic.Bool // its context has ended
-	release func() bool // detaches it from that context
+	contextEnded atomic.Bool
+	release      func() bool // detaches it from that context
 
 	mu      sync.Mutex // serialises start, stop and restart
 	sys     system
@@ -53,7 +53,7 @@ var ErrStopped = errors.New("broker is stopped for good")
 // open starts the broker for the first time, waits until it answers, and ends it when ctx ends.
 func open(ctx context.Context, b *Broker) (*Broker, error) {
 	b.release = context.AfterFunc(ctx, func() {
-		b.over.Store(true)
+		b.contextEnded.Store(true)
 		_ = b.sys.kill()
 	})
 	if err := b.Start(ctx); err != nil {
@@ -74,17 +74,17 @@ func (b *Broker) String() string { return fmt.Sprintf("%s at %v", b.name, b.addr
 func (b *Broker) Start(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.start(ctx)
+	return b.startLocked(ctx)
 }
 
-func (b *Broker) start(ctx context.Context) error {
+func (b *Broker) startLocked(ctx context.Context) error {
 	if b.stopped {
 		return fmt.Errorf("starting %s: %w", b, ErrStopped)
 	}
 	if err := b.sys.start(ctx); err != nil {
 		return fmt.Errorf("starting %s: %w", b, err)
 	}
-	if b.over.Load() { // its context may have ended just before the start
+	if b.contextEnded.Load() { // its context may have ended just before the start
 		return errors.Join(fmt.Errorf("starting %s: the context it lives in has ended", b), b.sys.kill())
 	}
 	return b.WaitReady(ctx)
@@ -94,10 +94,10 @@ func (b *Broker) start(ctx context.Context) error {
 func (b *Broker) Shutdown() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.shutdown()
+	return b.shutdownLocked()
 }
 
-func (b *Broker) shutdown() error {
+func (b *Broker) shutdownLocked() error {
 	if b.stopped {
 		return fmt.Errorf("shutting down %s: %w", b, ErrStopped)
 	}
@@ -130,10 +130,10 @@ func (b *Broker) Restart(ctx context.Context) error {
 		}
 		return b.WaitReady(ctx)
 	}
-	if err := b.shutdown(); err != nil {
+	if err := b.shutdownLocked(); err != nil {
 		return err
 	}
-	return b.start(ctx)
+	return b.startLocked(ctx)
 }
 
 // Stop ends the broker for good and removes its data. It returns an error if the broker had ended before, because the
@@ -187,7 +187,7 @@ func (b *Broker) WaitReady(ctx context.Context) error {
 	began := time.Now()
 	var last error
 	for {
-		if b.over.Load() {
+		if b.contextEnded.Load() {
 			return fmt.Errorf("waiting for %s: the context it lives in has ended", b)
 		}
 		if err := b.sys.ended(); err != nil {

@@ -54,7 +54,7 @@ func (c *KafkaCluster) Nodes() []*Broker { return slices.Clone(c.nodes) }
 // Addrs returns the addresses for a client: those that the nodes advertise.
 func (c *KafkaCluster) Addrs() []string { return slices.Clone(c.addrs) }
 
-// OwnKafkaCluster starts that many nodes that only this test uses, and may kill, freeze and restart. Topics have as
+// OwnKafkaCluster starts that many nodes that only this test uses, and may kill, suspend and restart. Topics have as
 // many replicas, all but one of which must have a record before it is confirmed. The nodes are stopped at the end of
 // the test. If the test has failed, their logs are kept. They always run natively, because a node that is frozen, or
 // whose disk is full, must be a child process.

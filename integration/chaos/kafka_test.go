@@ -140,7 +140,7 @@ func (k *kafkaStage) lanes() []lane {
 		{"node killed", nodes, k.kill},
 		{"node frozen", nodes, func(_ context.Context, s step) (func(context.Context) error, error) {
 			n := k.cluster.Nodes()[s.target]
-			return func(context.Context) error { return n.Thaw() }, n.Freeze()
+			return func(context.Context) error { return n.Resume() }, n.Suspend()
 		}},
 		{"disk full", nodes, k.fill},
 		{"leader killed", 1, func(ctx context.Context, s step) (func(context.Context) error, error) {

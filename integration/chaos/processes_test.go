@@ -24,14 +24,14 @@ type processes struct {
 
 	mu    sync.Mutex
 	slots []*slot
-	over  bool
+	ended bool // no consumer may start any more
 }
 
 // slot is a place in a group.
 type slot struct {
 	config  consumerConfig
 	started int
-	now     *member
+	current *member
 }
 
 // member is a consumer process.
@@ -48,13 +48,13 @@ func (c *processes) startAll(cfg consumerConfig, n int) {
 	defer c.mu.Unlock()
 	for range n {
 		c.slots = append(c.slots, &slot{config: cfg})
-		c.fill(len(c.slots) - 1)
+		c.startLocked(len(c.slots) - 1)
 	}
 }
 
-// fill starts a consumer. The caller holds the lock.
-func (c *processes) fill(i int) {
-	if c.over {
+// startLocked starts a consumer in a slot, unless the run has ended.
+func (c *processes) startLocked(i int) {
+	if c.ended {
 		return
 	}
 	p := c.slots[i]
@@ -67,7 +67,7 @@ func (c *processes) fill(i int) {
 		return
 	}
 	m := &member{Process: process, name: cfg.Name}
-	p.now = m
+	p.current = m
 	go func() {
 		<-m.Ended()
 		c.mu.Lock()
@@ -82,7 +82,7 @@ func (c *processes) fill(i int) {
 func (c *processes) at(i int) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.slots[i].now
+	return c.slots[i].current
 }
 
 // stop ends a consumer by a signal and waits until it has ended. It kills a consumer that takes too long, and
@@ -109,18 +109,18 @@ func (c *processes) stop(m *member, how syscall.Signal) error {
 // lane returns the faults of processes.
 func (c *processes) lane() lane {
 	n := len(c.slots)
-	gone := func(name string, how syscall.Signal) kind {
+	stopped := func(name string, how syscall.Signal) kind {
 		return kind{name, n, func(_ context.Context, s step) (func(context.Context) error, error) {
 			err := c.stop(c.at(s.target), how)
 			return func(context.Context) error {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				c.fill(s.target)
+				c.startLocked(s.target)
 				return nil
 			}, err
 		}}
 	}
-	clock := func(name string, sign int) kind {
+	wrongClock := func(name string, sign int) kind {
 		return kind{name, n, func(_ context.Context, s step) (func(context.Context) error, error) {
 			m := c.at(s.target)
 			set := func(seconds int) { m.Order(fmt.Sprintf("clock %d", seconds)) }
@@ -129,8 +129,8 @@ func (c *processes) lane() lane {
 		}}
 	}
 	return lane{"consumer", []kind{
-		gone("SIGKILL", syscall.SIGKILL),
-		gone("SIGTERM", syscall.SIGTERM),
+		stopped("SIGKILL", syscall.SIGKILL),
+		stopped("SIGTERM", syscall.SIGTERM),
 		{"SIGSTOP", n, func(_ context.Context, s step) (func(context.Context) error, error) {
 			m := c.at(s.target)
 			if err := m.Signal(syscall.SIGSTOP); err != nil { // it has ended, so this is no fault
@@ -138,19 +138,19 @@ func (c *processes) lane() lane {
 			}
 			return func(context.Context) error { return m.Signal(syscall.SIGCONT) }, nil
 		}},
-		clock("clock ahead", 1),
-		clock("clock behind", -1),
+		wrongClock("clock ahead", 1),
+		wrongClock("clock behind", -1),
 	}, 0}
 }
 
 // end ends all consumers gracefully.
 func (c *processes) end() error {
 	c.mu.Lock()
-	c.over = true
+	c.ended = true
 	var left []*member
 	for _, p := range c.slots {
-		if p.now != nil {
-			left = append(left, p.now)
+		if p.current != nil {
+			left = append(left, p.current)
 		}
 	}
 	c.mu.Unlock()
@@ -174,11 +174,11 @@ func (c *processes) end() error {
 func (c *processes) dump() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over = true
+	c.ended = true
 	for _, p := range c.slots {
-		p.now.asked = true
-		_ = p.now.Signal(syscall.SIGCONT) // it may have ended
-		_ = p.now.Signal(syscall.SIGQUIT)
+		p.current.asked = true
+		_ = p.current.Signal(syscall.SIGCONT) // it may have ended
+		_ = p.current.Signal(syscall.SIGQUIT)
 	}
 }
 

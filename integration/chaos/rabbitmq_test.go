@@ -176,7 +176,7 @@ func (r *rabbitStage) lanes() []lane {
 			return r.broker.Start, r.broker.Kill()
 		}},
 		{"node frozen", 1, func(context.Context, step) (func(context.Context) error, error) {
-			return func(context.Context) error { return r.broker.Thaw() }, r.broker.Freeze()
+			return func(context.Context) error { return r.broker.Resume() }, r.broker.Suspend()
 		}},
 		{"connections closed", 1, func(ctx context.Context, _ step) (func(context.Context) error, error) {
 			return nil, r.broker.CloseAllConnections(context.WithoutCancel(ctx), "for a test")

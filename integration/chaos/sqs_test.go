@@ -116,7 +116,7 @@ func (s *sqsStage) lanes() []lane {
 			return s.server.Start, s.server.Kill()
 		}},
 		{"node frozen", 1, func(context.Context, step) (func(context.Context) error, error) {
-			return func(context.Context) error { return s.server.Thaw() }, s.server.Freeze()
+			return func(context.Context) error { return s.server.Resume() }, s.server.Suspend()
 		}},
 	}, nodeRest + singleRest}}
 }

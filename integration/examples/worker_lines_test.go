@@ -69,8 +69,8 @@ func (s step) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %d %s", s.event, s.attempt, s.reason))
 }
 
-// stepLine reads the line of a step. If the machine stood still after the broker had written a retry, until it was due,
-// the worker may write the line of the next attempt before the line of the retry.
+// stepLine reads the line of a step. On a slow machine a retry may be due before the worker has written its line. Then
+// the line of the next attempt comes first.
 func (p *program) stepLine(want step) event {
 	p.t.Helper()
 	if e := p.ahead; e != nil {

@@ -65,8 +65,8 @@ func (ev *Events) Event(e redeliver.Event) {
 	ev.all = append(ev.all, e)
 }
 
-// Calm fails the test if a write failed or the subscription was lost.
-func (ev *Events) Calm(t *testing.T) {
+// NoProblems fails the test if a write failed or the subscription was lost.
+func (ev *Events) NoProblems(t *testing.T) {
 	t.Helper()
 	ev.mu.Lock()
 	defer ev.mu.Unlock()

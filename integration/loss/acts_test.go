@@ -24,7 +24,7 @@ func (c *chaos) write(ctx context.Context) {
 		case <-ticker.C:
 		}
 		c.mu.Lock()
-		kills, restarts := len(c.plan.orders)-c.killed()-c.missed, len(c.plan.restarts)-c.restarts-c.closings
+		kills, restarts := len(c.plan.orders)-c.numKillsLocked()-c.missed, len(c.plan.restarts)-c.restarts-c.closings
 		unwritten := planned - c.written
 		c.mu.Unlock()
 		rate := 3000.0
@@ -45,7 +45,7 @@ func (c *chaos) write(ctx context.Context) {
 		items = items[n:]
 		c.mu.Lock()
 		c.written += n
-		if len(items) == 0 && c.undone() {
+		if len(items) == 0 && c.killsRemainLocked() {
 			items = moreItems(c.rng, c.written, 1000, 100, 10)
 			c.plan.items = append(c.plan.items, items...)
 		}
@@ -56,7 +56,7 @@ func (c *chaos) write(ctx context.Context) {
 // restart restarts the broker, or makes it close all connections, at the planned moments.
 func (c *chaos) restart(ctx context.Context) {
 	for _, r := range c.plan.restarts {
-		if !c.until(ctx, func() bool { return c.killed()+c.missed >= r.kills }) || !consumer.Pause(ctx, r.wait) {
+		if !c.until(ctx, func() bool { return c.numKillsLocked()+c.missed >= r.kills }) || !consumer.Pause(ctx, r.wait) {
 			return
 		}
 		from := time.Now()
@@ -121,7 +121,7 @@ func (c *chaos) kill(ctx context.Context, o order) {
 			victim.order(o)
 			died = errors.Is(victim.await(8*time.Second), want)
 			if !died {
-				died = c.tooLate(ctx, victim, o) && errors.Is(victim.await(toEnd), want)
+				died = c.cancelOrder(ctx, victim, o) && errors.Is(victim.await(toEnd), want)
 				victim.mayEnd.Store(died)
 			}
 		}
@@ -145,16 +145,16 @@ func (c *chaos) kill(ctx context.Context, o order) {
 	c.missed++
 }
 
-// tooLate takes an order back, and reports whether the victim dies of it all the same.
-func (c *chaos) tooLate(ctx context.Context, victim *worker, o order) (dies bool) {
+// cancelOrder cancels an order, and reports whether the victim dies of it all the same.
+func (c *chaos) cancelOrder(ctx context.Context, victim *worker, o order) (dies bool) {
 	c.mu.Lock()
-	before := c.returned[victim.number]
+	before := c.canceled[victim.number]
 	c.mu.Unlock()
 	victim.order(order{state: o.state})
 	c.until(ctx, func() bool {
 		_, alive := c.workers[victim]
-		dies = !alive || c.dying[victim.number]
-		return dies || c.returned[victim.number] > before
+		dies = !alive || c.ending[victim.number]
+		return dies || c.canceled[victim.number] > before
 	})
 	return dies
 }

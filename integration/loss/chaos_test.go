@@ -78,9 +78,9 @@ type chaos struct {
 	dir  string
 	rng  *rand.Rand // of the killers, guarded by mu
 	// abort ends a run that can prove nothing any more.
-	abort context.CancelCauseFunc
-	over  atomic.Bool // the consumers have been asked to end
-	began time.Time
+	abort        context.CancelCauseFunc
+	endRequested atomic.Bool // the consumers have been asked to end
+	began        time.Time
 
 	readers     sync.WaitGroup
 	stopReading context.CancelFunc
@@ -93,8 +93,8 @@ type chaos struct {
 	lines    []line
 	done     map[string]bool // committed
 	joined   map[int]bool
-	dying    map[int]bool // consumers that announced their death
-	returned map[int]int  // how many orders they know to be taken back
+	ending   map[int]bool // consumers that announced their death
+	canceled map[int]int  // number of orders that they know to be canceled
 	kills    map[state]int
 	victims  []int // the processes that were killed
 	missed   int   // orders whose state did not occur
@@ -161,7 +161,7 @@ func begin(t *testing.T, sys system, p plan) (*chaos, context.Context) {
 	c := &chaos{
 		t: t, plan: p, sys: sys, dir: journals(t), rng: rand.New(rand.NewPCG(p.seed, 2)), began: time.Now(),
 		workers: make(map[*worker]struct{}), fewest: p.consumers, done: make(map[string]bool),
-		joined: make(map[int]bool), dying: make(map[int]bool), returned: make(map[int]int), kills: make(map[state]int), abort: abort, stopReading: stopReading,
+		joined: make(map[int]bool), ending: make(map[int]bool), canceled: make(map[int]int), kills: make(map[state]int), abort: abort, stopReading: stopReading,
 	}
 	t.Cleanup(func() {
 		abort(nil)
@@ -237,24 +237,24 @@ func (c *chaos) start(instance string) *worker {
 	go func() {
 		<-w.Ended()
 		asked := w.Err() == nil && w.mayEnd.Load()
-		if !errors.Is(w.Err(), consumer.ErrKilled) && !asked && !c.over.Load() {
+		if !errors.Is(w.Err(), consumer.ErrKilled) && !asked && !c.endRequested.Load() {
 			c.t.Errorf("consumer %d ended unexpectedly: %v; it said:\n%s", w.number, w.Err(), w.Said())
 			c.abort(errors.New("a consumer ended unexpectedly"))
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.workers, w)
-		if c.undone() {
+		if c.killsRemainLocked() {
 			c.fewest = min(c.fewest, len(c.workers))
 		}
 	}()
 	return w
 }
 
-// undone reports whether kills are still to come. The caller holds the lock.
-func (c *chaos) undone() bool { return c.killed()+c.missed < len(c.plan.orders) }
+// killsRemainLocked reports whether kills are still to come.
+func (c *chaos) killsRemainLocked() bool { return c.numKillsLocked()+c.missed < len(c.plan.orders) }
 
-func (c *chaos) killed() int {
+func (c *chaos) numKillsLocked() int {
 	n := 0
 	for _, k := range c.kills {
 		n += k
@@ -264,7 +264,7 @@ func (c *chaos) killed() int {
 
 // endWorkers ends the consumers gracefully and reports whether all of them did.
 func (c *chaos) endWorkers() bool {
-	c.over.Store(true)
+	c.endRequested.Store(true)
 	c.mu.Lock()
 	all := maps.Clone(c.workers)
 	c.mu.Unlock()
@@ -298,16 +298,16 @@ func (c *chaos) refresh() {
 	defer c.mu.Unlock()
 	var growing []*tail
 	for _, t := range c.tails {
-		over := t.over() // before the read, so that nothing follows it
+		ended := t.hasEnded() // before the read, so that nothing follows it
 		lines, err := t.more()
-		if over && t.torn > 0 {
+		if ended && t.torn > 0 {
 			err = fmt.Errorf("%s ends with half a line: a write was not whole", t.path)
 		}
 		if err != nil {
 			c.t.Error(err)
 			c.abort(err)
 		}
-		if !over {
+		if !ended {
 			growing = append(growing, t)
 		}
 		c.lines = append(c.lines, lines...)
@@ -318,10 +318,10 @@ func (c *chaos) refresh() {
 			case succeeded:
 				c.done[l.id] = true
 			case killed:
-				c.dying[l.process] = true
+				c.ending[l.process] = true
 			case changed:
-				if l.text == takenBack {
-					c.returned[l.process]++
+				if l.text == orderCanceled {
+					c.canceled[l.process]++
 				}
 			case entered, failed, parted, ignored, refused: // only for the checker
 			}

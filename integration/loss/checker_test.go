@@ -60,7 +60,7 @@ func TestChecker(t *testing.T) {
 		}, func(v *verdict) bool { return len(v.unwitnessed) == 1 && v.kills[committing] == 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ev := faultless(start)
+			ev := validEvidence(start)
 			c.fault(&ev)
 			if v := check(ev); !c.want(v) {
 				t.Errorf("lost %q, early %q, wrong %q, unwitnessed %q, %d runs and %d letters again", v.lost, v.early, v.wrong, v.unwitnessed, v.rerun, v.deadAgain)
@@ -69,9 +69,9 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-// faultless returns the evidence of ten messages, one of which (m000000) always fails and two (m000001, m000002) fail
+// validEvidence returns the evidence of ten messages, one of which (m000000) always fails and two (m000001, m000002) fail
 // once.
-func faultless(start time.Time) evidence {
+func validEvidence(start time.Time) evidence {
 	ev := evidence{items: makeItems(rand.New(rand.NewPCG(1, 1)), 10, 0, 0)}
 	slices.SortFunc(ev.items, func(a, b *item) int { return int(a.id[6]) - int(b.id[6]) })
 	for i, it := range ev.items {

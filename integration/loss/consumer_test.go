@@ -72,7 +72,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	}
 	s := newSpy(j)
 	go s.watch()
-	go consumer.Obey(s.obey, cancel)
+	go consumer.Obey(s.readOrder, cancel)
 	client, err := connectors[cfg.Broker](ctx, cfg, s)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 		besides = append(besides, ackEarly)
 		sub = earlyAcker{sub}
 	}
-	sub = leaver{sub, s}
+	sub = leavingSubscriber{sub, s}
 	h := &handler{spy: s, work: cfg.Work, takes: cfg.Strain.Takes}
 	if err := consumer.Route(ctx, cfg.Topic, sub, h.handle, besides...); err != nil {
 		return err
@@ -93,14 +93,14 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	return client.End(end)
 }
 
-// leaver delivers no more messages when the process ends, as a service's own loop would. The Router would continue
+// leavingSubscriber delivers no more messages when the process ends, as a service's own loop would. The Router would continue
 // until its subscriber closes the channel, and run a handler for every available message.
-type leaver struct {
+type leavingSubscriber struct {
 	message.Subscriber
 	spy *spy
 }
 
-func (s leaver) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (s leavingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	in, err := s.Subscriber.Subscribe(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (s leaver) Subscribe(ctx context.Context, topic string) (<-chan *message.Me
 		defer close(out)
 		for {
 			select {
-			case <-s.spy.over:
+			case <-s.spy.stopping:
 				<-ctx.Done() // a closed channel would end the Router before SIGTERM does
 				return
 			case msg, ok := <-in:
@@ -182,7 +182,7 @@ func (h *handler) handle(msg *message.Message) error {
 		return redeliver.Permanent(fmt.Errorf("a message without a state or an id: %v %+v", msg.Metadata, st))
 	}
 	r := run{id, st.Attempt()}
-	h.spy.name(st.ID, id)
+	h.spy.setID(st.ID, id)
 	h.spy.journal.write(line{kind: entered, id: id, attempt: r.attempt, at: now, due: st.Due, text: st.ID})
 	h.spy.enter(r)
 	defer h.spy.leave(r)
@@ -193,11 +193,11 @@ func (h *handler) handle(msg *message.Message) error {
 	} else if h.work {
 		d := takes(r)
 		time.Sleep(d / 2) //nolint:forbidigo // This is the work.
-		if !h.spy.inside(msg.Context(), r) {
+		if !h.spy.mayContinue(msg.Context(), r) {
 			return context.Cause(msg.Context())
 		}
 		time.Sleep(d / 2) //nolint:forbidigo // This is the work.
-	} else if !h.spy.inside(msg.Context(), r) {
+	} else if !h.spy.mayContinue(msg.Context(), r) {
 		return context.Cause(msg.Context())
 	}
 	rule := rule(msg.Metadata.Get(headerRule))

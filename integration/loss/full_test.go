@@ -93,7 +93,7 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	if err := sys.(filler).fill(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if !c.until(ctx, func() bool { return c.shut(from, o.name == "kafka") == p.consumers }) {
+	if !c.until(ctx, func() bool { return c.numPausedLocked(from, o.name == "kafka") == p.consumers }) {
 		t.Errorf("not every consumer has reported a paused intake: %v", context.Cause(ctx))
 	}
 	victim := workers[0]
@@ -125,10 +125,9 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	}
 }
 
-// shut returns how many consumers have reported since that time that they are paused. If the broker dies, they report
-// that until their sessions end, and then that they join again, not necessarily at the same time. The caller holds the
-// lock.
-func (c *chaos) shut(since time.Time, dies bool) int {
+// numPausedLocked returns how many consumers have reported since that time that they are paused. If the broker dies, they
+// report that until their sessions end. Then they report that they join again, not necessarily at the same time.
+func (c *chaos) numPausedLocked(since time.Time, dies bool) int {
 	closed := make(map[int]bool)
 	for _, l := range c.lines {
 		switch {

@@ -95,7 +95,7 @@ type tail struct {
 	torn    int // bytes after the last complete line
 }
 
-func (t *tail) over() bool {
+func (t *tail) hasEnded() bool {
 	select {
 	case <-t.ended:
 		return true

@@ -121,8 +121,8 @@ func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
 	}
 	st, _ := redeliver.ParseHeaders(o.group, headers)
 	r.attempt = st.Attempt() // the next one
-	o.spy.name(st.ID, r.id)
-	o.spy.hold(r, st.Due)
+	o.spy.setID(st.ID, r.id)
+	o.spy.addWaiting(r, st.Due)
 }
 
 // dialer makes connections that report certain requests to the spy. sarama and franz-go write a request with one Write.

@@ -51,8 +51,8 @@ func (k kgoSpy) OnProduceRecordBuffered(rec *kgo.Record) {
 func (k kgoSpy) OnFetchRecordUnbuffered(rec *kgo.Record, polled bool) {
 	if r, redeliverID, due := k.read(rec); polled && r.id != "" {
 		r.attempt++ // the next attempt
-		k.spy.name(redeliverID, r.id)
-		k.spy.hold(r, due)
+		k.spy.setID(redeliverID, r.id)
+		k.spy.addWaiting(r, due)
 	}
 }
 

@@ -127,7 +127,7 @@ func drawOrders(rng *rand.Rand, perState, outside int) []order {
 				o.nth = 1 + rng.IntN(5)
 			}
 			if st == publishing && i%2 == 0 { // long enough for offsets to be committed meanwhile
-				o.hold = time.Duration(1+rng.IntN(600)) * time.Millisecond
+				o.delay = time.Duration(1+rng.IntN(600)) * time.Millisecond
 			}
 			orders = append(orders, o)
 		}
@@ -166,12 +166,12 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 
 // explained returns how many runs may be repeated, estimated generously from the actual runs:
 //
-//   - what a killed consumer had run since the lowest unsettled message started (the slowest handler's time), plus
-//     250 ms, which is a little more than a commit's interval;
-//   - what all consumers ran from then before a broker died until it was back: messages that are read in memory are
-//     handled meanwhile and cannot be committed;
-//   - a quarter of that, because a copy passes the levels like its original, and one message in twenty for the
-//     rebalances, which need not repeat anything but what a drain timeout interrupts.
+//   - The runs of a killed consumer since its lowest unsettled message started (the slowest handler's time), plus 250 ms,
+//     which is a little more than a commit's interval.
+//   - The runs of all consumers from that time before a broker died until it was back. Meanwhile they handle messages in
+//     memory, which cannot be committed.
+//   - A quarter of these, because a copy passes the levels like its original.
+//   - One message in twenty for the rebalances. They repeat only messages that a drain timeout interrupts.
 //
 // A cooperative group gets an additional session: sarama delays commits until all members have joined again, or the
 // dead ones are removed, while the handlers continue.
@@ -226,7 +226,7 @@ func planWithEarlyAck(t *testing.T) plan {
 		items: makeItems(rng, 2000, 150, 50), early: 200,
 	}
 	for range 4 {
-		p.orders = append(p.orders, order{state: publishing, nth: 1 + rng.IntN(5), hold: 600 * time.Millisecond})
+		p.orders = append(p.orders, order{state: publishing, nth: 1 + rng.IntN(5), delay: 600 * time.Millisecond})
 	}
 	return p
 }

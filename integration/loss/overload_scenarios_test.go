@@ -37,9 +37,9 @@ func backPressure(t *testing.T, o overloaded, sys system) {
 	wantMemory(t, w, 224<<20)
 }
 
-// slowBroker delays every byte and bounds the rate. If the adapter waits for the answer to a write whose time is over,
-// each confirm takes longer than that time, so that every try fails first and the intake pauses. Elsewhere the time is
-// the default. No write is given up, and none is made twice.
+// slowBroker delays every byte and bounds the rate. If the adapter waits for the answer to a write whose SendTimeout is
+// over, each confirm takes longer than SendTimeout: every try fails first, and the intake pauses. Other adapters have the
+// default SendTimeout. No write is given up, and none is made twice.
 func slowBroker(t *testing.T, o overloaded, sys system) {
 	const delay = 700 * time.Millisecond
 	s := strain{Takes: 5 * time.Millisecond, SendTimeout: time.Second, Missed: 20 * time.Second}

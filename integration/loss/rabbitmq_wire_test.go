@@ -149,13 +149,13 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 		c.unsent[channel][d.tag] = r
 		c.mu.Unlock()
 		// The message has one of these ids.
-		c.spy.name(r.id, r.id)
-		c.spy.name(rabbitPlace(c.queue, r.id), r.id)
+		c.spy.setID(r.id, r.id)
+		c.spy.setID(rabbitPlace(c.queue, r.id), r.id)
 		if d.again && d.key == c.queue+".retry.suspects" {
 			c.spy.spare(r)
 		}
 		if strings.HasPrefix(d.key, c.queue+".retry") && !st.Due.IsZero() { // a level, or the retry queue
-			c.spy.hold(r, st.Due)
+			c.spy.addWaiting(r, st.Due)
 		}
 	}
 }

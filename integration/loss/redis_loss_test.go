@@ -22,9 +22,9 @@ func TestLossRedis(t *testing.T) {
 	wantNoLoss(t, "loss: Redis", sys, drawPlan(t, size), claimed)
 }
 
-// claimed returns how many runs may be repeated: the runs of a killed consumer with their later attempts, because a
-// retry may have been written already, and one message in fifty for writes and acks whose answers were lost with a
-// connection, which the client repeats.
+// claimed returns how many runs may be repeated. A killed consumer's runs are repeated with their later attempts, because
+// a retry may have been written already. One message in fifty is for writes and acks that the client repeats, because
+// their answers were lost with a connection.
 func claimed(p plan, out outcome) int { return undeleted(p, out, 0) }
 
 // TestLossSuiteFindsLossesOnRedis is TestLossSuiteFindsLosses on Redis.

@@ -102,9 +102,9 @@ func (h *redisHook) came(stream string, messages []redis.XMessage) {
 		h.mu.Lock()
 		h.unsent[[2]string{stream, m.ID}] = r
 		h.mu.Unlock()
-		h.spy.name(id, r.id)
+		h.spy.setID(id, r.id)
 		if stream != h.topic && !due.IsZero() {
-			h.spy.hold(r, due)
+			h.spy.addWaiting(r, due)
 		}
 	}
 }

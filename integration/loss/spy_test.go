@@ -29,15 +29,15 @@ const (
 // states are the states that every run must cover.
 var states = []state{running, publishing, waiting, committing, ending}
 
-// order tells a consumer to die when it is in the state for the nth time from now. hold is for publishing: how long the
-// write is delayed. With 0 it is written, and the consumer dies before the answer is read.
+// order tells a consumer to die when it is in the state for the nth time from now. delay is for publishing: how long the
+// consumer delays the write. With 0 it writes, and dies before it reads the answer.
 type order struct {
 	state state
 	nth   int
-	hold  time.Duration
+	delay time.Duration
 }
 
-func (o order) String() string { return fmt.Sprintf("%s %d %s", o.state, o.nth, o.hold) }
+func (o order) String() string { return fmt.Sprintf("%s %d %s", o.state, o.nth, o.delay) }
 
 func parseOrder(text string) (order, error) {
 	f := strings.Fields(text)
@@ -48,8 +48,8 @@ func parseOrder(text string) (order, error) {
 	if err != nil {
 		return order{}, err
 	}
-	hold, err := time.ParseDuration(f[2])
-	return order{state(f[0]), nth, hold}, err
+	delay, err := time.ParseDuration(f[2])
+	return order{state(f[0]), nth, delay}, err
 }
 
 // run is one attempt of one message.
@@ -62,50 +62,49 @@ type run struct {
 type spy struct {
 	journal *journal
 
-	mu      sync.Mutex
-	order   order
-	left    int           // how often the state still has to occur; the order is valid while it is above 0
-	over    chan struct{} // closed shortly before SIGTERM: no message is taken and no handler answers any more
-	names   map[string]string
-	running map[run]struct{}
-	sending map[run]struct{}  // writes handed to the client and not confirmed, by the failed attempt
-	acked   []run             // since the last commit left
-	held    map[run]time.Time // waiting messages that were read and have not run, by due time
-	spared  map[run]struct{}  // in hand; see spare
+	mu       sync.Mutex
+	order    order
+	left     int               // how often the state still has to occur; the order is valid while it is above 0
+	stopping chan struct{}     // closed shortly before SIGTERM: from then on, no message is taken and no handler answers
+	ids      map[string]string // by redeliver's id
+	running  map[run]struct{}
+	sending  map[run]struct{}  // writes handed to the client and not confirmed, by the failed attempt
+	acked    []run             // since the last commit left
+	waiting  map[run]time.Time // waiting messages that were read and have not run, by due time
+	spared   map[run]struct{}  // in hand; see spare
 }
 
-// takenBack is the text in the journal for an order that was taken back: its state did not occur, and nobody dies of
-// it.
-const takenBack = "order taken back"
+// orderCanceled is the text in the journal for an order whose state did not occur. Nobody dies of it.
+const orderCanceled = "order canceled"
 
 func newSpy(j *journal) *spy {
 	return &spy{
-		journal: j, over: make(chan struct{}), names: make(map[string]string), running: make(map[run]struct{}),
-		sending: make(map[run]struct{}), held: make(map[run]time.Time), spared: make(map[run]struct{}),
+		journal: j, stopping: make(chan struct{}), ids: make(map[string]string), running: make(map[run]struct{}),
+		sending: make(map[run]struct{}), waiting: make(map[run]time.Time), spared: make(map[run]struct{}),
 	}
 }
 
-// arm sets an order. An order with an nth of 0 cancels the previous one.
-func (s *spy) arm(o order) {
+// setOrder sets an order. An order with an nth of 0 cancels the previous one.
+func (s *spy) setOrder(o order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.order, s.left = o, o.nth
 	if o.nth == 0 {
-		s.journal.write(line{kind: changed, at: time.Now(), text: takenBack})
+		s.journal.write(line{kind: changed, at: time.Now(), text: orderCanceled})
 	}
 }
 
-// obey parses an order from the parent.
-func (s *spy) obey(text string) error {
+// readOrder sets an order that the parent sent.
+func (s *spy) readOrder(text string) error {
 	o, err := parseOrder(text)
 	if err == nil {
-		s.arm(o)
+		s.setOrder(o)
 	}
 	return err
 }
 
-// reached counts an occurrence of the state, and reports whether it is time to die. The caller holds the lock.
-func (s *spy) reached(st state) bool {
+// reachedLocked counts an occurrence of the state, and reports whether it is time to die.
+func (s *spy) reachedLocked(st state) bool {
 	if s.left == 0 || s.order.state != st || len(s.spared) > 0 {
 		return false
 	}
@@ -122,35 +121,35 @@ func (s *spy) die(witness run, detail string) {
 	select {} // death takes a moment
 }
 
-// name records the message that redeliver's id identifies.
-func (s *spy) name(redeliverID, id string) {
+// setID records the message that redeliver's id identifies.
+func (s *spy) setID(redeliverID, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.names[redeliverID] = id
+	s.ids[redeliverID] = id
 }
 
-// enter and leave are called before and after a handler's work, inside during it.
+// The handler calls enter before its work, mayContinue during it, and leave after it.
 func (s *spy) enter(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running[r] = struct{}{}
-	delete(s.held, r)
+	delete(s.waiting, r)
 }
 
-// inside returns false if the handler must give up, because its context has ended.
-func (s *spy) inside(ctx context.Context, r run) bool {
+// mayContinue returns false if the handler must give up, because its context has ended.
+func (s *spy) mayContinue(ctx context.Context, r run) bool {
 	s.mu.Lock()
 	_, ours := s.running[r] // see lost
 	ours = ours && ctx.Err() == nil
-	if ours && s.reached(running) {
+	if ours && s.reachedLocked(running) {
 		s.die(r, fmt.Sprintf("with %d handlers", len(s.running)))
 	}
-	if ours && s.reached(ending) {
+	if ours && s.reachedLocked(ending) {
 		s.end(r)
 	}
 	s.mu.Unlock()
 	select {
-	case <-s.over:
+	case <-s.stopping:
 		<-ctx.Done()
 		return false
 	default:
@@ -159,10 +158,10 @@ func (s *spy) inside(ctx context.Context, r run) bool {
 }
 
 // end ends the process gracefully. This handler, and those that come to the same point, work longer than they may.
-// Nobody takes the messages that the adapter has ready (see leaver). Another process must run all of them, including r.
+// Nobody takes the messages that the adapter has ready (see leavingSubscriber). Another process must run all of them, including r.
 func (s *spy) end(r run) {
 	const pile = 400 * time.Millisecond // by then some messages are ready
-	close(s.over)
+	close(s.stopping)
 	s.journal.write(line{kind: killed, id: r.id, attempt: r.attempt, at: time.Now(), text: fmt.Sprintf("%s with %d handlers", ending, len(s.running))})
 	time.AfterFunc(pile, func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
@@ -183,15 +182,15 @@ func (s *spy) leave(r run) {
 func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	s.mu.Lock()
 	s.sending[r] = struct{}{}
-	delete(s.held, run{r.id, r.attempt + 1}) // a hop
-	if s.order.hold == 0 || !s.reached(publishing) {
+	delete(s.waiting, run{r.id, r.attempt + 1}) // a hop
+	if s.order.delay == 0 || !s.reachedLocked(publishing) {
 		s.mu.Unlock()
 		return
 	}
 	o := s.order
 	s.mu.Unlock()
 	select {
-	case <-time.After(o.hold): // the broker seems slow here
+	case <-time.After(o.delay): // the broker seems slow here
 	case <-gone:
 	}
 	s.mu.Lock()
@@ -203,24 +202,24 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	default:
 	}
 	switch {
-	case s.order != o: // it was taken back meanwhile
+	case s.order != o: // it was canceled meanwhile
 		return
 	case !ours, len(s.spared) > 0:
 		s.left = 1
 		return
 	}
-	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, o.hold))
+	s.die(r, fmt.Sprintf("to %s, unwritten for %s", where, o.delay))
 }
 
 // answer handles the broker's answer to writes, before the client reads it.
 func (s *spy) answer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.order.hold > 0 {
+	if s.order.delay > 0 {
 		return
 	}
 	for r := range s.sending {
-		if s.reached(publishing) {
+		if s.reachedLocked(publishing) {
 			s.die(r, "written, the answer unread")
 		}
 		return
@@ -231,7 +230,7 @@ func (s *spy) answer() {
 func (s *spy) commit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.acked); n > 0 && s.reached(committing) {
+	if n := len(s.acked); n > 0 && s.reachedLocked(committing) {
 		s.die(s.acked[n-1], fmt.Sprintf("with %d acked", n))
 	}
 	s.acked = s.acked[:0]
@@ -239,21 +238,21 @@ func (s *spy) commit() {
 
 // spare handles a suspect that has already come back once, most likely because the suite killed the process in which it
 // ran alone. That was its one crash. A second one would send it to the DLQ, because nobody can know that it was the
-// suite. So no state is reached until it is settled. Kills from outside ignore this.
+// suite. So the process does not kill itself until the suspect is settled. Kills from outside ignore this.
 func (s *spy) spare(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spared[r] = struct{}{}
 }
 
-// lost handles the end of a connection that delivered messages, on a broker that then gives its messages to others. A
-// death of this process then causes no repeated run of them.
+// lost handles the end of a connection that delivered messages, on a broker that then gives its messages to others.
+// Then the death of this process repeats no run of them.
 func (s *spy) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.running)
 	clear(s.sending)
-	clear(s.held)
+	clear(s.waiting)
 	clear(s.spared)
 }
 
@@ -261,7 +260,7 @@ func (s *spy) lost() {
 func (s *spy) acking(runs []run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(runs) > 0 && s.reached(committing) {
+	if len(runs) > 0 && s.reachedLocked(committing) {
 		s.die(runs[0], fmt.Sprintf("with %d acked", len(runs)))
 	}
 	for _, r := range runs {
@@ -270,24 +269,24 @@ func (s *spy) acking(runs []run) {
 	s.acked = s.acked[:0]
 }
 
-// hold handles a message that came from where messages wait.
-func (s *spy) hold(r run, due time.Time) {
+// addWaiting handles a message that came from where messages wait.
+func (s *spy) addWaiting(r run, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held[r] = due
+	s.waiting[r] = due
 }
 
 // watch looks for the state without an event: a message waits, and nothing else happens.
 func (s *spy) watch() {
 	for now := range time.Tick(2 * time.Millisecond) {
 		s.mu.Lock()
-		for r, due := range s.held {
+		for r, due := range s.waiting {
 			if !due.After(now) {
-				delete(s.held, r) // due, or no longer in hand
+				delete(s.waiting, r) // due, or no longer in hand
 				continue
 			}
-			if len(s.running) == 0 && len(s.sending) == 0 && due.Sub(now) > 50*time.Millisecond && s.reached(waiting) {
-				s.die(r, fmt.Sprintf("for another %s with %d others", due.Sub(now).Round(time.Millisecond), len(s.held)-1))
+			if len(s.running) == 0 && len(s.sending) == 0 && due.Sub(now) > 50*time.Millisecond && s.reachedLocked(waiting) {
+				s.die(r, fmt.Sprintf("for another %s with %d others", due.Sub(now).Round(time.Millisecond), len(s.waiting)-1))
 			}
 		}
 		s.mu.Unlock()
@@ -299,7 +298,7 @@ func (s *spy) Event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.Committed:
 		s.mu.Lock()
-		s.acked = append(s.acked, run{s.names[e.State.ID], e.State.Attempt()})
+		s.acked = append(s.acked, run{s.ids[e.State.ID], e.State.Attempt()})
 		s.mu.Unlock()
 	case redeliver.RetryScheduled:
 		s.confirmed(e.State)
@@ -311,12 +310,12 @@ func (s *spy) Event(e redeliver.Event) {
 		s.confirmed(e.State)
 		e.State.Attempts++
 		s.confirmed(e.State)
-		s.journal.write(line{kind: changed, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: abandoned})
-		consumer.Sayf("abandoned %s after %d attempts: %v", s.names[e.State.ID], e.State.Attempts, e.Err)
+		s.journal.write(line{kind: changed, id: s.idOf(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: abandoned})
+		consumer.Sayf("abandoned %s after %d attempts: %v", s.ids[e.State.ID], e.State.Attempts, e.Err)
 	case redeliver.HeadersIgnored:
 		s.journal.write(line{kind: ignored, id: e.ID, at: time.Now(), text: fmt.Sprint(e.Topic, e.Findings)})
 	case redeliver.PublishFailed:
-		s.journal.write(line{kind: refused, id: s.called(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: fmt.Sprint(e.Where, " ", e.Err)})
+		s.journal.write(line{kind: refused, id: s.idOf(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: fmt.Sprint(e.Where, " ", e.Err)})
 		consumer.Sayf("publish to %s failed, try %d: %v", e.Where, e.Try, e.Err)
 	case redeliver.SubscriptionChanged:
 		s.journal.write(line{kind: changed, at: time.Now(), text: string(e.Change)})
@@ -326,7 +325,7 @@ func (s *spy) Event(e redeliver.Event) {
 		}
 		if e.Change == redeliver.ChangeAssigned || e.Change == redeliver.ChangeConsuming {
 			s.mu.Lock()
-			clear(s.held)
+			clear(s.waiting)
 			clear(s.sending) // messages that were given up without a report
 			s.mu.Unlock()
 			s.journal.write(line{kind: joined, at: time.Now(), text: e.Detail})
@@ -337,15 +336,15 @@ func (s *spy) Event(e redeliver.Event) {
 func (s *spy) confirmed(st redeliver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.sending, run{s.names[st.ID], st.Attempts})
+	delete(s.sending, run{s.ids[st.ID], st.Attempts})
 }
 
 // abandoned is the text in the journal for a message that its process gave up.
 const abandoned = "abandoned"
 
-// called returns the message that redeliver's id identifies.
-func (s *spy) called(redeliverID string) string {
+// idOf returns the message that redeliver's id identifies.
+func (s *spy) idOf(redeliverID string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.names[redeliverID]
+	return s.ids[redeliverID]
 }

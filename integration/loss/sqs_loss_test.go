@@ -24,12 +24,12 @@ func TestLossSQS(t *testing.T) {
 
 // undeleted returns how many runs may be repeated:
 //
-//   - for each run of a killed consumer that was not over 300 ms before its end (a deletion leaves within 20 ms, and
-//     one that fails is tried again after 100 ms), that one, and its later attempts, because its retry may have been
-//     written already, and that copy runs, too. If all requests failed within that time, it counts from the beginning
-//     of that outage;
-//   - for each ambiguous answer, ten entries with all their attempts;
-//   - one message in fifty, for those that came back to others because the request that hides them failed.
+//   - The runs of a killed consumer that ended less than 300 ms before the kill, or not at all. A deletion leaves within
+//     20 ms, and a failed one is tried again after 100 ms. If all requests failed within that time, the 300 ms count
+//     from the beginning of that outage.
+//   - The later attempts of these messages. A retry may have been written already, and that copy runs, too.
+//   - For each ambiguous answer, ten entries with all their attempts.
+//   - One message in fifty. A message comes back to others if the request that hides it fails.
 func undeleted(p plan, out outcome, doubts int) int {
 	const maxWait = 300 * time.Millisecond
 	items := make(map[string]*item, len(p.items))
@@ -41,19 +41,19 @@ func undeleted(p plan, out outcome, doubts int) int {
 		run     run
 	}
 	last := make(map[int]time.Time) // of a process
-	over := make(map[running]time.Time)
+	lastSeen := make(map[running]time.Time)
 	for _, l := range out.journal {
 		if l.at.After(last[l.process]) {
 			last[l.process] = l.at
 		}
 		if l.kind == entered || l.kind == succeeded || l.kind == failed {
-			if r := (running{l.process, run{l.id, l.attempt}}); l.at.After(over[r]) {
-				over[r] = l.at // an interrupted run has only a beginning
+			if r := (running{l.process, run{l.id, l.attempt}}); l.at.After(lastSeen[r]) {
+				lastSeen[r] = l.at // an interrupted run has only a beginning
 			}
 		}
 	}
 	n := doubts*10*(maxRetries+1) + len(p.items)/50
-	for r, at := range over {
+	for r, at := range lastSeen {
 		it := items[r.run.id]
 		if it == nil || !slices.Contains(out.victims, r.process) {
 			continue

@@ -139,13 +139,13 @@ func (t *sqsTransport) came(m sqsMessage, queue string) {
 	t.mu.Unlock()
 	// The message has one of these ids.
 	for _, id := range []string{r.id, m.MessageID, redeliverID} {
-		t.spy.name(id, r.id)
+		t.spy.setID(id, r.id)
 	}
 	if receives, _ := strconv.Atoi(m.Attributes["ApproximateReceiveCount"]); receives > 1 && strings.HasSuffix(queue, "-suspects") {
 		t.spy.spare(r)
 	}
 	if !due.IsZero() {
-		t.spy.hold(r, due)
+		t.spy.addWaiting(r, due)
 	}
 }
 

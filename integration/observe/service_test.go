@@ -68,7 +68,7 @@ func newService(t *testing.T) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.sink = redeliver.Sinks(metrics, redeliver.SinkFunc(s.hear))
+	s.sink = redeliver.Sinks(metrics, redeliver.SinkFunc(s.onEvent))
 	s.client, err = kafka.Open(t.Context(), kafka.Config{Brokers: s.addrs, Group: s.group, Sink: s.sink})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func (s *service) handle(ctx context.Context, rec *sarama.ConsumerMessage) error
 		return ctx.Err()
 	case body == "recovers" && first:
 		return errDeclined
-	case body == "fails" && !s.well():
+	case body == "fails" && !s.isUp():
 		return errDeclined
 	case body == "stays" || body == "permanent":
 		return redeliver.Permanent(errDeclined)
@@ -154,13 +154,13 @@ func (s *service) handle(ctx context.Context, rec *sarama.ConsumerMessage) error
 	return nil
 }
 
-func (s *service) well() bool {
+func (s *service) isUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fixed
 }
 
-func (s *service) hear(e redeliver.Event) {
+func (s *service) onEvent(e redeliver.Event) {
 	s.mu.Lock()
 	s.events = append(s.events, e)
 	s.mu.Unlock()

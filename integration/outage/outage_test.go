@@ -30,8 +30,8 @@ func TestTrial(t *testing.T) {
 		}
 	}
 	scale := 0.04
-	r := trial(ctx, t, all, scale)
-	for ; slices.ContainsFunc(r.Services, func(s outcome) bool { return s.Calls == 0 }) && scale < 0.5; r = trial(ctx, t, all, scale) {
+	r := measure(ctx, t, all, scale)
+	for ; slices.ContainsFunc(r.Services, func(s outcome) bool { return s.Calls == 0 }) && scale < 0.5; r = measure(ctx, t, all, scale) {
 		scale *= 4
 	}
 	for _, s := range r.Services {
@@ -64,7 +64,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-func trial(ctx context.Context, t *testing.T, all []service, scale float64) *result {
+func measure(ctx context.Context, t *testing.T, all []service, scale float64) *result {
 	t.Helper()
 	var said strings.Builder
 	r, err := runBroker(ctx, "kafka", all, scale, &said)

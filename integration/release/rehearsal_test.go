@@ -17,8 +17,8 @@ const (
 	rehearsed = "v0.0.1-rehearsal"
 )
 
-// The steps of CONTRIBUTING.md, Releasing, in a copy: the library gets a version, observe/otel and the command require
-// that instead of their replacement, and a user who has only a proxy builds with the one and installs the other.
+// The steps of CONTRIBUTING.md, Releasing, in a copy. The library gets a version, and observe/otel and the command require
+// it instead of their replacement. Then a user with only a proxy builds with observe/otel and installs the command.
 func TestTheModulesCanBeUsedFromARelease(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -42,14 +42,14 @@ func serve(t *testing.T) *server {
 			if err != nil {
 				return
 			}
-			go s.talk(c)
+			go s.serveConn(c)
 		}
 	}()
 	return s
 }
 
-// talk asks something itself before each answer, under the same number: that is no answer.
-func (s *server) talk(c net.Conn) {
+// serveConn asks something itself before each answer, under the same number: that is no answer.
+func (s *server) serveConn(c net.Conn) {
 	defer c.Close()
 	for {
 		request, err := decode(c)

@@ -19,7 +19,7 @@ import (
 func TestAnInvalidPublishClosesNoConnection(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		got := make(chan string, 10)
-		b.blind = true
+		b.copiesNothing = true
 		b.handler = func(msg *message.Message) error {
 			got <- msg.UUID
 			return nil

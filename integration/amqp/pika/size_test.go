@@ -52,7 +52,7 @@ func TestHeadersNearTheFrame(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
 		var mu sync.Mutex
 		runs := make(map[string]int)
-		b.blind = true
+		b.copiesNothing = true
 		b.handler = func(msg *message.Message) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -127,7 +127,7 @@ func restored(letter *wire) {
 // of the frame.
 func TestALargeDeadLetterCanBeReadAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
-		b.blind = true
+		b.copiesNothing = true
 		b.start(b.config(policy))
 		n := 0
 		for size := 130_200; size <= 130_840; size += 20 {
@@ -156,7 +156,7 @@ func TestALargeDeadLetterCanBeReadAgain(t *testing.T) {
 // readable message must stay readable with redeliver's headers, and with the user's redeliver- headers in a table.
 func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
-		b.blind = true
+		b.copiesNothing = true
 		b.start(b.config(policy))
 		many := func(n int) headers {
 			h := make(headers, n)

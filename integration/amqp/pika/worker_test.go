@@ -69,11 +69,11 @@ type fixture struct {
 	peer    *peer
 	ch      *amqp091.Channel
 
-	events  fidelity.Events
-	dials   atomic.Int32
-	handler message.NoPublishHandlerFunc // called before the attempt fails
-	client  *amqp.Client
-	blind   bool // the handler does not copy messages, because a copy has more headers
+	events        fidelity.Events
+	dials         atomic.Int32
+	handler       message.NoPublishHandlerFunc // called before the attempt fails
+	client        *amqp.Client
+	copiesNothing bool // the handler does not copy messages, because a copy has more headers
 }
 
 // policy waits on one level, and then with a hop and a hold.
@@ -103,7 +103,7 @@ func (b *fixture) start(cfg amqp.Config) (stop func()) {
 	b.client = client
 	seen := channel(b.T, b.rabbit.URL())
 	return fidelity.Consume(b.T, b.queue, client.Subscriber(), client.Close, func(msg *message.Message) error {
-		if !b.blind {
+		if !b.copiesNothing {
 			if err := b.copy(seen, msg); err != nil {
 				b.Errorf("copying the handler's message: %v", err)
 			}
@@ -160,7 +160,7 @@ func (b *fixture) declare(queue string, args amqp091.Table) {
 // checkNoFaults fails the test if a connection ended or a write failed.
 func (b *fixture) checkNoFaults() {
 	b.Helper()
-	b.events.Calm(b.T)
+	b.events.NoProblems(b.T)
 	if n := b.dials.Load(); n != 2 {
 		b.Errorf("the client dialled %d times, want 2", n)
 	}

@@ -55,9 +55,9 @@ func (s *builder) deadLetter(id string) *builder {
 	return s.add(Line{Kind: Dead, ID: id, Name: "name of " + id, Attempt: 3, Reason: "exhausted", Sum: 7})
 }
 
-// faultless returns a history without violations. In the load "keys" (KeyOrder) 1 succeeds, 2 fails once, 3 always. In
+// validHistory returns a history without violations. In the load "keys" (KeyOrder) 1 succeeds, 2 fails once, 3 always. In
 // "lines" (PerKey) 1 fails once, and 2 of the same key waits for it. Waits are one and two seconds.
-func faultless() *builder {
+func validHistory() *builder {
 	s := (&builder{}).at(0)
 	steps := []time.Duration{time.Second, 2 * time.Second}
 	s.add(Line{Kind: Began, Run: &Run{Broker: "kafka", Seed: 1, Linger: 5 * time.Second, Loads: []Load{
@@ -115,8 +115,8 @@ func copied(s *builder, after int) *builder {
 	return s.at(12).begin("keys-2", 2, 2.3).at(12.1).end("keys-2", 2, OK)
 }
 
-// takenTooSoon makes a retry run half a second before the end of its wait, because a process whose clock was ahead,
-// then and a moment longer, took it from its level.
+// takenTooSoon makes a retry run half a second before the end of its wait: a process whose clock was ahead took it from
+// its level.
 func takenTooSoon(s *builder, at, offset float64) *builder {
 	earlier(s, 0.5).at(1.7).add(Line{Kind: Odd, ID: "keys-2", Reason: DueTime})
 	s.at(at).add(Line{Kind: Clock, Process: "another", Offset: int64(offset * float64(second))})
@@ -253,7 +253,7 @@ func TestCheckerFinds(t *testing.T) {
 		{"a run that did not settle", func(s *builder) *builder { return s.without(func(l Line) bool { return l.Kind == Settled }) }, "unsettled"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v, err := Check(c.with(faultless()).lines)
+			v, err := Check(c.with(validHistory()).lines)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,7 +270,7 @@ func TestCheckerFinds(t *testing.T) {
 
 // Correct messages are counted.
 func TestCheckerCounts(t *testing.T) {
-	s := faultless().fault(1, 2).at(8).begin("keys-1", 1, 0).at(8.1).end("keys-1", 1, OK)
+	s := validHistory().fault(1, 2).at(8).begin("keys-1", 1, 0).at(8.1).end("keys-1", 1, OK)
 	v, err := Check(s.lines)
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestHistoryIsReadWhileItGrows(t *testing.T) {
 	defer log.Close()
 	r := NewReader(path)
 	var all []Line
-	for _, l := range faultless().lines {
+	for _, l := range validHistory().lines {
 		log.Add(l)
 		more, err := r.More()
 		if err != nil {

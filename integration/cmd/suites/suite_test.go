@@ -21,15 +21,15 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 2 && os.Args[1] == meterVerb: // go test starts this program so in TestCPUOfAPackage
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-	case len(os.Args) == 2 && os.Args[1] == heardVerb:
-		hear()
+	case len(os.Args) == 2 && os.Args[1] == signalsVerb:
+		printSignals()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// The verdict keeps a broken change out of the main branch, so it is tested with a real go test, on a module that is
-// written here with one test file for each case.
+// The verdict keeps a broken change out of the main branch, so it is tested with a real go test. The test writes a module
+// with one test file for each case.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -199,10 +199,10 @@ func TestCPUOfAPackage(t *testing.T) {
 	}
 }
 
-// heardVerb makes this program print the signals that it receives, until its input ends.
-const heardVerb = "heard"
+// signalsVerb makes this program print the signals that it receives, until its input ends.
+const signalsVerb = "signals"
 
-func hear() {
+func printSignals() {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	over := make(chan struct{})
@@ -228,7 +228,7 @@ func TestTheMeterForwardsOnlySIGQUIT(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, meterVerb, self, heardVerb)
+	cmd := exec.CommandContext(t.Context(), self, meterVerb, self, signalsVerb)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestTheMeterForwardsOnlySIGQUIT(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := bufio.NewScanner(out)
-	hears := func(want string) {
+	wantSignal := func(want string) {
 		t.Helper()
 		if !said.Scan() || said.Text() != want {
 			t.Errorf("the tests say %q, want %q: %v", said.Text(), want, said.Err())
@@ -253,13 +253,13 @@ func TestTheMeterForwardsOnlySIGQUIT(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hears("ready")
+	wantSignal("ready")
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		send(s)
 	}
 	for range 2 { // the first of two forwarded signals is printed before the second
 		send(syscall.SIGQUIT)
-		hears("quit")
+		wantSignal("quit")
 	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func TestEveryAttributeIsKept(t *testing.T) {
 			wire{Body: "traced", Attributes: attributes{"a": str("b")}, Trace: b.trace()},
 		)
 		b.unchanged(b.peer.put(t, b.queue, msgs...))
-		b.events.Calm(b.T)
+		b.events.NoProblems(b.T)
 	}, elasticMQ(t), moto(t))
 }
 
@@ -117,7 +117,7 @@ func TestTenAttributesAreKept(t *testing.T) {
 					msgs = append(msgs, m)
 				}
 				b.unchanged(b.peer.put(t, b.queue, msgs...))
-				b.events.Calm(b.T)
+				b.events.NoProblems(b.T)
 			}, elasticMQ(t), moto(t))
 		})
 	}
@@ -152,6 +152,6 @@ func TestIDs(t *testing.T) {
 			}
 			wantSame(t, m.Body+", in the DLQ", letter, m)
 		}
-		b.events.Calm(b.T)
+		b.events.NoProblems(b.T)
 	}, elasticMQ(t), moto(t))
 }

@@ -36,7 +36,7 @@ func TestGroupAndDeduplicationAreKept(t *testing.T) {
 				}
 			}
 		}
-		b.events.Calm(b.T)
+		b.events.NoProblems(b.T)
 	}, elasticMQ(t), moto(t))
 }
 
@@ -77,7 +77,7 @@ func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 				t.Errorf("%s ran %d times, want %d", body, len(all), max(1, want))
 			}
 		}
-		b.events.Calm(b.T)
+		b.events.NoProblems(b.T)
 	}, elasticMQ(t), moto(t))
 }
 
@@ -99,6 +99,6 @@ func TestDeduplicationSwallowsNoDeadLetter(t *testing.T) {
 		if first.Dedup == second.Dedup {
 			t.Errorf("both dead letters have the deduplication id %s", first.Dedup)
 		}
-		b.events.Calm(b.T)
+		b.events.NoProblems(b.T)
 	}, elasticMQ(t))
 }

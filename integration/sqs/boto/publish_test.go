@@ -61,7 +61,7 @@ func TestWhatIsPublished(t *testing.T) {
 					}
 					wantSame(t, "what was published", got, want)
 				}
-				b.events.Calm(b.T)
+				b.events.NoProblems(b.T)
 			}, elasticMQ(t), moto(t))
 		})
 	}
@@ -174,7 +174,7 @@ func TestADelayedPublish(t *testing.T) {
 		if s.attempt != 1 || s.id != "m" || s.metadata["a"] != "b" {
 			t.Errorf("the handler saw attempt %d of %s with %v", s.attempt, s.id, s.metadata)
 		}
-		b.events.Calm(b.T)
+		b.events.NoProblems(b.T)
 	}, elasticMQ(t), moto(t))
 }
 

@@ -1,6 +1,5 @@
-// Package proxy is between an SQS client and a server that speaks SQS. It answers as SQS does on its bad days, it
-// refuses what AWS documents as refused and the servers of the tests let through, and it counts requests, which is what
-// a user of SQS pays for.
+// Package proxy is between an SQS client and a server that speaks SQS. It gives SQS's faulty answers. It refuses requests
+// that AWS documents as refused and that the servers of the tests accept. It counts requests, for which users of SQS pay.
 package proxy
 
 import (

@@ -43,7 +43,7 @@ func sqs(t *testing.T) (*proxy.Proxy, *atomic.Int32) {
 	return p, &entries
 }
 
-func call(ctx context.Context, p *proxy.Proxy, action string, in map[string]any) (int, string, error) {
+func post(ctx context.Context, p *proxy.Proxy, action string, in map[string]any) (int, string, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return 0, "", err
@@ -106,7 +106,7 @@ func TestFaults(t *testing.T) {
 					cancel()
 				}()
 			}
-			status, said, err := call(ctx, p, "DeleteMessageBatch", deletes(3))
+			status, said, err := post(ctx, p, "DeleteMessageBatch", deletes(3))
 			if status != c.status || !strings.Contains(said, c.says) || (err == nil) != (c.status != 0) {
 				t.Errorf("answered with %d %s (%v), want %d with %s", status, said, err, c.status, c.says)
 			}
@@ -118,7 +118,7 @@ func TestFaults(t *testing.T) {
 			if err := rule.Await(wait, 1); err != nil {
 				t.Error(err)
 			}
-			if status, said, err := call(t.Context(), p, "DeleteMessageBatch", deletes(2)); status != 200 || strings.Contains(said, "Failed") {
+			if status, said, err := post(t.Context(), p, "DeleteMessageBatch", deletes(2)); status != 200 || strings.Contains(said, "Failed") {
 				t.Errorf("the fault hit the second, too: %d %s %v", status, said, err)
 			}
 		})
@@ -131,15 +131,15 @@ func TestRulesTakeWhatTheyName(t *testing.T) {
 		return c.In["MessageBody"] == "this"
 	}})
 	for body, want := range map[string]int{"this": 400, "that": 200} {
-		if status, said, _ := call(t.Context(), p, "SendMessage", send(body)); status != want {
+		if status, said, _ := post(t.Context(), p, "SendMessage", send(body)); status != want {
 			t.Errorf("%s: %d %s, want %d", body, status, said, want)
 		}
 	}
-	if status, _, _ := call(t.Context(), p, "DeleteMessage", send("this")); status != 200 {
+	if status, _, _ := post(t.Context(), p, "DeleteMessage", send("this")); status != 200 {
 		t.Error("the rule applied to another action")
 	}
 	rule.Remove()
-	if status, _, _ := call(t.Context(), p, "SendMessage", send("this")); status != 200 || rule.Met() != 1 {
+	if status, _, _ := post(t.Context(), p, "SendMessage", send("this")); status != 200 || rule.Met() != 1 {
 		t.Errorf("after its removal the rule still applies: %d", rule.Met())
 	}
 	if counts := p.Counts(); counts["SendMessage"] != 3 || counts["DeleteMessage"] != 1 {
@@ -151,7 +151,7 @@ func TestChance(t *testing.T) {
 	p, _ := sqs(t)
 	rule := p.Add(proxy.Rule{Fault: proxy.Throttled, Chance: 0.5})
 	for range 100 {
-		_, _, _ = call(t.Context(), p, "SendMessage", send("x")) // the rule decides the result
+		_, _, _ = post(t.Context(), p, "SendMessage", send("x")) // the rule decides the result
 	}
 	if met := rule.Met(); met < 20 || met > 80 {
 		t.Errorf("a rule with a chance of a half applied to %d of 100", met)
@@ -219,7 +219,7 @@ func TestDocumentedLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, done := sqs(t)
-			status, said, err := call(t.Context(), p, c.action, c.in)
+			status, said, err := post(t.Context(), p, c.action, c.in)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,22 +8,22 @@ import (
 	"syscall"
 )
 
-// ErrNoFreeze is the error of Freeze for a broker that is not a child process of this one.
-var ErrNoFreeze = errors.New("that is for a broker that runs natively; see REDELIVER_TEST_WAY")
+// ErrNotSuspendable is the error of Suspend for a broker that is not a child process of this one.
+var ErrNotSuspendable = errors.New("that is for a broker that runs natively; see REDELIVER_TEST_WAY")
 
 // suspender is a system that can suspend its broker.
 type suspender interface{ signalAll(s syscall.Signal) error }
 
-// Freeze stops the broker with SIGSTOP. Its connections stay open, and it does not answer until Thaw or Kill.
-func (b *Broker) Freeze() error { return b.signalAll("freezing", syscall.SIGSTOP) }
+// Suspend stops the broker with SIGSTOP. Its connections stay open, and it does not answer until Resume or Kill.
+func (b *Broker) Suspend() error { return b.signalAll("suspending", syscall.SIGSTOP) }
 
-// Thaw resumes a frozen broker. It has no effect on one that is not frozen.
-func (b *Broker) Thaw() error { return b.signalAll("thawing", syscall.SIGCONT) }
+// Resume resumes a suspended broker. It has no effect on one that is not suspended.
+func (b *Broker) Resume() error { return b.signalAll("resuming", syscall.SIGCONT) }
 
 func (b *Broker) signalAll(doing string, s syscall.Signal) error {
 	f, ok := b.sys.(suspender)
 	if !ok {
-		return fmt.Errorf("%s %s: %w", doing, b, ErrNoFreeze)
+		return fmt.Errorf("%s %s: %w", doing, b, ErrNotSuspendable)
 	}
 	if err := f.signalAll(s); err != nil {
 		return fmt.Errorf("%s %s: %w", doing, b, err)
