@@ -202,33 +202,37 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 	})
 }
 
-// A pause of new messages holds back a suspect that has had no attempt. No other message of the client waits for it.
-func TestAPauseOfNewMessagesHoldsBackSuspects(t *testing.T) {
-	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		first := open(b, quick)
-		first.Handle("orders", func(*message.Message) error { first.Kill(); return nil })
-		b.Publish("orders", msg("o-1"))
-		b.Wait()
-		second := open(b, quick)
-		if err := second.PauseNew(t.Context(), "orders", "a test"); err != nil {
-			t.Fatal(err)
-		}
-		var ran, others atomic.Int64
-		second.Handle("orders", func(*message.Message) error { ran.Add(1); return nil })
-		second.Handle("refunds", func(*message.Message) error { others.Add(1); return nil })
-		b.Publish("refunds", msg("r-1"))
-		time.Sleep(time.Minute) //nolint:forbidigo // virtual
-		if ran.Load() != 0 || others.Load() != 1 {
-			t.Errorf("%d attempts at the suspect during the pause, want none; %d of another topic, want one", ran.Load(), others.Load())
-		}
-		if err := second.Resume(t.Context(), "orders"); err != nil {
-			t.Fatal(err)
-		}
-		b.Wait()
-		if ran.Load() != 1 {
-			t.Errorf("%d attempts at the suspect after the pause, want one", ran.Load())
-		}
-	})
+// A pause holds back a suspect that has had no attempt. No other message of the client waits for it.
+func TestAPauseHoldsBackSuspects(t *testing.T) {
+	for name, pause := range map[string]func(*redelivertest.Client, context.Context, string, string) error{
+		"of new messages": (*redelivertest.Client).PauseNew, "of all": (*redelivertest.Client).Pause,
+	} {
+		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+			first := open(b, quick)
+			first.Handle("orders", func(*message.Message) error { first.Kill(); return nil })
+			b.Publish("orders", msg("o-1"))
+			b.Wait()
+			second := open(b, quick)
+			if err := pause(second, t.Context(), "orders", "a test"); err != nil {
+				t.Fatal(err)
+			}
+			var ran, others atomic.Int64
+			second.Handle("orders", func(*message.Message) error { ran.Add(1); return nil })
+			second.Handle("refunds", func(*message.Message) error { others.Add(1); return nil })
+			b.Publish("refunds", msg("r-1"))
+			time.Sleep(time.Minute) //nolint:forbidigo // virtual
+			if ran.Load() != 0 || others.Load() != 1 {
+				t.Errorf("pause %s: %d attempts at the suspect, want none; %d of another topic, want one", name, ran.Load(), others.Load())
+			}
+			if err := second.Resume(t.Context(), "orders"); err != nil {
+				t.Fatal(err)
+			}
+			b.Wait()
+			if ran.Load() != 1 {
+				t.Errorf("after a pause %s: %d attempts at the suspect, want one", name, ran.Load())
+			}
+		})
+	}
 }
 
 // serve starts processes that die when they run the killer, until one does not die. All other messages take a second.

@@ -209,7 +209,7 @@ func (m *shareMember) renew() {
 }
 
 // checkTopicID makes the member end if its origin was deleted and created again. Its client would ask for the earlier topic
-// for ever, and reports no error: the broker answers UNKNOWN_SERVER_ERROR to the whole request.
+// forever, and reports no error: the broker answers UNKNOWN_SERVER_ERROR to the whole request.
 func (m *shareMember) checkTopicID(ctx context.Context) {
 	origin := m.r.layout.origin
 	found, _, err := m.r.client.admin.topics(ctx, origin)

@@ -244,7 +244,7 @@ func TestALostMessageInNoBatchHadNoAttempt(t *testing.T) {
 		"only it":    func(j *journal) { j.abandonAll() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			j, bs := newJournal(hourly()), &batches{}
+			j, bs := newJournal(hourly()), &batchRecorder{}
 			j.start(t, bs.options(engine.BatchConfig{Size: 2, Timeout: time.Hour}, nil))
 			j.publish("a")
 			synctest.Wait()
