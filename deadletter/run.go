@@ -257,15 +257,15 @@ func (r *runner) outcome(m *Message) Outcome {
 	}
 }
 
-// isLater reports whether a message arrived after the task was created, if the scan may return such messages, or after the messages
-// were counted for Expect. The task must not settle such a message. Its time is by the clock of its writer or, for a replayed
-// message, of the consumer that failed it again. A message without a time is not later.
+// isLater reports whether a message arrived after the messages were counted for Expect or, without a count, after the task was
+// created, if the scan may return such messages. The task must not settle such a message. Its time is by the clock of its writer
+// or, for a replayed message, of the consumer that failed it again. A message without a time is not later.
 func (r *runner) isLater(m *Message) bool {
 	switch made := r.task.Created; {
-	case r.newer:
-		return m.Time.After(made) || m.State.Replays > 0 && !m.State.LastFailed.Before(made)
 	case !r.counted.IsZero():
 		return m.Time.After(r.counted)
+	case r.newer:
+		return m.Time.After(made) || m.State.Replays > 0 && !m.State.LastFailed.Before(made)
 	default:
 		return false
 	}
