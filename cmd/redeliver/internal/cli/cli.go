@@ -65,7 +65,7 @@ func Run(ctx context.Context, args []string, s Streams) int {
 // dependentFlags are flags that mean nothing without another flag of the command.
 var dependentFlags = map[string]string{
 	"account": "format", "for": "format", "principal": "format", "event-type": "cloudevents", "max-timeout": "health",
-	"user-header": "behind-proxy", "groups-header": "behind-proxy", "proxy-secret-file": "behind-proxy", "watch": "canary",
+	"grant": "behind-proxy", "user-header": "behind-proxy", "groups-header": "behind-proxy", "proxy-secret-file": "behind-proxy", "watch": "canary",
 }
 
 // checkDependentFlags refuses a flag that would do nothing.

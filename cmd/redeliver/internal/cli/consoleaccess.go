@@ -53,8 +53,6 @@ func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 	switch {
 	case lines != "" && len(f.proxy) > 0:
 		return console.Auth{}, usagef("--behind-proxy and the users in %s exclude each other; remove one of them", from)
-	case lines != "" && len(f.grants) > 0:
-		return console.Auth{}, usagef("--grant is for --behind-proxy; %s has the roles of its users", from)
 	case lines != "":
 		users, err := readUsers(lines, from)
 		if err != nil {
@@ -63,8 +61,6 @@ func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 		return console.Basic(users...), nil
 	case len(f.proxy) > 0:
 		return f.behindProxy()
-	case len(f.grants) > 0 || f.user != "" || f.groups != "" || f.secret != "":
-		return console.Auth{}, usagef("--grant, --user-header, --groups-header and --proxy-secret-file are for --behind-proxy")
 	default:
 		return console.Auth{}, nil
 	}

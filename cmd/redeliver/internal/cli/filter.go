@@ -103,13 +103,13 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 // refuseEmpty refuses flags with an empty value: the variable of a script may be unset, and without the condition the
 // command would select more messages.
 func (f *filterFlags) refuseEmpty() (err error) {
-	f.flagSet.Visit(func(flag *pflag.Flag) {
+	f.flagSet.VisitAll(func(flag *pflag.Flag) {
 		empty := flag.Value.String() == ""
 		if list, ok := flag.Value.(pflag.SliceValue); ok {
 			all := list.GetSlice()
 			empty = len(all) == 0 || slices.Contains(all, "")
 		}
-		if empty && slices.Contains(filterNames, flag.Name) && err == nil {
+		if flag.Changed && empty && slices.Contains(filterNames, flag.Name) && err == nil {
 			err = usagef("--%s is empty: omit it, or give a value", flag.Name)
 		}
 	})

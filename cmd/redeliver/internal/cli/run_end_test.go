@@ -235,7 +235,7 @@ func TestRunRefuses(t *testing.T) {
 		"run --broker kafka://h:1 --topic a --group g --exec -- /no/such/command":             {"--exec", "no/such/command"},
 		"run --broker kafka://h:1 --topic a --group g --exec --cloudevents --batch 3 -- true": {"need --http", "--cloudevents and --batch exclude"},
 		"run --broker kafka://h:1 --topic a --group g --http http://ann:s3cret@h":             {"must not contain a user", "REDELIVER_HTTP_AUTHORIZATION"},
-		"run --broker kafka://h:1 --topic a --group g --http http://h --concurrency -1 --retry-concurrency -1 --drain 0s --log xml --health 8081 --event-type=": {
+		"run --broker kafka://h:1 --topic a --group g --http http://h --concurrency -1 --retry-concurrency -1 --drain 0s --log xml --health 8081 --cloudevents --event-type=": {
 			"--concurrency is -1", "--retry-concurrency is -1", "--drain is 0s", "--log", "--health", "--event-type",
 		},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --batch-wait 1s":                                     {"need --batch"},

@@ -88,7 +88,7 @@ func TestRunDedups(t *testing.T) {
 func TestRunRefusesWrongTimesAndStores(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
-		"--timeout 1m --max-timeout 30s":       "--max-timeout is 30s",
+		"--health :0 --timeout 1m --max-timeout 30s": "--max-timeout is 30s",
 		"--dedup disk":                         "--dedup: must be memory",
 		"--dedup redis://ann:secret@h:notport": "--dedup: must be memory",
 		"--dedup memory --batch 10":            "exclude each other",
