@@ -16,8 +16,8 @@ const (
 
 // The outcomes. With the first three the message leaves the DLQ. With the others it stays, and has a mark.
 const (
-	Replayed    = driver.Replayed    // a copy is confirmed on the way back to its group
-	Edited      = driver.Edited      // an edited copy is confirmed on the way back to its group
+	Replayed    = driver.Replayed    // a copy is confirmed for its group
+	Edited      = driver.Edited      // an edited copy is confirmed for its group
 	Purged      = driver.Purged      // somebody removed it
 	Quarantined = driver.Quarantined // a replay skips it: by request, or it came back too often
 	Refused     = driver.Refused     // has a Mismatch, or the broker refused it

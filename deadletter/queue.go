@@ -93,7 +93,7 @@ type Scan interface {
 type Claim interface {
 	// Scan is Queue.Scan for messages to settle.
 	Scan(ctx context.Context, from From) (Scan, error)
-	// Send writes messages to the way back of the DLQ's group, and returns when each is confirmed
+	// Send writes messages to the retry topic or queue of the DLQ's group, and returns when each is confirmed
 	// or has failed. It returns one error for each message, nil for a confirmed one. Messages of
 	// one key keep their order.
 	Send(ctx context.Context, msgs []*Message) []error

@@ -114,7 +114,7 @@ func (c *Command) Check() error {
 }
 
 // AppliesTo reports whether a command applies to a message that waits on a level; the level is 0 for
-// the way back. m.Time is when the message was written there, or zero if that is unknown.
+// the retry topic. m.Time is when the message was written there, or zero if that is unknown.
 func (c *Command) AppliesTo(m *Message, level time.Duration, now time.Time) bool {
 	at := scheduled(m)
 	return now.Before(c.Expires) && !at.IsZero() && !at.After(c.Created) && c.Filter.Match(m, level)
@@ -136,7 +136,7 @@ func (c *Command) Cancelled() error {
 
 // WaitingLevel describes the messages that wait in one place.
 type WaitingLevel struct {
-	Level time.Duration // 0 for the way back, which is not a level
+	Level time.Duration // 0 for the retry topic, which is not a level
 	Place string        // the topic or queue
 	// Depth is how many messages wait there; -1 means unknown. Exact is false if the broker only
 	// estimates it, or also counts other records.

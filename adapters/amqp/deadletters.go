@@ -47,7 +47,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if foreign {
 		layout.CheckQueue(&ps, "DLQ", cfg.DLQ)
 		if cfg.DLQ == queue || cfg.DLQ == info.ReplayTo {
-			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the way back")
+			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the retry queue")
 		}
 		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}

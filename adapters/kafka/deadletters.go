@@ -34,7 +34,7 @@ type DeadLetterConfig struct {
 	DLQ string
 	// ReplayTo is the destination of a replay if the group is not redeliver's: Spring's retry topic,
 	// which only that group reads, or the origin, which every group reads. It must exist. It is
-	// allowed only if another program fills DLQ. Default: the way back of redeliver.
+	// allowed only if another program fills DLQ. Default: the retry topic.
 	ReplayTo string
 	// ReadBy is a group that reads DLQ. Records that it has committed are left out, because it has
 	// handled them. Use it for a retry topic of Spring's when a group moves to redeliver: Spring
@@ -63,7 +63,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if foreign {
 		kafkaname.CheckTopic(&ps, "DLQ", cfg.DLQ)
 		if cfg.DLQ == cfg.Topic || cfg.DLQ == info.ReplayTo {
-			ps.Add("DLQ", cfg.DLQ, "must not be the origin, nor the way back")
+			ps.Add("DLQ", cfg.DLQ, "must not be the origin, nor the retry topic")
 		}
 		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
@@ -145,7 +145,7 @@ func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error
 			continue
 		}
 		info := deadletter.Info{Broker: "kafka", DLQ: name, ReadEffect: deadletter.NoReadEffect}
-		// A user's topic "payments.eu.dlq" looks like one of ours. Without a way back, it never had a subscription.
+		// A user's topic "payments.eu.dlq" looks like one of ours. Without a retry topic, it never had a subscription.
 		if topic, group, ok := subscriptionOf(name); ok {
 			if ours := c.deadInfo(topic, group); ours.DLQ == name && existing[ours.ReplayTo] != nil {
 				info = ours

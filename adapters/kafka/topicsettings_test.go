@@ -121,7 +121,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 		makeTopics(t, p, map[string]string{"retention.ms": "3600000", "max.message.bytes": "1200", "cleanup.policy": "compact"}, kafka.DelayTopicName(p.topic, p.group, level))
 	}
 	old := kafka.DelayTopicName(p.topic, p.group, time.Second)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxPartitions: 12}) // a level, the way back and the DLQ
+	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxPartitions: 12}) // a level, the retry topic and the DLQ
 	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)

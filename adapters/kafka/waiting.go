@@ -127,7 +127,7 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 	return all, nil
 }
 
-// Levels returns how much waits on each level, the way back first. It reads only the first waiting
+// Levels returns how much waits on each level, the retry topic first. It reads only the first waiting
 // record of each partition. Gaps that transactions left in the log count as messages.
 func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error) {
 	all := make([]deadletter.WaitingLevel, 0, len(w.levels))

@@ -148,6 +148,6 @@ type Destination uint8
 
 // The destinations.
 const (
-	ToGroup Destination = iota // the way back to the group that failed it, with the state of a replay
+	ToGroup Destination = iota // the retry topic or queue of the group that failed it, with the state of a replay
 	ToDLQ                      // the DLQ itself, with the headers that the message has
 )

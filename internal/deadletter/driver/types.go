@@ -85,8 +85,8 @@ type Outcome string
 
 // The outcomes. With the first three the message leaves the DLQ. With the others it stays, and has a mark.
 const (
-	Replayed    Outcome = "replayed"    // a copy is confirmed on the way back to its group
-	Edited      Outcome = "edited"      // an edited copy is confirmed on the way back to its group
+	Replayed    Outcome = "replayed"    // a copy is confirmed for its group
+	Edited      Outcome = "edited"      // an edited copy is confirmed for its group
 	Purged      Outcome = "purged"      // somebody removed it
 	Quarantined Outcome = "quarantined" // a replay skips it: by request, or it came back too often
 	Refused     Outcome = "refused"     // has a Mismatch, or the broker refused it

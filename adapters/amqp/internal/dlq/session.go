@@ -39,7 +39,7 @@ func (s *deadSession) Check() error {
 // Lock implements [driver.Session].
 func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
 	if lock == driver.ClaimLock {
-		if err := s.q.checkExists(ctx, s.q.info.ReplayTo, "it is the way back of queue %[2]s, which has never been subscribed to"); err != nil {
+		if err := s.q.checkExists(ctx, s.q.info.ReplayTo, "it is the retry queue of %[2]s, which has never been subscribed to"); err != nil {
 			return err
 		}
 	}

@@ -43,10 +43,10 @@ func (c *session) Lock(ctx context.Context, lock string, h deadletter.Holder) er
 		return err
 	}
 	if q.ForeignBack && existing[q.Where.ReplayTo] == nil {
-		return fmt.Errorf("kafka: topic %s, the way back of the messages of %s, does not exist: name one that group %s reads", q.Where.ReplayTo, q.Where.DLQ, q.Where.Group)
+		return fmt.Errorf("kafka: topic %s, the retry topic of %s, does not exist: name one that group %s reads", q.Where.ReplayTo, q.Where.DLQ, q.Where.Group)
 	}
 	if existing[q.Where.ReplayTo] == nil { // nobody would read the replayed messages
-		return fmt.Errorf("kafka: %s, the way back of group %s, does not exist: let the group subscribe to %s first", q.Where.ReplayTo, q.Where.Group, q.Where.Origin)
+		return fmt.Errorf("kafka: %s, the retry topic of group %s, does not exist: let the group subscribe to %s first", q.Where.ReplayTo, q.Where.Group, q.Where.Origin)
 	}
 	if err := q.provisionState(existing); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 // comparePolicies asks the coordinator for the policies of the group's members. It reports other policies, and when
 // none is left. Each member asks, because only the group's leader gets the policies when members join. It needs
-// Describe on the group. Without an answer, retries with another policy still reveal it, see [engine.Subscription.Met].
+// Describe on the group. Without an answer, retries with another policy still reveal it, see [engine.Subscription.CheckPolicyOf].
 func (r *Reader) comparePolicies() {
 	found, err := r.admin().Sarama.DescribeConsumerGroups([]string{r.Layout.Group})
 	if err != nil || len(found) != 1 || found[0].Err != sarama.ErrNoError {

@@ -28,7 +28,7 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 	}
 }
 
-// Two subscriptions with one way back would run each other's messages.
+// Two subscriptions with one retry topic would run each other's messages.
 func TestNamesSharedByTwoTopicsAreRefused(t *testing.T) {
 	one := &Layout{Origin: "one", Topics: []Topic{{Name: "retry"}, {Name: "one.dlq"}}}
 	two := &Layout{Origin: "two", Topics: []Topic{{Name: "retry"}, {Name: "two.dlq"}}}
