@@ -8,6 +8,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
@@ -18,6 +19,7 @@ import (
 
 // writer is what a session needs to write. Only the session's goroutine uses it, except close.
 type writer struct {
+	state redeliver.State  // of the message that is written; one for all, because each would be on the heap
 	names record.NameBytes // of users' headers
 
 	producer      atomic.Pointer[produce.Producer] // batches records; nil before the first large window
@@ -72,8 +74,8 @@ func (c *session) Write(ctx context.Context, to driver.Destination, msgs []*dead
 				return
 			}
 			c.writer.addHeaders(rec, m.Headers)
-			st := deadletter.ReplayState(m, c.q.Where)
-			record.AppendState(rec, &st)
+			c.writer.state = deadletter.ReplayState(m, c.q.Where)
+			record.AppendState(rec, &c.writer.state)
 		})
 	}
 	return c.write(ctx, msgs, c.q.Where.DLQ, func(m *deadletter.Message, w *produce.Write) {
