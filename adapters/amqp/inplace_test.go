@@ -207,7 +207,7 @@ func TestAChargeThatStaysIsReported(t *testing.T) {
 	})
 }
 
-// With PauseNew, a suspect that had had its turn once took and returned it again and again.
+// With PauseNew, a suspect whose turn had ended took a turn and gave it back again and again.
 func TestASuspectRequestsNoTurnInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := aSuspect(t, Config{})

@@ -247,7 +247,7 @@ func passiveRights(l *layout.Layout, s *topology.Survey, more ...string) []strin
 	if !s.PassiveNeedsConfigure() {
 		return nil
 	}
-	names := append(more, l.Queue)
+	names := append([]string{l.Queue}, more...)
 	for _, q := range l.Queues {
 		names = append(names, q.Name)
 	}

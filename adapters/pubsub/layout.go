@@ -61,7 +61,7 @@ func (l *layout) ownTopics() []string { return append(l.delays[:], l.retry, l.dl
 func (l *layout) checkDistinct(other *layout) error {
 	var ps redeliver.Problems
 	for _, name := range append(l.ownTopics(), l.topic) {
-		readsDLQ := name == l.topic && name == other.dlq || name == l.dlq && name == other.topic
+		readsDLQ := name == l.topic && l.topic == other.dlq || name == l.dlq && l.dlq == other.topic
 		if !readsDLQ && slices.Contains(append(other.ownTopics(), other.topic), name) {
 			ps.Add("Names", name, fmt.Sprintf("must differ for every topic: %s and %s would share it", other.topic, l.topic))
 		}

@@ -71,7 +71,7 @@ func (p *livePartition) readPosted() (f func()) {
 
 // runFor runs what is posted, for a time.
 func (p *livePartition) runFor(d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(turnPoll / 2) {
+	for end := time.Now().Add(d); time.Now().Before(end); <-time.After(turnPoll / 2) {
 		for f := p.readPosted(); f != nil; f = p.readPosted() {
 			f()
 			synctest.Wait()
