@@ -45,7 +45,7 @@ func (p *inPlaceTurn) beginOrRequestTurn() bool {
 // of the time.
 func (p *inPlaceTurn) requestTurn() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
-	alarm, pause := &s.r.client.publishing.Blocked, newPause()
+	alarm, pause := &s.r.client.publishing.Blocked, newReconnectBackoff()
 	for p.charge = (crashes.Charge{}); ; {
 		select {
 		case <-alarm.Opened():
@@ -120,7 +120,7 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 		_, _ = s.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil)
 		change = func(int) int { return 0 }
 	}
-	pause := newPause()
+	pause := newReconnectBackoff()
 	for first := true; ; first = false {
 		ctx, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
 		err := s.r.crashes.Update(ctx, p.d.id(), change)

@@ -79,8 +79,8 @@ func takeTurn(t *testing.T, s *source, m *driver.Message[*delivery]) {
 	}
 }
 
-// mayBegin reports whether other messages of the client may begin.
-func (s *source) mayBegin() bool {
+// tryBegin reports whether other messages of the client may begin.
+func (s *source) tryBegin() bool {
 	s.runPosted()
 	ok := s.r.client.turn.Begin()
 	if ok {
@@ -96,21 +96,21 @@ func TestASuspectThatCannotBeWrittenEndsItsTurn(t *testing.T) {
 		s, m := aSuspect(t, Config{})
 		takeTurn(t, s, m)
 		<-time.After(time.Hour)
-		if s.mayBegin() {
+		if s.tryBegin() {
 			t.Error("others may begin while its handler runs")
 		}
 		s.HandlerEnded(m)
 		<-time.After(maxWriteTurn - 1)
-		if s.mayBegin() {
+		if s.tryBegin() {
 			t.Error("others may begin before its copy has had time")
 		}
 		<-time.After(2)
-		if !s.mayBegin() {
+		if !s.tryBegin() {
 			t.Error("it keeps its turn")
 		}
-		s.End(m, engine.Ending{How: engine.Moved})
+		s.End(m, engine.Ending{Kind: engine.Moved})
 		s.Settle(m)
-		if !s.mayBegin() {
+		if !s.tryBegin() {
 			t.Error("others may not begin after it is settled")
 		}
 	})
@@ -146,14 +146,14 @@ func TestALaterAttemptOfASuspectKeepsItsTurn(t *testing.T) {
 		s, m := aSuspect(t, Config{})
 		takeTurn(t, s, m)
 		s.HandlerEnded(m)
-		s.End(m, engine.Ending{How: engine.Stays})
-		if !s.mayBegin() {
+		s.End(m, engine.Ending{Kind: engine.Stays})
+		if !s.tryBegin() {
 			t.Fatal("a suspect that waits in its place keeps its turn")
 		}
 		<-time.After(maxWriteTurn / 2)
 		takeTurn(t, s, m)
 		<-time.After(time.Hour)
-		if s.mayBegin() {
+		if s.tryBegin() {
 			t.Error("the next attempt has lost its turn")
 		}
 	})
@@ -171,7 +171,7 @@ func TestASuspectTakesNoTurnInAnAlarm(t *testing.T) {
 		s.r.client.publishing.Blocked.Close()
 		s.Begin(m)
 		<-time.After(time.Hour)
-		if n := tries.Load(); n > 0 || !s.mayBegin() {
+		if n := tries.Load(); n > 0 || !s.tryBegin() {
 			t.Errorf("it took the turn in an alarm, %d times", n)
 		}
 		s.r.client.publishing.Blocked.Open()
@@ -197,9 +197,9 @@ func TestAChargeThatStaysIsReported(t *testing.T) {
 		s.r.client.consuming = link.New(link.Options{URLs: []string{"amqp://localhost"}, AMQP: amqp091.Config{Dial: refuse}})
 		s.r.crashes.Link = s.r.client.consuming
 		takeTurn(t, s, m)
-		s.End(m, engine.Ending{How: engine.Stays})
+		s.End(m, engine.Ending{Kind: engine.Stays})
 		<-time.After(time.Minute)
-		if n := reports.Load(); n != 1 || s.mayBegin() {
+		if n := reports.Load(); n != 1 || s.tryBegin() {
 			t.Errorf("reported %d times, want once", n)
 		}
 		s.r.client.consuming.Close()

@@ -111,7 +111,7 @@ func (s *source) run(ctx context.Context, e *engine.Engine[*delivery], in <-chan
 	maxMessages := 2*s.prefetch + 16 // the broker's prefetch is the bound
 	opt := engine.LaneOptions[*delivery]{MaxAhead: maxMessages, MaxWaiting: maxMessages, DrainTimeout: s.r.client.cfg.DrainTimeout, Exclusive: s.kind == layout.SuspectQueue}
 	if s.ordered || s.kind == layout.SuspectQueue {
-		opt.Gates = []engine.Gater[*delivery]{s}
+		opt.Gaters = []engine.Gater[*delivery]{s}
 	}
 	e.RunLane(ctx, s.r.values, s, opt, func(l driver.Lane[*delivery]) {
 		s.lane = l
@@ -415,7 +415,7 @@ func (s *source) Accept(n int) {
 	case s.hold.paused && n > 0:
 		s.hold.check()
 	case !s.hold.paused && s.kind != layout.MainQueue:
-		if w := fitWindow(s.intake.window, s.prefetch, s.acks.len, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.intake.window {
+		if w := fitWindow(s.intake.window, s.prefetch, s.acks.unacked, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.intake.window {
 			s.intake.change(w)
 		}
 	}
@@ -462,7 +462,7 @@ func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {
 		d.running = false
 		s.running--
 	}
-	if how.How == engine.Stays || how.How == engine.Abandoned || how.How == engine.NotBegun {
+	if how.Kind == engine.Stays || how.Kind == engine.Abandoned || how.Kind == engine.NotBegun {
 		s.endTurn(d, false)
 	}
 	if s.ending && s.running == 0 {

@@ -98,7 +98,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.declared.restore(ctx, l) }},
 		sub: &engine.Subscription{
 			Origin: l.Queue, Group: l.Queue, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
-			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Blocking: l.Ordered(), Turn: c.turn, Discards: l.DeadLetters.Discard,
+			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, KeepsPlace: l.Ordered(), Turn: c.turn, Discards: l.DeadLetters.Discard,
 		},
 	}
 	r.crashes = &crashes.Counts{
@@ -145,8 +145,8 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	all.Wait()
 }
 
-// newPause returns the backoff between channels that fail.
-func newPause() *backoff.ExponentialBackOff {
+// newReconnectBackoff returns the backoff between channels that fail.
+func newReconnectBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 }
@@ -154,7 +154,7 @@ func newPause() *backoff.ExponentialBackOff {
 // keepReading reads a queue with one source after another, each on a new channel. After failures it pauses with
 // backoff.
 func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], cfg *queueConfig) {
-	pause := newPause()
+	pause := newReconnectBackoff()
 	for ctx.Err() == nil {
 		if cfg.first == nil && r.mustWait(*cfg) {
 			r.awaitOpen(ctx, cfg.kind)
@@ -221,7 +221,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 		return err
 	}
 	s := newSource(r, *cfg, ch)
-	r.consuming(cfg.queue, ch)
+	r.reportConsuming(cfg.queue, ch)
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
 	if s.hold.paused { // the broker counts returns, and in an alarm no message can be rewritten
@@ -233,7 +233,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	return err
 }
 
-// disconnected reports once that a queue cannot be read, consuming that all are read again.
+// disconnected reports a loss once. reportConsuming reports its end.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
@@ -243,7 +243,8 @@ func (r *reader) disconnected(queue string, err error) {
 	r.reportedLost = true
 }
 
-func (r *reader) consuming(queue string, ch *amqp091.Channel) {
+// reportConsuming records that a queue is read, and reports when all are.
+func (r *reader) reportConsuming(queue string, ch *amqp091.Channel) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.channels[queue] = ch

@@ -162,7 +162,7 @@ func (d *Delivery) abandoned(cause error) {
 	if cause != nil {
 		d.sub.Emit(redeliver.Abandoned{State: d.State(), Err: cause})
 	}
-	d.c.end(Ending{How: Abandoned})
+	d.c.end(Ending{Kind: Abandoned})
 }
 
 // settleFailure asks the policy and carries out its decision. The caller has claimed the message. running reports whether the
@@ -179,7 +179,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 		d.decided(dec, err)
 		d.End(nil) // work that the handler started must not run beside the next attempt
 		d.c.runAgain(&dec.State)
-	case d.sub.Blocking && !d.displaced && !running && dec.Action != redeliver.DeadLetter:
+	case d.sub.KeepsPlace && !d.displaced && !running && dec.Action != redeliver.DeadLetter:
 		d.stay(dec, err, now)
 	default:
 		d.moveFailed(dec, err)
@@ -266,7 +266,7 @@ func (d *Delivery) settleExpired(timeout time.Duration) {
 		d.abandoned(err)
 	case err == nil: // AckAll acked the whole batch
 		d.EndSpan(tracing.Succeeded, nil)
-		d.c.end(Ending{How: Acked})
+		d.c.end(Ending{Kind: Acked})
 	default:
 		d.settleFailure(err, true)
 	}

@@ -218,7 +218,7 @@ func TestWaitingInPlace(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJournal(redeliver.Policy{Backoff: redeliver.Fixed(c.delay)})
-			j.sub.Blocking, j.sub.MaxInPlace, j.displaced = true, c.maxInPlace, c.displaced
+			j.sub.KeepsPlace, j.sub.MaxInPlace, j.displaced = true, c.maxInPlace, c.displaced
 			var at []time.Duration
 			j.start(t, handle(func(context.Context, *record) error {
 				switch at = append(at, time.Since(j.begun)); {
@@ -289,7 +289,7 @@ func TestMessagesAtFaultInBlockingOrderDoNotThrottle(t *testing.T) {
 				MaxRetries: 100, Backoff: redeliver.Fixed(time.Second), Order: redeliver.Blocking,
 				Classify: func(error) redeliver.Class { return redeliver.Class{MessageAtFault: atFault} },
 			})
-			j.sub.Blocking, j.sub.MinInFlight, j.sub.MaxInFlight, j.sub.MaxRetriesInFlight = true, 1, 50, 50
+			j.sub.KeepsPlace, j.sub.MinInFlight, j.sub.MaxInFlight, j.sub.MaxRetriesInFlight = true, 1, 50, 50
 			throttled := false
 			j.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
 				if c, ok := e.(redeliver.SubscriptionChanged); ok && c.Change == redeliver.ChangeThrottled {

@@ -213,7 +213,7 @@ func TestABatchThatWasAckedAndHangs(t *testing.T) {
 func TestABatchInBlockingOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(20 * time.Second)}), &batchRecorder{}
-		j.sub.Blocking = true
+		j.sub.KeepsPlace = true
 		var began []time.Duration
 		j.start(t, bs.options(engine.BatchConfig{Size: 1}, func(b *engine.Batch, _ members) error {
 			if began = append(began, time.Since(j.begun)); len(began) > 1 {

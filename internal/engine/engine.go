@@ -77,8 +77,8 @@ type LaneOptions[R any] struct {
 	// Exclusive reports whether the source returns one message at a time and has taken the Turn for it. Such a message needs
 	// no slot.
 	Exclusive bool
-	// Gates decide which messages may begin.
-	Gates []Gater[R]
+	// Gaters decide which messages may begin.
+	Gaters []Gater[R]
 }
 
 // Gater is a rule about which messages may begin, in addition to slots and keys. The lane's goroutine calls it, for
@@ -116,22 +116,22 @@ const (
 
 // Ending says how a message that a gater let begin has ended.
 type Ending struct {
-	How How
+	Kind EndingKind
 	// State is the state that was written, or with which the message waits. It is set with Moved, DeadLettered and Stays.
 	State *redeliver.State
 }
 
-// How is the kind of an [Ending].
-type How uint8
+// EndingKind is the kind of an [Ending].
+type EndingKind uint8
 
 // The endings.
 const (
-	Acked        How = iota // its handler succeeded
-	Moved                   // a copy waits elsewhere, or was published to its topic
-	DeadLettered            // it is in the DLQ
-	Stays                   // it waits in place, and the gater is asked again
-	Abandoned               // it is not settled, and comes back
-	NotBegun                // another gater, or a suspect, kept it from beginning
+	Acked        EndingKind = iota // its handler succeeded
+	Moved                          // a copy waits elsewhere, or was published to its topic
+	DeadLettered                   // it is in the DLQ
+	Stays                          // it waits in place, and the gater is asked again
+	Abandoned                      // it is not settled, and comes back
+	NotBegun                       // another gater, or a suspect, kept it from beginning
 )
 
 var (

@@ -15,7 +15,7 @@ import (
 type entryPhase uint8
 
 const (
-	entryRead    entryPhase = iota // it has no phase yet
+	entryRead    entryPhase = iota // it is parsed, and in no queue yet
 	entryWaits                     // it waits until it is due
 	entryChained                   // it waits behind another message of its key
 	entryReady                     // it may begin, unless a gater refuses it
@@ -34,7 +34,7 @@ type entry[R any] struct {
 	phase       entryPhase
 	ownsKey     bool        // it is the first of its key
 	slotted     bool        // it has a slot
-	endReported atomic.Bool // handlerEnded has no more to report to Turn or gates
+	endReported atomic.Bool // the handler's end is reported to Turn or gaters, or need not be
 	lost        atomic.Bool // others may have it
 
 	first   Delivery
@@ -117,7 +117,7 @@ func (e *entry[R]) handlerEnded() {
 	d := e.current.Load()
 	e.lane.Post(func() {
 		if e.phase == entryRuns && e.current.Load() == d { // otherwise it has ended here
-			for _, g := range e.lane.opt.Gates {
+			for _, g := range e.lane.opt.Gaters {
 				g.HandlerEnded(&e.Message)
 			}
 		}
@@ -133,7 +133,7 @@ func (e *entry[R]) runAgain(st *redeliver.State) {
 	e.lane.e.pool.Submit(e)
 }
 
-// serve runs a message that has a slot, in a worker.
+// serve runs a message that has begun, in a worker.
 func (e *entry[R]) serve() {
 	d, eng := e.current.Load(), e.lane.e
 	if d.Lost() { // its session ended while it was ready
@@ -158,11 +158,11 @@ func (e *entry[R]) serve() {
 func (d *Delivery) succeed() {
 	if d.claim() {
 		d.signal = signalSuccess
-		d.c.end(Ending{How: Acked})
+		d.c.end(Ending{Kind: Acked})
 	}
 }
 
-// An entry is the Task of a handler of the broker's own records, whose return value is its answer.
+// The following methods make an entry the Task of a handler of records. Its return value is the answer.
 
 // Handle implements [Task].
 func (e *entry[R]) Handle(ctx context.Context) error { return e.lane.e.opt.Handle(ctx, e.Record) }

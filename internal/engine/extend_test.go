@@ -60,7 +60,7 @@ func TestMaxTimeoutBoundsAnExtension(t *testing.T) {
 	for name, blocking := range map[string]bool{"it moves on": false, "it keeps its place": true} {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJournal(extending())
-			j.sub.Blocking = blocking
+			j.sub.KeepsPlace = blocking
 			var extendErr error
 			var after, took time.Duration
 			j.start(t, handle(func(ctx context.Context, _ *record) error {

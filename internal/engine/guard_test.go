@@ -184,7 +184,7 @@ func TestProbesThatWaitInPlace(t *testing.T) {
 		p := guarded()
 		p.Order, p.MaxRetries, p.Backoff = redeliver.Blocking, 4, redeliver.Fixed(time.Second)
 		j := newJournal(p)
-		j.sub.Blocking = true
+		j.sub.KeepsPlace = true
 		var at []time.Duration
 		seen := make(map[string]int)
 		var well atomic.Bool

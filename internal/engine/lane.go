@@ -19,8 +19,8 @@ const maxRound = 256
 // slabSize is the largest number of entries that are allocated at once.
 const slabSize = 32
 
-// maxSlabRecord is the largest record, in bytes, after which the next record shares its slab: one entry in use keeps the records
-// of its whole slab in memory.
+// maxSlabRecord bounds the records of a slab, in bytes: one entry in use keeps the records of its whole slab in memory. A larger
+// record is the last of its slab.
 const maxSlabRecord = 4 << 10
 
 // lane runs one source. Its goroutine owns all fields that mu does not guard and that are not atomic.
@@ -203,7 +203,7 @@ func (l *lane[R]) readReports() {
 	for _, f := range posted {
 		f()
 	}
-	if len(posted) > 0 && len(l.opt.Gates) > 0 {
+	if len(posted) > 0 && len(l.opt.Gaters) > 0 {
 		l.retryRefused()
 	}
 }
@@ -401,7 +401,7 @@ func (l *lane[R]) begin(now time.Time) {
 		if e == nil {
 			break
 		}
-		switch l.mayBegin(e) {
+		switch l.tryBegin(e) {
 		case Begins:
 			l.ready[class].Pop()
 			l.start(e)
@@ -421,7 +421,7 @@ func (l *lane[R]) begin(now time.Time) {
 			l.passKey(e)
 		}
 	}
-	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // while NewGate is closed, first deliveries wait for no slot
+	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // while NewGate is closed, first deliveries do not wait for slots
 	for class := range l.slotWaiters {
 		if l.ready[class].Empty() || !blocked[class] {
 			l.leaveSlotQueue(class)
@@ -454,10 +454,10 @@ func (l *lane[R]) chooseReady(blocked [3]bool) (class int, e *entry[R]) {
 	return 0, nil
 }
 
-// mayBegin takes everything that a message needs to begin: a slot, the gaters' permission, and a Turn.Begin, so that no suspect
+// tryBegin takes everything that a message needs to begin: a slot, the gaters' permission, and a Turn.Begin, so that no suspect
 // runs. A message that runs alone needs neither slot nor Turn.Begin: messages with slots may wait for it. A message that is
 // only written elsewhere needs neither, because it may have to leave its source while others run.
-func (l *lane[R]) mayBegin(e *entry[R]) Admission {
+func (l *lane[R]) tryBegin(e *entry[R]) Admission {
 	sub := l.e.sub
 	slotted, probe := false, false
 	if sub.slots.rate != nil && e.Step == driver.Handle { // an expired message must not use up the rate
@@ -471,10 +471,10 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 			return NothingYet
 		}
 	}
-	admission := l.askGates(e)
+	admission := l.askGaters(e)
 	takesTurn := e.Step == driver.Handle && sub.Turn != nil && !e.Alone
 	if admission == Begins && takesTurn && !sub.Turn.Begin() {
-		l.endGates(l.opt.Gates, e, Ending{How: NotBegun})
+		l.endGaters(l.opt.Gaters, e, Ending{Kind: NotBegun})
 		admission = NothingYet
 	}
 	if slotted && (admission != Begins || e.Alone) {
@@ -494,19 +494,19 @@ func (l *lane[R]) mayBegin(e *entry[R]) Admission {
 	return Begins
 }
 
-// askGates asks the gaters in their order whether a message may begin. If one does not answer Begins, askGates calls
+// askGaters asks the gaters in their order whether a message may begin. If one does not answer Begins, askGaters calls
 // End of those before it and returns its answer.
-func (l *lane[R]) askGates(e *entry[R]) Admission {
-	for i, g := range l.opt.Gates {
+func (l *lane[R]) askGaters(e *entry[R]) Admission {
+	for i, g := range l.opt.Gaters {
 		if admission := g.Begin(&e.Message); admission != Begins {
-			l.endGates(l.opt.Gates[:i], e, Ending{How: NotBegun})
+			l.endGaters(l.opt.Gaters[:i], e, Ending{Kind: NotBegun})
 			return admission
 		}
 	}
 	return Begins
 }
 
-func (l *lane[R]) endGates(gates []Gater[R], e *entry[R], how Ending) {
+func (l *lane[R]) endGaters(gates []Gater[R], e *entry[R], how Ending) {
 	for _, g := range gates {
 		g.End(&e.Message, how)
 	}
@@ -539,13 +539,13 @@ func (l *lane[R]) start(e *entry[R]) {
 func (l *lane[R]) finish(e *entry[R]) {
 	l.release(e)
 	l.running.Add(-1)
-	l.endGates(l.opt.Gates, e, e.ending)
+	l.endGaters(l.opt.Gaters, e, e.ending)
 	if e.phase == entryGone { // it was abandoned while it ran
 		l.passKey(e)
 		return
 	}
 	d := e.current.Load()
-	switch e.ending.How {
+	switch e.ending.Kind {
 	case Stays:
 		e.State = e.ending.State
 		if !l.isDraining() {
@@ -562,7 +562,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 		if l.isLost() {
 			break
 		}
-		if e.ending.How == Acked { // before Settle: a settled message has no events
+		if e.ending.Kind == Acked { // before Settle: a settled message has no events
 			l.e.sub.committed(d)
 		}
 		l.src.Settle(&e.Message)
@@ -576,7 +576,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 func (l *lane[R]) release(e *entry[R]) {
 	d := e.current.Load()
 	sig := signalNone
-	if e.ending.How != Abandoned {
+	if e.ending.Kind != Abandoned {
 		sig = d.signal
 	}
 	switch {
@@ -604,7 +604,7 @@ func (l *lane[R]) Revise(f func(m *driver.Message[R])) {
 // releaseLate releases a message that ended after its lane.
 func (l *lane[R]) releaseLate(e *entry[R]) {
 	l.release(e)
-	for _, g := range l.opt.Gates {
+	for _, g := range l.opt.Gaters {
 		if late, ok := g.(LateGater[R]); ok {
 			late.EndLate(&e.Message)
 		}

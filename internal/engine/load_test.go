@@ -73,7 +73,7 @@ func TestASinkThatPanicsWatchesNothing(*testing.T) {
 func TestAMessageThatWaitsInPlaceIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(20 * time.Second), Order: redeliver.Blocking})
-		b.sub.Blocking = true
+		b.sub.KeepsPlace = true
 		want := func(when string, load redeliver.Load) {
 			t.Helper()
 			if got := b.sub.Load(); got != load {

@@ -658,7 +658,7 @@ func TestAGaterLearnsOfEndsAfterTheLane(t *testing.T) {
 			b.lost, ended = make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
-				e.RunLane(t.Context(), context.Background(), b, engine.LaneOptions[*record]{DrainTimeout: time.Second, Gates: []engine.Gater[*record]{g}}, nil)
+				e.RunLane(t.Context(), context.Background(), b, engine.LaneOptions[*record]{DrainTimeout: time.Second, Gaters: []engine.Gater[*record]{g}}, nil)
 			}()
 			return ended
 		}
@@ -762,7 +762,7 @@ func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 				return engine.Begins
 			},
 			end: func(m *driver.Message[*record], how engine.Ending) {
-				s := fmt.Sprintf("%s %d", m.Record.id, how.How)
+				s := fmt.Sprintf("%s %d", m.Record.id, how.Kind)
 				if how.State != nil {
 					s += fmt.Sprintf(" %d", how.State.Attempts)
 				}
@@ -775,7 +775,7 @@ func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 				return errors.New("no")
 			}
 			return nil
-		}), engine.LaneOptions[*record]{Gates: []engine.Gater[*record]{g}})
+		}), engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{g}})
 		for _, id := range []string{"parked", "held", "copy", "cancelled", "fails"} {
 			b.publish(id)
 			synctest.Wait()
@@ -833,7 +833,7 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 				return errors.New("no")
 			}
 			return nil
-		}), engine.LaneOptions[*record]{Gates: []engine.Gater[*record]{g}})
+		}), engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{g}})
 		b.publish("suspect")
 		<-time.After(time.Minute)
 		synctest.Wait()
@@ -911,7 +911,7 @@ func TestASuspectBeginsBeforeMessagesThatItHoldsBack(t *testing.T) {
 				return engine.NotYet
 			},
 			end: func(m *driver.Message[*record], how engine.Ending) {
-				if m.Alone && how.How == engine.Acked {
+				if m.Alone && how.Kind == engine.Acked {
 					b.sub.Turn.Give()
 				}
 			},
@@ -919,7 +919,7 @@ func TestASuspectBeginsBeforeMessagesThatItHoldsBack(t *testing.T) {
 		b.run(t, handle(func(_ context.Context, r *record) error {
 			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
 			return nil
-		}), engine.LaneOptions[*record]{Gates: []engine.Gater[*record]{g}})
+		}), engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{g}})
 		b.publish("a", "b", "suspect")
 		<-time.After(time.Minute)
 		synctest.Wait()

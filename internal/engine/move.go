@@ -121,7 +121,7 @@ func (m *move) finish(where string) {
 	}
 	how := Ending{Moved, &m.dec.State}
 	if isDead {
-		how.How = DeadLettered
+		how.Kind = DeadLettered
 	}
 	d.c.end(how)
 }

@@ -131,7 +131,7 @@ func TestAMessageThatDoesNotRunUsesUpNoRate(t *testing.T) {
 		var s starts
 		opt := handle(func(_ context.Context, r *record) error { s.note(j, r.id); return nil })
 		opt.Store = j
-		j.run(t, opt, engine.LaneOptions[*record]{Gates: []engine.Gater[*record]{refusing{}}})
+		j.run(t, opt, engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{refusing{}}})
 		for i := range 20 {
 			j.in <- &record{id: fmt.Sprint("old ", i), expires: time.Now().Add(-time.Second)}
 			j.in <- &record{id: fmt.Sprint("refused ", i)}

@@ -188,7 +188,7 @@ func TestBlockingReportsAWaitThatItCuts(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(blocking)
-		j.sub.Blocking = true
+		j.sub.KeepsPlace = true
 		waits := []time.Duration{time.Hour, 30 * time.Second, time.Second}
 		j.start(t, handle(func(ctx context.Context, _ *record) error {
 			if st, _ := redeliver.FromContext(ctx); st.Attempts < len(waits) {

@@ -365,8 +365,8 @@ func runStorm(t *testing.T, seed uint64) {
 		p.Order = redeliver.Blocking
 	}
 	s.sub = &engine.Subscription{
-		Blocking: s.blocks,
-		Origin:   "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 4, MaxRetriesInFlight: 2, Turn: engine.NewTurn(),
+		KeepsPlace: s.blocks,
+		Origin:     "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 4, MaxRetriesInFlight: 2, Turn: engine.NewTurn(),
 	}
 	s.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
 		if c, ok := e.(redeliver.Committed); ok {
@@ -401,7 +401,7 @@ func runStorm(t *testing.T, seed uint64) {
 	}
 	lane := func(ctx context.Context, drain time.Duration) *stream {
 		src := newStream(s)
-		e.RunLane(ctx, context.Background(), src, engine.LaneOptions[*drop]{MaxAhead: 8, MaxWaiting: 10, DrainTimeout: drain, Gates: []engine.Gater[*drop]{&stormGate{stream: src}}}, func(l driver.Lane[*drop]) {
+		e.RunLane(ctx, context.Background(), src, engine.LaneOptions[*drop]{MaxAhead: 8, MaxWaiting: 10, DrainTimeout: drain, Gaters: []engine.Gater[*drop]{&stormGate{stream: src}}}, func(l driver.Lane[*drop]) {
 			src.lane = l
 			go func() {
 				for ctx.Err() == nil {

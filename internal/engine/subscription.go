@@ -36,9 +36,9 @@ type Subscription struct {
 	// MaxInFlight bounds the first deliveries that run at once, MaxRetriesInFlight the retries. 0 means no bound. While many
 	// messages fail, fewer run, at least MinInFlight of both together; 0 turns that off. See slots.
 	MaxInFlight, MaxRetriesInFlight, MinInFlight int
-	// Blocking reports whether a failed message keeps its place: it waits here, and messages of its key wait behind it.
-	Blocking bool
-	// MaxInPlace, with Blocking, is the longest wait in place; a longer one is unschedulable. If it is 0, waits are
+	// KeepsPlace reports whether a failed message keeps its place: it waits here, and messages of its key wait behind it.
+	KeepsPlace bool
+	// MaxInPlace, with KeepsPlace, is the longest wait in place; a longer one is unschedulable. If it is 0, waits are
 	// from limits.MinBlock to MaxBlock.
 	MaxInPlace time.Duration
 	// WaitsInSource reports whether failed messages wait in their source although the order is not Blocking. After a timeout

@@ -103,7 +103,7 @@ func (w *watch) tick() {
 // handler is stuck: until then the next attempt must not run beside this one.
 func (w *watch) endLocked(d *Delivery) {
 	timeout := d.ends - d.at
-	if !d.sub.Blocking && !d.sub.WaitsInSource {
+	if !d.sub.KeepsPlace && !d.sub.WaitsInSource {
 		if d.takeOverLocked() {
 			go d.settleExpired(timeout)
 		}

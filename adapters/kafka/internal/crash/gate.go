@@ -248,7 +248,7 @@ func (g *Gate) allow() engine.Admission {
 }
 
 // Ended handles the end of a message that the gate has let begin. With Stays, the message will ask again.
-func (g *Gate) Ended(m *message, how engine.How) {
+func (g *Gate) Ended(m *message, how engine.EndingKind) {
 	if !g.counted {
 		return
 	}

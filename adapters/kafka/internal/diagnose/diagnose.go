@@ -158,7 +158,7 @@ func (d *examination) checkWaiting(ctx context.Context, g *Members) error {
 		n := lags[t.Name].total()
 		switch {
 		case t.Old && n == 0:
-			d.Add(doctor.SymptomOrphan, t.Name, "is a level of an older policy, and empty: delete it when no older version of the service runs; redeliver prune does that")
+			d.Add(doctor.SymptomOrphan, t.Name, "is an empty level of an older policy. Delete it, or run redeliver prune, when no older version of the service runs")
 		case t.Old:
 			d.Add(doctor.SymptomOrphan, t.Name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
 		case g.reads(d.layout.Origin) && !g.reads(t.Name) && n > 0:

@@ -58,7 +58,7 @@ func (d *examination) keepReason(g *Members) string {
 	}
 	for _, p := range slices.Sorted(maps.Keys(g.Policies)) {
 		if p != d.layout.Fingerprint {
-			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(g.Policies[p], ", "), p, d.layout.Fingerprint)
+			return fmt.Sprintf("%s uses policy %s, but this client has policy %s: finish the rollout, or give the policy of the service", strings.Join(g.Policies[p], ", "), p, d.layout.Fingerprint)
 		}
 	}
 	return ""

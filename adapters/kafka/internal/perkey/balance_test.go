@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
-// The owner of an origin partition owns it in all of the origin's topics, whatever the members know. No partition is
-// assigned twice, and none is left out if somebody may have it.
+// The member that owns an origin partition owns the same partition of the retry and delay topics, whatever the members
+// know. No partition is assigned twice, and none is left out if somebody may have it.
 func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 	strategy := BalanceStrategy{
 		Group: "billing", RetryTopic: func(topic, group string) string { return kafkaname.Base(topic, group) + ".retry" },

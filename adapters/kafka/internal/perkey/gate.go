@@ -129,7 +129,7 @@ func (k *Gate) Ended(m *message, c *Copy, how engine.Ending) {
 	if c == nil || c.unordered {
 		return
 	}
-	switch how.How {
+	switch how.Kind {
 	case engine.Acked:
 		k.queues.settle(c)
 	case engine.DeadLettered:

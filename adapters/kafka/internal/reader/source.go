@@ -95,7 +95,7 @@ func (s *source) run(ctx context.Context) {
 	defer func() { stopListening() }()
 	s.r.engine.RunLane(ctx, s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
 		MaxAhead: maxReadAhead + s.r.Sub.MaxInFlight + s.r.Sub.MaxRetriesInFlight, MaxWaiting: maxHeld, DrainTimeout: s.r.DrainTimeout,
-		Gates: []engine.Gater[*sarama.ConsumerMessage]{s},
+		Gaters: []engine.Gater[*sarama.ConsumerMessage]{s},
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l
 		s.progress.Start(l)

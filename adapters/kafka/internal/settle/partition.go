@@ -148,7 +148,7 @@ func (p *Partition) HandlerEnded(m *message) {
 }
 
 // Ended records the end of a message that Begin has let begin.
-func (p *Partition) Ended(m *message, how engine.How) {
+func (p *Partition) Ended(m *message, how engine.EndingKind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.crashes.Ended(m, how)
