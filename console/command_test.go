@@ -15,15 +15,15 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// chief is a DLQ whose group's consumers accept commands.
-type chief struct {
+// commandStub is a DLQ whose group's consumers accept commands.
+type commandStub struct {
 	*stub
 	mu    sync.Mutex
 	given []deadletter.Command
 	err   error
 }
 
-func (q *chief) SendCommand(_ context.Context, c deadletter.Command) (deadletter.Command, error) {
+func (q *commandStub) SendCommand(_ context.Context, c deadletter.Command) (deadletter.Command, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c, err := deadletter.NewCommand(c)
@@ -33,13 +33,13 @@ func (q *chief) SendCommand(_ context.Context, c deadletter.Command) (deadletter
 	return c, err
 }
 
-func (q *chief) Commands(context.Context) ([]deadletter.Command, error) {
+func (q *commandStub) Commands(context.Context) ([]deadletter.Command, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.given), nil
 }
 
-func (q *chief) Withdraw(_ context.Context, id string) error {
+func (q *commandStub) Withdraw(_ context.Context, id string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.given = slices.DeleteFunc(q.given, func(c deadletter.Command) bool { return c.ID == id })
@@ -50,7 +50,7 @@ func (q *chief) Withdraw(_ context.Context, id string) error {
 // the consumers receive the form's values, and the audit log records the action.
 func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &chief{stub: newStub("q", 3)}
+		q := &commandStub{stub: newStub("q", 3)}
 		q.waiting = []Level{{Name: "10s", Count: 4}, {Name: "1h", Count: 2}, {Name: "retry"}}
 		rec := &auditLog{}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Auth: byHeader(), Audit: rec})
@@ -71,7 +71,7 @@ func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 		form.has(t, "10s 4", "1h 2", "No commands that still apply")
 		clean(t, at, form)
 		readable(t, at, form)
-		ask1 := func(want int, pairs ...string) {
+		submit := func(want int, pairs ...string) {
 			t.Helper()
 			v := url.Values{"dlq": {"q"}, "why": {"the bank is back"}, "confirm": {"q"}, "kind": {"release"}}
 			for i := 0; i+1 < len(pairs); i += 2 {
@@ -81,18 +81,18 @@ func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 				t.Errorf("%q is %d, want %d: %s", pairs, a.StatusCode, want, a.text())
 			}
 		}
-		ask1(http.StatusBadRequest, "level", "1h", "confirm", "another")
-		ask1(http.StatusBadRequest)
-		ask1(http.StatusBadRequest, "level", "soon")
-		ask1(http.StatusBadRequest, "level", "1h", "kind", "forget")
-		ask1(http.StatusBadRequest, "level", "1h", "why", " ")
-		ask1(http.StatusBadRequest, "id", "m-1", "reason", "exhausted")
-		ask1(http.StatusBadRequest, "level", "1h", "id", "m-1") // a release applies to whole levels
+		submit(http.StatusBadRequest, "level", "1h", "confirm", "another")
+		submit(http.StatusBadRequest)
+		submit(http.StatusBadRequest, "level", "soon")
+		submit(http.StatusBadRequest, "level", "1h", "kind", "forget")
+		submit(http.StatusBadRequest, "level", "1h", "why", " ")
+		submit(http.StatusBadRequest, "id", "m-1", "reason", "exhausted")
+		submit(http.StatusBadRequest, "level", "1h", "id", "m-1") // a release applies to whole levels
 		if len(q.given) != 0 {
 			t.Fatalf("the consumers got %+v", q.given)
 		}
-		ask1(http.StatusSeeOther, "level", "1h")
-		ask1(http.StatusSeeOther, "kind", "cancel", "level", "1h", "key", "customer-7")
+		submit(http.StatusSeeOther, "level", "1h")
+		submit(http.StatusSeeOther, "kind", "cancel", "level", "1h", "key", "customer-7")
 		one, other := q.given[0], q.given[1]
 		if one.Kind != deadletter.ReleaseWaiting || one.Everything || !one.Filter.Filter.All() || !slices.Equal(one.Filter.Levels, []string{"1h"}) ||
 			one.Why != "the bank is back" || one.Who != "ann (console)" || other.Kind != deadletter.CancelWaiting || string(other.Filter.Filter.Key) != "customer-7" {

@@ -110,7 +110,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 
 func (c *EditOptions) validate() error {
 	var ps redeliver.Problems
-	checkSigned(&ps, c.Who, c.Why)
+	checkWhoWhy(&ps, c.Who, c.Why)
 	if c.Position == "" {
 		ps.Add("Position", `""`, "it is required")
 	}

@@ -42,7 +42,7 @@ func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 
 func (p *PurgeOptions) validate() error {
 	var ps redeliver.Problems
-	checkSigned(&ps, p.Who, p.Why)
+	checkWhoWhy(&ps, p.Who, p.Why)
 	ps.CheckCount("Window", p.Window, 1, maxWindow)
 	if p.Filter.All() && !p.Everything {
 		ps.Add("Filter", "empty", "matches everything: narrow it, or set Everything")

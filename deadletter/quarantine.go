@@ -25,9 +25,9 @@ type QuarantineOptions struct {
 // only messages that are in the DLQ now. It can be resumed like a replay.
 //
 // On RabbitMQ and SQS a DLQ has at most MaxMarks marks, those of replays included. If the marks of a
-// window do not all fit, none of them is written, and the task fails with ErrStateFull. In a group of
-// a FIFO queue of SQS, only as many messages can be marked as SQS shows at once. If there may be more,
-// the task fails, and its note says so.
+// window do not all fit, none of them is written, and the task fails with ErrStateFull. In one message
+// group of an SQS FIFO queue, it marks only the messages that SQS returns in one scan. If there may be
+// more, the task fails, and its note says so.
 func Quarantine(ctx context.Context, q Queue, o QuarantineOptions) (Task, error) {
 	o.Window = cmp.Or(o.Window, DefaultWindow)
 	if err := o.validate(); err != nil {
@@ -40,7 +40,7 @@ func Quarantine(ctx context.Context, q Queue, o QuarantineOptions) (Task, error)
 
 func (o *QuarantineOptions) validate() error {
 	var ps redeliver.Problems
-	checkSigned(&ps, o.Who, o.Why)
+	checkWhoWhy(&ps, o.Who, o.Why)
 	ps.CheckCount("Window", o.Window, 1, maxWindow)
 	if o.Filter.All() {
 		ps.Add("Filter", "empty", "matches everything: narrow it")

@@ -58,7 +58,7 @@ func (r ReplayOptions) withDefaults() ReplayOptions {
 // validate returns all problems at once.
 func (r ReplayOptions) validate() error {
 	var ps redeliver.Problems
-	checkSigned(&ps, r.Who, r.Why)
+	checkWhoWhy(&ps, r.Who, r.Why)
 	r.check(&ps)
 	return errors.Join(ps.Err(), r.Filter.check())
 }
@@ -78,8 +78,8 @@ func (r ReplayOptions) check(ps *redeliver.Problems) {
 	}
 }
 
-// checkSigned adds a problem to ps if who or why is missing.
-func checkSigned(ps *redeliver.Problems, who, why string) {
+// checkWhoWhy adds a problem to ps if who or why is missing.
+func checkWhoWhy(ps *redeliver.Problems, who, why string) {
 	if who == "" {
 		ps.Add("Who", `""`, "it is required: the history says who did it")
 	}

@@ -65,7 +65,7 @@ func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err e
 // same ids. Headers that other programs added are imported unchanged.
 func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, error) {
 	var ps redeliver.Problems
-	checkSigned(&ps, who, why)
+	checkWhoWhy(&ps, who, why)
 	if err := ps.Err(); err != nil {
 		return Task{}, err
 	}

@@ -83,7 +83,7 @@ func (f *WaitingFilter) Check() error {
 // request.
 func NewCommand(c Command) (Command, error) {
 	var ps redeliver.Problems
-	checkSigned(&ps, c.Who, c.Why)
+	checkWhoWhy(&ps, c.Who, c.Why)
 	c.Created = now()
 	if c.Expires.IsZero() {
 		c.Expires = c.Created.Add(DefaultCommandLife)

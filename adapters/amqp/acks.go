@@ -11,8 +11,8 @@ import (
 type acks struct {
 	oldest, newest *delivery   // deliveries without an ack
 	behindOpen     []*delivery // settled behind an unsettled one
-	n              int         // settled deliveries without an ack
-	len, bytes     int         // all deliveries without an ack, and the size of their bodies
+	settled        int         // settled deliveries without an ack
+	unacked, bytes int         // all deliveries without an ack, and the size of their bodies
 }
 
 // ackEntry is a delivery's entry in acks.
@@ -31,7 +31,7 @@ const (
 
 // add adds the newest delivery of its channel.
 func (a *acks) add(e *delivery) {
-	a.len, a.bytes = a.len+1, a.bytes+len(e.Body)
+	a.unacked, a.bytes = a.unacked+1, a.bytes+len(e.Body)
 	e.before, a.newest = a.newest, e
 	if e.before == nil {
 		a.oldest = e
@@ -46,7 +46,7 @@ func (a *acks) settle(e *delivery) {
 		return
 	}
 	e.ackState = ackSettled
-	a.n++
+	a.settled++
 	if e != a.oldest {
 		a.behindOpen = append(a.behindOpen, e)
 	}
@@ -54,7 +54,7 @@ func (a *acks) settle(e *delivery) {
 
 // remove removes a delivery that was acked, or returned to the broker.
 func (a *acks) remove(e *delivery) {
-	a.len, a.bytes = a.len-1, a.bytes-len(e.Body)
+	a.unacked, a.bytes = a.unacked-1, a.bytes-len(e.Body)
 	if e.before == nil {
 		a.oldest = e.after
 	} else {
@@ -66,7 +66,7 @@ func (a *acks) remove(e *delivery) {
 		e.after.before = e.before
 	}
 	if e.ackState == ackSettled {
-		a.n--
+		a.settled--
 	}
 	e.ackEntry = ackEntry{ackState: ackSent}
 	// The slabs of deliveries overlap those of the engine, whose entries point back. Through this pointer each slab of a
@@ -89,7 +89,7 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 	for range n {
 		a.remove(a.oldest)
 	}
-	if a.n >= enough || force {
+	if a.settled >= enough || force {
 		for _, e := range a.behindOpen {
 			if e.ackState != ackSettled {
 				continue
@@ -100,7 +100,7 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 			a.remove(e)
 		}
 	}
-	if a.n == 0 {
+	if a.settled == 0 {
 		clear(a.behindOpen)
 		a.behindOpen = a.behindOpen[:0]
 	}
@@ -108,10 +108,10 @@ func (a *acks) flush(enough int, force bool, ack func(tag uint64, multiple bool)
 }
 
 // pending returns the number of settled deliveries without an ack.
-func (a *acks) pending() int { return a.n }
+func (a *acks) pending() int { return a.settled }
 
 // open returns the number of unsettled deliveries.
-func (a *acks) open() int { return a.len - a.n }
+func (a *acks) open() int { return a.unacked - a.settled }
 
 // unsent yields every delivery without an ack, oldest first. The yielded ones may be settled meanwhile.
 func (a *acks) unsent(yield func(*delivery) bool) {

@@ -34,7 +34,7 @@ type Handler func(ctx context.Context, rec *sarama.ConsumerMessage) error
 // config.Sarama must be empty. So must Marshaler and NackDelay, which concern Watermill messages.
 // Consume opens its own connections and does not use client after that; the caller closes it.
 // Settings that Config.Sarama refuses are refused here, too, above all a disabled
-// Offsets.AutoCommit. Each topic is a member of its own.
+// Offsets.AutoCommit. For each topic Consume joins the group with a separate member.
 //
 // Consume returns nil when ctx has ended. Running handlers may then finish within
 // config.DrainTimeout; after that their contexts end, and their records stay uncommitted. It

@@ -138,7 +138,7 @@ func TestOnKafkaDoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	p.provision(t, p.policy)
 	p.putWaiting(t, "1h", time.Now().Add(time.Hour))
 	p.member(t, p.policy)
-	empty, left := "orphan "+p.ours("retry.10m")+" and empty: delete it", "orphan "+p.ours("retry.1h")+" and 1 messages wait on it"
+	empty, left := "orphan "+p.ours("retry.10m")+" is an empty level", "orphan "+p.ours("retry.1h")+" and 1 messages wait on it"
 	wantSymptoms(t, p.examine(t, doctor.Examination{}), empty, left)
 	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true})) // it cannot know
 	// A level that is created after the members' check has no reader for a while.

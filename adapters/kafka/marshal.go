@@ -80,14 +80,14 @@ func RecordFromContext(ctx context.Context) *sarama.ConsumerMessage {
 	return nil
 }
 
-type keyKey struct{}
+type recordKeyKey struct{}
 
 // SetKey gives a message the key under which it is published.
 func SetKey(msg *message.Message, key []byte) {
-	msg.SetContext(context.WithValue(msg.Context(), keyKey{}, key))
+	msg.SetContext(context.WithValue(msg.Context(), recordKeyKey{}, key))
 }
 
 func keyOf(ctx context.Context) []byte {
-	key, _ := ctx.Value(keyKey{}).([]byte)
+	key, _ := ctx.Value(recordKeyKey{}).([]byte)
 	return key
 }

@@ -70,7 +70,7 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	no := "it is not a level of an older policy"
-	if said := p.keepReasons(done); len(said) != 5 || !strings.Contains(said[0], "end the deployment that is under way") {
+	if said := p.keepReasons(done); len(said) != 5 || !strings.Contains(said[0], "finish the rollout") {
 		t.Errorf("%q", said)
 	}
 	if err := older.Close(t.Context()); err != nil {

@@ -22,59 +22,6 @@ func perKeyPolicy(levels ...time.Duration) redeliver.Policy {
 	return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
 }
 
-// Later messages of a failing key wait behind it, and those of other keys do not. Waiting is no attempt.
-func TestOnKafkaAFailingKeyWaitsAndOthersRun(t *testing.T) {
-	t.Parallel()
-	p := onKafka(t)
-	var mu sync.Mutex
-	var ran []string
-	others := make(chan struct{})
-	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 10, Policy: perKeyPolicy(200*time.Millisecond, 500*time.Millisecond)},
-		func(ctx context.Context, rec *sarama.ConsumerMessage) error {
-			st, _ := redeliver.FromContext(ctx)
-			mu.Lock()
-			if string(rec.Key) == "bad" {
-				ran = append(ran, fmt.Sprintf("%s/%d", rec.Value, st.Attempt()))
-			}
-			mu.Unlock()
-			switch {
-			case string(rec.Value) == "bad-0" && st.Attempt() < 3, string(rec.Value) == "bad-2":
-				if st.Attempt() == 2 {
-					select { // the others do not wait for this one
-					case <-others:
-					case <-time.After(waitTimeout):
-						t.Error("the other keys waited too")
-					}
-				}
-				return errDeclined
-			}
-			return nil
-		})
-	var ids, rest []string
-	for i := range 5 {
-		id := fmt.Sprint("bad-", i)
-		rec := order(p.topic, id)
-		rec.Key = []byte("bad")
-		put(t, p.addrs, rec)
-		ids = append(ids, id)
-	}
-	for i := range 50 {
-		id := fmt.Sprint("good-", i)
-		put(t, p.addrs, order(p.topic, id))
-		rest = append(rest, id)
-	}
-	ev.awaitEnds(t, rest...)
-	close(others)
-	ev.awaitEnds(t, ids...)
-	mu.Lock()
-	defer mu.Unlock()
-	want := []string{"bad-0/1", "bad-0/2", "bad-0/3", "bad-1/1", "bad-2/1", "bad-2/2", "bad-2/3", "bad-3/1", "bad-4/1"}
-	if !slices.Equal(ran, want) {
-		t.Errorf("ran %v, want %v", ran, want)
-	}
-	ev.noFindings(t)
-}
-
 // A slow retry holds up only its own key, even if a later message of that key is before other keys in the partition.
 func TestOnKafkaASlowRetryHoldsUpOnlyItsKey(t *testing.T) {
 	t.Parallel()

@@ -117,7 +117,7 @@ func planRefuses(t *testing.T, r *brokers.Rabbit) {
 				p.config.Topology, p.config.NoProvisioning = amqp.ExistingQueue(), true
 			},
 			[]string{
-				"queue missing is missing: must exist: the topology is of existing queues",
+				"queue missing is missing: must exist: Topology.Existing is set",
 				"queue missing.retry.1s is missing: must exist: NoProvisioning is set. Declare it durable with the arguments x-dead-letter-exchange=\"\", x-dead-letter-routing-key=missing.retry, x-dead-letter-strategy=at-least-once, x-message-ttl=11000,",
 			},
 		},

@@ -106,7 +106,7 @@ func TestOnlyDrainedLevelsAreRemoved(t *testing.T) {
 					}
 				}
 			}
-			keeps("end the deployment that is under way", "1 messages wait on it")
+			keeps("finish the rollout", "1 messages wait on it")
 			done, err := l.client.RemoveOldLevels(t.Context(), l.queue, left...)
 			if err != nil || len(done) != 2 || done[0].Removed || done[1].Removed {
 				t.Fatalf("%v, %+v", err, done)

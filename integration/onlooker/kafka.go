@@ -11,15 +11,15 @@ import (
 )
 
 // Kafka returns how many records a group has not committed: of a topic, and of the topics on which its messages wait,
-// whose names begin with own and ".retry".
-func Kafka(ctx context.Context, admin *kadm.Client, group, topic, own string) (unsettled int64, detail string, err error) {
+// whose names begin with prefix and ".retry".
+func Kafka(ctx context.Context, admin *kadm.Client, group, topic, prefix string) (unsettled int64, detail string, err error) {
 	all, err := admin.ListTopics(ctx)
 	if err != nil {
 		return 0, "", err
 	}
 	var topics []string
 	for _, name := range all.Names() {
-		if name == topic || strings.HasPrefix(name, own+".retry") {
+		if name == topic || strings.HasPrefix(name, prefix+".retry") {
 			topics = append(topics, name)
 		}
 	}
@@ -52,7 +52,7 @@ func Kafka(ctx context.Context, admin *kadm.Client, group, topic, own string) (u
 	return unsettled, behind.String(), nil
 }
 
-// checked returns an answer with the errors of single partitions, too.
+// checked returns an answer, and the error of the request or else that of a partition.
 func checked[Answer interface{ Error() error }](a Answer, err error) (Answer, error) {
 	if err == nil {
 		err = a.Error()

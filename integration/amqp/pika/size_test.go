@@ -61,7 +61,8 @@ func TestHeadersNearTheFrame(t *testing.T) {
 		}
 		b.start(b.config(policy))
 		b.declare(b.queue+".cc", nil)
-		sizes := []int{120 << 10, 124_000, 125_000, 125_600, 126_000, 126_300, 126_600, 126_968, 127_000, 128_000, 129_000, 129_800, 130_000, 130_400, 130_500, 130_600, 130_700, 130_800, 130_900, 131_000, 131_040, maxHeader - 1, maxHeader}
+		// Around the sizes at which first the state, and then the reason, no longer fits.
+		sizes := []int{122_880, 124_000, 125_000, 125_600, 126_000, 126_300, 126_600, 126_968, 127_000, 128_000, 129_000, 129_800, 130_000, 130_400, 130_500, 130_600, 130_700, 130_800, 130_900, 131_000, 131_040, maxHeader - 1, maxHeader}
 		msgs := make(map[string]wire)
 		for _, size := range sizes {
 			id := fmt.Sprint(size)
@@ -76,7 +77,7 @@ func TestHeadersNearTheFrame(t *testing.T) {
 		for _, id := range slices.Sorted(maps.Keys(letters)) {
 			letter := letters[id]
 			ours := state(&letter)
-			restored(&letter)
+			restoreProperties(&letter)
 			reportDifferences(t, "the dead letter "+id, letter.Headers, msgs[id].Headers)
 			if reason, n := ours[redeliver.HeaderReason], runs[id]; strings.HasPrefix(id, "after") {
 				if n != 3 || reason != "exhausted" || len(ours[redeliver.HeaderError]) != limits.MaxErrorText {
@@ -106,8 +107,8 @@ func size(id string) int {
 	return n
 }
 
-// restored restores the properties that are in the headers of a dead letter.
-func restored(letter *wire) {
+// restoreProperties restores the properties that are in the headers of a dead letter.
+func restoreProperties(letter *wire) {
 	for name, v := range maps.Clone(letter.Headers) {
 		switch {
 		case name == amqp.HeaderCC || name == "cc":
@@ -184,7 +185,7 @@ func TestHeadersAtTheLimitsOfTheClient(t *testing.T) {
 		}
 		for id, letter := range b.deadLetters(len(msgs), byBody) {
 			ours := state(&letter)
-			restored(&letter)
+			restoreProperties(&letter)
 			reportDifferences(t, "the dead letter "+id, letter.Headers, msgs[id])
 			if want := map[string]string{"deep": "exhausted", "array": "exhausted", "8100": "exhausted", "8170": "unschedulable"}[id]; want != "" && ours[redeliver.HeaderReason] != want {
 				t.Errorf("%s is in the DLQ with %v, want the reason %s", id, ours, want)

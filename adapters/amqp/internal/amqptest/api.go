@@ -14,7 +14,7 @@ import (
 
 type Fields = map[string]any
 
-// API is a management API with a test's answers. It refuses the paths in Deny.
+// API fakes the management API of RabbitMQ with canned answers. It refuses the paths in Deny.
 type API struct {
 	Version          string
 	Flags            []Fields
@@ -23,39 +23,39 @@ type API struct {
 	Deny             []string
 }
 
-func (f API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	say := func(v any) {
+func (a API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	reply := func(v any) {
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(v); err != nil {
 			panic(err)
 		}
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/api/")
-	if user, password, _ := r.BasicAuth(); user != "monitor" || password != "s3cret" || slices.Contains(f.Deny, strings.Split(path, "/")[0]) {
+	if user, password, _ := r.BasicAuth(); user != "monitor" || password != "s3cret" || slices.Contains(a.Deny, strings.Split(path, "/")[0]) {
 		w.WriteHeader(http.StatusUnauthorized)
-		say(Fields{"error": "not_authorized", "reason": "Login failed"})
+		reply(Fields{"error": "not_authorized", "reason": "Login failed"})
 		return
 	}
 	switch path {
 	case "overview":
-		say(Fields{"rabbitmq_version": f.Version, "cluster_name": "rabbit@one"})
+		reply(Fields{"rabbitmq_version": a.Version, "cluster_name": "rabbit@one"})
 	case "feature-flags":
-		say(f.Flags)
+		reply(a.Flags)
 	case "policies//":
-		say(f.Policy)
+		reply(a.Policy)
 	case "operator-policies//":
-		say(f.Operator)
+		reply(a.Operator)
 	case "queues//":
-		say(Fields{"items": append([]Fields{}, f.Queues...), "page_count": 1})
+		reply(Fields{"items": append([]Fields{}, a.Queues...), "page_count": 1})
 	default:
 		http.NotFound(w, r)
 	}
 }
 
 // Start starts a server and returns its URL with credentials.
-func (f API) Start(t *testing.T) string {
+func (a API) Start(t *testing.T) string {
 	t.Helper()
-	server := httptest.NewServer(f)
+	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	return strings.Replace(server.URL, "http://", "http://monitor:s3cret@", 1)
 }

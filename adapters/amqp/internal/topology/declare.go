@@ -179,7 +179,7 @@ func addMissing(ps *redeliver.Problems, d *Declarer, q layout.Queue) {
 
 func addMissingOrigin(ps *redeliver.Problems, d *Declarer, l *layout.Layout) {
 	if d.err == nil {
-		ps.Add("queue "+l.Queue, "missing", "must exist: the topology is of existing queues. Declare it, or use another Topology")
+		ps.Add("queue "+l.Queue, "missing", "must exist: Topology.Existing is set. Declare it, or use another Topology")
 	}
 }
 

@@ -33,7 +33,7 @@ func (b *Broker) OldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldL
 	if err != nil {
 		return nil, err
 	}
-	everyone := keepReason(l, runs, unreported)
+	keepAll := keepReason(l, runs, unreported)
 	var old []doctor.OldLevel
 	for _, q := range s.OldLevels() {
 		o := doctor.OldLevel{Place: q.Name, Level: q.Level, Messages: -1}
@@ -45,10 +45,10 @@ func (b *Broker) OldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldL
 			o.KeepReason = fmt.Sprintf("%d messages wait on it", o.Messages)
 		case o.Messages < 0:
 			o.KeepReason = "how many messages wait on it is not known yet: the broker counts them every few seconds"
-		case slices.ContainsFunc(l.Queues, func(now layout.Queue) bool { return now.Kind == layout.DelayQueue && now.Level == q.Level }):
+		case slices.ContainsFunc(l.Queues, func(used layout.Queue) bool { return used.Kind == layout.DelayQueue && used.Level == q.Level }):
 			o.KeepReason = "it is a shard of a level that is in use, and instances with more Shards write to it: consumers do not report their Shards; delete it by hand when none has that many"
 		default:
-			o.KeepReason = everyone
+			o.KeepReason = keepAll
 		}
 		old = append(old, o)
 	}
@@ -62,7 +62,7 @@ func keepReason(l *layout.Layout, runs map[string][]string, unreported int) stri
 	}
 	for _, p := range slices.Sorted(maps.Keys(runs)) {
 		if p != l.Fingerprint {
-			return fmt.Sprintf("%s runs policy %s, and the one that is given is %s: end the deployment that is under way, or give the policy of the service", strings.Join(runs[p], ", "), p, l.Fingerprint)
+			return fmt.Sprintf("%s uses policy %s, but this client has policy %s: finish the rollout, or give the policy of the service", strings.Join(runs[p], ", "), p, l.Fingerprint)
 		}
 	}
 	return ""
@@ -70,24 +70,24 @@ func keepReason(l *layout.Layout, runs map[string][]string, unreported int) stri
 
 // RemoveOldLevels deletes those of the named delay queues that are drained.
 func (b *Broker) RemoveOldLevels(ctx context.Context, l *layout.Layout, places ...string) (done []doctor.OldLevel, err error) {
-	before, err := b.findOldLevels(ctx, l, places)
+	first, err := b.findOldLevels(ctx, l, places) // twice, because the counts of the API are seconds old
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(before, func(o doctor.OldLevel) bool { return o.KeepReason == "" }) {
+	if slices.ContainsFunc(first, func(o doctor.OldLevel) bool { return o.KeepReason == "" }) {
 		if err := wait.For(ctx, countDelay); err != nil {
 			return nil, err
 		}
 	}
-	now, err := b.findOldLevels(ctx, l, places)
+	second, err := b.findOldLevels(ctx, l, places)
 	if err != nil {
 		return nil, err
 	}
 	d := b.Declarer(ctx)
 	defer d.Close()
-	for i, o := range now {
+	for i, o := range second {
 		if o.KeepReason == "" {
-			o.KeepReason = before[i].KeepReason
+			o.KeepReason = first[i].KeepReason
 		}
 		if o.KeepReason == "" {
 			err = d.removeQueue(&o)
