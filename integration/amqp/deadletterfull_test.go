@@ -5,7 +5,6 @@ package amqp_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -28,7 +27,14 @@ func TestAQuarantineFailsAboveTheNumberOfMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = q.Close() })
-	filter := deadletter.Filter{Before: time.Now().Add(time.Hour)}
+	var filter deadletter.Filter // all have the same cause
+	err = deadletter.Browse(t.Context(), q, deadletter.Filter{}, 1, func(m *deadletter.Message) bool {
+		filter.Fingerprints = []string{deadletter.Fingerprint(m)}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	task, err := deadletter.Quarantine(t.Context(), q, deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: filter})
 	if !errors.Is(err, deadletter.ErrStateFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks {
 		t.Errorf("the task is %s with %+v: %v", task.Status, task.Counts, err)
