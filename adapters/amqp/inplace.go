@@ -34,7 +34,7 @@ const (
 // beginOrRequestTurn reports whether the message has its turn. If not, it requests one, and notifies the lane when the message
 // has it.
 func (p *inPlaceTurn) beginOrRequestTurn() bool {
-	// While nothing may begin, turnCame would give each turn back. The lane asks again, see hold.check.
+	// While nothing may begin, onTurn would give each turn back. The lane asks again, see hold.check.
 	if !p.s.r.isShut(p.s.kind) && p.state.CompareAndSwap(turnIdle, turnRequested) {
 		p.s.tasks.start(p.requestTurn)
 	}
@@ -99,12 +99,19 @@ func (p *inPlaceTurn) onTurn() {
 // end ends a turn, if there is one, because the process has survived the message. settled reports whether the message
 // is settled.
 func (p *inPlaceTurn) end(settled bool) {
-	if !p.state.CompareAndSwap(turnTaken, turnEnding) && !p.state.CompareAndSwap(turnHeld, turnEnding) {
+	held := p.state.CompareAndSwap(turnTaken, turnEnding) || p.state.CompareAndSwap(turnHeld, turnEnding)
+	// If the turn ended before the message was settled, earlier crashes are still counted.
+	if !held && !(settled && p.charge.Before > 0 && p.state.CompareAndSwap(turnIdle, turnEnding)) {
 		return
 	}
 	p.s.tasks.start(func() {
 		p.removeCharge(settled)
-		p.s.r.client.turn.Give()
+		if settled {
+			p.charge = crashes.Charge{}
+		}
+		if held {
+			p.s.r.client.turn.Give()
+		}
 		p.state.Store(turnIdle)
 		p.s.lane.Post(func() {}) // it may want another turn
 	})

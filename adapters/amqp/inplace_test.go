@@ -116,28 +116,30 @@ func TestASuspectThatCannotBeWrittenEndsItsTurn(t *testing.T) {
 	})
 }
 
-// The same for a suspect from the queue of suspects.
+// The same for a suspect from the queue of suspects, also if no handler sees it because it has killed too many processes.
 func TestASuspectOfTheQueueThatCannotBeWrittenEndsItsTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, m := aSuspect(t, Config{})
-		m.Record.placeTurn = nil
-		turn, end := context.WithCancel(context.Background())
-		m.Record.endQueueTurn = end
-		if s.Begin(m) != engine.Begins {
-			t.Fatal("it does not begin")
-		}
-		s.HandlerEnded(m)
-		<-time.After(maxWriteTurn - 1)
-		s.runPosted()
-		if turn.Err() != nil {
-			t.Error("its turn has ended before its copy has had time")
-		}
-		<-time.After(2)
-		s.runPosted()
-		if turn.Err() == nil {
-			t.Error("it keeps its turn")
-		}
-	})
+	for _, step := range []driver.Step{driver.Handle, driver.DeadLetter} {
+		synctest.Test(t, func(t *testing.T) {
+			s, m := aSuspect(t, Config{})
+			m.Record.placeTurn, m.Step = nil, step
+			turn, end := context.WithCancel(context.Background())
+			m.Record.endQueueTurn = end
+			if s.Begin(m) != engine.Begins {
+				t.Fatalf("step %d: it does not begin", step)
+			}
+			s.HandlerEnded(m)
+			<-time.After(maxWriteTurn - 1)
+			s.runPosted()
+			if turn.Err() != nil {
+				t.Errorf("step %d: its turn has ended before its copy has had time", step)
+			}
+			<-time.After(2)
+			s.runPosted()
+			if turn.Err() == nil {
+				t.Errorf("step %d: it keeps its turn", step)
+			}
+		})
+	}
 }
 
 // The wait of one attempt for its copy does not end the turn of the next attempt.

@@ -426,6 +426,7 @@ func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 	d := m.Record
 	switch {
 	case m.Step != driver.Handle:
+		d.attempt++
 		return engine.Begins
 	case s.ending:
 		return engine.NothingYet
@@ -446,12 +447,15 @@ const maxWriteTurn = 10 * time.Second
 // written while the DLQ is full or has no leader. So its turn ends after maxWriteTurn.
 func (s *source) HandlerEnded(m *driver.Message[*delivery]) {
 	d, attempt := m.Record, m.Record.attempt
+	endTurn := func() {
+		if d.attempt == attempt && (d.running || m.Step != driver.Handle) { // it is still being written
+			s.endTurn(d, false)
+		}
+	}
 	time.AfterFunc(maxWriteTurn, func() {
-		s.lane.Post(func() {
-			if d.running && d.attempt == attempt {
-				s.endTurn(d, false)
-			}
-		})
+		if !s.lane.Post(endTurn) {
+			endTurn() // the lane has ended, so nothing else changes d
+		}
 	})
 }
 
