@@ -68,9 +68,9 @@ type reader struct {
 	values context.Context // the values of Subscribe's context, without its end
 
 	mu             sync.Mutex
-	downMembers    int                     // that cannot read
-	lastDeliveries int                     // messages in hand that the broker will not deliver again
-	unread         map[partition]time.Time // the time of the last report of a partition that could not be read
+	downMembers    int // that cannot read
+	lastDeliveries int // messages in hand that the broker will not deliver again
+	unread         map[partition]unreadReport
 }
 
 // reader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx, but
@@ -82,7 +82,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	}
 	cfg, values := &c.cfg, context.WithoutCancel(ctx)
 	return &reader{
-		client: c, layout: l, values: values, unread: make(map[partition]time.Time),
+		client: c, layout: l, values: values, unread: make(map[partition]unreadReport),
 		sub: &engine.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Values: values,
@@ -192,14 +192,22 @@ func (r *reader) reportFetchErrors(ctx context.Context, fetched kgo.Fetches, hin
 	return lost
 }
 
-// reportUnread reports that a partition could not be read, if that was not reported lately.
+// unreadReport is the last report about a partition that could not be read.
+type unreadReport struct {
+	at   time.Time
+	text string // of the error
+}
+
+// reportUnread reports that a partition could not be read, if that was not reported lately. The client reports lost
+// records only once.
 func (r *reader) reportUnread(p partition, hint string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.unread[p]) < repeatInterval {
+	last := r.unread[p]
+	if _, once := errors.AsType[*kgo.ErrDataLoss](err); !once && last.text == err.Error() && time.Since(last.at) < repeatInterval {
 		return
 	}
-	r.unread[p] = time.Now()
+	r.unread[p] = unreadReport{time.Now(), err.Error()}
 	r.sub.EmitChange(redeliver.ChangeNotRead, fmt.Sprintf("%s/%d%s", p.topic, p.n, hint), err)
 }
 

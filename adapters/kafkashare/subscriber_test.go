@@ -23,7 +23,7 @@ func TestUnreadPartitionsDelayNoOthers(t *testing.T) {
 				reports[c.Detail]++
 			}
 		})
-		r := &reader{sub: &engine.Subscription{Sink: sink}, unread: make(map[partition]time.Time)}
+		r := &reader{sub: &engine.Subscription{Sink: sink}, unread: make(map[partition]unreadReport)}
 		topic := kgo.FetchTopic{Topic: "orders.billing.retry"}
 		for n := range int32(3) {
 			topic.Partitions = append(topic.Partitions, kgo.FetchPartition{Partition: n, Err: errors.New("offline")})
