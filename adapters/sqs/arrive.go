@@ -111,8 +111,8 @@ func (s *source) readState(d *delivery, c *wire.Carried, at time.Time) {
 		st.Source.Timestamp = wire.SentAt(&d.Native)
 	}
 	if s.queue.FIFO { // a forged due time must not stop the messages behind it
-		if latest := wire.SentAt(&d.Native).Add(maxVisibility); st.Due.After(latest) {
-			st.Due = latest
+		if sent := wire.SentAt(&d.Native); !sent.IsZero() && st.Due.After(sent.Add(maxVisibility)) {
+			st.Due = sent.Add(maxVisibility)
 		}
 	}
 	st.DeadLetter, st.Expires = d.DeadLetter, d.OwnExpiry()

@@ -161,8 +161,12 @@ func (r *Record) DeadParts(st *redeliver.State, size int, bare bool) (all []Outg
 }
 
 // MoveDedupID returns a deduplication id for one move of one message. Another move, or the move of another copy or of
-// an edited body, gets a different one.
+// an edited body or attribute, gets a different one.
 func MoveDedupID(what string, r *Record, st *redeliver.State) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d %s", what, r.CopyID, st.ID, st.Attempts, st.Replays, aws.ToString(r.Native.Body)))
+	text := fmt.Appendf(nil, "%s %s %s %d %d %s", what, r.CopyID, st.ID, st.Attempts, st.Replays, aws.ToString(r.Native.Body))
+	for _, name := range slices.Sorted(maps.Keys(r.MessageAttributes)) {
+		text = fmt.Appendf(text, " %q=%q", name, AttributeBytes(r.MessageAttributes[name]))
+	}
+	sum := sha256.Sum256(text)
 	return what + "-" + hex.EncodeToString(sum[:16])
 }

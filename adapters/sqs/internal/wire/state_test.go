@@ -207,3 +207,22 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+// A FIFO queue drops a move whose deduplication id it has seen. An edit is another move.
+func TestTheDeduplicationIDOfAnEditDiffers(t *testing.T) {
+	t.Parallel()
+	st := redeliver.State{ID: "a", Replays: 1}
+	ids := make(map[string]bool)
+	for _, m := range []types.Message{
+		{Body: aws.String("v")}, {Body: aws.String("w")},
+		{Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{"a": TextAttribute("b")}},
+		{Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{"a": TextAttribute("c")}},
+	} {
+		r := &Record{Native: m, CopyID: "copy"}
+		id := MoveDedupID("replay", r, &st)
+		if ids[id] || id != MoveDedupID("replay", r, &st) {
+			t.Errorf("%s is the id of another move, or differs in the next try", id)
+		}
+		ids[id] = true
+	}
+}
