@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -99,6 +100,9 @@ func (q *driverQueue) connect(ctx context.Context) (session, error) {
 func (s session) explain(err error) error {
 	if err != nil {
 		if lost := s.Check(); lost != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, ErrBlocked) {
+				return lost // others may have the rest
+			}
 			return fmt.Errorf("%w: %w", lost, err)
 		}
 	}
