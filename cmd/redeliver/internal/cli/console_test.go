@@ -381,6 +381,7 @@ func TestConsoleRefuses(t *testing.T) {
 		"--tls-key belong together":   {"--tls-key", users},
 		"exclude each other":          {"--basic-auth", users, "--behind-proxy", "10.0.0.0/8", "--grant", "viewer=*"},
 		"without --behind-proxy":      {"--basic-auth", users, "--grant", "viewer=*"},
+		"need addresses in":           {"--behind-proxy", "", "--grant", "viewer=*"},
 		"needs --grant":               {"--behind-proxy", "10.0.0.0/8"},
 		"must be ROLE=WHO":            {"--behind-proxy", "10.0.0.0/8", "--grant", "owner=ann"},
 		"viewer=ann, ,bob":            {"--behind-proxy", "10.0.0.0/8", "--grant", "viewer=ann, ,bob"},

@@ -53,6 +53,8 @@ func (f *accessFlags) auth(env func(string) string) (console.Auth, error) {
 	switch {
 	case lines != "" && len(f.proxy) > 0:
 		return console.Auth{}, usagef("--behind-proxy and the users in %s exclude each other; remove one of them", from)
+	case len(f.proxy) == 0 && (len(f.grants) > 0 || f.user != "" || f.groups != "" || f.secret != ""):
+		return console.Auth{}, usagef("--grant, --user-header, --groups-header and --proxy-secret-file need addresses in --behind-proxy")
 	case lines != "":
 		users, err := readUsers(lines, from)
 		if err != nil {
