@@ -176,9 +176,7 @@ func TestOutsideADeletedDelayTopicStopsNothing(t *testing.T) {
 	deleted := 0
 	for _, name := range topics.Names() {
 		if strings.HasPrefix(name, o.topic+".") && strings.HasSuffix(name, "s") && strings.Contains(name, ".retry.") {
-			if _, err := admin.DeleteTopics(t.Context(), name); err != nil {
-				t.Fatal(err)
-			}
+			kafkatest.DropTopic(t, admin, name)
 			deleted++
 		}
 	}
