@@ -38,9 +38,9 @@ type Policy struct {
 	// Backoff says how long the delayed retries wait. Default Exponential().
 	Backoff Backoff
 	// Timeout bounds one attempt. When it is over, the handler's context ends with a TimeoutError and the attempt has failed,
-	// even if the handler never returns. Default 5 minutes. NoTimeout for none.
+	// even if the handler never returns. Default 5 minutes, at most 366 days. NoTimeout for none.
 	Timeout time.Duration
-	// MaxTimeout bounds an attempt that its handler extends, see [Extend]. Default four times Timeout.
+	// MaxTimeout bounds an attempt that its handler extends, see [Extend]. Default four times Timeout, at most 366 days.
 	MaxTimeout time.Duration
 	// MaxAge bounds a message's age, counted from its timestamp in the origin (or from its first failure if it has no
 	// timestamp), or from its latest replay. It is checked before every attempt, the first included: an older message

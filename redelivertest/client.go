@@ -43,7 +43,7 @@ type Config struct {
 	// delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when the subscriber
-	// closes. Default 10 s.
+	// closes. Default 10 s, at most 366 days.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration

@@ -101,7 +101,7 @@ type Config struct {
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that their
-	// contexts are cancelled, and their messages stay unacked. Default 10 s.
+	// contexts are cancelled, and their messages stay unacked. Default 10 s, at most 366 days.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration

@@ -83,7 +83,8 @@ type Config struct {
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers and awaited receives may continue when the subscriber
-	// closes. After that they are cancelled, and their messages come back. Default 10 s.
+	// closes. After that they are cancelled, and their messages come back. Default 10 s, at most 366
+	// days.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration

@@ -26,8 +26,8 @@ type BatchConfig struct {
 	// Bytes is the maximum size of all payloads in a batch, in bytes. A larger message is a batch of its own. Default: no
 	// bound.
 	Bytes int
-	// Timeout is the maximum time that the first message of a batch waits for others. Default 5 s; [NoWait] means that
-	// it does not wait.
+	// Timeout is the maximum time that the first message of a batch waits for others. Default 5 s, at most 366 days;
+	// [NoWait] means that it does not wait.
 	Timeout time.Duration
 	// Concurrency is the maximum number of batches of one subscription that run at once. To keep them all busy, the subscription needs a
 	// MaxInFlight of (Concurrency + 1) x Size. Default 1.
