@@ -68,7 +68,7 @@ func (s *session) composeReplay(m *deadletter.Message) (wire.Outgoing, error) {
 	if !ok {
 		return o, fmt.Errorf("%w: its body and attributes leave no room for redeliver's state in the %d bytes of %s", driver.ErrRefused, s.q.Main.MaxSize, s.q.Main.Name)
 	}
-	o.DedupID = wire.MoveDedupID("replay", rec, &st)
+	o.DedupID = wire.ReplayDedupID(rec, &st)
 	return o, nil
 }
 

@@ -160,13 +160,23 @@ func (r *Record) DeadParts(st *redeliver.State, size int, bare bool) (all []Outg
 	return all
 }
 
-// MoveDedupID returns a deduplication id for one move of one message. Another move, or the move of another copy or of
-// an edited body or attribute, gets a different one.
+// MoveDedupID returns a deduplication id for one move of one message. Another move, or the move of another copy, gets
+// a different one.
 func MoveDedupID(what string, r *Record, st *redeliver.State) string {
-	text := fmt.Appendf(nil, "%s %s %s %d %d %s", what, r.CopyID, st.ID, st.Attempts, st.Replays, aws.ToString(r.Native.Body))
+	return hashedID(what, fmt.Appendf(nil, "%s %s %s %d %d", what, r.CopyID, st.ID, st.Attempts, st.Replays))
+}
+
+// ReplayDedupID is MoveDedupID for a replay. A replay of an edited body or attribute gets a different id.
+func ReplayDedupID(r *Record, st *redeliver.State) string {
+	const what = "replay"
+	text := []byte(MoveDedupID(what, r, st) + " " + aws.ToString(r.Native.Body))
 	for _, name := range slices.Sorted(maps.Keys(r.MessageAttributes)) {
 		text = fmt.Appendf(text, " %q=%q", name, AttributeBytes(r.MessageAttributes[name]))
 	}
+	return hashedID(what, text)
+}
+
+func hashedID(what string, text []byte) string {
 	sum := sha256.Sum256(text)
 	return what + "-" + hex.EncodeToString(sum[:16])
 }

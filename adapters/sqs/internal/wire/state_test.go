@@ -219,8 +219,8 @@ func TestTheDeduplicationIDOfAnEditDiffers(t *testing.T) {
 		{Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{"a": TextAttribute("c")}},
 	} {
 		r := &Record{Native: m, CopyID: "copy"}
-		id := MoveDedupID("replay", r, &st)
-		if ids[id] || id != MoveDedupID("replay", r, &st) {
+		id := ReplayDedupID(r, &st)
+		if ids[id] || id != ReplayDedupID(r, &st) {
 			t.Errorf("%s is the id of another move, or differs in the next try", id)
 		}
 		ids[id] = true
