@@ -63,16 +63,15 @@ type noPauseGroup struct{ sarama.ConsumerGroup }
 func (noPauseGroup) Pause(map[string][]int32)  {}
 func (noPauseGroup) Resume(map[string][]int32) {}
 
-// laneOf returns a function that reads n records of a partition with a successful handler.
-func laneOf(tb testing.TB, n int, handle func(context.Context, *sarama.ConsumerMessage) error) (run func()) {
+// laneOf returns a function with which r reads n records of a partition, with this many keys.
+func laneOf(tb testing.TB, r *Reader, opt engine.Options[*sarama.ConsumerMessage], n, keys int) (run func()) {
 	tb.Helper()
-	r := offlineReader(nil)
-	r.startEngine(engine.Options[*sarama.ConsumerMessage]{Handle: handle})
+	r.startEngine(opt)
 	tb.Cleanup(r.engine.Close)
 	var next int64
 	all := make([]*sarama.ConsumerMessage, 0, n)
 	for i := range n {
-		all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i%1000), Value: []byte("order")})
+		all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i%keys), Value: []byte("order")})
 	}
 	return func() {
 		s := &staticClaim{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + int64(n), all: make(chan struct{}, 1)}
@@ -98,10 +97,10 @@ func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20_000
 		handled := make(chan struct{}, n)
-		run := laneOf(t, n, func(context.Context, *sarama.ConsumerMessage) error {
+		run := laneOf(t, offlineReader(nil), engine.Options[*sarama.ConsumerMessage]{Handle: func(context.Context, *sarama.ConsumerMessage) error {
 			handled <- struct{}{}
 			return nil
-		})
+		}}, n, 1000)
 		per := 1.
 		for range 3 { // the runtime's own allocations vary
 			per = min(per, testing.AllocsPerRun(1, func() {
@@ -119,7 +118,8 @@ func TestConsumeAllocatesNothingOnSuccess(t *testing.T) {
 
 func BenchmarkConsumeSuccess(b *testing.B) {
 	const n = 20_000
-	run := laneOf(b, n, func(context.Context, *sarama.ConsumerMessage) error { return nil })
+	succeed := func(context.Context, *sarama.ConsumerMessage) error { return nil }
+	run := laneOf(b, offlineReader(nil), engine.Options[*sarama.ConsumerMessage]{Handle: succeed}, n, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		run()

@@ -1,8 +1,6 @@
 package reader
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +20,7 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 		r.Sub.MaxInFlight, r.Sub.MaxRetriesInFlight = 2*size, 2*size
 		handled, batches := 0, 0
 		batch := engine.BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}
-		r.startEngine(engine.Options[*sarama.ConsumerMessage]{BatchConfig: batch, Batch: func(_ *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
+		run := laneOf(t, r, engine.Options[*sarama.ConsumerMessage]{BatchConfig: batch, Batch: func(_ *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			for i, m := range all {
 				if i%2 == 0 && !m.Ack() { // the others are done at the end
 					t.Error("an ack does not count")
@@ -31,30 +29,8 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 			handled += len(all)
 			batches++
 			return nil
-		}})
-		defer r.engine.Close()
-		var next int64
-		all := make([]*sarama.ConsumerMessage, 0, n)
-		for i := range n {
-			all = append(all, &sarama.ConsumerMessage{Topic: "orders", Key: fmt.Append(nil, "customer", i), Value: []byte("order")})
-		}
-		per := testing.AllocsPerRun(1, func() {
-			s := &staticClaim{messages: make(chan *sarama.ConsumerMessage, 256), ctx: context.Background(), n: n, upTo: next + n, all: make(chan struct{}, 1)}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				s.run(r)
-			}()
-			for _, m := range all {
-				m.Offset = next
-				next++
-				s.messages <- m
-			}
-			<-s.all
-			close(s.messages)
-			<-done
-		}) / n
-		if per > 1./3 {
+		}}, n, n)
+		if per := testing.AllocsPerRun(1, run) / n; per > 1./3 {
 			t.Errorf("%.3f allocations for a record", per)
 		}
 		// Each record has its own key, so every batch is full. With shared keys a slow worker would delay later records
