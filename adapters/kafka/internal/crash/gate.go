@@ -167,15 +167,11 @@ func (g *Gate) Note(mark int64, settled commitmeta.Runs) Note {
 	return note
 }
 
-// Committed is called when a commit has succeeded. It reports whether the gate has nothing newer to say.
-func (g *Gate) Committed(n Note) (newest bool) {
-	if n.version != g.version {
-		return false
-	}
-	if g.writing {
+// Committed is called when a commit has succeeded.
+func (g *Gate) Committed(n Note) {
+	if g.writing && n.version == g.version {
 		g.partition.Post(func() { g.committed(n.version) })
 	}
-	return true
 }
 
 // GiveUp is called when the broker has refused a commit for good. It lets all messages begin, and tries again later. It

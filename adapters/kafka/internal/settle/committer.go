@@ -67,7 +67,7 @@ func (c *Committer) remove(p *Partition) {
 	delete(c.partitions, p)
 }
 
-// commitNow makes the committer commit urgent changes at once.
+// commitNow makes the committer commit at once.
 func (c *Committer) commitNow() {
 	select {
 	case c.urgent <- struct{}{}:
@@ -103,24 +103,23 @@ func (c *Committer) run() {
 	defer tick.Stop()
 	var again <-chan time.Time
 	for {
-		regular := false
 		select {
 		case <-c.stopping:
 			return
 		case <-c.urgent:
 		case <-again:
 		case <-tick.C:
-			regular = true
 		}
 		again = nil
-		if left := c.flush(regular); left {
+		if left := c.flush(); left {
 			again = time.After(cluster.CommitRetryPause)
 		}
 	}
 }
 
-// flush commits urgent changes or, if regular, all changes. again reports whether to try again soon.
-func (c *Committer) flush(regular bool) (again bool) {
+// flush commits all changes. It leaves out no partition: if a suspect's commit left out the origin, a retry that kills
+// its process would be written again by the next process. again reports whether to try again soon.
+func (c *Committer) flush() (again bool) {
 	c.mu.Lock()
 	partitions := make([]*Partition, 0, len(c.partitions))
 	for p := range c.partitions {
@@ -131,7 +130,7 @@ func (c *Committer) flush(regular bool) (again bool) {
 	var offsets []cluster.OffsetCommit
 	var session sarama.ConsumerGroupSession
 	for _, p := range partitions {
-		snap, cfg := p.takeSnapshot(regular), &p.cfg
+		snap, cfg := p.takeSnapshot(), &p.cfg
 		switch {
 		case snap == nil:
 		case c.SaramaCommits && snap.note.Idle:

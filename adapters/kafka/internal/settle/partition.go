@@ -66,12 +66,12 @@ type Partition struct {
 	settled int64 // number of messages
 	crashes *crash.Gate
 
-	dirty, urgent, inFlight bool // to be committed; at once; being committed
-	hasCommitted            bool
-	settledAtCommit         int64         // value of settled at that commit
-	commitErr               error         // result of the last commit
-	ending                  bool          // the next commit is the last
-	lastCommit              chan struct{} // closed when the last commit has succeeded or never will
+	dirty, inFlight bool // to be committed; being committed
+	hasCommitted    bool
+	settledAtCommit int64         // value of settled at that commit
+	commitErr       error         // result of the last commit
+	ending          bool          // the next commit is the last
+	lastCommit      chan struct{} // closed when the last commit has succeeded or never will
 }
 
 // NewPartition returns a partition for a lane, which calls Start. If the last owner has died, it reports what is
@@ -184,7 +184,7 @@ func (p *Partition) requestLastCommit() chan struct{} {
 	if !p.dirty && !p.inFlight {
 		return nil
 	}
-	p.lastCommit, p.dirty, p.urgent = make(chan struct{}), true, true
+	p.lastCommit, p.dirty = make(chan struct{}), true
 	return p.lastCommit
 }
 
@@ -231,10 +231,10 @@ type snapshot struct {
 }
 
 // takeSnapshot returns what to commit, or nil.
-func (p *Partition) takeSnapshot(regular bool) *snapshot {
+func (p *Partition) takeSnapshot() *snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.dirty || !regular && !p.urgent {
+	if !p.dirty {
 		return nil
 	}
 	snap := &snapshot{p: p, offset: p.track.mark, settled: p.settled, last: p.ending}
@@ -260,9 +260,7 @@ func (snap *snapshot) apply(err error) (again bool) {
 	if p.cfg.OnCommit != nil {
 		p.cfg.OnCommit(snap.offset)
 	}
-	if p.crashes.Committed(snap.note) {
-		p.urgent = p.ending && !snap.last
-	}
+	p.crashes.Committed(snap.note)
 	if snap.last {
 		p.stopWaitingLocked()
 	}
@@ -276,7 +274,6 @@ func (snap *snapshot) refusedLocked(err error) (again bool) {
 		if first := p.crashes.GiveUp(err); first && errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
 			return true // without metadata
 		}
-		p.urgent = false
 		p.stopWaitingLocked()
 		return false
 	case snap.last && (cluster.IsFenced(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
@@ -297,7 +294,6 @@ func (g guarded) Mark() int64 { return g.p.track.mark }
 func (g guarded) Commit(atOnce bool) {
 	g.p.dirty = true
 	if atOnce {
-		g.p.urgent = true
 		g.p.committer.commitNow()
 	}
 }

@@ -66,35 +66,66 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	if p.IsTooFar(near) {
 		t.Error("a record does not begin before the settlement set is full")
 	}
-	if snap := p.takeSnapshot(true); snap.note.Whole || !p.IsTooFar(near) {
+	if snap := p.takeSnapshot(); snap.note.Whole || !p.IsTooFar(near) {
 		t.Errorf("a record began although the settlement set is full; it was whole: %v", snap.note.Whole)
 	}
 	for n := p.track.lowest; n < near; n++ {
 		p.Settle(n)
 	}
 	before := posted
-	if snap := p.takeSnapshot(true); !snap.note.Whole || p.IsTooFar(near) || posted != before+1 {
+	if snap := p.takeSnapshot(); !snap.note.Whole || p.IsTooFar(near) || posted != before+1 {
 		t.Errorf("the lane was asked to ask again %d times; the set was whole: %v", posted-before, snap.note.Whole)
 	}
 }
 
-// The last commit used to wait for the next interval if another commit was in flight. With an interval above 3 s it was
-// never made.
-func TestTheLastCommitDoesNotWaitForTheNextInterval(t *testing.T) {
+// A retry that kills its process is committed as a suspect before it begins. If that commit left out the origin, the
+// next process would run the first attempt again, and it would write another retry that kills.
+func TestACommitForOneMessageCommitsAllPartitions(t *testing.T) {
+	t.Parallel()
+	committed := make(map[string]int64)
+	committer := NewCommitter(CommitterConfig{Commit: func(_ sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
+		for _, c := range all {
+			committed[c.Topic] = c.Offset
+		}
+		return make([]error, len(all))
+	}})
+	origin, level := testPartition(func() {}), testPartition(func() {})
+	origin.cfg.Topic, level.cfg.Topic = "origin", "level"
+	committer.partitions = map[*Partition]struct{}{origin: {}, level: {}}
+	origin.Settle(addRecord(t, origin))
+	level.committer = committer
+	guarded{level}.Commit(true)
+	committer.flush()
+	if offset, has := committed["level"]; !has || offset != 0 || committed["origin"] != 1 {
+		t.Errorf("committed %v", committed)
+	}
+}
+
+// A commit in flight may lack what settled after its snapshot, so it is not the last one.
+func TestTheLastCommitFollowsTheOneInFlight(t *testing.T) {
 	t.Parallel()
 	p := testPartition(func() {})
 	p.Settle(addRecord(t, p))
-	earlier := p.takeSnapshot(true)
-	if p.requestLastCommit() == nil {
+	earlier := p.takeSnapshot()
+	lastCommit := p.requestLastCommit()
+	if lastCommit == nil {
 		t.Fatal("nothing is left to commit")
 	}
-	if earlier.apply(nil); !p.urgent {
-		t.Error("the previous commit made the last one less urgent")
+	earlier.apply(nil)
+	last := p.takeSnapshot()
+	if last == nil {
+		t.Fatal("the previous commit was taken for the last one")
 	}
-	if last := p.takeSnapshot(false); last == nil {
-		t.Error("the last commit waits for the interval")
-	} else if last.apply(nil); p.urgent {
-		t.Error("the last commit succeeded and is still urgent")
+	select {
+	case <-lastCommit:
+		t.Error("the partition did not wait for its last commit")
+	default:
+	}
+	last.apply(nil)
+	select {
+	case <-lastCommit:
+	default:
+		t.Error("the partition still waits after its last commit")
 	}
 }
 
