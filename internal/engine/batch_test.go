@@ -90,6 +90,31 @@ func TestABatchIsFullBySizeOrBytes(t *testing.T) {
 	}
 }
 
+// A suspect that waits for the client's turn keeps other messages from joining a batch, so the batch does not wait for
+// more. Otherwise the suspect would wait for the Timeout, and with it the whole client.
+func TestABatchDoesNotWaitWhileASuspectWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, bs := newJournal(hourly()), &batchRecorder{}
+		j.sub.Turn = engine.NewTurn()
+		j.start(t, bs.options(engine.BatchConfig{Size: 3, Timeout: time.Hour}, nil))
+		j.in <- &record{id: "a"}
+		if got := bs.take(); got != nil {
+			t.Fatalf("batches %q ran before the suspect came", got)
+		}
+		asked := time.Now()
+		if !j.sub.Turn.Take(t.Context(), &j.sub.Gate) {
+			t.Fatal("the suspect got no turn")
+		}
+		if waited := time.Since(asked); waited > time.Second {
+			t.Errorf("the suspect waited %v", waited)
+		}
+		j.sub.Turn.Give()
+		if got := bs.take(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("batches %q", got)
+		}
+	})
+}
+
 // An immediate retry joins the next batch. A late answer to the first attempt does not count.
 func TestAnImmediateRetryJoinsTheNextBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

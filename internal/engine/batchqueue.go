@@ -111,7 +111,7 @@ func (q *Batches) isReadyLocked(now time.Duration) bool {
 		return false
 	default: // no more messages can come
 		limit := q.sub.slots.currentLimit()
-		return limit > 0 && n >= limit || q.sub.Drain.Draining()
+		return limit > 0 && n >= limit || q.sub.Drain.Draining() || q.sub.Turn != nil && q.sub.Turn.Closed()
 	}
 }
 
