@@ -31,9 +31,10 @@ func besideRocket(row func(context.Context, *experiment, javaComparison) error, 
 
 const rocketRatio = "ratio to RocketMQ's best"
 
+// rocketFailAll needs as many messages as springFailAllRow, for the same reason.
 func rocketFailAll(ctx context.Context, e *experiment, a javaComparison) error {
 	e.notef("MaxInFlight %d of our side", manyInFlight)
-	return a.failAll(ctx, e, rocketRatio, atLeast(1))
+	return a.failAll(ctx, e, rocketRatio, atLeast(3))
 }
 
 func rocketLateness(ctx context.Context, e *experiment, a javaComparison) error {

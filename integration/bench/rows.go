@@ -43,7 +43,7 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"spring-consume", "Router and our Retry, all succeed, against Spring Kafka's @RetryableTopic with a thread and with one for each partition, 100,000 preloaded", "1x of the better", onKafka, springConsumeRow},
 		{"spring-lateness", "due to handler entry, level 1 s, steady 500 failing messages/s for 25 s, 3 retries each, the first 5 s not counted, against Spring Kafka's @RetryableTopic, tuned", "p99 10 ms", onKafka, springLatenessRow},
 		{"rocketmq-consume", "Router and our Retry on Kafka, all succeed, against RocketMQ's push consumer, tuned and with its defaults, 100,000 preloaded", "1x of the better", onKafka, besideRocket(rocketConsume, 100_000)},
-		{"rocketmq-fail-all", "20,000 preloaded always fail: 3 retries of 1 s, then the DLQ, ours on Kafka against RocketMQ, tuned and with its defaults", "1x of the better", onKafka, besideRocket(rocketFailAll, 20_000)},
+		{"rocketmq-fail-all", "60,000 preloaded always fail: 3 retries of 1 s, then the DLQ, ours on Kafka against RocketMQ, tuned and with its defaults", "3x of the better", onKafka, besideRocket(rocketFailAll, 60_000)},
 		{"rocketmq-lateness", "due to handler entry, level 1 s, steady 2,000 failing messages/s for 25 s, 3 retries each, the first 5 s not counted, ours on Kafka against RocketMQ, tuned and with its defaults", "p99 10 ms", onKafka, besideRocket(rocketLateness, 0)},
 		{"fail-some", "100,000 preloaded, 5 % fail once and are retried after 1 s, until all have succeeded", "50,000 msg/s", onKafka, failSomeRow},
 		{"lateness", "due to handler entry, level 1 s, steady 2,000 and 5,000 failing messages/s for 20 s, 3 retries each", "p99 10 ms, never early", onKafka, latenessRow},
