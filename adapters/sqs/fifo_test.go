@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 func ids(runs []run) (all []string) {
@@ -141,6 +142,36 @@ func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 		b.close(c)
 		b.wantRuns("a", 0, step, 2*step, 3*step)
 		b.wantRuns("b", 3*step, 4*step, 5*step)
+	})
+}
+
+// A copy that fails, is given back in a pause and comes again still has the MessageId of its first delivery.
+func TestARememberedCopyKeepsItsFirstMessageID(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo")
+		st := redeliver.State{ID: "a", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1}
+		copied := wire.Carried{Headers: st.AppendHeaders(nil), MessageID: "first"}
+		b.put("orders.fifo", "a", "v", "g", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": copied.Pack()}})
+		var seen []string
+		c := b.start("one", "orders.fifo", Config{Policy: steps(3, 10*time.Minute)}, func(_ redeliver.State, msg *message.Message) error {
+			b.mu.Lock()
+			seen = append(seen, *MessageFromContext(msg.Context()).MessageId)
+			b.mu.Unlock()
+			return errHandler
+		})
+		b.advance(time.Minute)
+		if err := c.Pause(b.Context(), "orders.fifo", "a test"); err != nil {
+			b.Fatal(err)
+		}
+		b.advance(2 * engine.PauseLook)
+		if err := c.Resume(b.Context(), "orders.fifo"); err != nil {
+			b.Fatal(err)
+		}
+		b.advance(12 * time.Minute)
+		b.close(c)
+		if !slices.Equal(seen, []string{"first", "first"}) {
+			b.Errorf("the handler saw the MessageIds %q", seen)
+		}
 	})
 }
 
