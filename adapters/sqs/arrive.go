@@ -37,6 +37,9 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 	switch {
 	case d.keptState != nil:
 		d.state = d.keptState
+		if c != nil {
+			d.SetFirstDelivery(c, d.state)
+		}
 	case c != nil:
 		s.readState(d, c, at)
 	default:
@@ -60,10 +63,10 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 		d.keepUntil(d.state.Due)
 	case left > maxHold:
 		d.step = driver.Hop
+	case left > 0: // before limitReturns: suspects do not wait
+		d.hold = true
 	case wire.ReceiveCountOf(m) > s.rewriteAfter && first:
 		s.limitReturns(d, wire.ReceiveCountOf(m), inPlace)
-	case left > 0:
-		d.hold = true
 	}
 }
 

@@ -274,6 +274,24 @@ func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 	})
 }
 
+// A copy that came back often is not early, even if less than a second of its wait is left.
+func TestACopyThatCameBackOftenIsNotEarly(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 1, Due: b.began.Add(900 * time.Millisecond)}
+		copied := wire.Carried{Headers: st.AppendHeaders(nil)}
+		state := strings.Replace(copied.Pack(), "{", fmt.Sprintf(`{"copies":"%d",`, maxCopies), 1)
+		b.put("orders", "a", "v", "", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": state}})
+		b.queues["orders"].messages[0].count = maxReturns
+		c := b.start("one", "orders", Config{}, succeed)
+		b.advance(time.Minute)
+		b.close(c)
+		if runs := b.ran("a"); len(runs) != 1 || runs[0].at < 900*time.Millisecond {
+			b.Errorf("ran %v", runs)
+		}
+	})
+}
+
 // A message that came back often is rewritten or becomes a suspect, whatever room its state has. A rewritten copy needs
 // a few bytes more than one that waits.
 func TestAMessageThatComesBackOftenMovesWhateverItsSize(t *testing.T) {
