@@ -21,8 +21,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
-// Client takes part in a consumer group. It has connections, policies, and everything that is
-// opened from it. It is safe for concurrent use.
+// Client takes part in a consumer group. It owns the connections, and everything that is opened
+// from it. It is safe for concurrent use.
 type Client struct {
 	cfg      Config
 	admin    cluster.Admin

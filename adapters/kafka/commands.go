@@ -81,16 +81,16 @@ func (w *Waiting) createControl() error {
 // there is no such command.
 func (w *Waiting) Withdraw(ctx context.Context, id string) error { return w.control.Withdraw(ctx, id) }
 
-// Commands returns the commands to the consumers, oldest first. Expired ones stay for a day, then
-// until the next command.
+// Commands returns the commands to the consumers, oldest first. Commands that expired more than a
+// day ago are deleted when the next command is sent.
 func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
 	return w.control.Commands(ctx)
 }
 
 // Pause pauses a topic for all members of the client's group, until [Client.Resume]. Nothing new begins, neither first
-// attempts nor retries; what runs goes on. The members stay in the group, and know within seconds. Those that start
-// later are paused, too. Others see the reason. A second Pause replaces the first. The group must have subscribed to
-// the topic before. The first command to a group creates its control topic.
+// attempts nor retries; running handlers continue. The members stay in the group, and pause within seconds. Members that
+// start later are paused, too. [Client.Paused] returns the reason. A second Pause replaces the first. The group must have
+// subscribed to the topic before. The first command to a group creates its control topic.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Pause(ctx, reason) })
 }

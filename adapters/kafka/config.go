@@ -73,8 +73,7 @@ type Config struct {
 	// MaxWaiting bounds how many messages of one Subscribe may wait on its levels at a time if its
 	// Order is PerKey. Their keys and offsets are in memory, about 140 bytes each. At the bound the
 	// origin waits until there are fewer, while retries continue. Records that were already read
-	// are not stopped, so there may be 4,096 and MaxInFlight more for each partition. Default
-	// 100,000.
+	// are not stopped, so each partition may have 4,096 plus MaxInFlight more. Default 100,000.
 	MaxWaiting int
 	// InstanceID makes the members static (group.instance.id): after a restart within the session
 	// timeout a member gets its partitions back at once. It must be different in every process. The
@@ -106,8 +105,8 @@ type Config struct {
 	// If you do not trust the producers, set sarama.MaxDecompressedBatchSize. It applies to the
 	// whole process and is 0 by default, which means no bound: a record of 32 KB can unpack to 300
 	// MB. A batch above the bound, or one that the client cannot decode, is reported
-	// (ChangeNotRead). Until it is deleted or passed over, no partition of its broker is read. The
-	// command redeliver has a bound of 128 MiB.
+	// (ChangeNotRead). Until the batch is deleted or skipped, no partition that the same broker
+	// leads is read. The command redeliver has a bound of 128 MiB.
 	Sarama *sarama.Config
 }
 

@@ -41,10 +41,10 @@ type DeadLetterConfig struct {
 	// names that group after the listener's group and the topic's suffix, "billing-retry". Each
 	// scan reads its offsets, so stop the group first. A group is refused if it has committed
 	// nothing in a DLQ that is not empty, or more than the DLQ has. It is allowed only if another
-	// program fills DLQ. Default: none, so all records are there.
+	// program fills DLQ. Default: none, so no record is left out.
 	ReadBy string
-	// Lease is how long a claim lasts without being renewed. It is renewed three times as often.
-	// Default 30 s.
+	// Lease is how long a claim lasts without being renewed. It is renewed three times in that
+	// time. Default 30 s.
 	Lease time.Duration
 }
 

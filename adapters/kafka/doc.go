@@ -27,12 +27,15 @@
 // # Delivery guarantees
 //
 // Delivery is at least once. An offset is committed only when all records below it are
-// handled, or are confirmed by all in-sync replicas on a delay topic or the DLQ. Its
-// metadata says which records above it are settled, too, up to 65,536 records and 3,000
-// bytes; a partition begins nothing that is further ahead of its lowest unsettled record.
-// After a kill, a rebalance or a deploy only records that were not settled, or settled
-// since the last commit (200 ms; with [Wrap], the service's own interval), are delivered
-// again with the same id: the header _watermill_message_uuid, or topic/partition/offset.
+// handled, or are confirmed by all in-sync replicas on a delay topic or the DLQ. The
+// metadata of the commit says which records above the offset are settled, up to 65,536
+// records and 3,000 bytes. A partition begins no record that is further ahead of its
+// lowest unsettled one.
+//
+// After a kill, a rebalance or a deploy, two kinds of records are delivered again: those
+// that were not settled, and those that settled since the last commit. Commits are 200 ms
+// apart; with [Wrap], the service's own interval applies. The records keep their id: the
+// header _watermill_message_uuid, or topic/partition/offset.
 //
 // Records of one key run one after another on their first delivery. Later records of a
 // key overtake a failed one, unless Policy.Order says otherwise. A record that kills its
@@ -53,6 +56,7 @@
 //
 // # Not supported
 //
-// Share groups: see adapters/kafkashare. PerKey with [Wrap] or in a cooperative group. Consumers without a group
-// get no retries, because no group could get the message back.
+// Share groups (see adapters/kafkashare), and PerKey with [Wrap] or in a cooperative
+// group. Consumers without a group get no retries, because no group could get the message
+// back.
 package kafka

@@ -60,8 +60,8 @@ func applyDefaults(cfg *sarama.Config) {
 	setDefault(&cfg.Consumer.Offsets.AutoCommit.Interval, def.Consumer.Offsets.AutoCommit.Interval, 200*time.Millisecond)
 	setDefault(&cfg.Consumer.Group.Heartbeat.Interval, def.Consumer.Group.Heartbeat.Interval, 500*time.Millisecond)
 	// If the group's leader dies while the group joins, the others join again after this pause, and send no heartbeats
-	// meanwhile. In sarama's 2 s, short sessions would be lost, and the whole group would stand still. 40 tries take as
-	// long as sarama's 4.
+	// meanwhile. sarama's pause of 2 s would lose short sessions, and stop the whole group. 40 tries take as long as
+	// sarama's 4.
 	setDefault(&cfg.Consumer.Group.Rebalance.Retry.Backoff, def.Consumer.Group.Rebalance.Retry.Backoff, 200*time.Millisecond)
 	setDefault(&cfg.Consumer.Group.Rebalance.Retry.Max, def.Consumer.Group.Rebalance.Retry.Max, 40)
 	setDefault(&cfg.Metadata.RefreshFrequency, def.Metadata.RefreshFrequency, metadataRefresh)

@@ -21,8 +21,8 @@ type Subscriber struct {
 }
 
 // Subscribe joins the group for a topic and its delay topics, after it has created or checked them,
-// and delivers messages until ctx ends or the subscriber is closed. Every call is a member of its
-// own.
+// and delivers messages until ctx ends or the subscriber is closed. Every call joins as a separate
+// member.
 //
 // Up to Config.MaxInFlight first deliveries run at once, those of one key one after another. Later
 // messages of the key overtake a failed one, unless Policy.Order says otherwise. A message is done
@@ -45,7 +45,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 }
 
 // reader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics first.
-// The reader has the values of ctx, but does not end with it.
+// The reader has the values of ctx, but does not end with ctx.
 func (c *Client) reader(ctx context.Context, topic string) (*reader.Reader, error) {
 	l, err := c.readyLayout(topic)
 	if err != nil {

@@ -94,12 +94,13 @@ func (w *Waiting) Close() error {
 	return nil
 }
 
-// offsetRange has the waiting messages of a partition: from the committed offset to the end.
+// offsetRange is the offsets of a partition's waiting messages: from the committed one to the end.
 type offsetRange struct {
 	partition  int32
 	start, end int64
 }
 
+// waitingRanges returns the range of each partition of a topic.
 func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetRange, error) {
 	partitions := make([]int32, t.partitions)
 	for p := range t.partitions {
@@ -133,25 +134,25 @@ func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error)
 	all := make([]deadletter.WaitingLevel, 0, len(w.levels))
 	for i := range w.levels {
 		t := &w.levels[i]
-		row := deadletter.WaitingLevel{Level: t.level, Place: t.log.Topic, Exact: true}
-		parts, err := w.waitingRanges(ctx, t)
+		level := deadletter.WaitingLevel{Level: t.level, Place: t.log.Topic, Exact: true}
+		ranges, err := w.waitingRanges(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range parts {
-			n := s.end - s.start
-			if row.Depth += n; n == 0 {
+		for _, r := range ranges {
+			n := r.end - r.start
+			if level.Depth += n; n == 0 {
 				continue
 			}
-			err := w.eachWaiting(ctx, t, s, func(m *deadletter.Message) bool {
-				row.Oldest, row.Due = earlier(row.Oldest, m.Time), earlier(row.Due, m.State.Due)
+			err := w.eachWaiting(ctx, t, r, func(m *deadletter.Message) bool {
+				level.Oldest, level.Due = earlier(level.Oldest, m.Time), earlier(level.Due, m.State.Due)
 				return false
 			})
 			if err != nil {
 				return nil, err
 			}
 		}
-		all = append(all, row)
+		all = append(all, level)
 	}
 	return all, nil
 }
@@ -164,18 +165,18 @@ func earlier(x, y time.Time) time.Time {
 }
 
 // eachWaiting yields the waiting messages of a partition, until yield returns false.
-func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, s offsetRange, yield func(*deadletter.Message) bool) error {
-	for next := s.start; next < s.end; {
-		p, err := t.log.Read(ctx, s.partition, next)
+func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, r offsetRange, yield func(*deadletter.Message) bool) error {
+	for next := r.start; next < r.end; {
+		p, err := t.log.Read(ctx, r.partition, next)
 		if err != nil {
 			return err
 		}
 		for i := range p.Records {
 			rec := &p.Records[i]
-			if rec.Offset >= s.end {
+			if rec.Offset >= r.end {
 				return nil
 			}
-			if !yield(w.message(t, s.partition, rec)) {
+			if !yield(w.message(t, r.partition, rec)) {
 				return nil
 			}
 		}
@@ -217,12 +218,12 @@ func (w *Waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit 
 	found, more := 0, true
 	for i := range w.levels {
 		t := &w.levels[i]
-		parts, err := w.waitingRanges(ctx, t)
+		ranges, err := w.waitingRanges(ctx, t)
 		if err != nil {
 			return err
 		}
-		for _, s := range parts {
-			err := w.eachWaiting(ctx, t, s, func(m *deadletter.Message) bool {
+		for _, r := range ranges {
+			err := w.eachWaiting(ctx, t, r, func(m *deadletter.Message) bool {
 				if err := ctx.Err(); err != nil {
 					return false
 				}

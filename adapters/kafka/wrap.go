@@ -26,7 +26,7 @@ type Wrapped struct {
 	mu         sync.Mutex
 	lastTopics []reader.Topics // by reader: the last result of Topics
 
-	// Of the running session.
+	// Set by Setup for the running session.
 	ctx        context.Context
 	endSession context.CancelFunc
 	commits    *settle.Committer
@@ -158,39 +158,46 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 // checkMember checks that the session's member belongs to the group of the configuration, and reads all topics.
 func (w *Wrapped) checkMember(member string, all []reader.Topics) error {
 	group := w.client.cfg.Group
-	described, err := w.client.admin.Sarama.DescribeConsumerGroups([]string{group})
+	described, err := w.describeGroup(group)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the members of group %s: %w", group, err)
 	}
-	for _, d := range described {
-		if d.GroupId != group {
-			continue
-		}
-		if !errors.Is(d.Err, sarama.ErrNoError) {
-			return fmt.Errorf("kafka: asking for the members of group %s: %w", group, d.Err)
-		}
-		m, ok := d.Members[member]
-		if !ok {
-			return fmt.Errorf("kafka: the consumer group of this session is not %s: it has no member %s; give Wrap the group's own name in Config.Group", group, member)
-		}
-		metadata, err := m.GetMemberMetadata()
-		if err != nil || metadata == nil {
-			return nil //nolint:nilerr // the next rebalance has begun: the broker does not answer, and the next session checks again
-		}
-		var missing []string
-		for _, a := range all {
-			for _, topic := range a.Names {
-				if !slices.Contains(metadata.Topics, topic) {
-					missing = append(missing, topic)
-				}
+	m, ok := described.Members[member]
+	if !ok {
+		return fmt.Errorf("kafka: the consumer group of this session is not %s: it has no member %s; give Wrap the group's own name in Config.Group", group, member)
+	}
+	metadata, err := m.GetMemberMetadata()
+	if err != nil || metadata == nil {
+		return nil //nolint:nilerr // the next rebalance has begun: the broker does not answer, and the next session checks again
+	}
+	var missing []string
+	for _, topics := range all {
+		for _, topic := range topics.Names {
+			if !slices.Contains(metadata.Topics, topic) {
+				missing = append(missing, topic)
 			}
 		}
-		if missing != nil {
-			return fmt.Errorf("kafka: member %s of group %s does not read %s; pass the result of Topics to group.Consume, and call Topics each time", member, group, strings.Join(missing, ", "))
-		}
-		return nil
 	}
-	return fmt.Errorf("kafka: asking for the members of group %s: no answer", group)
+	if missing != nil {
+		return fmt.Errorf("kafka: member %s of group %s does not read %s; pass the result of Topics to group.Consume, and call Topics each time", member, group, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// describeGroup asks the coordinator for the members of a group.
+func (w *Wrapped) describeGroup(group string) (*sarama.GroupDescription, error) {
+	described, err := w.client.admin.Sarama.DescribeConsumerGroups([]string{group})
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(described, func(d *sarama.GroupDescription) bool { return d.GroupId == group })
+	switch {
+	case i < 0:
+		return nil, errors.New("no answer")
+	case !errors.Is(described[i].Err, sarama.ErrNoError):
+		return nil, described[i].Err
+	}
+	return described[i], nil
 }
 
 // Cleanup implements [sarama.ConsumerGroupHandler].
@@ -220,4 +227,4 @@ type boundSession struct {
 }
 
 // Context implements [sarama.ConsumerGroupSession].
-func (w boundSession) Context() context.Context { return w.ctx }
+func (s boundSession) Context() context.Context { return s.ctx }

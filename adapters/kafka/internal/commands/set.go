@@ -12,20 +12,20 @@ import (
 // Set has the commands that had not expired at one moment. It never changes.
 type Set struct{ all []deadletter.Command }
 
-// Released returns a time in Unix milliseconds. A message of the level that was written until then is due at once. It
-// is 0 if nothing is released.
-func (s *Set) Released(level time.Duration) (until int64) {
+// Released returns a time in Unix milliseconds: messages that were written to the level by that time are due at once. It
+// returns 0 if nothing is released.
+func (s *Set) Released(level time.Duration) (writtenBy int64) {
 	for i := range s.all {
 		if cmd := &s.all[i]; cmd.Kind == deadletter.ReleaseWaiting && cmd.Filter.MatchLevel(level) {
-			until = max(until, cmd.Created.UnixMilli())
+			writtenBy = max(writtenBy, cmd.Created.UnixMilli())
 		}
 	}
-	return until
+	return writtenBy
 }
 
-// Canceling returns the command that cancels a message which is due, or nil. The message was written to its level at
+// FindCancel returns the command that cancels a message which is due, or nil. The message was written to its level at
 // written, in Unix milliseconds.
-func (s *Set) Canceling(m *driver.Message[*sarama.ConsumerMessage], written int64, level time.Duration, now time.Time) *deadletter.Command {
+func (s *Set) FindCancel(m *driver.Message[*sarama.ConsumerMessage], written int64, level time.Duration, now time.Time) *deadletter.Command {
 	var seen *deadletter.Message
 	for i := range s.all {
 		cmd := &s.all[i]

@@ -22,7 +22,7 @@ type waitState struct {
 	queued   *perkey.Copy // its copy in a key queue, or nil
 }
 
-// parseWaiting parses a record of a topic on which messages wait, and makes it what it was in its origin.
+// parseWaiting parses a record of a topic on which messages wait, and restores the record of the origin.
 func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rec := m.Record
 	w := &waitState{written: rec.Timestamp.UnixMilli()}
@@ -53,8 +53,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 	rest := st.Due.Sub(stay.Until)
 	switch {
 	case stay.Hops && rest <= s.r.jitter && s.heldCount < softMaxHeld/2:
-		// The rest is jitter. The record waits here if there is room, because a hop would only take it to a similar
-		// place.
+		// Only jitter is left. The record waits here if there is room, because it would wait as long after a hop.
 		m.Until = st.Due
 	case stay.Hops:
 		m.Step = driver.Hop
@@ -96,8 +95,9 @@ func (s *Session) readStay(topic string, rec *topiclog.Record) delayqueue.Stay {
 	return s.reader.readArrival(&sarama.ConsumerMessage{Key: rec.Key, Headers: users, Timestamp: rec.Time}, ours, s.levels[topic])
 }
 
-// isReleased reports whether a release of messages that were written until then makes the record due.
-func (w *waitState) isReleased(until int64) bool { return w.written <= until && until > 0 }
+// isReleased reports whether a release of the messages that were written by a time, in Unix milliseconds, makes the
+// record due.
+func (w *waitState) isReleased(writtenBy int64) bool { return w.written <= writtenBy && writtenBy > 0 }
 
 // makeDue makes a message due at once.
 func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waitState, now time.Time) {

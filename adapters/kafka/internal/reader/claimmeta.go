@@ -62,11 +62,11 @@ func fetchMetas(a cluster.Admin, group string, claims map[string][]int32) (map[s
 // the partition.
 func (s *Session) readMeta(ctx context.Context, topic string, partition int32) (claimMeta, error) {
 	s.mu.Lock()
-	f, ok := s.metas[topic][partition]
+	own, ok := s.metas[topic][partition]
 	delete(s.metas[topic], partition)
 	s.mu.Unlock()
 	if ok {
-		return f, nil
+		return own, nil
 	}
 	found, err := s.readMetas(ctx, map[string][]int32{topic: {partition}})
 	return found[topic][partition], err
@@ -83,7 +83,7 @@ func metaOf(committed cluster.GroupOffsets, topic string, partition int32) (clai
 
 // reportUncounted reports, once, that crashes are not counted for now.
 func (r *Reader) reportUncounted(topic string, partition int32, err error) {
-	if !r.uncounted.Swap(true) {
+	if !r.reportedUncounted.Swap(true) {
 		r.Sub.EmitChange(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
 			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.Layout.Group), err)
 	}
@@ -100,7 +100,7 @@ func (s *Session) ownClaims(claims map[string][]int32) map[string][]int32 {
 	return own
 }
 
-// settleConfig interprets what the last owner of the partition left, and reports it.
+// settleConfig interprets what the last owner of the partition left, and reports deleted records.
 func (s *source) settleConfig(sess sarama.ConsumerGroupSession, last claimMeta) settle.Config {
 	session, from := s.session, s.from
 	r := session.reader
@@ -164,11 +164,11 @@ func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// settledBefore returns the records that f lists as settled above from. It returns nil if the metadata was copied to
+// settledBefore returns the records above from that found lists as settled. It returns nil if the metadata was copied to
 // another offset or belongs to an earlier topic of the same name.
-func (s *Session) settledBefore(topic string, f claimMeta, from int64) commitmeta.Runs {
-	if f.offset != from || !f.meta.IsOf(f.offset) || s.topicIDs.Differs(topic, f.meta.Topic) {
+func (s *Session) settledBefore(topic string, found claimMeta, from int64) commitmeta.Runs {
+	if found.offset != from || !found.meta.IsOf(found.offset) || s.topicIDs.Differs(topic, found.meta.Topic) {
 		return nil
 	}
-	return f.meta.Settled
+	return found.meta.Settled
 }

@@ -20,9 +20,9 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 			return admission
 		}
 	}
-	if s.onLevel && (s.keys == nil || m.Step == driver.Handle) { // keys let messages that hop begin
+	if s.onLevel && (s.keys == nil || m.Step == driver.Handle) { // a message that its key makes hop is not due
 		now := time.Now()
-		if cmd := s.r.commands.Current().Canceling(m, s.records.At(m.Seq).waiting.written, s.level, now); cmd != nil {
+		if cmd := s.r.commands.Current().FindCancel(m, s.records.At(m.Seq).waiting.written, s.level, now); cmd != nil {
 			m.Step, m.Err = driver.DeadLetter, cmd.Cancelled()
 		}
 	}

@@ -34,7 +34,7 @@ func (s *Session) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// keyQueues returns the queues of a claim's partition when they are loaded, or nil if the session ends before.
+// keyQueues returns the queues of a claim's partition when they are loaded, or nil if the session ends first.
 func (s *Session) keyQueues(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64) *perkey.Queues {
 	r, partition := s.reader, claim.Partition()
 	queues := s.keys.Queues(partition)
@@ -63,7 +63,7 @@ func (s *Session) loadQueues(ctx context.Context, loader perkey.Loader) error {
 			return nil
 		}
 		if !reported && ctx.Err() == nil {
-			s.reader.Sub.EmitChange(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; nothing of it runs before", loader.Partition), err)
+			s.reader.Sub.EmitChange(redeliver.ChangeReadingWaiting, fmt.Sprintf("partition %d; until they are read, none of its messages run", loader.Partition), err)
 		}
 		if err := wait.For(ctx, loadRetryPause); err != nil {
 			return err

@@ -1,8 +1,8 @@
 // Package reader reads an origin and the topics on which its messages wait, as one member of a consumer group.
 //
-// A [Reader] joins the group again and again. Each time it is in, it has a [Session] with the partitions of the origin
-// and of the levels. Each partition is a source, and a lane of the engine calls it. The lanes of a session share a
-// committer, and those of a reader share the engine's slots.
+// A [Reader] joins the group, and joins it again after each rebalance. While it is a member, a [Session] has its
+// partitions of the origin and of the levels. Each partition is a source, which a lane of the engine calls. The lanes of
+// a session share a committer, and the lanes of a reader share the engine's slots.
 //
 // The files in the order of a record's life:
 //
@@ -40,7 +40,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// Config is what a reader has from its client.
+// Config is what a client gives its reader.
 type Config struct {
 	Layout      *topology.Layout
 	Sub         *engine.Subscription
@@ -70,12 +70,13 @@ type Reader struct {
 	sweeper    *sweep.Sweeper
 	commands   *commands.Follower
 	reported   reportTimes
-	uncounted  atomic.Bool   // reportUncounted has reported
 	jitter     time.Duration // the largest jitter that the policy's backoff adds to a delay
 	bytesAhead atomic.Int64  // key, value and header bytes that the lanes have read ahead
+
+	reportedUncounted atomic.Bool
 }
 
-// New returns a reader. It has the values of ctx, but does not end with it.
+// New returns a reader. It has the values of ctx, but does not end with ctx.
 func New(ctx context.Context, cfg Config) *Reader {
 	r := &Reader{Config: cfg, values: context.WithoutCancel(ctx)}
 	l, admin := cfg.Layout, cfg.Provisioner.Admin
@@ -98,8 +99,8 @@ func (r *Reader) isPerKey() bool { return r.Layout.Policy.Order == redeliver.Per
 // Close closes the group of a reader that does not run.
 func (r *Reader) Close() { _ = r.Group.Close() } // it has not joined
 
-// Start begins what a reader does beside its sessions, in a group that the service runs itself. Messages are handled as
-// opt says. Call stop after the last session.
+// Start starts the work of a reader beside its sessions, in a group that the service runs itself. Messages are handled
+// as opt says. Call stop after the last session.
 func (r *Reader) Start(opt engine.Options[*sarama.ConsumerMessage]) (stop func()) {
 	r.startEngine(opt)
 	stopJanitor, endLoad := r.startJanitor(), r.Sub.RegisterLoad()

@@ -17,8 +17,9 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 )
 
-// Session is one session of a consumer group, for one reader. sarama calls ConsumeClaim for each partition in a
-// goroutine, the lane's. In a service's own group, several readers may have sessions in one session of the group.
+// Session is one session of a consumer group, for one reader. sarama calls ConsumeClaim for each partition in its own
+// goroutine, which runs the lane. In a service's own group, several readers may have sessions in one session of the
+// group.
 type Session struct {
 	reader   *Reader
 	commits  *settle.Committer
@@ -27,7 +28,7 @@ type Session struct {
 	keys     perkey.Session // used only if the Order is PerKey
 
 	mu    sync.Mutex
-	metas map[string]map[int32]claimMeta // read by Setup; each lane takes its own
+	metas map[string]map[int32]claimMeta // read by Setup; each lane removes its own
 }
 
 // NewSession returns the next session, which reads topics. It calls end when the reader should read other topics.
@@ -113,7 +114,7 @@ func (s *Session) reportNoOffsets(ctx context.Context, claims map[string][]int32
 			n += end - start
 		}
 		if n > 0 {
-			r.Sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("the group has no offsets, so %d records of %s run; those that had succeeded, and that it may not delete, run again", n, topic), nil)
+			r.Sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("the group has no offsets, so %d records of %s run; if the group may not delete records, those that succeeded run again, too", n, topic), nil)
 		}
 	}
 	return nil
@@ -132,6 +133,7 @@ func (s *Session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 	return err
 }
 
+// consume reads a claim until the partition is revoked or the session ends.
 func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	r := s.reader
 	if claim.Topic() == r.Layout.Origin && claim.InitialOffset() == sarama.OffsetOldest && r.StartsAtNewest {
@@ -160,10 +162,10 @@ func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		return err
 	}
 	if s.topicIDs.Differs(claim.Topic(), meta.meta.Topic) {
-		return nil // A cooperative rebalance brought it. The next session reads it from its beginning, see Setup.
+		return nil // A cooperative rebalance brought the partition. The next Setup resets it to its beginning.
 	}
 	if claim.InitialOffset() == sarama.OffsetOldest && meta.offset > from {
-		r.Sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; what is left of it runs again from offset %d",
+		r.Sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; its records run again from offset %d",
 			claim.Topic(), claim.Partition(), meta.offset, from), nil)
 	}
 	r.keeper.Recheck() // members may come and go in a cooperative session

@@ -20,9 +20,8 @@ const (
 	maxReadAhead  = 4096 // records that wait for a slot or their key
 	minResumeRoom = 1024 // free places at which a full partition resumes
 	softMaxHeld   = 1024 // waiting records at which a partition pauses
-	maxHeld       = 4096 // the same if the last one is due soon
-	// A record that is due within dueSoon is read even if many wait.
-	dueSoon = time.Second
+	maxHeld       = 4096 // the same if the last of them is due within dueSoon
+	dueSoon       = time.Second
 
 	// Bounds of the bytes that all sources of a Subscribe have read ahead. They bound large messages, as maxReadAhead and
 	// softMaxHeld bound small ones.
@@ -42,7 +41,7 @@ type source struct {
 	partition int32
 	from      int64         // first offset of the session
 	onLevel   bool          // messages wait on the topic; it is not the origin
-	level     time.Duration // of the topic
+	level     time.Duration // of the topic; 0 for the retry topic
 	progress  *settle.Partition
 	lane      driver.Lane[*sarama.ConsumerMessage]
 
@@ -54,7 +53,7 @@ type source struct {
 	lastDue     time.Time               // due time of the waiting message that was read last
 	resumeTimer *time.Timer             // resumes the partition when lastDue is near
 	records     settle.Ring[recordInfo] // numbered as in progress
-	released    int64                   // messages written until then (Unix milliseconds) are due
+	released    int64                   // messages written by this time (Unix milliseconds) are due
 	keys        *perkey.Gate            // nil unless the Order is PerKey
 	spanFull    bool                    // messages wait because they are too far ahead of the lowest unsettled one
 }
@@ -86,7 +85,7 @@ func newSource(session *Session, sess sarama.ConsumerGroupSession, claim sarama.
 	return s
 }
 
-// run reads the partition until it is revoked or ctx, the session's, ends. Then it waits for messages in flight.
+// run reads the partition until it is revoked or the session's ctx ends. Then it waits for messages in flight.
 func (s *source) run(ctx context.Context) {
 	if s.onLevel {
 		defer s.r.sweeper.Add(s.topic, s.session.topicIDs[s.topic], s.partition, s.from)()
@@ -253,9 +252,9 @@ func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {
 	case !s.paused:
-		pauses = s.room == 0 || s.isHeavy() || s.progress.Span() >= settle.MaxSpan || s.onLevel && s.heldCount >= softMaxHeld && (s.heldCount >= maxHeld || s.lastDue.Sub(now) >= dueSoon)
+		pauses = s.room == 0 || s.isHeavy() || s.progress.Span() >= settle.MaxSpan || s.holdsMany(softMaxHeld, maxHeld, now)
 	case s.room >= minResumeRoom && s.isLight() && s.progress.Span() <= settle.MaxSpan*7/8:
-		pauses = s.onLevel && s.heldCount > softMaxHeld/4 && (s.heldCount >= maxHeld*7/8 || s.lastDue.Sub(now) >= dueSoon)
+		pauses = s.holdsMany(softMaxHeld/4+1, maxHeld*7/8, now)
 	}
 	switch {
 	case s.keys == nil:
@@ -278,6 +277,12 @@ func (s *source) balance() {
 	}
 }
 
+// holdsMany reports whether the source holds at least hardMax waiting records, or softMax and the last of them is not due
+// soon.
+func (s *source) holdsMany(softMax, hardMax int, now time.Time) bool {
+	return s.onLevel && (s.heldCount >= hardMax || s.heldCount >= softMax && s.lastDue.Sub(now) >= dueSoon)
+}
+
 // balanceAfter calls balance after a while.
 func (s *source) balanceAfter(wait time.Duration) {
 	if s.resumeTimer == nil {
@@ -287,10 +292,12 @@ func (s *source) balanceAfter(wait time.Duration) {
 	s.resumeTimer.Reset(wait)
 }
 
-// isHeavy reports whether the source must pause because of its bytes; isLight, whether it may resume.
+// isHeavy reports whether the source must pause because of its bytes.
 func (s *source) isHeavy() bool {
 	return s.bytesAhead >= minAheadBytes && s.r.bytesAhead.Load() >= maxAheadBytes
 }
+
+// isLight reports whether the bytes of the source let it resume.
 func (s *source) isLight() bool {
 	return s.bytesAhead <= minAheadBytes/2 || s.r.bytesAhead.Load() <= maxAheadBytes/2
 }

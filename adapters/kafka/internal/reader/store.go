@@ -105,12 +105,12 @@ type springDone struct {
 }
 
 // Confirmed implements [driver.Done].
-func (t springDone) Confirmed(where string, err error) {
+func (d springDone) Confirmed(where string, err error) {
 	if errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDoubtful) {
-		t.retryPlain()
+		d.retryPlain()
 		return
 	}
-	t.Done.Confirmed(where, err)
+	d.Done.Confirmed(where, err)
 }
 
 // publishDone turns a missing right to write to the topic into a refusal of this message, because the other messages of
@@ -118,9 +118,9 @@ func (t springDone) Confirmed(where string, err error) {
 type publishDone struct{ driver.Done }
 
 // Confirmed implements [driver.Done].
-func (p publishDone) Confirmed(where string, err error) {
+func (d publishDone) Confirmed(where string, err error) {
 	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
 		err = fmt.Errorf("%w: grant Write on the topic to the group's members, which publish delayed messages: %w", driver.ErrRefused, err)
 	}
-	p.Done.Confirmed(where, err)
+	d.Done.Confirmed(where, err)
 }
