@@ -126,7 +126,7 @@ func (c Config) producerConfig() *sarama.Config {
 	cfg.Producer.Return.Successes = true
 	cfg.Producer.Return.Errors = true
 	cfg.Producer.Retry.Max = max(1, cfg.Producer.Retry.Max)
-	cfg.Producer.Partitioner = produce.Partitions(cfg.Producer.Partitioner)
+	cfg.Producer.Partitioner = produce.Partitioner(cfg.Producer.Partitioner)
 	return cfg
 }
 

@@ -24,8 +24,8 @@ type Admin struct {
 	Sarama sarama.ClusterAdmin
 }
 
-// Topics returns the metadata of the named topics that the client may see, or of all, without names. A cluster may
-// have thousands: ask for all only to search by name.
+// Topics returns the metadata of the named topics that the client may see, or without names of all. A cluster may have
+// thousands: ask for all only to search by name.
 func (a Admin) Topics(names ...string) (topics map[string]*sarama.TopicMetadata, err error) {
 	for range 3 { // a connection that was idle for long may be dead
 		if topics, err = a.askTopics(names); err == nil {

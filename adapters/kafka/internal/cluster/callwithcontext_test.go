@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A call that takes no context goes on when the context ends. Its late result is not lost: it is closed.
+// A call that takes no context continues after the end of ctx. Its late result is discarded.
 func TestCallWithContextReturnsAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errGone := errors.New("gone")

@@ -2,7 +2,7 @@ package cluster
 
 import "testing"
 
-// A session that begins while one of its topics is deleted would read the next topic of that name from the offsets of
+// A session that begins while one of its topics is deleted must not read a later topic of that name from the offsets of
 // the earlier one. Clusters before Kafka 2.8 have no ids.
 func TestASessionNeedsAllItsTopics(t *testing.T) {
 	t.Parallel()

@@ -90,7 +90,7 @@ func TestCommandLogIgnoresGarbage(t *testing.T) {
 	}
 }
 
-// A newer version may add fields to a command. An unknown field of a filter refuses the command.
+// Unknown fields of a command are ignored, because a newer version may add some.
 func TestCommandLogReadsACommandOfANewerVersion(t *testing.T) {
 	t.Parallel()
 	var b log

@@ -68,39 +68,39 @@ func NewOwner() string { return strings.ToLower(rand.Text()[:8]) }
 func Ended(owner, topic string) Meta { return Meta{Owner: owner, Topic: topic, State: Left, Alone: -1} }
 
 // WithoutOffsets returns the metadata of the same owner, which may have begun every record.
-func (n Meta) WithoutOffsets() Meta {
-	return Meta{Owner: n.Owner, State: Running, Alone: -1, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
+func (m Meta) WithoutOffsets() Meta {
+	return Meta{Owner: m.Owner, State: Running, Alone: -1, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
 }
 
 // Known reports whether the metadata is redeliver's. The zero value is not.
-func (n Meta) Known() bool { return n.State != "" }
+func (m Meta) Known() bool { return m.State != "" }
 
 // IsOf reports whether the offsets in the metadata are those of a commit of offset. Mirroring tools copy metadata to
 // offsets at which there are other records.
-func (n Meta) IsOf(offset int64) bool { return n.base == offset || n.base == 0 && len(n.Settled) == 0 }
+func (m Meta) IsOf(offset int64) bool { return m.base == offset || m.base == 0 && len(m.Settled) == 0 }
 
 // Text formats the metadata for a commit of mark, with the settled records above it. It leaves out offsets below mark,
 // which are settled. whole is false if not all of settled fits.
-func (n Meta) Text(mark int64, settled Runs) (text string, whole bool) {
+func (m Meta) Text(mark int64, settled Runs) (text string, whole bool) {
 	var b strings.Builder
-	b.WriteString(metaVersion + " by=" + n.Owner)
-	if n.Topic != "" {
-		b.WriteString(" topic=" + n.Topic)
+	b.WriteString(metaVersion + " by=" + m.Owner)
+	if m.Topic != "" {
+		b.WriteString(" topic=" + m.Topic)
 	}
-	b.WriteString(" state=" + string(n.State))
-	if n.End > mark {
-		b.WriteString(" end=" + strconv.FormatInt(n.End, 10))
+	b.WriteString(" state=" + string(m.State))
+	if m.End > mark {
+		b.WriteString(" end=" + strconv.FormatInt(m.End, 10))
 	}
-	window := offsetsFrom(maps.Keys(n.Window), mark)
-	suspects := offsetsFrom(maps.Keys(n.Suspects), mark)
-	if len(window)+len(suspects)+len(settled) == 0 && n.Alone < mark {
+	window := offsetsFrom(maps.Keys(m.Window), mark)
+	suspects := offsetsFrom(maps.Keys(m.Suspects), mark)
+	if len(window)+len(suspects)+len(settled) == 0 && m.Alone < mark {
 		return b.String(), true
 	}
 	b.WriteString(" base=" + strconv.FormatInt(mark, 10))
 	writeRuns(&b, " window=", window, mark, func(int64) int { return 0 }, maxWindowText)
-	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return n.Suspects[o] }, maxSuspectsText)
-	if n.Alone >= mark {
-		b.WriteString(" alone=" + strconv.FormatInt(n.Alone-mark, 10))
+	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return m.Suspects[o] }, maxSuspectsText)
+	if m.Alone >= mark {
+		b.WriteString(" alone=" + strconv.FormatInt(m.Alone-mark, 10))
 	}
 	set, whole := writeSettled(settled, mark, maxMetaText-b.Len()-len(" settled="))
 	if set != "" {
@@ -110,9 +110,9 @@ func (n Meta) Text(mark int64, settled Runs) (text string, whole bool) {
 }
 
 // WindowFits reports whether the whole window fits into the text.
-func (n Meta) WindowFits(mark int64) bool {
+func (m Meta) WindowFits(mark int64) bool {
 	var b strings.Builder
-	writeRuns(&b, "", offsetsFrom(maps.Keys(n.Window), mark), mark, func(int64) int { return 0 }, maxWindowText)
+	writeRuns(&b, "", offsetsFrom(maps.Keys(m.Window), mark), mark, func(int64) int { return 0 }, maxWindowText)
 	return b.Len() < maxWindowText
 }
 
@@ -155,34 +155,34 @@ func Parse(text string) Meta {
 		}
 		values[name] = value
 	}
-	n := Meta{Owner: values["by"], Topic: values["topic"], State: State(values["state"]), Alone: -1, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
-	switch n.State {
+	m := Meta{Owner: values["by"], Topic: values["topic"], State: State(values["state"]), Alone: -1, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
+	switch m.State {
 	case Running, Careful, Left:
 	default:
 		return Meta{}
 	}
 	base, ok := parseOffset(values["base"], 0)
-	n.base = base
+	m.base = base
 	if end, present := values["end"]; ok && present {
-		n.End, ok = parseOffset(end, 0)
+		m.End, ok = parseOffset(end, 0)
 	}
 	if alone, present := values["alone"]; ok && present {
-		n.Alone, ok = parseOffset(alone, base)
+		m.Alone, ok = parseOffset(alone, base)
 	}
 	ok = ok && readRuns(values["window"], base, func(o int64, crashes int) bool {
-		n.Window[o] = true
-		return crashes == 0 && len(n.Window) <= maxMetaOffsets
+		m.Window[o] = true
+		return crashes == 0 && len(m.Window) <= maxMetaOffsets
 	}) && readRuns(values["suspects"], base, func(o int64, crashes int) bool {
-		n.Suspects[o] = crashes
-		return len(n.Suspects) <= maxMetaOffsets
+		m.Suspects[o] = crashes
+		return len(m.Suspects) <= maxMetaOffsets
 	})
 	if !ok {
 		return Meta{}
 	}
-	if n.Settled, ok = readSettled(values["settled"], base); !ok {
+	if m.Settled, ok = readSettled(values["settled"], base); !ok {
 		return Meta{}
 	}
-	return n
+	return m
 }
 
 // parseOffset parses an offset relative to base. An empty text is base itself.
@@ -227,33 +227,33 @@ func readRuns(text string, base int64, add func(offset int64, crashes int) bool)
 	return true
 }
 
-// Inherit returns the state of a new owner that finds n beside the offset mark, in a log that ends at logEnd. stretch
+// Inherit returns the state of a new owner that finds m beside the offset mark, in a log that ends at logEnd. stretch
 // is the estimate of how far the last owner was ahead of what it had settled. All conclusions from the last owner's
 // death are drawn here.
-func (n Meta) Inherit(owner string, mark, logEnd, stretch int64) Meta {
-	next := Meta{Owner: owner, State: Careful, Alone: -1, End: n.End, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
-	for o, crashes := range n.Suspects {
+func (m Meta) Inherit(owner string, mark, logEnd, stretch int64) Meta {
+	next := Meta{Owner: owner, State: Careful, Alone: -1, End: m.End, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
+	for o, crashes := range m.Suspects {
 		if o >= mark {
 			next.Suspects[o] = crashes
 		}
 	}
-	// If this process wrote n, it lost that session and survived.
-	ownerDied := n.Known() && n.State != Left && n.Owner != owner
+	// If this process wrote m, it lost that session and survived.
+	ownerDied := m.Known() && m.State != Left && m.Owner != owner
 	switch {
 	case !ownerDied:
-	case n.Alone >= mark:
-		next.Suspects[n.Alone] = min(next.Suspects[n.Alone]+1, maxCrashCount)
-	case n.Alone >= 0: // the suspect settled; nothing has begun since
-	case n.State == Careful:
-		for o := range n.Window {
+	case m.Alone >= mark:
+		next.Suspects[m.Alone] = min(next.Suspects[m.Alone]+1, maxCrashCount)
+	case m.Alone >= 0: // the suspect settled; nothing has begun since
+	case m.State == Careful:
+		for o := range m.Window {
 			if _, known := next.Suspects[o]; !known && o >= mark {
 				next.Suspects[o] = 0
 			}
 		}
 	default:
 		settled := mark
-		if last := len(n.Settled) - 1; last >= 0 {
-			settled = max(mark, n.Settled[last].To)
+		if last := len(m.Settled) - 1; last >= 0 {
+			settled = max(mark, m.Settled[last].To)
 		}
 		next.End = min(logEnd, settled+stretch)
 	}

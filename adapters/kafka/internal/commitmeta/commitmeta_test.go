@@ -26,7 +26,7 @@ func TestCommitMetaRoundTrips(t *testing.T) {
 	t.Parallel()
 	for text, c := range map[string]struct {
 		mark int64
-		note Meta
+		meta Meta
 	}{
 		"redeliver/1 by=k3jv8q2a state=run":                              {1000, Meta{Owner: "k3jv8q2a", State: Running, Alone: -1}},
 		"redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=run": {1000, Meta{Owner: "k3jv8q2a", Topic: "7Zl2hRiCRuqDSlzQ1RMKxw", State: Running, Alone: -1}},
@@ -36,10 +36,10 @@ func TestCommitMetaRoundTrips(t *testing.T) {
 			Suspects: map[int64]int{1003: 0, 1004: 0, 1005: 0, 1007: 2, 1008: 1, 3: 4},
 		}},
 	} {
-		if got := textOf(c.note, c.mark); got != text {
+		if got := textOf(c.meta, c.mark); got != text {
 			t.Errorf("wrote %q, want %q", got, text)
 		}
-		got, want := Parse(text), c.note
+		got, want := Parse(text), c.meta
 		// Offsets below the mark are not written.
 		want.Window, want.Suspects = maps.Clone(want.Window), maps.Clone(want.Suspects)
 		maps.DeleteFunc(want.Window, func(o int64, _ bool) bool { return o < c.mark })

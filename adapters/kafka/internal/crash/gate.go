@@ -3,9 +3,10 @@
 // Such a record comes back, together with all other records that the process had begun and not committed. Kafka counts
 // no deliveries, so the owner of a partition writes its state into its commits, see package commitmeta. An owner that
 // ends in order says so. Otherwise it died, and nobody knows which record killed it. Then the next owner is careful for
-// a stretch above the mark: it commits a window, and begins only records in it. If it dies, too, only the records of
-// that window are suspects. Suspects run one at a time, while nothing else of the client runs, see engine.Turn. Each is
-// committed as alone before it runs. Only a suspect that was alone when its process died is charged with a crash.
+// a stretch above the committed offset: it commits a window, and begins only records in that window. If this owner dies,
+// too, only the records of the window are suspects. Suspects run one at a time, while nothing else of the client runs,
+// see engine.Turn. Each is committed as alone before it runs. Only a suspect that was alone when its process died is
+// charged with a crash.
 //
 // A [Gate] decides which messages of one partition may begin, and what the partition's commits say.
 package crash
@@ -38,8 +39,8 @@ const (
 	minWindow = 32
 	maxWindow = 256
 	// A stretch is stretchFactor times MaxInFlight, within minStretch and maxStretch. It estimates how many records
-	// above the mark the last owner may have begun: those in flight, and those settled within a commit interval. If
-	// there were more, their crash is found out later.
+	// above the mark the last owner may have begun: those in flight, and those settled within a commit interval. A
+	// record beyond the stretch that kills its process is found later.
 	stretchFactor = 500
 	minStretch    = 5_000
 	maxStretch    = 50_000
@@ -57,7 +58,7 @@ type Partition interface {
 	Mark() int64
 	// Commit makes a commit necessary: at once, or with the next regular one.
 	Commit(atOnce bool)
-	// Idle is called when the gate waits for no commit any more.
+	// Idle is called when the gate no longer waits for a commit.
 	Idle()
 	// Post calls f in the lane's goroutine, with the lock. It reports whether it will.
 	Post(f func()) bool
@@ -96,7 +97,7 @@ type Gate struct {
 	isWaiting map[*message]struct{} // the same
 	suspects  []*message            // messages that wait to run alone
 
-	ctx       context.Context // when it ends, no suspect gets a turn any more
+	ctx       context.Context // after its end no suspect gets a turn
 	cancel    context.CancelFunc
 	turn      turnState
 	turnStart time.Time
@@ -170,7 +171,7 @@ func (g *Gate) Note(mark int64, settled commitmeta.Runs) Note {
 // Committed is called when a commit has succeeded.
 func (g *Gate) Committed(n Note) {
 	if g.writing && n.version == g.version {
-		g.partition.Post(func() { g.committed(n.version) })
+		g.partition.Post(func() { g.applyPending(n.version) })
 	}
 }
 
@@ -179,7 +180,7 @@ func (g *Gate) Committed(n Note) {
 func (g *Gate) GiveUp(err error) (first bool) {
 	first = !g.unwritable
 	g.unwritable = true
-	g.partition.Post(func() { g.giveUp(err) })
+	g.partition.Post(func() { g.allowAll(err) })
 	return first
 }
 
@@ -222,7 +223,7 @@ func (g *Gate) Begin(m *message) engine.Admission {
 		if !slices.Contains(g.suspects, m) {
 			g.suspects = append(g.suspects, m)
 		}
-		g.tendSuspects()
+		g.runSuspects()
 		return engine.NotYet
 	case g.unrestricted || g.meta.Window[offset]:
 		return g.allow()
@@ -265,7 +266,7 @@ func (g *Gate) Ended(m *message, how engine.EndingKind) {
 func (g *Gate) HandlerEnded(m *message) {
 	if g.alone == m {
 		g.alone = nil
-		g.tendSuspects()
+		g.runSuspects()
 	}
 }
 
@@ -298,7 +299,7 @@ func without[T comparable](all []T, one T) []T {
 // requestWindow commits that waiting messages may begin or, if one is above the stretch, that all may.
 func (g *Gate) requestWindow() {
 	if len(g.waiting) == 0 || g.ended || g.writing || g.unwritable || g.turn != noTurn {
-		return // committed and tendSuspects call it again
+		return // applyPending and runSuspects call it again
 	}
 	offset := g.partition.Offset
 	next := g.copyMeta()
@@ -349,7 +350,7 @@ func (g *Gate) copyMeta() commitmeta.Meta {
 	return next
 }
 
-// write commits next, which is in effect when it is committed.
+// write commits next, which takes effect when the commit has succeeded.
 func (g *Gate) write(next commitmeta.Meta) {
 	g.version++
 	g.writing, g.pending = true, next
@@ -358,14 +359,14 @@ func (g *Gate) write(next commitmeta.Meta) {
 	time.AfterFunc(metaTimeout, func() {
 		g.partition.Post(func() {
 			if g.writing && g.version == number {
-				g.giveUp(fmt.Errorf("kafka: the broker did not accept a commit within %s", metaTimeout))
+				g.allowAll(fmt.Errorf("kafka: the broker did not accept a commit within %s", metaTimeout))
 			}
 		})
 	})
 }
 
-// committed applies the pending metadata after its commit.
-func (g *Gate) committed(number uint64) {
+// applyPending applies the pending metadata after its commit.
+func (g *Gate) applyPending(number uint64) {
 	if !g.writing || g.version != number {
 		return
 	}
@@ -378,17 +379,19 @@ func (g *Gate) committed(number uint64) {
 	}
 	if g.turn == turnHeld && g.meta.Alone >= 0 {
 		g.aloneAt = time.Now()
-		g.tendLater()
+		g.runSuspectsLater()
 	}
-	g.tendSuspects()
+	g.runSuspects()
 	g.requestWindow()
 }
 
-// tendLater checks later whether a suspect has used its turn.
-func (g *Gate) tendLater() { time.AfterFunc(turnPoll, func() { g.partition.Post(g.tendSuspects) }) }
+// runSuspectsLater checks later whether a suspect has used its turn.
+func (g *Gate) runSuspectsLater() {
+	time.AfterFunc(turnPoll, func() { g.partition.Post(g.runSuspects) })
+}
 
-// giveUp lets all messages begin although their metadata cannot be committed.
-func (g *Gate) giveUp(err error) {
+// allowAll lets all messages begin although their metadata cannot be committed.
+func (g *Gate) allowAll(err error) {
 	g.reportUncounted(err)
 	g.writing, g.pending, g.unwritable = false, commitmeta.Meta{}, true
 	g.meta.Alone, g.meta.Window = -1, make(map[int64]bool)
@@ -403,11 +406,11 @@ func (g *Gate) giveUp(err error) {
 			}
 		})
 	})
-	g.tendSuspects()
+	g.runSuspects()
 }
 
-// tendSuspects lets the next suspect run alone, or gives the turn back.
-func (g *Gate) tendSuspects() {
+// runSuspects lets the next suspect run alone, or gives the turn back.
+func (g *Gate) runSuspects() {
 	if g.ended || g.writing {
 		return
 	}
@@ -423,11 +426,11 @@ func (g *Gate) tendSuspects() {
 		case g.alone != nil:
 		case waits && g.meta.Alone >= 0 && g.meta.Alone == g.partition.Offset(g.suspects[0]) && !gate.Closed():
 			if time.Since(g.aloneAt) < maxTurn {
-				g.tendLater() // it is about to begin
+				g.runSuspectsLater() // it is about to begin
 				return
 			}
-			g.suspects = slices.Delete(g.suspects, 0, 1) // something else refuses it. It asks again
-			g.tendSuspects()
+			g.suspects = slices.Delete(g.suspects, 0, 1) // another gate refuses it; it asks again
+			g.runSuspects()
 		case waits && !gate.Closed() && time.Since(g.turnStart) < maxTurn:
 			next := g.copyMeta()
 			next.Alone = g.partition.Offset(g.suspects[0])
@@ -461,7 +464,7 @@ func (g *Gate) takeTurn() {
 				return
 			}
 			g.turn, g.turnStart = turnHeld, time.Now()
-			g.tendSuspects()
+			g.runSuspects()
 		})
 		if !posted {
 			turn.Give()

@@ -72,7 +72,7 @@ func (q *Queue) Retention(ctx context.Context) (time.Duration, error) {
 	ms, err := strconv.ParseInt(settings["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("kafka: %w what retention.ms is of %s: %q", deadletter.ErrNotReported, q.Where.DLQ, settings["retention.ms"])
+		return 0, fmt.Errorf("kafka: %w what retention.ms of %s is: %q", deadletter.ErrNotReported, q.Where.DLQ, settings["retention.ms"])
 	case ms < 0 || ms > int64(maxRetention/time.Millisecond):
 		return 0, nil
 	default:

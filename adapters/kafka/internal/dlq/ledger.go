@@ -37,8 +37,8 @@ func (s *removedSpan) contains(offset int64, at time.Time) bool {
 type removedSpans []removedSpan
 
 // find returns the index of the span that contains an offset, or -1.
-func (ss removedSpans) find(offset int64) int {
-	i, found := slices.BinarySearchFunc(ss, offset, func(s removedSpan, o int64) int {
+func (spans removedSpans) find(offset int64) int {
+	i, found := slices.BinarySearchFunc(spans, offset, func(s removedSpan, o int64) int {
 		switch {
 		case o < s.From:
 			return 1
@@ -55,26 +55,25 @@ func (ss removedSpans) find(offset int64) int {
 }
 
 // put adds a span, and replaces one that begins at the same offset.
-func (ss removedSpans) put(s removedSpan) removedSpans {
-	i, found := slices.BinarySearchFunc(ss, s.From, func(x removedSpan, from int64) int { return int(min(1, max(-1, x.From-from))) })
+func (spans removedSpans) put(s removedSpan) removedSpans {
+	i, found := slices.BinarySearchFunc(spans, s.From, func(x removedSpan, from int64) int { return int(min(1, max(-1, x.From-from))) })
 	if found {
-		ss[i] = s
-		return ss
+		spans[i] = s
+		return spans
 	}
-	return slices.Insert(ss, i, s)
+	return slices.Insert(spans, i, s)
 }
 
-func (ss removedSpans) drop(from int64) removedSpans {
-	return slices.DeleteFunc(ss, func(s removedSpan) bool { return s.From == from })
+func (spans removedSpans) drop(from int64) removedSpans {
+	return slices.DeleteFunc(spans, func(s removedSpan) bool { return s.From == from })
 }
 
 // ledger has the contents of the state topic up to an offset. Queue.mu guards it.
 type ledger struct {
-	next    int64 // offset in the state topic
-	removed map[int32]removedSpans
-	state   driver.State
-	// unreadable counts records that redeliver cannot have written.
-	unreadable int
+	next       int64 // offset in the state topic
+	removed    map[int32]removedSpans
+	state      driver.State
+	unreadable int // records that redeliver cannot have written
 }
 
 func newLedger() *ledger {
@@ -101,14 +100,14 @@ func (l *ledger) applySpan(partition int32, offset int64, value []byte) error {
 		l.removed[partition] = l.removed[partition].drop(offset)
 		return nil
 	}
-	s := removedSpan{From: offset}
-	if err := json.Unmarshal(value, &s); err != nil {
+	span := removedSpan{From: offset}
+	if err := json.Unmarshal(value, &span); err != nil {
 		return err
 	}
-	if s.Through < s.From || s.Through == math.MaxInt64 || !s.Outcome.LeavesDLQ() { // there is always a next offset
-		return fmt.Errorf("%d/%d ends at %d as %s", partition, offset, s.Through, s.Outcome)
+	if span.Through < span.From || span.Through == math.MaxInt64 || !span.Outcome.LeavesDLQ() { // there is always a next offset
+		return fmt.Errorf("%d/%d ends at %d as %s", partition, offset, span.Through, span.Outcome)
 	}
-	l.removed[partition] = l.removed[partition].put(s)
+	l.removed[partition] = l.removed[partition].put(span)
 	return nil
 }
 
@@ -118,8 +117,8 @@ func (l *ledger) isRemoved(partition int32, offset int64, at time.Time) bool {
 	if i < 0 {
 		return false
 	}
-	if s := l.removed[partition][i]; !s.contains(offset, at) {
-		l.removed[partition] = l.removed[partition].drop(s.From)
+	if span := l.removed[partition][i]; !span.contains(offset, at) {
+		l.removed[partition] = l.removed[partition].drop(span.From)
 		return false
 	}
 	return true

@@ -20,26 +20,26 @@ type scanBuffer struct {
 }
 
 // Next implements [driver.Reader].
-func (s *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+func (r *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	for {
-		for len(s.page) > 0 {
-			rec := &s.page[0]
-			s.page = s.page[1:]
-			m := s.message(&s.parts[s.at], rec)
+		for len(r.page) > 0 {
+			rec := &r.page[0]
+			r.page = r.page[1:]
+			m := r.message(&r.parts[r.at], rec)
 			switch {
 			case m == nil: // it is settled
 			case !want(m):
 				return nil, nil //nolint:nilnil // as the interface defines it
 			default:
 				m = record.CopyMessage(m)
-				m.Native = s.buffer.place
+				m.Native = r.buffer.place
 				return m, nil
 			}
 		}
-		if err := s.nextPage(ctx); err != nil {
+		if err := r.nextPage(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -47,20 +47,20 @@ func (s *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) 
 
 // message makes a record's message, in s.buffer. It returns nil for a settled record. The message points into the
 // page.
-func (s *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Message {
-	q := s.q
+func (r *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Message {
+	q := r.q
 	from := part.seen
 	part.seen = rec.Offset + 1
 	q.mu.Lock()
 	out := q.ledger.isRemoved(part.partition, rec.Offset, rec.Time)
 	q.mu.Unlock()
-	if s.session != nil {
-		s.session.markSeen(part.partition, part.seen)
+	if r.session != nil {
+		r.session.markSeen(part.partition, part.seen)
 	}
 	if out {
 		return nil
 	}
-	v := &s.buffer
+	v := &r.buffer
 	v.place = place{part.partition, rec.Offset, from, rec.Time.UnixMilli()}
 	users, ours := rec.Headers, []*sarama.RecordHeader(nil)
 	if !q.Foreign { // in a foreign DLQ redeliver's headers are copies

@@ -43,11 +43,11 @@ func newScan(claimed bool) *reader {
 }
 
 // scanPage scans a page and wants every oneIn-th message.
-func (s *reader) scanPage(t *testing.T, page []topiclog.Record, oneIn int) (got []*deadletter.Message) {
+func (r *reader) scanPage(t *testing.T, page []topiclog.Record, oneIn int) (got []*deadletter.Message) {
 	t.Helper()
-	s.page = page
+	r.page = page
 	for i := range page {
-		m, err := s.Next(context.Background(), func(*deadletter.Message) bool { return i%oneIn == 0 })
+		m, err := r.Next(context.Background(), func(*deadletter.Message) bool { return i%oneIn == 0 })
 		if err != nil || (m != nil) != (i%oneIn == 0) {
 			t.Fatalf("message %d is %v: %v", i, m, err)
 		}

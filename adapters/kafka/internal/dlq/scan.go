@@ -48,22 +48,22 @@ type logPart struct {
 }
 
 // Open implements [driver.Session].
-func (c *session) Open(ctx context.Context, from deadletter.From) (driver.Reader, error) {
-	q := c.q
+func (s *session) Open(ctx context.Context, from deadletter.From) (driver.Reader, error) {
+	q := s.q
 	if err := q.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &reader{q: q, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
-	if from == deadletter.Start && c.claims { // a scan that begins elsewhere does not see all records
-		s.session = c
+	r := &reader{q: q, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
+	if from == deadletter.Start && s.claims { // a scan that begins elsewhere does not see all records
+		r.session = s
 	}
 	for p := range q.partitionCount() {
 		start, end, err := q.bounds(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		if s.session != nil {
-			c.startPartition(p, start)
+		if r.session != nil {
+			s.startPartition(p, start)
 		}
 		switch from {
 		case deadletter.Start:
@@ -72,22 +72,22 @@ func (c *session) Open(ctx context.Context, from deadletter.From) (driver.Reader
 		case deadletter.Tail:
 			start = max(start, end-driver.TailSize)
 		}
-		s.parts = append(s.parts, logPart{partition: p, seen: start, next: start, end: end})
+		r.parts = append(r.parts, logPart{partition: p, seen: start, next: start, end: end})
 	}
-	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	return s, nil
+	r.ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	return r, nil
 }
 
 // readPage reads the next page of a partition, and begins to read the page after it, if there is one. ctx bounds only the wait.
-func (s *reader) readPage(ctx context.Context, part *logPart) (topiclog.Page, error) {
-	if s.ahead == nil {
-		s.startRead(part.partition, part.next)
+func (r *reader) readPage(ctx context.Context, part *logPart) (topiclog.Page, error) {
+	if r.ahead == nil {
+		r.startRead(part.partition, part.next)
 	}
 	select {
-	case f := <-s.ahead:
-		s.ahead = nil
+	case f := <-r.ahead:
+		r.ahead = nil
 		if f.err == nil && !f.page.End && f.page.Next < part.end {
-			s.startRead(part.partition, f.page.Next)
+			r.startRead(part.partition, f.page.Next)
 		}
 		return f.page, f.err
 	case <-ctx.Done():
@@ -95,32 +95,32 @@ func (s *reader) readPage(ctx context.Context, part *logPart) (topiclog.Page, er
 	}
 }
 
-func (s *reader) startRead(partition int32, next int64) {
+func (r *reader) startRead(partition int32, next int64) {
 	ahead := make(chan fetched, 1)
-	s.ahead = ahead
+	r.ahead = ahead
 	go func() {
-		p, err := s.q.log.Read(s.ctx, partition, next)
+		p, err := r.q.log.Read(r.ctx, partition, next)
 		ahead <- fetched{p, err}
 	}()
 }
 
 // nextPage reads the next page. It returns io.EOF at the end.
-func (s *reader) nextPage(ctx context.Context) error {
-	for s.at < len(s.parts) && s.parts[s.at].next >= s.parts[s.at].end {
-		s.at++
+func (r *reader) nextPage(ctx context.Context) error {
+	for r.at < len(r.parts) && r.parts[r.at].next >= r.parts[r.at].end {
+		r.at++
 	}
-	if s.at == len(s.parts) {
-		return s.extendEnds(ctx)
+	if r.at == len(r.parts) {
+		return r.extendEnds(ctx)
 	}
-	part := &s.parts[s.at]
-	p, err := s.readPage(ctx, part)
+	part := &r.parts[r.at]
+	p, err := r.readPage(ctx, part)
 	if err != nil {
 		return err
 	}
-	s.page = p.Records
-	for i, rec := range s.page { // records that were written after the scan began are left out
+	r.page = p.Records
+	for i, rec := range r.page { // records that were written after the scan began are left out
 		if rec.Offset >= part.end {
-			s.page = s.page[:i]
+			r.page = r.page[:i]
 			p.Next = part.end
 			break
 		}
@@ -133,26 +133,26 @@ func (s *reader) nextPage(ctx context.Context) error {
 }
 
 // extendEnds moves the ends of a scan to the present ends of the log, and returns io.EOF.
-func (s *reader) extendEnds(ctx context.Context) error {
-	if err := s.q.refresh(ctx); err != nil {
+func (r *reader) extendEnds(ctx context.Context) error {
+	if err := r.q.refresh(ctx); err != nil {
 		return err
 	}
-	for i := range s.parts {
-		_, end, err := s.q.log.Bounds(ctx, s.parts[i].partition)
+	for i := range r.parts {
+		_, end, err := r.q.log.Bounds(ctx, r.parts[i].partition)
 		if err != nil {
 			return err
 		}
-		s.parts[i].end = max(s.parts[i].next, end)
+		r.parts[i].end = max(r.parts[i].next, end)
 	}
-	s.at = 0
+	r.at = 0
 	return io.EOF
 }
 
 // Close implements [driver.Reader].
-func (s *reader) Close(context.Context) error {
-	s.stop()
-	if s.ahead != nil {
-		<-s.ahead
+func (r *reader) Close(context.Context) error {
+	r.stop()
+	if r.ahead != nil {
+		<-r.ahead
 	}
 	return nil
 }

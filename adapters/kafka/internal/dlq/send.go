@@ -36,68 +36,68 @@ const (
 
 // producerFor returns the producer for n messages. The client's producer sends the first record at once, which suits
 // single messages. For many messages a session makes a producer that batches.
-func (c *session) producerFor(ctx context.Context, n int) *produce.Producer {
-	if own := c.writer.producer.Load(); own != nil {
+func (s *session) producerFor(ctx context.Context, n int) *produce.Producer {
+	if own := s.writer.producer.Load(); own != nil {
 		return own
 	}
-	if n < minGathered || c.writer.triedProducer {
-		return c.q.Producer
+	if n < minGathered || s.writer.triedProducer {
+		return s.q.Producer
 	}
-	c.writer.triedProducer = true
-	cfg := c.q.BatchingConfig()
+	s.writer.triedProducer = true
+	cfg := s.q.BatchingConfig()
 	if f := &cfg.Producer.Flush; f.Bytes == 0 && f.Messages == 0 && f.Frequency == 0 { // otherwise the caller's settings stay
 		f.Messages, f.Frequency = deadletter.DefaultWindow, gatherLinger
 	}
-	brokers := c.q.Brokers
+	brokers := s.q.Brokers
 	own, err := cluster.WithinDialTimeout(ctx, brokers, cfg, func() (*produce.Producer, error) { return produce.New(brokers, cfg) }, (*produce.Producer).Close)
 	if err != nil {
-		return c.q.Producer // it is connected, or returns the error
+		return s.q.Producer // it is connected, or returns the error
 	}
-	c.writer.producer.Store(own)
+	s.writer.producer.Store(own)
 	return own
 }
 
 // close releases the session's producer.
-func (o *writer) close() {
-	if own := o.producer.Swap(nil); own != nil {
+func (w *writer) close() {
+	if own := w.producer.Swap(nil); own != nil {
 		go own.Close() // in the background: without a broker it waits long for answers
 	}
 }
 
 // Write implements [driver.Session].
-func (c *session) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
+func (s *session) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	if to == driver.ToGroup {
-		return c.write(ctx, msgs, c.q.Where.ReplayTo, func(m *deadletter.Message, w *produce.Write) {
+		return s.writeTo(ctx, msgs, s.q.Where.ReplayTo, func(m *deadletter.Message, w *produce.Write) {
 			rec := &w.Record.Message
-			if c.q.ForeignBack {
-				c.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, c.q.Where))
+			if s.q.ForeignBack {
+				s.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, s.q.Where))
 				return
 			}
-			c.writer.addHeaders(rec, m.Headers)
-			c.writer.state = deadletter.ReplayState(m, c.q.Where)
-			record.AppendState(rec, &c.writer.state)
+			s.writer.addHeaders(rec, m.Headers)
+			s.writer.state = deadletter.ReplayState(m, s.q.Where)
+			record.AppendState(rec, &s.writer.state)
 		})
 	}
-	return c.write(ctx, msgs, c.q.Where.DLQ, func(m *deadletter.Message, w *produce.Write) {
+	return s.writeTo(ctx, msgs, s.q.Where.DLQ, func(m *deadletter.Message, w *produce.Write) {
 		rec := &w.Record.Message
-		c.writer.addHeaders(rec, m.Headers)
+		s.writer.addHeaders(rec, m.Headers)
 		if m.Writer == deadletter.WriterRedeliver {
 			record.AppendState(rec, &m.State)
-			if c.q.SpringHeaders {
+			if s.q.SpringHeaders {
 				record.AppendHeaders(rec, foreign.AppendSpring(nil, &m.State))
 			}
 		} else {
-			c.writer.addHeaders(rec, m.Foreign)
+			s.writer.addHeaders(rec, m.Foreign)
 		}
 	})
 }
 
-// write produces messages with the headers that head adds. The partition follows from the one in the origin, as in the
+// writeTo produces messages to a topic, with the headers that setHeaders adds. The partition follows from the one in the origin, as in the
 // subscriber.
-func (c *session) write(ctx context.Context, msgs []*deadletter.Message, topic string, head func(*deadletter.Message, *produce.Write)) []error {
+func (s *session) writeTo(ctx context.Context, msgs []*deadletter.Message, topic string, setHeaders func(*deadletter.Message, *produce.Write)) []error {
 	errs := make([]error, len(msgs))
-	writer := c.producerFor(ctx, len(msgs))
-	timeout := c.q.SendTimeout
+	producer := s.producerFor(ctx, len(msgs))
+	timeout := s.q.SendTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
 	writes := make([]*produce.Write, len(msgs))
@@ -112,15 +112,15 @@ func (c *session) write(ctx context.Context, msgs []*deadletter.Message, topic s
 		if m.Body != nil {
 			rec.Value = sarama.ByteEncoder(m.Body)
 		}
-		head(m, w)
+		setHeaders(m, w)
 		partition := produce.AnyPartition
 		if m.State.Source.Known {
 			partition = m.State.Source.Partition
 		}
-		if topic == c.q.Where.Origin && m.Key != nil && c.q.isOutsideOrigin(partition) {
+		if topic == s.q.Where.Origin && m.Key != nil && s.q.isOutsideOrigin(partition) {
 			partition = produce.AnyPartition
 		}
-		errs[i] = writer.Send(ctx, w, rec, partition)
+		errs[i] = producer.Send(ctx, w, rec, partition)
 	}
 	for i, w := range writes {
 		if errs[i] != nil {
@@ -134,8 +134,8 @@ func (c *session) write(ctx context.Context, msgs []*deadletter.Message, topic s
 }
 
 // addHeaders adds a user's headers to a record.
-func (o *writer) addHeaders(rec *sarama.ProducerMessage, headers []deadletter.Header) {
+func (w *writer) addHeaders(rec *sarama.ProducerMessage, headers []deadletter.Header) {
 	for _, h := range headers {
-		rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: o.names.Of(h.Name), Value: h.Value})
+		rec.Headers = append(rec.Headers, sarama.RecordHeader{Key: w.names.Of(h.Name), Value: h.Value})
 	}
 }

@@ -36,8 +36,8 @@ func (q *Queue) Connect(context.Context) (driver.Session, error) {
 }
 
 // Lock implements [driver.Session].
-func (c *session) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
-	q := c.q
+func (s *session) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
+	q := s.q
 	existing, err := q.findTopics(ctx)
 	if err != nil {
 		return err
@@ -51,45 +51,45 @@ func (c *session) Lock(ctx context.Context, lock string, h deadletter.Holder) er
 	if err := q.provisionState(existing); err != nil {
 		return err
 	}
-	err = c.Leases.Lock(ctx, lock, h)
-	c.claims = c.claims || err == nil
+	err = s.Leases.Lock(ctx, lock, h)
+	s.claims = s.claims || err == nil
 	return err
 }
 
 // Remove implements [driver.Session]. Adjacent messages share one record.
-func (c *session) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
+func (s *session) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	all, err := spansOf(msgs)
 	if err != nil {
 		return err
 	}
 	records := slices.Clone(entries)
-	for _, s := range all {
-		e, err := produce.JSONEntry(string(record.Position(s.partition, s.From)), s.removedSpan)
+	for _, span := range all {
+		e, err := produce.JSONEntry(string(record.Position(span.partition, span.From)), span.removedSpan)
 		if err != nil {
 			return err
 		}
 		records = append(records, e)
 	}
-	if err := c.writeState(ctx, records); err != nil {
+	if err := s.writeState(ctx, records); err != nil {
 		return err
 	}
-	c.q.mu.Lock()
-	for _, s := range all { // refresh will read the same
-		c.q.ledger.removed[s.partition] = c.q.ledger.removed[s.partition].put(s.removedSpan)
+	s.q.mu.Lock()
+	for _, span := range all { // refresh will read the same
+		s.q.ledger.removed[span.partition] = s.q.ledger.removed[span.partition].put(span.removedSpan)
 	}
-	c.q.mu.Unlock()
-	if time.Since(c.lastTrim) > trimInterval {
-		c.trim(ctx)
+	s.q.mu.Unlock()
+	if time.Since(s.lastTrim) > trimInterval {
+		s.trim(ctx)
 	}
 	return nil
 }
 
 // writeState writes records to the state topic, in order, and returns when all are confirmed.
-func (c *session) writeState(ctx context.Context, records []produce.Entry) error {
+func (s *session) writeState(ctx context.Context, records []produce.Entry) error {
 	if len(records) == 0 {
 		return nil
 	}
-	return c.producerFor(ctx, 0).WriteEntries(ctx, c.q.SendTimeout, c.q.state.Topic, records...)
+	return s.producerFor(ctx, 0).WriteEntries(ctx, s.q.SendTimeout, s.q.state.Topic, records...)
 }
 
 // partitionSpan is a span of one partition.
@@ -125,11 +125,11 @@ func spansOf(msgs []*deadletter.Message) (all []partitionSpan, err error) {
 }
 
 // Close implements [driver.Session]. It also trims the DLQ.
-func (c *session) Close(ctx context.Context) error {
-	defer c.writer.close()
-	c.stop()
-	if c.claims && c.Check() == nil {
-		c.trim(ctx)
+func (s *session) Close(ctx context.Context) error {
+	defer s.writer.close()
+	s.stop()
+	if s.claims && s.Check() == nil {
+		s.trim(ctx)
 	}
-	return c.Leases.Close(ctx)
+	return s.Leases.Close(ctx)
 }

@@ -45,62 +45,62 @@ type Gate struct {
 
 // NewGate makes the gate of a lane. The queues are loaded.
 func NewGate(lane Lane, queues *Queues) *Gate {
-	k := &Gate{lane: lane, queues: queues, waiting: make(map[*Copy]struct{})}
-	k.mailbox.notify = func() { lane.Post(k.collect) }
-	return k
+	g := &Gate{lane: lane, queues: queues, waiting: make(map[*Copy]struct{})}
+	g.mailbox.notify = func() { lane.Post(g.collect) }
+	return g
 }
 
 // collect forgets the waiting copies whose queue has changed. The lane then asks about them.
-func (k *Gate) collect() {
-	for _, c := range k.queues.collect(&k.mailbox) {
-		delete(k.waiting, c)
+func (g *Gate) collect() {
+	for _, c := range g.queues.collect(&g.mailbox) {
+		delete(g.waiting, c)
 	}
 }
 
 // PlaceFirst returns the copy of a record of the origin, or nil if it has no key.
-func (k *Gate) PlaceFirst(m *message) *Copy {
+func (g *Gate) PlaceFirst(m *message) *Copy {
 	rec := m.Record
 	if rec.Key == nil {
 		return nil
 	}
-	return &Copy{keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &k.mailbox}
+	return &Copy{keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &g.mailbox}
 }
 
 // PlaceWaiting queues the copy of a record that waits, and returns it, or nil if it has no order. m still has the offset
 // on its level.
-func (k *Gate) PlaceWaiting(m *message, stay *delayqueue.Stay) *Copy {
-	c := orderedCopy(m.Record.Key, stay, k.lane.Partition)
+func (g *Gate) PlaceWaiting(m *message, stay *delayqueue.Stay) *Copy {
+	c := orderedCopy(m.Record.Key, stay, g.lane.Partition)
 	if c != nil {
-		c.counted, c.mailbox = m.Record.Offset < k.queues.loadedEnds[k.lane.Topic], &k.mailbox
-		k.queues.addSeen(c, stay.State.Due)
+		c.counted, c.mailbox = m.Record.Offset < g.queues.loadedEnds[g.lane.Topic], &g.mailbox
+		g.queues.addSeen(c, stay.State.Due)
 	}
 	return c
 }
 
 // Begin decides whether a message may begin. c is its copy; nil for none. roomy reports whether the lane can hold a
 // waiting message for a short while. A message behind a failed one of its key is parked on a level.
-func (k *Gate) Begin(m *message, c *Copy, roomy bool) engine.Admission {
-	if k.isFull(m) {
+func (g *Gate) Begin(m *message, c *Copy, roomy bool) engine.Admission {
+	if g.isFull(m) {
 		return engine.NothingYet
 	}
 	switch {
 	case c == nil || c.unordered || c.keyAllows || c.mustPark:
 		return engine.Begins
 	case !c.parkUntil.IsZero():
-		return k.park(m, c, c.parkUntil)
+		return g.park(m, c, c.parkUntil)
 	case m.Step != driver.Handle:
-		if k.queues.dropStale(c) {
+		if g.queues.dropStale(c) {
 			return engine.Outdated
 		}
 		return engine.Begins
 	}
-	v, until := k.queues.ask(c, time.Now(), roomy && k.lane.OnLevel)
+	v, until := g.queues.ask(c, time.Now(), roomy && g.lane.OnLevel)
 	switch v {
 	case verdictWait:
-		k.waiting[c] = struct{}{}
+		g.waiting[c] = struct{}{}
 		return engine.NotYet
 	case verdictPark:
-		return k.park(m, c, limits.CeilMilli(until.UTC()))
+		return g.park(m, c, limits.CeilMilli(until.UTC()))
 	case verdictHold:
 		m.Until = until
 		return engine.Later
@@ -115,9 +115,9 @@ func (k *Gate) Begin(m *message, c *Copy, roomy bool) engine.Admission {
 }
 
 // park makes a message hop to a level until then, without an attempt.
-func (k *Gate) park(m *message, c *Copy, until time.Time) engine.Admission {
+func (g *Gate) park(m *message, c *Copy, until time.Time) engine.Admission {
 	st := &redeliver.State{}
-	k.lane.Codec.State(m, st)
+	g.lane.Codec.State(m, st)
 	st.Due = until
 	c.mustPark = true
 	m.Step, m.State = driver.Hop, st
@@ -125,73 +125,73 @@ func (k *Gate) park(m *message, c *Copy, until time.Time) engine.Admission {
 }
 
 // Ended updates the queues after the end of a message.
-func (k *Gate) Ended(m *message, c *Copy, how engine.Ending) {
+func (g *Gate) Ended(m *message, c *Copy, how engine.Ending) {
 	if c == nil || c.unordered {
 		return
 	}
 	switch how.Kind {
 	case engine.Acked:
-		k.queues.settle(c)
+		g.queues.settle(c)
 	case engine.DeadLettered:
 		if m.Step == driver.Hop {
-			k.queues.deadLetter(c)
+			g.queues.deadLetter(c)
 			return
 		}
-		k.queues.settle(c)
+		g.queues.settle(c)
 	case engine.Moved:
 		if m.Step == driver.Handle || c.mustPark {
-			k.queues.park(c, how.State.Attempts, how.State.Due)
+			g.queues.park(c, how.State.Attempts, how.State.Due)
 			return
 		}
-		k.queues.hopped(c)
+		g.queues.hopped(c)
 	case engine.Stays, engine.Abandoned, engine.NotBegun: // see Returned
 	}
 }
 
 // Returned handles a message that leaves the lane unsettled. It is still where it was read, and blocks those behind it.
-func (k *Gate) Returned(c *Copy) {
-	delete(k.waiting, c)
+func (g *Gate) Returned(c *Copy) {
+	delete(g.waiting, c)
 	if c != nil && !c.unordered {
-		k.queues.giveUp(c)
+		g.queues.giveUp(c)
 	}
 }
 
 // ParkWaiting parks the messages that wait for a slow handler on a level for a short while, if there are at least
-// minWaiting: they fill the lane, and other keys must not wait.
-func (k *Gate) ParkWaiting(minWaiting int) {
-	if len(k.waiting) < minWaiting {
+// minWaiting. Otherwise they would fill the lane, and other keys would wait.
+func (g *Gate) ParkWaiting(minWaiting int) {
+	if len(g.waiting) < minWaiting {
 		return
 	}
-	until := limits.CeilMilli(time.Now().UTC().Add(levelRecheck))
-	for c := range k.waiting {
-		if k.queues.stopWaiting(c) {
-			delete(k.waiting, c)
-			c.parkUntil = until
+	parkUntil := limits.CeilMilli(time.Now().UTC().Add(levelRecheck))
+	for c := range g.waiting {
+		if g.queues.stopWaiting(c) {
+			delete(g.waiting, c)
+			c.parkUntil = parkUntil
 		}
 	}
-	k.lane.Post(func() {}) // make them ask again
+	g.lane.Post(func() {}) // make them ask again
 }
 
 // isFull reports whether a message of the origin must wait because the levels hold MaxWaiting messages. A message with
 // a lower offset than one on a level may begin: that one may wait for it.
-func (k *Gate) isFull(m *message) bool {
-	l := &k.lane
+func (g *Gate) isFull(m *message) bool {
+	l := &g.lane
 	if l.OnLevel {
 		return false
 	}
-	parked, maxParked := k.queues.onLevels.Load(), int64(l.MaxWaiting)
-	full := parked >= maxParked && m.Record.Offset > k.queues.highestOffset()
-	if full != k.full {
-		k.full = full
+	waiting, maxWaiting := g.queues.onLevels.Load(), int64(l.MaxWaiting)
+	full := waiting >= maxWaiting && m.Record.Offset > g.queues.highestOffset()
+	if full != g.full {
+		g.full = full
 		change := redeliver.ChangePartitionResumed
 		if full {
 			change = redeliver.ChangePartitionPaused
 		}
-		l.Sub.EmitChange(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxWaiting is %d", l.Topic, l.Partition, parked, maxParked), nil)
+		l.Sub.EmitChange(change, fmt.Sprintf("%s/%d: %d messages wait behind those that failed before them, or have failed; MaxWaiting is %d", l.Topic, l.Partition, waiting, maxWaiting), nil)
 	}
-	if full && !k.recheckPending { // other partitions' lanes make room, too
-		k.recheckPending = true
-		time.AfterFunc(fullPause, func() { l.Post(func() { k.recheckPending = false }) })
+	if full && !g.recheckPending { // other partitions' lanes make room, too
+		g.recheckPending = true
+		time.AfterFunc(fullPause, func() { l.Post(func() { g.recheckPending = false }) })
 	}
 	return full
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 )
 
-// seed is that of the keys' hashes.
+// seed is the seed of the hashes of keys.
 var seed = maphash.MakeSeed()
 
-// Loader loads what waits for a partition of the origin. A session begins without knowing it. So before the first
-// record of the partition runs, the loader reads the keys and origin offsets of all unsettled records on its levels.
+// Loader loads the messages of one origin partition that wait on levels, which a new session does not know. Before the
+// first record of the partition runs, the loader reads the keys and origin offsets of all unsettled records on its levels.
 type Loader struct {
 	Queues    *Queues
 	Partition int32
@@ -70,10 +70,10 @@ func (l *Loader) loadLevel(ctx context.Context, log *Log) error {
 	return err
 }
 
-// loadOrigin loads the unsettled records of the origin before the last one that waits on a level, because that one must
-// not overtake them. There are at most as many as a lane runs ahead, unless the origin was created again or the group's
-// offsets were reset. Then there may be millions. After the first MaxWaiting, it loads only records of keys that wait
-// on a level. A record takes about 75 bytes of memory, or 170 with a new queue.
+// loadOrigin loads the unsettled records of the origin before the last one that waits on a level, which must not overtake
+// them. A lane bounds their number, unless the origin was created again or the group's offsets were reset. Then there may
+// be millions: after the first MaxWaiting, loadOrigin loads only records of keys that wait on a level. A record takes
+// about 75 bytes of memory, or 170 with a new queue.
 func (l *Loader) loadOrigin(ctx context.Context) error {
 	next, high := l.From, l.Queues.highestOffset()
 	if high < next {
@@ -150,14 +150,14 @@ func (l *Loader) addExpected(p keyOffset, at int64) {
 	l.appendLocked(p.key, queuedRecord{offset: p.offset, written: at, unread: true})
 }
 
-func (l *Loader) appendLocked(key uint64, it queuedRecord) {
+func (l *Loader) appendLocked(key uint64, rec queuedRecord) {
 	queue := l.Queues.queues[key]
 	if queue == nil {
 		queue = new(keyQueue)
 		l.Queues.queues[key] = queue
 	}
-	it.setOnLevel(l.Queues.onLevels, !it.unread)
-	queue.records = append(queue.records, it)
+	rec.setOnLevel(l.Queues.onLevels, !rec.unread)
+	queue.records = append(queue.records, rec)
 }
 
 // finish sorts the queues, merges copies of one record, and closes ready.
@@ -170,23 +170,23 @@ func (l *Loader) finish() {
 			return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(b.attempts, a.attempts), cmp.Compare(b.due, a.due))
 		})
 		kept := queue.records[:0]
-		for _, it := range queue.records {
-			if n := len(kept); n == 0 || kept[n-1].offset != it.offset {
-				kept = append(kept, it)
+		for _, rec := range queue.records {
+			if n := len(kept); n == 0 || kept[n-1].offset != rec.offset {
+				kept = append(kept, rec)
 				continue
 			}
 			one := &kept[len(kept)-1]
-			one.copies += it.copies
-			it.setOnLevel(queues.onLevels, false)
-			if one.written != it.written {
-				queues.addConflictLocked(keyOffset{key, it.offset})
+			one.copies += rec.copies
+			rec.setOnLevel(queues.onLevels, false)
+			if one.written != rec.written {
+				queues.addConflictLocked(keyOffset{key, rec.offset})
 			}
 		}
 		clear(queue.records[len(kept):])
-		queue.records = slices.DeleteFunc(kept, func(it queuedRecord) bool {
-			_, known := queues.conflicts[keyOffset{key, it.offset}]
+		queue.records = slices.DeleteFunc(kept, func(rec queuedRecord) bool {
+			_, known := queues.conflicts[keyOffset{key, rec.offset}]
 			if known {
-				it.setOnLevel(queues.onLevels, false)
+				rec.setOnLevel(queues.onLevels, false)
 			}
 			return known
 		})

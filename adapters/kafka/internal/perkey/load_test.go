@@ -46,10 +46,10 @@ func onePartition(t *testing.T, topic string) (write func(*kgo.Record), client s
 	}, client
 }
 
-// The load used to stop after MaxWaiting records and the end of a fetch, so later records of the origin were overtaken.
-// It reads all records now. After MaxWaiting it keeps only those that may be overtaken.
+// The load reads all records of the origin that may be overtaken, in several fetches if necessary. After MaxWaiting
+// records it keeps only those of keys that wait.
 func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
-	const maxParked, records = 3, 60 // of 100 KB: six fetches
+	const maxWaiting, records = 3, 60 // of 100 KB: six fetches
 	write, client := onePartition(t, "orders")
 	want := []int64{0, 1, 2}
 	for i := range records {
@@ -62,7 +62,7 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 		write(rec)
 	}
 	queues := newQueues(new(atomic.Int64))
-	l := &Loader{Queues: queues, Origin: Log{Reader: topiclog.Reader{Client: client, Topic: "orders"}}, MaxWaiting: maxParked}
+	l := &Loader{Queues: queues, Origin: Log{Reader: topiclog.Reader{Client: client, Topic: "orders"}}, MaxWaiting: maxWaiting}
 	l.clear()
 	waits := Copy{keyOffset: keyOffset{maphash.String(seed, "waits"), records}}
 	l.addLoaded(&waits, time.Now())
@@ -81,8 +81,7 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 	}
 }
 
-// The load used to take settled records for waiting ones, except in the first fetch. So new messages of their keys were
-// parked again and again, and did not run before the next rebalance.
+// If the load took settled records for waiting ones, new messages of their keys would be parked until the next rebalance.
 func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 	const level, records = "orders.billing.retry.1s", 60 // of 100 KB: several fetches
 	write, client := onePartition(t, level)

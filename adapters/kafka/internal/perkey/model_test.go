@@ -19,14 +19,14 @@ type queueModel struct {
 	// The session, which a kill forgets.
 	queues      *Queues
 	next        int // of the origin
-	box         mailbox
+	mailbox     mailbox
 	settledHere []bool // settled in this session
 	running     []*Copy
 	waiting     []*Copy              // held copies that wait
 	writing     []*Copy              // copies that must be parked
 	written     []*Copy              // a retry or a parked copy is written, and the source is not settled
 	refused     []*Copy              // refused hops, which will be dead-lettered
-	then        map[*Copy]*levelCopy // the copy that was written
+	nextCopy    map[*Copy]*levelCopy // on a level, which is written or will be
 	origin      map[int]bool         // acked
 	copyOf      map[*Copy]*levelCopy // its copy on a level; nil for the origin's
 }
@@ -35,7 +35,7 @@ type queueModel struct {
 type levelCopy struct {
 	offset, attempts int
 	due              time.Time
-	acked, taken     bool
+	acked, read      bool
 	atStart          bool // it existed when the session began
 }
 
@@ -64,16 +64,16 @@ func (w *queueModel) restart() {
 	w.queues = newQueues(new(atomic.Int64))
 	l := &Loader{Queues: w.queues, From: int64(w.next)}
 	l.clear()
-	w.box = mailbox{notify: func() {}}
+	w.mailbox = mailbox{notify: func() {}}
 	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
-	w.then, w.copyOf = make(map[*Copy]*levelCopy), make(map[*Copy]*levelCopy)
+	w.nextCopy, w.copyOf = make(map[*Copy]*levelCopy), make(map[*Copy]*levelCopy)
 	w.settledHere = make([]bool, len(w.keys))
 	// The last ack on a level may not have been committed.
 	for _, c := range w.copies {
 		if c.acked && w.draw(8) == 0 {
 			c.acked = false
 		}
-		c.taken = false
+		c.read = false
 		c.atStart = !c.acked
 		if c.atStart {
 			own := w.copyAt(c)
@@ -87,7 +87,7 @@ func (w *queueModel) restart() {
 }
 
 func (w *queueModel) copyAt(c *levelCopy) Copy {
-	return Copy{keyOffset: keyOffset{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.atStart, mailbox: &w.box}
+	return Copy{keyOffset: keyOffset{w.keys[c.offset], int64(c.offset)}, attempts: int32(c.attempts), counted: c.atStart, mailbox: &w.mailbox}
 }
 
 func (w *queueModel) step() {
@@ -96,22 +96,22 @@ func (w *queueModel) step() {
 		if w.next < len(w.keys) {
 			n := w.next
 			w.next++
-			w.ask(&Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
+			w.ask(&Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.mailbox})
 		}
 	case 2, 3:
-		if c := w.pick(func(c *levelCopy) bool { return !c.due.After(w.now) }); c != nil {
-			w.take(c)
+		if c := w.pickCopy(func(c *levelCopy) bool { return !c.due.After(w.now) }); c != nil {
+			w.readCopy(c)
 		}
 	case 4:
-		if c := pop(&w.running, w.draw); c != nil {
-			w.done(c)
+		if c := popRandom(&w.running, w.draw); c != nil {
+			w.settleCopy(c)
 		}
 	case 5:
-		if c := pop(&w.running, w.draw); c != nil {
+		if c := popRandom(&w.running, w.draw); c != nil {
 			w.fail(c)
 		}
 	case 6:
-		if c := pop(&w.writing, w.draw); c != nil {
+		if c := popRandom(&w.writing, w.draw); c != nil {
 			if w.draw(8) == 0 {
 				w.deadLetter(c)
 			} else {
@@ -119,7 +119,7 @@ func (w *queueModel) step() {
 			}
 		}
 	case 7:
-		if c := pop(&w.written, w.draw); c != nil {
+		if c := popRandom(&w.written, w.draw); c != nil {
 			w.park(c)
 		}
 	case 8:
@@ -129,44 +129,44 @@ func (w *queueModel) step() {
 		case 0:
 			w.restart()
 		case 1: // it hops, and the hop may be in doubt
-			if c := w.pick(func(c *levelCopy) bool { return c.due.After(w.now) }); c != nil {
+			if c := w.pickCopy(func(c *levelCopy) bool { return c.due.After(w.now) }); c != nil {
 				w.hop(c)
 			}
 		case 3: // it waits too long for a slow handler
-			if c := pop(&w.waiting, w.draw); c != nil {
+			if c := popRandom(&w.waiting, w.draw); c != nil {
 				if !w.queues.stopWaiting(c) {
 					w.waiting = append(w.waiting, c) // a duplicate
 					break
 				}
-				w.then[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(levelRecheck)}
+				w.nextCopy[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(levelRecheck)}
 				w.writing = append(w.writing, c)
 			}
 		case 4:
-			if c := pop(&w.refused, w.draw); c != nil {
+			if c := popRandom(&w.refused, w.draw); c != nil {
 				w.deadLetter(c)
 			}
 		case 2: // written twice
-			if c := w.pick(func(*levelCopy) bool { return true }); c != nil {
+			if c := w.pickCopy(func(*levelCopy) bool { return true }); c != nil {
 				w.add(*c)
 			}
 		}
 	}
-	w.settle()
+	w.askAgain()
 }
 
-// take makes a lane read and ask about a copy on a level.
-func (w *queueModel) take(c *levelCopy) {
+// readCopy makes a lane read and ask about a copy on a level.
+func (w *queueModel) readCopy(c *levelCopy) {
 	own := w.copyAt(c)
-	c.taken = true
+	c.read = true
 	w.copyOf[&own] = c
 	w.ask(&own)
 }
 
-// pick chooses a waiting copy that matches ok.
-func (w *queueModel) pick(ok func(*levelCopy) bool) *levelCopy {
+// pickCopy chooses a waiting copy that matches ok.
+func (w *queueModel) pickCopy(ok func(*levelCopy) bool) *levelCopy {
 	var found []*levelCopy
 	for _, c := range w.copies {
-		if !c.acked && !c.taken && ok(c) {
+		if !c.acked && !c.read && ok(c) {
 			found = append(found, c)
 		}
 	}
@@ -176,7 +176,7 @@ func (w *queueModel) pick(ok func(*levelCopy) bool) *levelCopy {
 	return found[w.draw(len(found))]
 }
 
-func pop(from *[]*Copy, draw func(int) int) *Copy {
+func popRandom(from *[]*Copy, draw func(int) int) *Copy {
 	if len(*from) == 0 {
 		return nil
 	}
@@ -188,7 +188,7 @@ func pop(from *[]*Copy, draw func(int) int) *Copy {
 
 // add writes a copy to a level. A lane reads it at once, and holds it.
 func (w *queueModel) add(c levelCopy) *levelCopy {
-	c.acked, c.taken, c.atStart = false, false, false
+	c.acked, c.read, c.atStart = false, false, false
 	w.copies = append(w.copies, &c)
 	own := w.copyAt(&c)
 	w.queues.addSeen(&own, c.due)
@@ -218,10 +218,10 @@ func (w *queueModel) ask(c *Copy) {
 		}
 		w.running = append(w.running, c)
 	case verdictPark:
-		w.then[c] = &levelCopy{offset: n, due: until}
+		w.nextCopy[c] = &levelCopy{offset: n, due: until}
 		w.writing = append(w.writing, c)
 	case verdictHold:
-		w.copyOf[c].due, w.copyOf[c].taken = until, false
+		w.copyOf[c].due, w.copyOf[c].read = until, false
 	case verdictDrop:
 		w.ack(c)
 		if !w.settled[n] && !slices.ContainsFunc(w.copies, func(o *levelCopy) bool { return o.offset == n && !o.acked }) {
@@ -234,10 +234,10 @@ func (w *queueModel) ask(c *Copy) {
 	}
 }
 
-// settle asks again about copies in the mailbox.
-func (w *queueModel) settle() {
-	for len(w.box.copies) > 0 {
-		for _, c := range w.queues.collect(&w.box) {
+// askAgain asks again about copies in the mailbox.
+func (w *queueModel) askAgain() {
+	for len(w.mailbox.copies) > 0 {
+		for _, c := range w.queues.collect(&w.mailbox) {
 			w.waiting = slices.DeleteFunc(w.waiting, func(o *Copy) bool { return o == c })
 			w.ask(c)
 		}
@@ -247,9 +247,9 @@ func (w *queueModel) settle() {
 		if first == nil {
 			continue // other copies of settled records may be left
 		}
-		for _, it := range queue.records[queue.head:] {
-			if it.held != nil && it.held.waits && (first.held == nil || first.held.waits) {
-				panic(fmt.Sprintf("%d waits for %d, which no lane holds", it.offset, first.offset))
+		for _, rec := range queue.records[queue.head:] {
+			if rec.held != nil && rec.held.waits && (first.held == nil || first.held.waits) {
+				panic(fmt.Sprintf("%d waits for %d, which no lane holds", rec.offset, first.offset))
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func (w *queueModel) ack(c *Copy) {
 	}
 }
 
-func (w *queueModel) done(c *Copy) {
+func (w *queueModel) settleCopy(c *Copy) {
 	w.settled[c.offset], w.settledHere[c.offset] = true, true
 	w.ack(c)
 	w.queues.settle(c)
@@ -271,23 +271,23 @@ func (w *queueModel) done(c *Copy) {
 
 func (w *queueModel) fail(c *Copy) {
 	if int(c.attempts)+1 >= maxAttempts {
-		w.done(c) // dead-lettered
+		w.settleCopy(c) // dead-lettered
 		return
 	}
-	w.then[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(time.Duration(w.draw(1000)) * time.Millisecond)}
+	w.nextCopy[c] = &levelCopy{offset: int(c.offset), due: w.now.Add(time.Duration(w.draw(1000)) * time.Millisecond)}
 	w.write(c, int(c.attempts)+1)
 }
 
 func (w *queueModel) write(c *Copy, attempts int) {
-	n := w.then[c]
+	n := w.nextCopy[c]
 	n.attempts = attempts
-	w.then[c] = w.add(*n)
+	w.nextCopy[c] = w.add(*n)
 	w.written = append(w.written, c)
 }
 
 func (w *queueModel) park(c *Copy) {
 	w.ack(c)
-	w.queues.park(c, w.then[c].attempts, w.then[c].due)
+	w.queues.park(c, w.nextCopy[c].attempts, w.nextCopy[c].due)
 }
 
 func (w *queueModel) hop(c *levelCopy) {
@@ -297,7 +297,7 @@ func (w *queueModel) hop(c *levelCopy) {
 		return
 	}
 	if w.draw(4) == 0 {
-		c.taken, w.copyOf[&own] = true, c
+		c.read, w.copyOf[&own] = true, c
 		w.refused = append(w.refused, &own)
 		return
 	}
@@ -324,7 +324,7 @@ func (w *queueModel) finish() {
 		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written)+len(w.refused) == 0 &&
 			!slices.ContainsFunc(w.copies, func(c *levelCopy) bool { return !c.acked }) && w.next == len(w.keys) {
 			if n := w.queues.onLevels.Load(); n != 0 || len(w.queues.queues) != 0 {
-				panic(fmt.Sprintf("%d are said to wait in %d lines when all is settled", n, len(w.queues.queues)))
+				panic(fmt.Sprintf("%d are said to wait in %d queues when all is settled", n, len(w.queues.queues)))
 			}
 			return
 		}
@@ -332,25 +332,25 @@ func (w *queueModel) finish() {
 		case w.next < len(w.keys):
 			n := w.next
 			w.next++
-			w.ask(&Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.box})
+			w.ask(&Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.mailbox})
 		case len(w.running) > 0:
-			w.fail(pop(&w.running, w.draw))
+			w.fail(popRandom(&w.running, w.draw))
 		case len(w.writing) > 0:
-			c := pop(&w.writing, w.draw)
+			c := popRandom(&w.writing, w.draw)
 			w.write(c, int(c.attempts))
 		case len(w.written) > 0:
-			w.park(pop(&w.written, w.draw))
+			w.park(popRandom(&w.written, w.draw))
 		case len(w.refused) > 0:
-			w.deadLetter(pop(&w.refused, w.draw))
+			w.deadLetter(popRandom(&w.refused, w.draw))
 		default:
 			w.now = w.now.Add(time.Second)
 			for _, c := range w.copies {
-				if !c.acked && !c.taken && !c.due.After(w.now) {
-					w.take(c)
+				if !c.acked && !c.read && !c.due.After(w.now) {
+					w.readCopy(c)
 				}
 			}
 		}
-		w.settle()
+		w.askAgain()
 	}
 	panic(fmt.Sprintf("it never ends: settled %v, %d run, %d and %d are written", w.settled, len(w.running), len(w.writing), len(w.written)))
 }

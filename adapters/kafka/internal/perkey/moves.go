@@ -25,10 +25,10 @@ func (queues *Queues) deadLetter(c *Copy) {
 	if !found || queue.records[i].written != c.written {
 		return
 	}
-	if it := &queue.records[i]; it.held != nil && it.held != c {
-		// The held copy runs, or this copy is its successor, and its lane has not reported the move yet. After that
-		// report nothing is left to wait for.
-		it.deadLettered = true
+	if rec := &queue.records[i]; rec.held != nil && rec.held != c {
+		// The held copy runs, or was moved here and its lane has not reported that yet. The report will settle the
+		// record.
+		rec.deadLettered = true
 		queues.dropCopyLocked(queue, i, c)
 		return
 	}
@@ -37,9 +37,9 @@ func (queues *Queues) deadLetter(c *Copy) {
 
 // settleLocked settles the record of a copy and wakes the copies behind it.
 func (queues *Queues) settleLocked(queue *keyQueue, i int, c *Copy) {
-	it := &queue.records[i]
-	it.held, it.done = nil, true
-	it.setOnLevel(queues.onLevels, false)
+	rec := &queue.records[i]
+	rec.held, rec.done = nil, true
+	rec.setOnLevel(queues.onLevels, false)
 	if c.offset < queues.from || c.offset >= queues.next {
 		if queues.settled == nil {
 			queues.settled = make(map[keyOffset]int64)
@@ -59,15 +59,15 @@ func (queues *Queues) park(c *Copy, attempts int, due time.Time) {
 	if !found || queue.records[i].held != c {
 		return
 	}
-	it := &queue.records[i]
-	if it.deadLettered {
+	rec := &queue.records[i]
+	if rec.deadLettered {
 		queues.settleLocked(queue, i, c)
 		return
 	}
-	it.held, it.due, it.attempts = nil, due.UnixMilli(), max(it.attempts, int32(attempts))
-	it.setOnLevel(queues.onLevels, true)
+	rec.held, rec.due, rec.attempts = nil, due.UnixMilli(), max(rec.attempts, int32(attempts))
+	rec.setOnLevel(queues.onLevels, true)
 	if c.counted {
-		it.copies--
+		rec.copies--
 	}
 	first := queue.isFirst(i)
 	if _, known := queues.conflicts[c.keyOffset]; known {
@@ -121,7 +121,7 @@ func (queues *Queues) giveUp(c *Copy) {
 	queues.wakeLocked(c.key, queue, queue.isFirst(i))
 }
 
-// dropStale drops a copy that is to hop if it is stale, and reports whether it was stale.
+// dropStale drops a copy that should hop if it is stale, and reports whether it was stale.
 func (queues *Queues) dropStale(c *Copy) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -132,8 +132,8 @@ func (queues *Queues) dropStale(c *Copy) bool {
 	if !found {
 		return queues.wasSettledLocked(c)
 	}
-	it := &queue.records[i]
-	if it.written != c.written || !it.done && c.attempts >= it.attempts {
+	rec := &queue.records[i]
+	if rec.written != c.written || !rec.done && c.attempts >= rec.attempts {
 		return false
 	}
 	queues.dropCopyLocked(queue, i, c)
@@ -151,11 +151,11 @@ func (queues *Queues) addSeen(c *Copy, due time.Time) {
 	queue, i, found := queues.findLocked(c)
 	switch {
 	case found && queue.records[i].written == c.written:
-		it := &queue.records[i]
-		it.attempts, it.unread = max(it.attempts, c.attempts), false
-		it.setOnLevel(queues.onLevels, true)
-		if it.held == nil {
-			it.due = due.UnixMilli()
+		rec := &queue.records[i]
+		rec.attempts, rec.unread = max(rec.attempts, c.attempts), false
+		rec.setOnLevel(queues.onLevels, true)
+		if rec.held == nil {
+			rec.due = due.UnixMilli()
 		}
 	case !found && !queues.wasSettledLocked(c):
 		queue = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli()})

@@ -13,11 +13,11 @@ func (queues *Queues) findLocked(c *Copy) (queue *keyQueue, i int, found bool) {
 	if n := len(queue.records); queue.head == n || queue.records[n-1].offset < c.offset { // the usual case
 		return queue, n, false
 	}
-	i, found = slices.BinarySearchFunc(queue.records[queue.head:], c.offset, func(it queuedRecord, offset int64) int {
+	i, found = slices.BinarySearchFunc(queue.records[queue.head:], c.offset, func(rec queuedRecord, offset int64) int {
 		switch {
-		case it.offset < offset:
+		case rec.offset < offset:
 			return -1
-		case it.offset > offset:
+		case rec.offset > offset:
 			return 1
 		default:
 			return 0
@@ -27,7 +27,7 @@ func (queues *Queues) findLocked(c *Copy) (queue *keyQueue, i int, found bool) {
 }
 
 // insertLocked inserts a record at an index of queue, and returns queue. If queue is nil, it makes one.
-func (queues *Queues) insertLocked(queue *keyQueue, i int, c *Copy, it queuedRecord) *keyQueue {
+func (queues *Queues) insertLocked(queue *keyQueue, i int, c *Copy, rec queuedRecord) *keyQueue {
 	if queue == nil {
 		if n := len(queues.spare); n > 0 {
 			queue, queues.spare = queues.spare[n-1], queues.spare[:n-1]
@@ -36,16 +36,16 @@ func (queues *Queues) insertLocked(queue *keyQueue, i int, c *Copy, it queuedRec
 		}
 		queues.queues[c.key] = queue
 	}
-	queue.records = slices.Insert(queue.records, i, it)
+	queue.records = slices.Insert(queue.records, i, rec)
 	return queue
 }
 
 // setOnLevel sets whether a record is on a level. count is the number of those that are.
-func (it *queuedRecord) setOnLevel(count *atomic.Int64, onLevel bool) {
-	if it.onLevel == onLevel {
+func (rec *queuedRecord) setOnLevel(count *atomic.Int64, onLevel bool) {
+	if rec.onLevel == onLevel {
 		return
 	}
-	it.onLevel = onLevel
+	rec.onLevel = onLevel
 	if onLevel {
 		count.Add(1)
 	} else {
@@ -82,7 +82,7 @@ func (queues *Queues) dropCopyLocked(queue *keyQueue, i int, c *Copy) {
 }
 
 func (queues *Queues) removeIfDoneLocked(key uint64, queue *keyQueue, i int) {
-	if it := &queue.records[i]; it.done && it.copies <= 0 {
+	if rec := &queue.records[i]; rec.done && rec.copies <= 0 {
 		queues.removeLocked(queue, i)
 		queues.removeIfEmptyLocked(key, queue)
 	}
@@ -122,7 +122,7 @@ func (queues *Queues) removeIfEmptyLocked(key uint64, queue *keyQueue) {
 	}
 }
 
-// wakeLocked makes copies of a queue ask again after one of its records was settled, parked or given up. first says
+// wakeLocked makes copies of a queue ask again after one of its records was settled, parked or given up. first reports
 // whether that was the first record.
 func (queues *Queues) wakeLocked(key uint64, queue *keyQueue, first bool) {
 	for _, c := range queue.duplicates {

@@ -1,8 +1,8 @@
 // Package perkey keeps the order of keys over failures (redeliver.PerKey).
 //
-// It is one rule: a record may run only if all records of its key with lower offsets in its origin partition are
-// settled. It does not matter whether these are on the origin or on a level, or in which order they arrive. So
-// duplicates after a crash do not matter either.
+// There is one rule: a record may run only if all records of its key with lower offsets in its origin partition are
+// settled. The rule holds wherever these records are, and in whichever order they arrive. So duplicates after a crash do
+// no harm.
 //
 // A [Session] has [Queues] for each partition of the origin, which the lanes of the partition and of its levels share.
 // A [Loader] fills them before the first record runs. Each lane has a [Gate], which asks them whether a message may
@@ -36,9 +36,9 @@ func (s *Session) Queues(partition int32) *Queues {
 	return s.queues[partition]
 }
 
-// Queues holds the unsettled records of one origin partition by key, in the order of their origin offsets. A record is
-// parked on a level, or held by the lane that has read a copy of it. A lane asks about each copy, and asks again when a
-// copy appears in its mailbox. It is safe for concurrent use.
+// Queues has the unsettled records of one origin partition by key, in the order of their origin offsets. A record is
+// parked on a level, or held by the lane that has read a copy of it. A lane asks about each copy, and asks again when the
+// copy appears in the lane's mailbox. Queues is safe for concurrent use.
 type Queues struct {
 	mu       sync.Mutex
 	queues   map[uint64]*keyQueue // by hash: if two keys have one hash, they wait for each other, which does no harm
@@ -46,7 +46,7 @@ type Queues struct {
 	onLevels *atomic.Int64 // records on levels, of the whole subscription
 
 	// This session has read the origin's offsets in [from, next). Those without a queued record are settled. settled
-	// has what this session settled at other offsets.
+	// has the records that this session settled at other offsets.
 	from, next int64
 	settled    map[keyOffset]int64 // time of their write to the origin
 	// highest is the highest origin offset that was seen on a level.
@@ -152,7 +152,7 @@ func (queues *Queues) highestOffset() int64 {
 	return queues.highest
 }
 
-// ask decides about a copy that is due, or that the mailbox has named. roomy says whether the lane can hold it for a
+// ask decides about a copy that is due, or that the mailbox has named. roomy reports whether the lane can hold it for a
 // short while. until is set with verdictPark and verdictHold.
 func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until time.Time) {
 	queues.mu.Lock()
@@ -179,9 +179,9 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 	} else if v := queues.claimLocked(queue, i, c); v != verdictRun {
 		return v, until
 	}
-	it, first := &queue.records[i], queue.first()
+	rec, first := &queue.records[i], queue.first()
 	switch {
-	case first == it:
+	case first == rec:
 		return verdictRun, until
 	case first.held != nil:
 		c.waits = true
@@ -196,7 +196,7 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 		if first.due <= now.UnixMilli() {
 			until = now.Add(heldRecheck)
 		}
-		it.held, it.due = nil, until.UnixMilli()
+		rec.held, rec.due = nil, until.UnixMilli()
 		return verdictHold, until
 	}
 	return verdictPark, until
@@ -204,31 +204,30 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 
 // claimLocked makes a copy the held one of its record, if it is the newest.
 func (queues *Queues) claimLocked(queue *keyQueue, i int, c *Copy) verdict {
-	it := &queue.records[i]
+	rec := &queue.records[i]
 	switch {
-	case it.held == c:
+	case rec.held == c:
 		return verdictRun // it asks again
-	case it.written != c.written:
+	case rec.written != c.written:
 		queues.markConflictLocked(queue, i, c)
 		return verdictUnordered
-	case it.done, c.fromOrigin && !it.unread, c.attempts < it.attempts:
+	case rec.done, c.fromOrigin && !rec.unread, c.attempts < rec.attempts:
 		// A record on the origin whose copy is on a level is out of date.
 		queues.dropCopyLocked(queue, i, c)
 		return verdictDrop
-	case it.held != nil:
+	case rec.held != nil:
 		// The held copy is settled soon. Then this copy is out of date or, if it is the next hop of the other, the
 		// newest.
 		queue.duplicates = append(queue.duplicates, c)
 		c.waits = true
 		return verdictWait
 	}
-	it.held, it.attempts, it.unread = c, c.attempts, false
-	it.setOnLevel(queues.onLevels, !c.fromOrigin)
+	rec.held, rec.attempts, rec.unread = c, c.attempts, false
+	rec.setOnLevel(queues.onLevels, !c.fromOrigin)
 	return verdictRun
 }
 
-// wasSettledLocked reports whether this session settled the record of a copy that is not queued. It is false if that is
-// not certain.
+// wasSettledLocked reports whether this session certainly settled the record of a copy that is not queued.
 func (queues *Queues) wasSettledLocked(c *Copy) bool {
 	if at, ok := queues.settled[c.keyOffset]; ok && at == c.written {
 		return true

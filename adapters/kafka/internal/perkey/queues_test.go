@@ -10,7 +10,7 @@ import (
 // No failure, duplicate or kill breaks the order: no record runs before the earlier ones of its key, none runs twice in a
 // session, and none is lost or left behind.
 func TestKeyQueuesKeepTheOrderOfKeys(t *testing.T) {
-	t.Parallel() // it computes, while others wait
+	t.Parallel()
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		if err := newQueueModel(1+r.IntN(20), 1+r.IntN(4), r.IntN).run(400); err != nil {

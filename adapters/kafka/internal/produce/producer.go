@@ -5,8 +5,8 @@
 // back, [Producer.Start] returns a [Write] to wait for, and [Producer.WriteEntries] writes to a compacted topic.
 //
 // A broker refuses a whole batch because of one record. So a refused record is written again, alone and compressed,
-// before its refusal counts. Errors that concern one record only are marked with driver.ErrRefused or
-// driver.ErrDoubtful; all others concern the partition or the cluster.
+// before its refusal counts. Errors of one record are marked with driver.ErrRefused or driver.ErrDoubtful. All others
+// concern the partition or the cluster.
 package produce
 
 import (
@@ -24,14 +24,14 @@ import (
 
 // Producer writes records and reports when the broker has confirmed each.
 type Producer struct {
-	client    sarama.Client
-	async     sarama.AsyncProducer
-	readers   sync.WaitGroup
-	posted    chan *Write // for forward; closed by Close
-	forwarder sync.WaitGroup
-	mu        sync.RWMutex // held for reading while a record is handed over
-	closed    bool
-	groups    sync.Map // of unanswered posted writes: a *writeGroup for each context
+	client        sarama.Client
+	async         sarama.AsyncProducer
+	answerReaders sync.WaitGroup
+	posted        chan *Write // for forward; closed by Close
+	forwarder     sync.WaitGroup
+	mu            sync.RWMutex // held for reading while a record is handed over
+	closed        bool
+	groups        sync.Map // of unanswered posted writes: a *writeGroup for each context
 
 	// An origin accepts large records if its producer compresses them enough; our topics must, too. For the first
 	// record that is above maxRecordBytes or was refused, newOversize makes a second, compressing producer, whose
@@ -68,14 +68,14 @@ func PooledWrite() *Write {
 	return pooledWrites.Get().(*Write) //nolint:forcetypeassert // nothing else is in there
 }
 
-// Recycle drops references to the written record and puts c back into the pool.
-func (c *Write) Recycle() {
-	if cap(c.Record.Message.Headers) > 1024 {
+// Recycle drops references to the written record and puts w back into the pool.
+func (w *Write) Recycle() {
+	if cap(w.Record.Message.Headers) > 1024 {
 		return // a user's thousands of headers
 	}
-	c.Record.Reset()
-	c.producer, c.sent, c.then, c.OnError, c.ctx, c.group, c.answered = nil, nil, nil, nil, nil, nil, false
-	pooledWrites.Put(c)
+	w.Record.Reset()
+	w.producer, w.sent, w.then, w.OnError, w.ctx, w.group, w.answered = nil, nil, nil, nil, nil, nil, false
+	pooledWrites.Put(w)
 }
 
 // writeGroup has the unanswered posted writes of one context. The engine uses one context for all writes that begin
@@ -89,12 +89,12 @@ type writeGroup struct {
 
 // watchDeadline adds a write to the group of its context. When the context ends, the group reports its unanswered
 // writes: sarama cannot take them back.
-func (p *Producer) watchDeadline(c *Write) {
-	g := p.groupOf(c.ctx)
+func (p *Producer) watchDeadline(w *Write) {
+	g := p.groupOf(w.ctx)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c.group, g.writes[c] = g, struct{}{}
-	if c.ctx.Err() != nil { // the group has reported
+	w.group, g.writes[w] = g, struct{}{}
+	if w.ctx.Err() != nil { // the group has reported
 		go g.reportUnanswered()
 	}
 }
@@ -116,11 +116,11 @@ func (p *Producer) groupOf(ctx context.Context) *writeGroup {
 }
 
 // remove removes a write, and reports whether it was in g.
-func (g *writeGroup) remove(c *Write) bool {
+func (g *writeGroup) remove(w *Write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, was := g.writes[c]
-	delete(g.writes, c)
+	_, was := g.writes[w]
+	delete(g.writes, w)
 	return was
 }
 
@@ -130,21 +130,21 @@ func (g *writeGroup) reportUnanswered() {
 	all := g.writes
 	g.writes = make(map[*Write]struct{})
 	g.mu.Unlock()
-	for c := range all {
-		c.mu.Lock()
-		if !c.answered {
-			c.then.Unanswered(c.Record.Message.Topic, unansweredError(g.ctx, c.Record.Message.Topic))
+	for w := range all {
+		w.mu.Lock()
+		if !w.answered {
+			w.then.Unanswered(w.Record.Message.Topic, unansweredError(g.ctx, w.Record.Message.Topic))
 		}
-		c.mu.Unlock()
+		w.mu.Unlock()
 	}
 }
 
-// stopWatch undoes watchDeadline. It reports whether c may be recycled: not while the group may be reporting c.
-func (c *Write) stopWatch() (stopped bool) {
-	stopped = c.group.remove(c)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.answered = true
+// stopWatch undoes watchDeadline. It reports whether w may be recycled: not while the group may be reporting it.
+func (w *Write) stopWatch() (stopped bool) {
+	stopped = w.group.remove(w)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answered = true
 	return stopped
 }
 
@@ -196,12 +196,12 @@ func start(brokers []string, cfg *sarama.Config) (*Producer, error) {
 	}
 	p := &Producer{client: client, async: async, posted: make(chan *Write, maxPosted)}
 	p.forwarder.Go(p.forward)
-	p.readers.Go(func() {
+	p.answerReaders.Go(func() {
 		for m := range async.Successes() {
 			deliverAnswer(m, nil)
 		}
 	})
-	p.readers.Go(func() {
+	p.answerReaders.Go(func() {
 		for e := range async.Errors() {
 			deliverAnswer(e.Msg, e.Err)
 		}
@@ -210,71 +210,71 @@ func start(brokers []string, cfg *sarama.Config) (*Producer, error) {
 }
 
 func deliverAnswer(m *sarama.ProducerMessage, err error) {
-	c, ok := m.Metadata.(*Write)
+	w, ok := m.Metadata.(*Write)
 	switch {
 	case !ok: // not one of ours
-	case c.then == nil:
-		c.done <- err
+	case w.then == nil:
+		w.done <- err
 	case err == nil:
-		then, topic := c.then, m.Topic
-		if c.stopWatch() {
-			c.Recycle()
+		then, topic := w.then, m.Topic
+		if w.stopWatch() {
+			w.Recycle()
 		}
 		then.Confirmed(topic, nil)
 	default:
-		go c.handleFailure(err) // It may write, and the producer accepts nothing while nobody reads its answers.
+		go w.handleFailure(err) // It may write, and the producer accepts nothing while nobody reads its answers.
 	}
 }
 
 // handleFailure reports the failure of a posted record, unless retryAlone writes it again.
-func (c *Write) handleFailure(err error) {
-	retried, err := c.retryAlone(c.ctx, err)
+func (w *Write) handleFailure(err error) {
+	retried, err := w.retryAlone(w.ctx, err)
 	if retried {
 		return
 	}
-	c.fail(err) // c is not recycled: sarama still reads a record after it has returned it with an error.
+	w.fail(err) // w is not recycled: sarama still reads a record that it has returned with an error.
 }
 
 // Post hands over a record and returns at once. It calls then.Confirmed with the broker's answer, however late: sarama
 // cannot take a record back. If ctx ends first, it calls then.Unanswered, too, and a record that was not handed over
 // fails.
-func (p *Producer) Post(ctx context.Context, c *Write, partition int32, then driver.Done) {
-	c.then, c.ctx = then, ctx
-	p.watchDeadline(c)
-	if p.tryPost(c, partition) {
+func (p *Producer) Post(ctx context.Context, w *Write, partition int32, then driver.Done) {
+	w.then, w.ctx = then, ctx
+	p.watchDeadline(w)
+	if p.tryPost(w, partition) {
 		return
 	}
 	go func() {
-		if err := p.Send(ctx, c, &c.Record.Message, partition); err != nil {
-			c.fail(err)
+		if err := p.Send(ctx, w, &w.Record.Message, partition); err != nil {
+			w.fail(err)
 		}
 	}()
 }
 
 // fail reports the error of a posted record.
-func (c *Write) fail(err error) {
-	c.stopWatch()
-	if c.OnError != nil {
-		c.OnError(err)
+func (w *Write) fail(err error) {
+	w.stopWatch()
+	if w.OnError != nil {
+		w.OnError(err)
 	}
-	c.then.Confirmed(c.Record.Message.Topic, err)
+	w.then.Confirmed(w.Record.Message.Topic, err)
 }
 
-// tryPost gives a record to forward. It reports false if p is closed, forward is full, or the other producer is
-// needed.
-func (p *Producer) tryPost(c *Write, partition int32) bool {
-	if c.Record.Message.ByteSize(2) > p.maxRecordBytes {
+// tryPost gives a record to forward. It reports false if p is closed, p.posted is full, or the record needs the oversize
+// producer.
+func (p *Producer) tryPost(w *Write, partition int32) bool {
+	if w.Record.Message.ByteSize(2) > p.maxRecordBytes {
 		return false
 	}
-	c.producer, c.sent, c.partition = p, &c.Record.Message, partition
-	c.Record.Message.Metadata = c
+	w.producer, w.sent, w.partition = p, &w.Record.Message, partition
+	w.Record.Message.Metadata = w
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
 		return false
 	}
 	select {
-	case p.posted <- c:
+	case p.posted <- w:
 		return true
 	default:
 		return false
@@ -286,9 +286,9 @@ const maxPosted = 1024
 
 // forward hands posted records to sarama, whose input has no buffer: a send waits until sarama takes it.
 func (p *Producer) forward() {
-	for c := range p.posted {
-		if err := p.handOver(c.ctx, &c.Record.Message); err != nil {
-			go c.fail(err) // it may write again
+	for w := range p.posted {
+		if err := p.handOver(w.ctx, &w.Record.Message); err != nil {
+			go w.fail(err) // it may write again
 		}
 	}
 }
@@ -305,21 +305,21 @@ func (p *Producer) handOver(ctx context.Context, m *sarama.ProducerMessage) erro
 
 // Start hands over a record. [Write.Wait] returns the result.
 func (p *Producer) Start(ctx context.Context, m *sarama.ProducerMessage, partition int32) (*Write, error) {
-	c := &Write{done: make(chan error, 1)}
-	return c, p.Send(ctx, c, m, partition)
+	w := &Write{done: make(chan error, 1)}
+	return w, p.Send(ctx, w, m, partition)
 }
 
 // Send is Start with the caller's Write, which must not wait for another record.
-func (p *Producer) Send(ctx context.Context, c *Write, m *sarama.ProducerMessage, partition int32) error {
+func (p *Producer) Send(ctx context.Context, w *Write, m *sarama.ProducerMessage, partition int32) error {
 	if p.newOversize != nil && m.ByteSize(2) > p.maxRecordBytes {
 		oversize, err := p.oversizeProducer()
 		if err != nil {
 			return err
 		}
-		return oversize.Send(ctx, c, m, partition)
+		return oversize.Send(ctx, w, m, partition)
 	}
-	c.producer, c.sent, c.partition = p, m, partition
-	m.Metadata = c
+	w.producer, w.sent, w.partition = p, m, partition
+	m.Metadata = w
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
@@ -330,18 +330,18 @@ func (p *Producer) Send(ctx context.Context, c *Write, m *sarama.ProducerMessage
 
 // Wait returns when the record is confirmed or refused, or ctx ends. After ctx has ended the record may still be
 // written, and Wait may be called again.
-func (c *Write) Wait(ctx context.Context) error {
+func (w *Write) Wait(ctx context.Context) error {
 	for {
 		var err error
 		select {
-		case err = <-c.done:
+		case err = <-w.done:
 		case <-ctx.Done():
-			return unansweredError(ctx, c.sent.Topic)
+			return unansweredError(ctx, w.sent.Topic)
 		}
 		if err == nil {
 			return nil
 		}
-		if retried, err := c.retryAlone(ctx, err); !retried {
+		if retried, err := w.retryAlone(ctx, err); !retried {
 			return err
 		}
 	}
@@ -352,18 +352,18 @@ func unansweredError(ctx context.Context, topic string) error {
 	return fmt.Errorf("kafka: %w to a write to %s, the record may be there: %w", errUnanswered, topic, ctx.Err())
 }
 
-// retryAlone writes a refused record again, alone and compressed, because a refusal applies to a whole batch. It
-// reports whether it did, or returns the final error.
-func (c *Write) retryAlone(ctx context.Context, refusal error) (retried bool, err error) {
-	err = classify(fmt.Errorf("kafka: writing to %s: %w", c.sent.Topic, refusal))
-	if c.producer.newOversize == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
+// retryAlone writes a refused record again, alone and compressed, because a refusal applies to a whole batch. If it does
+// not write, it returns the final error.
+func (w *Write) retryAlone(ctx context.Context, refusal error) (retried bool, err error) {
+	err = classify(fmt.Errorf("kafka: writing to %s: %w", w.sent.Topic, refusal))
+	if w.producer.newOversize == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
 		return false, err
 	}
-	oversize, startErr := c.producer.oversizeProducer()
+	oversize, startErr := w.producer.oversizeProducer()
 	if startErr != nil {
 		return false, errors.Join(err, startErr)
 	}
-	if err := oversize.Send(ctx, c, c.sent, c.partition); err != nil {
+	if err := oversize.Send(ctx, w, w.sent, w.partition); err != nil {
 		return false, err
 	}
 	return true, nil
@@ -413,7 +413,7 @@ func (p *Producer) Close() {
 	if !wasClosed {
 		p.async.AsyncClose()
 	}
-	p.readers.Wait()
+	p.answerReaders.Wait()
 	if !wasClosed {
 		_ = p.client.Close() // nothing is in flight
 	}

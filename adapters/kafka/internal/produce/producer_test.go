@@ -22,10 +22,10 @@ func TestPostsOfOneContextShareAGroup(t *testing.T) {
 	second, endSecond := context.WithCancel(t.Context())
 	defer endSecond()
 	add := func(ctx context.Context, topic string) *Write {
-		c := &Write{ctx: ctx, then: reported, Record: record.Outgoing{}}
-		c.Record.Message.Topic = topic
-		p.watchDeadline(c)
-		return c
+		w := &Write{ctx: ctx, then: reported, Record: record.Outgoing{}}
+		w.Record.Message.Topic = topic
+		p.watchDeadline(w)
+		return w
 	}
 	var writes []*Write
 	for range 20 {
@@ -38,8 +38,8 @@ func TestPostsOfOneContextShareAGroup(t *testing.T) {
 	if n := count(); n != 2 {
 		t.Errorf("%d groups for two contexts", n)
 	}
-	for _, c := range writes[2:] {
-		if !c.stopWatch() {
+	for _, w := range writes[2:] {
+		if !w.stopWatch() {
 			t.Fatal("an answered write cannot be reused")
 		}
 	}
@@ -51,7 +51,7 @@ func TestPostsOfOneContextShareAGroup(t *testing.T) {
 		t.Error("a write that was reported may be reused")
 	}
 	if n := count(); n != 1 {
-		t.Errorf("%d groups, want that of the context that goes on", n)
+		t.Errorf("%d groups, want only the one of the second context", n)
 	}
 	add(first, "late") // after the end of its context
 	if where := <-reported.unanswered; where != "late" {

@@ -139,7 +139,7 @@ func (s *source) settleConfig(sess sarama.ConsumerGroupSession, last claimMeta) 
 func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
 	for topic, partitions := range s.metas {
-		reported := topic == r.Layout.Origin || r.keeper.RestoredLately(topic)
+		reported := topic == r.Layout.Origin || r.keeper.RestoredRecently(topic)
 		for p, found := range partitions {
 			if !s.topicIDs.Differs(topic, found.meta.Topic) {
 				continue

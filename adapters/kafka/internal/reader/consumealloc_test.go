@@ -57,13 +57,13 @@ func (s *staticClaim) run(r *Reader) {
 	newSource(&Session{reader: r, commits: commits}, s, s, from, claimMeta{offset: from}).run(s.ctx)
 }
 
-// noPauseGroup is a group that does not pause.
+// noPauseGroup is a group whose Pause and Resume do nothing.
 type noPauseGroup struct{ sarama.ConsumerGroup }
 
 func (noPauseGroup) Pause(map[string][]int32)  {}
 func (noPauseGroup) Resume(map[string][]int32) {}
 
-// laneOf returns a function with which r reads n records of a partition, with this many keys.
+// laneOf returns a function that makes r read n records of one partition, with the given number of keys.
 func laneOf(tb testing.TB, r *Reader, opt engine.Options[*sarama.ConsumerMessage], n, keys int) (run func()) {
 	tb.Helper()
 	r.startEngine(opt)

@@ -80,7 +80,7 @@ type Reader struct {
 func New(ctx context.Context, cfg Config) *Reader {
 	r := &Reader{Config: cfg, values: context.WithoutCancel(ctx)}
 	l, admin := cfg.Layout, cfg.Provisioner.Admin
-	r.keeper = topology.NewKeeper(cfg.Provisioner, l, cfg.Sub, r.reportOften)
+	r.keeper = topology.NewKeeper(cfg.Provisioner, l, cfg.Sub, r.reportAtIntervals)
 	r.store = &store{producer: cfg.Producer, layout: l, spring: cfg.SpringHeaders, onError: recheckAfter(r.keeper), requestRungs: r.keeper.RequestRungs}
 	r.sweeper = sweep.New(admin, l.Group)
 	r.commands = commands.NewFollower(cfg.Sub, admin, l.Control.Name, l.Control.Exists)

@@ -20,8 +20,8 @@ type reportTimes struct {
 	at map[string]time.Time // by problem
 }
 
-// reportOften reports a problem once, and again after repeatInterval.
-func (r *Reader) reportOften(what string, change redeliver.Change, detail string, err error) {
+// reportAtIntervals reports a problem once, and again after repeatInterval.
+func (r *Reader) reportAtIntervals(what string, change redeliver.Change, detail string, err error) {
 	t, now := &r.reported, time.Now()
 	t.mu.Lock()
 	last, known := t.at[what]
@@ -48,7 +48,7 @@ func (t *reportTimes) forget(what string) {
 // reportDisconnected reports that the group is lost, and repeats that at intervals. reportJoined reports that it is
 // back.
 func (r *Reader) reportDisconnected(err error) {
-	r.reportOften("disconnected", redeliver.ChangeDisconnected, "joining again with backoff", err)
+	r.reportAtIntervals("disconnected", redeliver.ChangeDisconnected, "joining again with backoff", err)
 }
 
 func (r *Reader) reportJoined(detail string) {
@@ -67,11 +67,11 @@ func (r *Reader) handleGroupError(err error) {
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrGroupAuthorizationFailed):
 		r.reportUnread(where.Topic, where.Partition, "; grant Read", where.Err)
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
-		r.reportOften(where.Topic+" "+where.Err.Error(), redeliver.ChangeNotRead,
+		r.reportAtIntervals(where.Topic+" "+where.Err.Error(), redeliver.ChangeNotRead,
 			fmt.Sprintf("%s/%d: the records that come next were deleted; it is read from the first that is left", where.Topic, where.Partition), where.Err)
 	case undecodable(err):
 		// sarama reports it for every partition of the broker, and does not say which one has the batch.
-		r.reportOften("a fetch cannot be decoded", redeliver.ChangeNotRead, fmt.Sprintf("%s/%d, or another partition that the same broker leads, has "+
+		r.reportAtIntervals("a fetch cannot be decoded", redeliver.ChangeNotRead, fmt.Sprintf("%s/%d, or another partition that the same broker leads, has "+
 			"a batch of records that the client cannot decode, and none of them is read; trying again. Find the batch in the partition whose lag "+
 			"grows from its committed offset, and move the group past it or delete it (kafka-delete-records); for a batch that is too large "+
 			"sarama.MaxDecompressedBatchSize may be raised", where.Topic, where.Partition), where.Err)
@@ -87,5 +87,5 @@ func undecodable(err error) bool {
 // reportUnread reports a partition that this member owns and cannot read. The session continues with the others, so
 // nothing else shows that.
 func (r *Reader) reportUnread(topic string, partition int32, what string, err error) {
-	r.reportOften(topic+" "+err.Error(), redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: its messages wait; trying again%s", topic, partition, what), err)
+	r.reportAtIntervals(topic+" "+err.Error(), redeliver.ChangeNotRead, fmt.Sprintf("%s/%d: its messages wait; trying again%s", topic, partition, what), err)
 }

@@ -78,7 +78,7 @@ func TestGroupErrorsAreReported(t *testing.T) {
 	})
 }
 
-// A lost group used to be reported once, and the subscription then stopped for days in silence.
+// A report of a lost group is repeated, or a subscription could stand still for days unnoticed.
 func TestALostGroupIsReportedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

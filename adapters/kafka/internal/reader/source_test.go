@@ -18,7 +18,7 @@ func parseRecord(s *source, rec *sarama.ConsumerMessage) *driver.Message[*sarama
 	return m
 }
 
-// Only the number of records used to be bounded: 4,096 records of 1 MiB for each partition would fill the memory.
+// A bound on the number of records is not enough: 4,096 records of 1 MiB for each partition would fill the memory.
 func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	r := &Reader{}
 	of := func(size int) *sarama.ConsumerMessage {
@@ -53,7 +53,7 @@ func TestSourcesBoundTheBytesThatTheyReadAhead(t *testing.T) {
 	}
 }
 
-// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory. Its headers used to count nothing.
+// A record of 400,000 empty headers has a few KB on the wire and 30 MB in memory.
 func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 	s := &source{r: &Reader{}}
 	headers := make([]*sarama.RecordHeader, 400_000)
@@ -111,8 +111,8 @@ func TestAMessageThatIsTooFarAheadAsksAgain(t *testing.T) {
 	}
 }
 
-// A partition pauses while one message is slow and a span of others is settled above it. It used to stay paused when
-// the slow one was settled, because the lane's room had not changed.
+// A partition pauses while one message is slow and a span of others is settled above it. It resumes when the slow one is
+// settled, although the lane's room has not changed.
 func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauseRecorder{}

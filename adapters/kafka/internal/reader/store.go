@@ -50,29 +50,29 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 		if needsRung {
 			s.requestRungs()
 		}
-		s.write(ctx, topic, m.Record, st, true, nil, done)
+		s.writeRecord(ctx, topic, m.Record, st, true, nil, done)
 	case driver.DLQ:
 		s.writeDeadLetter(ctx, m.Record, st, done)
 	case driver.Topic:
-		s.write(ctx, s.layout.Origin, m.Record, nil, false, nil, publishDone{done})
+		s.writeRecord(ctx, s.layout.Origin, m.Record, nil, false, nil, publishDone{done})
 	case driver.Suspects:
 		done.Confirmed("", errors.New("kafka: suspects wait where they are"))
 	}
 }
 
-// write sends a record to a topic. The partition follows from the one in the origin, so records that shared a partition
+// writeRecord sends a record to a topic. The partition follows from the one in the origin, so records that shared a partition
 // there share one here. Without a state, the record is written as its publisher made it, and its key chooses the
 // partition.
-func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, waits bool, extra []deadletter.Header, done driver.Done) {
-	c := produce.PooledWrite()
-	c.Record.Fill(rec, topic, st, waits)
-	record.AppendHeaders(&c.Record.Message, extra)
+func (s *store) writeRecord(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, waits bool, extra []deadletter.Header, done driver.Done) {
+	w := produce.PooledWrite()
+	w.Record.Fill(rec, topic, st, waits)
+	record.AppendHeaders(&w.Record.Message, extra)
 	partition := produce.AnyPartition
 	if st != nil && st.Source.Known {
 		partition = st.Source.Partition
 	}
-	c.OnError = s.onError
-	s.producer.Post(ctx, c, partition, done)
+	w.OnError = s.onError
+	s.producer.Post(ctx, w, partition, done)
 }
 
 // writeDeadLetter writes a message to the DLQ. Spring's headers follow our own block. A reader that searches by name
@@ -80,12 +80,12 @@ func (s *store) write(ctx context.Context, topic string, rec *sarama.ConsumerMes
 // message with Spring's headers, it is written without them.
 func (s *store) writeDeadLetter(ctx context.Context, rec *sarama.ConsumerMessage, st *redeliver.State, done driver.Done) {
 	topic := s.layout.TopicOf(topology.DLQ, 0).Name
-	plain := func() { s.write(ctx, topic, rec, st, false, nil, done) }
+	plain := func() { s.writeRecord(ctx, topic, rec, st, false, nil, done) }
 	if !s.spring {
 		plain()
 		return
 	}
-	s.write(ctx, topic, rec, st, false, foreign.AppendSpring(nil, st), springDone{done, plain})
+	s.writeRecord(ctx, topic, rec, st, false, foreign.AppendSpring(nil, st), springDone{done, plain})
 }
 
 // recheckAfter returns a function that makes the keeper check our topics if the error of a write suggests that they have

@@ -185,13 +185,13 @@ func newArena(key, value []byte, headers []*sarama.RecordHeader) arena {
 }
 
 // copyBytes copies b. It returns nil for nil.
-func (c *arena) copyBytes(b []byte) []byte {
+func (a *arena) copyBytes(b []byte) []byte {
 	if b == nil {
 		return nil
 	}
-	n := len(*c)
-	*c = append(*c, b...)
-	return (*c)[n:len(*c):len(*c)]
+	n := len(*a)
+	*a = append(*a, b...)
+	return (*a)[n:len(*a):len(*a)]
 }
 
 // Detach copies what a record points to. Its headers belong to the record and are changed in place.

@@ -64,17 +64,17 @@ func TestSweepDeletesOnlySettledRecords(t *testing.T) {
 	d.expect(t, s, map[string]int64{}) // once is enough
 	s.SetMark("1s", 0, 42)
 	s.SetMark("2s", 0, 142)
-	d.refuses = "1s" // and the other topic is swept
+	d.refuses = "1s" // the other topic is swept
 	d.expect(t, s, map[string]int64{"2s": 100})
 	d.refuses = ""
 	d.expect(t, s, map[string]int64{"1s": 42})
 	s.SetMark("2s", 0, 150)
-	d.committed, d.unknown = 120, "1s" // which must not keep the other one from it either
+	d.committed, d.unknown = 120, "1s" // the other topic is swept nevertheless
 	d.expect(t, s, map[string]int64{"2s": 120})
 	d.unknown = ""
 	s.SetMark("1s", 0, 43)
 	remove()
-	d.expect(t, s, map[string]int64{}) // no longer ours
+	d.expect(t, s, map[string]int64{}) // another member owns it
 	s.Add("1s", "an older one", 0, 43)
 	d.expect(t, s, map[string]int64{}) // the settled records were on a deleted topic
 }

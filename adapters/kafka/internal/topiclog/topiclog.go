@@ -2,7 +2,7 @@
 // compacted topics of commands and of a DLQ's state.
 //
 // A log has gaps: markers of transactions, aborted and compacted records. So a [Page] says where the next page begins,
-// and whether a committed record follows. A loop must end by that: the last offset of the log may have no record.
+// and whether a committed record follows. Loops end when none follows, because the last offset may have no record.
 package topiclog
 
 import (
@@ -64,7 +64,7 @@ func (l *Reader) Read(ctx context.Context, partition int32, offset int64) (Page,
 	return l.ReadUpTo(ctx, partition, offset, fetchBytes)
 }
 
-// ReadUpTo is Read for about so many bytes, but at least a batch.
+// ReadUpTo is Read with a limit of about the given number of bytes. It reads at least one batch.
 func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, bytes int32) (Page, error) {
 	return retryFetch(ctx, l, partition, func() (Page, error) {
 		p, err := l.fetch(partition, offset, bytes)
@@ -76,7 +76,7 @@ func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, by
 			return Page{}, err
 		}
 		if start <= offset {
-			return Page{Next: offset, End: true}, nil // a new topic, which is shorter
+			return Page{Next: offset, End: true}, nil // the topic was created again and is shorter
 		}
 		return Page{Next: start}, nil
 	})
@@ -110,8 +110,8 @@ func (l *Reader) ReadAll(ctx context.Context, partition int32, next, end int64, 
 	return next, nil
 }
 
-// retryFetch retries call, because leaders move, and connections that were idle for long die. It returns when ctx
-// ends, though call takes no context.
+// retryFetch retries call, because leaders move, and long idle connections die. It returns when ctx ends, although call
+// takes no context.
 func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call func() (T, error)) (T, error) {
 	var none T
 	var err error
@@ -190,7 +190,7 @@ func (p *Page) addRecords(block *sarama.FetchResponseBlock, from int64) error {
 	for _, set := range block.RecordsSet {
 		b := set.RecordBatch
 		if b == nil {
-			return errors.New("its records are in the format of before Kafka 0.11, which is not read")
+			return errors.New("its records have the format of Kafka 0.10 or older, which cannot be read")
 		}
 		if b.PartialTrailingRecord {
 			return nil

@@ -15,9 +15,9 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Keeper knows which topics a running member reads and may write to, and keeps them usable. It creates our deleted
-// topics again, creates rungs when they are needed, verifies settings, and ends the session when the topics to read have
-// changed.
+// Keeper keeps the topics of a running member usable, and knows which of them the member reads and may write to. It
+// creates our deleted topics again, creates rungs when they are needed, verifies settings, and ends the session when the
+// topics to read have changed.
 //
 // Beside its initial levels, a member reads rungs and levels of other policies. They come and go: the first long wait
 // creates the rungs, a deploy that is rolled back leaves levels that only newer members knew, and empty levels are
@@ -26,13 +26,13 @@ type Keeper struct {
 	provisioner *Provisioner
 	layout      *Layout
 	sub         *engine.Subscription
-	report      ReportOften
-	recheck     atomic.Bool // topics or policies may have changed: the next Tend checks
+	report      ReportAtIntervals
+	recheck     atomic.Bool // topics or policies may have changed
 
 	mu         sync.Mutex
 	present    []time.Duration    // existing levels beside the initial ones, ascending
 	missing    []string           // missing topics among the initial ones
-	endSession context.CancelFunc // ends the session, so that the next one reads the present levels
+	endSession context.CancelFunc // ends the session: the next one reads the present levels
 	session    []time.Duration    // rungs that the session reads
 	unfit      []time.Duration    // rungs whose settings would lose messages
 
@@ -43,11 +43,11 @@ type Keeper struct {
 	restoredAt map[string]time.Time // when deleted topics were created again
 }
 
-// ReportOften reports a problem of the subscription once, and again while it lasts. what identifies it.
-type ReportOften func(what string, change redeliver.Change, detail string, err error)
+// ReportAtIntervals reports a problem of the subscription once, and again while it lasts. what identifies it.
+type ReportAtIntervals func(what string, change redeliver.Change, detail string, err error)
 
 // NewKeeper returns the keeper of a member. layout is provisioned.
-func NewKeeper(p *Provisioner, layout *Layout, sub *engine.Subscription, report ReportOften) *Keeper {
+func NewKeeper(p *Provisioner, layout *Layout, sub *engine.Subscription, report ReportAtIntervals) *Keeper {
 	k := &Keeper{provisioner: p, layout: layout, sub: sub, report: report, rungsRequested: make(chan struct{}, 1)}
 	for _, t := range layout.Topics {
 		if (t.Old || t.Rung && t.Exists) && (!layout.isPerKey() || t.Partitions == layout.Partitions) {
@@ -129,11 +129,11 @@ func (k *Keeper) rejoinLocked() {
 	}
 }
 
-// Recheck makes the next Tend check.
+// Recheck makes the next CheckIfDue check even if no check is due.
 func (k *Keeper) Recheck() { k.recheck.Store(true) }
 
-// Tend checks our topics and their settings if that is due or Recheck was called. It reports whether it did.
-func (k *Keeper) Tend(due bool) (checked bool) {
+// CheckIfDue checks our topics and their settings if a check is due or Recheck was called. It reports whether it did.
+func (k *Keeper) CheckIfDue(due bool) (checked bool) {
 	if !k.recheck.Swap(false) && !due {
 		return false
 	}
@@ -159,7 +159,7 @@ func (k *Keeper) CheckTopics() (map[string]*sarama.TopicMetadata, error) {
 		return nil, err
 	}
 	if len(missing) > 0 {
-		k.Recheck() // the next Tend looks for them again
+		k.Recheck() // the next CheckIfDue looks for them again
 	}
 	present := k.keepEqualPartitions(l.otherLevels(k.provisioner.Config.Names, existing, l.initialLevels()), existing)
 	k.mu.Lock()
@@ -193,7 +193,8 @@ func (k *Keeper) keepEqualPartitions(levels []time.Duration, existing map[string
 }
 
 // EqualizePartitions makes sure that topics on which messages wait have as many partitions as the origin. If the origin
-// has grown, it grows them, and returns an error: the next session reads them. ctx is the session's.
+// has grown, EqualizePartitions adds partitions to them and returns an error: the next session reads these. ctx is the
+// session's.
 func (k *Keeper) EqualizePartitions(ctx context.Context, topics []string) error {
 	l, p := k.layout, k.provisioner
 	existing, err := k.CheckTopics()

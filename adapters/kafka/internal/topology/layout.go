@@ -192,7 +192,7 @@ func (l *Layout) neededRetention() time.Duration {
 	return max(minRetention, retentionFactor*l.longestWait())
 }
 
-// check refuses existing topics that cannot hold the policy. settings are the settings of the existing topics. It also
+// check refuses existing topics that cannot hold the policy. settings has the settings of the existing topics. check also
 // sets MaxWait.
 func (l *Layout) check(cfg Config, settings map[string]map[string]string) error {
 	var ps redeliver.Problems
@@ -293,7 +293,7 @@ func (l *Layout) otherLevels(names Names, existing map[string]*sarama.TopicMetad
 	return others
 }
 
-// AdoptLevels takes the existing levels for those of the policy.
+// AdoptLevels replaces the policy by one with the existing levels.
 func (l *Layout) AdoptLevels() {
 	l.Topics = slices.DeleteFunc(l.Topics, func(t Topic) bool { return t.Kind == Delay && !t.Exists })
 	l.Ladder = nil

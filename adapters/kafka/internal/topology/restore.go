@@ -51,8 +51,8 @@ func (k *Keeper) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 	return existing, missing, err
 }
 
-// RestoredLately reports whether this member has created a topic again lately, and reported that.
-func (k *Keeper) RestoredLately(topic string) bool {
+// RestoredRecently reports whether this member has created a topic again recently, and reported that.
+func (k *Keeper) RestoredRecently(topic string) bool {
 	k.restoreMu.Lock()
 	defer k.restoreMu.Unlock()
 	return time.Since(k.restoredAt[topic]) < minRestoreInterval
