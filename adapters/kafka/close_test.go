@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A Close whose ctx had ended used to wait as long as sarama tried: half a minute for each unanswered request.
+// sarama alone waits half a minute for each unanswered request.
 func TestCloseWithAnEndedContextIsBoundedWhenTheBrokerIsGone(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -184,7 +184,7 @@ func recordText(m *sarama.ConsumerMessage) string {
 	return b.String()
 }
 
-// A handler that does not finish within the drain timeout has made no attempt. One that does has.
+// Only a handler that finishes within the drain timeout has made an attempt.
 func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
 	t.Parallel() // it waits for the drain timeout
 	p := onKafka(t)
@@ -245,7 +245,7 @@ func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
 	}
 }
 
-// Members join and leave while the records of a key must run once, one after another.
+// While members join and leave, the records of a key run once, one after another.
 func TestOnKafkaConsumersKeepTheOrderOfKeysAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

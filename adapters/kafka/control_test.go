@@ -20,11 +20,12 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// release and cancel make commands by ann.
+// release makes a command by ann that releases levels, or all levels without names.
 func release(levels ...string) deadletter.Command {
 	return deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: levels}, Everything: len(levels) == 0}
 }
 
+// cancel makes a command by ann that cancels the matching messages.
 func cancel(f deadletter.Filter) deadletter.Command {
 	return deadletter.Command{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}, Everything: f.All()}
 }
@@ -139,8 +140,8 @@ func cause(t *testing.T, w *kafka.Waiting) (odd string) {
 }
 
 // A thousand messages wait for an hour, with two causes. One cause is cancelled, then everything is released. The
-// consumer is killed three times meanwhile. All messages of the one cause end in the DLQ without another attempt, all
-// of the other run, and none waits any more.
+// consumer is killed three times meanwhile. All messages of the cancelled cause end in the DLQ without another attempt,
+// and all others run.
 func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	t.Parallel()
 	const n, kills = 1000, 3
@@ -328,8 +329,8 @@ func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 	}
 }
 
-// A program that may write to the control topic cannot make messages vanish. Older versions wrote there which records
-// are settled; such a record has no effect.
+// A program that may write to the control topic cannot make messages vanish. Records that claim to settle others have no
+// effect.
 func TestOnKafkaAForgedControlRecordSettlesNothing(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -36,14 +36,6 @@ func onFaultyKafka(t *testing.T, policy redeliver.Policy) (*kfake.Cluster, fixtu
 	return cluster, p, p.provision(t, policy)
 }
 
-func setConfig(t *testing.T, p fixture, name, value string) {
-	t.Helper()
-	adm := kadm.NewClient(independent(t, p.addrs))
-	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, p.ours("control")); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestOnKafkaTheFirstCommandCreatesTheControlTopic(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -122,8 +114,8 @@ func TestOnKafkaAnUnsuitableControlTopicIsRefused(t *testing.T) {
 	p.provision(t, quick(1))
 	w := p.waiting(t)
 	sendCommand(t, w, cancel(deadletter.Filter{}))
-	setConfig(t, p, "cleanup.policy", "delete")
-	setConfig(t, p, "message.timestamp.type", "CreateTime")
+	alterSetting(t, p, "cleanup.policy", "delete", p.ours("control"))
+	alterSetting(t, p, "message.timestamp.type", "CreateTime", p.ours("control"))
 	eventually(t, "both are refused", func() bool { // brokers learn of settings at different times
 		_, err := w.SendCommand(t.Context(), cancel(deadletter.Filter{}))
 		return err != nil && strings.Contains(err.Error(), "must be compact") && strings.Contains(err.Error(), "message.timestamp.type=LogAppendTime")
@@ -165,7 +157,7 @@ func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	ev.awaitEnds(t, "order-0001")
 }
 
-// With the order PerKey a release is refused, and members ignore one that exists. A cancelled message goes to the DLQ
+// With the order PerKey a release is refused, and members ignore one that another program has written. A cancelled message goes to the DLQ
 // when it is due, and the messages behind it run.
 func TestOnKafkaPerKeyRefusesReleaseAndAppliesCancel(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A group that had committed nothing used to leave out nothing, so everything was replayed. A group with offsets of an
-// older topic hid all records.
+// With a group that has committed nothing, everything would be replayed. With offsets of an older topic, all records
+// would be hidden.
 func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "orders-retry", "empty-retry").ListenAddrs()
@@ -74,9 +74,8 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 	}
 }
 
-// All groups read the origin in the order of its keys. A header with a partition that the origin does not have used to
-// be taken modulo the number of partitions. If the origin has the partition, the message returns to it, whatever
-// partition its key would choose.
+// All groups read the origin in the order of its keys. If the origin has the partition in the header, the message returns
+// to that partition, whichever its key would choose. Otherwise the key chooses.
 func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "orders-dlt").ListenAddrs()

@@ -155,7 +155,7 @@ func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 	}
 }
 
-// A DLQ was deleted and created again. The outcomes of the old one must settle nothing, and delete nothing.
+// After a DLQ was deleted and created again, outcomes of the earlier one must settle and delete nothing.
 func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))

@@ -37,8 +37,7 @@ func filledDLQ(t *testing.T, p fixture, each int) (deadletter.Queue, *events) {
 	return q, ev
 }
 
-// A scan of the tail reads the end of each partition, and not what is before it.
-func TestAScanOfTheTail(t *testing.T) {
+func TestAScanOfTheTailReadsOnlyTheEndOfEachPartition(t *testing.T) {
 	t.Parallel()
 	const each = driver.TailSize + 100
 	q, _ := filledDLQ(t, fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
@@ -58,7 +57,7 @@ func TestAScanOfTheTail(t *testing.T) {
 	}
 }
 
-// The cluster's topics, of which there may be many, used to be listed three times. A claim needs only three topics.
+// A claim asks only for the three topics that it needs, because a cluster may have many.
 func TestAClaimListsTopicsOnce(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -90,7 +89,7 @@ func TestAClaimListsTopicsOnce(t *testing.T) {
 	}
 }
 
-// A refresh used to drop the known partitions for a moment, so that a concurrent Count missed some of them.
+// If a refresh dropped the known partitions for a moment, a concurrent Count would miss some of them.
 func TestCountIsCompleteDuringAConcurrentRefresh(t *testing.T) {
 	t.Parallel()
 	const each, looks = 5, 60

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// A DLQ with a retention of 4 days used to be refused.
+// The user chooses how long dead letters are kept, even if that is less than the policy's longest wait needs.
 func TestAnyRetentionOfADLQIsAccepted(t *testing.T) {
 	t.Parallel()
 	const fourDays = 96 * time.Hour

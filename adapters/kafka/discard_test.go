@@ -15,7 +15,7 @@ import (
 )
 
 // With Discard there is no DLQ: a message that is not retried is reported and committed.
-func TestDiscardMakesNoDLQ(t *testing.T) {
+func TestDiscardCreatesNoDLQ(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	cl := independent(t, addrs)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -36,15 +35,6 @@ func (p *doctorCase) member(t *testing.T, policy redeliver.Policy) (*kafka.Clien
 	route(t, c, p.topic, failFirst(0))
 	ev.awaitJoined(t, 1)
 	return c, ev
-}
-
-// provision creates the topics of a policy without a member.
-func (p *doctorCase) provision(t *testing.T, policy redeliver.Policy) {
-	t.Helper()
-	c, _ := open(t, p.config(policy))
-	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // putWaiting writes a message to a level.
@@ -170,16 +160,8 @@ func TestOnKafkaDoctorFindsShortRetention(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)
 	p.provision(t, p.policy)
-	adm := kadm.NewClient(independent(t, p.addrs))
-	alter := func(topic, name, value string) {
-		t.Helper()
-		results, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, topic)
-		if err != nil || results[0].Err != nil {
-			t.Fatal(err, results)
-		}
-	}
-	alter(p.ours("retry.1m"), "retention.ms", "3600000")
-	alter(p.ours("dlq"), "cleanup.policy", "compact")
+	alterSetting(t, p.fixture, "retention.ms", "3600000", p.ours("retry.1m"))
+	alterSetting(t, p.fixture, "cleanup.policy", "compact", p.ours("dlq"))
 	eventually(t, "all brokers have the settings", func() bool {
 		return len(p.examine(t, doctor.Examination{}).Symptoms) == 2
 	})
@@ -188,7 +170,7 @@ func TestOnKafkaDoctorFindsShortRetention(t *testing.T) {
 	}
 }
 
-// Messages of a group that was renamed have no reader. Doctor once did not find them.
+// Messages of a group that was renamed have no reader.
 func TestDoctorFindsRetriesOfARenamedGroup(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)
@@ -206,7 +188,7 @@ func TestDoctorFindsRetriesOfARenamedGroup(t *testing.T) {
 	t.Errorf("found %v, want that a message waits on %s, which no member reads", d.Symptoms, left)
 }
 
-// Doctor used to look for the pause of the client's own group, whichever group it examined.
+// The examined group may be another than the client's.
 func TestDoctorReportsThePauseOfTheGroupThatItExamines(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
-// SweepEvery sets how often the subscriptions of c delete settled records.
+// SweepEvery sets how often the subscriptions of c delete settled records. It also sets the interval of their checks.
 func SweepEvery(c *Client, d time.Duration) { c.sweepInterval = d }
 
 // Names for tests.
@@ -28,8 +28,8 @@ func LevelOf(topic, group, name string) (time.Duration, bool) {
 	return topology.Names{}.Level(topic, group, name)
 }
 
-// Look makes the readers of w look for levels of other policies now.
-func Look(w *Wrapped) {
+// CheckTopics makes the readers of w look for levels of other policies now.
+func CheckTopics(w *Wrapped) {
 	for _, r := range w.readers {
 		r.CheckTopics()
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// quick is a policy with one level of 100 ms, which also fits a write that is some tens of milliseconds late.
+// quick returns a policy with one level of 100 ms. Its backoff leaves room for writes that are late.
 func quick(retries int) redeliver.Policy {
 	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(180 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
 }
@@ -71,16 +71,7 @@ func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 			if f := tries[0].(redeliver.PublishFailed); f.Where != c.topic || !errors.Is(f.Err, sarama.ErrNotEnoughReplicas) {
 				t.Errorf("refused: %+v", f)
 			}
-			changes := func(what string) int {
-				n := 0
-				for _, c := range all[redeliver.SubscriptionChanged](ev) {
-					if string(c.Change) == what {
-						n++
-					}
-				}
-				return n
-			}
-			if changes("intake paused") != 1 || changes("intake resumed") != 0 {
+			if ev.count(isChange(redeliver.ChangeIntakePaused)) != 1 || ev.count(isChange(redeliver.ChangeIntakeResumed)) != 0 {
 				t.Error("the intake is not paused, or was reported more than once")
 			}
 			put(t, addrs, order("orders", "b")) // it comes while the intake is paused
@@ -109,8 +100,8 @@ func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 	}
 }
 
-// The broker has the record but reports a timeout. The idempotent producer sends it again, and the broker recognizes
-// it.
+// The broker has the record but reports a timeout. The idempotent producer sends the record again, and the broker
+// recognizes it.
 func TestATimeoutAfterTheAppendLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, topic := range []string{"orders.billing.retry.100ms", "orders.billing.dlq"} {

@@ -28,6 +28,7 @@ func order(topic, id string) *kgo.Record {
 	}
 }
 
+// orders makes n records and returns them with their ids.
 func orders(topic string, n int) (recs []*kgo.Record, ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("%s-%04d", topic, i)
@@ -148,10 +149,9 @@ func (e *events) awaitEnds(t *testing.T, ids ...string) {
 	}
 }
 
-// noneEarly checks every attempt against the due time that was decided for it, before any header was written or read.
-// Two copies of a message have two due times, and the copy itself says which one counts. The report of a slow write may
-// come after its copy has run, and a write whose session ended meanwhile is reported as abandoned: then the copy's own
-// due time counts.
+// noneEarly checks every attempt against the due time that was decided for it, which no header can change. Two copies of
+// a message have two due times, and each copy says which one is its own. The report of a slow write may come after its
+// copy has run. A write whose session ended meanwhile is reported as abandoned: then the due time in the copy counts.
 func (e *events) noneEarly(t *testing.T, before ...*events) {
 	t.Helper()
 	type decided struct {
@@ -214,12 +214,10 @@ func (e *events) attempts() map[string]int {
 // awaitJoined waits until the client's n-th assignment.
 func (e *events) awaitJoined(t *testing.T, n int) {
 	t.Helper()
-	e.await(t, n, func(ev redeliver.Event) bool {
-		c, ok := ev.(redeliver.SubscriptionChanged)
-		return ok && c.Change == redeliver.ChangeAssigned
-	})
+	e.await(t, n, isChange(redeliver.ChangeAssigned))
 }
 
+// text formats headers. It distinguishes nil from empty.
 func text(hs []kgo.RecordHeader) string {
 	var b strings.Builder
 	for _, h := range hs {

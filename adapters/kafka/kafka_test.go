@@ -55,15 +55,15 @@ func (e *events) Event(ev redeliver.Event) {
 	}
 }
 
-// await returns when n events match what.
-func (e *events) await(t *testing.T, n int, what func(redeliver.Event) bool) []redeliver.Event {
+// await returns when at least n events match, and returns the matching ones.
+func (e *events) await(t *testing.T, n int, match func(redeliver.Event) bool) []redeliver.Event {
 	t.Helper()
 	deadline := time.After(waitTimeout)
 	for {
 		var found []redeliver.Event
 		e.mu.Lock()
 		for _, ev := range e.list {
-			if what(ev) {
+			if match(ev) {
 				found = append(found, ev)
 			}
 		}
@@ -133,8 +133,8 @@ func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	return c, ev
 }
 
-// noneNacked checks that middleware.Retry moved the failed messages. The subscriber does the same for a nack: without
-// this check, most tests of retries passed without the middleware.
+// noneNacked checks that middleware.Retry moved the failed messages. The subscriber does the same for a nack, so most
+// tests would pass without the middleware.
 func (e *events) noneNacked(t *testing.T) {
 	t.Helper()
 	e.mu.Lock()
@@ -177,10 +177,10 @@ func route(t *testing.T, c *kafka.Client, topic string, h message.NoPublishHandl
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-// write produces records with an independent client.
-func write(t *testing.T, c []string, recs ...*kgo.Record) {
+// write produces records with an independent client. Their keys choose the partitions.
+func write(t *testing.T, addrs []string, recs ...*kgo.Record) {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func write(t *testing.T, c []string, recs ...*kgo.Record) {
 	}
 }
 
-func TestRetriesByLevelThenDLQ(t *testing.T) {
+func TestAFailedMessageWaitsOnLevelsAndEndsInTheDLQ(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	c, ev := open(t, kafka.Config{

@@ -66,13 +66,12 @@ func countRepeats(t *testing.T, maxRepeats int, evs ...*events) (n int) {
 	return n
 }
 
-// Messages that a member has handled and cannot commit run again when their partition moves. That used to be
-// unreported.
+// Messages that a member has handled and cannot commit run again when their partition moves.
 func TestAFailedLastCommitIsReported(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]struct {
 		code *kerr.Error
-		err  error // 0: no answer in time
+		err  error // nil: no answer in time
 	}{
 		"another generation has begun": {kerr.IllegalGeneration, sarama.ErrIllegalGeneration},
 		"the member is out":            {kerr.UnknownMemberID, sarama.ErrUnknownMemberId},
@@ -159,8 +158,8 @@ func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	}
 }
 
-// In a cooperative group the generation rises before the members' lanes know. Metadata refused for that reason used not
-// to be committed again: its lane waited for ten seconds, and then went on without counting crashes.
+// In a cooperative group the generation rises before the members' lanes know. If metadata that is refused for that reason
+// were not committed again, its lane would wait for ten seconds, and then continue without counting crashes.
 func TestMetadataRefusedInACooperativeRebalanceIsCommittedAgain(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
+// failFirst fails the first attempt of every message. If wait is not 0, the handler asks for a retry after it.
 func failFirst(wait time.Duration) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
 		if st, _ := redeliver.FromContext(msg.Context()); st.Attempts == 0 {
@@ -96,8 +97,7 @@ func TestWaitsOfAnyLengthEndOnTime(t *testing.T) {
 	}
 }
 
-// An old level between two of the ladder's used to bound the lower one: longer waits counted as garbage and ended with
-// their level.
+// If an old level between two levels of the ladder bounded the lower one, longer waits would end with the lower level.
 func TestAnOldLevelDoesNotMakeLongerWaitsEarly(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -281,7 +281,7 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 				return true
 			})
 			if oldSeen.Load() > 0 {
-				t.Error("the record from before the first join was delivered, the caller said Newest")
+				t.Error("a record from before the first join was delivered, although the caller asked for Newest")
 			}
 		})
 	}

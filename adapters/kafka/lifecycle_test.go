@@ -18,9 +18,9 @@ import (
 func TestMain(m *testing.M) {
 	// These tests mostly wait, and go test runs only as many at once as there are processors.
 	flag.Parse()
-	reported := false
-	flag.Visit(func(f *flag.Flag) { reported = reported || f.Name == "test.parallel" })
-	if !reported {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
 		if err := flag.Set("test.parallel", "8"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -28,12 +28,8 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	err := leaks()
-	// A call of sarama that takes no context goes on after its context has ended, and returns after a few tries. One
-	// iteration takes about two seconds.
-	for range 10 {
-		if err == nil {
-			break
-		}
+	// A call of sarama that takes no context returns only after a few tries. One iteration takes about two seconds.
+	for try := 0; err != nil && try < 10; try++ {
 		err = leaks()
 	}
 	if err != nil && code == 0 {
@@ -50,7 +46,7 @@ func leaks() error {
 		goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
 }
 
-func TestClosingARoutersEndsLeavesDLQAndPublisherOpen(t *testing.T) {
+func TestClosingASubscriberLeavesTheClientOpen(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "invoices").ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(-1)})

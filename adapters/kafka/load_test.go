@@ -49,7 +49,7 @@ func TestOnKafkaAMemberReportsItsLoad(t *testing.T) {
 		t.Helper()
 		eventually(t, what, func() bool { return ev.lastLoad() == want })
 	}
-	want("what has failed is held for an hour", redeliver.Load{Held: 1})
+	want("the failed message is held for an hour", redeliver.Load{Held: 1})
 	recs, ids := orders(p.topic, 5)
 	put(t, p.addrs, recs...)
 	late := time.After(waitTimeout)

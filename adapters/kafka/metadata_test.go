@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Each member and each producer used to ask for all topics of the cluster when it began and every 30 s. With thousands
-// of topics that was most of the brokers' work.
+// By default sarama asks for all topics of the cluster again and again. With thousands of topics that would be most of
+// the brokers' work.
 func TestMembersAndProducersAskOnlyForTheirTopics(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders", "stock")

@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Without the right to delete records, delay topics keep all retries. When the group's offsets are lost, all of them
-// run again, which used to be unreported.
+// Without the right to delete records, delay topics keep all retries. When the group's offsets are lost, all of them run
+// again.
 func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -31,10 +31,7 @@ func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	recs, ids := orders(p.topic, n)
 	put(t, p.addrs, recs...)
 	ev.awaitEnds(t, ids...)
-	ev.await(t, 1, func(e redeliver.Event) bool {
-		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == redeliver.ChangeRecordsNotDeleted
-	})
+	ev.await(t, 1, isChange(redeliver.ChangeRecordsNotDeleted))
 	if err := first.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -97,8 +97,8 @@ func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	ev.awaitEnds(t, ids...)
 }
 
-// A controller takes its time to delete a topic. A broker lists a deleted topic for a while, and has no offsets of it.
-// Both used to be errors, after which the other levels stayed.
+// A controller may delete a topic slowly, and a broker lists a deleted topic for a while without having its offsets.
+// Neither is an error, so the other levels are removed, too.
 func TestALevelThatIsDeletedSlowlyIsRemoved(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A partition with a Blocking policy waits for its failure, whatever the keys. Other partitions do not.
+// A partition with a Blocking policy waits for its failed message, whatever the keys. Other partitions do not.
 func TestABlockingPolicyHoldsUpOnlyItsPartition(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -65,7 +65,6 @@ func TestABlockingPolicyHoldsUpOnlyItsPartition(t *testing.T) {
 	}
 }
 
-// Unordered messages of one key run side by side.
 func TestUnorderedMessagesOfOneKeyRunSideBySide(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

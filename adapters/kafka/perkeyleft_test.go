@@ -38,17 +38,13 @@ func leftOnLevel(p fixture, level time.Duration, key, id string, offset int64, a
 }
 
 // A kill may leave any half-done state, and the next member restores the order before anything runs. It finds waiting
-// records wherever they are, runs duplicates once as the newest copy, and runs records that were not written yet in
-// order.
+// records on every level, runs only the newest copy of each, and runs records that were not written to a level in order.
 func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	levels := []time.Duration{200 * time.Millisecond, time.Second}
 	cfg := kafka.Config{Policy: perKeyPolicy(levels...), MaxInFlight: 10}
-	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
-	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
+	p.provision(t, cfg.Policy)
 	origin := []*kgo.Record{
 		keyed(p, "retried", "retried-0"), keyed(p, "retried", "retried-1"), // 0, 1
 		keyed(p, "twice", "twice-0"), keyed(p, "twice", "twice-1"), // 2, 3
@@ -103,14 +99,14 @@ func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 // At MaxWaiting the origin pauses, and it resumes when fewer messages wait. Nothing is reordered.
 func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	t.Parallel()
-	const messages, maxParked, inFlight = 600, 50, 5
+	const messages, maxWaiting, inFlight = 600, 50, 5
 	p := onKafka(t)
 	var mu sync.Mutex
 	seen := make(map[string]bool)
 	heal := make(chan struct{})
 	policy := perKeyPolicy(100 * time.Millisecond)
 	policy.MaxRetries = 10_000
-	ev, _ := consume(t, p, kafka.Config{MaxWaiting: maxParked, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+	ev, _ := consume(t, p, kafka.Config{MaxWaiting: maxWaiting, MaxInFlight: inFlight, Policy: policy}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		mu.Lock()
 		seen[string(rec.Value)] = true
 		mu.Unlock()
@@ -128,17 +124,11 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 		recs, ids = append(recs, keyed(p, fmt.Sprint("key ", i%200), id)), append(ids, id)
 	}
 	put(t, p.addrs, recs...)
-	changes := func(change string) func(redeliver.Event) bool {
-		return func(e redeliver.Event) bool {
-			c, ok := e.(redeliver.SubscriptionChanged)
-			return ok && string(c.Change) == change
-		}
-	}
-	paused := ev.await(t, 1, changes("partition paused"))[0].(redeliver.SubscriptionChanged)
+	paused := ev.await(t, 1, isChange(redeliver.ChangePartitionPaused))[0].(redeliver.SubscriptionChanged)
 	if !strings.Contains(paused.Detail, "MaxWaiting is 50") {
 		t.Errorf("%q does not say why", paused.Detail)
 	}
-	ev.await(t, 20*maxParked, is[redeliver.Attempted]) // the retries go on
+	ev.await(t, 20*maxWaiting, is[redeliver.Attempted]) // the retries go on
 	mu.Lock()
 	n := len(seen)
 	mu.Unlock()
@@ -149,12 +139,12 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	for _, r := range all[redeliver.RetryScheduled](ev) {
 		waiting[r.State.ID] = true
 	}
-	if bound := maxParked + 10*inFlight; n > bound || len(waiting) > bound {
+	if bound := maxWaiting + 10*inFlight; n > bound || len(waiting) > bound {
 		t.Errorf("%d messages failed and %d waited, which is more than MaxWaiting and what may be in flight, %d", n, len(waiting), bound)
 	}
 	close(heal)
 	ev.awaitEnds(t, ids...)
-	ev.await(t, 1, changes("partition resumed"))
+	ev.await(t, 1, isChange(redeliver.ChangePartitionResumed))
 	last := make(map[int]int)
 	for _, c := range all[redeliver.Committed](ev) {
 		i := slices.Index(ids, c.State.ID)
@@ -165,17 +155,14 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	}
 }
 
-// A record on a level may have been written there before an earlier one of its key, which a kill left on the origin,
-// because several are written at once. It must not run first, although it is read first: the origin's only slot is
-// taken. The origin must not pause at MaxWaiting, because the waiting records wait for it.
+// Several records are written to a level at once. So a kill may leave a record on a level, and an earlier one of its key
+// on the origin. The later record is read first, because the origin's only slot is taken, but must not run first. The
+// origin must not pause at MaxWaiting, because the waiting record waits for it.
 func TestOnKafkaAWaitingRecordDoesNotOvertakeTheOrigin(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxWaiting: 1}
-	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
-	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
+	p.provision(t, cfg.Policy)
 	recs := []*kgo.Record{keyed(p, "other", "other"), keyed(p, "key", "first"), keyed(p, "key", "second")}
 	put(t, p.addrs, recs...)
 	put(t, p.addrs, leftOnLevel(p, 200*time.Millisecond, "key", "second", 2, 0, 0, recs[2].Timestamp))
@@ -215,17 +202,13 @@ func wantOrder(t *testing.T, p fixture, cfg kafka.Config) {
 	}
 }
 
-// All earlier records of a key run first, however far apart they are and however small MaxWaiting is. The load used to
-// stop at MaxWaiting and the end of a fetch.
+// All earlier records of a key run first, however far apart they are and however small MaxWaiting is.
 func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 	t.Parallel()
 	const between = 60 // of 100 KB, six fetches
 	p := onKafka(t)
 	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxInFlight: 1, MaxRetriesInFlight: 5, MaxWaiting: 10}
-	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
-	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
+	p.provision(t, cfg.Policy)
 	recs := []*kgo.Record{keyed(p, "other", "other")}
 	for i := range between {
 		rec := keyed(p, fmt.Sprint("between ", i), "between")
@@ -240,15 +223,12 @@ func TestOnKafkaAllEarlierRecordsOfAKeyRunFirst(t *testing.T) {
 
 // A session may load more than MaxWaiting records. Then the origin is paused from the start. Duplicates alone do not
 // pause it.
-func TestOnKafkaMoreThanMaxParkedIsLoaded(t *testing.T) {
+func TestOnKafkaMoreThanMaxWaitingIsLoaded(t *testing.T) {
 	t.Parallel()
-	const messages, maxParked = 300, 50
+	const messages, maxWaiting = 300, 50
 	p := onKafka(t)
-	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxWaiting: maxParked, MaxInFlight: 10}
-	provision, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: cfg.Policy})
-	if err := provision.Subscriber().SubscribeInitialize(p.topic); err != nil {
-		t.Fatal(err)
-	}
+	cfg := kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond), MaxWaiting: maxWaiting, MaxInFlight: 10}
+	p.provision(t, cfg.Policy)
 	var origin, waiting []*kgo.Record
 	var ids []string
 	for i := range messages + 1 {
@@ -266,8 +246,8 @@ func TestOnKafkaMoreThanMaxParkedIsLoaded(t *testing.T) {
 		st, _ := redeliver.FromContext(ctx)
 		mu.Lock()
 		defer mu.Unlock()
-		if id := string(rec.Value); id == ids[messages] && len(ran) <= messages-maxParked {
-			t.Errorf("%s began when %d of %d had run, and no more than %d may wait", id, len(ran), messages, maxParked)
+		if id := string(rec.Value); id == ids[messages] && len(ran) <= messages-maxWaiting {
+			t.Errorf("%s began when %d of %d had run, and no more than %d may wait", id, len(ran), messages, maxWaiting)
 		} else if id != ids[messages] && st.Attempt() != 2 {
 			t.Errorf("attempt %d of %s, which waits for its second", st.Attempt(), id)
 		}

@@ -100,7 +100,7 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	}
 }
 
-// If the origin gets more partitions, its levels get as many, and all partitions are read on.
+// If the origin gets more partitions, its levels get as many, and all partitions are read.
 func TestPerKeyLevelsGetTheOriginsNewPartitions(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
@@ -132,10 +132,7 @@ func TestPerKeyPausesWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 	if _, err := adm.UpdatePartitions(t.Context(), 6, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	refused := ev.await(t, 1, func(e redeliver.Event) bool {
-		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == redeliver.ChangeDisconnected
-	})[0].(redeliver.SubscriptionChanged)
+	refused := ev.await(t, 1, isChange(redeliver.ChangeDisconnected))[0].(redeliver.SubscriptionChanged)
 	if text := refused.Err.Error(); !strings.Contains(text, "has 4 partitions and orders has 6") {
 		t.Errorf("%q does not say what is wrong", text)
 	}

@@ -136,8 +136,7 @@ func TestTopicsWithoutCreatePermissionAreNamed(t *testing.T) {
 	}
 }
 
-// A member tries to join a group again and again, and reports that once.
-func TestALostGroupIsReportedOnce(t *testing.T) {
+func TestRepeatedFailuresToJoinAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()

@@ -67,7 +67,6 @@ func (s *sequence) done() int {
 	return s.total
 }
 
-// On a busy machine this once repeated a part of a partition, out of order.
 func TestOnKafkaRebalancesKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 	t.Parallel()
 	const keys = 1000
@@ -161,7 +160,7 @@ func TestOnKafkaRebalancesLoseNoRetry(t *testing.T) {
 			p := onKafka(t)
 			addrs := p.addrs
 			recs, ids := orders(p.topic, 1500)
-			open1 := func() (*kafka.Client, *events) {
+			join := func() (*kafka.Client, *events) {
 				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 					MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 				}, Sarama: sarama.NewConfig(), DrainTimeout: longDrain}
@@ -178,16 +177,16 @@ func TestOnKafkaRebalancesLoseNoRetry(t *testing.T) {
 				return c, ev
 			}
 			var evs []*events
-			a, ev := open1()
+			a, ev := join()
 			evs = append(evs, ev)
 			write(t, addrs, recs[:500]...)
-			b, ev := open1()
+			b, ev := join()
 			evs = append(evs, ev)
 			write(t, addrs, recs[500:1000]...)
 			if err := a.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			_, ev = open1()
+			_, ev = join()
 			evs = append(evs, ev)
 			write(t, addrs, recs[1000:]...)
 			if err := b.Close(t.Context()); err != nil {

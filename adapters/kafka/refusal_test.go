@@ -73,8 +73,7 @@ func wantStub(t *testing.T, p fixture, rec *kgo.Record, id string, body []byte) 
 	}
 }
 
-// A broker accepts no batch larger than a segment, whatever max.message.bytes is. A record above 16 MiB used to stop
-// the whole subscription.
+// A broker accepts no batch larger than a segment, whatever max.message.bytes is. redeliver's smallest segment is 16 MiB.
 func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -134,8 +133,8 @@ func TestOnKafkaAMessageRefusedByTheDLQBecomesAStub(t *testing.T) {
 	}
 }
 
-// A record of some kilobytes may be larger, uncompressed, than the client writes. It used to stop the subscription.
-// The memory is sarama's, which unpacks a whole batch: gzip into a buffer that grows by a quarter at a time.
+// A record of some kilobytes may be larger, uncompressed, than the client writes. The memory is sarama's, which unpacks a
+// whole batch: gzip into a buffer that grows by a quarter at a time.
 func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 	t.Run("zstd", func(t *testing.T) { compressedTooLarge(t, kgo.ZstdCompression(), 256<<20) })
 	t.Run("gzip", func(t *testing.T) { compressedTooLarge(t, kgo.GzipCompression(), 600<<20) })
@@ -198,8 +197,7 @@ func peakHeap(t *testing.T) func() uint64 {
 	return func() uint64 { close(done); return <-peak }
 }
 
-// A record that is read ahead counts and may pause its partition. It no longer counts when its handler runs, however
-// long that takes.
+// A record counts as read ahead, and may pause its partition, only until its handler runs.
 func TestALargeRecordDoesNotPauseItsPartitionWhileItsHandlerRuns(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -259,7 +257,7 @@ func TestARefusedRecordDoesNotFailItsBatch(t *testing.T) {
 	}
 }
 
-// An unknown error used to stop the subscription. If other writes to the topic succeed, it concerns one message.
+// If other writes to the topic succeed, an unknown error concerns one message.
 func TestAnUnknownErrorOfOneMessageStopsNoOther(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A group that starts at Newest and finds its offset out of range used to end every session at once.
+// A group that starts at Newest and finds its offset out of range must not end every session at once.
 func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -50,8 +50,8 @@ func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	ev.awaitEnds(t, ids...)
 }
 
-// A group whose offset is behind the end of a partition, because the partition was truncated or mirrored, used to read
-// it from its start without a word.
+// The group's offset is behind the end of a partition that was truncated or mirrored. The partition is read from its
+// start.
 func TestAnOffsetBehindTheEndIsReported(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -74,8 +74,8 @@ func TestAnOffsetBehindTheEndIsReported(t *testing.T) {
 	})
 }
 
-// A member with another policy used to put the rest of a wait on a level of its own ladder, under the first policy's
-// name. By that ladder the due time was wrong, and the message ran early.
+// A member with another policy puts the rest of a wait on a level of its own ladder. It must write the name of its own
+// policy: by the ladder of the first policy the due time would be wrong, and the message would run early.
 func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -32,8 +32,7 @@ func lost(where string) func(redeliver.Event) bool {
 	}
 }
 
-// A deleted topic of ours used to stop all members of the group: none could join, and messages that never fail did not
-// run either.
+// Without a topic of ours no member could join, and even messages that never fail would not run.
 func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	for suffix, handler := range map[string]message.NoPublishHandlerFunc{
@@ -61,7 +60,7 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// Without provisioning the other topics are read, and the missing one as soon as it exists.
+// Without provisioning the other topics are read, and the missing topic is read as soon as it exists.
 func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -82,10 +81,7 @@ func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	ev.awaitJoined(t, 1)
 	level := p.ours("retry.100ms")
 	kafkatest.DropTopic(t, kadm.NewClient(independent(t, p.addrs)), level)
-	ev.await(t, 1, func(e redeliver.Event) bool {
-		c, ok := e.(redeliver.SubscriptionChanged)
-		return ok && c.Change == redeliver.ChangeTopicMissing && c.Err != nil
-	})
+	ev.await(t, 1, isChangeWithError("a topic is missing", ""))
 	for i := range 10 {
 		put(t, p.addrs, order(p.topic, fmt.Sprint("after-", i)))
 		ev.awaitEnds(t, fmt.Sprint("after-", i))
@@ -118,9 +114,8 @@ func TestOnKafkaARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 	ev.await(t, 1, lost(level))
 }
 
-// A session that could not read the metadata of its partitions at once read a level that was created again from the offset in the
-// earlier topic, and skipped the records below it.
-func TestARecreatedTopicIsReadFromItsBeginningWithoutTheSessionsMetadata(t *testing.T) {
+// The coordinator refuses the session's first requests for the metadata that shows that a level was created again.
+func TestARecreatedTopicIsReadFromItsBeginningAlthoughMetadataIsLate(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
@@ -151,7 +146,7 @@ func TestARecreatedTopicIsReadFromItsBeginningWithoutTheSessionsMetadata(t *test
 	ev.awaitEnds(t, "after-0", "after-1", "after-2")
 }
 
-// Only the janitor deletes records of our topics, and only settled ones. Other deletions used to be unreported.
+// Only the janitor deletes records of our topics, and only settled ones. Other deletions lose messages.
 func TestOnKafkaRecordsDeletedByRetentionAreReported(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -23,21 +23,6 @@ import (
 // rungs are the topics of the levels above the default policy's.
 var rungs = []string{"retry.15s", "retry.1m", "retry.10m", "retry.1h"}
 
-// failOnceAskingFor fails every message once, and asks for a wait that the policy does not plan.
-func failOnceAskingFor(after time.Duration) message.NoPublishHandlerFunc {
-	return func(msg *message.Message) error {
-		if st, _ := redeliver.FromContext(msg.Context()); st.Attempts == 0 {
-			return redeliver.RetryAfter(errDeclined, after)
-		}
-		return nil
-	}
-}
-
-func isAssigned(e redeliver.Event) bool {
-	c, ok := e.(redeliver.SubscriptionChanged)
-	return ok && c.Change == redeliver.ChangeAssigned
-}
-
 // committed returns the ids that any of the members has committed.
 func committed(members ...*events) map[string]bool {
 	ids := make(map[string]bool)
@@ -91,7 +76,7 @@ func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 				c, ev := open(t, cfg)
-				route(t, c, p.topic, failOnceAskingFor(10*time.Minute+30*time.Second))
+				route(t, c, p.topic, failFirst(10*time.Minute+30*time.Second))
 				ev.awaitJoined(t, 1)
 				return c, ev
 			}
@@ -156,7 +141,7 @@ func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 	var members []*events
 	for range 3 {
 		c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
-		route(t, c, "orders", failOnceAskingFor(2*time.Minute))
+		route(t, c, "orders", failFirst(2*time.Minute))
 		ev.awaitJoined(t, 1)
 		members = append(members, ev)
 	}
@@ -171,7 +156,7 @@ func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 	write(t, addrs, order("orders", "b"))
 	eventually(t, "both messages wait on the rung", func() bool { return count(t, addrs, "orders.billing.retry.1m") >= 2 })
 	for i, ev := range members {
-		if n := ev.count(isAssigned); n != len(members)-i+1 {
+		if n := ev.count(isChange(redeliver.ChangeAssigned)); n != len(members)-i+1 {
 			t.Errorf("member %d joined %d times, want %d", i, n, len(members)-i+1)
 		}
 	}
@@ -212,7 +197,7 @@ func TestAMessageWaitsIfNoRungCanBeCreated(t *testing.T) {
 	})
 	c, ev := open(t, cfg)
 	kafka.SweepEvery(c, 100*time.Millisecond)
-	route(t, c, "orders", failOnceAskingFor(61*time.Second))
+	route(t, c, "orders", failFirst(61*time.Second))
 	put(t, p.addrs, order("orders", "a"))
 	reported, _ := ev.await(t, 1, isChangeWithError("a topic is missing", "creating topic orders.billing.retry.15s"))[0].(redeliver.SubscriptionChanged)
 	if !strings.Contains(reported.Err.Error(), "NoProvisioning") {
@@ -261,7 +246,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 		t.Errorf("the plan does not mention it: %q", plan.Notes)
 	}
 	put(t, p.addrs, leftOnLevel(p, time.Minute, "k", "left", 1, 1, 0, time.Now()), leftOnLevel(p, 7*time.Minute, "k", "old", 2, 1, 0, time.Now()))
-	route(t, c, p.topic, failOnceAskingFor(70*time.Second))
+	route(t, c, p.topic, failFirst(70*time.Second))
 	ev.awaitEnds(t, "left", "old")
 	before := count(t, p.addrs, p.ours("retry.1m"))
 	put(t, p.addrs, order(p.topic, "new"))
@@ -284,7 +269,7 @@ func TestOnKafkaADeletedRungIsCreatedAgain(t *testing.T) {
 	p := onKafka(t)
 	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Sarama: fastMetadataConfig()})
 	kafka.SweepEvery(c, 100*time.Millisecond)
-	route(t, c, p.topic, failOnceAskingFor(2*time.Minute))
+	route(t, c, p.topic, failFirst(2*time.Minute))
 	put(t, p.addrs, order(p.topic, "a"))
 	rung := p.ours("retry.1m")
 	eventually(t, "a message waits on the rung", func() bool {
@@ -328,11 +313,7 @@ func TestOnKafkaChangedSettingsAreReported(t *testing.T) {
 	kafka.SweepEvery(c, 50*time.Millisecond)
 	route(t, c, p.topic, failFirst(0))
 	ev.awaitJoined(t, 1)
-	hour := "3600000"
-	adm := kadm.NewClient(independent(t, p.addrs))
-	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &hour}}, p.ours("retry")); err != nil {
-		t.Fatal(err)
-	}
+	alterSetting(t, p, "retention.ms", "3600000", p.ours("retry"))
 	ev.await(t, 1, isChangeWithError("a topic is unfit", "topic "+p.ours("retry")+" retention.ms is 3600000"))
 	put(t, p.addrs, order(p.topic, "a"))
 	ev.awaitEnds(t, "a")

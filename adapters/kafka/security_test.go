@@ -58,8 +58,8 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// secure starts a Kafka with TLS and a single user.
-func secure(t *testing.T, mechanism string) (*kfake.Cluster, *x509.CertPool) {
+// secureKafka starts a Kafka with TLS and a single user.
+func secureKafka(t *testing.T, mechanism string) (*kfake.Cluster, *x509.CertPool) {
 	t.Helper()
 	cert, pool := certificate(t)
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"), kfake.EnableSASL(), kfake.Superuser(mechanism, user, password),
@@ -88,7 +88,7 @@ func TestOpenWithTLSAndSASL(t *testing.T) {
 	for _, mechanism := range []string{sarama.SASLTypePlaintext, sarama.SASLTypeSCRAMSHA512} {
 		t.Run(mechanism, func(t *testing.T) {
 			t.Parallel()
-			cluster, pool := secure(t, mechanism)
+			cluster, pool := secureKafka(t, mechanism)
 			addrs := cluster.ListenAddrs()
 			c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: credentials(mechanism, password, pool)})
 			route(t, c, "orders", failFirst(0))
@@ -101,7 +101,7 @@ func TestOpenWithTLSAndSASL(t *testing.T) {
 		for _, answers := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s wrong password, the broker answers: %v", mechanism, answers), func(t *testing.T) {
 				t.Parallel()
-				cluster, pool := secure(t, mechanism)
+				cluster, pool := secureKafka(t, mechanism)
 				addrs := cluster.ListenAddrs()
 				want := []string{addrs[0], "Sarama.Net.SASL", user, mechanism}
 				if answers {
@@ -120,14 +120,14 @@ func TestOpenWithTLSAndSASL(t *testing.T) {
 	}
 	t.Run("unknown authority", func(t *testing.T) {
 		t.Parallel()
-		cluster, _ := secure(t, sarama.SASLTypePlaintext)
+		cluster, _ := secureKafka(t, sarama.SASLTypePlaintext)
 		addrs := cluster.ListenAddrs()
 		_, err := kafka.Open(t.Context(), kafka.Config{Brokers: addrs, Group: "billing", Sarama: credentials(sarama.SASLTypePlaintext, password, x509.NewCertPool())})
 		refusedBy(t, err, addrs[0], "TLS", "certificate")
 	})
 	t.Run("no TLS", func(t *testing.T) {
 		t.Parallel()
-		cluster, _ := secure(t, sarama.SASLTypePlaintext)
+		cluster, _ := secureKafka(t, sarama.SASLTypePlaintext)
 		addrs := cluster.ListenAddrs()
 		cfg := credentials(sarama.SASLTypePlaintext, password, nil)
 		cfg.Net.TLS.Enable = false

@@ -31,8 +31,7 @@ func retries(p fixture, n int) (recs []*kgo.Record, ids []string) {
 	return recs, ids
 }
 
-// On a level, the records settled above the lowest unsettled one used to be unbounded. While one retry was slow, all of
-// them ran again after an ordinary close.
+// After an ordinary close, only the retry that had not ended runs again, and none of those that settled above it.
 func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	const inFlight, n = 10, 1000
@@ -67,8 +66,7 @@ func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	}
 }
 
-// A delayed publish that may not be written to the origin used to stop all other messages. It goes to the DLQ,
-// unschedulable.
+// A delayed publish that may not be written to the origin goes to the DLQ, unschedulable.
 func TestADelayedPublishWithoutWriteOnTheOriginStopsNothing(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -25,7 +25,7 @@ func randomBytes(seed byte, n int) []byte {
 	return b
 }
 
-// The limit of the topic applies to a batch: concurrent records must not share one that the broker refuses.
+// The limit of the topic applies to a batch. Concurrent records must not share a batch that the broker refuses.
 func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -21,8 +21,7 @@ func refuseCreateTopics(req kmsg.Request, why *kerr.Error) kmsg.Response {
 	return res
 }
 
-// Brokers that do not create a topic in time, or do not know all of it yet, are asked again. A service beside a busy
-// Kafka used to fail to subscribe.
+// A busy broker may not create a topic in time, or not know its settings at once. Then it is asked again.
 func TestASlowTopicCreationIsRetried(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

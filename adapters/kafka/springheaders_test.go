@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
@@ -25,11 +24,7 @@ func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	const maxBytes = 20 << 10
-	adm := kadm.NewClient(independent(t, addrs))
-	limit := fmt.Sprint(maxBytes)
-	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, "orders.billing.dlq"); err != nil {
-		t.Fatal(err)
-	}
+	alterSetting(t, fixture{addrs: addrs}, "max.message.bytes", fmt.Sprint(maxBytes), "orders.billing.dlq")
 	route(t, c, "orders", func(*message.Message) error { return errDeclined })
 	const n = 8
 	for i := range n { // from one with enough room to one with hardly any

@@ -64,7 +64,7 @@ func TestTheShortestRetentionHoldsTheLongestWait(t *testing.T) {
 	}
 }
 
-// A retention that was less than a millisecond too short for the longest wait used to make each failure a dead letter.
+// If a retention that is a nanosecond too short were accepted, every failure would become a dead letter.
 func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 	t.Parallel()
 	const wait = 60*time.Hour + time.Nanosecond
@@ -84,17 +84,7 @@ func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	limit := strconv.Itoa(math.MaxInt32)
-	adm := kadm.NewClient(independent(t, p.addrs))
-	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, p.topic); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the broker has the limit", func() bool {
-		found, err := adm.DescribeTopicConfigs(t.Context(), p.topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.ContainsFunc(found[0].Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.MaybeValue() == limit })
-	})
+	alterSetting(t, p, "max.message.bytes", limit, p.topic)
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
@@ -112,8 +102,8 @@ func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	}
 }
 
-// Levels of older policies used to count, and to be checked, as if the policy needed them. The fifth policy of a
-// service could not start, and neither could the first when the second was rolled back.
+// Levels of older policies neither count towards MaxPartitions nor need settings that suit the policy. Otherwise a service
+// could not start after some changes of its policy, or after a roll-back.
 func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -20,7 +20,7 @@ import (
 // large is more than the level of 100 ms accepts, and less than the DLQ and the level of 3 s of an older policy do.
 const large = 1_500_000
 
-// createLevels creates the levels.
+// createLevels creates the levels of 100 ms and 3 s.
 func createLevels(t *testing.T, p fixture) {
 	t.Helper()
 	adm := kadm.NewClient(independent(t, p.addrs))
@@ -60,8 +60,8 @@ func wantDeadLetter(t *testing.T, p fixture, ev *events, value []byte, id string
 	}
 }
 
-// A level that refused a message used to be asked again forever. The message is dead-lettered, its record on the last
-// level is committed, and later messages of its key go on.
+// If a level refuses a message, the message is dead-lettered and its record on the last level is committed. Later
+// messages of its key run.
 func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]redeliver.Policy{"keys in order": quick(1), "keys that wait": perKeyPolicy(100 * time.Millisecond)} {
@@ -105,7 +105,7 @@ func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 	}
 }
 
-// The same applies to a message that must wait behind one of its key. It has made no attempt.
+// A message that must wait behind one of its key is dead-lettered without an attempt.
 func TestOnKafkaARefusedParkedMessageIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -114,10 +114,7 @@ func TestOnKafkaARefusedParkedMessageIsDeadLettered(t *testing.T) {
 	at := time.Now().Truncate(time.Millisecond)
 	put(t, p.addrs, leftOnLevel(p, 3*time.Second, "key", "first", 0, 1, 100*24*time.Hour, at))
 	ev.await(t, 1, is[redeliver.Hopped])
-	size := "2000000"
-	if _, err := kadm.NewClient(independent(t, p.addrs)).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &size}}, p.topic); err != nil {
-		t.Fatal(err)
-	}
+	alterSetting(t, p, "max.message.bytes", "2000000", p.topic)
 	again := keyed(p, "key", "first")
 	again.Timestamp = at
 	second := keyed(p, "key", "second")

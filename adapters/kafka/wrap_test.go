@@ -71,7 +71,6 @@ func wrap(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) *events {
 	return ev
 }
 
-// A service's own loop works like Consume.
 func TestOnKafkaWrapAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -106,8 +105,8 @@ func TestOnKafkaWrapAppliesEachAnswer(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// Several topics with different policies, in one member or in one each.
-func TestDropInsReadManyTopics(t *testing.T) {
+// Wrap reads all topics in one member, Consume in one member each.
+func TestDropInsReadTopicsWithDifferentPolicies(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "refunds").ListenAddrs()
 	topics := []string{"orders", "refunds"}
@@ -188,7 +187,7 @@ func TestWrapReadsNewLevels(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	ev.awaitJoined(t, 1)
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 1, nil, old)
-	kafka.Look(w)
+	kafka.CheckTopics(w)
 	ev.awaitJoined(t, 2)
 	put(t, p.addrs, ours(old, "a", redeliver.State{ID: "a", Group: p.group, Origin: p.topic, Attempts: 1, Due: time.Now(), Source: redeliver.Source{Known: true}}))
 	if id := <-ran; id != "a" {

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// One slow retry used to hold up the commit of all that were read behind it, without a limit.
+// One slow retry holds up the commit of all that were read behind it. Their number is bounded.
 func TestAPartitionPausesBehindASlowMessage(t *testing.T) {
 	t.Parallel()
 	_, c := openFake(t, 1, "orders")

@@ -39,7 +39,7 @@ func openFake(t *testing.T, partitions int32, topics ...string) (*kfake.Cluster,
 	return cluster, c
 }
 
-// A member used to stay in its poll after a refused ack, and nobody read its partitions.
+// If a member stayed in its poll after a refused ack, nobody would read its partitions.
 func TestABrokenMemberEndsWhileItPolls(t *testing.T) {
 	t.Parallel()
 	cluster, c := openFake(t, 1, "orders")
@@ -81,8 +81,8 @@ func TestABrokenMemberEndsWhileItPolls(t *testing.T) {
 	}
 }
 
-// A record whose lock ends before the next renewal goes back, because others would have it, too. At its last delivery it
-// used to go back as well, and the broker dropped it.
+// A record whose lock ends before the next renewal goes back, because another member would get it, too. A record at its
+// last delivery stays, because the broker would drop it.
 func TestALateRecordGoesBackUnlessItWouldBeDropped(t *testing.T) {
 	t.Parallel()
 	group := groupSettings{lockDuration: 30 * time.Second, deliveryLimit: 10}

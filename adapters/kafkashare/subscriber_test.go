@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Each partition that could not be read used to delay every poll by a second, also for the records of others.
+// Only an empty poll waits after an error: records of other partitions are not delayed.
 func TestUnreadPartitionsDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reports := make(map[string]int)

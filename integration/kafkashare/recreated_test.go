@@ -15,8 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// Clients of franz-go neither read nor write a topic that was deleted and created again. A process used to do nothing more
-// until it was restarted.
+// Clients of franz-go neither read nor write a topic that was deleted and created again, so they are replaced.
 func TestTopicsMayBeCreatedAgain(t *testing.T) {
 	t.Parallel()
 	addrs := brokers.RequireKafka(t)
