@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/doctor"

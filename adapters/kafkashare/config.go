@@ -69,8 +69,8 @@ type Config struct {
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
 	// NoProvisioning neither creates topics nor sets the share group's configuration, and refuses to
-	// start where something is missing. Default: Subscribe creates topics and sets what nobody has set
-	// in the group's configuration.
+	// start if a topic or a setting is missing. Default: Subscribe creates topics, and sets settings of
+	// the group that are not set.
 	NoProvisioning bool
 	// Marshaler turns records into Watermill messages and back. Default: DefaultMarshaler.
 	Marshaler Marshaler

@@ -20,17 +20,18 @@
 //	orders.billing.dlq          the DLQ
 //	orders.billing.control      the mark of a pause
 //
-// The share group billing reads orders. The consumer group billing-retry reads the other topics, in
-// the same processes. At its third delivery a message is copied to orders.billing.retry before any
-// handler runs: deliveries are not counted there. Settled records of levels and the retry topic are
-// deleted every 30 s. The command and the console work on the DLQ as on any DLQ of Kafka.
+// The share group billing reads orders. The consumer group billing-retry reads the levels and the
+// retry topic, in the same processes. At its third delivery a message is copied to
+// orders.billing.retry before any handler runs, because deliveries are not counted there. Settled
+// records of levels and the retry topic are deleted every 30 s. The command and the console work on
+// the DLQ as on any DLQ of Kafka.
 //
 // # Delivery guarantees
 //
 // Delivery is at least once. A record is accepted when it is handled, or when all in-sync replicas
-// have its copy. At its delivery limit, 10, the broker drops a record without an error. That needs
-// eight lost deliveries in a row in which no copy was confirmed. The last delivery is reported
-// (ChangeLastDelivery), and so is a record given back after it (MessagesLost).
+// have its copy. The broker drops a record at its delivery limit, 10, without an error. That happens
+// only if eight deliveries in a row end without a confirmed copy. The last delivery is reported
+// (ChangeLastDelivery), and so is a record that is given back after it (MessagesLost).
 //
 // # Delay limits
 //
@@ -44,10 +45,13 @@
 //
 // # Not supported
 //
-// Order of keys, Blocking and PerKey. Crash counting: a message that kills its process comes back.
-// Commands about waiting messages: only adapters/kafka reads them. Other topic names. A message that
-// runs for long holds up the other messages of its member's last poll.
+//   - Order of keys, Blocking and PerKey
+//   - Crash counting: a message that kills its process comes back
+//   - Commands about waiting messages: only adapters/kafka reads them
+//   - Other topic names
 //
-// A group is paused by the command or by adapters/kafka: Pause of a client of the same group. Polled
-// messages wait in memory meanwhile.
+// A message that runs for long holds up the other messages of its member's last poll.
+//
+// The command pauses a group, and so does Pause of a client of adapters/kafka for the same group.
+// Polled messages wait in memory meanwhile.
 package kafkashare

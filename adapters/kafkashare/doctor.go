@@ -82,8 +82,8 @@ func (d *examination) addSettings(ps redeliver.Problems) {
 	d.Checked = append(d.Checked, "which topics exist, their settings and those of group "+d.Group)
 }
 
-// unsettled asks who reads the origin, and how many messages are unhandled or wait. It returns the first offset that
-// the retry group has not settled, by partition.
+// unsettled checks whether a member reads the origin, and how many messages are unhandled or wait. It returns the first
+// offset that the retry group has not settled, by topic and partition.
 func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[string]map[int32]int64, error) {
 	all, _, err := d.client.admin.topics(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (d *examination) unsettled(ctx context.Context, adm *kadm.Client) (map[stri
 	return from, nil
 }
 
-// addWaiting adds what the numbers of messages show. isRead reports whether a member reads the origin.
+// addWaiting adds the symptoms that the numbers of messages show. isRead reports whether a member reads the origin.
 func (d *examination) addWaiting(counts map[string]int64, isRead bool) {
 	backlog, retries := counts[d.Origin], int64(0)
 	d.Backlog = &backlog
@@ -148,7 +148,7 @@ func (d *examination) addWaiting(counts map[string]int64, isRead bool) {
 func (d *examination) checkLate(ctx context.Context, adm *kadm.Client, from map[string]map[int32]int64) error {
 	for _, topic := range slices.Sorted(maps.Keys(from)) {
 		level, _ := d.layout.level(topic)
-		longest := level + d.layout.jitter + slices.Min(append(slices.Clip(d.layout.ladder), redeliver.MaxWait)) // a rest that no level takes
+		longest := level + d.layout.jitter + slices.Min(append(slices.Clip(d.layout.ladder), redeliver.MaxWait)) // the end of a wait that is too short for a level
 		limit := time.Now().Add(-longest - d.options.Late)
 		recent, err := adm.ListOffsetsAfterMilli(ctx, limit.UnixMilli(), topic)
 		if err != nil {

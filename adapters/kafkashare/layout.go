@@ -34,7 +34,7 @@ type layout struct {
 	ladder        delayqueue.Ladder
 	jitter        time.Duration // the largest that the policy's backoff adds to a delay
 	retry, dlq    string
-	control       string // where adapters/kafka and the command write commands
+	control       string // the topic to which adapters/kafka and the command write commands
 	topics        []PlannedTopic
 	recordBytes   int           // of the origin's largest record
 	writer        *recordWriter // writes to our topics
@@ -96,11 +96,22 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	if l.recordBytes, err = strconv.Atoi(settings.all["max.message.bytes"]); err != nil {
 		l.recordBytes = 1 << 20
 	}
-	partitions := found[topic].Partitions
+	l.addTopics(found[topic].Partitions, settings.all["min.insync.replicas"])
+	if err := c.checkTopics(ctx, &ps, l); err != nil {
+		return nil, err
+	}
+	if err := ps.Err(); err != nil {
+		return l, fmt.Errorf("kafkashare: %w", err)
+	}
+	return l, nil
+}
+
+// addTopics adds our topics with the settings with which they are created. partitions are the origin's.
+func (l *layout) addTopics(partitions []kmsg.MetadataResponseTopicPartition, minInSync string) {
 	add := func(name, kind string, level time.Duration) {
 		l.topics = append(l.topics, PlannedTopic{
 			Name: name, Kind: kind, Level: level, Partitions: min(int32(len(partitions)), maxOwnPartitions), Replicas: int16(len(partitions[0].Replicas)),
-			Settings: kafkaname.Settings(l.recordBytes, 0, settings.all["min.insync.replicas"]),
+			Settings: kafkaname.Settings(l.recordBytes, 0, minInSync),
 		})
 	}
 	for _, level := range l.ladder {
@@ -108,26 +119,27 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 	}
 	add(l.retry, kindRetry, 0)
 	add(l.dlq, kindDLQ, 0)
+}
+
+// checkTopics records which of our topics exist, and adds their problems.
+func (c *Client) checkTopics(ctx context.Context, ps *redeliver.Problems, l *layout) error {
 	existing, _, err := c.admin.topics(ctx, l.topicNames()...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i := range l.topics {
 		t := &l.topics[i]
 		switch m, exists := existing[t.Name]; {
 		case exists:
 			t.Partitions, t.Exists = int32(len(m.Partitions)), true
-			if err := c.checkTopic(ctx, &ps, l, t); err != nil {
-				return nil, err
+			if err := c.checkTopic(ctx, ps, l, t); err != nil {
+				return err
 			}
 		case c.cfg.NoProvisioning:
 			ps.Add("topic "+t.Name, missing, fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %v", t.Partitions, t.Replicas, t.Settings))
 		}
 	}
-	if err := ps.Err(); err != nil {
-		return l, fmt.Errorf("kafkashare: %w", err)
-	}
-	return l, nil
+	return nil
 }
 
 // missing is the Value of the problem that a topic does not exist.

@@ -15,17 +15,17 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A share group cannot hold messages that wait: a lock that ends costs a delivery, and a member that renews locks may
-// not poll. So a normal consumer group reads the levels and the retry topic. One lane reads each partition. The group
-// commits the offset below which all records are settled, so after a kill some settled records run again.
+// A share group cannot hold messages that wait: each lock that ends costs a delivery, and a member that renews locks may
+// not poll. So a normal consumer group reads the levels and the retry topic, each partition in one lane. The group
+// commits the offset below which all records are settled. After a kill, records that settled above it run again.
 
 const (
 	commitInterval = 200 * time.Millisecond
 	maxPolled      = 500
 	maxAhead       = 4096                   // messages of one partition that are due
-	minResumeRoom  = 1024                   // free places at which a full partition resumes
+	minResumeRoom  = 1024                   // free places of the lane at which a paused partition resumes
 	maxSpan        = 65_536                 // records of one partition from the lowest unsettled one on
-	fetchWait      = 250 * time.Millisecond // a partition that resumes waits for the fetch that is on its way
+	fetchWait      = 250 * time.Millisecond // of a fetch without records, which a resumed partition must wait for
 	maxWaitBytes   = 8 << 20                // of the messages of one partition in memory
 )
 
@@ -91,7 +91,7 @@ func (m *levelMember) passToLane(rec *kgo.Record, topicID [16]byte) {
 	if s == nil {
 		return
 	}
-	if s.topicID == ([16]byte{}) { // the client never reads a later topic of this name for one assignment
+	if s.topicID == ([16]byte{}) { // during one assignment the client never reads a later topic of this name
 		s.topicID = topicID
 	}
 	select {
@@ -100,6 +100,7 @@ func (m *levelMember) passToLane(rec *kgo.Record, topicID [16]byte) {
 	}
 }
 
+// assign begins a lane for each added partition.
 func (m *levelMember) assign(ctx context.Context, added map[string][]int32) {
 	m.r.sub.EmitChange(redeliver.ChangeAssigned, fmt.Sprintf("%d topics of retries", len(added)), nil)
 	for topic, numbers := range added {
@@ -163,20 +164,20 @@ type levelSource struct {
 	ended  chan struct{} // closed when the lane has ended
 	cancel context.CancelFunc
 
-	topicID      [16]byte     // of the records. Written before the first one is settled
+	topicID      [16]byte     // set before the first record is settled
 	settledBelow atomic.Int64 // all records below it are settled; 0 if none was settled yet
 	deletedBelow int64        // used only by deleteSettled
 
 	// Used only by the lane's goroutine.
 	room   int // of the lane
 	paused bool
-	first  uint64    // number of the lowest unsettled record
-	track  []tracked // from there on
+	first  uint64    // Seq of the lowest unsettled record
+	track  []tracked // the records from first on
 }
 
 // tracked is one record that was read.
 type tracked struct {
-	next    kgo.EpochOffset // to commit when it and all before it are settled
+	next    kgo.EpochOffset // to commit when this record and all before it are settled
 	settled bool
 }
 
@@ -200,7 +201,7 @@ func (s *levelSource) Accept(n int) {
 }
 
 // balance pauses the partition when the lane has no room, or when one slow message holds up the commit of too many others.
-// It resumes the partition a while later, so that it does not pause and resume for every record.
+// The thresholds for resuming are lower, so that the partition does not pause and resume for every record.
 func (s *levelSource) balance() {
 	switch span := len(s.track); {
 	case !s.paused && (s.room == 0 || span >= maxSpan):
@@ -212,7 +213,7 @@ func (s *levelSource) balance() {
 	}
 }
 
-// Parse implements [driver.Source]. It makes the record what it was in its origin.
+// Parse implements [driver.Source]. It restores the record of the origin.
 func (s *levelSource) Parse(m *driver.Message[*kgo.Record]) error {
 	r, rec := s.member.r, *m.Record
 	m.Seq = s.first + uint64(len(s.track))

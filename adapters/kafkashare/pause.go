@@ -33,7 +33,7 @@ func (p *pauseMarks) read(ctx context.Context) (*redeliver.PauseMark, error) {
 		return p.last, err
 	}
 	var mark *redeliver.PauseMark
-	for next, end := int64(0), int64(1); next < end; { // the log of a compacted topic begins at 0, if nobody deletes records
+	for next, end := int64(0), int64(1); next < end; {
 		page, after, err := p.fetch(ctx, t, next)
 		if errors.Is(err, kerr.OffsetOutOfRange) && page.LogStartOffset > next {
 			next = page.LogStartOffset
@@ -75,7 +75,7 @@ func (p *pauseMarks) fetch(ctx context.Context, t kmsg.MetadataResponseTopic, of
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return page, offset, err
 	}
-	page.Err = errors.New("the answer does not have it")
+	page.Err = errors.New("the answer lacks the partition")
 	for _, answered := range resp.Topics {
 		for i := range answered.Partitions {
 			page, after = kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Offset: offset, IsolationLevel: kgo.ReadCommitted(), Topic: p.topic},

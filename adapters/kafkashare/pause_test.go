@@ -43,7 +43,7 @@ func TestAPauseIsTheLastMark(t *testing.T) {
 			t.Errorf("paused because of %q, want %q", got, reason)
 		}
 	}
-	put := func(key string, value []byte) {
+	putRecord := func(key string, value []byte) {
 		t.Helper()
 		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: marks.topic, Key: []byte(key), Value: value}).FirstErr(); err != nil {
 			t.Fatal(err)
@@ -56,8 +56,8 @@ func TestAPauseIsTheLastMark(t *testing.T) {
 	}
 	want("")
 	for _, reason := range []string{"the bank is closed", "still closed"} {
-		put("pause", []byte(redeliver.PauseMark{By: "me@here", At: time.Now(), Reason: reason}.String()))
-		put("command/7", []byte("{}"))
+		putRecord("pause", []byte(redeliver.PauseMark{By: "me@here", At: time.Now(), Reason: reason}.String()))
+		putRecord("command/7", []byte("{}"))
 		want(reason)
 	}
 	if _, err := adm.DeleteTopic(t.Context(), marks.topic); err != nil {
@@ -68,7 +68,7 @@ func TestAPauseIsTheLastMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl = connect() // the first one does not write to the new topic
-	put("pause", []byte("again"))
-	put("pause", nil)
+	putRecord("pause", []byte("again"))
+	putRecord("pause", nil)
 	want("")
 }

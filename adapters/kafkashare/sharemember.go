@@ -39,8 +39,8 @@ type shareMember struct {
 
 	mu          sync.Mutex
 	hasRoom     bool                          // the lane accepts messages
-	unsettled   map[*kgo.Record]struct{}      // in hand
-	delayedAcks map[*kgo.Record]kgo.AckStatus // that came during a renewal of locks; nil otherwise
+	unsettled   map[*kgo.Record]struct{}      // the records in hand
+	delayedAcks map[*kgo.Record]kgo.AckStatus // acks during a renewal of locks; nil at other times
 	broken      error
 }
 
@@ -82,8 +82,8 @@ func (m *shareMember) start(l driver.Lane[*kgo.Record]) {
 	go m.renew()
 }
 
-// read polls whenever nothing is in hand and the lane has room, until ctx ends or the member is broken. A poll ends with
-// polls.
+// read polls whenever no record is in hand and the lane has room, until ctx ends or the member is broken. The end of
+// polls ends a poll.
 func (m *shareMember) read(ctx, polls context.Context) {
 	defer close(m.stopped)
 	defer close(m.records)
@@ -95,7 +95,7 @@ func (m *shareMember) read(ctx, polls context.Context) {
 		case broken || ctx.Err() != nil:
 			return
 		case ready:
-			// During a pause a poll would hold messages, and use up a delivery.
+			// A poll during a pause would hold messages and use up a delivery.
 			if m.awaitGate(ctx, &m.r.sub.Gate) && m.awaitGate(ctx, &m.r.sub.NewGate) {
 				m.poll(polls)
 			}
@@ -147,9 +147,9 @@ func (m *shareMember) poll(ctx context.Context) {
 	}
 }
 
-// isLate reports whether a polled record goes back to the broker, because its lock may end before the next renewal: others
-// would have it, too. The client may have fetched it while nothing polled. After the last delivery the broker drops a
-// record, so it is kept and copied.
+// isLate reports whether a polled record must go back to the broker: its lock may end before the next renewal, and another
+// member would get it, too. That happens if the client has fetched the record long before the poll. A record at its last
+// delivery is kept and copied, because the broker would drop it.
 func (g groupSettings) isLate(delivery int32, lock time.Duration) bool {
 	return lock < g.renewInterval() && int(delivery) < g.deliveryLimit
 }
@@ -157,7 +157,7 @@ func (g groupSettings) isLate(delivery int32, lock time.Duration) bool {
 // renewInterval is the time between two renewals of locks.
 func (g groupSettings) renewInterval() time.Duration { return min(g.lockDuration, idleTimeout) / 3 }
 
-// fail makes the member end when its records are settled. It ends a poll, which may wait for as long as nothing is
+// fail makes the member end when its records are settled. It also ends a poll, which may wait as long as nothing is
 // published.
 func (m *shareMember) fail(err error) {
 	m.mu.Lock()
@@ -169,6 +169,7 @@ func (m *shareMember) fail(err error) {
 	m.wakeReader()
 }
 
+// wakeReader makes read check again.
 func (m *shareMember) wakeReader() {
 	select {
 	case m.changed <- struct{}{}:
@@ -208,8 +209,8 @@ func (m *shareMember) renew() {
 	}
 }
 
-// checkTopicID makes the member end if its origin was deleted and created again. Its client would ask for the earlier topic
-// forever, and reports no error: the broker answers UNKNOWN_SERVER_ERROR to the whole request.
+// checkTopicID makes the member end if its origin was deleted and created again. The client would ask for the earlier
+// topic forever and report no error: the broker answers UNKNOWN_SERVER_ERROR to the whole request.
 func (m *shareMember) checkTopicID(ctx context.Context) {
 	origin := m.r.layout.origin
 	found, _, err := m.r.client.admin.topics(ctx, origin)
@@ -253,7 +254,7 @@ func (m *shareMember) ackLocked(rec *kgo.Record, status kgo.AckStatus) {
 // Messages implements [driver.Source].
 func (m *shareMember) Messages() <-chan *kgo.Record { return m.records }
 
-// Lost implements [driver.Source]; nil, as the broker refuses late acks.
+// Lost implements [driver.Source]. It returns nil: the broker refuses late acks.
 func (m *shareMember) Lost() <-chan struct{} { return nil }
 
 // Accept implements [driver.Source].
@@ -325,7 +326,7 @@ func (m *shareMember) Commit() {}
 // Flush implements [driver.Source].
 func (m *shareMember) Flush(ctx context.Context) {
 	close(m.flushed)
-	m.ackDelayed()          // a renewal may be on its way, and the broker may refuse these
+	m.ackDelayed()          // even during a renewal; the broker may refuse these acks
 	_ = m.cl.FlushAcks(ctx) // without its ack the broker delivers a record again
 }
 

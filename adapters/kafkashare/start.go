@@ -31,9 +31,9 @@ const (
 	isolationSetting = "share.isolation.level"
 )
 
-// ourGroupSettings are set where nobody has set them. The group begins at the oldest record, as groups of adapters/kafka
-// do, and skips the records of aborted transactions. The broker's default limit of 5 is too low: deploys and lost
-// connections use up deliveries.
+// ourGroupSettings are set if the group has no value of its own. The group begins at the oldest record, as groups of
+// adapters/kafka do, and skips the records of aborted transactions. The broker's default limit of 5 is too low: deploys
+// and lost connections use up deliveries.
 var ourGroupSettings = map[string]string{resetSetting: "earliest", limitSetting: strconv.Itoa(minDeliveryLimit), isolationSetting: "read_committed"}
 
 // checkCluster checks what the share group needs. All problems are in one error. The broker reports none of them to a
@@ -102,7 +102,7 @@ func (c *Client) checkStateTopic(ctx context.Context, ps *redeliver.Problems) er
 				break
 			}
 		}
-		return nil // without the right to read its settings, nothing is known
+		return nil // without the right to read the settings, the check passes
 	}
 	if len(brokers) == 0 {
 		return errors.New("kafkashare: the cluster names no broker: check whether all brokers are up")
@@ -140,7 +140,7 @@ func (c *Client) checkKinds(ctx context.Context, ps *redeliver.Problems) error {
 	return nil
 }
 
-// readGroupSettings returns the share group's settings after provision, and those that are not set yet.
+// readGroupSettings returns the share group's settings as they are after provision, and those that provision will set.
 func (c *Client) readGroupSettings(ctx context.Context) (all, unset map[string]string, err error) {
 	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeGroupConfig, c.cfg.Group)
 	if err != nil {

@@ -23,7 +23,7 @@ var (
 // Truncates implements [driver.Truncating].
 func (*layout) Truncates() bool { return true }
 
-// Write implements [driver.Store]: to where messages wait, to the DLQ, and, for a delayed publish, to the origin.
+// Write implements [driver.Store].
 func (l *layout) Write(ctx context.Context, to driver.Place, m *driver.Message[*kgo.Record], st *redeliver.State, done driver.Done) {
 	switch to {
 	case driver.Level:
@@ -53,9 +53,9 @@ func choosePartition(string) func(*kgo.Record, int) int {
 	return func(rec *kgo.Record, n int) int { return int(rec.Partition) % n }
 }
 
-// recordWriter writes records. A client of franz-go never writes to a topic that was deleted and created again, so it is
-// then replaced. It could also forget the topic, but then its sequence numbers begin again, and the broker may take a new
-// record for one that it has.
+// recordWriter writes records. A client of franz-go never writes to a topic that was deleted and created again, so
+// recordWriter then replaces the client. If the client only forgot the topic, its sequence numbers would begin again, and
+// the broker could take a new record for a duplicate.
 type recordWriter struct {
 	newClient func() (*kgo.Client, error)
 
@@ -72,7 +72,7 @@ func (c *Client) newWriter(opts ...kgo.Opt) (*recordWriter, error) {
 	return w, err
 }
 
-// write writes a record. The try ends with ctx: see Client.newClient.
+// write writes a record. It gives up at the end of ctx, see Client.newClient.
 func (w *recordWriter) write(ctx context.Context, rec *kgo.Record, done driver.Done) {
 	w.mu.Lock()
 	cl := w.client
@@ -82,7 +82,8 @@ func (w *recordWriter) write(ctx context.Context, rec *kgo.Record, done driver.D
 			done.Confirmed(rec.Topic, nil)
 			return
 		}
-		// In a goroutine: it may write again, and the client's buffer may be full until this function returns.
+		// In a goroutine, because Confirmed may write again, and the client's buffer may be full until this callback
+		// returns.
 		go func() {
 			if errors.Is(err, kerr.UnknownTopicID) {
 				w.replace(cl)

@@ -59,7 +59,7 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// reader is one Subscribe: some members of the share group, and one of the consumer group.
+// reader is one Subscribe: Config.Clients members of the share group, and one member of the consumer group.
 type reader struct {
 	client *Client
 	layout *layout
@@ -68,13 +68,13 @@ type reader struct {
 	values context.Context // the values of Subscribe's context, without its end
 
 	mu             sync.Mutex
-	downMembers    int // that cannot read
+	downMembers    int // members that cannot read
 	lastDeliveries int // messages in hand that the broker will not deliver again
 	unread         map[partition]unreadReport
 }
 
 // reader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx, but
-// does not end with it.
+// does not end with ctx.
 func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.prepareLayout(ctx, topic)
 	if err != nil {
@@ -130,7 +130,8 @@ func (r *reader) keepRunning(ctx context.Context, run func(context.Context) erro
 	}
 }
 
-// reportDown records whether a member is down: it cannot read. It reports the first member that is, and when none is.
+// reportDown records whether a member is down, which means that it cannot read. It reports when the first member is down,
+// and when none is.
 func (r *reader) reportDown(isDown *bool, down bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
@@ -171,9 +172,9 @@ func (r *reader) runLevelMember(ctx context.Context) error {
 // repeatInterval is the time after which a partition that still cannot be read is reported again.
 const repeatInterval = time.Minute
 
-// reportFetchErrors reports why partitions cannot be read; hint says more. It waits for a second if nothing could be read.
-// It returns the error of a member that must be replaced: it has lost its group, or a client of franz-go would never read a
-// topic that was created again.
+// reportFetchErrors reports why partitions cannot be read. hint is appended to the report. If nothing could be read, it
+// waits for a second. It returns an error if the member must be replaced: it has lost its group, or its topic was created
+// again, which a client of franz-go would never read.
 func (r *reader) reportFetchErrors(ctx context.Context, fetched kgo.Fetches, hint string) (lost error) {
 	failed := false
 	fetched.EachError(func(topic string, n int32, err error) {
@@ -198,8 +199,8 @@ type unreadReport struct {
 	text string // of the error
 }
 
-// reportUnread reports that a partition could not be read, if that was not reported lately. The client reports lost
-// records only once.
+// reportUnread reports that a partition could not be read, unless that was reported recently. Lost records are reported
+// at once, because the client returns that error only once.
 func (r *reader) reportUnread(p partition, hint string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
