@@ -88,9 +88,9 @@ func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
 }
 
 // Pause pauses a topic for all members of the client's group, until [Client.Resume]. Nothing new begins, neither first
-// attempts nor retries; running handlers continue. The members stay in the group, and pause within seconds. Members that
-// start later are paused, too. [Client.Paused] returns the reason. A second Pause replaces the first. The group must have
-// subscribed to the topic before. The first command to a group creates its control topic.
+// attempts nor retries; running handlers continue. The members stay in the group, and pause within seconds. Members
+// that start later are paused, too. [Client.Paused] returns the reason. A second Pause replaces the first. The group
+// must have subscribed to the topic before. The first command to a group creates its control topic.
 func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Pause(ctx, reason) })
 }
@@ -115,14 +115,14 @@ func (c *Client) withWaiting(ctx context.Context, topic string, do func(*Waiting
 }
 
 // Pause is [Client.Pause] for the group of w.
-func (w *Waiting) Pause(ctx context.Context, reason string) error { return w.pause(ctx, reason, false) }
+func (w *Waiting) Pause(ctx context.Context, reason string) error { return w.setPaused(ctx, reason, false) }
 
 // PauseNew is [Client.PauseNew] for the group of w.
 func (w *Waiting) PauseNew(ctx context.Context, reason string) error {
-	return w.pause(ctx, reason, true)
+	return w.setPaused(ctx, reason, true)
 }
 
-func (w *Waiting) pause(ctx context.Context, reason string, newOnly bool) error {
+func (w *Waiting) setPaused(ctx context.Context, reason string, newOnly bool) error {
 	mark := engine.NewPauseMark(reason, newOnly)
 	return w.control.SetPaused(ctx, &mark)
 }
@@ -132,15 +132,16 @@ func (w *Waiting) Resume(ctx context.Context) error { return w.control.SetPaused
 
 // Paused returns by whom, when and why a topic was paused for the client's group, or nil.
 func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
-	return c.paused(ctx, topic, c.cfg.Group)
+	return c.pauseMark(ctx, topic, c.cfg.Group)
 }
 
 // Paused is [Client.Paused] for the group of w.
 func (w *Waiting) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
-	return w.c.paused(ctx, w.topic, w.group)
+	return w.c.pauseMark(ctx, w.topic, w.group)
 }
 
-func (c *Client) paused(ctx context.Context, topic, group string) (*redeliver.PauseMark, error) {
+// pauseMark returns the mark of a paused group, or nil.
+func (c *Client) pauseMark(ctx context.Context, topic, group string) (*redeliver.PauseMark, error) {
 	control := c.cfg.names().ControlTopic(topic, group)
 	existing, err := c.admin.Topics(control)
 	if err != nil || existing[control] == nil {

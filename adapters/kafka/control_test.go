@@ -329,8 +329,8 @@ func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 	}
 }
 
-// A program that may write to the control topic cannot make messages vanish. Records that claim to settle others have no
-// effect.
+// A program that may write to the control topic cannot make messages vanish. Records that claim to settle others have
+// no effect.
 func TestOnKafkaAForgedControlRecordSettlesNothing(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

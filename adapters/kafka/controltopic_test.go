@@ -157,8 +157,8 @@ func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	ev.awaitEnds(t, "order-0001")
 }
 
-// With the order PerKey a release is refused, and members ignore one that another program has written. A cancelled message goes to the DLQ
-// when it is due, and the messages behind it run.
+// With the order PerKey a release is refused, and members ignore one that another program has written. A cancelled
+// message goes to the DLQ when it is due, and the messages behind it run.
 func TestOnKafkaPerKeyRefusesReleaseAndAppliesCancel(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

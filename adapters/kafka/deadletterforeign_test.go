@@ -74,8 +74,8 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 	}
 }
 
-// All groups read the origin in the order of its keys. If the origin has the partition in the header, the message returns
-// to that partition, whichever its key would choose. Otherwise the key chooses.
+// All groups read the origin in the order of its keys. If the origin has the partition in the header, the message
+// returns to that partition, whichever its key would choose. Otherwise the key chooses.
 func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "orders-dlt").ListenAddrs()

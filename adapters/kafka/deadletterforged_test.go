@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// Spring copies a producer's headers. If redeliver believed its own headers there, a producer could choose the error of a
-// dead letter, exclude it from every replay, and hide all headers behind the forged ones.
+// Spring copies a producer's headers. If redeliver believed its own headers there, a producer could choose the error of
+// a dead letter, exclude it from every replay, and hide all headers behind the forged ones.
 func TestOnKafkaForgedHeadersInAForeignDLQAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))

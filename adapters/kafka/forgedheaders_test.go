@@ -153,8 +153,8 @@ func TestGroupsNeverSeeEachOthersRetries(t *testing.T) {
 	}
 }
 
-// A wait may exceed the retention, because that was shortened meanwhile or a policy with longer waits wrote the message.
-// Its hop is not refused, which would pause the intake.
+// A wait may exceed the retention, because that was shortened meanwhile or a policy with longer waits wrote the
+// message. Its hop is not refused, which would pause the intake.
 func TestAWaitLongerThanRetentionStopsNoOtherMessage(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()

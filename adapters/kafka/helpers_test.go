@@ -149,9 +149,10 @@ func (e *events) awaitEnds(t *testing.T, ids ...string) {
 	}
 }
 
-// noneEarly checks every attempt against the due time that was decided for it, which no header can change. Two copies of
-// a message have two due times, and each copy says which one is its own. The report of a slow write may come after its
-// copy has run. A write whose session ended meanwhile is reported as abandoned: then the due time in the copy counts.
+// noneEarly checks every attempt against the due time that was decided for it, which no header can change. Two copies
+// of a message have two due times, and each copy says which one is its own. The report of a slow write may come after
+// its copy has run. A write whose session ended meanwhile is reported as abandoned: then the due time in the copy
+// counts.
 func (e *events) noneEarly(t *testing.T, before ...*events) {
 	t.Helper()
 	type decided struct {

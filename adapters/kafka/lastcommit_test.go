@@ -158,8 +158,8 @@ func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	}
 }
 
-// In a cooperative group the generation rises before the members' lanes know. If metadata that is refused for that reason
-// were not committed again, its lane would wait for ten seconds, and then continue without counting crashes.
+// In a cooperative group the generation rises before the members' lanes know. If metadata that is refused for that
+// reason were not committed again, its lane would wait for ten seconds, and then continue without counting crashes.
 func TestMetadataRefusedInACooperativeRebalanceIsCommittedAgain(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A deploy is rolled back while members of the older policy run. They also run the messages that the newer policy left on
-// its own levels. Those levels may be deleted later.
+// A deploy is rolled back while members of the older policy run. They also run the messages that the newer policy left
+// on its own levels. Those levels may be deleted later.
 func TestOnKafkaRunningMembersDrainLevelsOfAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range strategies {

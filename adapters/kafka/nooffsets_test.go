@@ -16,8 +16,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Without the right to delete records, delay topics keep all retries. When the group's offsets are lost, all of them run
-// again.
+// Without the right to delete records, delay topics keep all retries. When the group's offsets are lost, all of them
+// run again.
 func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	t.Parallel()
 	const n = 50

@@ -38,7 +38,8 @@ func leftOnLevel(p fixture, level time.Duration, key, id string, offset int64, a
 }
 
 // A kill may leave any half-done state, and the next member restores the order before anything runs. It finds waiting
-// records on every level, runs only the newest copy of each, and runs records that were not written to a level in order.
+// records on every level, runs only the newest copy of each, and runs records that were not written to a level in
+// order.
 func TestOnKafkaPerKeyRestoresTheOrderAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -155,9 +156,9 @@ func TestOnKafkaPerKeyBoundsWaitingMessages(t *testing.T) {
 	}
 }
 
-// Several records are written to a level at once. So a kill may leave a record on a level, and an earlier one of its key
-// on the origin. The later record is read first, because the origin's only slot is taken, but must not run first. The
-// origin must not pause at MaxWaiting, because the waiting record waits for it.
+// Several records are written to a level at once. So a kill may leave a record on a level, and an earlier one of its
+// key on the origin. The later record is read first, because the origin's only slot is taken, but must not run first.
+// The origin must not pause at MaxWaiting, because the waiting record waits for it.
 func TestOnKafkaAWaitingRecordDoesNotOvertakeTheOrigin(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

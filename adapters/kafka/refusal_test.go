@@ -73,7 +73,8 @@ func wantStub(t *testing.T, p fixture, rec *kgo.Record, id string, body []byte) 
 	}
 }
 
-// A broker accepts no batch larger than a segment, whatever max.message.bytes is. redeliver's smallest segment is 16 MiB.
+// A broker accepts no batch larger than a segment, whatever max.message.bytes is. redeliver's smallest segment is 16
+// MiB.
 func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -133,8 +134,8 @@ func TestOnKafkaAMessageRefusedByTheDLQBecomesAStub(t *testing.T) {
 	}
 }
 
-// A record of some kilobytes may be larger, uncompressed, than the client writes. The memory is sarama's, which unpacks a
-// whole batch: gzip into a buffer that grows by a quarter at a time.
+// A record of some kilobytes may be larger, uncompressed, than the client writes. The memory is sarama's, which unpacks
+// a whole batch: gzip into a buffer that grows by a quarter at a time.
 func TestOnKafkaACompressedRecordTooLargeToWriteBecomesAStub(t *testing.T) {
 	t.Run("zstd", func(t *testing.T) { compressedTooLarge(t, kgo.ZstdCompression(), 256<<20) })
 	t.Run("gzip", func(t *testing.T) { compressedTooLarge(t, kgo.GzipCompression(), 600<<20) })

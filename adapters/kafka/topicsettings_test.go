@@ -102,8 +102,8 @@ func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	}
 }
 
-// Levels of older policies neither count towards MaxPartitions nor need settings that suit the policy. Otherwise a service
-// could not start after some changes of its policy, or after a roll-back.
+// Levels of older policies neither count towards MaxPartitions nor need settings that suit the policy. Otherwise a
+// service could not start after some changes of its policy, or after a roll-back.
 func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -23,8 +23,8 @@ const (
 	defaultDrainTimeout = 10 * time.Second
 	defaultSendTimeout  = 30 * time.Second
 
-	// maxDrainTimeout is below the session timeout of the retry group. A member that leaves sends no heartbeats while it
-	// drains, and after that time others get its retries.
+	// maxDrainTimeout is below the session timeout of the retry group. A member that leaves sends no heartbeats while
+	// it drains, and after that time others get its retries.
 	maxDrainTimeout = 40 * time.Second
 
 	maxClients       = 64

@@ -15,8 +15,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A share group cannot hold messages that wait: each lock that ends costs a delivery, and a member that renews locks may
-// not poll. So a normal consumer group reads the levels and the retry topic, each partition in one lane. The group
+// A share group cannot hold messages that wait: each lock that ends costs a delivery, and a member that renews locks
+// may not poll. So a normal consumer group reads the levels and the retry topic, each partition in one lane. The group
 // commits the offset below which all records are settled. After a kill, records that settled above it run again.
 
 const (
@@ -200,8 +200,8 @@ func (s *levelSource) Accept(n int) {
 	s.balance()
 }
 
-// balance pauses the partition when the lane has no room, or when one slow message holds up the commit of too many others.
-// The thresholds for resuming are lower, so that the partition does not pause and resume for every record.
+// balance pauses the partition when the lane has no room, or when one slow message holds up the commit of too many
+// others. The thresholds for resuming are lower, so that the partition does not pause and resume for every record.
 func (s *levelSource) balance() {
 	switch span := len(s.track); {
 	case !s.paused && (s.room == 0 || span >= maxSpan):

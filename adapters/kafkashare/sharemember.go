@@ -22,8 +22,8 @@ const copyAtDelivery = 3
 // shareMember is one member of the share group. It implements driver.Source.
 //
 // A poll of the client accepts everything that the last poll returned. So the member polls only when all records of the
-// last poll are settled, and ends at the first ack that the broker refuses: the client may have lost its records, or may
-// have stopped reading a partition.
+// last poll are settled, and ends at the first ack that the broker refuses: the client may have lost its records, or
+// may have stopped reading a partition.
 type shareMember struct {
 	r       *reader
 	cl      *kgo.Client
@@ -147,9 +147,9 @@ func (m *shareMember) poll(ctx context.Context) {
 	}
 }
 
-// isLate reports whether a polled record must go back to the broker: its lock may end before the next renewal, and another
-// member would get it, too. That happens if the client has fetched the record long before the poll. A record at its last
-// delivery is kept and copied, because the broker would drop it.
+// isLate reports whether a polled record must go back to the broker: its lock may end before the next renewal, and
+// another member would get it, too. That happens if the client has fetched the record long before the poll. A record at
+// its last delivery is kept and copied, because the broker would drop it.
 func (g groupSettings) isLate(delivery int32, lock time.Duration) bool {
 	return lock < g.renewInterval() && int(delivery) < g.deliveryLimit
 }

@@ -47,15 +47,15 @@ func (l *layout) writeCopy(ctx context.Context, rec *kgo.Record, topic string, s
 	l.writer.write(ctx, c, done)
 }
 
-// choosePartition is the partitioner of our topics. It asks for their number of partitions each time, because a topic may
-// be created again with fewer.
+// choosePartition is the partitioner of our topics. It asks for their number of partitions each time, because a topic
+// may be created again with fewer.
 func choosePartition(string) func(*kgo.Record, int) int {
 	return func(rec *kgo.Record, n int) int { return int(rec.Partition) % n }
 }
 
 // recordWriter writes records. A client of franz-go never writes to a topic that was deleted and created again, so
-// recordWriter then replaces the client. If the client only forgot the topic, its sequence numbers would begin again, and
-// the broker could take a new record for a duplicate.
+// recordWriter then replaces the client. If the client only forgot the topic, its sequence numbers would begin again,
+// and the broker could take a new record for a duplicate.
 type recordWriter struct {
 	newClient func() (*kgo.Client, error)
 

@@ -130,8 +130,8 @@ func (r *reader) keepRunning(ctx context.Context, run func(context.Context) erro
 	}
 }
 
-// reportDown records whether a member is down, which means that it cannot read. It reports when the first member is down,
-// and when none is.
+// reportDown records whether a member is down, which means that it cannot read. It reports when the first member is
+// down, and when none is.
 func (r *reader) reportDown(isDown *bool, down bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
@@ -173,8 +173,8 @@ func (r *reader) runLevelMember(ctx context.Context) error {
 const repeatInterval = time.Minute
 
 // reportFetchErrors reports why partitions cannot be read. hint is appended to the report. If nothing could be read, it
-// waits for a second. It returns an error if the member must be replaced: it has lost its group, or its topic was created
-// again, which a client of franz-go would never read.
+// waits for a second. It returns an error if the member must be replaced: it has lost its group, or its topic was
+// created again, which a client of franz-go would never read.
 func (r *reader) reportFetchErrors(ctx context.Context, fetched kgo.Fetches, hint string) (lost error) {
 	failed := false
 	fetched.EachError(func(topic string, n int32, err error) {

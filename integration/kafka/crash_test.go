@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// crashRun follows a series of child processes that crash.
+// crashRun starts child processes that crash, one after another, and reads their journal.
 type crashRun struct {
 	crashConfig
 	ids    []string
@@ -62,7 +62,7 @@ func (w *crashRun) start(t *testing.T) child {
 	return startChild(t, crashEnv, w.crashConfig, w.journalPath(w.starts))
 }
 
-// explain logs what happened to the killer, and how the last processes ended.
+// explain logs the last journal lines of the killer, and the logs of the last processes.
 func (w *crashRun) explain(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(w.Journal)
@@ -95,13 +95,14 @@ type crashJournal struct {
 	dead    map[string]redeliver.Reason
 }
 
-func (w *crashRun) read(t *testing.T) crashJournal {
+// readJournal reads the journal, without a last line that is incomplete.
+func (w *crashRun) readJournal(t *testing.T) crashJournal {
 	t.Helper()
 	text, err := os.ReadFile(w.Journal)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be incomplete
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
 	c := crashJournal{commits: make(map[string]int), charged: make(map[string]int), dead: make(map[string]redeliver.Reason)}
 	for line := range strings.Lines(string(text)) {
 		var what, id string
@@ -129,21 +130,21 @@ func (w *crashRun) await(t *testing.T, p child, what string, ok func(crashJourna
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(2 * time.Minute)
-	for !ok(w.read(t)) {
+	for !ok(w.readJournal(t)) {
 		select {
 		case <-tick.C:
 		case <-p.Ended():
-			return ok(w.read(t))
+			return ok(w.readJournal(t))
 		case <-deadline:
-			c := w.read(t)
+			c := w.readJournal(t)
 			t.Fatalf("not within 2 minutes: %s; %d processes, %d runs, %d of %d committed, dead are %v", what, w.starts, c.runs, len(c.commits), len(w.ids), c.dead)
 		}
 	}
 	return true
 }
 
-// finish ends a process in order when it has settled everything. Uncommitted messages run again, so earlier runs do not
-// count. It returns false if the process died before, because kills leave copies, of the killer, too.
+// finish ends a process in order when it has settled everything, as the group's offsets show. It returns false if the
+// process died before that: kills leave copies of messages, also of the killer.
 func (w *crashRun) finish(t *testing.T, p child) bool {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -169,7 +170,7 @@ func (w *crashRun) finish(t *testing.T, p child) bool {
 // checkSettled checks the ends of all messages but the killer.
 func (w *crashRun) checkSettled(t *testing.T) {
 	t.Helper()
-	c := w.read(t)
+	c := w.readJournal(t)
 	for _, id := range w.ids {
 		if id != w.Killer && (c.commits[id] == 0 || c.charged[id] != 0) {
 			t.Errorf("%s was committed %d times, and charged %d attempts; want at least once, and none", id, c.commits[id], c.charged[id])
@@ -180,24 +181,23 @@ func (w *crashRun) checkSettled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	noted := 0
+	withMetadata := 0
 	offsets.Each(func(o kadm.OffsetResponse) {
 		if o.Metadata == "" {
 			return
 		}
-		noted++
+		withMetadata++
 		if !strings.Contains(o.Metadata, " state=left") || strings.Contains(o.Metadata, "suspects=") {
 			t.Errorf("%s/%d is left with the metadata %q", o.Topic, o.Partition, o.Metadata)
 		}
 	})
-	if noted < 4 {
-		t.Errorf("%d partitions have metadata, want at least the 4 of the origin", noted)
+	if withMetadata < 4 {
+		t.Errorf("%d partitions have metadata, want at least the 4 of the origin", withMetadata)
 	}
 }
 
-// One message kills its process, with 500 others in flight on several partitions. Only that message ends in the DLQ,
-// and no other is charged.
-func TestAMessageThatKillsItsProcess(t *testing.T) {
+// One message kills its process while 500 others are in flight on several partitions. No other message is charged.
+func TestOnlyTheKillerIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]crashConfig{
 		"by SIGKILL":             {},
@@ -222,7 +222,7 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 				}) && w.finish(t, p)
 			}
 			w.checkSettled(t)
-			c := w.read(t)
+			c := w.readJournal(t)
 			t.Logf("report: a message that kills its process, %s: %d processes, %d runs of 600 messages", name, w.starts, c.runs)
 			if len(c.dead) != 1 || c.dead[cfg.Killer] != redeliver.ReasonCrashed || c.commits[cfg.Killer] > 0 {
 				t.Errorf("dead letters are %v, want %s, crashed", c.dead, cfg.Killer)
@@ -246,7 +246,7 @@ func TestKillsDeadLetterNothing(t *testing.T) {
 		}
 		p.end(syscall.SIGKILL)
 	}
-	left := messages - len(w.read(t).commits)
+	left := messages - len(w.readJournal(t).commits)
 	begun := time.Now()
 	p := w.start(t)
 	if !w.await(t, p, "all are committed", func(c crashJournal) bool { return len(c.commits) == messages }) {
@@ -257,7 +257,7 @@ func TestKillsDeadLetterNothing(t *testing.T) {
 		t.Fatal("the process has ended unexpectedly")
 	}
 	w.checkSettled(t)
-	c := w.read(t)
+	c := w.readJournal(t)
 	t.Logf("report: %d kills: %d runs of %d messages; after the last, %d took %.1f s", kills, c.runs, messages, left, took.Seconds())
 	if len(c.dead) > 0 {
 		t.Errorf("dead letters: %v", c.dead)

@@ -14,10 +14,11 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A consumer in its own process, which a message or its parent kills. It is this binary, started with crashEnv set.
+// crashEnv is the environment variable with the configuration of a child process: a consumer that a message or its
+// parent kills.
 const crashEnv = "REDELIVER_TEST_KAFKA_CRASH"
 
-// crashConfig is the configuration of a child, in that variable.
+// crashConfig is the configuration in crashEnv.
 type crashConfig struct {
 	Addrs         []string        `json:"addrs"`
 	Topic         string          `json:"topic"`
@@ -25,15 +26,15 @@ type crashConfig struct {
 	Journal       string          `json:"journal"`
 	Order         redeliver.Order `json:"order"`
 	MaxInFlight   int             `json:"in_flight"`
-	Takes         time.Duration   `json:"takes"`          // each handler
+	Takes         time.Duration   `json:"takes"`          // duration of each handler
 	Killer        string          `json:"killer"`         // the message that kills the process
-	KillsAt       int             `json:"kills_at"`       // at which attempt; before that it fails
-	Exit          bool            `json:"exit"`           // by os.Exit, not SIGKILL
+	KillsAt       int             `json:"kills_at"`       // the attempt that kills; earlier ones fail
+	Exit          bool            `json:"exit"`           // the killer calls os.Exit instead of sending SIGKILL
 	DynamicMember bool            `json:"dynamic_member"` // no static member, so the group notices a kill after the session
 }
 
-// crashChild consumes until it gets SIGTERM or dies. All processes append to one journal, each line with one write, so
-// that it survives a kill.
+// crashChild consumes until it gets SIGTERM or dies. All processes append to one journal. Each line is one write, so it
+// survives a kill.
 func crashChild(ctx context.Context, cfg crashConfig) error {
 	journal, err := os.OpenFile(cfg.Journal, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

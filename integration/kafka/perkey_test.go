@@ -26,15 +26,15 @@ import (
 
 // perKeyJournal is a summary of the journal.
 type perKeyJournal struct {
-	settled map[string]map[int]bool
-	n       int // distinct messages settled
-	wrong   []string
-	repeats int
+	settled  map[string]map[int]bool // by key and number
+	nSettled int                     // distinct messages
+	wrong    []string
+	repeats  int // attempts of settled messages
 }
 
-// read checks the journal: no attempt begins before all earlier messages of its key are settled. A settled message may
-// run again, because its process was killed.
-func (c perKeyConfig) read(t *testing.T) *perKeyJournal {
+// readJournal checks the journal: no attempt begins before all earlier messages of its key are settled. A settled
+// message may run again, because its process was killed.
+func (c perKeyConfig) readJournal(t *testing.T) *perKeyJournal {
 	t.Helper()
 	f, err := os.Open(c.Journal)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c perKeyConfig) read(t *testing.T) *perKeyJournal {
 		case what == "settled":
 			if !done[n] {
 				done[n] = true
-				j.n++
+				j.nSettled++
 			}
 		case done[n]:
 			j.repeats++
@@ -73,8 +73,16 @@ func (c perKeyConfig) read(t *testing.T) *perKeyJournal {
 	return j
 }
 
-// With any failures, and kills in any state, the messages of a key settle one after another, and are dead-lettered in
-// their order.
+// check fails the test if the order was violated.
+func (j *perKeyJournal) check(t *testing.T) {
+	t.Helper()
+	for _, w := range j.wrong[:min(len(j.wrong), 10)] {
+		t.Error(w)
+	}
+}
+
+// Whatever fails, and whenever processes are killed, the messages of a key settle one after another, and are
+// dead-lettered in their order.
 func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	const processes, kills = 3, 14
@@ -96,75 +104,73 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 	for i := range processes {
 		all = append(all, startPerKey(t, cfg, i))
 	}
-	chaos := make(chan struct{})
+	killed := make(chan struct{})
 	go func() {
-		defer close(chaos)
-		r := mathrand.New(mathrand.NewPCG(cfg.Seed, 1))
-		for i := range kills {
-			select {
-			case <-time.After(time.Duration(500+r.IntN(3500)) * time.Millisecond):
-			case <-t.Context().Done():
-				return
-			}
-			how := syscall.SIGKILL
-			if i%5 == 4 {
-				how = syscall.SIGTERM
-			}
-			victim := r.IntN(processes)
-			all[victim].end(how)
-			all[victim] = startPerKey(t, cfg, processes+i)
-		}
+		defer close(killed)
+		cfg.killRepeatedly(t, all, kills)
 	}()
-	write := func(n int) {
-		var recs []*kgo.Record
-		for k := range perKeyKeys {
-			recs = append(recs, &kgo.Record{Topic: topic, Key: fmt.Append(nil, "key-", k), Value: binary.BigEndian.AppendUint32(nil, uint32(n))})
-		}
-		if err := client.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+	cfg.writeAhead(t, client)
+	<-killed
+	for _, p := range all {
+		p.end(syscall.SIGTERM)
 	}
-	// Round after round, a little ahead of the handlers, while some are killed.
+	j := cfg.readJournal(t)
+	j.check(t)
+	t.Logf("report: %d messages of %d keys, %d attempts repeated by %d kills", j.nSettled, perKeyKeys, j.repeats, kills)
+	cfg.checkDeadLetters(t)
+}
+
+// killRepeatedly ends random processes, most by SIGKILL, and replaces each in all.
+func (c perKeyConfig) killRepeatedly(t *testing.T, all []child, kills int) {
+	r := mathrand.New(mathrand.NewPCG(c.Seed, 1))
+	for i := range kills {
+		select {
+		case <-time.After(time.Duration(500+r.IntN(3500)) * time.Millisecond):
+		case <-t.Context().Done():
+			return
+		}
+		how := syscall.SIGKILL
+		if i%5 == 4 {
+			how = syscall.SIGTERM
+		}
+		victim := r.IntN(len(all))
+		all[victim].end(how)
+		all[victim] = startPerKey(t, c, len(all)+i)
+	}
+}
+
+// writeAhead writes all messages in rounds, a little ahead of the handlers, and returns when they are settled or the
+// order was violated. A round has one message of each key.
+func (c perKeyConfig) writeAhead(t *testing.T, client *kgo.Client) {
+	t.Helper()
 	deadline := time.After(5 * time.Minute)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	var j *perKeyJournal
-	for written := 0; ; {
-		j = cfg.read(t)
-		if len(j.wrong) > 0 || j.n == perKeyKeys*perKeyEach {
-			break
+	for round := 0; ; {
+		j := c.readJournal(t)
+		if len(j.wrong) > 0 || j.nSettled == perKeyKeys*perKeyEach {
+			return
 		}
-		if written < perKeyEach && j.n >= (written-8)*perKeyKeys {
-			write(written)
-			written++
+		if round < perKeyEach && j.nSettled >= (round-8)*perKeyKeys {
+			var recs []*kgo.Record
+			for k := range perKeyKeys {
+				recs = append(recs, &kgo.Record{Topic: c.Topic, Key: fmt.Append(nil, "key-", k), Value: binary.BigEndian.AppendUint32(nil, uint32(round))})
+			}
+			if err := client.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			round++
 		}
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%d of %d messages were settled within 5 minutes", j.n, perKeyKeys*perKeyEach)
+			t.Fatalf("%d of %d messages were settled within 5 minutes", j.nSettled, perKeyKeys*perKeyEach)
 		}
 	}
-	for i, w := range j.wrong {
-		if i < 10 {
-			t.Error(w)
-		}
-	}
-	<-chaos
-	for _, p := range all {
-		p.end(syscall.SIGTERM)
-	}
-	j = cfg.read(t)
-	for i, w := range j.wrong {
-		if i < 10 {
-			t.Error(w)
-		}
-	}
-	t.Logf("report: %d messages of %d keys, %d attempts repeated by %d kills", j.n, perKeyKeys, j.repeats, kills)
-	cfg.checkDeadLetters(t)
 }
 
-// checkDeadLetters reads the DLQ. The dead letters of a key are in the order of the origin, and are the permanent
-// failures. A kill may have written one twice.
+// checkDeadLetters checks that the dead letters of a key are in the order of the origin. A kill may have written one
+// twice.
 func (c perKeyConfig) checkDeadLetters(t *testing.T) {
 	t.Helper()
 	dlq := fmt.Sprintf("%s.%s.dlq", c.Topic, c.Group)

@@ -17,10 +17,10 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A consumer in its own process, which is killed. It is this binary, started with perKeyEnv set.
+// perKeyEnv is the environment variable with the configuration of a child process: a consumer that is killed.
 const perKeyEnv = "REDELIVER_TEST_KAFKA_PERKEY"
 
-// perKeyConfig is the configuration of a child, in that variable.
+// perKeyConfig is the configuration in perKeyEnv.
 type perKeyConfig struct {
 	Addrs   []string `json:"addrs"`
 	Topic   string   `json:"topic"`
@@ -29,14 +29,14 @@ type perKeyConfig struct {
 	Seed    uint64   `json:"seed"`
 }
 
-// Some messages of a key fail permanently, some once or twice.
 const (
 	perKeyKeys    = 60
-	perKeyEach    = 60
+	perKeyEach    = 60 // messages of each key
 	perKeyRetries = 3
 )
 
-// fails reports whether an attempt fails. It is the same in every process.
+// fails reports whether an attempt fails, which is the same in every process. Some messages fail at every attempt, some
+// only at the first ones.
 func (c perKeyConfig) fails(rec *sarama.ConsumerMessage, attempt int) bool {
 	r := mathrand.New(mathrand.NewPCG(c.Seed, uint64(rec.Partition)<<32|uint64(rec.Offset)))
 	switch n := r.IntN(100); {
@@ -49,14 +49,14 @@ func (c perKeyConfig) fails(rec *sarama.ConsumerMessage, attempt int) bool {
 	}
 }
 
-// perKeyChild consumes until it gets SIGTERM or is killed. All processes append to one journal, each line with one
-// write, so that its order is the real one.
+// perKeyChild consumes until it gets SIGTERM or is killed. All processes append to one journal. Each line is one write,
+// so the lines are in the order of the events.
 func perKeyChild(ctx context.Context, cfg perKeyConfig) error {
 	journal, err := os.OpenFile(cfg.Journal, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
-	note := func(what string, rec *sarama.ConsumerMessage, attempt int) {
+	appendJournal := func(what string, rec *sarama.ConsumerMessage, attempt int) {
 		if _, err := fmt.Fprintf(journal, "%s %s %d %d\n", what, rec.Key, binary.BigEndian.Uint32(rec.Value), attempt); err != nil {
 			panic(err)
 		}
@@ -67,19 +67,20 @@ func perKeyChild(ctx context.Context, cfg perKeyConfig) error {
 		Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: perKeyRetries, Backoff: redeliver.Steps(levels...), Levels: levels},
 	}, cfg.Topic, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, _ := redeliver.FromContext(ctx)
-		note("begin", rec, st.Attempt())
+		appendJournal("begin", rec, st.Attempt())
 		time.Sleep(time.Duration(mathrand.IntN(4)) * time.Millisecond) //nolint:forbidigo // This is the handler's work.
 		if cfg.fails(rec, st.Attempt()) {
 			if st.Attempt() > perKeyRetries {
-				note("settled", rec, st.Attempt()) // it goes to the DLQ
+				appendJournal("settled", rec, st.Attempt()) // it goes to the DLQ
 			}
 			return errors.New("card declined")
 		}
-		note("settled", rec, st.Attempt())
+		appendJournal("settled", rec, st.Attempt())
 		return nil
 	})
 }
 
+// startPerKey starts the child process with a number, which names its log.
 func startPerKey(t *testing.T, cfg perKeyConfig, number int) child {
 	t.Helper()
 	return startChild(t, perKeyEnv, cfg, filepath.Join(filepath.Dir(cfg.Journal), fmt.Sprintf("consumer-%d.log", number)))

@@ -29,8 +29,8 @@ import (
 	"github.com/redeliver/redeliver/simulate"
 )
 
-// scenario returns a few seconds of an hour: 300 messages, some of which always fail, and one random failure in ten
-// attempts.
+// scenario returns a scenario of six seconds with 300 messages. Some of them always fail, and one attempt in ten of the
+// others.
 func scenario(outages ...simulate.Outage) simulate.Scenario {
 	return simulate.Scenario{
 		Policy: redeliver.Policy{
@@ -41,12 +41,11 @@ func scenario(outages ...simulate.Outage) simulate.Scenario {
 	}
 }
 
-// outcome is what happens to one message: when each attempt begins, counted from the first message, how long it waits
-// after each, and how it ends.
+// outcome is the life of one message.
 type outcome struct {
-	began  []time.Duration
-	waits  []time.Duration
-	places []string // where it waits
+	began  []time.Duration // attempts, counted from the first message
+	waits  []time.Duration // after each failed attempt
+	places []string        // topics on which it waits
 	reason redeliver.Reason
 	ended  bool
 }
@@ -119,9 +118,9 @@ type realRun struct {
 	began time.Time
 
 	mu      sync.Mutex
-	warmed  bool
+	warmed  bool // a message of warmUp has run
 	ways    []outcome
-	left    int
+	left    int               // messages that have not ended
 	changes []redeliver.Event // for the report of a run that does not end
 	ended   chan struct{}
 }
@@ -172,7 +171,7 @@ func runReal(t *testing.T, s simulate.Scenario) []outcome {
 	defer tick.Stop()
 	r.mu.Lock()
 	r.began = time.Now()
-	r.mu.Unlock() // not used concurrently before the first message
+	r.mu.Unlock()
 	for id := 0; id < n; {
 		for id < n && arrival(&s, id) <= time.Since(r.began) { // a tick may have been missed
 			put(strconv.Itoa(id))
@@ -180,22 +179,28 @@ func runReal(t *testing.T, s simulate.Scenario) []outcome {
 		}
 		<-tick.C
 	}
+	r.awaitEnd()
+	return r.ways
+}
+
+// awaitEnd returns when all messages have ended.
+func (r *realRun) awaitEnd() {
 	select {
 	case <-r.ended:
+		return
 	case <-time.After(2 * time.Minute):
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for id, w := range r.ways {
-			if !w.ended {
-				t.Logf("message %d had attempts at %v, waits %v on %q", id, w.began, w.waits, w.places)
-			}
-		}
-		for _, e := range r.changes {
-			t.Logf("%T %+v", e, e)
-		}
-		t.Fatalf("%d of %d messages have not ended", r.left, n)
 	}
-	return r.ways
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, w := range r.ways {
+		if !w.ended {
+			r.Logf("message %d had attempts at %v, waits %v on %q", id, w.began, w.waits, w.places)
+		}
+	}
+	for _, e := range r.changes {
+		r.Logf("%T %+v", e, e)
+	}
+	r.Fatalf("%d of %d messages have not ended", r.left, len(r.ways))
 }
 
 // warmUpID is the id of messages outside the scenario.
@@ -274,7 +279,7 @@ func (r *realRun) event(e redeliver.Event) {
 	}
 }
 
-// simulated returns the result of package simulate, and checks it against playing each message alone.
+// simulated returns the result of package simulate, and checks that the messages played alone come to the same totals.
 func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []outcome) {
 	t.Helper()
 	res, err := simulate.Run(t.Context(), s)
@@ -292,8 +297,8 @@ func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []outcome) 
 	return res, ways
 }
 
-// If nothing depends on the time, a real run matches its simulation exactly: every message has the same attempts, the
-// same waits to the nanosecond, on the same levels, and the same end.
+// Without an outage nothing depends on the time. Then a real run matches its simulation exactly: every message has the
+// same attempts, the same waits to the nanosecond, and the same end.
 func TestARealRunMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	s := scenario()
@@ -356,8 +361,8 @@ func lateness(got, want []outcome) time.Duration {
 	return max(0, quantile(behind, 0.99))
 }
 
-// An outage depends on the time: a late attempt may begin after it. So the real run must lie between a simulation
-// without lateness and one with the measured lateness, within a fiftieth of the messages.
+// An outage depends on the time: a late attempt may begin after it. So the totals of the real run must be between those
+// of a simulation without lateness and of one with the measured lateness, within a fiftieth of the messages.
 func TestARealOutageMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	outage := simulate.Outage{From: 2 * time.Second, To: 4 * time.Second}

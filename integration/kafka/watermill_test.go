@@ -1,4 +1,4 @@
-// Package kafka_test proves adapters/kafka on an in-process Kafka and on a real one.
+// Package kafka_test tests adapters/kafka on an in-process Kafka and on a real one.
 package kafka_test
 
 import (
@@ -77,7 +77,7 @@ func TestWatermillSuite(t *testing.T) {
 	}
 }
 
-// addresses returns those of a broker: the in-process one, or the run's real one.
+// addresses returns the addresses of a new in-process Kafka, or of the run's real one.
 func addresses(t *testing.T, broker string) []string {
 	t.Helper()
 	if broker == "kafka" {

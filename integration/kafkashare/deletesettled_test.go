@@ -52,8 +52,7 @@ func putWaiting(t *testing.T, cl *kgo.Client, topic string, st redeliver.State) 
 	}
 }
 
-// Settled records of levels and of the retry topic are deleted.
-func TestSettledRecordsAreDeleted(t *testing.T) {
+func TestSettledRecordsOfLevelsAndTheRetryTopicAreDeleted(t *testing.T) {
 	t.Parallel()
 	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
 	origin, groups := h.Origin(t, 1)

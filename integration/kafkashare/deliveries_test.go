@@ -67,8 +67,8 @@ func await[E redeliver.Event](t *testing.T, s *events, is func(E) bool) E {
 
 func anyOf[E redeliver.Event](E) bool { return true }
 
-// service opens a service on a new origin, without a subscription. The topics exist then, and the group's configuration.
-func service(t *testing.T, h adaptertest.Harness, sink redeliver.Sink) (s adaptertest.Service, origin, group string) {
+// openService opens a service on a new origin, without a subscription. It creates the topics and configures the group.
+func openService(t *testing.T, h adaptertest.Harness, sink redeliver.Sink) (s adaptertest.Service, origin, group string) {
 	t.Helper()
 	origin, groups := h.Origin(t, 1)
 	s, err := h.Open(t, adaptertest.Config{Origin: origin, Group: groups[0], Sink: sink, SendTimeout: time.Second, DrainTimeout: time.Second})
@@ -82,8 +82,8 @@ func service(t *testing.T, h adaptertest.Harness, sink redeliver.Sink) (s adapte
 	return s, origin, groups[0]
 }
 
-// deliver delivers the record of an origin to a member that gives it back, n times.
-func deliver(t *testing.T, origin, group string, n int) {
+// useDeliveries delivers the only record of an origin n times to a member that gives it back.
+func useDeliveries(t *testing.T, origin, group string, n int) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers.RequireKafka(t)...), kgo.ShareGroup(group), kgo.ConsumeTopics(origin), kgo.ShareMaxRecordsStrict(), kgo.ShareMaxRecords(1))
 	if err != nil {
@@ -130,16 +130,16 @@ func handle(t *testing.T, s adaptertest.Service, origin string) func() []string 
 	}
 }
 
-// At its third delivery a message is copied before any handler runs, and at the last one, too: the broker does not drop
-// it.
-func TestACountedMessageIsCopiedFirst(t *testing.T) {
+// From its third delivery on, also at the last one, a message is copied before any handler runs. So the broker does not
+// drop it.
+func TestAMessageIsCopiedFromItsThirdDeliveryOn(t *testing.T) {
 	t.Parallel()
 	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
 	for _, before := range []int{2, 9} {
 		seen := newEvents()
-		s, origin, group := service(t, h, seen)
+		s, origin, group := openService(t, h, seen)
 		h.Put(t, origin, adaptertest.Message{ID: "counted"})
-		deliver(t, origin, group, before)
+		useDeliveries(t, origin, group, before)
 		ids := handle(t, s, origin)
 		hop := await(t, seen, anyOf[redeliver.Hopped])
 		if want := origin + "." + group + ".retry"; hop.From != origin || hop.To != want {
@@ -168,14 +168,14 @@ func TestACountedMessageIsCopiedFirst(t *testing.T) {
 	}
 }
 
-// A message that is given back at its last delivery is reported, because the broker drops it without a word.
+// The broker drops a message that is given back at its last delivery, without an error.
 func TestADroppedMessageIsReported(t *testing.T) {
 	t.Parallel()
 	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
 	seen := newEvents()
-	s, origin, group := service(t, h, seen)
+	s, origin, group := openService(t, h, seen)
 	h.Put(t, origin, adaptertest.Message{ID: "dropped"})
-	deliver(t, origin, group, 9)
+	useDeliveries(t, origin, group, 9)
 	defer h.Refuse(t, origin, group, adaptertest.Levels)()
 	ids := handle(t, s, origin)
 	await(t, seen, anyOf[redeliver.PublishFailed])
@@ -191,7 +191,6 @@ func TestADroppedMessageIsReported(t *testing.T) {
 	}
 }
 
-// A handler may take longer than the broker keeps a record for its member.
 func TestAHandlerMayOutlastTheLock(t *testing.T) {
 	t.Parallel()
 	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
@@ -241,8 +240,8 @@ func TestAHandlerMayOutlastTheLock(t *testing.T) {
 	}
 }
 
-// A handler of Kafka's own records gets each record as it is in its topic, at every attempt, and its answer counts.
-func TestConsume(t *testing.T) {
+// The handler gets each record as it is in its topic, at every attempt.
+func TestConsumeAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	addrs := brokers.RequireKafka(t)
 	h := kafkatest.NewShare(t, addrs)
@@ -313,7 +312,7 @@ func setGroup(t *testing.T, group, name, value string) {
 }
 
 // All problems of the cluster are in one error.
-func TestStartIsRefused(t *testing.T) {
+func TestAStartIsRefusedWithUnsuitableGroups(t *testing.T) {
 	t.Parallel()
 	addrs := brokers.RequireKafka(t)
 	h := kafkatest.NewShare(t, addrs)
@@ -344,7 +343,7 @@ func TestStartIsRefused(t *testing.T) {
 }
 
 // The broker does not report that it cannot create the topic with the state of share groups.
-func TestStartIsRefusedWithoutAStateTopic(t *testing.T) {
+func TestAStartIsRefusedIfTheStateTopicCannotBeCreated(t *testing.T) {
 	t.Parallel()
 	b := brokers.OwnKafka(t, brokers.KafkaOptions{Brief: true, Properties: map[string]string{
 		"share.coordinator.state.topic.replication.factor": "3", "share.coordinator.state.topic.min.isr": "4",

@@ -25,8 +25,7 @@ func open(t *testing.T, cfg kafkashare.Config) *kafkashare.Client {
 	return c
 }
 
-// A plan lists what Subscribe will create, and creates nothing.
-func TestPlan(t *testing.T) {
+func TestAPlanListsTopicsAndCreatesNothing(t *testing.T) {
 	t.Parallel()
 	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
 	origin, groups := h.Origin(t, 1)
@@ -68,8 +67,7 @@ func TestPlan(t *testing.T) {
 	wantProblems(t, err, "topic "+origin+"."+groups[0]+".retry.1h")
 }
 
-// Doctor finds what is missing, what nobody reads, what is late, and old levels.
-func TestDoctor(t *testing.T) {
+func TestDoctorFindsMissingUnreadLateAndOldTopics(t *testing.T) {
 	t.Parallel()
 	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
 	origin, groups := h.Origin(t, 1)

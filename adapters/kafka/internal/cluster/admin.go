@@ -1,9 +1,9 @@
 // Package cluster connects to a cluster and sends the requests that no session sends: for topics, their settings and
 // groups' offsets, and commits with an answer.
 //
-// sarama's functions take no context, and some of its requests fail once on a connection that was idle for long or while
-// a coordinator moves. This package bounds them by a context and repeats them where a repetition does no harm. It knows
-// nothing of retries, levels and DLQs. Its errors say which right a user needs.
+// sarama's functions take no context, and some of its requests fail once on a connection that was idle for long or
+// while a coordinator moves. This package bounds them by a context and repeats them where a repetition does no harm. It
+// knows nothing of retries, levels and DLQs. Its errors say which right a user needs.
 package cluster
 
 import (
@@ -118,8 +118,8 @@ func (a Admin) GroupOffsets(group string, partitions map[string][]int32) (GroupO
 	return GroupOffsets{group: group, response: found}, nil
 }
 
-// GroupOffsetsIfAny is GroupOffsets for a group that need not exist: then it has no offsets. Some brokers answer with an
-// error for a group without members and offsets.
+// GroupOffsetsIfAny is GroupOffsets for a group that need not exist: then it has no offsets. Some brokers answer with
+// an error for a group without members and offsets.
 func (a Admin) GroupOffsetsIfAny(group string, partitions map[string][]int32) (GroupOffsets, error) {
 	found, err := a.GroupOffsets(group, partitions)
 	if errors.Is(err, sarama.ErrGroupIDNotFound) {

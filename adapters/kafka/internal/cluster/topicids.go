@@ -22,8 +22,8 @@ func (a Admin) TopicIDs(topics ...string) (TopicIDs, error) {
 	return ids, nil
 }
 
-// Missing returns a claimed topic that does not exist, or "". Such a topic was deleted after its assignment. Without its
-// id the session could not see that the offsets do not apply to a later topic of the same name.
+// Missing returns a claimed topic that does not exist, or "". Such a topic was deleted after its assignment. Without
+// its id the session could not see that the offsets do not apply to a later topic of the same name.
 func (ids TopicIDs) Missing(claims map[string][]int32) string {
 	for topic := range claims {
 		if _, exists := ids[topic]; !exists {

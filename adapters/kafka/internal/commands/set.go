@@ -12,8 +12,8 @@ import (
 // Set has the commands that had not expired at one moment. It never changes.
 type Set struct{ all []deadletter.Command }
 
-// Released returns a time in Unix milliseconds: messages that were written to the level by that time are due at once. It
-// returns 0 if nothing is released.
+// Released returns a time in Unix milliseconds: messages that were written to the level by that time are due at once.
+// It returns 0 if nothing is released.
 func (s *Set) Released(level time.Duration) (writtenBy int64) {
 	for i := range s.all {
 		if cmd := &s.all[i]; cmd.Kind == deadletter.ReleaseWaiting && cmd.Filter.MatchLevel(level) {

@@ -3,10 +3,10 @@
 // Such a record comes back, together with all other records that the process had begun and not committed. Kafka counts
 // no deliveries, so the owner of a partition writes its state into its commits, see package commitmeta. An owner that
 // ends in order says so. Otherwise it died, and nobody knows which record killed it. Then the next owner is careful for
-// a stretch above the committed offset: it commits a window, and begins only records in that window. If this owner dies,
-// too, only the records of the window are suspects. Suspects run one at a time, while nothing else of the client runs,
-// see engine.Turn. Each is committed as alone before it runs. Only a suspect that was alone when its process died is
-// charged with a crash.
+// a stretch above the committed offset: it commits a window, and begins only records in that window. If this owner
+// dies, too, only the records of the window are suspects. Suspects run one at a time, while nothing else of the client
+// runs, see engine.Turn. Each is committed as alone before it runs. Only a suspect that was alone when its process died
+// is charged with a crash.
 //
 // A [Gate] decides which messages of one partition may begin, and what the partition's commits say.
 package crash
@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// metaTimeout bounds how long a lane waits for the commit of its metadata. Then it continues without, and tries again
-	// after metaRetryPause.
+	// metaTimeout bounds how long a lane waits for the commit of its metadata. Then it continues without, and tries
+	// again after metaRetryPause.
 	metaTimeout    = 10 * time.Second
 	metaRetryPause = time.Minute
 	// maxTurn bounds how long one suspect after another may run in one turn.

@@ -20,7 +20,8 @@ func (*onePartition) Commit(bool)             {}
 func (*onePartition) Idle()                   {}
 func (p *onePartition) Post(func()) bool      { p.posted++; return true }
 
-// Suspects run like other messages while metadata cannot be committed. Then they need slots, or all would begin at once.
+// Suspects run like other messages while metadata cannot be committed. Then they need slots, or all would begin at
+// once.
 func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 	t.Parallel()
 	p := &onePartition{}

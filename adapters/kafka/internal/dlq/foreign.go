@@ -71,9 +71,9 @@ func (q *Queue) checkReadBy(ctx context.Context) error {
 	return fmt.Errorf("kafka: group %s has committed nothing in %s: is that its name, or have its offsets expired? one that has handled nothing there can be left out", q.Where.ReadBy, q.Where.DLQ)
 }
 
-// isOutsideOrigin reports whether the origin has no such partition, so that no message can come from it. A partition that
-// exists is used even if the key would choose another: other producers of the origin, such as those in Java, place keys
-// differently.
+// isOutsideOrigin reports whether the origin has no such partition, so that no message can come from it. A partition
+// that exists is used even if the key would choose another: other producers of the origin, such as those in Java, place
+// keys differently.
 func (q *Queue) isOutsideOrigin(partition int32) bool {
 	partitions, err := q.Connection.Partitions(q.Where.Origin)
 	return err == nil && int(partition) >= len(partitions)

@@ -78,7 +78,8 @@ func (s *session) Open(ctx context.Context, from deadletter.From) (driver.Reader
 	return r, nil
 }
 
-// readPage reads the next page of a partition, and begins to read the page after it, if there is one. ctx bounds only the wait.
+// readPage reads the next page of a partition, and begins to read the page after it, if there is one. ctx bounds only
+// the wait.
 func (r *reader) readPage(ctx context.Context, part *logPart) (topiclog.Page, error) {
 	if r.ahead == nil {
 		r.startRead(part.partition, part.next)

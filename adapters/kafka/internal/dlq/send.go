@@ -92,8 +92,8 @@ func (s *session) Write(ctx context.Context, to driver.Destination, msgs []*dead
 	})
 }
 
-// writeTo produces messages to a topic, with the headers that setHeaders adds. The partition follows from the one in the origin, as in the
-// subscriber.
+// writeTo produces messages to a topic, with the headers that setHeaders adds. The partition follows from the one in
+// the origin, as in the subscriber.
 func (s *session) writeTo(ctx context.Context, msgs []*deadletter.Message, topic string, setHeaders func(*deadletter.Message, *produce.Write)) []error {
 	errs := make([]error, len(msgs))
 	producer := s.producerFor(ctx, len(msgs))

@@ -66,8 +66,8 @@ func (g *Gate) PlaceFirst(m *message) *Copy {
 	return &Copy{keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &g.mailbox}
 }
 
-// PlaceWaiting queues the copy of a record that waits, and returns it, or nil if it has no order. m still has the offset
-// on its level.
+// PlaceWaiting queues the copy of a record that waits, and returns it, or nil if it has no order. m still has the
+// offset on its level.
 func (g *Gate) PlaceWaiting(m *message, stay *delayqueue.Stay) *Copy {
 	c := orderedCopy(m.Record.Key, stay, g.lane.Partition)
 	if c != nil {

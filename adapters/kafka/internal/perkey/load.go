@@ -16,7 +16,8 @@ import (
 var seed = maphash.MakeSeed()
 
 // Loader loads the messages of one origin partition that wait on levels, which a new session does not know. Before the
-// first record of the partition runs, the loader reads the keys and origin offsets of all unsettled records on its levels.
+// first record of the partition runs, the loader reads the keys and origin offsets of all unsettled records on its
+// levels.
 type Loader struct {
 	Queues    *Queues
 	Partition int32
@@ -70,10 +71,10 @@ func (l *Loader) loadLevel(ctx context.Context, log *Log) error {
 	return err
 }
 
-// loadOrigin loads the unsettled records of the origin before the last one that waits on a level, which must not overtake
-// them. A lane bounds their number, unless the origin was created again or the group's offsets were reset. Then there may
-// be millions: after the first MaxWaiting, loadOrigin loads only records of keys that wait on a level. A record takes
-// about 75 bytes of memory, or 170 with a new queue.
+// loadOrigin loads the unsettled records of the origin before the last one that waits on a level, which must not
+// overtake them. A lane bounds their number, unless the origin was created again or the group's offsets were reset.
+// Then there may be millions: after the first MaxWaiting, loadOrigin loads only records of keys that wait on a level. A
+// record takes about 75 bytes of memory, or 170 with a new queue.
 func (l *Loader) loadOrigin(ctx context.Context) error {
 	next, high := l.From, l.Queues.highestOffset()
 	if high < next {

@@ -81,7 +81,8 @@ func TestLoadReadsAllRecordsThatMayBeOvertaken(t *testing.T) {
 	}
 }
 
-// If the load took settled records for waiting ones, new messages of their keys would be parked until the next rebalance.
+// If the load took settled records for waiting ones, new messages of their keys would be parked until the next
+// rebalance.
 func TestLoadSkipsSettledRecordsInAllFetches(t *testing.T) {
 	const level, records = "orders.billing.retry.1s", 60 // of 100 KB: several fetches
 	write, client := onePartition(t, level)

@@ -1,8 +1,8 @@
 // Package perkey keeps the order of keys over failures (redeliver.PerKey).
 //
 // There is one rule: a record may run only if all records of its key with lower offsets in its origin partition are
-// settled. The rule holds wherever these records are, and in whichever order they arrive. So duplicates after a crash do
-// no harm.
+// settled. The rule holds wherever these records are, and in whichever order they arrive. So duplicates after a crash
+// do no harm.
 //
 // A [Session] has [Queues] for each partition of the origin, which the lanes of the partition and of its levels share.
 // A [Loader] fills them before the first record runs. Each lane has a [Gate], which asks them whether a message may
@@ -37,8 +37,8 @@ func (s *Session) Queues(partition int32) *Queues {
 }
 
 // Queues has the unsettled records of one origin partition by key, in the order of their origin offsets. A record is
-// parked on a level, or held by the lane that has read a copy of it. A lane asks about each copy, and asks again when the
-// copy appears in the lane's mailbox. Queues is safe for concurrent use.
+// parked on a level, or held by the lane that has read a copy of it. A lane asks about each copy, and asks again when
+// the copy appears in the lane's mailbox. Queues is safe for concurrent use.
 type Queues struct {
 	mu       sync.Mutex
 	queues   map[uint64]*keyQueue // by hash: if two keys have one hash, they wait for each other, which does no harm

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// No failure, duplicate or kill breaks the order: no record runs before the earlier ones of its key, none runs twice in a
-// session, and none is lost or left behind.
+// No failure, duplicate or kill breaks the order: no record runs before the earlier ones of its key, none runs twice in
+// a session, and none is lost or left behind.
 func TestKeyQueuesKeepTheOrderOfKeys(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {

@@ -260,8 +260,8 @@ func (w *Write) fail(err error) {
 	w.then.Confirmed(w.Record.Message.Topic, err)
 }
 
-// tryPost gives a record to forward. It reports false if p is closed, p.posted is full, or the record needs the oversize
-// producer.
+// tryPost gives a record to forward. It reports false if p is closed, p.posted is full, or the record needs the
+// oversize producer.
 func (p *Producer) tryPost(w *Write, partition int32) bool {
 	if w.Record.Message.ByteSize(2) > p.maxRecordBytes {
 		return false
@@ -352,8 +352,8 @@ func unansweredError(ctx context.Context, topic string) error {
 	return fmt.Errorf("kafka: %w to a write to %s, the record may be there: %w", errUnanswered, topic, ctx.Err())
 }
 
-// retryAlone writes a refused record again, alone and compressed, because a refusal applies to a whole batch. If it does
-// not write, it returns the final error.
+// retryAlone writes a refused record again, alone and compressed, because a refusal applies to a whole batch. If it
+// does not write, it returns the final error.
 func (w *Write) retryAlone(ctx context.Context, refusal error) (retried bool, err error) {
 	err = classify(fmt.Errorf("kafka: writing to %s: %w", w.sent.Topic, refusal))
 	if w.producer.newOversize == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {

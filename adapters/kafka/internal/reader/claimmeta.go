@@ -164,8 +164,8 @@ func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// settledBefore returns the records above from that found lists as settled. It returns nil if the metadata was copied to
-// another offset or belongs to an earlier topic of the same name.
+// settledBefore returns the records above from that found lists as settled. It returns nil if the metadata was copied
+// to another offset or belongs to an earlier topic of the same name.
 func (s *Session) settledBefore(topic string, found claimMeta, from int64) commitmeta.Runs {
 	if found.offset != from || !found.meta.IsOf(found.offset) || s.topicIDs.Differs(topic, found.meta.Topic) {
 		return nil

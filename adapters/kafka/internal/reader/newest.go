@@ -13,7 +13,8 @@ import (
 // commitNewest commits the end of the origin for all partitions without an offset, those of other members included, in
 // one request. It does so once in the life of a group that starts at Newest. Later, a partition without an offset is
 // new and is read from its beginning. Our metadata on any partition shows that the ends were committed; offsets that
-// another client committed have no such metadata. moved reports whether an offset of the given partitions was committed.
+// another client committed have no such metadata. moved reports whether an offset of the given partitions was
+// committed.
 func (s *Session) commitNewest(sess sarama.ConsumerGroupSession, partitions []int32) (moved bool, err error) {
 	if len(partitions) == 0 {
 		return false, nil

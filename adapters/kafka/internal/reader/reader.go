@@ -1,8 +1,8 @@
 // Package reader reads an origin and the topics on which its messages wait, as one member of a consumer group.
 //
 // A [Reader] joins the group, and joins it again after each rebalance. While it is a member, a [Session] has its
-// partitions of the origin and of the levels. Each partition is a source, which a lane of the engine calls. The lanes of
-// a session share a committer, and the lanes of a reader share the engine's slots.
+// partitions of the origin and of the levels. Each partition is a source, which a lane of the engine calls. The lanes
+// of a session share a committer, and the lanes of a reader share the engine's slots.
 //
 // The files in the order of a record's life:
 //

@@ -23,8 +23,8 @@ const (
 	maxHeld       = 4096 // the same if the last of them is due within dueSoon
 	dueSoon       = time.Second
 
-	// Bounds of the bytes that all sources of a Subscribe have read ahead. They bound large messages, as maxReadAhead and
-	// softMaxHeld bound small ones.
+	// Bounds of the bytes that all sources of a Subscribe have read ahead. They bound large messages, as maxReadAhead
+	// and softMaxHeld bound small ones.
 	maxAheadBytes = 32 << 20 // total above which a partition with at least minAheadBytes pauses
 	minAheadBytes = 1 << 20
 
@@ -77,7 +77,8 @@ var (
 	_ engine.Gater[*sarama.ConsumerMessage]  = (*source)(nil)
 )
 
-// newSource returns the source of a claim that is read from an offset. last is what the last owner of the partition left.
+// newSource returns the source of a claim that is read from an offset. last is what the last owner of the partition
+// left.
 func newSource(session *Session, sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, from int64, last claimMeta) *source {
 	s := &source{r: session.reader, session: session, claim: claim, topic: claim.Topic(), partition: claim.Partition(), from: from}
 	s.level, s.onLevel = session.levels[s.topic]
@@ -277,8 +278,8 @@ func (s *source) balance() {
 	}
 }
 
-// holdsMany reports whether the source holds at least hardMax waiting records, or softMax and the last of them is not due
-// soon.
+// holdsMany reports whether the source holds at least hardMax waiting records, or softMax and the last of them is not
+// due soon.
 func (s *source) holdsMany(softMax, hardMax int, now time.Time) bool {
 	return s.onLevel && (s.heldCount >= hardMax || s.heldCount >= softMax && s.lastDue.Sub(now) >= dueSoon)
 }

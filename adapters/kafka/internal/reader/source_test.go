@@ -111,8 +111,8 @@ func TestAMessageThatIsTooFarAheadAsksAgain(t *testing.T) {
 	}
 }
 
-// A partition pauses while one message is slow and a span of others is settled above it. It resumes when the slow one is
-// settled, although the lane's room has not changed.
+// A partition pauses while one message is slow and a span of others is settled above it. It resumes when the slow one
+// is settled, although the lane's room has not changed.
 func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauseRecorder{}

@@ -60,9 +60,9 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 	}
 }
 
-// writeRecord sends a record to a topic. The partition follows from the one in the origin, so records that shared a partition
-// there share one here. Without a state, the record is written as its publisher made it, and its key chooses the
-// partition.
+// writeRecord sends a record to a topic. The partition follows from the one in the origin, so records that shared a
+// partition there share one here. Without a state, the record is written as its publisher made it, and its key chooses
+// the partition.
 func (s *store) writeRecord(ctx context.Context, topic string, rec *sarama.ConsumerMessage, st *redeliver.State, waits bool, extra []deadletter.Header, done driver.Done) {
 	w := produce.PooledWrite()
 	w.Record.Fill(rec, topic, st, waits)
@@ -88,8 +88,8 @@ func (s *store) writeDeadLetter(ctx context.Context, rec *sarama.ConsumerMessage
 	s.writeRecord(ctx, topic, rec, st, false, foreign.AppendSpring(nil, st), springDone{done, plain})
 }
 
-// recheckAfter returns a function that makes the keeper check our topics if the error of a write suggests that they have
-// changed: one is missing, or refuses a message.
+// recheckAfter returns a function that makes the keeper check our topics if the error of a write suggests that they
+// have changed: one is missing, or refuses a message.
 func recheckAfter(k *topology.Keeper) func(error) {
 	return func(err error) {
 		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, driver.ErrRefused) {

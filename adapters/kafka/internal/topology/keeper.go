@@ -16,8 +16,8 @@ import (
 )
 
 // Keeper keeps the topics of a running member usable, and knows which of them the member reads and may write to. It
-// creates our deleted topics again, creates rungs when they are needed, verifies settings, and ends the session when the
-// topics to read have changed.
+// creates our deleted topics again, creates rungs when they are needed, verifies settings, and ends the session when
+// the topics to read have changed.
 //
 // Beside its initial levels, a member reads rungs and levels of other policies. They come and go: the first long wait
 // creates the rungs, a deploy that is rolled back leaves levels that only newer members knew, and empty levels are

@@ -1,8 +1,8 @@
 // Package topology has the topics of a subscription: their names and settings, which of them exist, whether these can
 // hold the policy, and the levels that a running member reads and may write to.
 //
-// A [Layout] lists them for one topic and group. A [Provisioner] makes layouts, and creates and verifies their topics. A
-// [Keeper] does so for a running member.
+// A [Layout] lists them for one topic and group. A [Provisioner] makes layouts, and creates and verifies their topics.
+// A [Keeper] does so for a running member.
 package topology
 
 import (
@@ -192,8 +192,8 @@ func (l *Layout) neededRetention() time.Duration {
 	return max(minRetention, retentionFactor*l.longestWait())
 }
 
-// check refuses existing topics that cannot hold the policy. settings has the settings of the existing topics. check also
-// sets MaxWait.
+// check refuses existing topics that cannot hold the policy. settings has the settings of the existing topics. check
+// also sets MaxWait.
 func (l *Layout) check(cfg Config, settings map[string]map[string]string) error {
 	var ps redeliver.Problems
 	l.Warnings, l.Unfit = nil, nil
