@@ -115,7 +115,9 @@ func (c *Client) withWaiting(ctx context.Context, topic string, do func(*Waiting
 }
 
 // Pause is [Client.Pause] for the group of w.
-func (w *Waiting) Pause(ctx context.Context, reason string) error { return w.setPaused(ctx, reason, false) }
+func (w *Waiting) Pause(ctx context.Context, reason string) error {
+	return w.setPaused(ctx, reason, false)
+}
 
 // PauseNew is [Client.PauseNew] for the group of w.
 func (w *Waiting) PauseNew(ctx context.Context, reason string) error {

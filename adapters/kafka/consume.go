@@ -42,11 +42,11 @@ type Handler func(ctx context.Context, rec *sarama.ConsumerMessage) error
 // redeliver.ConfigError. It reports later failures to config.Sink and tries again.
 func Consume(ctx context.Context, client sarama.Client, config Config, topics []string, handler Handler) error {
 	config, ps := config.withClient(client, topics, handler == nil)
-	return config.consume(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{Handle: handler})
+	return config.runReaders(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{Handle: handler})
 }
 
-// consume reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
-func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) error {
+// runReaders reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
+func (c Config) runReaders(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) error {
 	c.checkWithClient(&ps, topics, orders)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
@@ -55,7 +55,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 	if err != nil {
 		return err
 	}
-	readers, err := client.consumers(ctx, topics)
+	readers, err := client.openReaders(ctx, topics)
 	if err == nil {
 		var all sync.WaitGroup
 		for _, r := range readers {
@@ -66,12 +66,12 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 	return errors.Join(err, client.Close(ctx))
 }
 
-// consumers makes a reader for each topic. If it returns an error, it returns no reader.
-func (c *Client) consumers(ctx context.Context, topics []string) ([]*reader.Reader, error) {
+// openReaders makes a reader for each topic. If it returns an error, it returns no reader.
+func (c *Client) openReaders(ctx context.Context, topics []string) ([]*reader.Reader, error) {
 	var readers []*reader.Reader
 	var errs []error
 	for _, topic := range topics {
-		r, err := c.reader(ctx, topic)
+		r, err := c.openReader(ctx, topic)
 		if err != nil {
 			errs = append(errs, err)
 			continue

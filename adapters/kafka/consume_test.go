@@ -18,8 +18,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-type recordHandler = func(context.Context, *sarama.ConsumerMessage) error
-
 // saramaClient returns a service's own client, without redeliver's settings.
 func saramaClient(t *testing.T, addrs []string) sarama.Client {
 	t.Helper()
@@ -37,7 +35,7 @@ func saramaClient(t *testing.T, addrs []string) sarama.Client {
 }
 
 // consume calls h for the topic's records until stop is called or the test ends.
-func consume(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) (ev *events, stop func()) {
+func consume(t *testing.T, p fixture, cfg kafka.Config, h kafka.Handler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
@@ -338,7 +336,7 @@ func TestConsumeRefusesABadCall(t *testing.T) {
 		client sarama.Client
 		cfg    kafka.Config
 		topics []string
-		handle recordHandler
+		handle kafka.Handler
 		want   []string
 	}{
 		"everything": {nil, kafka.Config{Brokers: cluster.ListenAddrs(), Sarama: sarama.NewConfig(), Marshaler: kafka.DefaultMarshaler{}, NackDelay: 1}, nil, nil,

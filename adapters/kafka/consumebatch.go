@@ -44,7 +44,7 @@ func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topi
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
-	return config.consume(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{
+	return config.runReaders(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			return handler(b, newBatch(b, all))

@@ -16,14 +16,12 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-type batchHandler = func(context.Context, *kafka.Batch) error
-
 // consumeBatch calls h for the topic's records until stop is called or the test ends.
-func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfig, h batchHandler) (ev *events, stop func()) {
+func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfig, h kafka.BatchHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink = p.group, ev
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), tracerKey{}, "a tracer"))
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), valueKey{}, "the caller's"))
 	done := make(chan error, 1)
 	client := saramaClient(t, p.addrs)
 	go func() { done <- kafka.ConsumeBatch(ctx, client, cfg, []string{p.topic}, bc, h) }()
@@ -38,10 +36,9 @@ func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfi
 	return ev, stop
 }
 
-type tracerKey struct{}
+type valueKey struct{} // of a value in the context of consumeBatch
 
-// Each record of a batch has its own answer, attempts and end, and is the same in every attempt. A partial batch is
-// handled when the service ends.
+// Each record of a batch has its own answer, attempts and end, and is the same in every attempt.
 func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -52,8 +49,8 @@ func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 	handle := func(ctx context.Context, b *kafka.Batch) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if _, ok := ctx.Deadline(); !ok || ctx.Value(tracerKey{}) != "a tracer" || b.Origin != p.topic || b.Group != p.group {
-			t.Errorf("a batch of %s for %s, with a deadline %t and %v", b.Origin, b.Group, ok, ctx.Value(tracerKey{}))
+		if _, ok := ctx.Deadline(); !ok || ctx.Value(valueKey{}) != "the caller's" || b.Origin != p.topic || b.Group != p.group {
+			t.Errorf("a batch of %s for %s, with a deadline %t and %v", b.Origin, b.Group, ok, ctx.Value(valueKey{}))
 		}
 		largest = max(largest, len(b.Messages))
 		for _, m := range b.Messages {

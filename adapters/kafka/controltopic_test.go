@@ -28,7 +28,7 @@ func isChangeWithError(change, text string) func(redeliver.Event) bool {
 
 var notRead = isChangeWithError("commands are not read", "")
 
-// onFaultyKafka returns a fixture on a Kafka whose faults the test injects, with its topics.
+// onFaultyKafka returns a provisioned fixture on an in-process Kafka, into which a test can inject faults.
 func onFaultyKafka(t *testing.T, policy redeliver.Policy) (*kfake.Cluster, fixture, kafka.Config) {
 	t.Helper()
 	cluster := fake(t, "orders")
@@ -94,9 +94,9 @@ func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 	if levels, err := w.Levels(t.Context()); err != nil || len(levels) != 2 {
 		t.Errorf("%v, %v", levels, err)
 	}
-	never := cfg
-	never.NoProvisioning, never.Group = true, "ann's"
-	c, _ = open(t, never)
+	operator := cfg
+	operator.NoProvisioning, operator.Group = true, "ann's"
+	c, _ = open(t, operator)
 	w, err := c.Waiting(t.Context(), kafka.WaitingConfig{Topic: p.topic, Group: p.group})
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// lease is longer than a slow broker takes, or a live runner would lose the DLQ. Tests wait that long for a killed
-// runner.
+// lease is longer than a slow broker takes to renew one, or a live runner would lose the DLQ. After a kill, tests wait
+// until it expires.
 const lease = 12 * time.Second
 
 func TestOnKafkaDeadLetterQueue(t *testing.T) {

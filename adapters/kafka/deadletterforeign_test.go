@@ -45,14 +45,14 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 		records     int64
 		refused     string
 	}{
-		"nobody":                    {"orders-retry", "", 2, ""},
-		"one":                       {"orders-retry", "one", 1, ""},
-		"all":                       {"orders-retry", "all", 0, ""},
-		"nothing of this partition": {"orders-retry", "elsewhere", 2, ""},
-		"nothing but of another":    {"orders-retry", "begins", 2, ""},
-		"nothing":                   {"orders-retry", "biling", 0, "group biling has committed nothing in orders-retry"},
-		"nothing in an empty DLQ":   {"empty-retry", "biling", 0, ""},
-		"more than the DLQ has":     {"orders-retry", "older", 0, "group older has committed 3 in orders-retry/1, which ends at 2"},
+		"nobody":                  {"orders-retry", "", 2, ""},
+		"one":                     {"orders-retry", "one", 1, ""},
+		"all":                     {"orders-retry", "all", 0, ""},
+		"only another partition":  {"orders-retry", "elsewhere", 2, ""},
+		"only another topic":      {"orders-retry", "begins", 2, ""},
+		"nothing":                 {"orders-retry", "biling", 0, "group biling has committed nothing in orders-retry"},
+		"nothing in an empty DLQ": {"empty-retry", "biling", 0, ""},
+		"more than the DLQ has":   {"orders-retry", "older", 0, "group older has committed 3 in orders-retry/1, which ends at 2"},
 	} {
 		q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: "orders", DLQ: at.dlq, ReadBy: at.readBy})
 		if at.refused != "" {
@@ -104,14 +104,14 @@ func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 	t.Cleanup(func() { _ = q.Close() })
 	replayAll(t, q, ann)
 	all := read(t, addrs, "orders", keys+len(recs))
-	of := make(map[string]int32)
+	partitionOf := make(map[string]int32) // by key
 	for _, rec := range all {
 		if string(rec.Value) == "published" {
-			of[string(rec.Key)] = rec.Partition
+			partitionOf[string(rec.Key)] = rec.Partition
 		}
 	}
 	for _, rec := range all {
-		want := of[string(rec.Key)]
+		want := partitionOf[string(rec.Key)]
 		if partition, err := strconv.Atoi(string(rec.Value)); err == nil && partition < 4 {
 			want = int32(partition)
 		}

@@ -28,8 +28,8 @@ func TestOnKafkaMarksOfDeletedRecordsAreForgotten(t *testing.T) {
 		for _, r := range read(t, m.addrs, dlq+".state", int(count(t, m.addrs, dlq+".state"))) {
 			latest[string(r.Key)] = r.Value != nil
 		}
-		for key, says := range latest {
-			if says && strings.HasPrefix(key, "mark/") {
+		for key, isSet := range latest {
+			if isSet && strings.HasPrefix(key, "mark/") {
 				n++
 			}
 		}

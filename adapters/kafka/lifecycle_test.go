@@ -73,7 +73,7 @@ func TestClosingASubscriberLeavesTheClientOpen(t *testing.T) {
 	}
 	// A Router closes its publishers while its handlers still run.
 	if err := pub.Publish("invoices", message.NewMessage("1", nil)); err != nil {
-		t.Errorf("what a handler produces at the end is lost: %v", err)
+		t.Errorf("a message that a handler publishes at the end is lost: %v", err)
 	}
 	if _, err := sub.Subscribe(t.Context(), "orders"); err == nil {
 		t.Error("a closed subscriber subscribes")

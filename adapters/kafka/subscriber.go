@@ -31,7 +31,7 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		r, err := s.client.reader(ctx, topic)
+		r, err := s.client.openReader(ctx, topic)
 		if err != nil {
 			return nil, err
 		}
@@ -44,9 +44,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return out, err
 }
 
-// reader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics first.
+// openReader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics first.
 // The reader has the values of ctx, but does not end with ctx.
-func (c *Client) reader(ctx context.Context, topic string) (*reader.Reader, error) {
+func (c *Client) openReader(ctx context.Context, topic string) (*reader.Reader, error) {
 	l, err := c.readyLayout(topic)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ func ownGroup(t *testing.T, addrs []string, name string) (sarama.Client, sarama.
 }
 
 // wrap calls h for the topic's records in the service's own loop, until the test ends.
-func wrap(t *testing.T, p fixture, cfg kafka.Config, h recordHandler) *events {
+func wrap(t *testing.T, p fixture, cfg kafka.Config, h kafka.Handler) *events {
 	t.Helper()
 	ev := newEvents()
 	cfg.Group, cfg.Sink = p.group, ev

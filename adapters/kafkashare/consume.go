@@ -32,11 +32,11 @@ type Handler func(ctx context.Context, rec *kgo.Record) error
 // config.DrainTimeout; after that their contexts end, and their records come back. It returns an
 // error when it cannot begin. It reports later failures to config.Sink and tries again.
 func Consume(ctx context.Context, config Config, topics []string, handler Handler) error {
-	return config.consume(ctx, config.checkCall(topics, handler == nil), topics, engine.Options[*kgo.Record]{Handle: handler})
+	return config.runReaders(ctx, config.checkCall(topics, handler == nil), topics, engine.Options[*kgo.Record]{Handle: handler})
 }
 
-// consume reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
-func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*kgo.Record]) error {
+// runReaders reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
+func (c Config) runReaders(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*kgo.Record]) error {
 	c = c.withDefaults()
 	c.check(&ps)
 	if err := ps.Err(); err != nil {
@@ -49,7 +49,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, topics []str
 	var readers []*reader
 	var errs []error
 	for _, topic := range topics {
-		r, err := client.reader(ctx, topic)
+		r, err := client.openReader(ctx, topic)
 		readers, errs = append(readers, r), append(errs, err)
 	}
 	err = engine.JoinErrors("kafkashare", errs)

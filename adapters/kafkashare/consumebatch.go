@@ -33,7 +33,7 @@ func ConsumeBatch(ctx context.Context, config Config, topics []string, batch Bat
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
-	return config.consume(ctx, ps, topics, engine.Options[*kgo.Record]{
+	return config.runReaders(ctx, ps, topics, engine.Options[*kgo.Record]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*kgo.Record]) error {
 			return handler(b, newBatch(b, all))

@@ -12,7 +12,7 @@ import (
 func TestAPartitionPausesBehindASlowMessage(t *testing.T) {
 	t.Parallel()
 	_, c := openFake(t, 1, "orders")
-	r, err := c.reader(t.Context(), "orders")
+	r, err := c.openReader(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}

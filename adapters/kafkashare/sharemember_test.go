@@ -52,7 +52,7 @@ func TestABrokenMemberEndsWhileItPolls(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	r, err := c.reader(t.Context(), "orders")
+	r, err := c.openReader(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		r, err := s.client.reader(ctx, topic)
+		r, err := s.client.openReader(ctx, topic)
 		if err != nil {
 			return nil, err
 		}
@@ -73,9 +73,9 @@ type reader struct {
 	unread         map[partition]unreadReport
 }
 
-// reader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx, but
+// openReader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx, but
 // does not end with ctx.
-func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
+func (c *Client) openReader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.prepareLayout(ctx, topic)
 	if err != nil {
 		return nil, err

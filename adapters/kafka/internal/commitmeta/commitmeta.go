@@ -3,7 +3,8 @@
 //
 //	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ
 //
-// All records below the committed offset are settled, whatever the metadata says. Two facts are about those above it.
+// All records below the committed offset are settled, whatever the metadata says. The metadata states two facts about
+// those above it.
 //
 // Some are settled, too: records settle out of order, because one that waits, or whose handler takes long, settles
 // after many that were read later. The next owner skips the records in settled. After a kill, a rebalance or a deploy

@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// onePartition is a partition that counts what is posted, and does not run it.
+// onePartition is a partition that counts posted functions and does not call them.
 type onePartition struct{ posted int }
 
 func (*onePartition) Offset(m *message) int64 { return int64(m.Seq) }
@@ -40,7 +40,7 @@ func TestASuspectNeedsASlotWithoutCommitMetadata(t *testing.T) {
 	}
 }
 
-// livePartition commits at once, and calls what is posted when the test wants it.
+// livePartition commits at once. runFor calls the posted functions.
 type livePartition struct {
 	onePartition
 
@@ -59,8 +59,8 @@ func (p *livePartition) Post(f func()) bool {
 	return true
 }
 
-// readPosted returns the first posted function, or nil.
-func (p *livePartition) readPosted() (f func()) {
+// nextPosted removes and returns the first posted function, or returns nil.
+func (p *livePartition) nextPosted() (f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.posted) > 0 {
@@ -69,10 +69,10 @@ func (p *livePartition) readPosted() (f func()) {
 	return f
 }
 
-// runFor runs what is posted, for a time.
+// runFor runs posted functions for a duration.
 func (p *livePartition) runFor(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); <-time.After(turnPoll / 2) {
-		for f := p.readPosted(); f != nil; f = p.readPosted() {
+		for f := p.nextPosted(); f != nil; f = p.nextPosted() {
 			f()
 			synctest.Wait()
 		}

@@ -42,7 +42,7 @@ type Members struct {
 	topics map[string]int // number of members that read a topic
 }
 
-// reads reports whether a member reads a topic. It is true if that is not known.
+// reads reports whether a member reads a topic. It returns true if that is not known.
 func (g *Members) reads(topic string) bool { return g == nil || g.topics[topic] > 0 }
 
 const (

@@ -50,9 +50,9 @@ func (q *Queue) oldestIn(ctx context.Context, partition int32) (at time.Time, fo
 		}
 		for _, rec := range p.Records {
 			q.mu.Lock()
-			out := q.ledger.isRemoved(partition, rec.Offset, rec.Time)
+			removed := q.ledger.isRemoved(partition, rec.Offset, rec.Time)
 			q.mu.Unlock()
-			if !out {
+			if !removed {
 				return rec.Time.UTC(), true, nil
 			}
 		}

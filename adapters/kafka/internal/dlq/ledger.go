@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -56,7 +57,7 @@ func (spans removedSpans) find(offset int64) int {
 
 // put adds a span, and replaces one that begins at the same offset.
 func (spans removedSpans) put(s removedSpan) removedSpans {
-	i, found := slices.BinarySearchFunc(spans, s.From, func(x removedSpan, from int64) int { return int(min(1, max(-1, x.From-from))) })
+	i, found := slices.BinarySearchFunc(spans, s.From, func(s removedSpan, from int64) int { return cmp.Compare(s.From, from) })
 	if found {
 		spans[i] = s
 		return spans

@@ -52,12 +52,12 @@ func (r *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Messag
 	from := part.seen
 	part.seen = rec.Offset + 1
 	q.mu.Lock()
-	out := q.ledger.isRemoved(part.partition, rec.Offset, rec.Time)
+	removed := q.ledger.isRemoved(part.partition, rec.Offset, rec.Time)
 	q.mu.Unlock()
 	if r.session != nil {
 		r.session.markSeen(part.partition, part.seen)
 	}
-	if out {
+	if removed {
 		return nil
 	}
 	v := &r.buffer

@@ -80,12 +80,12 @@ func (s *store) writeRecord(ctx context.Context, topic string, rec *sarama.Consu
 // message with Spring's headers, it is written without them.
 func (s *store) writeDeadLetter(ctx context.Context, rec *sarama.ConsumerMessage, st *redeliver.State, done driver.Done) {
 	topic := s.layout.TopicOf(topology.DLQ, 0).Name
-	plain := func() { s.writeRecord(ctx, topic, rec, st, false, nil, done) }
+	writePlain := func() { s.writeRecord(ctx, topic, rec, st, false, nil, done) }
 	if !s.spring {
-		plain()
+		writePlain()
 		return
 	}
-	s.writeRecord(ctx, topic, rec, st, false, foreign.AppendSpring(nil, st), springDone{done, plain})
+	s.writeRecord(ctx, topic, rec, st, false, foreign.AppendSpring(nil, st), springDone{done, writePlain})
 }
 
 // recheckAfter returns a function that makes the keeper check our topics if the error of a write suggests that they
@@ -101,13 +101,13 @@ func recheckAfter(k *topology.Keeper) func(error) {
 // springDone writes a refused dead letter again, without Spring's headers.
 type springDone struct {
 	driver.Done
-	retryPlain func()
+	writePlain func() // writes the dead letter without Spring's headers
 }
 
 // Confirmed implements [driver.Done].
 func (d springDone) Confirmed(where string, err error) {
 	if errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrDoubtful) {
-		d.retryPlain()
+		d.writePlain()
 		return
 	}
 	d.Done.Confirmed(where, err)
