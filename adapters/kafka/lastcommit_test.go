@@ -48,8 +48,8 @@ func repeatsIn(t *testing.T, c redeliver.SubscriptionChanged) (n int) {
 }
 
 // countRepeats returns how many settled messages may run again according to the members' reports, and fails above
-// maxRepeats. On a slow machine the group may remove a member, which then cannot commit what it has finished, and
-// reports that. Nothing else is repeated if every handler has time to finish.
+// maxRepeats. On a slow machine the group may remove a member, which then cannot commit its finished messages, and
+// reports that. No other messages are repeated if every handler has time to finish.
 func countRepeats(t *testing.T, maxRepeats int, evs ...*events) (n int) {
 	t.Helper()
 	reported := runAgain(evs...)

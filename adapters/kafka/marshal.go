@@ -32,7 +32,7 @@ type DefaultMarshaler struct{}
 
 // Unmarshal implements [Marshaler].
 func (DefaultMarshaler) Unmarshal(rec *sarama.ConsumerMessage) (*message.Message, error) {
-	// Cloned: a handler that writes into its payload must not change what is retried.
+	// Cloned, so that a handler that writes into its payload does not change the retry.
 	msg := message.NewMessage("", slices.Clone(rec.Value))
 	for _, h := range rec.Headers {
 		if h == nil {

@@ -117,7 +117,7 @@ func (s *keyOrderChecker) check(t *testing.T) {
 	}
 }
 
-// Keys keep their order whatever fails and whatever members, with other levels, join and leave.
+// Keys keep their order while messages fail, and while members with other levels join and leave.
 func TestOnKafkaPerKeyKeepsItsOrderAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	const keys, each, retries = 40, 25, 3

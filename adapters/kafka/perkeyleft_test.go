@@ -186,7 +186,7 @@ func wantOrder(t *testing.T, p fixture, cfg kafka.Config) {
 		mu.Unlock()
 		switch string(rec.Value) {
 		case "other":
-			select { // time enough for what must not happen
+			select { // enough time for a wrong second message
 			case <-early:
 			case <-time.After(500 * time.Millisecond):
 			}

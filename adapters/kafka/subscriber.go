@@ -44,8 +44,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return out, err
 }
 
-// openReader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics first.
-// The reader has the values of ctx, but does not end with ctx.
+// openReader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics
+// first. The reader has the values of ctx, but does not end with ctx.
 func (c *Client) openReader(ctx context.Context, topic string) (*reader.Reader, error) {
 	l, err := c.readyLayout(topic)
 	if err != nil {

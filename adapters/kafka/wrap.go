@@ -114,8 +114,9 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	return w, nil
 }
 
-// Topics returns the topics of Wrap and redeliver's own topics for them. When a level of an older
-// policy appears or disappears, the session ends: call Topics again before each group.Consume.
+// Topics returns the topics that were passed to Wrap, and redeliver's own topics for them. When a
+// level of an older policy appears or disappears, the session ends. Call Topics before each
+// group.Consume.
 func (w *Wrapped) Topics() (topics []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

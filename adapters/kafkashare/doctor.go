@@ -59,7 +59,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	return d.Diagnosis, d.checkLate(ctx, adm, waiting)
 }
 
-// addSettings adds what is missing, and the problems ps of topics and of the group.
+// addSettings adds missing topics, and the problems ps of topics and of the group.
 func (d *examination) addSettings(ps redeliver.Problems) {
 	for _, t := range d.layout.topics {
 		if !t.Exists && !(d.options.AnyPolicy && t.Kind == kindDelay) {

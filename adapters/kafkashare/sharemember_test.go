@@ -88,7 +88,7 @@ func TestALateRecordGoesBackUnlessItWouldBeDropped(t *testing.T) {
 	group := groupSettings{lockDuration: 30 * time.Second, deliveryLimit: 10}
 	for _, c := range []struct {
 		delivery int32
-		lock     time.Duration // what is left
+		lock     time.Duration // time until its end
 		want     bool
 	}{
 		{1, 30 * time.Second, false},

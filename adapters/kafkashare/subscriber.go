@@ -73,8 +73,8 @@ type reader struct {
 	unread         map[partition]unreadReport
 }
 
-// openReader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx, but
-// does not end with ctx.
+// openReader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx,
+// but does not end with ctx.
 func (c *Client) openReader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.prepareLayout(ctx, topic)
 	if err != nil {

@@ -102,14 +102,14 @@ func (a Admin) describe(topics []string) (map[string]map[string]string, error) {
 	return settings, nil
 }
 
-// GroupOffsets is what a group has committed.
+// GroupOffsets has the committed offsets of a group.
 type GroupOffsets struct {
 	group    string
 	response *sarama.OffsetFetchResponse
 	none     bool // the group does not exist
 }
 
-// GroupOffsets asks what a group has committed for partitions.
+// GroupOffsets asks for the committed offsets of a group.
 func (a Admin) GroupOffsets(group string, partitions map[string][]int32) (GroupOffsets, error) {
 	found, err := a.Sarama.ListConsumerGroupOffsets(group, partitions)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package commitmeta formats and parses the metadata of a partition's offset commits: what the owner of the partition
-// has begun and settled. It costs no write of its own, and the next owner finds it beside the offset.
+// Package commitmeta formats and parses the metadata of a partition's offset commits, which says which records the
+// owner of the partition has begun and settled. The metadata needs no write of its own, and the next owner finds it
+// beside the offset.
 //
 //	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ
 //
@@ -41,7 +42,7 @@ type Meta struct {
 	base int64 // the offset to which the numbers are relative; 0 if there are none
 }
 
-// State is what the owner may have begun.
+// State says which records the owner may have begun.
 type State string
 
 // The states.

@@ -64,7 +64,7 @@ type Partition interface {
 	Post(f func()) bool
 }
 
-// Config is what a gate knows of its partition.
+// Config describes the partition of a gate.
 type Config struct {
 	Sub            *engine.Subscription // without a Turn, crashes are not counted
 	Owner, TopicID string               // for the metadata
@@ -138,7 +138,7 @@ func (g *Gate) IsSuspect(offset int64) bool {
 	return suspected
 }
 
-// Note is what one commit says.
+// Note is the content of one commit.
 type Note struct {
 	Text  string // the metadata
 	Whole bool   // it has all settled records
@@ -147,7 +147,7 @@ type Note struct {
 	version uint64
 }
 
-// Note returns what a commit of mark says. settled are the settled records above it.
+// Note returns the content of a commit of mark. settled has the settled records above mark.
 func (g *Gate) Note(mark int64, settled commitmeta.Runs) Note {
 	note := Note{Idle: g.isIdle(), version: g.version}
 	n := g.meta

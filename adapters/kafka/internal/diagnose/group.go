@@ -33,7 +33,7 @@ func UserData(policy redeliver.Policy) []byte {
 	return []byte(data)
 }
 
-// Members is what the coordinator says about a group that does not rebalance.
+// Members is the coordinator's description of a group that does not rebalance.
 type Members struct {
 	Policies   map[string][]string // members by fingerprint of the policy that they announce
 	Unreported int                 // members that do not announce their policy
@@ -158,7 +158,7 @@ func (l lag) total() (n int64) {
 // maxMarkers bounds the offsets at the end of a partition that may all be markers of transactions.
 const maxMarkers = 100
 
-// lags returns what a group has not settled. It returns nil without the right to ask.
+// lags returns the unsettled offsets of a group, by topic. It returns nil without the right to ask.
 func (d *examination) lags(ctx context.Context, group string, topics []string) (map[string]lag, error) {
 	partitions := make(map[string][]int32)
 	for _, topic := range topics {

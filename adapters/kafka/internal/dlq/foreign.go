@@ -41,7 +41,7 @@ func (q *Queue) bounds(ctx context.Context, partition int32) (start, end int64, 
 }
 
 // checkReadBy refuses a ReadBy that is probably wrong: a group that has committed no offset anywhere. A replay would
-// repeat what the right group has handled. A group with offsets elsewhere may have handled nothing here yet.
+// repeat records that the right group has handled. A group with offsets elsewhere may have handled nothing here yet.
 func (q *Queue) checkReadBy(ctx context.Context) error {
 	if q.Where.ReadBy == "" {
 		return nil

@@ -73,7 +73,7 @@ func overwritePage(page []topiclog.Record) {
 	}
 }
 
-// Returned messages have copies of what they need.
+// The next fetch may overwrite the page.
 func TestReturnedMessagesDoNotAliasTheirPage(t *testing.T) {
 	page := letterPage(100, 100)
 	got := newScan(true).scanPage(t, page, 1)

@@ -29,7 +29,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// Config is what a queue needs of the client that opens it.
+// Config configures a queue. The client that opens the queue fills it.
 type Config struct {
 	Where       deadletter.Info
 	Foreign     bool // another program fills the DLQ

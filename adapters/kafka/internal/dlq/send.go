@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
-// writer is what a session needs to write. Only the session's goroutine uses it, except close.
+// writer has the state that a session needs for writing. Only the session's goroutine uses it, except close.
 type writer struct {
 	state redeliver.State  // of the message that is written; one for all, because each would be on the heap
 	names record.NameBytes // of users' headers

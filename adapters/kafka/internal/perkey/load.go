@@ -116,7 +116,7 @@ func originTime(t time.Time) int64 {
 	return 0
 }
 
-// clear forgets what was loaded.
+// clear removes all records from the queues.
 func (l *Loader) clear() {
 	queues := l.Queues
 	queues.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Lanes report here what became of their copies, and collect the copies about which they must ask again.
+// The methods in this file record the moves of copies that lanes report.
 
 // settle records that the record of a copy was acked or dead-lettered.
 func (queues *Queues) settle(c *Copy) {
@@ -163,6 +163,7 @@ func (queues *Queues) addSeen(c *Copy, due time.Time) {
 	}
 }
 
+// collect returns and removes the copies in a mailbox.
 func (queues *Queues) collect(box *mailbox) []*Copy {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()

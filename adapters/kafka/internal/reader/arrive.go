@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// waitState is what a source knows of a record that waits, or that has a place in a key queue.
+// waitState is the state of a record that waits, or that has a place in a key queue.
 type waitState struct {
 	written  int64        // when it was written to its level, in Unix milliseconds
 	lastStep driver.Step  // the step when it is due; it may hop before

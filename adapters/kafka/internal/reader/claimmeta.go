@@ -72,7 +72,7 @@ func (s *Session) readMeta(ctx context.Context, topic string, partition int32) (
 	return found[topic][partition], err
 }
 
-// metaOf returns what a group has committed for a partition.
+// metaOf returns the committed offset and metadata of a partition.
 func metaOf(committed cluster.GroupOffsets, topic string, partition int32) (claimMeta, error) {
 	offset, err := committed.Offset(topic, partition)
 	if err != nil {

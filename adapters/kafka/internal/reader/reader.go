@@ -6,17 +6,17 @@
 //
 // The files in the order of a record's life:
 //
-//	reader.go, session.go, newest.go        the reader joins; what it reads, and from where
-//	claimmeta.go, keyqueues.go              a partition is claimed; what its last owner left
+//	reader.go, session.go, newest.go        the reader joins, and chooses topics and offsets
+//	claimmeta.go, keyqueues.go              a partition is claimed with the state that its last owner left
 //	source.go, arrive.go                    a record arrives, or was settled before
 //	gate.go                                 may it begin now?
 //	  internal/perkey                         its key (PerKey)
 //	  internal/commands                       commands
 //	  internal/crash                          did it crash the last owner?
-//	internal/record/codec.go                what the handler and the policy see
+//	internal/record/codec.go                the handler and the policy see it
 //	store.go, internal/produce              its copy is written
 //	internal/settle                         it is settled, and that is committed with internal/commitmeta
-//	janitor.go                              it is deleted from a level; what else is done at intervals
+//	janitor.go                              it is deleted from a level; other regular work
 package reader
 
 import (
@@ -179,7 +179,7 @@ func (r *Reader) consume(ctx context.Context) error {
 // CheckTopics looks for levels that appeared or disappeared, and for missing topics.
 func (r *Reader) CheckTopics() { _, _ = r.keeper.CheckTopics() }
 
-// Topics are what a reader reads in one session.
+// Topics has the topics that a reader reads in one session.
 type Topics struct {
 	Names  []string
 	levels map[string]time.Duration // of the topics on which messages wait; 0 for the retry topic

@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Bounds of what a source holds in memory.
+// Bounds of the records that a source holds in memory.
 const (
 	maxReadAhead  = 4096 // records that wait for a slot or their key
 	minResumeRoom = 1024 // free places at which a full partition resumes
@@ -58,7 +58,7 @@ type source struct {
 	spanFull    bool                    // messages wait because they are too far ahead of the lowest unsettled one
 }
 
-// recordInfo is what a source knows of a record that is not settled.
+// recordInfo is the state of a record that is not settled.
 type recordInfo struct {
 	bytes   int32      // in memory, until it begins
 	waiting *waitState // nil for a first delivery without a key queue
@@ -247,8 +247,9 @@ func (s *source) Accept(n int) {
 // balance pauses the partition when it holds enough, and resumes it when there is room. The two thresholds differ, so
 // that a partition does not pause and resume for every record.
 //
-// A paused source still accepts what has been fetched, which is one or two fetches. Unread records of a partition would
-// block the fetches of all other partitions of the same broker, and a cooperative revocation would wait behind them.
+// A paused source still accepts records that have been fetched, which are one or two fetches. Unread records of a
+// partition would block the fetches of all other partitions of the same broker, and a cooperative revocation would wait
+// behind them.
 func (s *source) balance() {
 	pauses, now := s.paused, time.Now()
 	switch {

@@ -60,7 +60,7 @@ func (n *NameBytes) Of(name string) []byte {
 	return b
 }
 
-// CopyMessage copies a message and what it points to. Otherwise the message would keep its whole page in memory.
+// CopyMessage copies a message with its bytes, which would otherwise keep their whole page in memory.
 func CopyMessage(from *deadletter.Message) *deadletter.Message {
 	m := new(deadletter.Message)
 	*m = *from

@@ -5,7 +5,7 @@
 // the block off again with [SplitHeaders], so a handler never sees it. A record that was copied from a DLQ has a second
 // block before the first one: the state that it had there.
 //
-// The bytes of a fetched record alias the response of the broker. [Detach] copies what is kept for longer.
+// The bytes of a fetched record alias the response of the broker. [Detach] copies a record that is kept for longer.
 package record
 
 import (
@@ -95,13 +95,13 @@ func ForeignHeaders(headers []*sarama.RecordHeader) []redeliver.Finding {
 	return found
 }
 
-// Outgoing is a record to write, with the memory that it points to. The next record uses that memory again.
+// Outgoing is a record to write, with the memory of its headers, which the next record reuses.
 type Outgoing struct {
 	Message sarama.ProducerMessage
 	values  []byte // of the message's headers
 }
 
-// Reset drops what the record points to and keeps the room for headers.
+// Reset empties the record, and keeps the memory for headers.
 func (o *Outgoing) Reset() {
 	clear(o.Message.Headers)
 	o.Message = sarama.ProducerMessage{Headers: o.Message.Headers[:0]}
@@ -169,8 +169,8 @@ func AppendHeaders(m *sarama.ProducerMessage, extra []deadletter.Header) {
 	}
 }
 
-// arena holds copies of what a record points to. The bytes of a fetched record alias the whole response, which has
-// a megabyte or more and would live as long as the record.
+// arena holds copies of a record's bytes. The originals alias the whole response, which has a megabyte or more and
+// would live as long as the record.
 type arena []byte
 
 // newArena makes room for a key, a value, and headers with their names.
@@ -194,7 +194,7 @@ func (a *arena) copyBytes(b []byte) []byte {
 	return (*a)[n:len(*a):len(*a)]
 }
 
-// Detach copies what a record points to. Its headers belong to the record and are changed in place.
+// Detach replaces the bytes of a record by copies. The headers belong to the record and are changed in place.
 func Detach(m *sarama.ConsumerMessage) {
 	room := newArena(m.Key, m.Value, m.Headers)
 	m.Key, m.Value = room.copyBytes(m.Key), room.copyBytes(m.Value)

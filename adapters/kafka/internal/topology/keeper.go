@@ -43,7 +43,8 @@ type Keeper struct {
 	restoredAt map[string]time.Time // when deleted topics were created again
 }
 
-// ReportAtIntervals reports a problem of the subscription once, and again while it lasts. what identifies it.
+// ReportAtIntervals reports a problem of the subscription once, and again while it lasts. The argument what identifies
+// the problem.
 type ReportAtIntervals func(what string, change redeliver.Change, detail string, err error)
 
 // NewKeeper returns the keeper of a member. layout is provisioned.

@@ -81,7 +81,7 @@ type Topic struct {
 	wanted int32 // partitions with which it is created
 }
 
-// Kind is what a topic is for.
+// Kind is the purpose of a topic.
 type Kind string
 
 // The kinds.
