@@ -16,10 +16,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// While the caller processes a page, the next one is read. Close waits for that read, and starts no other.
-func TestAScanReadsOnePageAhead(t *testing.T) {
-	t.Parallel()
-	const n, pages = 12, 6 // two of them fit into one request
+// largeDLQ opens a DLQ with n records of 900 KB in one partition, of which two fit into a request. It counts the
+// fetches.
+func largeDLQ(t *testing.T, n int) (deadletter.Queue, *atomic.Int64) {
+	t.Helper()
 	cluster := fake(t, "orders")
 	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
@@ -40,8 +40,8 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = q.Close() }()
-	var fetches atomic.Int64
+	t.Cleanup(func() { _ = q.Close() })
+	fetches := new(atomic.Int64)
 	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		for _, topic := range req.(*kmsg.FetchRequest).Topics {
@@ -51,6 +51,14 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 		}
 		return nil, nil, false
 	})
+	return q, fetches
+}
+
+// While the caller processes a page, the next one is read.
+func TestAScanReadsOnePageAhead(t *testing.T) {
+	t.Parallel()
+	const n, pages = 12, 6
+	q, fetches := largeDLQ(t, n)
 	scan, err := q.Scan(t.Context(), deadletter.Start)
 	if err != nil {
 		t.Fatal(err)
@@ -74,16 +82,21 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 	if err := scan.Close(); err != nil {
 		t.Error(err)
 	}
+}
 
-	again, err := q.Scan(t.Context(), deadletter.Start)
+// Close waits only for the read that has begun.
+func TestAScanIsClosedWhileItReadsAhead(t *testing.T) {
+	t.Parallel()
+	q, _ := largeDLQ(t, 12)
+	scan, err := q.Scan(t.Context(), deadletter.Start)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := again.Next(t.Context(), nil); err != nil {
+	if _, err := scan.Next(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	closed := make(chan struct{})
-	go func() { defer close(closed); _ = again.Close() }()
+	go func() { defer close(closed); _ = scan.Close() }()
 	select {
 	case <-closed:
 	case <-time.After(waitTimeout):

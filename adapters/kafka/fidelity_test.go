@@ -59,6 +59,58 @@ func consumedPicture(rec *sarama.ConsumerMessage) string {
 	return fmt.Sprintf("%s/%d/%d at %d %s", rec.Topic, rec.Partition, rec.Offset, rec.Timestamp.UnixMilli(), recordPicture(rec.Key, rec.Value, hs))
 }
 
+// seenAttempt is what a handler saw in one attempt.
+type seenAttempt struct {
+	record   string // consumedPicture
+	payload  message.Payload
+	metadata message.Metadata
+}
+
+// wantSameAttempts checks that a record had three attempts, and that each saw it as it is in its origin.
+func wantSameAttempts(t *testing.T, id string, rec *kgo.Record, attempts []seenAttempt) {
+	t.Helper()
+	if len(attempts) != 3 {
+		t.Errorf("%s had %d attempts, want 3", id, len(attempts))
+	}
+	want := fmt.Sprintf("%s at %d %s", id, rec.Timestamp.UnixMilli(), recordPicture(rec.Key, rec.Value, rec.Headers))
+	for i, got := range attempts {
+		if got.record != want {
+			t.Errorf("attempt %d saw\n%s, want\n%s", i+1, got.record, want)
+		}
+		if !bytes.Equal(got.payload, rec.Value) || (got.payload == nil) != (rec.Value == nil) {
+			t.Errorf("attempt %d of %s got payload %q, want %q", i+1, id, got.payload, rec.Value)
+		}
+		if !maps.Equal(got.metadata, attempts[0].metadata) || len(got.metadata["new"]) > 0 {
+			t.Errorf("attempt %d of %s got metadata %v, the first %v", i+1, id, got.metadata, attempts[0].metadata)
+		}
+		for name := range got.metadata {
+			if strings.HasPrefix(name, redeliver.HeaderPrefix) && string(rec.Key) != "copied" {
+				t.Errorf("attempt %d of %s gets redeliver's header %s", i+1, id, name)
+			}
+		}
+	}
+}
+
+// wantCopy checks that a record on a topic of redeliver's is an unchanged copy of one of the originals.
+func wantCopy(t *testing.T, p fixture, rec *kgo.Record, originals map[string]*kgo.Record) {
+	t.Helper()
+	users, ours := splitBlock(rec.Headers)
+	id := ours[redeliver.HeaderOrigin] + "/" + ours[redeliver.HeaderOriginPartition] + "/" + ours[redeliver.HeaderOriginOffset]
+	from := originals[id]
+	if from == nil || ours[redeliver.HeaderID] != id || ours[redeliver.HeaderGroup] != p.group {
+		t.Fatalf("a record on %s says that it is %q from %q: %s", rec.Topic, ours[redeliver.HeaderID], id, text(rec.Headers))
+	}
+	if got, was := recordPicture(rec.Key, rec.Value, users), recordPicture(from.Key, from.Value, from.Headers); got != was {
+		t.Errorf("%s has %s\nfor %s", rec.Topic, got, was)
+	}
+	if at := ours[redeliver.HeaderOriginTimestamp]; at != from.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00") {
+		t.Errorf("%s: origin's timestamp %s, want %s", rec.Topic, at, from.Timestamp.UTC())
+	}
+	if rec.Partition != from.Partition {
+		t.Errorf("%s: on partition %d, its origin was %d", rec.Topic, rec.Partition, from.Partition)
+	}
+}
+
 func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -75,15 +127,11 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 		want[place(rec.Partition, rec.Offset)] = rec
 	}
 	var mu sync.Mutex
-	seen := make(map[string][]string)
-	payloads := make(map[string][]message.Payload)
-	metadata := make(map[string][]message.Metadata)
+	seen := make(map[string][]seenAttempt)
 	route(t, c, p.topic, func(msg *message.Message) error {
 		rec := kafka.RecordFromContext(msg.Context())
 		mu.Lock()
-		seen[msg.UUID] = append(seen[msg.UUID], consumedPicture(rec))
-		payloads[msg.UUID] = append(payloads[msg.UUID], slices.Clone(msg.Payload))
-		metadata[msg.UUID] = append(metadata[msg.UUID], maps.Clone(msg.Metadata))
+		seen[msg.UUID] = append(seen[msg.UUID], seenAttempt{consumedPicture(rec), slices.Clone(msg.Payload), maps.Clone(msg.Metadata)})
 		mu.Unlock()
 		// A handler's changes to its message must not be retried.
 		for i := range msg.Payload {
@@ -98,26 +146,7 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for id, rec := range want {
-		first := fmt.Sprintf("%s at %d %s", id, rec.Timestamp.UnixMilli(), recordPicture(rec.Key, rec.Value, rec.Headers))
-		if len(seen[id]) != 3 {
-			t.Errorf("%s had %d attempts, want 3", id, len(seen[id]))
-		}
-		for n, got := range seen[id] {
-			if got != first {
-				t.Errorf("attempt %d saw\n%s, want\n%s", n+1, got, first)
-			}
-			if got := payloads[id][n]; !bytes.Equal(got, rec.Value) || (got == nil) != (rec.Value == nil) {
-				t.Errorf("attempt %d of %s got payload %q, want %q", n+1, id, got, rec.Value)
-			}
-			if !maps.Equal(metadata[id][n], metadata[id][0]) || len(metadata[id][n]["new"]) > 0 {
-				t.Errorf("attempt %d of %s got metadata %v, the first %v", n+1, id, metadata[id][n], metadata[id][0])
-			}
-			for k := range metadata[id][n] {
-				if strings.HasPrefix(k, redeliver.HeaderPrefix) && string(rec.Key) != "copied" {
-					t.Errorf("attempt %d of %s gets redeliver's header %s", n+1, id, k)
-				}
-			}
-		}
+		wantSameAttempts(t, id, rec, seen[id])
 	}
 	written := 0
 	for topic, minCount := range map[string]int{ // a late write goes to a lower level, or needs none
@@ -126,21 +155,7 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 		n := max(minCount, int(count(t, addrs, topic)))
 		written += n
 		for _, rec := range read(t, addrs, topic, n) {
-			users, ours := splitBlock(rec.Headers)
-			id := ours[redeliver.HeaderOrigin] + "/" + ours[redeliver.HeaderOriginPartition] + "/" + ours[redeliver.HeaderOriginOffset]
-			from := want[id]
-			if from == nil || ours[redeliver.HeaderID] != id || ours[redeliver.HeaderGroup] != p.group {
-				t.Fatalf("a record on %s says that it is %q from %q: %s", topic, ours[redeliver.HeaderID], id, text(rec.Headers))
-			}
-			if got, was := recordPicture(rec.Key, rec.Value, users), recordPicture(from.Key, from.Value, from.Headers); got != was {
-				t.Errorf("%s has %s\nfor %s", topic, got, was)
-			}
-			if ms := ours[redeliver.HeaderOriginTimestamp]; ms != from.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00") {
-				t.Errorf("%s: origin's timestamp %s, want %s", topic, ms, from.Timestamp.UTC())
-			}
-			if rec.Partition != from.Partition {
-				t.Errorf("%s: on partition %d, its origin was %d", topic, rec.Partition, from.Partition)
-			}
+			wantCopy(t, p, rec, want)
 			if rec.Timestamp.Before(begin.Truncate(time.Millisecond)) || rec.Timestamp.After(time.Now()) {
 				t.Errorf("%s: timestamp %s is not the time of the write", topic, rec.Timestamp)
 			}

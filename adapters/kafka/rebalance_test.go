@@ -22,8 +22,8 @@ type sequence struct {
 	mu      sync.Mutex
 	last    map[string]uint64
 	running map[string]bool
-	twice   int
-	total   int
+	twice   int // repeated deliveries
+	total   int // distinct messages
 	seen    map[string]map[uint64]bool
 	wrong   []string
 }
@@ -61,6 +61,35 @@ func (s *sequence) handle(member string, msg *message.Message, work func()) {
 	s.mu.Unlock()
 }
 
+// writeRounds writes one message of each key in every round, until stop is closed. It is a little ahead of the
+// handlers, so that members join and leave while messages run. It returns the number of rounds.
+func (s *sequence) writeRounds(t *testing.T, p fixture, keys int, stop <-chan struct{}) (rounds int) {
+	t.Helper()
+	cl := independent(t, p.addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return rounds
+		case <-t.Context().Done():
+			return rounds
+		case <-tick.C:
+		}
+		if s.done() < (rounds-1)*keys {
+			continue
+		}
+		rounds++
+		for k := range keys {
+			cl.Produce(context.Background(), &kgo.Record{Topic: p.topic, Key: fmt.Append(nil, k), Value: binary.BigEndian.AppendUint64(nil, uint64(rounds))}, nil)
+		}
+		if err := cl.Flush(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// done returns the number of distinct messages that have run.
 func (s *sequence) done() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,33 +119,7 @@ func TestOnKafkaRebalancesKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 			}
 			a, evA := join("a")
 			stop, written := make(chan struct{}), make(chan int, 1)
-			go func() {
-				// Round after round, a little ahead of the handlers, so that members join and leave in the middle of
-				// work.
-				cl := independent(t, addrs, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
-				look := time.NewTicker(time.Millisecond)
-				defer look.Stop()
-				for n := 0; ; {
-					select {
-					case <-stop:
-						written <- n
-						return
-					case <-t.Context().Done():
-						return
-					case <-look.C:
-					}
-					if seq.done() < (n-1)*keys {
-						continue
-					}
-					n++
-					for k := range keys {
-						cl.Produce(context.Background(), &kgo.Record{Topic: p.topic, Key: fmt.Append(nil, k), Value: binary.BigEndian.AppendUint64(nil, uint64(n))}, nil)
-					}
-					if err := cl.Flush(context.Background()); err != nil {
-						t.Error(err)
-					}
-				}
-			}()
+			go func() { written <- seq.writeRounds(t, p, keys, stop) }()
 			more := func(what string) {
 				from := seq.done()
 				eventually(t, what, func() bool { return seq.done() > from+2*keys })

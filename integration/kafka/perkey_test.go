@@ -122,6 +122,7 @@ func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 
 // killRepeatedly ends random processes, most by SIGKILL, and replaces each in all.
 func (c perKeyConfig) killRepeatedly(t *testing.T, all []child, kills int) {
+	t.Helper()
 	r := mathrand.New(mathrand.NewPCG(c.Seed, 1))
 	for i := range kills {
 		select {

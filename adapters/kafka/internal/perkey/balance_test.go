@@ -10,8 +10,31 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
-// The member that owns an origin partition owns the same partition of the retry and delay topics, whatever the members
-// know. No partition is assigned twice, and none is left out if somebody may have it.
+// ownersIn returns the owner of each partition by topic. It checks that there is only one, and that it reads the topic.
+func ownersIn(t *testing.T, plan sarama.BalanceStrategyPlan, members map[string]sarama.ConsumerGroupMemberMetadata) map[string]map[int32]string {
+	t.Helper()
+	owner := make(map[string]map[int32]string)
+	for id, topics := range plan {
+		for topic, partitions := range topics {
+			if !slices.Contains(members[id].Topics, topic) {
+				t.Errorf("%s has partitions of %s and does not read it", id, topic)
+			}
+			if owner[topic] == nil {
+				owner[topic] = make(map[int32]string)
+			}
+			for _, p := range partitions {
+				if by := owner[topic][p]; by != "" {
+					t.Errorf("%s/%d has two owners, %s and %s", topic, p, by, id)
+				}
+				owner[topic][p] = id
+			}
+		}
+	}
+	return owner
+}
+
+// The member that owns an origin partition owns the same partition of the retry and delay topics, even if the members
+// know different levels. No partition is assigned twice, and none is left out if a member may have it.
 func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 	strategy := BalanceStrategy{
 		Group: "billing", RetryTopic: func(topic, group string) string { return kafkaname.Base(topic, group) + ".retry" },
@@ -38,23 +61,7 @@ func TestAPartitionAndItsLevelsHaveOneOwner(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			owner := make(map[string]map[int32]string)
-			for id, topics := range plan {
-				for topic, partitions := range topics {
-					for _, p := range partitions {
-						if owner[topic] == nil {
-							owner[topic] = make(map[int32]string)
-						}
-						if by := owner[topic][p]; by != "" {
-							t.Errorf("%s/%d has two owners, %s and %s", topic, p, by, id)
-						}
-						if !slices.Contains(all[id].Topics, topic) {
-							t.Errorf("%s has %s/%d and does not read it", id, topic, p)
-						}
-						owner[topic][p] = id
-					}
-				}
-			}
+			owner := ownersIn(t, plan, all)
 			for topic, n := range map[string]int{"orders": 5, "refunds": 3, "refunds.billing.retry": 2} {
 				if len(owner[topic]) != n {
 					t.Errorf("of %s, %v have an owner", topic, owner[topic])
