@@ -22,7 +22,7 @@ func (e *events) changes(change string) (found []redeliver.SubscriptionChanged) 
 	return found
 }
 
-// Two members of a group have different policies. Both report that, and when the other one has left, that all agree.
+// When the other member has left, they report that all agree.
 func TestOnKafkaMembersWithDifferentPoliciesBothReportIt(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)

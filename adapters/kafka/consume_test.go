@@ -146,7 +146,6 @@ func TestOnKafkaConsumeAppliesEachAnswer(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// An immediate retry is held in the process, and counts as an attempt.
 func TestConsumeHoldsAnImmediateRetry(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
@@ -243,7 +242,6 @@ func TestOnKafkaConsumeCountsOnlyFinishedAttemptsAtItsEnd(t *testing.T) {
 	}
 }
 
-// While members join and leave, the records of a key run once, one after another.
 func TestOnKafkaConsumersKeepTheOrderOfKeysAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -367,7 +365,6 @@ func TestConsumeRefusesABadCall(t *testing.T) {
 	}
 }
 
-// One error has the problems of all topics, with those of redeliver's own topics.
 func TestConsumeReportsTheProblemsOfAllTopics(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "refunds").ListenAddrs()

@@ -114,7 +114,6 @@ func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 	ev.noFindings(t)
 }
 
-// An error lists all problems of a call, and nothing is begun.
 func TestConsumeBatchRefusesABadCall(t *testing.T) {
 	t.Parallel()
 	client := saramaClient(t, fake(t, "orders").ListenAddrs())

@@ -222,8 +222,8 @@ func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	t.Logf("report: %d kills, %d duplicates", kills, twice)
 }
 
-// A release takes whole levels: messages beyond what a lane holds, and messages that would hop. Messages on other
-// levels keep their due times.
+// A release also takes messages that no lane holds yet, and messages that would hop. Messages on other levels keep
+// their due times.
 func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	t.Parallel()
 	const n = 6000
@@ -357,8 +357,7 @@ func TestOnKafkaAForgedControlRecordSettlesNothing(t *testing.T) {
 	}
 }
 
-// A cancelled message does not run when it is due, even if the command is older than the consumer. Messages that fail
-// after the command do run.
+// The command is older than the consumer. Messages that fail after the command do run.
 func TestACancelledMessageDoesNotRunWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	const n, wait = 40, 2 * time.Second

@@ -145,7 +145,6 @@ func TestCommandsAreReadWhenTheControlTopicRecovers(t *testing.T) {
 	ev.awaitEnds(t, id)
 }
 
-// Running members find the control topic that the first command creates.
 func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

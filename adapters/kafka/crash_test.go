@@ -161,7 +161,7 @@ func TestASuspectThatCrashedTooOftenIsDeadLettered(t *testing.T) {
 	}
 }
 
-// A live process was not killed: a suspect that loses its session repeatedly is not charged.
+// A suspect that loses its session repeatedly has not killed its process.
 func TestALostSessionChargesNoSuspect(t *testing.T) {
 	t.Parallel()
 	const losses = 3
@@ -200,7 +200,6 @@ func TestALostSessionChargesNoSuspect(t *testing.T) {
 	}
 }
 
-// If the subscriber closes before a suspect's handler ends, that counts as no crash.
 func TestASuspectInterruptedByCloseIsNotCharged(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -258,8 +257,7 @@ func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 	}
 }
 
-// If the broker refuses metadata, messages run. Crashes are not counted then, which is reported once, and offsets are
-// committed.
+// If the broker refuses metadata, crashes are not counted, which is reported once. Offsets are committed.
 func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -54,7 +54,6 @@ func largeDLQ(t *testing.T, n int) (deadletter.Queue, *atomic.Int64) {
 	return q, fetches
 }
 
-// While the caller processes a page, the next one is read.
 func TestAScanReadsOnePageAhead(t *testing.T) {
 	t.Parallel()
 	const n, pages = 12, 6

@@ -26,8 +26,8 @@ func countProducers(cluster *kfake.Cluster, refused bool) *atomic.Int64 {
 	return &n
 }
 
-// A large replay has its own producer, which batches and is made once in a claim. A small replay uses the client's
-// producer, and so does a large one whose own producer cannot be made.
+// Its producer batches, and is made once in a claim. A small replay uses the client's producer, and so does a large one
+// whose own producer cannot be made.
 func TestALargeReplayHasItsOwnProducer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

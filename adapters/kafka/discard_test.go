@@ -14,7 +14,6 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// With Discard there is no DLQ: a message that is not retried is reported and committed.
 func TestDiscardCreatesNoDLQ(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()

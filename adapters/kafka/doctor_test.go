@@ -119,7 +119,6 @@ func TestOnKafkaDoctorFindsLateMessages(t *testing.T) {
 	wantSymptoms(t, p.examine(t, doctor.Examination{Late: time.Hour}), noReader)
 }
 
-// Levels of an older policy are found, whether messages wait on them or not.
 func TestOnKafkaDoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)

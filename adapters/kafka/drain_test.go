@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// A retry that settles in a drain may be above others that wait. The next owner reads those, and not the settled one.
+// A retry that settles in a drain may be above others that wait.
 func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -118,7 +118,6 @@ func TestOnKafkaADrainReturnsUnreceivedMessages(t *testing.T) {
 	}
 }
 
-// A message that is nacked in a drain is returned without counting, and the next one of its key must not run before it.
 func TestOnKafkaADrainBeginsNoMessageBehindAReturnedOne(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

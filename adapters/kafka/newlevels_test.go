@@ -81,7 +81,6 @@ func TestOnKafkaRunningMembersDrainLevelsOfAnotherPolicy(t *testing.T) {
 	}
 }
 
-// A level of an older policy may be deleted while a service starts.
 func TestALevelDeletedDuringAStartIsNoProblem(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

@@ -36,7 +36,7 @@ func wantReasons(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// Only an empty level of a policy that no member runs is deleted, and the group goes on without it.
+// A level is drained if it is empty and no member runs its policy. The group continues without it.
 func TestOnKafkaOnlyDrainedLevelsAreRemoved(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)

@@ -15,7 +15,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A partition with a Blocking policy waits for its failed message, whatever the keys. Other partitions do not.
 func TestABlockingPolicyHoldsUpOnlyItsPartition(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

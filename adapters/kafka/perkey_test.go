@@ -22,7 +22,7 @@ func perKeyPolicy(levels ...time.Duration) redeliver.Policy {
 	return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
 }
 
-// A slow retry holds up only its own key, even if a later message of that key is before other keys in the partition.
+// A later message of the key is before the other keys in the partition.
 func TestOnKafkaASlowRetryHoldsUpOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -117,7 +117,6 @@ func (s *keyOrderChecker) check(t *testing.T) {
 	}
 }
 
-// Keys keep their order while messages fail, and while members with other levels join and leave.
 func TestOnKafkaPerKeyKeepsItsOrderAcrossRebalances(t *testing.T) {
 	t.Parallel()
 	const keys, each, retries = 40, 25, 3

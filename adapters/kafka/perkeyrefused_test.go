@@ -15,7 +15,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// Settings that the order PerKey does not allow are refused, with the field.
 func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -73,8 +72,7 @@ func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 	}
 }
 
-// With PerKey every topic on which messages wait has as many partitions as the origin, and the DLQ has as many as
-// usual.
+// The DLQ has as many partitions as without PerKey.
 func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t).ListenAddrs()
@@ -100,7 +98,6 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	}
 }
 
-// If the origin gets more partitions, its levels get as many, and all partitions are read.
 func TestPerKeyLevelsGetTheOriginsNewPartitions(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
@@ -114,8 +111,8 @@ func TestPerKeyLevelsGetTheOriginsNewPartitions(t *testing.T) {
 	ev.awaitEnds(t, ids...)
 }
 
-// With NoProvisioning an origin with more partitions than its levels is not read: a message could not wait where its
-// partition's owner reads. When the numbers are equal, the group goes on.
+// With NoProvisioning an origin with more partitions than its levels is not read: a message could not wait on a
+// partition of the same owner. When the numbers are equal, the group continues.
 func TestPerKeyPausesWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()

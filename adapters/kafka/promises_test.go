@@ -44,7 +44,6 @@ func TestOnKafkaOnlyCommittedRecordsOfTransactionsAreRead(t *testing.T) {
 	}
 }
 
-// A static member that restarts causes no rebalance.
 func TestOnKafkaAStaticMemberRestartsWithoutARebalance(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

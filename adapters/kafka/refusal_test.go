@@ -96,7 +96,7 @@ func TestOnKafkaARecordAbove16MiBIsRetriedAndDeadLettered(t *testing.T) {
 	ev.awaitEnds(t, "small")
 }
 
-// If the level and the DLQ refuse a message, a stub says where it is, and other messages go on.
+// The stub says where the original message is. Other messages run.
 func TestOnKafkaAMessageRefusedByTheDLQBecomesAStub(t *testing.T) {
 	t.Parallel()
 	for setting, name := range map[string]string{"max.message.bytes": "too large for the topic", "segment.bytes": "too large for a segment"} {

@@ -17,7 +17,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A group that starts at Newest and finds its offset out of range must not end every session at once.
 func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
@@ -121,7 +120,6 @@ func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 	}
 }
 
-// A record that its level refuses goes to the DLQ and holds up no other.
 func TestARecordRefusedByItsLevelGoesToTheDLQ(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")

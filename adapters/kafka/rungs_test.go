@@ -62,8 +62,8 @@ func TestOnKafkaTheDefaultPolicyStartsWithFiveTopics(t *testing.T) {
 	}
 }
 
-// Two members need a rung at the same time. Both may create it, all messages get there, the group rejoins as one, and
-// messages that one member wrote are read after it has left.
+// Two members need a rung at the same time. Both may create it. Messages that one member wrote are read after it has
+// left.
 func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range strategies {
@@ -133,7 +133,6 @@ func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 	}
 }
 
-// When a rung is needed, each member rejoins once.
 func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
@@ -262,7 +261,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	ev.awaitEnds(t, "left")
 }
 
-// A rung in use is a topic like the others: if it is deleted, that is reported, and it is created again.
+// The loss of its messages is reported.
 func TestOnKafkaADeletedRungIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -285,7 +284,6 @@ func TestOnKafkaADeletedRungIsCreatedAgain(t *testing.T) {
 	ev.awaitEnds(t, "b")
 }
 
-// With NoProvisioning all topics are needed at start, and the error says how to create them.
 func TestOnKafkaNoProvisioningNeedsRungsAtStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
@@ -304,7 +302,6 @@ func TestOnKafkaNoProvisioningNeedsRungsAtStart(t *testing.T) {
 	}
 }
 
-// Settings that would lose messages are refused at a start, and reported later.
 func TestOnKafkaChangedSettingsAreReported(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

@@ -31,7 +31,6 @@ func retries(p fixture, n int) (recs []*kgo.Record, ids []string) {
 	return recs, ids
 }
 
-// After an ordinary close, only the retry that had not ended runs again, and none of those that settled above it.
 func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	const inFlight, n = 10, 1000

@@ -13,7 +13,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
-// A dead letter without room for Spring's headers is written without them.
 func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()

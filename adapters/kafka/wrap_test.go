@@ -195,7 +195,6 @@ func TestWrapReadsNewLevels(t *testing.T) {
 	}
 }
 
-// Settings that would lose messages, or cannot work, are refused before anything runs.
 func TestWrapRefusesABadCall(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}

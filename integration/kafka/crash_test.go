@@ -234,7 +234,6 @@ func TestOnlyTheKillerIsDeadLettered(t *testing.T) {
 	}
 }
 
-// A process that is killed repeatedly under load, through no fault of a message, sends no message to the DLQ.
 func TestKillsDeadLetterNothing(t *testing.T) {
 	t.Parallel()
 	const kills, messages = 5, 12_000

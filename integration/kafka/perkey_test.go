@@ -81,8 +81,6 @@ func (j *perKeyJournal) check(t *testing.T) {
 	}
 }
 
-// Whatever fails, and whenever processes are killed, the messages of a key settle one after another, and are
-// dead-lettered in their order.
 func TestKeysKeepTheirOrderWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	const processes, kills = 3, 14

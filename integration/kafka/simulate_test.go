@@ -297,8 +297,8 @@ func simulated(t *testing.T, s simulate.Scenario) (*simulate.Result, []outcome) 
 	return res, ways
 }
 
-// Without an outage nothing depends on the time. Then a real run matches its simulation exactly: every message has the
-// same attempts, the same waits to the nanosecond, and the same end.
+// Without an outage nothing depends on the time. Then every message has the same attempts, the same waits to the
+// nanosecond, and the same end.
 func TestARealRunMatchesItsSimulation(t *testing.T) {
 	t.Parallel()
 	s := scenario()

@@ -47,7 +47,7 @@ func TestCommandLogReadsCommandsAndForgetsWithdrawnOnes(t *testing.T) {
 	}
 }
 
-// The earliest of three clocks counts: the sender's, the broker's and the reader's.
+// The clocks are the sender's, the broker's and the reader's.
 func TestCommandLogTrustsTheEarliestClock(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

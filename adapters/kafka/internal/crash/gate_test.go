@@ -87,7 +87,7 @@ func newLiveGate() (*Gate, *livePartition) {
 	return p.g, p
 }
 
-// A suspect that something else refuses does not keep the turn: nothing else in the client would run.
+// While a suspect has the turn, nothing else in the client runs.
 func TestARefusedSuspectGivesTheTurnBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, p := newLiveGate()

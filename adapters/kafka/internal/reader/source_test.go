@@ -88,7 +88,6 @@ func addRecord(t *testing.T, s *source) *driver.Message[*sarama.ConsumerMessage]
 	return m
 }
 
-// A message that is too far above the lowest unsettled one asks again when that is settled.
 func TestAMessageThatIsTooFarAheadAsksAgain(t *testing.T) {
 	t.Parallel()
 	posted := 0
@@ -111,8 +110,6 @@ func TestAMessageThatIsTooFarAheadAsksAgain(t *testing.T) {
 	}
 }
 
-// A partition pauses while one message is slow and a span of others is settled above it. It resumes when the slow one
-// is settled, although the lane's room has not changed.
 func TestAPartitionResumesWhenASlowMessageIsSettled(t *testing.T) {
 	t.Parallel()
 	group := &pauseRecorder{}
