@@ -5,8 +5,8 @@
 // do no harm.
 //
 // A [Session] has [Queues] for each partition of the origin, which the lanes of the partition and of its levels share.
-// A [Loader] fills them before the first record runs. Each lane has a [Gate], which asks them whether a message may
-// begin: a message behind a failed one of its key is parked on a level.
+// A [Loader] fills them before the first record runs. Each lane has a [Gate], which asks the queues whether a message
+// may begin: a message behind a failed one of its key is parked on a level.
 package perkey
 
 import (
@@ -135,7 +135,7 @@ func newQueues(onLevels *atomic.Int64) *Queues {
 	return &Queues{queues: make(map[uint64]*keyQueue), onLevels: onLevels, loadedEnds: make(map[string]int64), ready: make(chan struct{}), highest: -1}
 }
 
-// Await returns when the queues are loaded. It reports false if ctx ended before.
+// Await returns when the queues are loaded. It reports false if ctx ended first.
 func (queues *Queues) Await(ctx context.Context) bool {
 	select {
 	case <-queues.ready:
