@@ -30,12 +30,10 @@
 // handled, or are confirmed by all in-sync replicas on a delay topic or the DLQ. The
 // metadata of the commit says which records above the offset are settled, up to 65,536
 // records and 3,000 bytes. A partition begins no record that is further ahead of its
-// lowest unsettled one.
-//
-// After a kill, a rebalance or a deploy, two kinds of records are delivered again: those
-// that were not settled, and those that settled since the last commit. Commits are 200 ms
-// apart; with [Wrap], the service's own interval applies. The records keep their id: the
-// header _watermill_message_uuid, or topic/partition/offset.
+// lowest unsettled one. After a kill, a rebalance or a deploy, records are delivered again
+// only if they were not settled at the last commit. Commits are 200 ms apart; with [Wrap],
+// the service's own interval applies. The records keep their id: the header
+// _watermill_message_uuid, or topic/partition/offset.
 //
 // Records of one key run one after another on their first delivery. Later records of a
 // key overtake a failed one, unless Policy.Order says otherwise. A record that kills its

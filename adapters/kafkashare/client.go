@@ -88,18 +88,18 @@ func (c *Client) Subscriber() *Subscriber {
 func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 
 // Close ends all subscribers, waits until their handlers have returned or the drain timeout is
-// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and goes on in the
+// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and continues in the
 // background. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
-	subs, was := c.subs, c.closed
+	subs, wasClosed := c.subs, c.closed
 	c.closed = true
 	c.mu.Unlock()
-	if was {
+	if wasClosed {
 		return nil
 	}
-	shut := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := engine.CloseAll(ctx, subs, shut, c.disconnect); err != nil {
+	closeOne := func(s *Subscriber) { _ = s.Close() } // always nil
+	if err := engine.CloseAll(ctx, subs, closeOne, c.disconnect); err != nil {
 		return fmt.Errorf("kafkashare: closing: %w", err)
 	}
 	return nil

@@ -56,9 +56,9 @@ func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { m.assign(ctx, added) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, cl *kgo.Client, gone map[string][]int32) {
 			m.endLanes(gone, false)
-			commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+			commitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 			defer cancel()
-			_ = cl.CommitMarkedOffsets(commit) // uncommitted records run again
+			_ = cl.CommitMarkedOffsets(commitCtx) // uncommitted records run again
 		}),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { m.endLanes(gone, true) }))
 	return m, err
