@@ -28,7 +28,7 @@ func (h *hold) returnAfter() time.Duration {
 	s := h.s
 	keep := pauseAfter
 	if s.r.isPaused(s.kind) {
-		keep = engine.PauseLook + 5*time.Second
+		keep = engine.PausePollInterval + 5*time.Second
 	}
 	return min(keep, s.r.client.cfg.ConsumerTimeout/4)
 }

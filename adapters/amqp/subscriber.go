@@ -62,7 +62,7 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
 	r.queues = r.queueConfigs()
-	r.pause.Look(ctx)
+	r.pause.Poll(ctx)
 	return r, r.claimChannels()
 }
 
@@ -84,7 +84,7 @@ type reader struct {
 	crashes *crashes.Counts
 	values  context.Context // the values of Subscribe's context, without its end
 	queues  []queueConfig
-	pause   engine.PauseLooker
+	pause   engine.PausePoller
 
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue
@@ -107,7 +107,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	if l.Policy.Order == redeliver.PerKey {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
-	r.pause = engine.PauseLooker{Sub: r.sub, Mark: (&pausemark.Reader{Queue: c.marker(l)}).Look}
+	r.pause = engine.PausePoller{Sub: r.sub, Mark: (&pausemark.Reader{Queue: c.marker(l)}).Look}
 	return r
 }
 

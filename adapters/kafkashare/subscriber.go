@@ -99,8 +99,8 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*kgo.Record]) {
 	defer r.engine.Close()
 	defer r.sub.RegisterLoad()()
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
-	pause := engine.PauseLooker{Sub: r.sub, Mark: (&pauseMarks{client: r.client.client, topic: r.layout.control}).read}
-	pause.Look(ctx)
+	pause := engine.PausePoller{Sub: r.sub, Mark: (&pauseMarks{client: r.client.client, topic: r.layout.control}).read}
+	pause.Poll(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { pause.Run(ctx, nil) })
 	for range r.client.cfg.members() {

@@ -39,7 +39,7 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 				if err != nil || mark == nil || mark.Reason != "the bank_s _closed" || !strings.Contains(mark.By, "@") || !mark.At.Equal(time.Now().Truncate(time.Second)) {
 					b.Errorf("paused as %+v, %v", mark, err)
 				}
-				b.advance(3 * engine.PauseLook)
+				b.advance(3 * engine.PausePollInterval)
 				close(release)
 				b.advance(time.Minute)
 				received := b.count("ReceiveMessage")
@@ -64,7 +64,7 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 				if err := other.Resume(b.Context(), queue); err != nil {
 					b.Fatal(err)
 				}
-				b.advance(2 * engine.PauseLook)
+				b.advance(2 * engine.PausePollInterval)
 				if n := len(b.ran("")); n != 3 {
 					b.Errorf("%d messages ran, want 3", n)
 				}

@@ -63,7 +63,7 @@ type reader struct {
 	store        *store
 	values       context.Context // the values of Subscribe's context, without its end
 	suspectAdded chan struct{}   // signals a new suspect
-	pause        engine.PauseLooker
+	pause        engine.PausePoller
 
 	mu       sync.Mutex
 	reported redeliver.Change // the last one
@@ -79,7 +79,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 			UntrustedProducers: len(cfg.StateKeys) == 0, Turn: c.turn, Discards: cfg.DLQ.Discard, WaitsInSource: l.main.FIFO,
 		},
 	}
-	r.pause = engine.PauseLooker{Sub: r.sub, Mark: r.readPause}
+	r.pause = engine.PausePoller{Sub: r.sub, Mark: r.readPause}
 	return r
 }
 
@@ -89,7 +89,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	e := engine.New(opt)
 	defer e.Close()
 	defer r.sub.RegisterLoad()()
-	r.pause.Look(ctx)
+	r.pause.Poll(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { newSource(r, r.layout.main).run(ctx, e) })
 	all.Go(func() { newSource(r, r.layout.suspects).run(ctx, e) })

@@ -49,8 +49,8 @@ func panicError(v any) error {
 
 // Run runs one attempt: it checks whether the message may run, calls the handler, and carries out the policy's decision about a
 // failure. ctx is d or a context below it; the handler's context is ctx or one below that. Run must be called at most once for
-// a delivery. If succeeded is true, the caller must ack the message. Otherwise Run has claimed its end, and err is nil unless the
-// message was lost to this process.
+// a delivery. If succeeded is true, the caller must ack the message. Otherwise Run has claimed the message's end,
+// and err is nil unless the message was lost to this process.
 func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
 	d.task = t
 	d.sub.RecordMiddleware()
@@ -85,7 +85,7 @@ func (d *Delivery) begin(ctx context.Context) context.Context {
 	if w := d.sub.watch; w != nil {
 		w.add(d)
 	} else {
-		d.at = time.Since(epoch)
+		d.began = time.Since(epoch)
 	}
 	return ctx
 }
@@ -116,14 +116,14 @@ func (d *Delivery) call(ctx context.Context) (err error) {
 // the handler's answer.
 func (d *Delivery) takeAnswer(err error) (counts bool, answer error) {
 	if !d.claimAnswer() {
-		d.lateAnswer(err)
+		d.reportLateAnswer(err)
 		return false, nil
 	}
 	if d.timedOut { // the answer does not count
-		err = &redeliver.TimeoutError{After: d.ends - d.at}
+		err = &redeliver.TimeoutError{After: d.ends - d.began}
 	}
-	if d.at != waitsForBatch { // otherwise it expired or was lost before its batch began
-		d.sub.attempted(d, err, d.at)
+	if d.began != waitsForBatch { // otherwise it expired or was lost before its batch began
+		d.sub.reportAttempted(d, err, d.began)
 	}
 	return true, err
 }
@@ -132,8 +132,8 @@ func (d *Delivery) takeAnswer(err error) (counts bool, answer error) {
 // an immediate retry the message waits for up to a millisecond. It returns false if the message was lost to this process.
 func (d *Delivery) FailLater(err error) bool { return d.fail(err, true) == nil }
 
-// fail carries out the policy's decision about a failure, unless another goroutine has claimed the message's end. running is that
-// of settleFailure. It returns an error only if the message was lost to this process.
+// fail carries out the policy's decision about a failure, unless another goroutine has claimed the message's end. For running,
+// see settleFailure. fail returns an error only if the message was lost to this process.
 func (d *Delivery) fail(err error, running bool) error {
 	if d.Lost() {
 		return d.abandon(err)
@@ -148,7 +148,7 @@ func (d *Delivery) fail(err error, running bool) error {
 // with the cause.
 func (d *Delivery) abandon(cause error) error {
 	if d.claim() {
-		d.abandoned(cause)
+		d.abandonClaimed(cause)
 	}
 	if cause == nil {
 		return ErrAbandoned
@@ -156,13 +156,13 @@ func (d *Delivery) abandon(cause error) error {
 	return fmt.Errorf("%w: %w", ErrAbandoned, cause)
 }
 
-// abandoned is abandon for a caller that has claimed the message.
-func (d *Delivery) abandoned(cause error) {
+// abandonClaimed is abandon for a caller that has claimed the message.
+func (d *Delivery) abandonClaimed(cause error) {
 	d.EndSpan(tracing.Abandoned, cause)
 	if cause != nil {
 		d.sub.Emit(redeliver.Abandoned{State: d.State(), Err: cause})
 	}
-	d.c.end(Ending{Kind: Abandoned})
+	d.entry.end(Ending{Kind: Abandoned})
 }
 
 // settleFailure asks the policy and carries out its decision. The caller has claimed the message. running reports whether the
@@ -171,14 +171,14 @@ func (d *Delivery) abandoned(cause error) {
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
 	dec := d.decideAndCount(err, now)
-	if dec.Action == redeliver.RetryNow && (running || d.c.isDraining()) {
+	if dec.Action == redeliver.RetryNow && (running || d.entry.isDraining()) {
 		dec.Action, dec.State.Due = redeliver.RetryLater, limits.CeilMilli(now.UTC())
 	}
 	switch {
 	case dec.Action == redeliver.RetryNow:
-		d.decided(dec, err)
+		d.endFailedSpan(dec, err)
 		d.End(nil) // work that the handler started must not run beside the next attempt
-		d.c.runAgain(&dec.State)
+		d.entry.runAgain(&dec.State)
 	case d.sub.KeepsPlace && !d.displaced && !running && dec.Action != redeliver.DeadLetter:
 		d.stay(dec, err, now)
 	default:
@@ -204,24 +204,24 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 		d.moveFailed(dec, cause)
 		return
 	}
-	d.decided(dec, cause)
+	d.endFailedSpan(dec, cause)
 	d.stayUntilDue(dec, d.sub.Origin, cause)
 }
 
-// stayUntilDue ends the attempt of a message that waits in its source, which where names.
+// stayUntilDue ends the attempt of a message that waits in its source. where names the source.
 func (d *Delivery) stayUntilDue(dec *redeliver.Decision, where string, cause error) {
-	d.sub.written(dec, where, cause)
+	d.sub.reportWritten(dec, where, cause)
 	d.signal = signalOf(dec, cause)
-	d.c.end(Ending{Stays, &dec.State})
+	d.entry.end(Ending{Stays, &dec.State})
 }
 
-// nacked ends an attempt whose message was nacked without an error, by a publisher of the Router or by another middleware. It
+// handleNack ends an attempt whose message was nacked without an error, by a publisher of the Router or by another middleware. It
 // counts as a failure. The message waits at least until the next millisecond, because no handler can run at once.
-func (d *Delivery) nacked() {
-	if d.Lost() || d.c.isDraining() { // the end of the subscription may be the cause, so the attempt does not count
+func (d *Delivery) handleNack() {
+	if d.Lost() || d.entry.isDraining() { // the end of the subscription may be the cause, so the attempt does not count
 		if d.claim() {
 			d.runs = false
-			d.abandoned(nil)
+			d.abandonClaimed(nil)
 		}
 		return
 	}
@@ -260,13 +260,13 @@ func (d *Delivery) takeOverLocked() bool {
 func (d *Delivery) settleExpired(timeout time.Duration) {
 	err := d.task.Expired(&redeliver.TimeoutError{After: timeout})
 	d.Expire(&redeliver.TimeoutError{After: timeout})
-	d.sub.attempted(d, err, d.at)
+	d.sub.reportAttempted(d, err, d.began)
 	switch {
 	case d.Lost():
-		d.abandoned(err)
+		d.abandonClaimed(err)
 	case err == nil: // AckAll acked the whole batch
 		d.EndSpan(tracing.Succeeded, nil)
-		d.c.end(Ending{Kind: Acked})
+		d.entry.end(Ending{Kind: Acked})
 	default:
 		d.settleFailure(err, true)
 	}
@@ -276,28 +276,28 @@ func (d *Delivery) settleExpired(timeout time.Duration) {
 
 // countStuck counts a handler that still runs although its message was settled.
 func (d *Delivery) countStuck(timeout time.Duration) {
-	o := d.late
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.returned {
+	h := d.late
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.returned {
 		return
 	}
-	o.stuck = true
+	h.stuck = true
 	d.sub.emitStuck(1, func(n int64) redeliver.Event {
 		return redeliver.HandlerStuck{State: d.State(), Timeout: timeout, Stuck: n}
 	})
 }
 
-// lateAnswer reports the answer of a handler whose message was already settled.
-func (d *Delivery) lateAnswer(err error) {
-	o := d.late
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.returned {
+// reportLateAnswer reports the answer of a handler whose message was already settled.
+func (d *Delivery) reportLateAnswer(err error) {
+	h := d.late
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.returned {
 		return
 	}
-	o.returned = true
-	if o.stuck {
+	h.returned = true
+	if h.stuck {
 		d.sub.emitStuck(-1, func(n int64) redeliver.Event {
 			return redeliver.LateAnswer{State: d.State(), Err: err, Stuck: n}
 		})
@@ -315,13 +315,13 @@ func (d *Delivery) StopClock() bool {
 			return false
 		}
 	}
-	d.at, d.ends = waitsForBatch, 0
+	d.began, d.ends = waitsForBatch, 0
 	return true
 }
 
-// beginGathered starts the clocks of gathered attempts, all of one subscription. It returns their watch, or nil if they have no
+// startClocks starts the clocks of gathered attempts, all of one subscription. It returns their watch, or nil if they have no
 // timeout.
-func beginGathered(now time.Time, all []*Batched) (w *watch) {
+func startClocks(now time.Time, all []*Batched) (w *watch) {
 	hasClock := func(m *Batched) bool { return m.d != nil && m.d.task != nil }
 	first := slices.IndexFunc(all, hasClock)
 	if first < 0 {
@@ -337,7 +337,7 @@ func beginGathered(now time.Time, all []*Batched) (w *watch) {
 			continue
 		}
 		d := m.d
-		d.at = at
+		d.began = at
 		if w != nil {
 			d.answered = false // in an earlier batch: a middleware within Retry may call the handler again
 			w.insertLocked(d, at+w.timeout)
@@ -346,8 +346,8 @@ func beginGathered(now time.Time, all []*Batched) (w *watch) {
 	return w
 }
 
-// leaveBatch restarts the clock of an attempt that was gathered but is in no batch. The attempt of a lost message is not reported.
-func (d *Delivery) leaveBatch() {
+// restartClock restarts the clock of an attempt that was gathered but is in no batch. The attempt of a lost message is not reported.
+func (d *Delivery) restartClock() {
 	if d.Lost() {
 		return
 	}
@@ -355,7 +355,7 @@ func (d *Delivery) leaveBatch() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 	}
-	d.at = time.Since(epoch)
+	d.began = time.Since(epoch)
 }
 
 // claimAnswer stops the clock of the attempt. It reports whether the handler's answer counts: it does not after a timeout.

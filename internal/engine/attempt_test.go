@@ -20,7 +20,7 @@ import (
 )
 
 // The engine writes and reports every way in which a message ends.
-func TestEndsOfAMessage(t *testing.T) {
+func TestEveryEndIsWrittenAndReported(t *testing.T) {
 	var j *journal
 	lose := func() {
 		close(j.lost)
@@ -194,7 +194,7 @@ func (a acks) Handle(context.Context) error { a.msg.Ack(); return errOurs }
 func (acks) Answered() bool                 { return true }
 
 // In Blocking order a message that fails waits in place.
-func TestWaitingInPlace(t *testing.T) {
+func TestAFailedMessageWaitsInPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		maxInPlace, delay time.Duration
 		postponed         bool // by its handler

@@ -56,7 +56,7 @@ func (bs *batchRecorder) take() []string {
 func TestABatchIsFullBySizeOrBytes(t *testing.T) {
 	type step struct {
 		after time.Duration
-		give  string
+		id    string
 		want  []string // the batches that have run since
 	}
 	for name, c := range map[string]struct {
@@ -81,9 +81,9 @@ func TestABatchIsFullBySizeOrBytes(t *testing.T) {
 			j.start(t, bs.options(c.config, nil))
 			for _, s := range c.steps {
 				<-time.After(s.after)
-				j.in <- &record{id: s.give, body: []byte(s.give)}
+				j.in <- &record{id: s.id, body: []byte(s.id)}
 				if got := bs.take(); !slices.Equal(got, s.want) {
-					t.Errorf("%s: with %s: batches %q, want %q", name, s.give, got, s.want)
+					t.Errorf("%s: with %s: batches %q, want %q", name, s.id, got, s.want)
 				}
 			}
 		})
@@ -176,7 +176,7 @@ func TestAnInvalidMessageIsInNoBatch(t *testing.T) {
 }
 
 // The messages of a batch function that panics or calls runtime.Goexit fail with an error that says so.
-func TestABatchFunctionThatDoesNotReturn(t *testing.T) {
+func TestABatchFailsIfItsFunctionDoesNotReturn(t *testing.T) {
 	for want, end := range map[string]func(){
 		"no such table": func() { panic("no such table") }, "runtime.Goexit": runtime.Goexit,
 	} {
@@ -194,7 +194,7 @@ func TestABatchFunctionThatDoesNotReturn(t *testing.T) {
 
 // When the Timeout of a batch is over after AckAll, the messages without an answer are acked. A function that hangs delays the next
 // batch for a second.
-func TestABatchThatWasAckedAndHangs(t *testing.T) {
+func TestABatchThatTimesOutAfterAckAllIsAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)}), &batchRecorder{}
 		release := make(chan struct{})
@@ -235,7 +235,7 @@ func TestABatchThatWasAckedAndHangs(t *testing.T) {
 
 // In Blocking order the context of a batch function ends at its timeout, and the function has a moment to return. Its
 // messages run again in place, as after a timeout.
-func TestABatchInBlockingOrder(t *testing.T) {
+func TestABatchThatTimesOutInBlockingOrderRunsAgainInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(20 * time.Second)}), &batchRecorder{}
 		j.sub.KeepsPlace = true

@@ -34,7 +34,7 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 		_ = d.fail(err, false)
 		return
 	}
-	d.at = waitsForBatch
+	d.began = waitsForBatch
 	m.Init(e.lane.ctx, m, d, len(e.body()))
 	eng.batches.mu.Lock()
 	defer eng.batches.mu.Unlock()
@@ -78,7 +78,9 @@ func (m *BatchMember[R]) end(err error) {
 func (m *BatchMember[R]) Handle(context.Context) error { return nil }
 
 // Describe implements [Task].
-func (m *BatchMember[R]) Describe() (redeliver.Headers, []byte) { return m.d.c.headers(), m.d.c.body() }
+func (m *BatchMember[R]) Describe() (redeliver.Headers, []byte) {
+	return m.d.entry.headers(), m.d.entry.body()
+}
 
 // Answered implements [Task].
 func (m *BatchMember[R]) Answered() bool { return false }

@@ -25,8 +25,8 @@ type Batched struct {
 	bytes  int
 	since  time.Duration // when it came, counted from epoch
 
-	batch   *Batch // its mu guards settled
-	settled bool
+	batch    *Batch // its mu guards answered
+	answered bool
 }
 
 // Init prepares a message for the queue. The end of ctx takes it out of the queue, waiter gets its answer, d may be nil,
@@ -44,7 +44,7 @@ func (m *Batched) Waiter() BatchWaiter { return m.waiter }
 // RestartClock restarts the clock of a message that no batch takes.
 func (m *Batched) RestartClock() {
 	if m.d != nil {
-		m.d.leaveBatch()
+		m.d.restartClock()
 	}
 }
 
@@ -64,13 +64,13 @@ func (m *Batched) Reject(reason string) bool { return m.Answer(redeliver.Reject(
 func (m *Batched) Answer(err error) bool {
 	b := m.batch
 	b.mu.Lock()
-	if m.settled && !b.over {
+	if m.answered && !b.over {
 		b.mu.Unlock()
 		return false
 	}
 	late := b.over
 	if !late {
-		m.settled = true
+		m.answered = true
 	}
 	b.mu.Unlock()
 	if late {
@@ -96,8 +96,8 @@ func (m *Batched) reportLate(err error) {
 	})
 }
 
-// Expired implements [Task]. If AckAll or RetryAll was called, that is the answer; otherwise it is timeout. The batch's context
-// ends before its first message is settled.
+// Expired implements [Task]. It returns the answer of AckAll or RetryAll if one was called, and otherwise timeout. The batch's
+// context ends before its first message is settled.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch
 	b.Expire(timeout)
@@ -118,7 +118,7 @@ func (m *Batched) checkExpired() error {
 	if m.d == nil {
 		return nil
 	}
-	return m.d.sub.checkExpired(m.d.state, m.d.c)
+	return m.d.sub.checkExpired(m.d.state, m.d.entry)
 }
 
 func (m *Batched) isAlone() bool { return m.d != nil && m.d.alone }
@@ -133,13 +133,13 @@ func retryAsked(delay []time.Duration) error {
 // Batch is one call of a batch function, and the context of that call. The context ends after the policy's Timeout, counted from
 // the call, or when all messages of the batch were lost to this process. A Batch is safe for concurrent use.
 type Batch struct {
-	Lazy
+	LazyContext
 	// Origin and Group name the subscription. They are empty for messages of other subscribers.
 	Origin, Group string
 
-	queue *Batches
-	slot  atomic.Bool            // the batch counts in queue.running
-	span  atomic.Pointer[traced] // of the call; nil without a tracer
+	queue   *Batches
+	counted atomic.Bool                 // the batch counts in queue.running
+	span    atomic.Pointer[handlerSpan] // of the call; nil without a tracer
 
 	mu     sync.Mutex
 	over   bool  // the function has ended
@@ -177,15 +177,15 @@ func (b *Batch) settle(all []*Batched, err error) {
 	}
 	b.over = true
 	b.messages = nil // a message keeps its batch in memory, which must not keep the other messages
-	open := all[:0]
+	unanswered := all[:0]
 	for _, m := range all {
-		if !m.settled {
-			m.settled = true
-			open = append(open, m)
+		if !m.answered {
+			m.answered = true
+			unanswered = append(unanswered, m)
 		}
 	}
 	b.mu.Unlock()
-	for _, m := range open {
+	for _, m := range unanswered {
 		m.waiter.SetAnswer(err)
 	}
 }

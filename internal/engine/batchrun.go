@@ -29,14 +29,14 @@ func (q *Batches) run() {
 	for _, m := range all {
 		m.batch = b
 	}
-	b.slot.Store(true)
+	b.counted.Store(true)
 	defer b.leave()
 	b.callAndSettle(all)
 }
 
 // leave removes the batch from queue.running, once.
 func (b *Batch) leave() {
-	if !b.slot.Swap(false) {
+	if !b.counted.Swap(false) {
 		return
 	}
 	q := b.queue
@@ -51,7 +51,7 @@ func (b *Batch) callAndSettle(all []*Batched) {
 	now := time.Now()
 	b.Init(b.beginSpan(values(all[0]), all))
 	stop := b.watchSessions(all)
-	if w := beginGathered(now, all); w != nil {
+	if w := startClocks(now, all); w != nil {
 		b.startTimers(now.Sub(epoch), w.timeout, all)
 		defer b.expiry.Stop()
 		defer b.stuck.Stop()
@@ -102,7 +102,7 @@ func (b *Batch) onTimeout() {
 	}
 	b.mu.Lock()
 	for _, m := range b.messages {
-		if !m.settled && m.d != nil {
+		if !m.answered && m.d != nil {
 			m.d.endWithBatch()
 		}
 	}

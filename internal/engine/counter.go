@@ -18,8 +18,8 @@ func (s *Subscription) findCounter() {
 	s.counter, s.uncounted = counting.Counter(s.Sink, s.Origin, s.Group)
 }
 
-// committed reports to the sink that a message was handled and acked.
-func (s *Subscription) committed(d *Delivery) {
+// reportCommitted reports to the sink that a message was handled and acked.
+func (s *Subscription) reportCommitted(d *Delivery) {
 	to := s.Sink
 	if s.counter != nil && d.isFirst() {
 		s.countCommit()
@@ -36,8 +36,8 @@ func emitCommitted(to redeliver.Sink, d *Delivery) {
 	emit(to, redeliver.Committed{State: d.State()})
 }
 
-// attempted reports to the sink that an attempt has ended with err. began is counted from epoch.
-func (s *Subscription) attempted(d *Delivery, err error, began time.Duration) {
+// reportAttempted reports to the sink that an attempt has ended with err. began is counted from epoch.
+func (s *Subscription) reportAttempted(d *Delivery, err error, began time.Duration) {
 	to := s.Sink
 	if err == nil && s.counter != nil && d.isFirst() {
 		s.countAttempt(time.Since(epoch) - began)

@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// counting is a sink that counts first attempts that succeed, and keeps all other events.
-type counting struct {
+// countingSink is a sink that counts first attempts that succeed, and keeps all other events.
+type countingSink struct {
 	events               []redeliver.Event
 	attempted, committed int
 	took                 time.Duration // by the latest attempt that was counted
@@ -19,16 +19,16 @@ type counting struct {
 	rest                 redeliver.Sink
 }
 
-func (c *counting) Event(e redeliver.Event) { c.events = append(c.events, e) }
+func (c *countingSink) Event(e redeliver.Event) { c.events = append(c.events, e) }
 
-func (c *counting) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
+func (c *countingSink) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
 	if origin != "orders" || group != "billing" {
 		panic("of another subscription")
 	}
 	return c, c.rest
 }
 
-func (c *counting) Attempted(took time.Duration) {
+func (c *countingSink) Attempted(took time.Duration) {
 	c.attempted++
 	c.took = took
 	if c.panics {
@@ -36,18 +36,18 @@ func (c *counting) Attempted(took time.Duration) {
 	}
 }
 
-func (c *counting) Committed() {
+func (c *countingSink) Committed() {
 	c.committed++
 	if c.panics {
 		panic("theirs")
 	}
 }
 
-// selective is a sink that does not want the events that every message has.
-type selective struct{ events []redeliver.Event }
+// filteringSink is a sink that does not want the events that every message has.
+type filteringSink struct{ events []redeliver.Event }
 
-func (s *selective) Event(e redeliver.Event) { s.events = append(s.events, e) }
-func (s *selective) Wants(e redeliver.Event) bool {
+func (s *filteringSink) Event(e redeliver.Event) { s.events = append(s.events, e) }
+func (s *filteringSink) Wants(e redeliver.Event) bool {
 	switch e.(type) {
 	case redeliver.Attempted, redeliver.Committed:
 		return false
@@ -56,8 +56,8 @@ func (s *selective) Wants(e redeliver.Event) bool {
 	}
 }
 
-// handled runs a message whose handler takes 3 s for each attempt and returns these answers.
-func handled(t *testing.T, sink redeliver.Sink, r *record, answers ...error) {
+// runMessage runs a message whose handler takes 3 s for each attempt and returns these answers.
+func runMessage(t *testing.T, sink redeliver.Sink, r *record, answers ...error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{Immediate: 1, MaxRetries: 3, Backoff: redeliver.Fixed(time.Hour)})
@@ -74,27 +74,27 @@ func handled(t *testing.T, sink redeliver.Sink, r *record, answers ...error) {
 }
 
 // A message that succeeds at the first attempt is counted and makes no event. Every other message makes events. A sink that does not
-// count gets events of both, unless it wants none. A panic of a tally is ignored.
+// count gets events of both, unless it wants none. A panic of a counter is ignored.
 func TestAFirstAttemptThatSucceedsIsCounted(t *testing.T) {
 	before := &redeliver.State{ID: "1", Origin: "orders", Group: "billing", Attempts: 1}
-	listener, selects := new(counting), new(selective)
+	listener, selects := new(countingSink), new(filteringSink)
 	for name, c := range map[string]struct {
-		sink        *counting
+		sink        *countingSink
 		before      *redeliver.State
 		answers     []error
 		counted     int
 		events      int
 		otherEvents int
 	}{
-		"at once":                          {sink: new(counting), answers: []error{nil}, counted: 1},
-		"in the second attempt in place":   {sink: new(counting), answers: []error{errTheirs, nil}, events: 3},
-		"after a wait":                     {sink: new(counting), before: before, answers: []error{nil}, events: 2},
-		"with a sink for events":           {sink: &counting{rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherEvents: 2},
-		"with a sink that wants no events": {sink: &counting{rest: selects}, answers: []error{nil}, counted: 1},
-		"panics":                           {sink: &counting{panics: true, rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherEvents: 2},
+		"at once":                          {sink: new(countingSink), answers: []error{nil}, counted: 1},
+		"in the second attempt in place":   {sink: new(countingSink), answers: []error{errTheirs, nil}, events: 3},
+		"after a wait":                     {sink: new(countingSink), before: before, answers: []error{nil}, events: 2},
+		"with a sink for events":           {sink: &countingSink{rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherEvents: 2},
+		"with a sink that wants no events": {sink: &countingSink{rest: selects}, answers: []error{nil}, counted: 1},
+		"panics":                           {sink: &countingSink{panics: true, rest: redeliver.SinkFunc(listener.Event)}, answers: []error{nil}, counted: 1, otherEvents: 2},
 	} {
 		listener.events, selects.events = nil, nil
-		handled(t, c.sink, &record{id: "1", state: c.before}, c.answers...)
+		runMessage(t, c.sink, &record{id: "1", state: c.before}, c.answers...)
 		if c.sink.attempted != c.counted || c.sink.committed != c.counted || len(c.sink.events) != c.events || len(listener.events) != c.otherEvents || len(selects.events) > 0 {
 			t.Errorf("%s: counted %d attempts and %d commits, reported %v, and to the other %v %v", name, c.sink.attempted, c.sink.committed, c.sink.events, listener.events, selects.events)
 		}
@@ -112,8 +112,8 @@ func TestUnwantedEventsAreNotCreated(t *testing.T) {
 	}{
 		"nobody":                 {nil, false},
 		"a sink that wants all":  {redeliver.SinkFunc(func(redeliver.Event) {}), true},
-		"a sink that wants none": {&selective{}, false},
-		"one that counts":        {&counting{}, true},
+		"a sink that wants none": {&filteringSink{}, false},
+		"one that counts":        {&countingSink{}, true},
 	} {
 		sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: c.sink}
 		if got := sub.Wants(redeliver.Committed{}); got != c.wants {
@@ -123,12 +123,12 @@ func TestUnwantedEventsAreNotCreated(t *testing.T) {
 			t.Errorf("%s: Wants takes %v allocations", name, n)
 		}
 	}
-	s := &selective{}
-	handled(t, s, &record{id: "1"}, nil)
+	s := &filteringSink{}
+	runMessage(t, s, &record{id: "1"}, nil)
 	if len(s.events) > 0 {
 		t.Errorf("it got %v for a success", s.events)
 	}
-	if handled(t, s, &record{id: "1"}, redeliver.Reject("no")); len(s.events) != 1 {
+	if runMessage(t, s, &record{id: "1"}, redeliver.Reject("no")); len(s.events) != 1 {
 		t.Errorf("it got %v for a dead letter", s.events)
 	}
 }

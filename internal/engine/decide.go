@@ -72,7 +72,7 @@ var keySeed = maphash.MakeSeed()
 
 // keyHash returns the hash of the message's key, or of its id if it has no key.
 func (d *Delivery) keyHash(id string) uint64 {
-	if key := d.c.key(); key != nil {
+	if key := d.entry.key(); key != nil {
 		return maphash.Bytes(keySeed, key)
 	}
 	return maphash.String(keySeed, id)

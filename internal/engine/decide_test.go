@@ -7,7 +7,7 @@ import (
 )
 
 // Texts that differ in numbers have one cause. Another type or text is another cause.
-func TestCause(t *testing.T) {
+func TestTextsThatDifferInNumbersHaveOneCause(t *testing.T) {
 	cause := func(kind, text string) uint64 { return causeOf(&redeliver.State{ErrorType: kind, Error: text}) }
 	one := cause("*net.OpError", "dial tcp 10.0.0.1:5432: refused for order 17")
 	for _, c := range []struct {
@@ -27,7 +27,7 @@ func TestCause(t *testing.T) {
 
 // An outage postpones messages that would be retried or have no retries left, but not those that caused their failure
 // or have reached a time limit.
-func TestIsSparable(t *testing.T) {
+func TestIsPostponable(t *testing.T) {
 	postponed := map[redeliver.Reason]bool{redeliver.ReasonExhausted: true, redeliver.ReasonTimeout: true, redeliver.ReasonPanic: true}
 	for _, reason := range redeliver.Reasons() {
 		d := redeliver.Decision{Action: redeliver.DeadLetter, State: redeliver.State{Reason: reason}}

@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
-// carrier is the interface through which a Delivery uses its generic entry.
-type carrier interface {
+// anyEntry is the interface through which a Delivery uses its generic entry.
+type anyEntry interface {
 	newMessage() (*message.Message, error)
 	record() any
 	key() []byte
@@ -45,12 +45,12 @@ type carrier interface {
 // Delivery is one attempt at one message, and the context that its handler sees. [FromContext] finds it. A message that runs
 // again in this process gets another Delivery.
 type Delivery struct {
-	Lazy
+	LazyContext
 
-	sub  *Subscription
-	c    carrier
-	msg  *message.Message // nil with a handler of records
-	task Task             // nil before the attempt
+	sub   *Subscription
+	entry anyEntry
+	msg   *message.Message // nil with a handler of records
+	task  Task             // nil before the attempt
 
 	// state is the message's state in this process; nil if only the record has it.
 	state *redeliver.State
@@ -59,18 +59,18 @@ type Delivery struct {
 	claimed atomic.Bool
 
 	// The lock of sub.watch guards these fields.
-	at         time.Duration // when the attempt began, counted from epoch, or waitsForBatch
+	began      time.Duration // when the attempt began, counted from epoch, or waitsForBatch
 	ends       time.Duration // when its time is over, counted from epoch; 0 for never
 	prev, next *Delivery     // in the watch's list
 	late       *lateHandler  // not nil: the attempt was settled without its handler's answer
 	timedOut   bool          // its time is over, and its handler may still answer
 	answered   bool          // its handler has answered
 
-	span   atomic.Pointer[traced] // of the attempt; nil without a tracer
-	signal signal                 // evidence about the dependencies of the handler
-	probe  bool                   // a guard's probe
-	runs   bool                   // a handler may still run. Set by serve, cleared by the claimer if none does
-	alone  bool                   // nothing else of the process runs meanwhile
+	span   atomic.Pointer[handlerSpan] // of the attempt; nil without a tracer
+	signal signal                      // evidence about the dependencies of the handler
+	probe  bool                        // a guard's probe
+	runs   bool                        // a handler may still run. Set by serve, cleared by the claimer if none does
+	alone  bool                        // nothing else of the process runs meanwhile
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	displaced bool
@@ -80,7 +80,7 @@ type deliveryKey struct{}
 
 // Declined reports whether the handler has nacked or rejected its record, with methods that some records have.
 func (d *Delivery) Declined() bool {
-	r, ok := d.c.record().(interface{ Declined() bool })
+	r, ok := d.entry.record().(interface{ Declined() bool })
 	return ok && r.Declined()
 }
 
@@ -96,7 +96,7 @@ func (d *Delivery) Value(key any) any {
 	case deliveryKey, contextkey.State:
 		return d
 	default:
-		return d.Lazy.Value(key)
+		return d.LazyContext.Value(key)
 	}
 }
 
@@ -130,16 +130,16 @@ func (c valuedContext) Value(key any) any {
 func (d *Delivery) Sub() *Subscription { return d.sub }
 
 // Record returns the adapter's own record.
-func (d *Delivery) Record() any { return d.c.record() }
+func (d *Delivery) Record() any { return d.entry.record() }
 
 // Key returns the message's key as it was published, or nil if it has none.
-func (d *Delivery) Key() []byte { return d.c.key() }
+func (d *Delivery) Key() []byte { return d.entry.key() }
 
 // Body returns the message's body as it was published.
-func (d *Delivery) Body() []byte { return d.c.body() }
+func (d *Delivery) Body() []byte { return d.entry.body() }
 
 // Headers returns the message's own headers, as they were published.
-func (d *Delivery) Headers() redeliver.Headers { return d.c.headers() }
+func (d *Delivery) Headers() redeliver.Headers { return d.entry.headers() }
 
 // State returns the message's state before the current attempt.
 func (d *Delivery) State() (st redeliver.State) {
@@ -153,17 +153,17 @@ func (d *Delivery) readState(st *redeliver.State) {
 		*st = *d.state
 		return
 	}
-	d.c.readState(st)
+	d.entry.readState(st)
 }
 
 // Task returns the task that runs the attempt, nil before Run.
 func (d *Delivery) Task() Task { return d.task }
 
 // Lost reports whether this process can no longer settle the message, which then comes back.
-func (d *Delivery) Lost() bool { return d.c.isLost() }
+func (d *Delivery) Lost() bool { return d.entry.isLost() }
 
 // Session returns the context of the partition or queue that the message was read from. Many messages share it.
-func (d *Delivery) Session() context.Context { return d.c.session() }
+func (d *Delivery) Session() context.Context { return d.entry.session() }
 
 // claim reports whether the caller is the first to claim the message's end. If so, the caller must settle the message.
 func (d *Delivery) claim() bool { return !d.claimed.Swap(true) }
@@ -173,7 +173,7 @@ func (d *Delivery) isFirst() bool {
 	if d.state != nil {
 		return false
 	}
-	return d.c.isFirst()
+	return d.entry.isFirst()
 }
 
 // isProbe reports whether the message counts as a probe of Outage or DeadLetterRate.
@@ -181,7 +181,7 @@ func (d *Delivery) isProbe() bool { return d.alone || d.probe }
 
 // Invalid returns why the message must not run: it is too old, or Policy.Invalid refuses it or panics.
 func (d *Delivery) Invalid() error {
-	if err := d.sub.checkExpired(d.state, d.c); err != nil {
+	if err := d.sub.checkExpired(d.state, d.entry); err != nil {
 		return err
 	}
 	if d.sub.Policy.Invalid == nil {
@@ -202,7 +202,7 @@ func (d *Delivery) askInvalid() (err error) {
 	if headers == nil && body == nil { // it cannot be decoded: its attempt reports that
 		return nil
 	}
-	m := redeliver.Message{State: d.State(), Headers: headers, Body: body, Key: d.c.key()}
+	m := redeliver.Message{State: d.State(), Headers: headers, Body: body, Key: d.entry.key()}
 	if err := d.sub.Policy.Invalid(m); err != nil {
 		return &redeliver.InvalidError{Err: err}
 	}
@@ -217,5 +217,5 @@ func (d *Delivery) describe() (redeliver.Headers, []byte) {
 	case d.msg != nil:
 		return d.msg.Metadata, d.msg.Payload
 	}
-	return d.c.headers(), d.c.body()
+	return d.entry.headers(), d.entry.body()
 }

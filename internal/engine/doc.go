@@ -6,7 +6,7 @@
 //
 //   - lane.admit: the source has read a record and parses it (Source.Parse). The message waits in the lane until it is due.
 //   - lane.enqueue: it becomes the owner of its key (lane.takeKey), or waits behind the message that owns the key.
-//   - lane.begin: it begins when it has a slot (slots.take), the gaters permit it and no suspect runs (Turn).
+//   - lane.begin: it begins when it has a slot (slots.acquire), the gaters permit it and no suspect runs (Turn).
 //   - entry.serve: a worker calls the handler, or hands the Watermill message to the Router and waits for its ack.
 //   - Delivery.Run: the attempt. A success ends it. A failure goes to Delivery.settleFailure, which asks the policy.
 //   - move: a copy is written to a level or to the DLQ, again and again until the broker confirms it (Store.Write).

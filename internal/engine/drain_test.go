@@ -6,7 +6,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-func TestDrain(t *testing.T) {
+func TestDrainingLastsUntilEveryBeginHasEnded(t *testing.T) {
 	var d engine.Drain
 	if d.Draining() {
 		t.Error("the zero Drain is draining")

@@ -74,7 +74,7 @@ type LaneOptions[R any] struct {
 	MaxBytes int
 	// DrainTimeout bounds how long the lane waits at its end for the messages in flight.
 	DrainTimeout time.Duration
-	// Exclusive reports whether the source returns one message at a time and has taken the Turn for it. Such a message needs
+	// Exclusive reports whether the source yields one message at a time and has taken the Turn for it. Such a message needs
 	// no slot.
 	Exclusive bool
 	// Gaters decide which messages may begin.
@@ -142,8 +142,8 @@ var (
 )
 
 // RunLane runs the messages of a source until ctx ends or the source closes or is lost. Then it waits for the messages in flight,
-// at most for the drain timeout, and returns. Before it reads anything it calls start, which may be nil, with the lane.
-// The handlers' contexts derive from values.
+// at most for the drain timeout, and returns. If start is not nil, RunLane calls it with the lane before it reads anything. The
+// handlers' contexts derive from values.
 func (e *Engine[R]) RunLane(ctx, values context.Context, src driver.Source[R], opt LaneOptions[R], start func(driver.Lane[R])) {
 	if opt.MaxAhead == 0 {
 		opt.MaxAhead = 256

@@ -44,15 +44,15 @@ type entry[R any] struct {
 	ending Ending
 }
 
-var _ carrier = (*entry[any])(nil)
+var _ anyEntry = (*entry[any])(nil)
 
-// begin creates the delivery of the next attempt. state is nil while the record has the message's state.
-func (e *entry[R]) begin(state *redeliver.State) {
+// newDelivery creates the delivery of the next attempt. state is nil while the record has the message's state.
+func (e *entry[R]) newDelivery(state *redeliver.State) {
 	d := &e.first
 	if e.current.Load() != nil {
 		d = new(Delivery)
 	}
-	d.sub, d.c, d.state, d.alone = e.lane.e.sub, e, state, e.Alone
+	d.sub, d.entry, d.state, d.alone = e.lane.e.sub, e, state, e.Alone
 	d.displaced = e.Displaced
 	d.Init(e.lane.ctx)
 	e.current.Store(d)
@@ -98,14 +98,14 @@ func (e *entry[R]) write(ctx context.Context, to driver.Place, st *redeliver.Sta
 	e.lane.e.opt.Store.Write(ctx, to, &e.Message, st, done)
 }
 
-// end implements carrier.
+// end implements anyEntry.
 func (e *entry[R]) end(how Ending) {
 	e.ending = how
 	e.handlerEnded()
 	e.lane.report(e)
 }
 
-// handlerEnded implements carrier.
+// handlerEnded implements anyEntry.
 func (e *entry[R]) handlerEnded() {
 	if e.endReported.Swap(true) {
 		return
@@ -124,12 +124,12 @@ func (e *entry[R]) handlerEnded() {
 	})
 }
 
-// runAgain implements carrier.
+// runAgain implements anyEntry.
 func (e *entry[R]) runAgain(st *redeliver.State) {
 	probe := e.current.Load().probe
-	e.begin(st)
+	e.newDelivery(st)
 	e.current.Load().probe = probe
-	e.lane.e.sub.slots.began()
+	e.lane.e.sub.slots.beginWithoutSlot()
 	e.lane.e.pool.Submit(e)
 }
 
@@ -158,7 +158,7 @@ func (e *entry[R]) serve() {
 func (d *Delivery) succeed() {
 	if d.claim() {
 		d.signal = signalSuccess
-		d.c.end(Ending{Kind: Acked})
+		d.entry.end(Ending{Kind: Acked})
 	}
 }
 
@@ -200,7 +200,7 @@ func (e *entry[R]) handOut(d *Delivery) {
 	case <-msg.Acked():
 		d.succeed()
 	case <-msg.Nacked():
-		d.nacked()
+		d.handleNack()
 	case <-eng.closed: // this or middleware.Retry reports the interrupted attempt, whichever claims it
 		_ = d.abandon(context.Cause(d))
 	}

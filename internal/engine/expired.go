@@ -8,7 +8,7 @@ import (
 
 // checkExpired returns why a message is too old to run: a redeliver.ExpiredError, or nil. state is its state in this
 // process, or nil while its record has it.
-func (s *Subscription) checkExpired(state *redeliver.State, c carrier) error {
+func (s *Subscription) checkExpired(state *redeliver.State, c anyEntry) error {
 	if state == nil {
 		carried, created, expires := c.age()
 		if carried == nil {

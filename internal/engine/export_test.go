@@ -12,7 +12,7 @@ func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	probes = s.slots.guard.Probes
 	s.Gate.mu.Lock()
 	defer s.Gate.mu.Unlock()
-	return s.slots.used, s.slots.inFlight, probes, s.Gate.closes
+	return s.slots.used, s.slots.inFlight, probes, s.Gate.closeCount
 }
 
 // Busy returns the number of messages that the turn counts.

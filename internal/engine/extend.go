@@ -25,15 +25,15 @@ func (d *Delivery) Extend(by time.Duration) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !d.runsLocked() || d.at == waitsForBatch {
-		return errOver
+	if !d.runsLocked() || d.began == waitsForBatch {
+		return errAttemptOver
 	}
-	until, err := d.sub.extended(d.at, by)
+	until, err := d.sub.extended(d.began, by)
 	w.extendLocked(d, until)
 	return err
 }
 
-var errOver = fmt.Errorf("%w: it is over", redeliver.ErrNotExtended)
+var errAttemptOver = fmt.Errorf("%w: it is over", redeliver.ErrNotExtended)
 
 // extended returns the new end of an attempt that started at began and asks for the duration by, from now on. If
 // MaxTimeout allows less, until is the latest end that it allows, and err says so.
@@ -63,11 +63,11 @@ func (b *Batch) Extend(by time.Duration) error {
 	defer b.mu.Unlock()
 	switch {
 	case b.over:
-		return errOver
+		return errAttemptOver
 	case b.expiry == nil: // no Timeout
 		return nil
 	case time.Since(epoch) >= b.until:
-		return errOver
+		return errAttemptOver
 	}
 	until, err := b.queue.sub.extended(b.began, by)
 	if until <= b.until {
@@ -81,7 +81,7 @@ func (b *Batch) Extend(by time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, m := range b.messages {
-		if !m.settled && m.d != nil && m.d.runsLocked() {
+		if !m.answered && m.d != nil && m.d.runsLocked() {
 			w.extendLocked(m.d, until)
 		}
 	}
@@ -93,7 +93,7 @@ func (b *Batch) Value(key any) any {
 	if _, ok := key.(contextkey.State); ok {
 		return b
 	}
-	return b.Lazy.Value(key)
+	return b.LazyContext.Value(key)
 }
 
 // Deadline implements [context.Context].
@@ -101,19 +101,19 @@ func (b *Batch) Deadline() (time.Time, bool) {
 	b.mu.Lock()
 	end := b.until
 	b.mu.Unlock()
-	return earliest(&b.Lazy, end)
+	return earliest(&b.LazyContext, end)
 }
 
 // Deadline implements [context.Context].
 func (d *Delivery) Deadline() (time.Time, bool) {
 	w := d.sub.watch
 	if w == nil {
-		return d.Lazy.Deadline()
+		return d.LazyContext.Deadline()
 	}
 	w.mu.Lock()
 	end := d.ends
 	w.mu.Unlock()
-	return earliest(&d.Lazy, end)
+	return earliest(&d.LazyContext, end)
 }
 
 // earliest returns the deadline of a context whose owner ends it at the time end, counted from epoch; 0 means never.

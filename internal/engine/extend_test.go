@@ -93,7 +93,7 @@ func TestMaxTimeoutBoundsAnExtension(t *testing.T) {
 }
 
 // Extend returns nil without a Timeout, and an error without an attempt.
-func TestNothingToExtend(t *testing.T) {
+func TestExtendWithoutATimeoutOrAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Timeout: redeliver.NoTimeout})
 		j.start(t, handle(func(ctx context.Context, _ *record) error { return redeliver.Extend(ctx, time.Hour) }))

@@ -11,7 +11,7 @@ import (
 )
 
 // A FIFO behaves like a slice under every sequence of operations.
-func TestFIFO(t *testing.T) {
+func TestAFIFOBehavesLikeASlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q engine.FIFO[int]
 		var model []int

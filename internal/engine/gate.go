@@ -8,19 +8,19 @@ import (
 // Gate keeps a subscription from beginning messages while its group is paused, and while a message cannot be written to its next
 // place: more attempts would only cause more such messages. The zero Gate is open. It is safe for concurrent use.
 type Gate struct {
-	closed atomic.Bool // closes > 0. Lanes read it for every message
+	closed atomic.Bool // closeCount > 0. Lanes read it for every message
 
-	mu     sync.Mutex
-	closes int           // unwritten messages, and one for a pause
-	opened chan struct{} // closed when the gate is open
-	opens  wakes         // called when the gate opens
+	mu         sync.Mutex
+	closeCount int           // unwritten messages, and one for a pause
+	opened     chan struct{} // closed when the gate is open
+	onOpen     wakes         // called when the gate opens
 }
 
 // Close closes the gate for one message or pause.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closes++; g.closes == 1 {
+	if g.closeCount++; g.closeCount == 1 {
 		g.opened = make(chan struct{})
 		g.closed.Store(true)
 	}
@@ -30,10 +30,10 @@ func (g *Gate) Close() {
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closes--; g.closes == 0 {
+	if g.closeCount--; g.closeCount == 0 {
 		close(g.opened)
 		g.closed.Store(false)
-		g.opens.wake()
+		g.onOpen.wake()
 	}
 }
 

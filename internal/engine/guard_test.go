@@ -19,8 +19,8 @@ func guarded() redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Hour), Outage: redeliver.Outage{MinKeys: 3, MaxPause: 4 * time.Second}}
 }
 
-// inOutage runs a journal whose first three messages fail, which begins an outage. Then h handles messages.
-func inOutage(t *testing.T, p redeliver.Policy, h func(context.Context, *record) error) *journal {
+// startOutage runs a journal whose first three messages fail, which begins an outage. Then h handles messages.
+func startOutage(t *testing.T, p redeliver.Policy, h func(context.Context, *record) error) *journal {
 	t.Helper()
 	j := newJournal(p)
 	var n atomic.Int64
@@ -40,7 +40,7 @@ func inOutage(t *testing.T, p redeliver.Policy, h func(context.Context, *record)
 
 // In an outage attempts do not count, and a message keeps the rule that it came with. A message that its handler
 // rejects, or that has expired, still goes to the DLQ. Subscription.Decide gives the same answer.
-func TestFailuresThatAnOutagePostpones(t *testing.T) {
+func TestAnOutagePostponesFailures(t *testing.T) {
 	old := redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Minute)}.WithDefaults().Schedule()
 	for name, c := range map[string]struct {
 		err    error
@@ -67,7 +67,7 @@ func TestFailuresThatAnOutagePostpones(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := guarded()
 			p.MaxAge = 2 * time.Hour
-			j := inOutage(t, p, func(context.Context, *record) error { return c.err })
+			j := startOutage(t, p, func(context.Context, *record) error { return c.err })
 			st := c.before
 			st.ID, st.Error, st.ErrorType, st.FirstFailed = "a", "before", "string", time.Now()
 			if st.Source.Timestamp = time.Now(); c.age > 0 {
@@ -115,7 +115,7 @@ func TestAProbeWithoutASignalIsFollowedByTheNext(t *testing.T) {
 			var running, both, probes atomic.Int64
 			var silent atomic.Bool
 			silent.Store(true)
-			j = inOutage(t, guarded(), func(ctx context.Context, _ *record) error {
+			j = startOutage(t, guarded(), func(ctx context.Context, _ *record) error {
 				if running.Add(1) > 1 && silent.Load() {
 					both.Add(1)
 				}
@@ -158,7 +158,7 @@ func TestAProbeThatDoesNotEndIsFollowedByTheNext(t *testing.T) {
 		var mu sync.Mutex
 		var at []time.Duration
 		begun := time.Now()
-		j := inOutage(t, guarded(), func(context.Context, *record) error {
+		j := startOutage(t, guarded(), func(context.Context, *record) error {
 			mu.Lock()
 			at = append(at, time.Since(begun))
 			mu.Unlock()
@@ -179,7 +179,7 @@ func TestAProbeThatDoesNotEndIsFollowedByTheNext(t *testing.T) {
 }
 
 // In Blocking order the waiting messages themselves are the probes, one after another.
-func TestProbesThatWaitInPlace(t *testing.T) {
+func TestMessagesThatWaitInPlaceAreTheProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := guarded()
 		p.Order, p.MaxRetries, p.Backoff = redeliver.Blocking, 4, redeliver.Fixed(time.Second)
@@ -225,7 +225,7 @@ func TestProbesThatWaitInPlace(t *testing.T) {
 
 // Messages that fail for the first time, or that an outage postponed, are an outage although many have succeeded just before.
 // Messages that have failed before are poison.
-func TestAnOutageAmongSuccesses(t *testing.T) {
+func TestFirstFailuresAreAnOutageDespiteSuccesses(t *testing.T) {
 	for name, c := range map[string]struct {
 		before *redeliver.State
 		want   bool

@@ -24,7 +24,7 @@ type journal struct {
 	// truncates reports whether the store can leave out a body.
 	truncates bool
 
-	lock   sync.Mutex
+	logMu  sync.Mutex
 	log    []string
 	tries  []time.Time
 	wrote  []redeliver.State
@@ -48,15 +48,15 @@ func (j *journal) Truncates() bool { return j.truncates }
 
 func (j *journal) Write(ctx context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
 	where := map[driver.Place]string{driver.Level: "level", driver.Topic: "topic", driver.Suspects: "suspects", driver.DLQ: "dlq"}[to]
-	j.lock.Lock()
+	j.logMu.Lock()
 	j.tries = append(j.tries, time.Now())
 	try, r, kept := len(j.tries), m.Record, *st
-	j.lock.Unlock()
+	j.logMu.Unlock()
 	confirm := func() {
-		j.note(where + " confirms")
-		j.lock.Lock()
+		j.logLine(where + " confirms")
+		j.logMu.Lock()
 		j.wrote = append(j.wrote, kept)
-		j.lock.Unlock()
+		j.logMu.Unlock()
 		if to == driver.DLQ {
 			j.mu.Lock()
 			j.dead[r.id] = kept
@@ -76,7 +76,7 @@ func (j *journal) Write(ctx context.Context, to driver.Place, m *driver.Message[
 	}
 	go func() {
 		if err := answer(ctx, where, try); err != nil {
-			j.note(where + " refuses")
+			j.logLine(where + " refuses")
 			done.Confirmed(where, err)
 			return
 		}
@@ -89,29 +89,29 @@ func (j *journal) Event(e redeliver.Event) {
 	if c, ok := e.(redeliver.SubscriptionChanged); ok {
 		name = string(c.Change)
 	}
-	j.lock.Lock()
-	defer j.lock.Unlock()
+	j.logMu.Lock()
+	defer j.logMu.Unlock()
 	j.events = append(j.events, e)
 	j.log = append(j.log, name)
 }
 
-func (j *journal) note(line string) {
-	j.lock.Lock()
-	defer j.lock.Unlock()
+func (j *journal) logLine(line string) {
+	j.logMu.Lock()
+	defer j.logMu.Unlock()
 	j.log = append(j.log, line)
 }
 
 // logged returns the log so far.
 func (j *journal) logged() []string {
-	j.lock.Lock()
-	defer j.lock.Unlock()
+	j.logMu.Lock()
+	defer j.logMu.Unlock()
 	return slices.Clone(j.log)
 }
 
 // written returns the states written so far.
 func (j *journal) written() []redeliver.State {
-	j.lock.Lock()
-	defer j.lock.Unlock()
+	j.logMu.Lock()
+	defer j.logMu.Unlock()
 	return slices.Clone(j.wrote)
 }
 
@@ -125,8 +125,8 @@ func (j *journal) want(t *testing.T, name string, want ...string) {
 
 // events returns all events of one kind.
 func events[E redeliver.Event](j *journal) (found []E) {
-	j.lock.Lock()
-	defer j.lock.Unlock()
+	j.logMu.Lock()
+	defer j.logMu.Unlock()
 	for _, e := range j.events {
 		if e, ok := e.(E); ok {
 			found = append(found, e)

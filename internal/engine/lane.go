@@ -45,7 +45,7 @@ type lane[R any] struct {
 	waits       DueQueue[*entry[R]]  // also has entries that were abandoned meanwhile
 	keys        map[uint64]*entry[R] // the last entry in the chain of each key
 	ready       [3]FIFO[*entry[R]]   // by entry.readyQueue
-	refused     FIFO[*entry[R]]      // that a gater refused: they are ready again after the next Post
+	refused     FIFO[*entry[R]]      // entries that a gater refused; they are ready again after the next Post
 	slotWaiters [2]slotWaiter
 	awaitsSlot  [2]bool // the waiter is in the queue for slots, or may take the next one
 	lastClass   int
@@ -122,10 +122,10 @@ func (l *lane[R]) load() redeliver.Load {
 func (l *lane[R]) run(ctx context.Context) {
 	defer l.timer.Stop()
 	defer l.e.sub.loads.add(l.load)()
-	defer l.e.sub.Gate.opens.add(l.wake)()
-	defer l.e.sub.NewGate.opens.add(l.wake)()
+	defer l.e.sub.Gate.onOpen.add(l.wake)()
+	defer l.e.sub.NewGate.onOpen.add(l.wake)()
 	if l.e.sub.Turn != nil {
-		defer l.e.sub.Turn.changes.add(l.wake)()
+		defer l.e.sub.Turn.onChange.add(l.wake)()
 	}
 	messages := l.src.Messages()
 	for {
@@ -208,8 +208,8 @@ func (l *lane[R]) readReports() {
 	}
 }
 
-// retryRefused makes ready again the messages that a gater refused. They come before the others. The queue of a message may have
-// changed, also while it was ready: a gater may let one run alone.
+// retryRefused puts the messages that a gater refused back into the ready queues, before the others. A ready message may also
+// change its queue: a gater may let it run alone.
 func (l *lane[R]) retryRefused() {
 	before := l.ready
 	l.ready = [len(l.ready)]FIFO[*entry[R]]{}
@@ -466,7 +466,7 @@ func (l *lane[R]) tryBegin(e *entry[R]) Admission {
 		}
 	}
 	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
-		slotted, probe = sub.slots.take(class, &l.slotWaiters[class])
+		slotted, probe = sub.slots.acquire(class, &l.slotWaiters[class])
 		if l.awaitsSlot[class] = !slotted; !slotted {
 			return NothingYet
 		}
@@ -485,11 +485,11 @@ func (l *lane[R]) tryBegin(e *entry[R]) Admission {
 		return admission
 	}
 	if !slotted && e.Step == driver.Handle {
-		sub.slots.began()
+		sub.slots.beginWithoutSlot()
 	}
 	e.slotted = slotted
 	e.endReported.Store(!takesTurn && !e.Alone)
-	e.begin(e.State)
+	e.newDelivery(e.State)
 	e.current.Load().probe = probe
 	return Begins
 }
@@ -506,8 +506,8 @@ func (l *lane[R]) askGaters(e *entry[R]) Admission {
 	return Begins
 }
 
-func (l *lane[R]) endGaters(gates []Gater[R], e *entry[R], how Ending) {
-	for _, g := range gates {
+func (l *lane[R]) endGaters(gaters []Gater[R], e *entry[R], how Ending) {
+	for _, g := range gaters {
 		g.End(&e.Message, how)
 	}
 }
@@ -563,7 +563,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 			break
 		}
 		if e.ending.Kind == Acked { // before Settle: a settled message has no events
-			l.e.sub.committed(d)
+			l.e.sub.reportCommitted(d)
 		}
 		l.src.Settle(&e.Message)
 		l.settled = true
@@ -581,9 +581,9 @@ func (l *lane[R]) release(e *entry[R]) {
 	}
 	switch {
 	case e.slotted:
-		l.e.sub.slots.give(e.class(), d.probe, sig)
+		l.e.sub.slots.release(e.class(), d.probe, sig)
 	case !l.opt.Exclusive:
-		l.e.sub.slots.countWithoutSlot(sig)
+		l.e.sub.slots.endWithoutSlot(sig)
 	}
 }
 

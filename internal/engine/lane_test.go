@@ -173,8 +173,8 @@ func batchOf(batches *[]string, size int) engine.Options[*record] {
 	}
 }
 
-// All lanes of a subscriber that closes reach their drain timeout at one time, and notice it one after another. Once,
-// when a batch ended at that time, another batch began with messages of the lanes that had not noticed yet.
+// All lanes of a subscriber that closes reach their drain timeout at one time, and notice it one after another. If a
+// batch ends at that time, no other batch may begin with messages of the lanes that have not noticed it yet.
 func TestNoBatchBeginsWhenTheDrainTimeoutIsOver(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

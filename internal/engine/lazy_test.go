@@ -36,38 +36,38 @@ type state struct {
 	err, cause error
 }
 
-// A Lazy behaves like a context of the standard library under every sequence of events, with and without calls of Done in between.
-func TestLazyIsLikeTheStandardContext(t *testing.T) {
-	type world struct {
+// A LazyContext behaves like a context of the standard library under every sequence of events, with and without calls of Done in between.
+func TestLazyContextIsLikeTheStandardContext(t *testing.T) {
+	type testContext struct {
 		ctx, child  context.Context
 		end, endAll context.CancelCauseFunc
 		expire      func()
 	}
 	values := context.WithValue(context.Background(), key{}, "value")
-	lazy := func() world {
+	lazy := func() testContext {
 		parent, endAll := context.WithCancelCause(values)
-		c := new(engine.Lazy)
+		c := new(engine.LazyContext)
 		c.Init(parent)
-		return world{ctx: c, end: c.End, endAll: endAll, expire: func() { c.Expire(errLate) }}
+		return testContext{ctx: c, end: c.End, endAll: endAll, expire: func() { c.Expire(errLate) }}
 	}
-	std := func(t *testing.T) world {
+	std := func(t *testing.T) testContext {
 		parent, endAll := context.WithCancelCause(values)
 		timed, drop := context.WithDeadlineCause(parent, time.Now().Add(time.Hour), errLate)
 		t.Cleanup(drop)
 		c, end := context.WithCancelCause(timed)
-		return world{ctx: c, end: end, endAll: endAll, expire: func() { <-time.After(time.Hour); synctest.Wait() }}
+		return testContext{ctx: c, end: end, endAll: endAll, expire: func() { <-time.After(time.Hour); synctest.Wait() }}
 	}
-	steps := map[string]func(world){
-		"end":         func(w world) { w.end(errOurs) },
-		"end nil":     func(w world) { w.end(nil) },
-		"end again":   func(w world) { w.end(errTheirs) },
-		"parent ends": func(w world) { w.endAll(errTheirs) },
-		"expire":      func(w world) { w.expire() },
-		"Done":        func(w world) { w.ctx.Done() },
-		"Cause":       func(w world) { _ = context.Cause(w.ctx) },
-		"Value":       func(w world) { w.ctx.Value(key{}) },
+	steps := map[string]func(testContext){
+		"end":         func(w testContext) { w.end(errOurs) },
+		"end nil":     func(w testContext) { w.end(nil) },
+		"end again":   func(w testContext) { w.end(errTheirs) },
+		"parent ends": func(w testContext) { w.endAll(errTheirs) },
+		"expire":      func(w testContext) { w.expire() },
+		"Done":        func(w testContext) { w.ctx.Done() },
+		"Cause":       func(w testContext) { _ = context.Cause(w.ctx) },
+		"Value":       func(w testContext) { w.ctx.Value(key{}) },
 	}
-	look := func(w world) state {
+	observe := func(w testContext) state {
 		// Done last: it makes the channel.
 		err, cause := w.ctx.Err(), context.Cause(w.ctx)
 		s := state{ended(w.ctx), w.ctx.Err(), context.Cause(w.ctx)}
@@ -119,7 +119,7 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			got, want := lazy(), std(t)
 			if slices.Contains(order, "Done") { // a child asks for it, too
-				child := func(w *world) (drop context.CancelFunc) {
+				child := func(w *testContext) (drop context.CancelFunc) {
 					w.child, drop = context.WithCancel(w.ctx)
 					return drop
 				}
@@ -130,7 +130,7 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 				steps[s](got)
 				steps[s](want)
 			}
-			if g, w := look(got), look(want); g != w {
+			if g, w := observe(got), observe(want); g != w {
 				t.Errorf("after %q: %v, the standard library's is %v", order, g, w)
 			}
 			synctest.Wait()
@@ -138,7 +138,7 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 				t.Errorf("after %q: the child's error is %v, its cause %v, with the standard library %v and %v",
 					order, got.child.Err(), context.Cause(got.child), want.child.Err(), context.Cause(want.child))
 			}
-			for _, w := range []world{got, want} {
+			for _, w := range []testContext{got, want} {
 				w.end(nil)
 				w.endAll(nil)
 			}
@@ -148,11 +148,11 @@ func TestLazyIsLikeTheStandardContext(t *testing.T) {
 
 // A message has a chain of contexts: the delivery, the Router's values, the attempt, and those that a handler derives. For a context
 // that the standard library does not know, each child would need a goroutine.
-func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
+func TestChildrenOfALazyContextNeedNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		session, endSession := context.WithCancelCause(t.Context())
 		defer endSession(nil)
-		var delivery, attempt engine.Lazy
+		var delivery, attempt engine.LazyContext
 		delivery.Init(session)
 		attempt.Init(context.WithValue(&delivery, key{}, "value"))
 		before := runtime.NumGoroutine()
@@ -188,13 +188,13 @@ func TestLazyChildrenNeedNoGoroutine(t *testing.T) {
 	})
 }
 
-// A Lazy that has ended is not registered with its parent, which may live for days.
-func TestLazyDoesNotGrowItsParent(t *testing.T) {
+// A LazyContext that has ended is not registered with its parent, which may live for days.
+func TestLazyContextDoesNotGrowItsParent(t *testing.T) {
 	session, endSession := context.WithCancel(t.Context())
 	defer endSession()
 	grow := func(n int) uint64 {
 		for i := range n {
-			var l engine.Lazy
+			var l engine.LazyContext
 			l.Init(session)
 			l.Done()
 			if i%2 == 0 {
@@ -213,10 +213,10 @@ func TestLazyDoesNotGrowItsParent(t *testing.T) {
 	}
 }
 
-func TestLazyIsSafeForConcurrentUse(t *testing.T) {
+func TestLazyContextIsSafeForConcurrentUse(t *testing.T) {
 	for range 50 {
 		session, endSession := context.WithCancelCause(t.Context())
-		var l engine.Lazy
+		var l engine.LazyContext
 		l.Init(session)
 		var wg sync.WaitGroup
 		for _, f := range []func(){

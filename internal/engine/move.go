@@ -22,12 +22,12 @@ const (
 // move writes one message to its next place: a level, the DLQ or its topic. No goroutine of the engine waits for that: the store
 // calls Confirmed, and a timer starts the next try. While the broker accepts nothing, the subscription's gate is closed.
 type move struct {
-	d     *Delivery
-	to    driver.Place
-	dec   *redeliver.Decision // its State is written
-	cause error               // of the failure
-	hops  bool                // the message only changes its place: no handler failed
-	from  string              // where the message was read from; set with hops, for the event
+	d         *Delivery
+	to        driver.Place
+	dec       *redeliver.Decision // its State is written
+	cause     error               // of the failure
+	unhandled bool                // it only changes its place: no handler failed
+	from      string              // where the message was read from; set with unhandled, for the event
 
 	try    int
 	pauses backoff.BackOff // nil before the first failure
@@ -37,7 +37,7 @@ type move struct {
 
 // moveFailed writes a message that failed to the place that dec asks for. The caller has claimed the message.
 func (d *Delivery) moveFailed(dec *redeliver.Decision, cause error) {
-	d.decided(dec, cause)
+	d.endFailedSpan(dec, cause)
 	m := &move{d: d, to: driver.Level, dec: dec, cause: cause}
 	if dec.Action == redeliver.DeadLetter {
 		m.to = driver.DLQ
@@ -47,7 +47,7 @@ func (d *Delivery) moveFailed(dec *redeliver.Decision, cause error) {
 
 // moveUnhandled writes a message to another place without calling its handler. The caller has claimed the message.
 func (d *Delivery) moveUnhandled(to driver.Place, from string) {
-	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, hops: true, from: from}
+	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, unhandled: true, from: from}
 	if to == driver.Level {
 		m.dec.State.Policy = d.sub.fingerprint // from now on the message waits on a level of this policy
 	}
@@ -55,7 +55,7 @@ func (d *Delivery) moveUnhandled(to driver.Place, from string) {
 }
 
 func (m *move) start() {
-	m.d.c.handlerEnded()
+	m.d.entry.handlerEnded()
 	m.write()
 }
 
@@ -70,7 +70,7 @@ func (m *move) write() {
 		return
 	}
 	m.try++
-	m.d.c.write(m.d.sub.tryContext(time.Now()), m.to, &m.dec.State, m)
+	m.d.entry.write(m.d.sub.tryContext(time.Now()), m.to, &m.dec.State, m)
 }
 
 // Confirmed implements [driver.Done].
@@ -80,8 +80,8 @@ func (m *move) Confirmed(where string, err error) {
 		m.finish(where)
 	case errors.Is(err, driver.ErrStay):
 		m.release()
-		if m.hops { // no handler ran
-			m.d.c.end(Ending{Stays, &m.dec.State})
+		if m.unhandled { // no handler ran
+			m.d.entry.end(Ending{Stays, &m.dec.State})
 			return
 		}
 		m.d.stayUntilDue(m.dec, where, m.cause)
@@ -103,27 +103,27 @@ func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d
 	s.doubts.addWrite(where, &m.doubt)
 	m.release()
-	isDead := m.dec.Action == redeliver.DeadLetter
+	deadLettered := m.dec.Action == redeliver.DeadLetter
 	switch {
-	case m.hops && !isDead && m.to == driver.Topic:
+	case m.unhandled && !deadLettered && m.to == driver.Topic:
 		s.Emit(redeliver.Published{State: m.dec.State, Topic: where})
-	case m.hops && !isDead:
+	case m.unhandled && !deadLettered:
 		s.Emit(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
 	default:
 		d.signal = signalOf(m.dec, m.cause)
-		if isDead {
-			s.slots.deadLettered(d.isProbe())
+		if deadLettered {
+			s.slots.countDeadLetter(d.isProbe())
 		}
-		s.written(m.dec, where, m.cause)
-		if isDead && s.Tracer != nil && !s.Discards {
+		s.reportWritten(m.dec, where, m.cause)
+		if deadLettered && s.Tracer != nil && !s.Discards {
 			d.traceDeadLetter(m.dec, where, m.cause)
 		}
 	}
 	how := Ending{Moved, &m.dec.State}
-	if isDead {
+	if deadLettered {
 		how.Kind = DeadLettered
 	}
-	d.c.end(how)
+	d.entry.end(how)
 }
 
 // release opens the gate if this message has closed it, and forgets its doubtful write.
@@ -146,7 +146,7 @@ func (m *move) setClosed(closed bool, where string, err error) {
 
 func (m *move) abandon() {
 	m.release()
-	m.d.abandoned(m.cause)
+	m.d.abandonClaimed(m.cause)
 }
 
 // fail handles a failed write. A refusal concerns this one message, which goes to the DLQ, without its body if
@@ -158,7 +158,7 @@ func (m *move) fail(where string, err error) {
 	switch {
 	case m.to != driver.DLQ && (refused || errors.Is(err, redeliver.ErrUnschedulable)):
 		s.Policy.RejectUnschedulable(m.dec, err)
-		if m.hops {
+		if m.unhandled {
 			m.cause = err
 		}
 		m.to = driver.DLQ
@@ -166,8 +166,8 @@ func (m *move) fail(where string, err error) {
 		return
 	case m.to == driver.DLQ && refused && m.dec.State.Truncated != "":
 		err = fmt.Errorf("the DLQ refuses even a message without its body: %v", err) //nolint:errorlint // It accepts nothing: this is an outage.
-	case m.to == driver.DLQ && refused && m.d.c.truncates():
-		body := m.d.c.body()
+	case m.to == driver.DLQ && refused && m.d.entry.truncates():
+		body := m.d.entry.body()
 		m.dec.State.Truncated = fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
 		s.Policy.RejectUnschedulable(m.dec, err)
 		m.write()

@@ -21,7 +21,7 @@ const (
 
 // ErrPolicies is the error of the event about instances of one subscription that run different policies. Each instance decides
 // by its own policy.
-var ErrPolicies = errors.New("instances of the same group run different policies: end a deployment that is under way")
+var ErrPolicies = errors.New("instances of the same group run different policies: finish the deployment that is under way")
 
 // otherPolicies are the other policies under which instances of the same subscription write messages.
 type otherPolicies struct {

@@ -11,15 +11,15 @@ import (
 )
 
 // An operator pauses a subscription for its whole group with a mark on the broker. Each process looks for the mark
-// before it reads the first message, so that a pause survives restarts, and then at least every PauseLook. While there
+// before it reads the first message, so that a pause survives restarts, and then at least every PausePollInterval. While there
 // is a mark, the subscription's Gate is closed, and lanes, suspects and an adapter's intake wait for it to open. A mark with
 // NewOnly closes NewGate instead.
 
-// PauseLook is how often a process looks whether its group is paused.
-const PauseLook = 10 * time.Second
+// PausePollInterval is how often a process looks whether its group is paused.
+const PausePollInterval = 10 * time.Second
 
-// pauseLookTimeout bounds one look.
-const pauseLookTimeout = 5 * time.Second
+// pausePollTimeout bounds one Poll.
+const pausePollTimeout = 5 * time.Second
 
 // NewPauseMark returns a mark of this user and host.
 func NewPauseMark(reason string, newOnly bool) redeliver.PauseMark {
@@ -80,8 +80,8 @@ func pauseText(m *redeliver.PauseMark) string {
 	return text
 }
 
-// PauseLooker looks for the mark of a subscription's group.
-type PauseLooker struct {
+// PausePoller looks for the mark of a subscription's group.
+type PausePoller struct {
 	Sub *Subscription
 	// Mark returns the mark, or nil.
 	Mark func(context.Context) (*redeliver.PauseMark, error)
@@ -89,28 +89,28 @@ type PauseLooker struct {
 	failed bool
 }
 
-// Look looks once. An error does not change whether the group is paused. Look reports the first error in a row to the sink.
-func (l *PauseLooker) Look(ctx context.Context) {
-	asking, cancel := context.WithTimeout(ctx, pauseLookTimeout)
+// Poll looks for the mark once. An error does not change whether the group is paused. Only the first error in a row is reported.
+func (p *PausePoller) Poll(ctx context.Context) {
+	pollCtx, cancel := context.WithTimeout(ctx, pausePollTimeout)
 	defer cancel()
-	mark, err := l.Mark(asking)
+	mark, err := p.Mark(pollCtx)
 	switch {
 	case ctx.Err() != nil:
 		return
-	case err != nil && !l.failed:
-		l.Sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; until then the group stays as it is, paused or not", err)
-	case err == nil && l.failed:
-		l.Sub.EmitChange(redeliver.ChangeCommandsRead, "", nil)
+	case err != nil && !p.failed:
+		p.Sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; until then the group stays as it is, paused or not", err)
+	case err == nil && p.failed:
+		p.Sub.EmitChange(redeliver.ChangeCommandsRead, "", nil)
 	}
-	if l.failed = err != nil; err == nil {
-		l.Sub.SetPaused(mark)
+	if p.failed = err != nil; err == nil {
+		p.Sub.SetPaused(mark)
 	}
 }
 
-// Run looks every PauseLook until ctx ends. It calls paused, which may be nil, after each look that found the group still paused.
-// By then every process of the group has found the mark, so none of them reads a message that this one returns to the broker.
-func (l *PauseLooker) Run(ctx context.Context, paused func()) {
-	tick := time.NewTicker(PauseLook)
+// Run calls Poll every PausePollInterval until ctx ends. It calls paused, which may be nil, after each Poll that found the group
+// still paused. By then every process of the group has found the mark, so none of them reads a message that this one returns to the broker.
+func (p *PausePoller) Run(ctx context.Context, paused func()) {
+	tick := time.NewTicker(PausePollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -118,8 +118,8 @@ func (l *PauseLooker) Run(ctx context.Context, paused func()) {
 		case <-ctx.Done():
 			return
 		}
-		previous := l.Sub.Paused()
-		if l.Look(ctx); previous && l.Sub.Paused() && !l.failed && paused != nil {
+		previous := p.Sub.Paused()
+		if p.Poll(ctx); previous && p.Sub.Paused() && !p.failed && paused != nil {
 			paused()
 		}
 	}

@@ -136,7 +136,7 @@ func TestAPauseDoesNotHideTheEndOfFailingWrites(t *testing.T) {
 
 // A process whose look fails stays paused or not, as before, and reports the error once. It returns its messages in
 // hand at the second look that finds the mark, not at the first.
-func TestLooksForAPause(t *testing.T) {
+func TestAFailedPollKeepsThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []redeliver.Change
 		sub := &engine.Subscription{Sink: redeliver.SinkFunc(func(e redeliver.Event) {
@@ -148,14 +148,14 @@ func TestLooksForAPause(t *testing.T) {
 		}
 		var broker atomic.Pointer[answer]
 		broker.Store(&answer{})
-		l := &engine.PauseLooker{Sub: sub, Mark: func(context.Context) (*redeliver.PauseMark, error) { a := broker.Load(); return a.mark, a.err }}
+		l := &engine.PausePoller{Sub: sub, Mark: func(context.Context) (*redeliver.PauseMark, error) { a := broker.Load(); return a.mark, a.err }}
 		ctx, cancel := context.WithCancel(t.Context())
 		var given atomic.Int64
-		l.Look(ctx)
+		l.Poll(ctx)
 		go l.Run(ctx, func() { given.Add(1) })
 		look := func(wantPaused bool, wantGiven int64) {
 			t.Helper()
-			<-time.After(engine.PauseLook)
+			<-time.After(engine.PausePollInterval)
 			synctest.Wait()
 			if sub.Paused() != wantPaused || given.Load() != wantGiven {
 				t.Errorf("paused %v, messages returned %d times", sub.Paused(), given.Load())

@@ -51,11 +51,11 @@ func (s *slots) cancel(class int, probe bool) {
 		s.rate.unused++
 		s.mu.Unlock()
 	}
-	s.give(class, probe, signalNone)
+	s.release(class, probe, signalNone)
 }
 
-// began counts an attempt that begins without taking a slot: an immediate retry, or one that runs alone.
-func (s *slots) began() {
+// beginWithoutSlot counts an attempt that begins without taking a slot: an immediate retry, or one that runs alone.
+func (s *slots) beginWithoutSlot() {
 	if s.rate != nil {
 		s.mu.Lock()
 		s.rate.take(time.Now())

@@ -21,7 +21,7 @@ type starts struct {
 	ids []string
 }
 
-func (s *starts) note(j *journal, id string) {
+func (s *starts) add(j *journal, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at, s.ids = append(s.at, time.Since(j.begun).Round(time.Millisecond)), append(s.ids, id)
@@ -50,7 +50,7 @@ func TestAttemptsBeginAtTheRate(t *testing.T) {
 		var s starts
 		burst := make(chan struct{}) // closed when the third has begun; a retry before that would be one of the burst
 		j.start(t, handle(func(ctx context.Context, r *record) error {
-			s.note(j, r.id)
+			s.add(j, r.id)
 			if r.id == "2" {
 				close(burst)
 			}
@@ -80,7 +80,7 @@ func TestLanesShareTheRate(t *testing.T) {
 		one := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 10, Burst: 1}})
 		two := &journal{broker: newBroker(redeliver.Policy{})}
 		var s starts
-		opt := handle(func(_ context.Context, r *record) error { s.note(one, r.id); return nil })
+		opt := handle(func(_ context.Context, r *record) error { s.add(one, r.id); return nil })
 		opt.Sub, opt.Codec, opt.Store = one.sub, one, one
 		e := engine.New(opt)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -129,9 +129,9 @@ func TestAMessageThatDoesNotRunUsesUpNoRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.01, Burst: 2}})
 		var s starts
-		opt := handle(func(_ context.Context, r *record) error { s.note(j, r.id); return nil })
+		opt := handle(func(_ context.Context, r *record) error { s.add(j, r.id); return nil })
 		opt.Store = j
-		j.run(t, opt, engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{refusing{}}})
+		j.run(t, opt, engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{refusingGater{}}})
 		for i := range 20 {
 			j.in <- &record{id: fmt.Sprint("old ", i), expires: time.Now().Add(-time.Second)}
 			j.in <- &record{id: fmt.Sprint("refused ", i)}
@@ -144,14 +144,14 @@ func TestAMessageThatDoesNotRunUsesUpNoRate(t *testing.T) {
 	})
 }
 
-// refusing is a gater that refuses messages by their names.
-type refusing struct{}
+// refusingGater is a gater that refuses messages by their names.
+type refusingGater struct{}
 
-func (refusing) Begin(m *driver.Message[*record]) engine.Admission {
+func (refusingGater) Begin(m *driver.Message[*record]) engine.Admission {
 	if len(m.Record.id) > len("refused") && m.Record.id[:len("refused")] == "refused" {
 		return engine.NotYet
 	}
 	return engine.Begins
 }
-func (refusing) HandlerEnded(*driver.Message[*record])       {}
-func (refusing) End(*driver.Message[*record], engine.Ending) {}
+func (refusingGater) HandlerEnded(*driver.Message[*record])       {}
+func (refusingGater) End(*driver.Message[*record], engine.Ending) {}

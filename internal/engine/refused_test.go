@@ -2,7 +2,7 @@ package engine
 
 import "testing"
 
-// A lane does not keep an entry that a gater once refused in memory: its record may be large. Entries that were refused come first.
+// A lane does not keep a refused entry in memory after it has left the queue: its record may be large. Entries that were refused come first.
 func TestALaneKeepsNoRefusedEntry(t *testing.T) {
 	l := &lane[int]{}
 	old, young := &entry[int]{phase: entryReady}, &entry[int]{phase: entryReady}
@@ -22,8 +22,8 @@ func TestALaneKeepsNoRefusedEntry(t *testing.T) {
 	}
 }
 
-// A gater may let an entry run alone after it has refused it: then the entry needs no slot. It used to wait behind one that needs a
-// slot, and that one for its end.
+// A gater may let an entry run alone after it has refused it: then the entry needs no slot, and does not
+// wait behind one that needs a slot.
 func TestARefusedEntryThatRunsAloneNeedsNoSlot(t *testing.T) {
 	l := &lane[int]{}
 	other, suspect := &entry[int]{phase: entryReady}, &entry[int]{phase: entryReady}
@@ -36,7 +36,7 @@ func TestARefusedEntryThatRunsAloneNeedsNoSlot(t *testing.T) {
 	}
 }
 
-// A gater may let an entry run alone while it is ready. It used to stay behind one that needs a slot.
+// A gater may let an entry run alone while it is ready. The entry does not stay behind one that needs a slot.
 func TestAReadyEntryThatRunsAloneNeedsNoSlot(t *testing.T) {
 	l := &lane[int]{}
 	other, suspect := &entry[int]{phase: entryReady}, &entry[int]{phase: entryReady}

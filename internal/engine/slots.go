@@ -47,7 +47,7 @@ type slots struct {
 	limit              int           // now; 0: it has not shrunk
 	peak               int           // of inFlight in this window
 	since              time.Duration // the start of the window; negative before the first
-	good, bad          int           // in this window
+	succeeded, failed  int           // in this window
 
 	queues   [2]FIFO[*slotWaiter] // by class
 	promised [2]int               // waiters with mayTake, by class
@@ -75,14 +75,14 @@ func (s *slots) init(sub *Subscription) {
 	s.start, s.since = time.Now(), -1
 }
 
-// take takes a slot of a class. If there is none, it queues the waiter, which is woken when it may take a slot.
-func (s *slots) take(class int, w *slotWaiter) (ok, probe bool) {
+// acquire takes a slot of a class. If there is none, it queues the waiter, which is woken when it may acquire a slot.
+func (s *slots) acquire(class int, w *slotWaiter) (ok, probe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.nowLocked()
 	q := &s.queues[class]
 	if s.endPromiseLocked(class, w) || q.Empty() {
-		if ok, probe = s.takeLocked(class, now); ok {
+		if ok, probe = s.acquireLocked(class, now); ok {
 			s.wakeLocked(now)
 			return true, probe
 		}
@@ -105,7 +105,7 @@ func (s *slots) endPromiseLocked(class int, w *slotWaiter) bool {
 	return true
 }
 
-func (s *slots) takeLocked(class int, now time.Duration) (ok, probe bool) {
+func (s *slots) acquireLocked(class int, now time.Duration) (ok, probe bool) {
 	if !s.hasRoomLocked(class, now) {
 		return false, false
 	}
@@ -129,7 +129,7 @@ func (s *slots) nowLocked() time.Duration {
 	return time.Since(s.start)
 }
 
-// hasRoomLocked reports whether takeLocked would take a slot of a class. It leaves the promised slots free. With a Rate, and while
+// hasRoomLocked reports whether acquireLocked would take a slot of a class. It leaves the promised slots free. With a Rate, and while
 // only probes may begin, nothing begins before the waiter that has a promise.
 func (s *slots) hasRoomLocked(class int, now time.Duration) bool {
 	promised := s.promised[firstDelivery] + s.promised[retry]
@@ -203,8 +203,8 @@ func (s *slots) reportChanges() {
 	}
 }
 
-// give releases the slot of a message that has ended, and counts its outcome.
-func (s *slots) give(class int, probe bool, sig signal) {
+// release releases the slot of a message that has ended, and counts its outcome.
+func (s *slots) release(class int, probe bool, sig signal) {
 	s.step(func(now time.Duration) {
 		s.used[class]--
 		s.inFlight--
@@ -215,8 +215,8 @@ func (s *slots) give(class int, probe bool, sig signal) {
 	})
 }
 
-// countWithoutSlot counts the outcome of a message that had no slot.
-func (s *slots) countWithoutSlot(sig signal) {
+// endWithoutSlot counts the outcome of a message that had no slot.
+func (s *slots) endWithoutSlot(sig signal) {
 	s.step(func(now time.Duration) { s.countLocked(true, sig, now) })
 }
 
@@ -234,9 +234,9 @@ func (s *slots) countLocked(probe bool, sig signal, now time.Duration) {
 func (s *slots) countInWindowLocked(sig signal, now time.Duration) {
 	switch sig {
 	case signalSuccess:
-		s.good++
+		s.succeeded++
 	case signalFailure:
-		s.bad++
+		s.failed++
 	case signalNone, signalMessage:
 	}
 	switch {
@@ -244,23 +244,23 @@ func (s *slots) countInWindowLocked(sig signal, now time.Duration) {
 		s.since = now
 	case now-s.since >= slotsWindow:
 		s.adaptLocked()
-		s.since, s.good, s.bad, s.peak = now, 0, 0, s.inFlight
+		s.since, s.succeeded, s.failed, s.peak = now, 0, 0, s.inFlight
 	}
 }
 
 // adaptLocked shrinks or grows the limit after a window.
 func (s *slots) adaptLocked() {
-	all, was := s.good+s.bad, s.limit
+	all, was := s.succeeded+s.failed, s.limit
 	switch {
-	case s.bad*2 >= all && (s.bad >= minFailures || was > 0 && s.bad > 0):
+	case s.failed*2 >= all && (s.failed >= minFailures || was > 0 && s.failed > 0):
 		if was == 0 { // half of the peak, not of the configured limit
 			s.limit = max(s.minLimit, min(s.peak, s.maxLimit)/2)
 			s.guard.Changes.Addf(redeliver.ChangeThrottled, nil, "%d of %d messages failed in a second; at most %d of %d are in flight now, and fewer if that continues",
-				s.bad, all, s.limit, s.maxLimit)
+				s.failed, all, s.limit, s.maxLimit)
 			return
 		}
 		s.limit = max(s.minLimit, was/2)
-	case was > 0 && all > 0 && s.bad*10 <= all:
+	case was > 0 && all > 0 && s.failed*10 <= all:
 		s.limit += max(1, s.maxLimit/growSteps)
 		if s.limit >= s.maxLimit {
 			s.limit = 0
@@ -288,15 +288,15 @@ func (s *slots) countFailure(f *guard.Failure) (postpone bool) {
 // pause lets nothing begin for d, because a handler asks for it.
 func (s *slots) pause(d time.Duration, err error) {
 	s.mu.Lock()
-	now := time.Since(s.start) // nowLocked needs it only from here on
+	now := time.Since(s.start) // nowLocked may return 0 before guard.Pause
 	s.guard.Pause(d, err, now)
 	s.wakeLocked(now)
 	s.mu.Unlock()
 	s.reportChanges()
 }
 
-// deadLettered counts a dead letter.
-func (s *slots) deadLettered(probe bool) {
+// countDeadLetter counts a dead letter.
+func (s *slots) countDeadLetter(probe bool) {
 	if !s.guard.Detects {
 		return
 	}

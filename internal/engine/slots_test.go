@@ -17,10 +17,10 @@ func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 	sub.Start()
 	s := &sub.slots
 	hangs, waits := &slotWaiter{wake: func() {}}, &slotWaiter{wake: func() {}}
-	if ok, _ := s.take(firstDelivery, hangs); !ok {
+	if ok, _ := s.acquire(firstDelivery, hangs); !ok {
 		t.Fatal("no slot")
 	}
-	if ok, _ := s.take(firstDelivery, waits); ok {
+	if ok, _ := s.acquire(firstDelivery, waits); ok {
 		t.Fatal("take gave more slots than the limit")
 	}
 	for key := range uint64(2) { // an outage, whose pause is over
@@ -45,11 +45,11 @@ func TestAQuickLaneDoesNotStarveTheOtherClass(t *testing.T) {
 	got := [2]int{}
 	for range 20 {
 		for class, w := range []*slotWaiter{quick, slow} {
-			if ok, probe := s.take(class, w); ok {
+			if ok, probe := s.acquire(class, w); ok {
 				got[class]++
-				s.take(firstDelivery, quick) // both lanes have more
-				s.take(retry, slow)
-				s.give(class, probe, signalNone)
+				s.acquire(firstDelivery, quick) // both lanes have more
+				s.acquire(retry, slow)
+				s.release(class, probe, signalNone)
 				break
 			}
 		}

@@ -37,7 +37,7 @@ func TestEveryWaitHasAnAlarm(t *testing.T) {
 		sub.Start()
 		s := &sub.slots
 		w := &slotWaiter{wake: func() {}}
-		if ok, _ := s.take(firstDelivery, w); !ok {
+		if ok, _ := s.acquire(firstDelivery, w); !ok {
 			t.Fatalf("%s: the first message got no slot", name)
 		}
 		switch {
@@ -52,7 +52,7 @@ func TestEveryWaitHasAnAlarm(t *testing.T) {
 				s.guard.DeadLettered(false, 0)
 			}
 		}
-		s.take(firstDelivery, w)
+		s.acquire(firstDelivery, w)
 		for _, before := range []time.Duration{time.Minute, time.Second, time.Microsecond, 1} { // the pause ends
 			now := time.Hour - before
 			s.mu.Lock()
@@ -90,10 +90,10 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	fails(1, false)
 	fails(2, false)
 	for n := range probes {
-		ok, probe := sub.slots.take(firstDelivery, w)
+		ok, probe := sub.slots.acquire(firstDelivery, w)
 		for !ok {
 			awaitWake(t, woken, n)
-			ok, probe = sub.slots.take(firstDelivery, w)
+			ok, probe = sub.slots.acquire(firstDelivery, w)
 		}
 		if !probe {
 			t.Fatalf("attempt %d is not a probe", n)
@@ -102,7 +102,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 			runtime.KeepAlive(w)
 		}
 		fails(uint64(n%2)+1, true)
-		sub.slots.give(firstDelivery, true, signalFailure)
+		sub.slots.release(firstDelivery, true, signalFailure)
 	}
 }
 
@@ -116,11 +116,11 @@ func TestEveryWaitForTheRateEnds(t *testing.T) {
 	w := &slotWaiter{wake: func() { woken <- struct{}{} }}
 	for n := range attempts {
 		for {
-			if ok, _ := sub.slots.take(firstDelivery, w); ok {
+			if ok, _ := sub.slots.acquire(firstDelivery, w); ok {
 				break
 			}
 			awaitWake(t, woken, n)
 		}
-		sub.slots.give(firstDelivery, false, signalSuccess)
+		sub.slots.release(firstDelivery, false, signalSuccess)
 	}
 }

@@ -28,7 +28,7 @@ func TestAWindowShrinksOrGrowsTheLimit(t *testing.T) {
 		"fewer than nine of ten":     {1, 8, 8, 1, 8, 8},
 		"back to the maximum":        {1, 15, 10, 0, 15, 0},
 	} {
-		s := &slots{sub: &Subscription{}, minLimit: w.minLimit, maxLimit: 16, limit: w.limit, good: w.good, bad: w.bad, peak: w.peak}
+		s := &slots{sub: &Subscription{}, minLimit: w.minLimit, maxLimit: 16, limit: w.limit, succeeded: w.good, failed: w.bad, peak: w.peak}
 		s.adaptLocked()
 		if s.limit != w.want {
 			t.Errorf("%s: the limit is %d, want %d", name, s.limit, w.want)
@@ -49,17 +49,17 @@ func TestSlotsShrinkToHalfOfThePeak(t *testing.T) {
 		sub.Start()
 		w := &slotWaiter{wake: func() {}}
 		for range 12 {
-			sub.slots.take(firstDelivery, w)
+			sub.slots.acquire(firstDelivery, w)
 		}
 		for i := range 12 {
-			said := signalFailure
+			sig := signalFailure
 			if i < 2 {
-				said = signalSuccess
+				sig = signalSuccess
 			}
 			if i == 11 {
 				<-time.After(time.Second)
 			}
-			sub.slots.give(firstDelivery, false, said)
+			sub.slots.release(firstDelivery, false, sig)
 		}
 		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that continues"; len(details) != 1 || details[0] != want {
 			t.Errorf("reported %q, want %q", details, want)
@@ -77,79 +77,79 @@ func TestAMessageStillInFlightCountsInTheNextWindow(t *testing.T) {
 		sub.Start()
 		w := &slotWaiter{wake: func() {}}
 		for range 21 {
-			sub.slots.take(firstDelivery, w)
+			sub.slots.acquire(firstDelivery, w)
 		}
-		sub.slots.give(firstDelivery, false, signalSuccess)
+		sub.slots.release(firstDelivery, false, signalSuccess)
 		<-time.After(time.Second)
 		for range 10 {
-			sub.slots.give(firstDelivery, false, signalSuccess)
+			sub.slots.release(firstDelivery, false, signalSuccess)
 		}
 		<-time.After(time.Second)
-		sub.slots.give(firstDelivery, false, signalSuccess) // the window of 10 in flight begins
+		sub.slots.release(firstDelivery, false, signalSuccess) // the window of 10 in flight begins
 		for range 9 {
-			sub.slots.give(firstDelivery, false, signalFailure)
+			sub.slots.release(firstDelivery, false, signalFailure)
 		}
 		<-time.After(time.Second)
-		sub.slots.countWithoutSlot(signalFailure)
+		sub.slots.endWithoutSlot(signalFailure)
 		if limit := sub.slots.currentLimit(); limit < 2 {
 			t.Errorf("the limit is %d, of about 10 in flight", limit)
 		}
 	})
 }
 
-// queue is the slots of a subscription, and lanes that wait for them.
-type queue struct {
+// testQueue is the slots of a subscription, and lanes that wait for them.
+type testQueue struct {
 	*slots
 	woken []int // lanes, in order; guarded by the lock of slots
 	all   []*slotWaiter
 }
 
-func newQueue(lanes int, sub *Subscription) *queue {
+func newTestQueue(lanes int, sub *Subscription) *testQueue {
 	sub.Start()
-	q := &queue{slots: &sub.slots}
+	q := &testQueue{slots: &sub.slots}
 	for i := range lanes {
 		q.all = append(q.all, &slotWaiter{wake: func() { q.woken = append(q.woken, i) }})
 	}
 	return q
 }
 
-func (q *queue) lanesWoken() []int {
+func (q *testQueue) lanesWoken() []int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.woken)
 }
 
-func (q *queue) takes(lane int) bool {
-	ok, _ := q.take(firstDelivery, q.all[lane])
+func (q *testQueue) acquires(lane int) bool {
+	ok, _ := q.acquire(firstDelivery, q.all[lane])
 	return ok
 }
 
-// Lanes get slots in the order in which they asked. A lane that gives up its turn, or ends, passes the slot on.
-func TestLanesGetSlotsInTurn(t *testing.T) {
-	q := newQueue(4, &Subscription{MaxInFlight: 1})
-	if !q.takes(0) || q.takes(1) || q.takes(2) || q.takes(3) {
+// Lanes get slots in the order in which they asked. If a lane yields its slot, or ends, the next lane gets it.
+func TestLanesGetSlotsInOrder(t *testing.T) {
+	q := newTestQueue(4, &Subscription{MaxInFlight: 1})
+	if !q.acquires(0) || q.acquires(1) || q.acquires(2) || q.acquires(3) {
 		t.Fatal("there is no slot")
 	}
 	q.yield(firstDelivery, q.all[2]) // it ends, or has no ready message any more, while it waits
-	q.give(firstDelivery, false, signalNone)
-	if q.takes(0) || q.takes(2) || q.takes(3) {
-		t.Error("the next turn is not that of the lane that has waited longest")
+	q.release(firstDelivery, false, signalNone)
+	if q.acquires(0) || q.acquires(2) || q.acquires(3) {
+		t.Error("the slot did not go to the lane that has waited longest")
 	}
 	q.yield(firstDelivery, q.all[1]) // its ready message is gone
-	if q.takes(1) || !q.takes(3) {
-		t.Error("the turn that a lane gave up did not go to the next lane")
+	if q.acquires(1) || !q.acquires(3) {
+		t.Error("the slot that a lane yielded did not go to the next lane")
 	}
-	q.give(firstDelivery, false, signalNone)
+	q.release(firstDelivery, false, signalNone)
 	for _, lane := range q.all {
 		q.yield(firstDelivery, lane)
 	}
-	if !q.takes(2) {
+	if !q.acquires(2) {
 		t.Error("the slot is lost")
 	}
 }
 
-// A lane with more messages does not take the slot that was promised to another one. It once took each slot that it had given back,
-// and the other lane waited until the first one had no more messages.
+// A lane with more messages does not take the slot that was promised to another one. Otherwise it would take each slot that it has
+// released, and the other lane would wait until the first one has no more messages.
 func TestALaneDoesNotTakeAPromisedSlot(t *testing.T) {
 	for name, sub := range map[string]*Subscription{
 		"one slot":     {MaxInFlight: 1},
@@ -157,25 +157,25 @@ func TestALaneDoesNotTakeAPromisedSlot(t *testing.T) {
 		"common limit": {MaxInFlight: 9, MinInFlight: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			q := newQueue(2, sub)
+			q := newTestQueue(2, sub)
 			if name == "common limit" {
 				q.limit = 1
 			}
-			if !q.takes(0) || q.takes(1) {
+			if !q.acquires(0) || q.acquires(1) {
 				t.Fatalf("%s: there is not exactly one slot", name)
 			}
 			for round := range 4 {
 				has, waits := round%2, 1-round%2
-				q.give(firstDelivery, false, signalNone)
+				q.release(firstDelivery, false, signalNone)
 				<-time.After(2 * time.Second) // the rate allows one a second
 				synctest.Wait()
 				if woken := q.lanesWoken(); len(woken) != round+1 || woken[round] != waits {
 					t.Fatalf("%s: lanes %v were woken, want lane %d to be the last", name, woken, waits)
 				}
-				if q.takes(has) {
+				if q.acquires(has) {
 					t.Fatalf("%s: the lane that gave the slot back has it again", name)
 				}
-				if !q.takes(waits) {
+				if !q.acquires(waits) {
 					t.Fatalf("%s: the lane that was woken gets no slot", name)
 				}
 			}
@@ -185,24 +185,24 @@ func TestALaneDoesNotTakeAPromisedSlot(t *testing.T) {
 
 // A lane may take the slots that are not promised.
 func TestALaneTakesASlotBesideAPromisedOne(t *testing.T) {
-	q := newQueue(2, &Subscription{MaxInFlight: 2})
+	q := newTestQueue(2, &Subscription{MaxInFlight: 2})
 	for range 2 {
-		if !q.takes(0) {
+		if !q.acquires(0) {
 			t.Fatal("there are not two slots")
 		}
 	}
-	if q.takes(1) {
+	if q.acquires(1) {
 		t.Fatal("there are more than two slots")
 	}
-	q.give(firstDelivery, false, signalNone)
-	q.give(firstDelivery, false, signalNone)
-	if !q.takes(0) || q.takes(0) || !q.takes(1) {
+	q.release(firstDelivery, false, signalNone)
+	q.release(firstDelivery, false, signalNone)
+	if !q.acquires(0) || q.acquires(0) || !q.acquires(1) {
 		t.Error("the lanes do not get one slot each")
 	}
 }
 
 // outageOf begins an outage, and returns its pause.
-func outageOf(q *queue) time.Duration {
+func outageOf(q *testQueue) time.Duration {
 	o := q.sub.Policy.Outage
 	for key := range uint64(o.MinKeys) {
 		q.countFailure(&guard.Failure{Key: key})
@@ -214,11 +214,11 @@ func outageOf(q *queue) time.Duration {
 // over, also in a subscription that has run for a long time.
 func TestProbesAreTheMessagesThatWaitedLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(4, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		q := newTestQueue(4, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
 		<-time.After(time.Hour)
 		pause := outageOf(q)
 		for lane := range q.all {
-			if q.takes(lane) {
+			if q.acquires(lane) {
 				t.Fatalf("lane %d has a slot in the pause", lane)
 			}
 		}
@@ -233,11 +233,11 @@ func TestProbesAreTheMessagesThatWaitedLongest(t *testing.T) {
 			if woken := q.lanesWoken(); len(woken) != want+1 || woken[want] != want {
 				t.Fatalf("lanes %v were woken, want %d to be the last", woken, want)
 			}
-			ok, probe := q.take(firstDelivery, q.all[want])
+			ok, probe := q.acquire(firstDelivery, q.all[want])
 			if !ok || !probe {
 				t.Fatalf("lane %d: a slot %t, as a probe %t", want, ok, probe)
 			}
-			q.give(firstDelivery, true, signalNone) // it says nothing
+			q.release(firstDelivery, true, signalNone) // it says nothing
 		}
 	})
 }
@@ -246,44 +246,44 @@ func TestProbesAreTheMessagesThatWaitedLongest(t *testing.T) {
 // MaxPause.
 func TestALaneThatGivesUpPassesItsProbeOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(3, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		q := newTestQueue(3, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
 		pause := outageOf(q)
 		for lane := range q.all {
-			q.takes(lane)
+			q.acquires(lane)
 		}
 		<-time.After(pause)
 		synctest.Wait()
 		q.yield(firstDelivery, q.all[0])
-		if q.takes(2) || !q.takes(1) {
+		if q.acquires(2) || !q.acquires(1) {
 			t.Fatal("the probe is not the second lane's")
 		}
 		began := time.Now()
-		for !q.takes(2) && time.Since(began) < time.Hour {
+		for !q.acquires(2) && time.Since(began) < time.Hour {
 			<-time.After(time.Second)
 			synctest.Wait() // the alarm of the same moment
 		}
 		if waited := time.Since(began); waited != q.sub.Policy.Outage.MaxPause {
 			t.Errorf("another probe begins %s after one that does not end, want %s", waited, q.sub.Policy.Outage.MaxPause)
 		}
-		q.give(firstDelivery, true, signalNone)
-		q.give(firstDelivery, true, signalNone)
+		q.release(firstDelivery, true, signalNone)
+		q.release(firstDelivery, true, signalNone)
 		if q.guard.Probes != 0 || q.inFlight != 0 {
 			t.Errorf("%d probes of %d messages run", q.guard.Probes, q.inFlight)
 		}
 	})
 }
 
-// The slots once read the clock twice: to see whether a probe may begin, and to set the alarm. A pause that ended in between had no
-// alarm, and nothing began again when nothing was in flight.
-func TestAPauseThatEndsBetweenTwoLooks(t *testing.T) {
+// A step of the slots reads the clock once, to see whether a probe may begin and to set the alarm. With two readings a pause could
+// end in between, without an alarm, and nothing would begin again.
+func TestAPauseThatEndsDuringAStepWakesTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		q := newTestQueue(1, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
 		outageOf(q)
 		q.alarm.Stop() // it has not fired yet
-		q.takes(0)
+		q.acquires(0)
 		<-time.After(q.sub.Policy.Outage.Probe)
-		if !q.takes(0) {
-			q.give(firstDelivery, false, signalNone) // some message in flight ends
+		if !q.acquires(0) {
+			q.release(firstDelivery, false, signalNone) // some message in flight ends
 		}
 		if len(q.lanesWoken()) == 0 && q.inFlight == 0 {
 			t.Error("the waiting lane was not woken")
@@ -297,17 +297,17 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 	for name, outcome := range map[string]signal{"a success": signalSuccess, "a failure": signalFailure} {
 		synctest.Test(t, func(t *testing.T) {
 			var changes []redeliver.Change
-			q := newQueue(3, &Subscription{MaxInFlight: 10, MaxRetriesInFlight: 10, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+			q := newTestQueue(3, &Subscription{MaxInFlight: 10, MaxRetriesInFlight: 10, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 				changes = append(changes, e.(redeliver.SubscriptionChanged).Change)
 			})})
 			<-time.After(time.Hour)
-			q.take(firstDelivery, q.all[0])
+			q.acquire(firstDelivery, q.all[0])
 			q.pause(time.Minute, redeliver.ErrNacked)
 			q.pause(time.Second, redeliver.ErrNacked)
-			q.give(firstDelivery, false, signalFailure)
+			q.release(firstDelivery, false, signalFailure)
 			retries := &slotWaiter{wake: func() {}}
-			first, _ := q.take(firstDelivery, q.all[0])
-			again, _ := q.take(retry, retries)
+			first, _ := q.acquire(firstDelivery, q.all[0])
+			again, _ := q.acquire(retry, retries)
 			if first || again {
 				t.Fatalf("%s: in the pause a first delivery began: %t; a retry began: %t", name, first, again)
 			}
@@ -320,27 +320,27 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 			<-time.After(1)
 			synctest.Wait()
 			for range 2 {
-				if ok, probe := q.take(firstDelivery, q.all[0]); !ok || !probe || q.takes(1) {
+				if ok, probe := q.acquire(firstDelivery, q.all[0]); !ok || !probe || q.acquires(1) {
 					t.Fatalf("%s: the first message does not run alone as a probe", name)
 				}
 				q.pause(time.Second, redeliver.ErrNacked) // the probe asks again
-				q.give(firstDelivery, true, signalFailure)
-				if q.takes(0) {
+				q.release(firstDelivery, true, signalFailure)
+				if q.acquires(0) {
 					t.Fatalf("%s: a message began although the probe asked again", name)
 				}
 				<-time.After(time.Second)
 				synctest.Wait()
 				q.yield(firstDelivery, q.all[1])
 			}
-			if ok, _ := q.take(firstDelivery, q.all[0]); !ok {
+			if ok, _ := q.acquire(firstDelivery, q.all[0]); !ok {
 				t.Fatalf("%s: no probe after the pause", name)
 			}
-			q.give(firstDelivery, true, signalNone) // it says nothing
-			if ok, probe := q.take(firstDelivery, q.all[0]); !ok || !probe {
+			q.release(firstDelivery, true, signalNone) // it says nothing
+			if ok, probe := q.acquire(firstDelivery, q.all[0]); !ok || !probe {
 				t.Fatalf("%s: no probe after an inconclusive one", name)
 			}
-			q.give(firstDelivery, true, outcome)
-			if !q.takes(0) || !q.takes(1) {
+			q.release(firstDelivery, true, outcome)
+			if !q.acquires(0) || !q.acquires(1) {
 				t.Errorf("%s: messages still do not begin", name)
 			}
 			if want := []redeliver.Change{redeliver.ChangePaused, redeliver.ChangeResumed}; !slices.Equal(changes, want) {

@@ -227,8 +227,8 @@ func (s *Subscription) emitStuck(n int64, event func(stuck int64) redeliver.Even
 	s.Emit(event(s.stuck.Add(n)))
 }
 
-// written reports to the sink that a decision was carried out: the broker has confirmed the write.
-func (s *Subscription) written(dec *redeliver.Decision, where string, cause error) {
+// reportWritten reports to the sink that a decision was carried out: the broker has confirmed the write.
+func (s *Subscription) reportWritten(dec *redeliver.Decision, where string, cause error) {
 	if s.Sink == nil {
 		return
 	}

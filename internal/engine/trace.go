@@ -8,8 +8,8 @@ import (
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-// traced is the span of one run of a handler.
-type traced struct {
+// handlerSpan is the span of one run of a handler.
+type handlerSpan struct {
 	ctx   context.Context // the parent of the handler's context
 	span  tracing.Span    // nil for none
 	ended atomic.Bool
@@ -23,7 +23,7 @@ func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 	}
 	headers, _ := d.describe()
 	one := &struct { // one allocation
-		traced
+		handlerSpan
 		run tracing.Run
 		all [1]tracing.Message
 	}{}
@@ -31,7 +31,7 @@ func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 	one.all[0].Headers = headers
 	one.run = tracing.Run{Origin: d.sub.Origin, Group: d.sub.Group, Messages: one.all[:]}
 	one.ctx, one.span = d.sub.span(ctx, &one.run)
-	d.span.Store(&one.traced)
+	d.span.Store(&one.handlerSpan)
 	return one.ctx
 }
 
@@ -46,7 +46,7 @@ func (s *Subscription) span(ctx context.Context, run *tracing.Run) (below contex
 }
 
 // end ends the span, once.
-func (t *traced) end(e tracing.End) {
+func (t *handlerSpan) end(e tracing.End) {
 	if t.span == nil || t.ended.Swap(true) {
 		return
 	}
@@ -55,7 +55,7 @@ func (t *traced) end(e tracing.End) {
 }
 
 // traceparent returns the traceparent of the span; "" means none.
-func (t *traced) traceparent() (name string) {
+func (t *handlerSpan) traceparent() (name string) {
 	if t.span == nil {
 		return ""
 	}
@@ -70,8 +70,8 @@ func (d *Delivery) EndSpan(o tracing.Outcome, err error) {
 	}
 }
 
-// decided ends the span of an attempt that has failed, and puts its traceparent into the message's state.
-func (d *Delivery) decided(dec *redeliver.Decision, cause error) {
+// endFailedSpan ends the span of an attempt that has failed, and puts its traceparent into the message's state.
+func (d *Delivery) endFailedSpan(dec *redeliver.Decision, cause error) {
 	t := d.span.Load()
 	if t == nil {
 		return
@@ -104,7 +104,7 @@ func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause 
 	if t := d.span.Load(); t != nil {
 		ctx = t.ctx
 	}
-	if msg, err := d.c.newMessage(); err == nil { // a new message: a stuck handler may still write to the old one
+	if msg, err := d.entry.newMessage(); err == nil { // a new message: a stuck handler may still write to the old one
 		b.Message.Headers = msg.Metadata
 	}
 	defer func() { _ = recover() }()
@@ -134,15 +134,15 @@ func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 		run.Messages[i].State = m.d.State()
 		run.Messages[i].Headers, _ = m.d.describe()
 	}
-	of := &traced{}
-	of.ctx, of.span = sub.span(ctx, run)
-	b.span.Store(of)
+	batchSpan := &handlerSpan{}
+	batchSpan.ctx, batchSpan.span = sub.span(ctx, run)
+	b.span.Store(batchSpan)
 	for _, m := range all {
-		t := &traced{ctx: of.ctx, span: of.span}
+		t := &handlerSpan{ctx: batchSpan.ctx, span: batchSpan.span}
 		t.ended.Store(true) // the batch ends it
 		m.d.span.Store(t)
 	}
-	return of.ctx
+	return batchSpan.ctx
 }
 
 // endSpan ends the span of the batch function.

@@ -38,16 +38,16 @@ func trace(j *journal, names ...string) *recordingTracer {
 type runKey struct{}
 
 func (tr *recordingTracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, tracing.Span) {
-	tr.j.note("begin")
+	tr.j.logLine("begin")
 	name := tr.names[len(tr.runs)]
 	tr.runs = append(tr.runs, *run)
 	return context.WithValue(ctx, runKey{}, name), &span{tr, name}
 }
 
 func (tr *recordingTracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
-	tr.j.note("dead-lettered below " + runOf(ctx))
+	tr.j.logLine("dead-lettered below " + runOf(ctx))
 	if ctx.Err() != nil {
-		tr.j.note("whose context has ended")
+		tr.j.logLine("whose context has ended")
 	}
 	tr.dead = append(tr.dead, *b)
 }
@@ -59,7 +59,7 @@ type span struct {
 
 func (s *span) Traceparent() string { return s.name }
 func (s *span) End(e tracing.End) {
-	s.tr.j.note("end " + string(e.Outcome))
+	s.tr.j.logLine("end " + string(e.Outcome))
 	s.tr.ends = append(s.tr.ends, e)
 }
 
@@ -98,7 +98,7 @@ func TestASpanEndsBeforeTheWriteWithItsTraceparent(t *testing.T) {
 }
 
 // The outcome of a span is the end of its message.
-func TestHowARunEnds(t *testing.T) {
+func TestASpanHasTheOutcomeOfItsMessage(t *testing.T) {
 	for name, c := range map[string]struct {
 		immediate int
 		handle    func(context.Context) error
@@ -131,7 +131,7 @@ func TestHowARunEnds(t *testing.T) {
 }
 
 // The context that DeadLettered gets has not ended although the time of the attempt is over.
-func TestTheRunOfADeadLetterThatTimedOut(t *testing.T) {
+func TestDeadLetteredGetsALiveContextAfterATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: time.Minute})
 		trace(j, firstRun)
@@ -144,7 +144,7 @@ func TestTheRunOfADeadLetterThatTimedOut(t *testing.T) {
 }
 
 // The span of a message that is lost while its handler runs is abandoned.
-func TestTheRunOfALostMessage(t *testing.T) {
+func TestTheSpanOfALostMessageIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
 		tr := trace(j, firstRun)
@@ -161,7 +161,7 @@ func TestTheRunOfALostMessage(t *testing.T) {
 
 // A batch has one span with all its messages. It ends with the function's answer, and each message that fails carries its
 // traceparent.
-func TestTheRunOfABatch(t *testing.T) {
+func TestABatchHasOneSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
 		tr := trace(j, firstRun)
@@ -221,7 +221,7 @@ func TestATracerThatFailsChangesNothing(t *testing.T) {
 }
 
 // DeadLettered is also called for a message that goes to the DLQ without an attempt, because it crashed its process, say.
-func TestADeadLetterWithoutARun(t *testing.T) {
+func TestDeadLetteredIsCalledWithoutAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
 		tr := trace(j)
@@ -238,7 +238,7 @@ func TestADeadLetterWithoutARun(t *testing.T) {
 
 // A Watermill message that is nacked by hand after its span has ended carries the traceparent of that span. Without a tracer it keeps
 // the one that it brought.
-func TestAMessageNamesTheLatestRun(t *testing.T) {
+func TestAMessageCarriesTheLatestTraceparent(t *testing.T) {
 	for name, traced := range map[string]bool{secondRun: true, firstRun: false} {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJournal(hourly())

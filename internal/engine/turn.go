@@ -13,11 +13,11 @@ import (
 type Turn struct {
 	taken chan struct{} // full while a suspect has the turn, or waits for the others to end
 
-	mu      sync.Mutex
-	busy    int           // running messages that are no suspects
-	closed  bool          // only the suspect may begin
-	idle    chan struct{} // closed when busy is 0; nil if no suspect waits for that
-	changes wakes         // called when closed changes
+	mu       sync.Mutex
+	busy     int           // running messages that are no suspects
+	closed   bool          // only the suspect may begin
+	idle     chan struct{} // closed when busy is 0; nil if no suspect waits for that
+	onChange wakes         // called when closed changes
 }
 
 // NewTurn returns the turn of a client.
@@ -101,7 +101,7 @@ func (t *Turn) reserve(ctx context.Context, gate *Gate) bool {
 func (t *Turn) waitUntilIdle(ctx context.Context, maxWait time.Duration) bool {
 	t.mu.Lock()
 	t.closed = true
-	t.changes.wake()
+	t.onChange.wake()
 	if t.busy == 0 {
 		t.mu.Unlock()
 		return true
@@ -134,5 +134,5 @@ func (t *Turn) open() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = false
-	t.changes.wake()
+	t.onChange.wake()
 }

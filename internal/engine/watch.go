@@ -28,7 +28,7 @@ func newWatch(p *redeliver.Policy) *watch {
 func (w *watch) add(d *Delivery) {
 	at := time.Since(epoch) // before the lock, for which all workers wait
 	w.mu.Lock()
-	d.at = at
+	d.began = at
 	w.insertLocked(d, at+w.timeout)
 	w.mu.Unlock()
 }
@@ -102,7 +102,7 @@ func (w *watch) tick() {
 // endLocked ends an attempt whose time is over. If failed messages wait in their source, it settles the message only when the
 // handler is stuck: until then the next attempt must not run beside this one.
 func (w *watch) endLocked(d *Delivery) {
-	timeout := d.ends - d.at
+	timeout := d.ends - d.began
 	if !d.sub.KeepsPlace && !d.sub.WaitsInSource {
 		if d.takeOverLocked() {
 			go d.settleExpired(timeout)

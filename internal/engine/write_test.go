@@ -61,7 +61,7 @@ func TestAWriteIsReportedWhenItIsConfirmed(t *testing.T) {
 }
 
 // A message that one place refuses goes to the next place, and finally to the DLQ without its body. A DLQ that refuses
-// even that is an outage. Such a message once kept its place and its slot forever.
+// even that is an outage.
 func TestARefusedMessageGoesToTheNextPlace(t *testing.T) {
 	tooLarge := fmt.Errorf("%w: too large", driver.ErrRefused)
 	tooLong := fmt.Errorf("here: %w", &redeliver.UnschedulableError{Wait: time.Hour, Max: time.Minute})
@@ -350,7 +350,7 @@ func TestTheGateOpensWithTheLastMessage(t *testing.T) {
 }
 
 // A message that is lost while its write fails is not written any more, and opens the gate. One that was lost before its first write
-// failed does not close it: after a lost connection many messages once reported a pause each.
+// failed does not close it: otherwise many messages would report a pause each after a lost connection.
 func TestALostMessageIsNotWrittenAnyMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		lostAt  time.Duration // 0: in the first write
@@ -453,8 +453,8 @@ func TestTriesThatBeginTogetherShareAContext(t *testing.T) {
 	})
 }
 
-// The gate once opened before its event was reported: while a slow sink handled that event, another message closed the gate and
-// reported it first, so the latest event said that the gate was open.
+// The gate opens after its event is reported. Otherwise another message could close it while a slow sink handles that event, and
+// report that first: then the latest event would say that the gate is open.
 func TestChangesAreReportedInTheirOrder(t *testing.T) {
 	j := newJournal(hourly())
 	failed := make(map[string]bool)

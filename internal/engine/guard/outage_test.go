@@ -16,7 +16,7 @@ func threeKeys() redeliver.Outage {
 }
 
 // A cause is spread when enough keys failed with it within the window, and few attempts have succeeded meanwhile.
-func TestSpread(t *testing.T) {
+func TestACauseIsSpreadOverKeys(t *testing.T) {
 	type at struct {
 		after     time.Duration
 		what, key uint64 // what 0: the attempt succeeded
@@ -84,7 +84,7 @@ func TestSpreadIsBounded(t *testing.T) {
 }
 
 // Each case is a sequence of ends of attempts, each with the change that it causes.
-func TestOutage(t *testing.T) {
+func TestAnOutageBeginsAndEnds(t *testing.T) {
 	type step struct {
 		at    int // in seconds
 		probe bool

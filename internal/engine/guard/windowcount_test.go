@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-func TestWindowCount(t *testing.T) {
+func TestAWindowCountForgetsOldEvents(t *testing.T) {
 	r := newWindowCount(10 * time.Second)
 	for i := range 10 {
 		r.add(time.Duration(i) * time.Second)
@@ -37,7 +37,7 @@ func TestWindowCount(t *testing.T) {
 	}
 }
 
-func TestFlood(t *testing.T) {
+func TestAFloodBeginsAndEnds(t *testing.T) {
 	policy := redeliver.Policy{DeadLetterRate: redeliver.DeadLetterRate{Max: 3, Probes: 2}}
 	var reported Changes
 	f := newFlood(policy.WithDefaults().DeadLetterRate, &reported)

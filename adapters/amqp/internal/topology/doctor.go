@@ -159,7 +159,7 @@ func (d *examination) comparePolicies(ctx context.Context) error {
 	}
 	switch {
 	case len(runs) > 1:
-		d.Add(doctor.SymptomPolicies, d.layout.Queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: end a deployment that is under way")
+		d.Add(doctor.SymptomPolicies, d.layout.Queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: finish the deployment that is under way")
 	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.Fingerprint] == nil:
 		d.Add(doctor.SymptomPolicies, d.layout.Queue, "the consumers run a policy other than the given one, which is "+d.layout.Fingerprint+": "+texts[0])
 	}

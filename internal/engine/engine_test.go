@@ -618,32 +618,32 @@ func TestASourceGetsMessagesBackThatHaveNotBegun(t *testing.T) {
 	})
 }
 
-// lateGate records the calls of End and EndLate.
-type lateGate struct {
+// recordingGater records the calls of End and EndLate.
+type recordingGater struct {
 	mu   sync.Mutex
 	ends []string
 }
 
-func (g *lateGate) Begin(*driver.Message[*record]) engine.Admission { return engine.Begins }
-func (g *lateGate) HandlerEnded(*driver.Message[*record])           {}
-func (g *lateGate) End(m *driver.Message[*record], _ engine.Ending) {
+func (g *recordingGater) Begin(*driver.Message[*record]) engine.Admission { return engine.Begins }
+func (g *recordingGater) HandlerEnded(*driver.Message[*record])           {}
+func (g *recordingGater) End(m *driver.Message[*record], _ engine.Ending) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ends = append(g.ends, m.Record.id)
 }
 
-func (g *lateGate) EndLate(m *driver.Message[*record]) {
+func (g *recordingGater) EndLate(m *driver.Message[*record]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ends = append(g.ends, m.Record.id+" late")
 }
 
 // EndLate is called for a message that outlives its lane, and keeps its slot until then.
-func TestAGaterLearnsOfEndsAfterTheLane(t *testing.T) {
+func TestEndLateIsCalledAfterTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		over := make(chan struct{})
-		g := &lateGate{}
+		g := &recordingGater{}
 		opt := handle(func(_ context.Context, r *record) error {
 			if r.id == "slow" {
 				<-over
@@ -717,21 +717,21 @@ func TestAWriteWithoutAnAnswerPausesTheIntake(t *testing.T) {
 	})
 }
 
-// funcGate is a gater whose methods call functions of the test.
-type funcGate struct {
-	begin func(m *driver.Message[*record]) engine.Admission
-	rest  func(m *driver.Message[*record])
-	end   func(m *driver.Message[*record], how engine.Ending)
+// funcGater is a gater whose methods call functions of the test.
+type funcGater struct {
+	begin        func(m *driver.Message[*record]) engine.Admission
+	handlerEnded func(m *driver.Message[*record])
+	end          func(m *driver.Message[*record], how engine.Ending)
 }
 
-func (g *funcGate) Begin(m *driver.Message[*record]) engine.Admission { return g.begin(m) }
-func (g *funcGate) HandlerEnded(m *driver.Message[*record]) {
-	if g.rest != nil {
-		g.rest(m)
+func (g *funcGater) Begin(m *driver.Message[*record]) engine.Admission { return g.begin(m) }
+func (g *funcGater) HandlerEnded(m *driver.Message[*record]) {
+	if g.handlerEnded != nil {
+		g.handlerEnded(m)
 	}
 }
 
-func (g *funcGate) End(m *driver.Message[*record], how engine.Ending) {
+func (g *funcGater) End(m *driver.Message[*record], how engine.Ending) {
 	if g.end != nil {
 		g.end(m, how)
 	}
@@ -745,7 +745,7 @@ func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 		var ran, ends []string
 		due := b.begun.Add(10 * time.Second)
 		asked := make(map[string]int)
-		g := &funcGate{
+		g := &funcGater{
 			begin: func(m *driver.Message[*record]) engine.Admission {
 				asked[m.Record.id]++
 				switch id := m.Record.id; {
@@ -806,14 +806,14 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries})
 		b.sub.Turn, b.sub.MaxInFlight = engine.NewTurn(), 1
-		held, rested := false, time.Duration(0)
+		held, returnedAt := false, time.Duration(0)
 		b.refuse = func(driver.Place, *record) error {
 			if time.Since(b.begun) < 10*time.Second {
 				return errors.New("no broker")
 			}
 			return nil
 		}
-		g := &funcGate{
+		g := &funcGater{
 			begin: func(m *driver.Message[*record]) engine.Admission {
 				if m.Record.id != "suspect" || held {
 					m.Alone = held
@@ -825,7 +825,7 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 				}()
 				return engine.NotYet
 			},
-			rest: func(*driver.Message[*record]) { rested = time.Since(b.begun); b.sub.Turn.Give() },
+			handlerEnded: func(*driver.Message[*record]) { returnedAt = time.Since(b.begun); b.sub.Turn.Give() },
 		}
 		b.run(t, handle(func(_ context.Context, r *record) error {
 			<-time.After(time.Second)
@@ -837,8 +837,8 @@ func TestAGaterMakesAMessageRunAlone(t *testing.T) {
 		b.publish("suspect")
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if settled, _ := b.all(); rested != time.Second || len(settled) != 1 {
-			t.Errorf("HandlerEnded was called after %v, settled %v", rested, settled)
+		if settled, _ := b.all(); returnedAt != time.Second || len(settled) != 1 {
+			t.Errorf("HandlerEnded was called after %v, settled %v", returnedAt, settled)
 		}
 	})
 }
@@ -893,7 +893,7 @@ func TestASuspectBeginsBeforeMessagesThatItHoldsBack(t *testing.T) {
 		b.sub.Turn = engine.NewTurn()
 		var ran []string
 		asked, held := 0, false
-		g := &funcGate{
+		g := &funcGater{
 			begin: func(m *driver.Message[*record]) engine.Admission {
 				switch {
 				case held:

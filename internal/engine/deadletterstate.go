@@ -2,9 +2,9 @@ package engine
 
 import "github.com/redeliver/redeliver"
 
-// DeadLetterState reads the headers that redeliver gave a message in a DLQ, the block, for a subscription that reads the DLQ like
-// any other topic or queue. isDLQ reports whether the subscription reads the DLQ of an origin and a group. A block of another DLQ
-// is not trusted: then the state is nil.
+// DeadLetterState reads block, the headers that redeliver gave a message in a DLQ, for a subscription that reads the DLQ like any
+// other topic or queue. isDLQ reports whether the subscription reads the DLQ of an origin and a group. The state is nil if it
+// does not: the headers of another DLQ are not trusted.
 //
 // An adapter sets the state as [redeliver.State].DeadLetter and hides the block from the handler. In copies it keeps the block,
 // before the block of the subscription's own state.
