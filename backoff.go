@@ -175,7 +175,7 @@ func checkDelay(ps *Problems, field string, d time.Duration) {
 // backOffAdapter adapts a policy of cenkalti/backoff/v4.
 type backOffAdapter struct{ fresh func() backoff.BackOff }
 
-// FromBackOff returns a backoff with the delays of a policy of cenkalti/backoff/v4. fresh must return a new one at each call. The
+// FromBackOff returns a backoff with the delays of a policy of cenkalti/backoff/v4. fresh must return a new BackOff at each call. The
 // n-th delay is the result of its n-th NextBackOff; backoff.Stop means that the message is exhausted. If the policy is random,
 // duplicates of a message may wait for different times. MaxElapsedTime counts from the call of fresh, so it bounds each
 // delay alone: set it to 0 and use Policy.MaxAge.

@@ -92,7 +92,7 @@ func TestExponentialDoublesToItsBound(t *testing.T) {
 		"base only, longer than 60 s": {redeliver.ExponentialBackoff{Base: time.Hour}, map[int]time.Duration{0: time.Hour, 1: time.Hour, 64: time.Hour}},
 		"max only":                    {redeliver.ExponentialBackoff{Max: 3 * time.Second}, map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 2: 3 * time.Second}},
 		"max below base":              {redeliver.ExponentialBackoff{Base: time.Hour, Max: time.Second}, map[int]time.Duration{0: time.Second, 9: time.Second}},
-		"an odd Max":                  {redeliver.ExponentialBackoff{Base: 2, Max: 5}, map[int]time.Duration{0: 2, 1: 4, 2: 5}}, // was once 5 at once
+		"an odd Max":                  {redeliver.ExponentialBackoff{Base: 2, Max: 5}, map[int]time.Duration{0: 2, 1: 4, 2: 5}},
 		"huge":                        {redeliver.ExponentialBackoff{Base: 100 * 365 * day, Max: math.MaxInt64}, map[int]time.Duration{1: 200 * 365 * day, 2: math.MaxInt64, 64: math.MaxInt64, 1000: math.MaxInt64}},
 		"the hugest":                  {redeliver.ExponentialBackoff{Base: math.MaxInt64}, map[int]time.Duration{0: math.MaxInt64, 64: math.MaxInt64}},
 	} {
@@ -104,7 +104,7 @@ func TestExponentialDoublesToItsBound(t *testing.T) {
 	}
 }
 
-// A sum that overflowed was once a negative wait, and so an immediate retry.
+// A sum that overflows would be a negative wait, and so an immediate retry.
 func TestExponentialJitterDoesNotOverflow(t *testing.T) {
 	for _, b := range []redeliver.ExponentialBackoff{{Base: math.MaxInt64}, {Base: math.MaxInt64 / 2, Max: math.MaxInt64}, {Base: time.Hour, Max: math.MaxInt64}} {
 		for _, n := range []int{0, 1, 64, 1000} {
@@ -176,7 +176,7 @@ func TestListedDelaysAreTheDelays(t *testing.T) {
 		for n, d := range delays {
 			wantDelay(t, row.b, n, d)
 		}
-		for _, n := range []int{0, -1} { // -1 once panicked
+		for _, n := range []int{0, -1} {
 			if d, _ := row.b.Delays(n); len(d) != 0 {
 				t.Errorf("%s: %d delays for %d retries", name, len(d), n)
 			}
@@ -214,8 +214,8 @@ func TestFromBackOffUsesTheNthDelay(t *testing.T) {
 	}
 	t.Run("Stop is exhausted", func(t *testing.T) {
 		p := redeliver.Policy{MaxRetries: 9, Backoff: redeliver.FromBackOff(func() backoff.BackOff { return backoff.WithMaxRetries(plain(), 2) })}
-		check(t, p.Decide(redeliver.State{Attempts: 1}, errBoom, now), later(3*time.Second, 2))
-		check(t, p.Decide(redeliver.State{Attempts: 2}, errBoom, now), dead(redeliver.ReasonExhausted, 3))
+		check(t, p.Decide(redeliver.State{Attempts: 1}, errBoom, now), retryLater(3*time.Second, 2))
+		check(t, p.Decide(redeliver.State{Attempts: 2}, errBoom, now), deadLettered(redeliver.ReasonExhausted, 3))
 	})
 	t.Run("a randomised backoff stays within its bounds", func(t *testing.T) {
 		b := redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewExponentialBackOff() })

@@ -68,15 +68,15 @@ func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 
 func (p *Policy) decideInto(d *Decision, err error, now time.Time) {
 	s := &d.State
-	was, wasType := s.Error, s.ErrorType
+	previous, previousType := s.Error, s.ErrorType
 	s.Error, s.ErrorType, s.LastFailed = p.errorText(err), errorType(err), now
 	s.Due, s.Reason, d.Delay = time.Time{}, "", 0
 	s.Attempts = min(max(0, s.Attempts), limits.MaxAttempts)
 
 	if end := finalReason(err); end != "" {
 		s.PostponedSince = time.Time{}
-		if end == ReasonExpired && was != "" { // no handler failed: keep the earlier failure
-			s.Error, s.ErrorType = safeText(func() string { return s.Error + "; the failure was: " + was }), wasType
+		if end == ReasonExpired && previous != "" { // no handler failed: keep the earlier failure
+			s.Error, s.ErrorType = safeText(func() string { return s.Error + "; the failure was: " + previous }), previousType
 		}
 		d.deadLetter(end)
 		return
@@ -167,7 +167,7 @@ func (p *Policy) classify(s *State, err error) Class {
 func (p *Policy) askClassify(s *State, err error) (c Class) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.notePanic("Classify", r)
+			s.addPanic("Classify", r)
 			c = Class{}
 		}
 	}()
@@ -178,19 +178,19 @@ func (p *Policy) askClassify(s *State, err error) (c Class) {
 func (c Class) delay(s *State, n int) (d time.Duration, ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.notePanic("Backoff", r)
+			s.addPanic("Backoff", r)
 			d, ok = defaultMaxExponential, true
 		}
 	}()
 	return c.Backoff.Delay(n, draw(s.ID, s.Attempts))
 }
 
-// notePanic adds to the state's error that a function of the policy panicked.
-func (s *State) notePanic(function string, r any) {
+// addPanic adds to the state's error that a function of the policy panicked.
+func (s *State) addPanic(function string, r any) {
 	s.Error = safeText(func() string { return fmt.Sprintf("Policy.%s panicked: %v; %s", function, r, s.Error) })
 }
 
-// postpone postpones a message for as long as its next delayed retry would wait.
+// postponeInto postpones a message for as long as its next delayed retry would wait.
 func (p *Policy) postponeInto(d *Decision, class Class, now time.Time) {
 	s := &d.State
 	if s.PostponedSince.IsZero() {

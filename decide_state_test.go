@@ -63,7 +63,7 @@ func TestDecideIsPureAndBounded(t *testing.T) {
 			Immediate:  rapid.IntRange(0, 3).Draw(t, "immediate"),
 			MaxAge:     time.Duration(rapid.Int64Range(0, int64(72*time.Hour)).Draw(t, "age")),
 			Backoff: rapid.SampledFrom([]redeliver.Backoff{
-				nil, redeliver.RocketMQ(), redeliver.Fixed(time.Millisecond), tenSeconds{}, ended{},
+				nil, redeliver.RocketMQ(), redeliver.Fixed(time.Millisecond), tenSeconds{}, noDelays{},
 				redeliver.ExponentialBackoff{Base: 7 * time.Millisecond, Max: time.Hour},
 			}).Draw(t, "backoff"),
 		}
@@ -139,20 +139,19 @@ type (
 	panickingIs struct{}
 )
 
-func (h hostile) Error() string                           { return h.say() }
-func (n *nilTyped) Error() string                         { return n.cause.Error() }
-func (n *nilTyped) Unwrap() error                         { return n.cause }
-func (panickingIs) Error() string                         { return "has an Is that panics" }
-func (panickingIs) Is(error) bool                         { panic("Is") }
-func panics() string                                      { panic("no text") }
-func tenMegabytes() string                                { return strings.Repeat("é", 5<<20) }
-func classifies(error) redeliver.Class                    { panic("Classify") }
-func (explodes) Delay(int, float64) (time.Duration, bool) { panic("Delay") }
+func (h hostile) Error() string                                   { return h.say() }
+func (n *nilTyped) Error() string                                 { return n.cause.Error() }
+func (n *nilTyped) Unwrap() error                                 { return n.cause }
+func (panickingIs) Error() string                                 { return "has an Is that panics" }
+func (panickingIs) Is(error) bool                                 { panic("Is") }
+func panics() string                                              { panic("no text") }
+func tenMegabytes() string                                        { return strings.Repeat("é", 5<<20) }
+func panickingClassify(error) redeliver.Class                     { panic("Classify") }
+func (panickingBackoff) Delay(int, float64) (time.Duration, bool) { panic("Delay") }
 
-type explodes struct{}
+type panickingBackoff struct{}
 
-// No error or function of a user may dead-letter the message or end the process. All of these once panicked or kept
-// megabytes in memory.
+// No error or function of a user may dead-letter the message, end the process or keep megabytes in memory.
 func TestDecideAcceptsErrorsThatPanicOrAreLarge(t *testing.T) {
 	wrapped := func(err error) error { return fmt.Errorf("x: %w", err) }
 	for name, row := range map[string]struct {
@@ -161,26 +160,26 @@ func TestDecideAcceptsErrorsThatPanicOrAreLarge(t *testing.T) {
 		want   want
 		text   string // begins the text in the state
 	}{
-		"Error panics":              {redeliver.Policy{}, hostile{panics}, later(10*time.Second, 1), "the error's text panicked: string"},
-		"Error returns 10 MB":       {redeliver.Policy{}, hostile{tenMegabytes}, later(10*time.Second, 1), "ééé"},
-		"ErrorText panics":          {redeliver.Policy{ErrorText: func(error) string { return panics() }}, errBoom, later(10*time.Second, 1), "the error's text panicked: string"},
-		"ErrorText returns 10 MB":   {redeliver.Policy{ErrorText: func(error) string { return tenMegabytes() }}, errBoom, later(10*time.Second, 1), "ééé"},
-		"ErrorText is binary":       {redeliver.Policy{ErrorText: func(error) string { return "a\xff\xfe\x00b" }}, errBoom, later(10*time.Second, 1), "a?\x00b"},
-		"ErrorText leaks":           {redeliver.Policy{ErrorText: func(error) string { return "amqp://u:secret@h/" }}, errBoom, later(10*time.Second, 1), "amqp://***@h/"},
-		"nil pointer as an error":   {redeliver.Policy{}, (*nilTyped)(nil), later(10*time.Second, 1), "the error's text panicked: "},
-		"nil pointer, joined":       {redeliver.Policy{}, errors.Join(errBoom, (*nilTyped)(nil)), later(10*time.Second, 1), "the error's text panicked: "},
-		"nil RetryAfterError":       {redeliver.Policy{}, (*redeliver.RetryAfterError)(nil), later(10*time.Second, 1), "retry after a given time"},
-		"empty RetryAfterError":     {redeliver.Policy{}, &redeliver.RetryAfterError{}, later(0, 1), "retry after a given time"},
-		"nil InvalidError, wrapped": {redeliver.Policy{}, wrapped((*redeliver.InvalidError)(nil)), dead(redeliver.ReasonInvalidated, 0), "x: message must no longer run"},
-		"nil UndecodableError":      {redeliver.Policy{}, (*redeliver.UndecodableError)(nil), dead(redeliver.ReasonUndecodable, 0), "undecodable message"},
-		"nil PanicError":            {redeliver.Policy{}, (*redeliver.PanicError)(nil), later(10*time.Second, 1), "handler panicked"},
-		"nil TimeoutError":          {redeliver.Policy{}, (*redeliver.TimeoutError)(nil), later(10*time.Second, 1), "handler timed out"},
-		"nil UnschedulableError":    {redeliver.Policy{}, (*redeliver.UnschedulableError)(nil), later(10*time.Second, 1), "delay cannot be scheduled"},
-		"Is panics":                 {redeliver.Policy{}, panickingIs{}, later(10*time.Second, 1), "has an Is that panics"},
-		"Classify panics":           {redeliver.Policy{Classify: classifies}, errBoom, later(10*time.Second, 1), "Policy.Classify panicked: Classify; boom"},
-		"Backoff panics":            {redeliver.Policy{Backoff: explodes{}}, errBoom, later(time.Minute, 1), "Policy.Backoff panicked: Delay; boom"},
-		"Backoff panics, postponed": {redeliver.Policy{Backoff: explodes{}}, redeliver.Postpone(errBoom), aside(time.Minute, 0), "Policy.Backoff panicked: Delay; boom"},
-		"FromBackOff of nothing":    {redeliver.Policy{Backoff: redeliver.FromBackOff(nil)}, errBoom, later(time.Minute, 1), "Policy.Backoff panicked: "},
+		"Error panics":              {redeliver.Policy{}, hostile{panics}, retryLater(10*time.Second, 1), "the error's text panicked: string"},
+		"Error returns 10 MB":       {redeliver.Policy{}, hostile{tenMegabytes}, retryLater(10*time.Second, 1), "ééé"},
+		"ErrorText panics":          {redeliver.Policy{ErrorText: func(error) string { return panics() }}, errBoom, retryLater(10*time.Second, 1), "the error's text panicked: string"},
+		"ErrorText returns 10 MB":   {redeliver.Policy{ErrorText: func(error) string { return tenMegabytes() }}, errBoom, retryLater(10*time.Second, 1), "ééé"},
+		"ErrorText is binary":       {redeliver.Policy{ErrorText: func(error) string { return "a\xff\xfe\x00b" }}, errBoom, retryLater(10*time.Second, 1), "a?\x00b"},
+		"ErrorText leaks":           {redeliver.Policy{ErrorText: func(error) string { return "amqp://u:secret@h/" }}, errBoom, retryLater(10*time.Second, 1), "amqp://***@h/"},
+		"nil pointer as an error":   {redeliver.Policy{}, (*nilTyped)(nil), retryLater(10*time.Second, 1), "the error's text panicked: "},
+		"nil pointer, joined":       {redeliver.Policy{}, errors.Join(errBoom, (*nilTyped)(nil)), retryLater(10*time.Second, 1), "the error's text panicked: "},
+		"nil RetryAfterError":       {redeliver.Policy{}, (*redeliver.RetryAfterError)(nil), retryLater(10*time.Second, 1), "retry after a given time"},
+		"empty RetryAfterError":     {redeliver.Policy{}, &redeliver.RetryAfterError{}, retryLater(0, 1), "retry after a given time"},
+		"nil InvalidError, wrapped": {redeliver.Policy{}, wrapped((*redeliver.InvalidError)(nil)), deadLettered(redeliver.ReasonInvalidated, 0), "x: message must no longer run"},
+		"nil UndecodableError":      {redeliver.Policy{}, (*redeliver.UndecodableError)(nil), deadLettered(redeliver.ReasonUndecodable, 0), "undecodable message"},
+		"nil PanicError":            {redeliver.Policy{}, (*redeliver.PanicError)(nil), retryLater(10*time.Second, 1), "handler panicked"},
+		"nil TimeoutError":          {redeliver.Policy{}, (*redeliver.TimeoutError)(nil), retryLater(10*time.Second, 1), "handler timed out"},
+		"nil UnschedulableError":    {redeliver.Policy{}, (*redeliver.UnschedulableError)(nil), retryLater(10*time.Second, 1), "delay cannot be scheduled"},
+		"Is panics":                 {redeliver.Policy{}, panickingIs{}, retryLater(10*time.Second, 1), "has an Is that panics"},
+		"Classify panics":           {redeliver.Policy{Classify: panickingClassify}, errBoom, retryLater(10*time.Second, 1), "Policy.Classify panicked: Classify; boom"},
+		"Backoff panics":            {redeliver.Policy{Backoff: panickingBackoff{}}, errBoom, retryLater(time.Minute, 1), "Policy.Backoff panicked: Delay; boom"},
+		"Backoff panics, postponed": {redeliver.Policy{Backoff: panickingBackoff{}}, redeliver.Postpone(errBoom), postponed(time.Minute, 0), "Policy.Backoff panicked: Delay; boom"},
+		"FromBackOff of nothing":    {redeliver.Policy{Backoff: redeliver.FromBackOff(nil)}, errBoom, retryLater(time.Minute, 1), "Policy.Backoff panicked: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if row.policy.Backoff == nil {

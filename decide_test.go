@@ -31,10 +31,10 @@ func (tenSeconds) Delay(n int, _ float64) (time.Duration, bool) {
 	return time.Duration(n+1) * 10 * time.Second, true
 }
 
-// ended is a backoff without any delay.
-type ended struct{}
+// noDelays is a backoff without any delay.
+type noDelays struct{}
 
-func (ended) Delay(int, float64) (time.Duration, bool) { return 0, false }
+func (noDelays) Delay(int, float64) (time.Duration, bool) { return 0, false }
 
 // want is the expected decision.
 type want struct {
@@ -44,19 +44,19 @@ type want struct {
 	attempts int
 }
 
-func later(d time.Duration, attempts int) want {
+func retryLater(d time.Duration, attempts int) want {
 	return want{action: redeliver.RetryLater, delay: d, attempts: attempts}
 }
 
-func aside(d time.Duration, attempts int) want {
+func postponed(d time.Duration, attempts int) want {
 	return want{action: redeliver.Postponed, delay: d, attempts: attempts}
 }
 
-func dead(r redeliver.Reason, attempts int) want {
+func deadLettered(r redeliver.Reason, attempts int) want {
 	return want{action: redeliver.DeadLetter, reason: r, attempts: attempts}
 }
 
-func again(attempts int) want { return want{action: redeliver.RetryNow, attempts: attempts} }
+func retryNow(attempts int) want { return want{action: redeliver.RetryNow, attempts: attempts} }
 
 // check compares a decision with a row, and checks the rules of every decision.
 func check(t *testing.T, d redeliver.Decision, w want) {
@@ -91,56 +91,56 @@ func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 		want want
 	}{
 		"success":                       {nil, want{}},
-		"plain error":                   {errBoom, later(10*time.Second, 1)},
-		"cancelled context":             {context.Canceled, later(10*time.Second, 1)},
-		"nack without an error":         {redeliver.ErrNacked, later(10*time.Second, 1)},
-		"panic":                         {aPanic, later(10*time.Second, 1)},
-		"timeout":                       {&redeliver.TimeoutError{After: time.Second}, later(10*time.Second, 1)},
-		"permanent":                     {permanent, dead(redeliver.ReasonPermanent, 1)},
-		"permanent, wrapped twice":      {wrap(permanent), dead(redeliver.ReasonPermanent, 1)},
-		"permanent, joined":             {errors.Join(errBoom, permanent), dead(redeliver.ReasonPermanent, 1)},
-		"permanent, joined and wrapped": {wrap(errors.Join(errBoom, wrap(permanent))), dead(redeliver.ReasonPermanent, 1)},
-		"permanent sentinel":            {wrap(redeliver.ErrPermanent), dead(redeliver.ReasonPermanent, 1)},
-		"permanent inside a panic":      {&redeliver.PanicError{Value: permanent}, dead(redeliver.ReasonPermanent, 1)},
+		"plain error":                   {errBoom, retryLater(10*time.Second, 1)},
+		"cancelled context":             {context.Canceled, retryLater(10*time.Second, 1)},
+		"nack without an error":         {redeliver.ErrNacked, retryLater(10*time.Second, 1)},
+		"panic":                         {aPanic, retryLater(10*time.Second, 1)},
+		"timeout":                       {&redeliver.TimeoutError{After: time.Second}, retryLater(10*time.Second, 1)},
+		"permanent":                     {permanent, deadLettered(redeliver.ReasonPermanent, 1)},
+		"permanent, wrapped twice":      {wrap(permanent), deadLettered(redeliver.ReasonPermanent, 1)},
+		"permanent, joined":             {errors.Join(errBoom, permanent), deadLettered(redeliver.ReasonPermanent, 1)},
+		"permanent, joined and wrapped": {wrap(errors.Join(errBoom, wrap(permanent))), deadLettered(redeliver.ReasonPermanent, 1)},
+		"permanent sentinel":            {wrap(redeliver.ErrPermanent), deadLettered(redeliver.ReasonPermanent, 1)},
+		"permanent inside a panic":      {&redeliver.PanicError{Value: permanent}, deadLettered(redeliver.ReasonPermanent, 1)},
 
-		"retry after":                 {after, later(time.Minute, 1)},
-		"retry after, wrapped twice":  {wrap(after), later(time.Minute, 1)},
-		"retry after, joined":         {errors.Join(errBoom, after), later(time.Minute, 1)},
-		"retry after 0":               {redeliver.RetryAfter(errBoom, 0), later(0, 1)},
-		"retry after a negative time": {redeliver.RetryAfter(errBoom, -time.Hour), later(0, 1)},
-		"negative time in a literal":  {&redeliver.RetryAfterError{Err: errBoom, After: -time.Hour}, later(0, 1)},
-		"retry after without a time":  {wrap(redeliver.ErrRetryAfter), later(10*time.Second, 1)},
+		"retry after":                 {after, retryLater(time.Minute, 1)},
+		"retry after, wrapped twice":  {wrap(after), retryLater(time.Minute, 1)},
+		"retry after, joined":         {errors.Join(errBoom, after), retryLater(time.Minute, 1)},
+		"retry after 0":               {redeliver.RetryAfter(errBoom, 0), retryLater(0, 1)},
+		"retry after a negative time": {redeliver.RetryAfter(errBoom, -time.Hour), retryLater(0, 1)},
+		"negative time in a literal":  {&redeliver.RetryAfterError{Err: errBoom, After: -time.Hour}, retryLater(0, 1)},
+		"retry after without a time":  {wrap(redeliver.ErrRetryAfter), retryLater(10*time.Second, 1)},
 
-		"permanent of a retry after":     {redeliver.Permanent(after), dead(redeliver.ReasonPermanent, 1)},
-		"retry after of a permanent":     {redeliver.RetryAfter(permanent, time.Minute), dead(redeliver.ReasonPermanent, 1)},
-		"retry after joined a permanent": {errors.Join(after, permanent), dead(redeliver.ReasonPermanent, 1)},
-		"permanent of a postpone":        {redeliver.Permanent(redeliver.Postpone(errBoom)), dead(redeliver.ReasonPermanent, 1)},
-		"postpone of a permanent":        {redeliver.Postpone(permanent), dead(redeliver.ReasonPermanent, 1)},
-		"postpone joined a retry after":  {errors.Join(after, redeliver.Postpone(errBoom)), aside(10*time.Second, 0)},
+		"permanent of a retry after":     {redeliver.Permanent(after), deadLettered(redeliver.ReasonPermanent, 1)},
+		"retry after of a permanent":     {redeliver.RetryAfter(permanent, time.Minute), deadLettered(redeliver.ReasonPermanent, 1)},
+		"retry after joined a permanent": {errors.Join(after, permanent), deadLettered(redeliver.ReasonPermanent, 1)},
+		"permanent of a postpone":        {redeliver.Permanent(redeliver.Postpone(errBoom)), deadLettered(redeliver.ReasonPermanent, 1)},
+		"postpone of a permanent":        {redeliver.Postpone(permanent), deadLettered(redeliver.ReasonPermanent, 1)},
+		"postpone joined a retry after":  {errors.Join(after, redeliver.Postpone(errBoom)), postponed(10*time.Second, 0)},
 
-		"postpone":                          {redeliver.Postpone(errBoom), aside(10*time.Second, 0)},
-		"postpone, wrapped twice":           {wrap(redeliver.Postpone(errBoom)), aside(10*time.Second, 0)},
-		"breaker open":                      {errBreakerOpen, aside(10*time.Second, 0)},
-		"breaker open, wrapped twice":       {wrap(errBreakerOpen), aside(10*time.Second, 0)},
-		"breaker open, joined":              {errors.Join(errBoom, wrap(errBreakerOpen)), aside(10*time.Second, 0)},
-		"too many requests":                 {wrap(errors.New("too many requests")), later(10*time.Second, 1)},
-		"a breaker's text and more":         {errors.New("charge: circuit breaker is open"), later(10*time.Second, 1)},
-		"a breaker's text in another type":  {wrap(texted("circuit breaker is open")), later(10*time.Second, 1)},
-		"breaker open, handler gave a time": {redeliver.RetryAfter(errBreakerOpen, time.Minute), later(time.Minute, 1)},
-		"breaker open, permanent":           {redeliver.Permanent(errBreakerOpen), dead(redeliver.ReasonPermanent, 1)},
+		"postpone":                          {redeliver.Postpone(errBoom), postponed(10*time.Second, 0)},
+		"postpone, wrapped twice":           {wrap(redeliver.Postpone(errBoom)), postponed(10*time.Second, 0)},
+		"breaker open":                      {errBreakerOpen, postponed(10*time.Second, 0)},
+		"breaker open, wrapped twice":       {wrap(errBreakerOpen), postponed(10*time.Second, 0)},
+		"breaker open, joined":              {errors.Join(errBoom, wrap(errBreakerOpen)), postponed(10*time.Second, 0)},
+		"too many requests":                 {wrap(errors.New("too many requests")), retryLater(10*time.Second, 1)},
+		"a breaker's text and more":         {errors.New("charge: circuit breaker is open"), retryLater(10*time.Second, 1)},
+		"a breaker's text in another type":  {wrap(texted("circuit breaker is open")), retryLater(10*time.Second, 1)},
+		"breaker open, handler gave a time": {redeliver.RetryAfter(errBreakerOpen, time.Minute), retryLater(time.Minute, 1)},
+		"breaker open, permanent":           {redeliver.Permanent(errBreakerOpen), deadLettered(redeliver.ReasonPermanent, 1)},
 
-		"pause":                    {redeliver.Pause(errBoom, time.Minute), aside(time.Minute, 0)},
-		"pause, wrapped twice":     {wrap(redeliver.Pause(errBoom, time.Minute)), aside(time.Minute, 0)},
-		"a pause that is too long": {redeliver.Pause(errBoom, 1000*time.Hour), aside(redeliver.MaxPause, 0)},
-		"pause for no time":        {redeliver.Pause(errBoom, -1), aside(10*time.Second, 0)},
-		"permanent of a pause":     {redeliver.Permanent(redeliver.Pause(errBoom, time.Minute)), dead(redeliver.ReasonPermanent, 1)},
+		"pause":                    {redeliver.Pause(errBoom, time.Minute), postponed(time.Minute, 0)},
+		"pause, wrapped twice":     {wrap(redeliver.Pause(errBoom, time.Minute)), postponed(time.Minute, 0)},
+		"a pause that is too long": {redeliver.Pause(errBoom, 1000*time.Hour), postponed(redeliver.MaxPause, 0)},
+		"pause for no time":        {redeliver.Pause(errBoom, -1), postponed(10*time.Second, 0)},
+		"permanent of a pause":     {redeliver.Permanent(redeliver.Pause(errBoom, time.Minute)), deadLettered(redeliver.ReasonPermanent, 1)},
 
-		"invalid":                 {wrap(&redeliver.InvalidError{Err: errBoom}), dead(redeliver.ReasonInvalidated, 0)},
-		"crashed":                 {wrap(&redeliver.CrashedError{Crashes: 3}), dead(redeliver.ReasonCrashed, 0)},
-		"invalid and permanent":   {&redeliver.InvalidError{Err: permanent}, dead(redeliver.ReasonInvalidated, 0)},
-		"invalid and postponed":   {errors.Join(errBreakerOpen, redeliver.ErrInvalid), dead(redeliver.ReasonInvalidated, 0)},
-		"undecodable":             {wrap(&redeliver.UndecodableError{Err: errBoom}), dead(redeliver.ReasonUndecodable, 0)},
-		"undecodable, a time too": {redeliver.RetryAfter(redeliver.ErrUndecodable, time.Minute), dead(redeliver.ReasonUndecodable, 0)},
+		"invalid":                 {wrap(&redeliver.InvalidError{Err: errBoom}), deadLettered(redeliver.ReasonInvalidated, 0)},
+		"crashed":                 {wrap(&redeliver.CrashedError{Crashes: 3}), deadLettered(redeliver.ReasonCrashed, 0)},
+		"invalid and permanent":   {&redeliver.InvalidError{Err: permanent}, deadLettered(redeliver.ReasonInvalidated, 0)},
+		"invalid and postponed":   {errors.Join(errBreakerOpen, redeliver.ErrInvalid), deadLettered(redeliver.ReasonInvalidated, 0)},
+		"undecodable":             {wrap(&redeliver.UndecodableError{Err: errBoom}), deadLettered(redeliver.ReasonUndecodable, 0)},
+		"undecodable, a time too": {redeliver.RetryAfter(redeliver.ErrUndecodable, time.Minute), deadLettered(redeliver.ReasonUndecodable, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := redeliver.Policy{Backoff: tenSeconds{}}.Decide(redeliver.State{}, row.err, now)
@@ -153,43 +153,43 @@ func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 }
 
 // Classify counts after the handler's answer and before everything else.
-func TestDecideAsksClassify(t *testing.T) {
+func TestClassifyDecidesAfterTheHandlersAnswer(t *testing.T) {
 	const attempt3 = 2 // attempts before the third failure
 	kind := func(k redeliver.Kind) redeliver.Class { return redeliver.Class{Kind: k} }
 	for name, row := range map[string]struct {
-		class  redeliver.Class
-		err    error
-		behind int
-		want   want
+		class    redeliver.Class
+		err      error
+		attempts int
+		want     want
 	}{
-		"says nothing":               {redeliver.Class{}, errBoom, 0, later(10*time.Second, 1)},
-		"permanent":                  {kind(redeliver.KindPermanent), errBoom, 0, dead(redeliver.ReasonPermanent, 1)},
-		"postpone":                   {kind(redeliver.KindPostpone), errBoom, 0, aside(10*time.Second, 0)},
-		"an unknown kind is a retry": {kind(200), errBoom, 0, later(10*time.Second, 1)},
-		"permanent, but the handler asks for a wait":      {kind(redeliver.KindPermanent), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
-		"permanent, but the handler postpones":            {kind(redeliver.KindPermanent), redeliver.Postpone(errBoom), 0, aside(10*time.Second, 0)},
-		"postpone, but the handler says permanent":        {kind(redeliver.KindPostpone), redeliver.Permanent(errBoom), 0, dead(redeliver.ReasonPermanent, 1)},
-		"postpone, but the handler asks for a wait":       {kind(redeliver.KindPostpone), redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
-		"permanent takes precedence over an open breaker": {kind(redeliver.KindPermanent), errBreakerOpen, 0, dead(redeliver.ReasonPermanent, 1)},
-		"an invalid message is not classified":            {kind(redeliver.KindPostpone), redeliver.ErrInvalid, 0, dead(redeliver.ReasonInvalidated, 0)},
+		"says nothing":               {redeliver.Class{}, errBoom, 0, retryLater(10*time.Second, 1)},
+		"permanent":                  {kind(redeliver.KindPermanent), errBoom, 0, deadLettered(redeliver.ReasonPermanent, 1)},
+		"postpone":                   {kind(redeliver.KindPostpone), errBoom, 0, postponed(10*time.Second, 0)},
+		"an unknown kind is a retry": {kind(200), errBoom, 0, retryLater(10*time.Second, 1)},
+		"permanent, but the handler asks for a wait":      {kind(redeliver.KindPermanent), redeliver.RetryAfter(errBoom, time.Minute), 0, retryLater(time.Minute, 1)},
+		"permanent, but the handler postpones":            {kind(redeliver.KindPermanent), redeliver.Postpone(errBoom), 0, postponed(10*time.Second, 0)},
+		"postpone, but the handler says permanent":        {kind(redeliver.KindPostpone), redeliver.Permanent(errBoom), 0, deadLettered(redeliver.ReasonPermanent, 1)},
+		"postpone, but the handler asks for a wait":       {kind(redeliver.KindPostpone), redeliver.RetryAfter(errBoom, time.Minute), 0, retryLater(time.Minute, 1)},
+		"permanent takes precedence over an open breaker": {kind(redeliver.KindPermanent), errBreakerOpen, 0, deadLettered(redeliver.ReasonPermanent, 1)},
+		"an invalid message is not classified":            {kind(redeliver.KindPostpone), redeliver.ErrInvalid, 0, deadLettered(redeliver.ReasonInvalidated, 0)},
 
-		"own backoff":                         {redeliver.Class{Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, later(time.Hour, 1)},
-		"own backoff for a postpone":          {redeliver.Class{Kind: redeliver.KindPostpone, Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, aside(time.Hour, 0)},
-		"own backoff has ended":               {redeliver.Class{Backoff: ended{}}, errBoom, 0, dead(redeliver.ReasonExhausted, 1)},
-		"own backoff, handler gave a time":    {redeliver.Class{Backoff: ended{}}, redeliver.RetryAfter(errBoom, time.Minute), 0, later(time.Minute, 1)},
-		"own backoff keeps policy's retries":  {redeliver.Class{Backoff: redeliver.RocketMQ()}, errBoom, 3, dead(redeliver.ReasonExhausted, 4)},
-		"no retries":                          {redeliver.Class{MaxRetries: redeliver.NoRetries}, errBoom, 0, dead(redeliver.ReasonExhausted, 1)},
-		"no retries, handler gave a time":     {redeliver.Class{MaxRetries: redeliver.NoRetries}, redeliver.RetryAfter(errBoom, 1), 0, dead(redeliver.ReasonExhausted, 1)},
-		"fewer retries, one left":             {redeliver.Class{MaxRetries: 3}, errBoom, attempt3, later(30*time.Second, 3)},
-		"fewer retries, none left":            {redeliver.Class{MaxRetries: 2}, errBoom, attempt3, dead(redeliver.ReasonExhausted, 3)},
-		"more retries than the policy":        {redeliver.Class{MaxRetries: 9}, errBoom, 8, later(90*time.Second, 9)},
-		"more retries than can be counted":    {redeliver.Class{MaxRetries: 1 << 60}, errBoom, limits.MaxAttempts, dead(redeliver.ReasonExhausted, limits.MaxAttempts+1)},
-		"no retries does not bound postponed": {redeliver.Class{Kind: redeliver.KindPostpone, MaxRetries: redeliver.NoRetries}, errBoom, 0, aside(10*time.Second, 0)},
+		"own backoff":                         {redeliver.Class{Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, retryLater(time.Hour, 1)},
+		"own backoff for a postpone":          {redeliver.Class{Kind: redeliver.KindPostpone, Backoff: redeliver.Fixed(time.Hour)}, errBoom, 0, postponed(time.Hour, 0)},
+		"own backoff has ended":               {redeliver.Class{Backoff: noDelays{}}, errBoom, 0, deadLettered(redeliver.ReasonExhausted, 1)},
+		"own backoff, handler gave a time":    {redeliver.Class{Backoff: noDelays{}}, redeliver.RetryAfter(errBoom, time.Minute), 0, retryLater(time.Minute, 1)},
+		"own backoff keeps policy's retries":  {redeliver.Class{Backoff: redeliver.RocketMQ()}, errBoom, 3, deadLettered(redeliver.ReasonExhausted, 4)},
+		"no retries":                          {redeliver.Class{MaxRetries: redeliver.NoRetries}, errBoom, 0, deadLettered(redeliver.ReasonExhausted, 1)},
+		"no retries, handler gave a time":     {redeliver.Class{MaxRetries: redeliver.NoRetries}, redeliver.RetryAfter(errBoom, 1), 0, deadLettered(redeliver.ReasonExhausted, 1)},
+		"fewer retries, one left":             {redeliver.Class{MaxRetries: 3}, errBoom, attempt3, retryLater(30*time.Second, 3)},
+		"fewer retries, none left":            {redeliver.Class{MaxRetries: 2}, errBoom, attempt3, deadLettered(redeliver.ReasonExhausted, 3)},
+		"more retries than the policy":        {redeliver.Class{MaxRetries: 9}, errBoom, 8, retryLater(90*time.Second, 9)},
+		"more retries than can be counted":    {redeliver.Class{MaxRetries: 1 << 60}, errBoom, limits.MaxAttempts, deadLettered(redeliver.ReasonExhausted, limits.MaxAttempts+1)},
+		"no retries does not bound postponed": {redeliver.Class{Kind: redeliver.KindPostpone, MaxRetries: redeliver.NoRetries}, errBoom, 0, postponed(10*time.Second, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked error
 			p := redeliver.Policy{Backoff: tenSeconds{}, Classify: func(err error) redeliver.Class { asked = err; return row.class }}
-			check(t, p.Decide(redeliver.State{Attempts: row.behind}, row.err, now), row.want)
+			check(t, p.Decide(redeliver.State{Attempts: row.attempts}, row.err, now), row.want)
 			if !errors.Is(row.err, redeliver.ErrInvalid) && !errors.Is(asked, row.err) {
 				t.Errorf("Classify got %v, want the handler's own error", asked)
 			}
@@ -201,7 +201,7 @@ func TestActionsHaveNames(t *testing.T) {
 	for a, want := range map[redeliver.Action]string{
 		redeliver.Commit: "commit", redeliver.RetryNow: "retry now", redeliver.RetryLater: "retry later",
 		redeliver.Postponed: "postpone", redeliver.DeadLetter: "dead-letter",
-		redeliver.DeadLetter + 1: "action 5", 77: "action 77", // once panicked, index out of range
+		redeliver.DeadLetter + 1: "action 5", 77: "action 77",
 	} {
 		if got := a.String(); got != want {
 			t.Errorf("Action(%d) is %q, want %q", a, got, want)

@@ -152,8 +152,8 @@ type Abandoned struct {
 	Err   error
 }
 
-// MessagesLost: waiting messages have disappeared from a topic of redeliver's, because its retention was too short or it was
-// deleted; or a share group of Kafka drops a message at its delivery limit.
+// MessagesLost: waiting messages have disappeared from one of redeliver's topics, because its retention was too short or it was
+// deleted. Or a share group of Kafka drops a message at its delivery limit.
 type MessagesLost struct {
 	Origin, Group string
 	Where         string // the topic, and the partition if only one is concerned

@@ -234,7 +234,7 @@ func TestSinksGetEventsInOrder(t *testing.T) {
 	to := func(name string) redeliver.Sink {
 		return redeliver.SinkFunc(func(e redeliver.Event) { read = append(read, name+" "+e.(redeliver.Published).Topic) })
 	}
-	all := redeliver.Sinks(to("a"), nil, to("b"), redeliver.Sinks(to("c"), to("d"))) // nil once panicked
+	all := redeliver.Sinks(to("a"), nil, to("b"), redeliver.Sinks(to("c"), to("d")))
 	all.Event(redeliver.Published{Topic: "1"})
 	all.Event(redeliver.Published{Topic: "2"})
 	if want := []string{"a 1", "b 1", "c 1", "d 1", "a 2", "b 2", "c 2", "d 2"}; !slices.Equal(read, want) {

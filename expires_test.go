@@ -14,7 +14,7 @@ import (
 
 // Before each attempt the policy's MaxAge and the message's own expiry are checked. The latter does not count after a replay or in a
 // consumer of a DLQ.
-func TestExpired(t *testing.T) {
+func TestAMessageExpiresByMaxAgeOrItsOwnExpiry(t *testing.T) {
 	hourOld := redeliver.Source{Timestamp: now.Add(-time.Hour)}
 	ended := now.Add(-time.Minute)
 	for name, row := range map[string]struct {
@@ -52,10 +52,10 @@ func TestExpired(t *testing.T) {
 // No attempt of an expired message is counted, and the DLQ has its earlier failure.
 func TestDecideDeadLettersAnExpiredMessage(t *testing.T) {
 	err := &redeliver.ExpiredError{Limit: "MaxAge, 1h"}
-	check(t, redeliver.Policy{}.Decide(redeliver.State{}, err, now), dead(redeliver.ReasonExpired, 0))
+	check(t, redeliver.Policy{}.Decide(redeliver.State{}, err, now), deadLettered(redeliver.ReasonExpired, 0))
 	st := redeliver.State{Attempts: 2, Error: "declined", ErrorType: "bank.Error", PostponedSince: now}
 	d := redeliver.Policy{}.Decide(st, err, now)
-	check(t, d, dead(redeliver.ReasonExpired, 2))
+	check(t, d, deadLettered(redeliver.ReasonExpired, 2))
 	if want := "it has passed MaxAge, 1h; the failure was: declined"; d.State.Error != want || d.State.ErrorType != "bank.Error" {
 		t.Errorf("the DLQ has %q of type %s, want %q of bank.Error", d.State.Error, d.State.ErrorType, want)
 	}

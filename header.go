@@ -136,14 +136,14 @@ func (s State) AppendHeaders(dst []Header) []Header {
 type headerWriter struct {
 	buf  []byte
 	ends [len(fields)]int // where the value of each field ends
-	at   int              // the index of the next field
+	next int              // the index of the next field
 	// packed puts a name of one byte and a length of four digits before each value after HeaderDue.
 	packed bool
 }
 
 const (
 	packedPrefix    = 5
-	maxPackedFields = 64 // that are read
+	maxPackedFields = 64 // fields after these are not read
 )
 
 // state appends all fields, in the order of fields.
@@ -179,10 +179,10 @@ func (w *headerWriter) state(s *State) {
 
 // put appends one field, which is left out if its value is empty.
 func (w *headerWriter) put(appendValue func([]byte) []byte) {
-	hasName := w.packed && w.at > 1
+	hasName := w.packed && w.next > 1
 	from := len(w.buf)
 	if hasName {
-		w.buf = append(w.buf, stateNames[w.at], 0, 0, 0, 0)
+		w.buf = append(w.buf, stateNames[w.next], 0, 0, 0, 0)
 	}
 	value := len(w.buf)
 	w.buf = appendValue(w.buf)
@@ -196,8 +196,8 @@ func (w *headerWriter) put(appendValue func([]byte) []byte) {
 			n /= 10
 		}
 	}
-	w.ends[w.at] = len(w.buf)
-	w.at++
+	w.ends[w.next] = len(w.buf)
+	w.next++
 }
 
 func (w *headerWriter) text(value string, maxBytes int) {
@@ -224,12 +224,12 @@ func (w *headerWriter) time(t time.Time) {
 func ParseHeaders(group string, headers []Header) (State, []Finding) {
 	p := parser{}
 	name := limits.Cut(group, limits.MaxName)
-	foreign := each(headers, func(h Header) (isForeign bool) {
+	foreign := eachHeader(headers, func(h Header) (isForeign bool) {
 		switch {
 		case h.Name == HeaderGroup && h.Value != name:
 			return true
 		case h.Name == HeaderState:
-			p.addFinding(h, "is no state of redeliver's; the rest of it is ignored")
+			p.addFinding(h, "is not one of redeliver's states; the rest of it is ignored")
 		case strings.HasPrefix(h.Name, HeaderPrefix) && p.isFirst(h):
 			p.read(h)
 		}
@@ -244,9 +244,9 @@ func ParseHeaders(group string, headers []Header) (State, []Finding) {
 	return p.state, p.findings
 }
 
-// each calls f for each header, and for each field of a HeaderState, until f returns true. It returns the header for
+// eachHeader calls f for each header, and for each field of a HeaderState, until f returns true. It returns the header for
 // which f returned true. f gets a HeaderState itself only if a part of it cannot be read.
-func each(headers []Header, f func(Header) bool) Header {
+func eachHeader(headers []Header, f func(Header) bool) Header {
 	for _, h := range headers {
 		rest := h
 		for n := 0; rest.Name == HeaderState && rest.Value != ""; n++ {
@@ -426,7 +426,7 @@ func (p *parser) reason(h Header) Reason {
 	if r := Reason(h.Value); slices.Contains(allReasons[:], r) {
 		return r
 	}
-	p.addFinding(h, "is not a reason of redeliver's; it is ignored")
+	p.addFinding(h, "is not one of redeliver's reasons; it is ignored")
 	return ""
 }
 

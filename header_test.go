@@ -120,7 +120,7 @@ func TestHeadersOfAWaitingMessage(t *testing.T) {
 }
 
 // A value of redeliver-state that is cut or forged is a finding. Its readable fields are read.
-func TestAStateThatIsCut(t *testing.T) {
+func TestACutStateIsAFinding(t *testing.T) {
 	whole := waiting(full())
 	for n := range len(whole[2].Value) {
 		cut := slices.Clone(whole)
@@ -181,7 +181,7 @@ func TestHeadersNeverSayDueEarly(t *testing.T) {
 }
 
 // Times in the years of RFC 3339 are written. Others have no header.
-func TestTimesThatCanBeWritten(t *testing.T) {
+func TestOnlyRFC3339TimesAreWritten(t *testing.T) {
 	for text, written := range map[string]bool{
 		"0001-01-01T00:00:00.001Z": true, "9999-12-31T23:59:59.999Z": true,
 		"0001-01-01T00:00:00Z": false, // the zero time, which means no time
@@ -271,7 +271,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// A hundred thousand headers take bounded time and have bounded findings. The search for duplicates once was quadratic and took minutes.
+// A hundred thousand headers take bounded time and have bounded findings. A quadratic search for duplicates would take minutes.
 func TestParseHeadersIsLinear(t *testing.T) {
 	headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}}
 	for i := range 300_000 {

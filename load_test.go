@@ -15,7 +15,7 @@ func (w watcher) Watch(origin, group string, _ func() redeliver.Load) (end func(
 	return w(origin, group)
 }
 
-// A panic of Watch, or of its end, does not keep other sinks from watching, and a nil end is ignored. A panic once ended the loop.
+// A panic of Watch, or of its end, does not keep other sinks from watching, and a nil end is ignored.
 func TestAPanicOfASinkKeepsNoOtherFromWatching(t *testing.T) {
 	began, ended := 0, 0
 	good := watcher(func(origin, group string) func() {

@@ -53,7 +53,7 @@ func TestALongWaitOfABlockingPolicyIsReportedWithItsJitter(t *testing.T) {
 	}
 }
 
-func TestProblemsOrder(t *testing.T) {
+func TestCheckOrderRefusesUnsupportedOrders(t *testing.T) {
 	var ps redeliver.Problems
 	ps.CheckOrder("Policy", redeliver.Policy{Order: redeliver.Unordered}, redeliver.KeyOrder, redeliver.Unordered)
 	if ps.Err() != nil {

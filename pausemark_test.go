@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-func TestPauseMarkText(t *testing.T) {
+func TestAPauseMarkIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	for _, c := range []struct{ mark, want redeliver.PauseMark }{
 		{redeliver.PauseMark{By: "ann@host", At: at, Reason: "the bank is closed"}, redeliver.PauseMark{By: "ann@host", At: at, Reason: "the bank is closed"}},

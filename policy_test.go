@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-func TestValidPolicies(t *testing.T) {
+func TestValidPoliciesAreAccepted(t *testing.T) {
 	for name, p := range map[string]redeliver.Policy{
 		"zero":              {},
 		"nothing":           {MaxRetries: redeliver.NoRetries, Timeout: redeliver.NoTimeout},
@@ -25,7 +25,7 @@ func TestValidPolicies(t *testing.T) {
 		"least":             {MaxRetries: 1, MaxLevels: 1, Timeout: 1, MaxAge: 1, Backoff: redeliver.Fixed(time.Millisecond)},
 		"levels":            {Levels: []time.Duration{time.Millisecond, time.Second, redeliver.MaxWait}},
 		"cenkalti":          {Backoff: redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewConstantBackOff(1) })},
-		"own backoff":       {Backoff: ended{}},
+		"own backoff":       {Backoff: noDelays{}},
 		"one crash":         {MaxCrashes: 1},
 		"a hundred crashes": {MaxCrashes: 100},
 		"no growth":         {Backoff: redeliver.ExponentialBackoff{Base: 2 * time.Second, Max: 2 * time.Second}},
@@ -40,7 +40,7 @@ func TestValidPolicies(t *testing.T) {
 }
 
 // Guards are off unless a field is set. Then the other fields have their defaults.
-func TestGuardDefaults(t *testing.T) {
+func TestGuardsAreOffUnlessAFieldIsSet(t *testing.T) {
 	p := redeliver.Policy{
 		Outage: redeliver.Outage{Probe: time.Minute}, DeadLetterRate: redeliver.DeadLetterRate{Probes: 3},
 	}
@@ -62,7 +62,7 @@ func TestGuardDefaults(t *testing.T) {
 }
 
 // Each invalid value has one problem, which names the field, the value and the rule.
-func TestInvalidPolicies(t *testing.T) {
+func TestInvalidPoliciesAreRefused(t *testing.T) {
 	ms := time.Millisecond
 	for want, p := range map[string]redeliver.Policy{
 		"P.MaxRetries is -2: must be from 1 to 1000000, 0 for the default, or NoRetries":                 {MaxRetries: -2},
@@ -184,7 +184,7 @@ func TestWithDefaultsKeepsSetFields(t *testing.T) {
 }
 
 // ownList is a user's DelayLister that requires n not to be negative.
-type ownList struct{ ended }
+type ownList struct{ noDelays }
 
 func (ownList) Delays(n int) ([]time.Duration, time.Duration) { return make([]time.Duration, n), 0 }
 
@@ -199,10 +199,10 @@ func TestPolicyListsItsDelays(t *testing.T) {
 		"default":                        {redeliver.Policy{}, []time.Duration{s, 2 * s, 4 * s}, s, true},
 		"one immediate":                  {redeliver.Policy{Immediate: 1}, []time.Duration{s, 2 * s}, s, true},
 		"none":                           {redeliver.Policy{MaxRetries: redeliver.NoRetries}, []time.Duration{}, s, true},
-		"more immediate":                 {redeliver.Policy{MaxRetries: redeliver.NoRetries, Immediate: 2}, []time.Duration{}, s, true}, // refused by Validate; once panicked before that
+		"more immediate":                 {redeliver.Policy{MaxRetries: redeliver.NoRetries, Immediate: 2}, []time.Duration{}, s, true}, // refused by Validate
 		"steps":                          {redeliver.Policy{Backoff: redeliver.Steps(s, 5*s)}, []time.Duration{s, 5 * s, 5 * s}, 0, true},
 		"more immediate, own":            {redeliver.Policy{MaxRetries: 1, Immediate: 2, Backoff: ownList{}}, []time.Duration{}, 0, true},
-		"a backoff that lists no delays": {redeliver.Policy{Backoff: ended{}}, nil, 0, false},
+		"a backoff that lists no delays": {redeliver.Policy{Backoff: noDelays{}}, nil, 0, false},
 	} {
 		delays, jitter, ok := row.policy.Delays()
 		if !reflect.DeepEqual(delays, row.delays) || jitter != row.jitter || ok != row.ok {
@@ -239,10 +239,10 @@ func TestFingerprintNamesTheSchedule(t *testing.T) {
 		"backoff":          {Backoff: redeliver.Fixed(time.Second)},
 		"steps":            {Backoff: redeliver.Steps(time.Second, 2*time.Second, 4*time.Second)}, // as default, without jitter
 		"base":             {Backoff: redeliver.ExponentialBackoff{Base: 2 * time.Second}},
-		"silent backoff":   {Backoff: ended{}},
+		"silent backoff":   {Backoff: noDelays{}},
 		"silent backoff 2": {Backoff: tenSeconds{}},
 		"levels":           {Levels: []time.Duration{time.Second}},
-		"number of levels": {MaxLevels: 3}, // was once the same as the default
+		"number of levels": {MaxLevels: 3},
 	} {
 		f := p.Fingerprint()
 		if other, dup := seen[f]; dup {

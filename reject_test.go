@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-func TestReject(t *testing.T) {
+func TestRejectIsPermanentAndRejected(t *testing.T) {
 	err := redeliver.Reject("no such schema")
 	if !errors.Is(err, redeliver.ErrRejected) || !errors.Is(err, redeliver.ErrPermanent) || err.Error() != "rejected: no such schema" {
 		t.Error(err)
