@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// Arrival describes a message that came back from a topic or queue of redeliver's. It lacks the headers.
+// Arrival describes a message that came back from one of redeliver's topics or queues, without its headers.
 type Arrival struct {
 	// Group and Origin are the subscription's. Ladder has the levels of its policy; it is nil on a broker without
 	// levels.

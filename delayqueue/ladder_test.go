@@ -60,10 +60,9 @@ func TestNewLadder(t *testing.T) {
 		{"one level", redeliver.Policy{MaxLevels: 1}, delayqueue.Ladder{second}},
 		{"one level, no retries", redeliver.Policy{MaxLevels: 1, MaxRetries: redeliver.NoRetries}, delayqueue.Ladder{second}},
 		{"as many as planned", redeliver.Policy{MaxLevels: 3}, delayqueue.Ladder{second, 2 * second, 4 * second}},
-		// Levels of 0 once made Path an endless loop.
 		{"invalid delays of a foreign backoff", redeliver.Policy{Backoff: listed{0, -second, time.Microsecond, math.MaxInt64, 3 * second}, MaxRetries: 9},
 			delayqueue.Ladder{second, 3 * second, 15 * second, minute, 10 * minute, hour}},
-		{"a stranger's nothing", redeliver.Policy{Backoff: listed{0}}, delayqueue.Ladder{second, minute}},
+		{"no valid delay of a foreign backoff", redeliver.Policy{Backoff: listed{0}}, delayqueue.Ladder{second, minute}},
 	} {
 		if got := delayqueue.NewLadder(c.policy); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\n got %v\nwant %v", c.name, got, c.want)
@@ -100,8 +99,7 @@ func TestEveryPlannedDelayIsOneHop(t *testing.T) {
 	}
 }
 
-// A wait that a handler requests with RetryAfter is in no plan, and still must not take many hops. 59 s once took 16,
-// most of them of 4 s.
+// A wait that a handler requests with RetryAfter is in no plan, and still must not take many hops.
 func TestRetryAfterTakesFewHopsByDefault(t *testing.T) {
 	l := delayqueue.NewLadder(redeliver.Policy{})
 	if len(l) > 8 {

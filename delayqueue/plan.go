@@ -16,24 +16,23 @@ type PlannedDelay struct {
 	Delay     time.Duration // without jitter; 0 is an immediate try
 	Jitter    time.Duration // the maximum jitter that is added to Delay
 	Hops      []time.Duration
-	Mechanism string // a description of how it is spent
+	Mechanism string // a description of where the message waits
 }
 
-// PlanDelays returns where messages spend the waits of a policy. For a wait, spend returns its hops and a description.
-// listed is false if the backoff cannot list its delays.
-func PlanDelays(p redeliver.Policy, spend func(time.Duration) (hops []time.Duration, mechanism string)) (all []PlannedDelay, listed bool) {
+// PlanDelays returns the waits of a policy. For each, describe returns the hops and where the message waits. listed is false if the backoff cannot list its delays.
+func PlanDelays(p redeliver.Policy, describe func(time.Duration) (hops []time.Duration, mechanism string)) (all []PlannedDelay, listed bool) {
 	for range p.Immediate {
 		all = append(all, PlannedDelay{Retry: len(all) + 1, Mechanism: "at once, in the process"})
 	}
 	delays, jitter, listed := p.Delays()
 	for _, d := range delays {
-		hops, mechanism := spend(d)
+		hops, mechanism := describe(d)
 		all = append(all, PlannedDelay{Retry: len(all) + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: mechanism})
 	}
 	return all, listed
 }
 
-// Describe returns the hops of a wait and describes where a message spends it. kind is the kind of place ("delay
+// Describe returns the hops of a wait and a description of where a message waits. kind is the kind of place ("delay
 // topic"). A reader of the place reader holds it for the rest.
 func (l Ladder) Describe(d time.Duration, kind, reader string) (hops []time.Duration, mechanism string) {
 	hops = l.Path(d)

@@ -29,8 +29,8 @@ type batchLog struct {
 	in     []string
 }
 
-// note adds a line: "5s a b" for a batch of a and b five seconds after the start.
-func (l *batchLog) note(b *middleware.MessageBatch) {
+// add adds a line: "5s a b" for a batch of a and b five seconds after the start.
+func (l *batchLog) add(b *middleware.MessageBatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var ids []string
@@ -72,7 +72,7 @@ func TestBatchBySize(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			l.note(mb)
+			l.add(mb)
 			if mb.Origin != "documents" || mb.Group != "search" {
 				t.Errorf("a batch of %s for %s", mb.Origin, mb.Group)
 			}
@@ -88,7 +88,7 @@ func TestBatchBySize(t *testing.T) {
 func TestBatchByTimeout(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{}, func(_ context.Context, mb *middleware.MessageBatch) error { l.note(mb); return nil })
+		index(b, redeliver.Policy{}, middleware.BatchConfig{}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
 		<-time.After(hour)
 		publish(b, "a")
 		<-time.After(4 * second)
@@ -103,7 +103,7 @@ func TestBatchByTimeout(t *testing.T) {
 func TestBatchDefaultSize(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{}, func(_ context.Context, mb *middleware.MessageBatch) error { l.note(mb); return nil })
+		index(b, redeliver.Policy{}, middleware.BatchConfig{}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
 		publish(b, strings.Fields("1 2 3 4 5 6 7 8 9 10 11")...)
 		b.Wait()
 		l.want(t, "0s 1 2 3 4 5 6 7 8 9 10", "5s 11")
@@ -114,7 +114,7 @@ func TestBatchDefaultSize(t *testing.T) {
 func TestBatchByBytes(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{Bytes: 6}, func(_ context.Context, mb *middleware.MessageBatch) error { l.note(mb); return nil })
+		index(b, redeliver.Policy{}, middleware.BatchConfig{Bytes: 6}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
 		publish(b, "aa", "bbbb", "cccc", "ddd", "eeeeeeeee", "f")
 		b.Wait()
 		l.want(t, "0s aa bbbb", "0s cccc", "0s ddd", "0s eeeeeeeee", "5s f")
@@ -126,7 +126,7 @@ func TestBatchNoWait(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 3, Timeout: middleware.NoWait}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			l.note(mb)
+			l.add(mb)
 			<-time.After(second)
 			return nil
 		})
@@ -146,7 +146,7 @@ func TestBatchConcurrency(t *testing.T) {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			l := &batchLog{b: b, sorted: true}
 			index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 2, Concurrency: concurrency}, func(_ context.Context, mb *middleware.MessageBatch) error {
-				l.note(mb)
+				l.add(mb)
 				<-time.After(10 * second)
 				return nil
 			})
@@ -163,7 +163,7 @@ func TestBatchKeepsEachMessagesState(t *testing.T) {
 		l := &batchLog{b: b}
 		orders := index(b, redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(10*second, 20*second)}, middleware.BatchConfig{Size: 4},
 			func(_ context.Context, mb *middleware.MessageBatch) error {
-				l.note(mb)
+				l.add(mb)
 				for _, m := range mb.Messages {
 					switch {
 					case m.UUID == "poison":
@@ -225,7 +225,7 @@ func TestBatchWithImmediateRetries(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		orders := index(b, redeliver.Policy{Immediate: 1, MaxRetries: 2}, middleware.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			l.note(mb)
+			l.add(mb)
 			for _, m := range mb.Messages {
 				if m.UUID == "b" && m.State().Attempt() == 1 {
 					m.Retry()
@@ -285,7 +285,7 @@ func TestBatchRefusesBadConfigurations(t *testing.T) {
 }
 
 // A Size above MaxInFlight is refused: the reason is reported to the sink, and no message runs.
-func TestBatchAboveMaxInFlight(t *testing.T) {
+func TestABatchSizeAboveMaxInFlightIsRefused(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var reported []redeliver.SubscriptionChanged
 		var mu sync.Mutex
@@ -300,7 +300,7 @@ func TestBatchAboveMaxInFlight(t *testing.T) {
 		}
 		l := &batchLog{b: b, sorted: true}
 		handler := func() message.NoPublishHandlerFunc {
-			return must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error { l.note(mb); return nil }))
+			return must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil }))
 		}
 		small := open(2)
 		orders := small.Handle("documents", handler())
@@ -344,8 +344,7 @@ func TestBatchSliceIsTheFunctionsOwn(t *testing.T) {
 }
 
 // With an in-process Pub/Sub, the context of a message may have the values of its publisher's, a handler under Retry. A
-// batch once used the publisher's attempt instead of the message's own, and gathered the message with the publisher's
-// subscription.
+// batch uses the message's own attempt, not the publisher's.
 func TestBatchIgnoresTheAttemptOfThePublisher(t *testing.T) {
 	type tracer struct{}
 	for name, retry := range map[string]message.HandlerMiddleware{

@@ -87,7 +87,7 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 		release := make(chan struct{})
 		orders := index(b, redeliver.Policy{Timeout: 10 * second, Backoff: redeliver.Fixed(minute)}, middleware.BatchConfig{Size: 3, Timeout: second},
 			func(_ context.Context, mb *middleware.MessageBatch) error {
-				l.note(mb)
+				l.add(mb)
 				if mb.Messages[0].UUID == "a" && mb.Messages[0].State().Attempt() == 1 {
 					mb.Messages[1].Ack()
 					<-release
@@ -156,7 +156,7 @@ func TestBatchFunctionThatContinuesAfterItsLastAnswer(t *testing.T) {
 }
 
 // The messages fail when the function calls runtime.Goexit.
-func TestBatchGoexit(t *testing.T) {
+func TestGoexitFailsABatch(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			if mb.Messages[0].State().Attempt() == 1 {
@@ -282,12 +282,12 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 }
 
 // On shutdown the waiting messages run at once, and none is lost or delivered again.
-func TestBatchOnShutdown(t *testing.T) {
+func TestWaitingMessagesRunOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		client := b.Open(redelivertest.Config{Group: "search"})
 		orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 2, Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			l.note(mb)
+			l.add(mb)
 			<-time.After(3 * second)
 			return nil
 		})))
@@ -309,12 +309,12 @@ func TestBatchOnShutdown(t *testing.T) {
 }
 
 // A waiting batch runs on shutdown even without another event.
-func TestBatchThatWaitsOnShutdown(t *testing.T) {
+func TestAWaitingBatchRunsOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		client := b.Open(redelivertest.Config{Group: "search"})
 		orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			l.note(mb)
+			l.add(mb)
 			return nil
 		})))
 		publish(b, "a", "b")
@@ -330,12 +330,12 @@ func TestBatchThatWaitsOnShutdown(t *testing.T) {
 }
 
 // Messages that cannot run before the drain timeout stay unacked for the next member.
-func TestBatchAfterTheDrainTimeout(t *testing.T) {
+func TestMessagesPastTheDrainTimeoutStayUnacked(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b, sorted: true}
 		config := redelivertest.Config{Group: "search", DrainTimeout: 5 * second}
 		fn := func(ctx context.Context, mb *middleware.MessageBatch) error {
-			l.note(mb)
+			l.add(mb)
 			select {
 			case <-time.After(minute):
 			case <-ctx.Done():
@@ -359,14 +359,14 @@ func TestBatchAfterTheDrainTimeout(t *testing.T) {
 }
 
 // A message that runs alone does not wait for others.
-func TestBatchOfASuspect(t *testing.T) {
+func TestASuspectIsABatchOfItsOwn(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b, sorted: true}
 		killer := make(chan struct{})
 		open := func() (*redelivertest.Client, *redelivertest.Subscription) {
 			client := b.Open(redelivertest.Config{Group: "search"})
 			return client, client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
-				l.note(mb)
+				l.add(mb)
 				if slices.ContainsFunc(mb.Messages, func(m *middleware.BatchMessage) bool { return m.UUID == "killer" }) {
 					killer <- struct{}{}
 					<-ctx.Done()
@@ -392,7 +392,7 @@ func TestBatchOfASuspect(t *testing.T) {
 
 // Many goroutines answer some messages while an error, a timeout or AckAll ends the others: each message has one answer, and the results
 // of the calls agree with it.
-func TestBatchUnderRace(t *testing.T) {
+func TestEveryMessageOfABatchHasOneAnswer(t *testing.T) {
 	t.Parallel()
 	b := redelivertest.New(t)
 	client := b.Open(redelivertest.Config{
@@ -458,8 +458,8 @@ func TestBatchUnderRace(t *testing.T) {
 	}
 }
 
-// A middleware within Retry may handle a message again, in another batch. An answer in the first batch used to count as the answer
-// of the second one too: in Blocking order a function that hung there kept its message forever.
+// A middleware within Retry may handle a message again, in another batch. An answer in the first batch must not count as the answer
+// of the second one too: in Blocking order a function that hangs there would keep its message forever.
 func TestASecondBatchOfAnAttemptHasItsOwnTimeout(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		release := make(chan struct{})

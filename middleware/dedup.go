@@ -187,10 +187,10 @@ func newDeduplicator[M any](config DedupConfigOf[M]) (*deduplicator[M], error) {
 // handle runs the handler of a message that is no duplicate. id is its id outside of a subscription. run returns, in
 // addition to the handler's error, why a message that was handled must not be marked.
 func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func() (unmarked, err error)) error {
-	deliv := engine.FromContext(ctx)
-	key, err := d.key(deliv, id, m)
+	delivery := engine.FromContext(ctx)
+	key, err := d.key(delivery, id, m)
 	if err != nil {
-		reportOnce(&d.derivedReported, deliv, redeliver.ChangeDedupRefused, err)
+		reportOnce(&d.derivedReported, delivery, redeliver.ChangeDedupRefused, err)
 	}
 	if key == "" {
 		_, err := run()
@@ -202,7 +202,7 @@ func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func()
 	}
 	defer d.leave(key, entered)
 	seen, err := d.seen(ctx, key)
-	d.seenOutage.report(deliv, redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreRecovered, err)
+	d.seenOutage.report(delivery, redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreRecovered, err)
 	switch {
 	case err != nil:
 		return redeliver.Postpone(fmt.Errorf("dedup: asking the store: %w", err))
@@ -217,18 +217,18 @@ func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func()
 	case err != nil:
 	case errors.Is(unmarked, redeliver.ErrNacked): // it runs again
 	case unmarked != nil:
-		reportOnce(&d.producedReported, deliv, redeliver.ChangeDedupRefused, unmarked)
+		reportOnce(&d.producedReported, delivery, redeliver.ChangeDedupRefused, unmarked)
 	default:
-		d.markOutage.report(deliv, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksRecovered, d.mark(ctx, key))
+		d.markOutage.report(delivery, redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksRecovered, d.mark(ctx, key))
 	}
 	return err
 }
 
 // key returns the key of a message in the store. It is empty for a message that is not deduplicated.
-func (d *deduplicator[M]) key(deliv *engine.Delivery, id string, m M) (string, error) {
+func (d *deduplicator[M]) key(delivery *engine.Delivery, id string, m M) (string, error) {
 	scope := "\x00\x00"
-	if deliv != nil {
-		st := deliv.State()
+	if delivery != nil {
+		st := delivery.State()
 		id, scope = st.ID, st.Group+"\x00"+st.Origin+"\x00"
 	}
 	if d.ID != nil {

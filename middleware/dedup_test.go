@@ -61,7 +61,7 @@ func changes(events []redeliver.Event) (all []redeliver.Change) {
 	return all
 }
 
-func TestDedup(t *testing.T) {
+func TestDedupSkipsHandledMessages(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
 		var skipped []string
@@ -366,7 +366,7 @@ func TestDedupAroundBatch(t *testing.T) {
 		l := &batchLog{b: b}
 		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Backoff: redeliver.Fixed(minute)}}).Handle("documents",
 			must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
-				l.note(mb)
+				l.add(mb)
 				for _, m := range mb.Messages {
 					if m.UUID == "b" && b.Elapsed() == 0 {
 						m.Retry()
@@ -382,7 +382,7 @@ func TestDedupAroundBatch(t *testing.T) {
 	})
 }
 
-func TestDedupMemory(t *testing.T) {
+func TestDedupMemoryDropsTheOldestMark(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, _ *redelivertest.Broker) {
 		ctx := t.Context()
 		s := must(middleware.NewDedupMemory(3))

@@ -71,7 +71,7 @@ func TestContextOfProducedMessagesLives(t *testing.T) {
 
 // The messages that a failed handler produced are dropped, and the Router acks the failed message, which has moved on.
 // The attempt and the message's next place are reported to the sink.
-func TestFailures(t *testing.T) {
+func TestAFailureIsWrittenAndReported(t *testing.T) {
 	var nilMap map[string]int
 	for _, c := range []struct {
 		name    string

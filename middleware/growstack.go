@@ -3,11 +3,11 @@ package middleware
 // stackRoom is the size in bytes of growStack's frame. With it, the stack of a new goroutine grows to 8 KiB.
 const stackRoom = 5 << 10
 
-// growStack makes the goroutine's stack large enough for an attempt. A Router handles each message in a new goroutine,
-// whose stack has 2 KiB. It would grow twice, and be copied with all frames, which took an eighth of a Router's CPU, and
-// a third with a tracer. Here it has few frames.
+// growStack grows the goroutine's stack to 8 KiB at once. A Router handles each message in a new goroutine. Its stack of
+// 2 KiB would otherwise grow twice during the attempt, and each time all frames would be copied: that is an eighth of a
+// Router's CPU, and a third with a tracer.
 //
-// It reads at an index that the compiler does not know, so that the frame exists.
+// The compiler does not know the index, so it keeps the frame.
 //
 //go:noinline
 func growStack(at uint8) byte {

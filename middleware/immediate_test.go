@@ -16,7 +16,7 @@ import (
 
 // Each immediate retry gets the message as it was published, its own attempt number, and a context with the Router's
 // values. The context of the previous attempt has ended.
-func TestImmediateTries(t *testing.T) {
+func TestAnImmediateRetryGetsThePublishedMessage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var attempts []int
 		var before []*message.Message

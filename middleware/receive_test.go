@@ -147,7 +147,7 @@ func TestChangeInvisible(t *testing.T) {
 	})
 }
 
-func TestReceiveRefuses(t *testing.T) {
+func TestReceiveRefusesInvalidArguments(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		r, _, _ := newReceiver(t, b, redeliver.Policy{Timeout: time.Minute})
 		for _, bad := range []struct {

@@ -249,8 +249,8 @@ func TestResequenceDoesNotSkipARunningMessage(t *testing.T) {
 	})
 }
 
-// A handler that ignores the end of its context does not stop its stream. Every later message once waited for it, until its own
-// timeout.
+// A handler that ignores the end of its context does not stop its stream. Otherwise every later message would wait for it, until
+// its own timeout.
 func TestResequenceDoesNotWaitForAHandlerThatHangs(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var h handled
@@ -390,7 +390,7 @@ func TestResequenceDoesNotSkipToALostMessage(t *testing.T) {
 	})
 }
 
-// A panic or runtime.Goexit in the last attempt ends a message. The stream once waited for it until Wait was over.
+// A panic or runtime.Goexit in the last attempt ends a message. The stream does not wait for it until Wait is over.
 func TestResequenceDoesNotWaitForAMessageThatPanicked(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {

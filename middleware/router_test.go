@@ -115,7 +115,7 @@ func TestPublisherThatAlwaysFails(t *testing.T) {
 	}
 }
 
-func TestPublishInside(t *testing.T) {
+func TestPublishInsidePublishesAfterASuccess(t *testing.T) {
 	var out outbox
 	h := middleware.PublishInside(&out, "invoices")
 	msg := published("1")
@@ -161,7 +161,7 @@ func TestPublishInsideDropsMessagesOfALateAnswer(t *testing.T) {
 	})
 }
 
-// A handler that nacks its message itself and returns an error must not cause two copies. It once caused two.
+// A handler that nacks its message itself and returns an error must not cause two copies.
 func TestNackByHandMakesOneCopy(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var out outbox

@@ -58,7 +58,7 @@ func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*
 	mayRun := make(chan struct{})
 	s.waiters[number] = append(s.waiters[number], mayRun)
 	q.waiting++
-	q.watchLocked(s)
+	q.updateTimerLocked(s)
 	q.mu.Unlock()
 	select {
 	case <-mayRun:
@@ -75,7 +75,7 @@ func (q *sequences[M]) enter(ctx context.Context, name string, number uint64) (*
 			if len(s.waiters[number]) == 0 {
 				delete(s.waiters, number)
 			}
-			q.watchLocked(s)
+			q.updateTimerLocked(s)
 			return nil, fmt.Errorf("resequence: number %d of %q waited for lower numbers: %w", number, name, context.Cause(ctx))
 		}
 	}
@@ -136,11 +136,11 @@ func (q *sequences[M]) advanceLocked(s *stream, next uint64) {
 		s.waitTimer.Stop()
 		s.waitTimer = nil
 	}
-	q.watchLocked(s)
+	q.updateTimerLocked(s)
 }
 
-// watchLocked starts or stops the timer that bounds how long the messages of a stream wait.
-func (q *sequences[M]) watchLocked(s *stream) {
+// updateTimerLocked starts or stops the timer that bounds how long the messages of a stream wait.
+func (q *sequences[M]) updateTimerLocked(s *stream) {
 	switch {
 	case len(s.waiters) == 0 && s.waitTimer != nil:
 		s.waitTimer.Stop()
@@ -159,7 +159,7 @@ func (q *sequences[M]) watchLocked(s *stream) {
 			}
 			s.waitTimer = nil
 			if s.running > 0 { // a running handler is not skipped
-				q.watchLocked(s)
+				q.updateTimerLocked(s)
 				return
 			}
 			q.skipLocked(s, math.MaxUint64)
