@@ -79,7 +79,7 @@ func (h *Hook) Event(e redeliver.Event) {
 	if !ok {
 		return
 	}
-	if why := h.put(d); why != nil {
+	if why := h.enqueue(d); why != nil {
 		h.miss(d, why)
 	}
 }
@@ -90,7 +90,7 @@ func (h *Hook) Wants(e redeliver.Event) bool {
 	return ok
 }
 
-func (h *Hook) put(d redeliver.DeadLettered) error {
+func (h *Hook) enqueue(d redeliver.DeadLettered) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	if h.closed {

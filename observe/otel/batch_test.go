@@ -58,9 +58,9 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 			t.Fatalf("%d batches, %d messages that were gathered first, %d others", len(batches), len(gathered), len(others))
 		}
 		first, second, dead := batches[0], batches[1], others[0]
-		r.is(first, "process documents", "answered", strings.Join([]string{published, published, published}, " "), codes.Unset)
-		r.is(second, "process documents", "answered", "previous="+first.id()+" "+published, codes.Unset)
-		r.is(dead, "dead_letter documents.search.dlq", "", published, codes.Error)
+		r.wantSpan(first, "process documents", "answered", strings.Join([]string{published, published, published}, " "), codes.Unset)
+		r.wantSpan(second, "process documents", "answered", "previous="+first.id()+" "+published, codes.Unset)
+		r.wantSpan(dead, "dead_letter documents.search.dlq", "", published, codes.Error)
 		if dead.Parent().SpanID() != second.SpanContext().SpanID() {
 			t.Errorf("the span of the dead letter is a child of %s, want %s", dead.Parent().SpanID(), second.id())
 		}
@@ -85,7 +85,7 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 
 // The span of a batch function that never returns ends when the function is stuck. Its messages are then handled as
 // others.
-func TestAStuckBatchEnds(t *testing.T) {
+func TestTheSpanOfAStuckBatchEnds(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: minute}})
@@ -105,7 +105,7 @@ func TestAStuckBatchEnds(t *testing.T) {
 		if took := batches[0].EndTime().Sub(batches[0].StartTime()); took != minute+time.Second {
 			t.Errorf("the span took %s", took)
 		}
-		r.is(others[0], "dead_letter documents.search.dlq", "", "published="+publisherID, codes.Error)
+		r.wantSpan(others[0], "dead_letter documents.search.dlq", "", "published="+publisherID, codes.Error)
 	})
 }
 
@@ -129,8 +129,8 @@ func TestABatchThatPanicsIsRetried(t *testing.T) {
 		if len(batches) != 2 || len(others) != 0 {
 			t.Fatalf("%d batches, %d others", len(batches), len(others))
 		}
-		r.is(batches[0], "process documents", "answered", "published="+publisherID, codes.Unset)
-		r.is(batches[1], "process documents", "answered", "previous="+batches[0].id()+" published="+publisherID, codes.Unset)
+		r.wantSpan(batches[0], "process documents", "answered", "published="+publisherID, codes.Unset)
+		r.wantSpan(batches[1], "process documents", "answered", "previous="+batches[0].id()+" published="+publisherID, codes.Unset)
 	})
 }
 
@@ -161,8 +161,8 @@ func TestAReceivedMessageHasASpan(t *testing.T) {
 		}
 		b.Wait()
 		spans := r.spans(2)
-		r.is(spans[0], "process orders", "retried", "published="+publisherID, codes.Unset)
-		r.is(spans[1], "process orders", "succeeded", "previous="+spans[0].id()+" published="+publisherID, codes.Unset)
+		r.wantSpan(spans[0], "process orders", "retried", "published="+publisherID, codes.Unset)
+		r.wantSpan(spans[1], "process orders", "succeeded", "previous="+spans[0].id()+" published="+publisherID, codes.Unset)
 		if took := spans[0].EndTime().Sub(spans[0].StartTime()); took != minute {
 			t.Errorf("the first lease took %s", took)
 		}

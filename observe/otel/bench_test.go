@@ -41,8 +41,8 @@ func success(tb testing.TB, o observer) func() {
 	}
 }
 
-// never returns a tracer that samples no span.
-func never(tb testing.TB) tracing.Tracer {
+// unsampledTracer returns a tracer that samples no span.
+func unsampledTracer(tb testing.TB) tracing.Tracer {
 	tb.Helper()
 	tr, err := otel.NewTracer(otel.TracerConfig{
 		System: "kafka", TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())), Propagator: propagation.TraceContext{},
@@ -53,8 +53,8 @@ func never(tb testing.TB) tracing.Tracer {
 	return tr
 }
 
-// counted returns a sink that counts.
-func counted(tb testing.TB) redeliver.Sink {
+// otelSink returns a sink that counts.
+func otelSink(tb testing.TB) redeliver.Sink {
 	tb.Helper()
 	s, err := otel.New(otel.Config{System: "kafka", MeterProvider: metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))})
 	if err != nil {
@@ -63,8 +63,8 @@ func counted(tb testing.TB) redeliver.Sink {
 	return s
 }
 
-// scraped returns a sink that counts for Prometheus.
-func scraped(tb testing.TB) redeliver.Sink {
+// prometheusSink returns a sink that counts for Prometheus.
+func prometheusSink(tb testing.TB) redeliver.Sink {
 	tb.Helper()
 	s, err := prom.New(prom.Config{System: "kafka", Registerer: prometheus.NewRegistry()})
 	if err != nil {
@@ -77,7 +77,7 @@ func scraped(tb testing.TB) redeliver.Sink {
 func TestPrometheusAllocatesNothingForASuccess(t *testing.T) {
 	without := testing.AllocsPerRun(2000, success(t, observer{}))
 	for name, sink := range map[string]redeliver.Sink{
-		"alone": scraped(t), "beside the default sink": redeliver.Sinks(scraped(t), redeliver.NewSlogSink(slog.New(slog.DiscardHandler))),
+		"alone": prometheusSink(t), "beside the default sink": redeliver.Sinks(prometheusSink(t), redeliver.NewSlogSink(slog.New(slog.DiscardHandler))),
 	} {
 		if with := testing.AllocsPerRun(2000, success(t, observer{sink: sink})); with > without {
 			t.Errorf("%s: a success costs %v allocations, and %v without a sink", name, with, without)
@@ -89,14 +89,14 @@ func TestPrometheusAllocatesNothingForASuccess(t *testing.T) {
 func observers(tb testing.TB) []observer {
 	tb.Helper()
 	// The default sink is present, too, as in a service.
-	prometheus := redeliver.Sinks(scraped(tb), redeliver.NewSlogSink(nil))
+	prometheus := redeliver.Sinks(prometheusSink(tb), redeliver.NewSlogSink(nil))
 	return []observer{
 		{name: "nothing"},
 		{name: "prometheus", sink: prometheus},
-		{name: "metrics", sink: counted(tb)},
-		{name: "tracer", tracer: never(tb)},
-		{name: "tracer of the published", tracer: never(tb), published: true},
-		{name: "prometheus and tracer", sink: prometheus, tracer: never(tb)},
+		{name: "metrics", sink: otelSink(tb)},
+		{name: "tracer", tracer: unsampledTracer(tb)},
+		{name: "tracer of the published", tracer: unsampledTracer(tb), published: true},
+		{name: "prometheus and tracer", sink: prometheus, tracer: unsampledTracer(tb)},
 	}
 }
 

@@ -87,10 +87,10 @@ func (s *Sink) Event(e redeliver.Event) {
 	case redeliver.PublishFailed:
 		s.count(s.refused, &e.State)
 	case redeliver.HandlerStuck:
-		s.stuckNow(&e.State, e.Stuck)
+		s.setStuck(&e.State, e.Stuck)
 	case redeliver.LateAnswer:
 		s.count(s.late, &e.State)
-		s.stuckNow(&e.State, e.Stuck)
+		s.setStuck(&e.State, e.Stuck)
 	case redeliver.HeadersIgnored:
 		s.ignored.Add(background, 1, with(attrSystem.String(s.system), attrDest.String(e.Topic)))
 	case redeliver.Abandoned:
@@ -100,7 +100,7 @@ func (s *Sink) Event(e redeliver.Event) {
 	case redeliver.SubscriptionChanged:
 		of := s.places.of(place{e.Origin, e.Group})
 		for _, t := range observed.Transitions[e.Change] {
-			s.impaired.Record(background, map[bool]int64{true: 1}[t.Begins], with(append(of.attrs, attrTrouble.String(t.Trouble))...))
+			s.impaired.Record(background, map[bool]int64{true: 1}[t.Begins], with(append(of.attrs, attrTrouble.String(t.Problem))...))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (s *Sink) count(c metric.Int64Counter, st *redeliver.State, more ...attribu
 	c.Add(background, 1, with(append(of.attrs, more...)...))
 }
 
-func (s *Sink) stuckNow(st *redeliver.State, n int64) {
+func (s *Sink) setStuck(st *redeliver.State, n int64) {
 	s.stuck.Record(background, n, s.places.of(placeOf(st)).late...)
 }
 

@@ -23,7 +23,7 @@ var t *testing.T
 // first and to the span that published the message. The broker is the one in memory; with
 // a real one only the client is another.
 //
-//nolint:testableexamples // TestExample runs it and checks what it checks
+//nolint:testableexamples // TestExample runs it
 func ExampleNewTracer() {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		spans := tracetest.NewSpanRecorder() // in a service: an exporter

@@ -9,14 +9,14 @@ import (
 	"github.com/redeliver/redeliver/internal/tracing"
 )
 
-// first begins the span of a message's first attempt. Most spans are not sampled, so attributes that only sampled spans
+// beginFirst begins the span of a message's first attempt. Most spans are not sampled, so attributes that only sampled spans
 // need are added after the beginning.
-func (t *Tracer) first(ctx context.Context, p *consumer, m *tracing.Message) (context.Context, tracing.Span) {
+func (t *Tracer) beginFirst(ctx context.Context, p *consumer, m *tracing.Message) (context.Context, tracing.Span) {
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
-	if t.asksFor.none(m.Headers) {
+	if t.asksFor.findNothing(m.Headers) {
 		ctx = t.beginUnlinked(ctx, p, s, m)
 	} else {
-		ctx = t.publishedFirst(ctx, p, s, m)
+		ctx = t.beginPublished(ctx, p, s, m)
 	}
 	return ctx, s
 }
@@ -24,7 +24,7 @@ func (t *Tracer) first(ctx context.Context, p *consumer, m *tracing.Message) (co
 // beginUnlinked begins the span of a message that names no publisher.
 func (t *Tracer) beginUnlinked(ctx context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
 	source := &m.State.Source
-	o := p.start(source.Known, source.Partition)
+	o := p.firstOptions(source.Known, source.Partition)
 	if t.cfg.Parent || isRoot(ctx) {
 		ctx, s.Span = t.tracer.Start(ctx, p.name, o.child...)
 	} else {
@@ -42,12 +42,12 @@ func (t *Tracer) beginUnlinked(ctx context.Context, p *consumer, s *span, m *tra
 // isRoot reports whether a span that begins in ctx is a root in any case.
 func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
 
-// publishedFirst begins the span of a message that may name its publisher.
-func (t *Tracer) publishedFirst(came context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
+// beginPublished begins the span of a message that may name its publisher.
+func (t *Tracer) beginPublished(came context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
 	ctx, published := t.published(came, &s.headers)
 	switch {
 	case published.IsSampled(): // a sampler may decide by it, too
-		ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, &m.State, published, trace.SpanContext{})...)
+		ctx, s.Span = t.tracer.Start(ctx, p.name, t.allOptions(ctx, p, &m.State, published, trace.SpanContext{})...)
 		return ctx
 	case published.IsValid() && !t.cfg.Parent && baggage.FromContext(ctx).Len() == 0:
 		ctx = came // ctx adds only the publisher, which a root does not need
@@ -59,10 +59,10 @@ func (t *Tracer) publishedFirst(came context.Context, p *consumer, s *span, m *t
 	return ctx
 }
 
-// start returns the options of the span of a message from a partition.
-func (p *consumer) start(known bool, partition int32) *start {
+// firstOptions returns the options of the first span of a message from a partition.
+func (p *consumer) firstOptions(known bool, partition int32) *startOptions {
 	if !known {
-		return p.first.of(nowhere)
+		return p.first.of(noPartition)
 	}
 	return p.first.of(int64(partition))
 }

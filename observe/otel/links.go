@@ -55,7 +55,7 @@ func (t *Tracer) batchLinks(ctx context.Context, run *tracing.Run) []trace.Link 
 		if !published.IsValid() && !before.IsValid() {
 			continue
 		}
-		attrs := t.message(make([]attribute.KeyValue, 0, perMessage+1), &m.State)
+		attrs := t.appendMessage(make([]attribute.KeyValue, 0, perMessage+1), &m.State)
 		attrs = slices.Clip(attrs)
 		if published.IsValid() {
 			links = append(links, link(published, append(attrs, linkPublished...)))

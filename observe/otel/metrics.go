@@ -21,7 +21,7 @@ type Config struct {
 // redeliver.Sinks. It is safe for concurrent use, and one Sink may serve many clients of one broker.
 type Sink struct {
 	system string
-	places known[place, series]
+	places cache[place, series]
 
 	duration, lateness                                         metric.Float64Histogram
 	consumed, committed, scheduled, postponed, dead, discarded metric.Int64Counter
@@ -58,7 +58,7 @@ func New(cfg Config) (*Sink, error) {
 		refused:   m.counter("redeliver.publish_failures", "Writes to a level or the DLQ that the broker refused; each is tried again."),
 		abandoned: m.counter("redeliver.abandoned", "Attempts that ended early because the session or the process ended. They are not counted, and their messages come back."),
 		late:      m.counter("redeliver.late_answers", "Answers of handlers that came after their message was settled. They are ignored."),
-		lost:      m.counter("redeliver.lost_messages", "Messages that disappeared from a topic of redeliver's, or that a share group dropped: an upper bound, or 1 if the number is unknown."),
+		lost:      m.counter("redeliver.lost_messages", "Messages that disappeared from one of redeliver's topics, or that a share group dropped: an upper bound, or 1 if the number is unknown."),
 		ignored:   m.counter("redeliver.ignored_headers", "Messages whose redeliver headers were ignored, because they are invalid or redeliver did not write them."),
 		stuck:     m.gauge("redeliver.handlers_stuck", "Handlers that still run although their Timeout is over and their message was settled.", "{handler}"),
 		impaired:  m.gauge("redeliver.subscription_impaired", "1 while the subscription has the problem that redeliver.trouble names, otherwise 0.", "1"),

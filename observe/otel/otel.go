@@ -62,28 +62,28 @@ const (
 // place is a subscription.
 type place struct{ origin, group string }
 
-// known caches values by key. Creating them for each message would be most of the cost. It has no bound: keys are few.
-type known[K comparable, E any] struct {
+// cache keeps values by key. Creating them for each message would be most of the cost. It has no bound: keys are few.
+type cache[K comparable, E any] struct {
 	make func(K) *E
 
 	mu  sync.RWMutex
 	all map[K]*E
 }
 
-func (k *known[K, E]) of(key K) *E {
-	k.mu.RLock()
-	e := k.all[key]
-	k.mu.RUnlock()
+func (c *cache[K, E]) of(key K) *E {
+	c.mu.RLock()
+	e := c.all[key]
+	c.mu.RUnlock()
 	if e != nil {
 		return e
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e = k.all[key]; e == nil {
-		if e = k.make(key); k.all == nil {
-			k.all = make(map[K]*E)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e = c.all[key]; e == nil {
+		if e = c.make(key); c.all == nil {
+			c.all = make(map[K]*E)
 		}
-		k.all[key] = e
+		c.all[key] = e
 	}
 	return e
 }

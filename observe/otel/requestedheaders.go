@@ -17,8 +17,8 @@ type requestedHeaders struct {
 	learned    atomic.Pointer[[]string] // if it is nil or empty, the propagator must be called
 }
 
-// none reports whether the propagator would find nothing.
-func (a *requestedHeaders) none(headers redeliver.Headers) bool {
+// findNothing reports whether the propagator would find nothing.
+func (a *requestedHeaders) findNothing(headers redeliver.Headers) bool {
 	if headers == nil {
 		return true
 	}

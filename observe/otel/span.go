@@ -32,24 +32,24 @@ func (s *span) End(e tracing.End) {
 	if s.IsRecording() {
 		s.SetAttributes(attrOutcome.String(string(e.Outcome)))
 		if st := e.State; st != nil {
-			s.decided(&e, st)
+			s.setFailure(&e, st)
 		}
 	}
 	s.Span.End()
 }
 
-// decided adds the policy's decision about a failure.
-func (s *span) decided(e *tracing.End, st *redeliver.State) {
+// setFailure adds the policy's decision about a failure.
+func (s *span) setFailure(e *tracing.End, st *redeliver.State) {
 	switch {
 	case e.Outcome == tracing.DeadLettered || e.Outcome == tracing.Discarded:
 		if st.Reason != "" {
 			s.SetAttributes(attrReason.String(string(st.Reason)))
 		}
 		s.SetAttributes(attrErrorType.String(errorType(st)))
-		fail(s.Span, st)
+		setError(s.Span, st)
 	case s.retriesAreErrors && e.Outcome == tracing.Retried:
 		s.SetAttributes(attrErrorType.String(errorType(st)))
-		fail(s.Span, st)
+		setError(s.Span, st)
 	default:
 		// Not error.type, because readers of spans read its presence as a failure.
 		attrs := []attribute.KeyValue{attrErrType.String(st.ErrorType), attrError.String(st.Error)}
@@ -60,8 +60,8 @@ func (s *span) decided(e *tracing.End, st *redeliver.State) {
 	}
 }
 
-// fail sets the status Error. The text is the state's, which is short and contains no credentials of URLs.
-func fail(s trace.Span, st *redeliver.State) { s.SetStatus(codes.Error, st.Error) }
+// setError sets the status Error. The text is the state's, which is short and contains no credentials of URLs.
+func setError(s trace.Span, st *redeliver.State) { s.SetStatus(codes.Error, st.Error) }
 
 // errorType returns the value of error.type for a span: the Go type of the failure.
 func errorType(st *redeliver.State) string {

@@ -103,8 +103,8 @@ func (s span) String() string {
 	return s.Name() + " " + s.id() + " links " + s.links() + " " + s.attribute("redeliver.outcome") + " " + s.Status().Code.String() + " " + s.Status().Description
 }
 
-// is fails the test if a span differs from the expected one.
-func (r *recorder) is(s span, name, outcome, links string, status codes.Code) {
+// wantSpan fails the test if a span differs from the expected one.
+func (r *recorder) wantSpan(s span, name, outcome, links string, status codes.Code) {
 	r.t.Helper()
 	if s.Name() != name || s.attribute("redeliver.outcome") != outcome || s.links() != links || s.Status().Code != status {
 		r.t.Errorf("the span is\n  %s\nand not\n  %s links %s %s %s", s, name, links, outcome, status)

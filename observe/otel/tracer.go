@@ -39,7 +39,7 @@ type TracerConfig struct {
 type Tracer struct {
 	cfg     TracerConfig
 	tracer  trace.Tracer
-	places  known[place, consumer]
+	places  cache[place, consumer]
 	asksFor requestedHeaders
 }
 
@@ -49,15 +49,15 @@ var _ tracing.Tracer = (*Tracer)(nil)
 type consumer struct {
 	name  string
 	attrs []attribute.KeyValue // without spare capacity, so that append copies it
-	first known[int64, start]
+	first cache[int64, startOptions]
 }
 
-// start has the options of the span of a first attempt, with the attributes by which samplers may decide. Most messages
+// startOptions has the options of the span of a first attempt, with the attributes by which samplers may decide. Most messages
 // have no other attempt, and most spans are not sampled.
-type start struct{ child, root []trace.SpanStartOption }
+type startOptions struct{ child, root []trace.SpanStartOption }
 
-// nowhere is the partition of a message that has none.
-const nowhere = -1
+// noPartition is the partition of a message that has none.
+const noPartition = -1
 
 // NewTracer returns a tracer. It returns an error for a TracerConfig without a System.
 func NewTracer(cfg TracerConfig) (*Tracer, error) {
@@ -74,13 +74,13 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 	t.places.make = func(p place) *consumer {
 		attrs := append(subscription(cfg.System, p), attrOperation.String(opProcess), attrType.String(opProcess))
 		c := &consumer{name: opProcess + " " + p.origin, attrs: slices.Clip(attrs)}
-		c.first.make = func(partition int64) *start {
+		c.first.make = func(partition int64) *startOptions {
 			attrs := slices.Concat(c.attrs, []attribute.KeyValue{attrAttempt.Int(1)})
-			if partition != nowhere {
+			if partition != noPartition {
 				attrs = append(attrs, attrPartition.String(strconv.FormatInt(partition, 10)))
 			}
 			with := trace.WithAttributes(attrs...)
-			return &start{[]trace.SpanStartOption{kinds.consumer, with}, []trace.SpanStartOption{kinds.consumer, with, trace.WithNewRoot()}}
+			return &startOptions{[]trace.SpanStartOption{kinds.consumer, with}, []trace.SpanStartOption{kinds.consumer, with, trace.WithNewRoot()}}
 		}
 		return c
 	}
@@ -91,23 +91,23 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 func (t *Tracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, tracing.Span) {
 	p := t.places.of(place{run.Origin, run.Group})
 	if run.Batch {
-		return t.batch(ctx, p, run)
+		return t.beginBatch(ctx, p, run)
 	}
 	m := &run.Messages[0]
 	before := parse(m.State.Trace)
 	if m.State.Attempts == 0 && m.State.Replays == 0 && !before.IsValid() {
-		return t.first(ctx, p, m)
+		return t.beginFirst(ctx, p, m)
 	}
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
 	ctx, published := t.published(ctx, &s.headers)
-	ctx, s.Span = t.tracer.Start(ctx, p.name, t.whole(ctx, p, &m.State, published, before)...)
+	ctx, s.Span = t.tracer.Start(ctx, p.name, t.allOptions(ctx, p, &m.State, published, before)...)
 	return ctx, s
 }
 
-// whole returns the options of a span, with all its attributes.
-func (t *Tracer) whole(ctx context.Context, p *consumer, st *redeliver.State, published, before trace.SpanContext) []trace.SpanStartOption {
+// allOptions returns the options of a span, with all its attributes.
+func (t *Tracer) allOptions(ctx context.Context, p *consumer, st *redeliver.State, published, before trace.SpanContext) []trace.SpanStartOption {
 	attrs := append(make([]attribute.KeyValue, 0, len(p.attrs)+perMessage), p.attrs...)
-	o := append(make([]trace.SpanStartOption, 0, 4), kinds.consumer, trace.WithAttributes(t.message(attrs, st)...))
+	o := append(make([]trace.SpanStartOption, 0, 4), kinds.consumer, trace.WithAttributes(t.appendMessage(attrs, st)...))
 	links := make([]trace.Link, 0, 2)
 	if !t.cfg.Parent {
 		if trace.SpanContextFromContext(ctx).IsValid() {
@@ -126,8 +126,8 @@ func (t *Tracer) whole(ctx context.Context, p *consumer, st *redeliver.State, pu
 	return o
 }
 
-// batch begins the span of a batch function. It is a root, because it has many publishers.
-func (t *Tracer) batch(ctx context.Context, p *consumer, run *tracing.Run) (context.Context, tracing.Span) {
+// beginBatch begins the span of a batch function. It is a root, because it has many publishers.
+func (t *Tracer) beginBatch(ctx context.Context, p *consumer, run *tracing.Run) (context.Context, tracing.Span) {
 	o := []trace.SpanStartOption{kinds.consumer, trace.WithNewRoot(), trace.WithAttributes(append(p.attrs, attrBatchCount.Int(len(run.Messages)))...)}
 	if links := t.batchLinks(ctx, run); len(links) > 0 {
 		o = append(o, trace.WithLinks(links...))
@@ -136,11 +136,11 @@ func (t *Tracer) batch(ctx context.Context, p *consumer, run *tracing.Run) (cont
 	return ctx, &span{Span: s, retriesAreErrors: t.cfg.RetriesAreErrors}
 }
 
-// perMessage is the maximum number of attributes that message adds.
+// perMessage is the maximum number of attributes that appendMessage adds.
 const perMessage = 5
 
-// message appends the attributes that identify a message.
-func (t *Tracer) message(to []attribute.KeyValue, st *redeliver.State) []attribute.KeyValue {
+// appendMessage appends the attributes that identify a message.
+func (t *Tracer) appendMessage(to []attribute.KeyValue, st *redeliver.State) []attribute.KeyValue {
 	to = append(to, attrMessageID.String(st.ID), attrAttempt.Int(st.Attempt()))
 	if st.Source.Known {
 		to = append(to, attrPartition.String(strconv.Itoa(int(st.Source.Partition))))
@@ -175,11 +175,11 @@ func (t *Tracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
 			links = append(links, link(before, linkPrevious))
 		}
 	}
-	aside := trace.ContextWithSpanContext(ctx, trace.SpanContext{})
-	if _, published := t.published(aside, &carrier{b.Message.Headers}); published.IsValid() {
+	detached := trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	if _, published := t.published(detached, &carrier{b.Message.Headers}); published.IsValid() {
 		links = append(links, link(published, linkPublished))
 	}
 	_, s := t.tracer.Start(ctx, opDeadLetter+" "+b.Where, append(o, trace.WithLinks(links...))...)
-	fail(s, st)
+	setError(s, st)
 	s.End(trace.WithTimestamp(time.Now()))
 }

@@ -39,9 +39,9 @@ func TestAttemptsAreLinkedToTheOneBeforeAndToThePublisher(t *testing.T) {
 		}
 		spans := r.spans(3)
 		published := "published=" + publisherID
-		r.is(spans[0], "process orders", "retried", published, codes.Unset)
-		r.is(spans[1], "process orders", "retried", "previous="+spans[0].id()+" "+published, codes.Unset)
-		r.is(spans[2], "process orders", "succeeded", "previous="+spans[1].id()+" "+published, codes.Unset)
+		r.wantSpan(spans[0], "process orders", "retried", published, codes.Unset)
+		r.wantSpan(spans[1], "process orders", "retried", "previous="+spans[0].id()+" "+published, codes.Unset)
+		r.wantSpan(spans[2], "process orders", "succeeded", "previous="+spans[1].id()+" "+published, codes.Unset)
 		traces := map[string]bool{}
 		for i, s := range spans {
 			traces[s.trace()] = true
@@ -88,9 +88,9 @@ func TestOnlyADeadLetterIsAnErrorAndAReplayIsLinkedToIt(t *testing.T) {
 		if last.Name() != "process orders" { // they begin at the same time
 			last, dead = dead, last
 		}
-		r.is(spans[0], "process orders", "retried", published, codes.Unset)
-		r.is(last, "process orders", "dead-lettered", "previous="+spans[0].id()+" "+published, codes.Error)
-		r.is(dead, "dead_letter "+q.Info().DLQ, "", published, codes.Error)
+		r.wantSpan(spans[0], "process orders", "retried", published, codes.Unset)
+		r.wantSpan(last, "process orders", "dead-lettered", "previous="+spans[0].id()+" "+published, codes.Error)
+		r.wantSpan(dead, "dead_letter "+q.Info().DLQ, "", published, codes.Error)
 		if dead.Parent().SpanID() != last.SpanContext().SpanID() || dead.SpanKind() != trace.SpanKindProducer {
 			t.Errorf("the write to the DLQ is a child of %s, of kind %s; want %s", dead.Parent().SpanID(), dead.SpanKind(), last.id())
 		}
@@ -108,7 +108,7 @@ func TestOnlyADeadLetterIsAnErrorAndAReplayIsLinkedToIt(t *testing.T) {
 		}
 		b.Wait()
 		again := r.spans(4)[3]
-		r.is(again, "process orders", "succeeded", "previous="+last.id()+" "+published, codes.Unset)
+		r.wantSpan(again, "process orders", "succeeded", "previous="+last.id()+" "+published, codes.Unset)
 		if again.attribute("redeliver.attempt") != "1" || again.attribute("redeliver.replays") != "1" {
 			t.Errorf("a replay has %v", again.Attributes())
 		}
@@ -116,7 +116,7 @@ func TestOnlyADeadLetterIsAnErrorAndAReplayIsLinkedToIt(t *testing.T) {
 }
 
 // A handler has one span however it ends, and the span ends when the handler can no longer settle the message.
-func TestHowARunEnds(t *testing.T) {
+func TestAHandlerHasOneSpanHoweverItEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy  redeliver.Policy
 		handler func(t *testing.T, msg *message.Message) error
@@ -209,8 +209,8 @@ func TestAnAbandonedAttemptIsNoError(t *testing.T) {
 			t.Fatal(got)
 		}
 		spans := r.spans(2)
-		r.is(spans[0], "process orders", "abandoned", "published="+publisherID, codes.Unset)
-		r.is(spans[1], "process orders", "succeeded", "published="+publisherID, codes.Unset)
+		r.wantSpan(spans[0], "process orders", "abandoned", "published="+publisherID, codes.Unset)
+		r.wantSpan(spans[1], "process orders", "succeeded", "published="+publisherID, codes.Unset)
 	})
 }
 
@@ -231,8 +231,8 @@ func TestADeadLetterWithoutAnAttemptHasItsOwnTrace(t *testing.T) {
 			t.Fatal(got)
 		}
 		spans := r.spans(2)
-		r.is(spans[0], "process orders", "retried", "published="+publisherID, codes.Unset)
-		r.is(spans[1], "dead_letter orders.billing.dlq", "", "previous="+spans[0].id()+" published="+publisherID, codes.Error)
+		r.wantSpan(spans[0], "process orders", "retried", "published="+publisherID, codes.Unset)
+		r.wantSpan(spans[1], "dead_letter orders.billing.dlq", "", "previous="+spans[0].id()+" published="+publisherID, codes.Error)
 		if spans[1].Parent().IsValid() || spans[1].attribute("redeliver.reason") != "invalidated" {
 			t.Errorf("%s is a child of %s and says %v", spans[1], spans[1].Parent().SpanID(), spans[1].Attributes())
 		}
@@ -263,8 +263,8 @@ func TestParentMakesAttemptsChildrenOfThePublisher(t *testing.T) {
 		if len(of1) != 2 {
 			t.Fatalf("%d attempts", len(of1))
 		}
-		r.is(of1[0], "process orders", "retried", "", codes.Error)
-		r.is(of1[1], "process orders", "succeeded", "previous="+of1[0].id(), codes.Unset)
+		r.wantSpan(of1[0], "process orders", "retried", "", codes.Error)
+		r.wantSpan(of1[1], "process orders", "succeeded", "previous="+of1[0].id(), codes.Unset)
 		for _, s := range of1 {
 			if s.Parent().SpanID().String() != publisherID || s.trace() != "0af7651916cd43dd8448eb211c80319c" {
 				t.Errorf("%s is a child of %s", s, s.Parent().SpanID())
@@ -308,7 +308,7 @@ func TestAPublisherThatWasNotSampledIsLinkedToo(t *testing.T) {
 			orders.Outcome("o-" + carried)
 		}
 		for _, s := range r.spans(2) {
-			r.is(s, "process orders", "succeeded", "published="+publisherID, codes.Unset)
+			r.wantSpan(s, "process orders", "succeeded", "published="+publisherID, codes.Unset)
 			if s.Parent().IsValid() || s.attribute("messaging.message.id") == "" || s.attribute("messaging.kafka.offset") == "" || s.attribute("redeliver.attempt") != "1" {
 				t.Errorf("%s is a child of %s and says %v", s, s.Parent().SpanID(), s.Attributes())
 			}

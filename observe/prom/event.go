@@ -25,9 +25,9 @@ type series struct {
 	replayDeadLetters prometheus.Counter
 }
 
-// of returns the series of a subscription. The counters that alerts use exist from the first event on, because a
+// seriesOf returns the series of a subscription. The counters that alerts use exist from the first event on, because a
 // counter that begins with 1 shows no increase.
-func (s *Sink) of(p place) *series {
+func (s *Sink) seriesOf(p place) *series {
 	s.mu.RLock()
 	found := s.known[p]
 	s.mu.RUnlock()
@@ -56,7 +56,7 @@ func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Count
 	if of != redeliver.Sink(s) {
 		return nil, of
 	}
-	return s.of(place{origin, group}), nil
+	return s.seriesOf(place{origin, group}), nil
 }
 
 // Attempted implements [redeliver.Counter].
@@ -71,7 +71,7 @@ func (s *Sink) Event(e redeliver.Event) {
 	case redeliver.Attempted:
 		s.attempted(&e)
 	case redeliver.Committed:
-		known := s.of(placeOf(&e.State))
+		known := s.seriesOf(placeOf(&e.State))
 		known.committed.Inc()
 		if e.State.Replays > 0 {
 			known.replayCommitted.Inc()
@@ -82,7 +82,7 @@ func (s *Sink) Event(e redeliver.Event) {
 		s.postponed.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.DeadLettered:
 		if e.State.Replays > 0 {
-			s.of(placeOf(&e.State)).replayDeadLetters.Inc()
+			s.seriesOf(placeOf(&e.State)).replayDeadLetters.Inc()
 		}
 		s.dead.WithLabelValues(e.State.Origin, e.State.Group, string(e.State.Reason)).Inc()
 	case redeliver.Discarded:
@@ -103,7 +103,7 @@ func (s *Sink) Event(e redeliver.Event) {
 	case redeliver.Abandoned:
 		s.abandoned.WithLabelValues(e.State.Origin, e.State.Group).Inc()
 	case redeliver.MessagesLost:
-		s.of(place{e.Origin, e.Group})
+		s.seriesOf(place{e.Origin, e.Group})
 		s.lost.WithLabelValues(e.Origin, e.Group).Add(float64(max(1, e.Count)))
 	case redeliver.SubscriptionChanged:
 		s.changed(&e)
@@ -112,7 +112,7 @@ func (s *Sink) Event(e redeliver.Event) {
 
 func (s *Sink) attempted(e *redeliver.Attempted) {
 	st := &e.State
-	known := s.of(placeOf(st))
+	known := s.seriesOf(placeOf(st))
 	again := st.Attempts > 0
 	switch {
 	case e.Err != nil:
@@ -137,8 +137,8 @@ func oneIf(b bool) float64 {
 
 // changed records the present problems of a subscription. Changes arrive in the order in which they happened.
 func (s *Sink) changed(e *redeliver.SubscriptionChanged) {
-	s.of(place{e.Origin, e.Group}) // so that its counters begin with 0
+	s.seriesOf(place{e.Origin, e.Group}) // so that its counters begin with 0
 	for _, t := range observed.Transitions[e.Change] {
-		s.impaired.WithLabelValues(e.Origin, e.Group, t.Trouble).Set(oneIf(t.Begins))
+		s.impaired.WithLabelValues(e.Origin, e.Group, t.Problem).Set(oneIf(t.Begins))
 	}
 }

@@ -64,8 +64,8 @@ func TestLoadIsRequestedAtEachScrape(t *testing.T) {
 	same(t, r, "", "redeliver_in_flight_messages", "redeliver_held_messages")
 }
 
-// A group whose name is not UTF-8 is an error of the scrape, which still has the others. It was once a panic, which
-// ended the process.
+// A group whose name is not UTF-8 is an error of the scrape, which still has the others. A panic would end the
+// process.
 func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	const bad = "billing\xff"
 	s, r := newSink(t)

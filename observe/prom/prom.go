@@ -105,7 +105,7 @@ func New(cfg Config) (*Sink, error) {
 		published: counter("redeliver_delayed_published_total", "Delayed publishes that were due and were written to their topic."),
 		refused:   counter("redeliver_publish_failures_total", "Writes to a level or the DLQ that the broker refused; each is tried again."),
 		abandoned: counter("redeliver_abandoned_total", "Attempts that ended early because the session or the process ended. They are not counted, and their messages come back."),
-		lost:      counter("redeliver_lost_messages_total", "Messages that disappeared from a topic of redeliver's, or that a share group dropped: an upper bound, or 1 if the number is unknown."),
+		lost:      counter("redeliver_lost_messages_total", "Messages that disappeared from one of redeliver's topics, or that a share group dropped: an upper bound, or 1 if the number is unknown."),
 		late:      counter("redeliver_late_answers_total", "Answers of handlers that came after their message was settled. They are ignored."),
 		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "redeliver_ignored_headers_total", Help: "Messages whose redeliver headers were ignored, because they are invalid or redeliver did not write them.", ConstLabels: of,

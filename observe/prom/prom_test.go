@@ -144,7 +144,7 @@ redeliver_ignored_headers_total{messaging_system="kafka",topic="orders"} 1
 # HELP redeliver_late_answers_total Answers of handlers that came after their message was settled. They are ignored.
 # TYPE redeliver_late_answers_total counter
 redeliver_late_answers_total{group="billing",messaging_system="kafka",origin="orders"} 1
-# HELP redeliver_lost_messages_total Messages that disappeared from a topic of redeliver's, or that a share group dropped: an upper bound, or 1 if the number is unknown.
+# HELP redeliver_lost_messages_total Messages that disappeared from one of redeliver's topics, or that a share group dropped: an upper bound, or 1 if the number is unknown.
 # TYPE redeliver_lost_messages_total counter
 redeliver_lost_messages_total{group="billing",messaging_system="kafka",origin="orders"} 8
 # HELP redeliver_postponed_total Messages that were set aside without counting an attempt, for example while a circuit breaker is open.
@@ -255,7 +255,7 @@ func TestProblemsBeginAndEnd(t *testing.T) {
 	}
 }
 
-func TestBadConfigs(t *testing.T) {
+func TestInvalidConfigsAreRefused(t *testing.T) {
 	if _, err := prom.New(prom.Config{}); err == nil || !strings.Contains(err.Error(), "System") {
 		t.Errorf("without a system: %v", err)
 	}

@@ -146,7 +146,7 @@ func (w *waitingSubscription) collect(ctx context.Context, c *waitingCollector, 
 	now := time.Now()
 	if w.asked.IsZero() || now.Sub(w.asked) >= c.interval {
 		w.asked = now
-		w.askLocked(ctx)
+		w.queryLocked(ctx)
 	}
 	send := func(desc *prometheus.Desc, v float64, more ...string) {
 		to <- gauge(desc, v, append([]string{w.Origin, w.Group}, more...)...)
@@ -177,8 +177,8 @@ var symptomKinds = []doctor.SymptomKind{
 	doctor.SymptomLate, doctor.SymptomPolicies, doctor.SymptomConsumer, doctor.SymptomPaused,
 }
 
-// askLocked asks the broker.
-func (w *waitingSubscription) askLocked(ctx context.Context) {
+// queryLocked asks the broker.
+func (w *waitingSubscription) queryLocked(ctx context.Context) {
 	w.levelStates, w.findings, w.backlog = nil, nil, nil
 	var both sync.WaitGroup
 	var levels []deadletter.WaitingLevel

@@ -170,7 +170,7 @@ func TestAllKindsOfFindingsAreExported(t *testing.T) {
 	}
 }
 
-func TestBadWaitingConfigs(t *testing.T) {
+func TestInvalidWaitingConfigsAreRefused(t *testing.T) {
 	ask := func(context.Context) ([]deadletter.WaitingLevel, error) { return nil, nil }
 	for name, cfg := range map[string]prom.WaitingConfig{
 		"no system":  {Subscriptions: []prom.Waiting{{Origin: "orders", Levels: ask}}},
@@ -180,7 +180,7 @@ func TestBadWaitingConfigs(t *testing.T) {
 		"twice":      {System: "kafka", Subscriptions: []prom.Waiting{{Origin: "orders", Levels: ask}, {Origin: "orders", Levels: ask}}},
 	} {
 		if _, err := prom.NewWaiting(cfg); err == nil {
-			t.Errorf("%s was taken", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }

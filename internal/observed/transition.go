@@ -4,7 +4,7 @@ import "github.com/redeliver/redeliver"
 
 // Transition is the beginning or the end of a problem of a subscription.
 type Transition struct {
-	Trouble string // the kind of problem
+	Problem string // the kind of problem
 	Begins  bool   // otherwise it ends
 }
 
