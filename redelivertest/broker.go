@@ -41,7 +41,7 @@ type Broker struct {
 type storedRecord struct {
 	record
 	at    time.Time
-	after *delivery
+	after *delivery // see item
 }
 
 // New returns a broker for a test. In a bubble of testing/synctest it uses the bubble's clock. Otherwise it uses the

@@ -25,7 +25,7 @@ func (c *Client) nextSuspectLocked() (next *item) {
 			continue
 		}
 		for _, it := range r.q.items {
-			if it.suspect && !it.handed && !it.reachedMaxCrashes(r) && !r.q.holdsBack(it) && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
+			if it.suspect && !it.handlerRuns && !it.reachedMaxCrashes(r) && !r.q.holdsBack(it) && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
 				next = it
 			}
 		}
@@ -54,7 +54,7 @@ func (c *Client) Kill() {
 			if it.owner != r {
 				continue
 			}
-			if it.handed {
+			if it.handlerRuns {
 				ran = append(ran, it)
 			}
 			r.q.freeLocked(it)

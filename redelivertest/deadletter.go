@@ -99,12 +99,12 @@ func (d *deadQueue) Append(_ context.Context, entries ...driver.Entry) error {
 	return d.do(func(q *queue) { q.dlqState.addEntries(entries) })
 }
 
-func (g *dlqState) addEntries(entries []driver.Entry) {
-	if g.state == nil {
-		g.state = make(driver.State)
+func (s *dlqState) addEntries(entries []driver.Entry) {
+	if s.state == nil {
+		s.state = make(driver.State)
 	}
 	for _, e := range entries {
-		g.state.Put(e)
+		s.state.Put(e)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // With DLQ.Discard a message that will not be retried is reported and acked, and does not go to a DLQ.
-func TestDiscard(t *testing.T) {
+func TestADiscardedMessageIsReportedAndAcked(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		policy := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)}
 		c := b.Open(redelivertest.Config{Group: "billing", Policy: policy, DLQ: deadletter.Config{Discard: true}})

@@ -36,7 +36,7 @@ var t *testing.T
 
 // A bank that opens in 40 minutes: the message succeeds at the fourth attempt, after 71 minutes that take no time.
 //
-//nolint:testableexamples // TestExample runs it and checks what it checks
+//nolint:testableexamples // TestExample runs it
 func ExampleRun() {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		billing := b.Open(redelivertest.Config{Group: "billing", Policy: policy})

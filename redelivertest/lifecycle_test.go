@@ -264,7 +264,7 @@ func TestACrashCountsForAMessageThatRanAlone(t *testing.T) {
 	})
 }
 
-func TestNeighboursOfAKillerAreNotCharged(t *testing.T) {
+func TestNeighboursOfAKillerCountNoCrash(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		b.Publish("orders", msg("o-1"), msg("killer"), msg("o-2"))
 		orders, died := serve(b)
@@ -272,7 +272,7 @@ func TestNeighboursOfAKillerAreNotCharged(t *testing.T) {
 		if got := orders.Outcome("killer"); died != 3 || got.State.Reason != redeliver.ReasonCrashed || len(orders.DeadLetters()) != 1 {
 			t.Errorf("after %d deaths: %s", died, got)
 		}
-		// Messages run one after another, those without a charge before the killer.
+		// Messages run one after another, those that count no crash before the killer.
 		for id, took := range map[string]time.Duration{"o-1": time.Second + time.Millisecond, "o-2": 2*time.Second + 2*time.Millisecond} {
 			if got := orders.Outcome(id); !got.Committed || len(got.Attempts) != 1 || got.Took != took {
 				t.Errorf("want %s: %s", took, got)

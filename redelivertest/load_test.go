@@ -22,8 +22,8 @@ func (w *watcher) Watch(_, _ string, load func() redeliver.Load) (end func()) {
 	return nil
 }
 
-// A subscriber returns its held messages when it closes, although it then waits for handlers. The load once included
-// them until the handlers had ended.
+// A subscriber returns its held messages when it closes, although it then waits for handlers. The load does not
+// include them any more.
 func TestHeldMessagesAreReturnedAtTheEnd(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		w, gate := &watcher{}, make(chan struct{})

@@ -36,7 +36,7 @@ func TestOutcomePrintsEachStep(t *testing.T) {
        +7s  attempt 4 failed: bank is down
        +7s  dead in orders.billing.dlq: exhausted`
 		if got.String() != want {
-			t.Errorf("the story is\n%s\nwant\n%s", got, want)
+			t.Errorf("the log is\n%s\nwant\n%s", got, want)
 		}
 		if b.Elapsed() != 7*time.Second {
 			t.Errorf("%s have passed", b.Elapsed())
@@ -81,7 +81,7 @@ func TestDeadLettersAndWaitingShowTheMessage(t *testing.T) {
 	})
 }
 
-func TestAnswers(t *testing.T) {
+func TestAnOutcomeFollowsTheHandlersAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		err      error // of the first attempt
 		policy   redeliver.Policy
@@ -89,16 +89,16 @@ func TestAnswers(t *testing.T) {
 		attempts int
 		took     time.Duration
 	}{
-		"succeeds":    {nil, quick, "", 1, 0},
-		"recovers":    {errDown, quick, "", 2, time.Second},
-		"permanent":   {redeliver.Permanent(errDown), quick, redeliver.ReasonPermanent, 1, 0},
-		"says when":   {redeliver.RetryAfter(errDown, 36*time.Hour), quick, "", 2, 36 * time.Hour},
-		"too long":    {redeliver.RetryAfter(errDown, 2*redeliver.MaxWait), quick, redeliver.ReasonUnschedulable, 1, 0},
-		"postponed":   {redeliver.Postpone(errDown), quick, "", 2, time.Second},
-		"no retries":  {errDown, redeliver.Policy{MaxRetries: redeliver.NoRetries}, redeliver.ReasonExhausted, 1, 0},
-		"a day":       {errDown, redeliver.Policy{Backoff: redeliver.Fixed(24 * time.Hour)}, "", 2, 24 * time.Hour},
-		"too old":     {errDown, redeliver.Policy{Backoff: redeliver.Fixed(time.Hour), MaxAge: time.Minute}, redeliver.ReasonExpired, 1, 0},
-		"immediately": {errDown, redeliver.Policy{Immediate: 1}, "", 2, 0},
+		"succeeds":        {nil, quick, "", 1, 0},
+		"recovers":        {errDown, quick, "", 2, time.Second},
+		"permanent":       {redeliver.Permanent(errDown), quick, redeliver.ReasonPermanent, 1, 0},
+		"asks for a time": {redeliver.RetryAfter(errDown, 36*time.Hour), quick, "", 2, 36 * time.Hour},
+		"too long":        {redeliver.RetryAfter(errDown, 2*redeliver.MaxWait), quick, redeliver.ReasonUnschedulable, 1, 0},
+		"postponed":       {redeliver.Postpone(errDown), quick, "", 2, time.Second},
+		"no retries":      {errDown, redeliver.Policy{MaxRetries: redeliver.NoRetries}, redeliver.ReasonExhausted, 1, 0},
+		"a day":           {errDown, redeliver.Policy{Backoff: redeliver.Fixed(24 * time.Hour)}, "", 2, 24 * time.Hour},
+		"too old":         {errDown, redeliver.Policy{Backoff: redeliver.Fixed(time.Hour), MaxAge: time.Minute}, redeliver.ReasonExpired, 1, 0},
+		"immediately":     {errDown, redeliver.Policy{Immediate: 1}, "", 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {

@@ -40,11 +40,11 @@ type item struct {
 	after  *delivery // nil, or a delivery that must end before a reader gets the item
 	first  int64     // its offset in the topic, or -1 if it has none or it is unknown
 
-	owner   *reader   // the reader that has it; nil if it is free
-	run     *delivery // set while it has an owner
-	handed  bool      // its handler runs
-	suspect bool      // it ran when its process was killed
-	crashes int       // how often it ran alone when its process was killed
+	owner       *reader   // the reader that has it; nil if it is free
+	run         *delivery // set while it has an owner
+	handlerRuns bool      // its handler runs
+	suspect     bool      // it ran when its process was killed
+	crashes     int       // how often it ran alone when its process was killed
 }
 
 // delivery is the time for which an item has one owner. Readers get the records that a message causes only after its delivery has
@@ -155,10 +155,10 @@ func (q *queue) waitsForKeyLocked(it *item) bool {
 
 // endHandlerLocked records that an item's handler has ended.
 func (q *queue) endHandlerLocked(it *item) {
-	if !it.handed {
+	if !it.handlerRuns {
 		return
 	}
-	it.handed = false
+	it.handlerRuns = false
 	c := it.owner.client
 	c.running--
 	if c.alone == it {
@@ -198,7 +198,7 @@ func (q *queue) freeLocked(it *item) {
 		delete(q.keys, l)
 	}
 	if !it.waits {
-		it.owner.firsts--
+		it.owner.firstDeliveries--
 	}
 	it.run.ended = true
 	it.owner = nil

@@ -52,7 +52,7 @@ func TestTimeoutsAreVirtual(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatHangs(t *testing.T) {
+func TestAHandlerThatHangsIsATimeout(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := open(b, redeliver.Policy{MaxRetries: redeliver.NoRetries}).Handle("orders", func(*message.Message) error {
 			<-t.Context().Done()
@@ -119,7 +119,7 @@ func TestKeysAndMaxInFlight(t *testing.T) {
 	})
 }
 
-func TestHopsAndLongWaits(t *testing.T) {
+func TestALongWaitHopsBetweenLevels(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(95 * time.Second), Levels: []time.Duration{5 * time.Second, 30 * time.Second, time.Minute}}
 		orders := open(b, p).Handle("orders", declines)
@@ -159,7 +159,7 @@ func TestRefusedWritesAreTriedAgain(t *testing.T) {
 	}
 }
 
-// A retry that was due before the event of its wait once ran first, so that the log of the message ended with the wait.
+// The log of a message has the wait of a retry before its run, also if the retry was due before the event of its wait.
 func TestReportsAreInOrder(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var reported []string
@@ -178,7 +178,7 @@ func TestReportsAreInOrder(t *testing.T) {
 	})
 }
 
-func TestUndecodable(t *testing.T) {
+func TestADecodeThatPanicsMakesADeadLetter(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		billing := b.Open(redelivertest.Config{Group: "billing", Decode: func(msg *message.Message) error {
 			if len(msg.Payload) == 0 {
@@ -231,7 +231,7 @@ func ownRouter(t *testing.T, byHand bool) {
 	})
 }
 
-func TestDelayedPublishing(t *testing.T) {
+func TestADelayedMessageWaitsOnTheBroker(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		billing := open(b, quick)
 		orders := billing.Handle("orders", succeeds)
@@ -255,7 +255,7 @@ func TestDelayedPublishing(t *testing.T) {
 	})
 }
 
-func TestRealTime(t *testing.T) {
+func TestNewUsesRealTime(t *testing.T) {
 	t.Parallel()
 	b := redelivertest.New(t)
 	orders := open(b, redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(20 * time.Millisecond)}).Handle("orders", declines)
@@ -269,14 +269,14 @@ func TestRealTime(t *testing.T) {
 	}
 }
 
-func TestManyAreQuick(t *testing.T) {
+func TestManyDeadLettersTakeNoTime(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := open(b, redeliver.Policy{Backoff: redeliver.RocketMQ()}).Handle("orders", declines)
 		for i := range 300 {
 			b.Publish("orders", msg(fmt.Sprint("o-", i)))
 		}
 		if n := len(orders.DeadLetters()); n != 300 {
-			t.Errorf("%d are dead", n)
+			t.Errorf("%d dead letters", n)
 		}
 		if want := 4*time.Hour + 45*time.Minute + 40*time.Second; b.Elapsed() != want {
 			t.Errorf("it took %s, want %s", b.Elapsed(), want)

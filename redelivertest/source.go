@@ -82,7 +82,7 @@ func (s *source) pull() {
 		case !it.available():
 		case it.waits:
 			s.takeLocked(it)
-		case s.accepted > 0 && s.firsts < s.client.cfg.MaxInFlight && s.q.takeKeyLocked(it, s.reader):
+		case s.accepted > 0 && s.firstDeliveries < s.client.cfg.MaxInFlight && s.q.takeKeyLocked(it, s.reader):
 			s.accepted--
 			s.takeLocked(it)
 		}
@@ -93,7 +93,7 @@ func (s *source) pull() {
 func (s *source) takeLocked(it *item) {
 	it.owner, it.run = s.reader, &delivery{}
 	if !it.waits {
-		s.firsts++
+		s.firstDeliveries++
 	}
 	s.in <- &received{record: it.record, it: it, decode: s.client.cfg.Decode, suspect: it.suspect, crashes: it.crashes}
 }
@@ -172,7 +172,7 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	case !s.client.mayRunLocked(it) || !s.q.takeKeyLocked(it, s.reader):
 		return engine.NotYet
 	}
-	it.handed = true
+	it.handlerRuns = true
 	s.client.running++
 	if it.suspect {
 		s.client.alone = it

@@ -85,7 +85,7 @@ type reader struct {
 	source *source
 	engine *engine.Engine[*received]
 
-	firsts int // how many items of the topic it has; the broker's mu guards it
+	firstDeliveries int // how many items of the topic it has; the broker's mu guards it
 }
 
 func newReader(c *Client, q *queue) *reader {

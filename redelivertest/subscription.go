@@ -88,7 +88,7 @@ func (s *Subscription) Waiting() []Stored {
 	defer s.q.b.mu.Unlock()
 	var all []Stored
 	for _, it := range s.q.items {
-		if it.waits && !it.handed {
+		if it.waits && !it.handlerRuns {
 			all = append(all, s.q.stored(it.where, it.record))
 		}
 	}
