@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// memory tests that a service's memory does not grow with the number of messages that it has handled. On RabbitMQ, and
-// with batches, each settled message used to keep the next one in memory, so none was freed until the subscription ended.
+// memory tests that a service's memory does not grow with the number of messages that it has handled. If each
+// settled message kept the next one in memory, none would be freed until the subscription ended.
 func memory() []test {
 	return append([]test{
 		{name: "SettledMessagesAreFreed", body: settledAreFreed},

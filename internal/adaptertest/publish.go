@@ -23,18 +23,18 @@ func publishing() []test {
 	}
 }
 
-// refusing is a publisher whose topic does not exist.
-type refusing struct{ calls atomic.Int32 }
+// refusingPublisher is a publisher whose topic does not exist.
+type refusingPublisher struct{ calls atomic.Int32 }
 
-func (p *refusing) Publish(string, ...*message.Message) error {
+func (p *refusingPublisher) Publish(string, ...*message.Message) error {
 	p.calls.Add(1)
 	return errors.New("no such topic")
 }
 
-func (p *refusing) Close() error { return nil }
+func (p *refusingPublisher) Close() error { return nil }
 
 func publishInside(b *fixture) {
-	pub := &refusing{}
+	pub := &refusingPublisher{}
 	inside := middleware.PublishInside(pub, "invoices")(func(msg *message.Message) ([]*message.Message, error) {
 		return message.Messages{message.NewMessage("of "+msg.UUID, nil)}, nil
 	})
@@ -54,14 +54,14 @@ func publishInside(b *fixture) {
 
 func delayed(b *fixture) {
 	p := b.start(Config{Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}}}, succeed)
-	asked := make(map[string]time.Time)
+	due := make(map[string]time.Time)
 	var msgs []*message.Message
 	var ids []string
 	for _, ms := range []int{0, 20, 100, 250, 700, 1300} {
 		wait := time.Duration(ms) * time.Millisecond
 		id := "in " + wait.String()
 		msg := message.NewMessage(id, []byte(id))
-		asked[id] = time.Now().Add(wait)
+		due[id] = time.Now().Add(wait)
 		if wait > 0 {
 			delay.Message(msg, delay.For(wait))
 		}
@@ -74,8 +74,8 @@ func delayed(b *fixture) {
 	for _, id := range ids {
 		b.wantRuns(id, 1)
 		for _, a := range b.ran(id) {
-			if a.Began.Before(asked[id]) {
-				b.Errorf("%s came %s early", id, asked[id].Sub(a.Began))
+			if a.Began.Before(due[id]) {
+				b.Errorf("%s came %s early", id, due[id].Sub(a.Began))
 			}
 			if a.UUID != id || string(a.Payload) != id || a.State.Error != "" {
 				b.Errorf("%s came as %s, %q, with the error %q", id, a.UUID, a.Payload, a.State.Error)

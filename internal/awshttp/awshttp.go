@@ -15,12 +15,11 @@ type Client interface {
 	Do(req *http.Request) (*http.Response, error)
 }
 
-// WholeBodies passes requests to Next with bodies that the SDK does not touch.
+// WholeBodies reads the body of each request into memory before it passes the request to Next.
 //
-// The SDK closes a request's body as soon as the answer begins. Then the body's WriteTo returns io.EOF, which net/http
-// takes for a failed write (smithy-go 1.28.9). net/http calls WriteTo after the last byte. If the answer is faster,
-// net/http closes the connection before the answer is read. The SDK then tries again, and the messages of the lost
-// answer stay hidden until their visibility timeout ends.
+// The SDK closes a request's body as soon as the answer begins (smithy-go 1.28.9). If net/http still reads the body then, it
+// takes the closed body for a failed write, and closes the connection before it has read the answer. The SDK tries again, and
+// the messages of the lost answer stay hidden until their visibility timeout ends.
 //
 // A body in memory also leaves together with the headers.
 type WholeBodies struct{ Next Client }

@@ -10,7 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/awshttp"
 )
 
-// A server that accepted requests and did not answer once made a service and the command wait forever.
+// A server that accepts requests and does not answer must not make a service or the command wait forever.
 func TestAServerThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	t.Parallel()
 	own := aws.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = time.Minute })

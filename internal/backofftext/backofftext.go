@@ -22,7 +22,7 @@ func Parse(text string) (redeliver.Backoff, error) {
 		for s := range strings.SplitSeq(list, ",") {
 			d, err := time.ParseDuration(s)
 			if err != nil || d <= 0 {
-				return nil, fmt.Errorf("has %q, which is not a positive duration: write 1s, 1m30s or the like", s)
+				return nil, fmt.Errorf("has %q, which is not a positive duration: write for example 1s or 1m30s", s)
 			}
 			delays = append(delays, d)
 		}

@@ -28,10 +28,10 @@ func TestParse(t *testing.T) {
 		"fixed:1s,2s":     "is \"fixed:1s,2s\": must be exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq",
 		"exponential:1s":  "is \"exponential:1s\": must be exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq",
 		"rocketmq:1s":     "is \"rocketmq:1s\": must be exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq",
-		"fixed:0s":        "has \"0s\", which is not a positive duration: write 1s, 1m30s or the like",
-		"steps:1s,,5s":    "has \"\", which is not a positive duration: write 1s, 1m30s or the like",
-		"steps:1s,-5s":    "has \"-5s\", which is not a positive duration: write 1s, 1m30s or the like",
-		"steps:1s,5 bees": "has \"5 bees\", which is not a positive duration: write 1s, 1m30s or the like",
+		"fixed:0s":        "has \"0s\", which is not a positive duration: write for example 1s or 1m30s",
+		"steps:1s,,5s":    "has \"\", which is not a positive duration: write for example 1s or 1m30s",
+		"steps:1s,-5s":    "has \"-5s\", which is not a positive duration: write for example 1s or 1m30s",
+		"steps:1s,5 bees": "has \"5 bees\", which is not a positive duration: write for example 1s or 1m30s",
 	} {
 		if _, err := backofftext.Parse(text); err == nil || err.Error() != want {
 			t.Errorf("%q: got %v, want %s", text, err, want)

@@ -64,8 +64,8 @@ type scheme struct {
 	example string
 }
 
-// whose describes how a URL of the scheme names a user.
-func (s scheme) whose() string {
+// userHint describes how a URL of the scheme names a user.
+func (s scheme) userHint() string {
 	if s.name == "sqs" {
 		return "sqs:// takes its credentials from the AWS configuration"
 	}
@@ -165,7 +165,7 @@ func ParseWith(raw, password string, brokers ...Broker) (URL, error) {
 		return URL{}, err
 	}
 	if password != "" && u.User == "" {
-		return URL{}, errors.New("a password is given, but the URL has no user: " + s.whose())
+		return URL{}, errors.New("a password is given, but the URL has no user: " + s.userHint())
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {

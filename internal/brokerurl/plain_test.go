@@ -2,7 +2,7 @@ package brokerurl
 
 import "testing"
 
-// Passwords used to be sent over plain connections without a warning.
+// PlainPassword finds passwords that would be sent over plain connections.
 func TestPlainPassword(t *testing.T) {
 	for raw, want := range map[string]bool{
 		"kafka://ann:secret@kafka:9092?sasl=plain":                true,
