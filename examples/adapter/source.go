@@ -20,7 +20,7 @@ type source struct {
 	lease   string // the name of this source in the rows that it has claimed
 	rows    chan *Row
 	lost    chan struct{}   // closed when the lease has ended
-	changed chan struct{}   // has a value if work must look again
+	changed chan struct{}   // has a value if a field has changed
 	stopped chan struct{}   // closed when work claims no more rows
 	ctx     context.Context // ends before the last round of work
 	end     context.CancelFunc

@@ -22,9 +22,8 @@ import (
 )
 
 const (
-	// atOnce is the number of orders at the start, every the interval between later ones.
-	atOnce = 400
-	every  = 3 * time.Second
+	initialOrders = 400
+	orderInterval = 3 * time.Second // between later orders
 )
 
 // shop has three services that read the same orders.
@@ -122,8 +121,8 @@ func (s *shop) close(ctx context.Context) error {
 	s.cancel()
 	s.wg.Wait()
 	var errs []error
-	for _, one := range s.services {
-		errs = append(errs, one.client.Close(ctx))
+	for _, service := range s.services {
+		errs = append(errs, service.client.Close(ctx))
 	}
 	s.kafka.Close()
 	return errors.Join(errs...)
@@ -131,10 +130,10 @@ func (s *shop) close(ctx context.Context) error {
 
 // place sends orders until ctx ends.
 func (s *shop) place(ctx context.Context) {
-	for range atOnce {
+	for range initialOrders {
 		s.placeOne()
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(orderInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -15,7 +15,7 @@ import (
 
 const (
 	local = "amqp://guest:guest@localhost:5672/"                                    //nolint:gosec // every new RabbitMQ has this user, for localhost alone
-	usage = "`URL` of a RabbitMQ, amqp://user:password@host:5672/vhost or amqps://" //nolint:gosec // it shows where they stand
+	usage = "`URL` of a RabbitMQ, amqp://user:password@host:5672/vhost or amqps://" //nolint:gosec // the URL is an example
 )
 
 const noBroker = `
@@ -82,9 +82,9 @@ func deadLetters(url string) (title string, letters []shopdemo.DeadLetter, err e
 		if !ok {
 			return fmt.Sprintf("The end of %s, which holds %d messages", dlq, len(letters)), letters, nil
 		}
-		said := func(name string) string { return fmt.Sprint(d.Headers[name]) }
+		header := func(name string) string { return fmt.Sprint(d.Headers[name]) }
 		letters = append(letters, shopdemo.DeadLetter{
-			ID: said(redeliver.HeaderID), Reason: said(redeliver.HeaderReason), Attempt: said(redeliver.HeaderAttempt), Error: said(redeliver.HeaderError),
+			ID: header(redeliver.HeaderID), Reason: header(redeliver.HeaderReason), Attempt: header(redeliver.HeaderAttempt), Error: header(redeliver.HeaderError),
 		})
 	}
 }

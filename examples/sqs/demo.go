@@ -79,7 +79,7 @@ func deadLetters(ctx context.Context, cfg *aws.Config, endpoint string) (letters
 		}
 		for _, m := range out.Messages {
 			// redeliver's description of a dead letter is a JSON object in one attribute. Its fields include those of a
-			// Letter.
+			// DeadLetter.
 			var l shopdemo.DeadLetter
 			if text := m.MessageAttributes["redeliver"].StringValue; text != nil && json.Unmarshal([]byte(*text), &l) == nil {
 				letters = append(letters, l)

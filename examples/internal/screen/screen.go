@@ -120,9 +120,9 @@ func (s *Screen) Repeat(id string) {
 func (s *Screen) isRepeat(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.again[id]
+	repeat := s.again[id]
 	delete(s.again, id)
-	return was
+	return repeat
 }
 
 // minShownLateness is the lateness that is printed even in a line with other details.

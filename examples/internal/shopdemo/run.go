@@ -23,7 +23,7 @@ const (
 )
 
 func (r *run) run(ctx context.Context) error {
-	r.screen.Sayf("redeliver on %s: a shop charges orders at a bank that has a bad day.", r.On)
+	r.screen.Sayf("redeliver on %s: a shop charges orders at an unreliable bank.", r.On)
 	log := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	shop, err := r.Open(ctx, r.url, redeliver.Sinks(r.screen, r.outcomes), log)
 	if err != nil {

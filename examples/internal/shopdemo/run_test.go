@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// Without a broker the error once came only after half a minute, because Watermill waited for a router that had never run.
+// Without a broker the error comes at once. Watermill waits half a minute for the end of a router that has never run.
 func TestRunDoesNotWaitForARouterThatNeverRan(t *testing.T) {
 	unreachable := errors.New("nobody answers")
 	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
