@@ -250,7 +250,6 @@ func (d *Decision) deadLetter(r Reason) {
 	}
 }
 
-// permanentReason returns the reason for a message for which a retry is useless.
 func permanentReason(err error) Reason {
 	if is(err, ErrRejected) {
 		return ReasonRejected
@@ -258,7 +257,6 @@ func permanentReason(err error) Reason {
 	return ReasonPermanent
 }
 
-// exhaustedReason returns the reason for a message that has no retries left after err.
 func exhaustedReason(err error) Reason {
 	switch {
 	case is(err, ErrTimeout):

@@ -42,7 +42,6 @@ func (all sinkList) Watch(origin, group string, load func() Load) (end func()) {
 	}
 }
 
-// ignorePanic calls f and ignores a panic of it.
 func ignorePanic(f func()) {
 	defer func() { _ = recover() }()
 	f()

@@ -167,7 +167,6 @@ func parseSchedule(text string) (s schedule, err error) {
 	return s, s.checkWaits()
 }
 
-// checkWaits checks all waits.
 func (s *schedule) checkWaits() error {
 	listed, needed := 0, s.retries-s.immediate+1
 	for text := range strings.SplitSeq(s.waits, ",") {

@@ -27,7 +27,6 @@ func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gathere
 	return g
 }
 
-// callBatch calls the BatchFunc.
 func (g *gatherer) callBatch(b *engine.Batch, all []*engine.Batched) error {
 	mb := &MessageBatch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
 	for _, m := range all {

@@ -248,7 +248,6 @@ func (m *Received) expire() {
 	failReceived(m.Message, m.d, redeliver.RetryAfter(err, 0))
 }
 
-// reportAttempt reports the end of the attempt to the sink.
 func (m *Received) reportAttempt(err error) {
 	if m.d.Sub().Wants(redeliver.Attempted{}) {
 		m.d.Sub().Emit(redeliver.Attempted{State: m.d.State(), Err: err, Start: m.begun, Took: time.Since(m.begun)})

@@ -21,7 +21,6 @@ func (m *BatchMember[R]) Context() context.Context { return m.d }
 // State returns the message's state before the attempt that runs now.
 func (m *BatchMember[R]) State() redeliver.State { return m.d.State() }
 
-// joinBatch adds a message to the queue for its batch.
 func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	m := e.member
 	if e.member = nil; m == nil { // not its first batch

@@ -70,7 +70,6 @@ func (q *Batches) countLocked(m *Batched, n int) {
 	}
 }
 
-// startReady starts a batch if one may run.
 func (q *Batches) startReady() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -115,7 +114,6 @@ func (q *Batches) isReadyLocked(now time.Duration) bool {
 	}
 }
 
-// takeLocked takes the messages of a batch out of the queue.
 func (q *Batches) takeLocked(now time.Duration) (all []*Batched) {
 	if !q.isReadyLocked(now) { // some have left meanwhile
 		return nil

@@ -71,7 +71,6 @@ func (b *Batch) callAndSettle(all []*Batched) {
 	returned = true
 }
 
-// startTimers sets the timers of a batch that has a Timeout.
 func (b *Batch) startTimers(began, timeout time.Duration, all []*Batched) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

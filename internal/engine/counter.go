@@ -8,7 +8,6 @@ import (
 
 // Nearly all messages succeed at the first attempt, so most sinks only count these.
 
-// findCounter finds the counter of the sink, if it has one.
 func (s *Subscription) findCounter() {
 	counting, ok := s.Sink.(redeliver.CountingSink)
 	if !ok {

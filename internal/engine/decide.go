@@ -47,7 +47,6 @@ const (
 	signalFailure
 )
 
-// signalOf returns the signal of a decision about a failure.
 func signalOf(dec *redeliver.Decision, cause error) signal {
 	if dec.MessageAtFault {
 		return signalMessage

@@ -154,7 +154,6 @@ func (e *entry[R]) serve() {
 	}
 }
 
-// succeed ends a message whose handler has succeeded.
 func (d *Delivery) succeed() {
 	if d.claim() {
 		d.signal = signalSuccess

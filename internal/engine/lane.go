@@ -77,7 +77,6 @@ func newLane[R any](values context.Context, e *Engine[R], src driver.Source[R], 
 	return l
 }
 
-// wake wakes the lane's goroutine.
 func (l *lane[R]) wake() {
 	select {
 	case l.wakeups <- struct{}{}:

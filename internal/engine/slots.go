@@ -295,7 +295,6 @@ func (s *slots) pause(d time.Duration, err error) {
 	s.reportChanges()
 }
 
-// countDeadLetter counts a dead letter.
 func (s *slots) countDeadLetter(probe bool) {
 	if !s.guard.Detects {
 		return
@@ -303,7 +302,6 @@ func (s *slots) countDeadLetter(probe bool) {
 	s.step(func(now time.Duration) { s.guard.DeadLettered(probe, now) })
 }
 
-// inOutage reports whether there is an outage.
 func (s *slots) inOutage() bool {
 	if !s.guard.Detects {
 		return false
