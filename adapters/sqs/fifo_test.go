@@ -163,7 +163,7 @@ func TestARememberedCopyKeepsItsFirstMessageID(t *testing.T) {
 		if err := c.Pause(b.Context(), "orders.fifo", "a test"); err != nil {
 			b.Fatal(err)
 		}
-		b.advance(2 * engine.PauseLook)
+		b.advance(2 * engine.PausePollInterval)
 		if err := c.Resume(b.Context(), "orders.fifo"); err != nil {
 			b.Fatal(err)
 		}
