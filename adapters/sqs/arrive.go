@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// maxHold is the longest rest of a wait for which this process holds a message of a standard queue. SQS counts
+	// maxHold is the longest remaining wait for which this process holds a message of a standard queue. SQS counts
 	// delays in whole seconds.
 	maxHold = time.Second
 
-	// SQS counts receives after crashes, and also after shutdowns, lost answers and outages. So the count proves no crash.
-	// A message that came back maxReturns times is rewritten, which resets the count; after maxCopies rewrites it is a
-	// suspect. A message that cannot be rewritten is a suspect after maxReturnsInPlace. In a FIFO group it may be one
-	// without having run, because receives behind another message count too.
+	// SQS counts a receive after a crash, but also after a shutdown, a lost answer or an outage, so a high count does
+	// not prove a crash. A message that came back maxReturns times is rewritten, which resets the count. After
+	// maxCopies rewrites it is a suspect. A message that cannot be rewritten is a suspect after maxReturnsInPlace
+	// returns. In a FIFO group, receives of a message that waits behind another one count too, so a message may become
+	// a suspect without having run.
 	maxReturns        = 5
 	maxCopies         = 2
 	maxReturnsInPlace = maxReturns * (1 + maxCopies)
@@ -79,8 +80,8 @@ func receiveLimits(q *api.Queue) (rewrite, isolate int) {
 	return maxReturns, maxReturnsInPlace
 }
 
-// limitReturns decides the step of a message that came back often. The caller asks only for the first message of a
-// FIFO group, because the ones behind it have not run.
+// limitReturns decides the step of a message that came back often. In a FIFO group it is only for the first message,
+// because the ones behind it have not run.
 func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 	switch {
 	case !inPlace && s.hasRoomForState(d) && d.Copies < maxCopies:

@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-func pass(d time.Duration) {
-	if d > 0 {
-		timer := time.NewTimer(d)
-		<-timer.C
-	}
+// messageRequests returns how many requests for messages the fake has got.
+func (b *bubble) messageRequests() int {
+	return b.count("ReceiveMessage") + b.count("DeleteMessageBatch") + b.count("ChangeMessageVisibilityBatch") + b.count("SendMessageBatch")
 }
 
-// A user pays for each request: on success and for retries, with many messages at once and with 500 in a second.
+// A user pays for each request. The test counts them on success, with all messages there at the start, and for retries,
+// with 500 new messages a second.
 func TestRequestsPerMessage(t *testing.T) {
 	const n = 1000 // the time of the fake grows with the square of n
 	inBubble(t, func(b *bubble) {
@@ -24,7 +23,7 @@ func TestRequestsPerMessage(t *testing.T) {
 		c := b.start("one", "orders", Config{}, succeed)
 		b.advance(5 * time.Second)
 		b.close(c)
-		total := b.count("ReceiveMessage") + b.count("DeleteMessageBatch") + b.count("ChangeMessageVisibilityBatch") + b.count("SendMessageBatch")
+		total := b.messageRequests()
 		t.Logf("report: %.3f requests for a message that succeeds", float64(total)/n)
 		if len(b.ran("")) != n || float64(total)/n > 0.22 {
 			t.Errorf("%d requests for %d messages, %d ran: %v", total, n, len(b.ran("")), b.requests)
@@ -37,12 +36,12 @@ func TestRequestsPerMessage(t *testing.T) {
 		for i := range n {
 			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
 			if i%5 == 0 {
-				pass(10 * time.Millisecond)
+				b.advance(10 * time.Millisecond)
 			}
 		}
 		b.advance(10 * time.Second)
 		b.close(c)
-		total := b.count("ReceiveMessage") + b.count("DeleteMessageBatch") + b.count("ChangeMessageVisibilityBatch") + b.count("SendMessageBatch")
+		total := b.messageRequests()
 		t.Logf("report: %.3f requests for one run of a message that fails, %v", float64(total)/n/4, b.requests)
 		if len(b.ran("")) != 4*n || float64(total)/n/4 > 0.45 {
 			t.Errorf("%d requests for %d runs: %v", total, len(b.ran("")), b.requests)

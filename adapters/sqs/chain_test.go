@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// signed is a server that answers every request to SQS with an error, grants a role, and records the key of each
+// keyServer is a server that answers every request to SQS with an error, grants a role, and records the key of each
 // request.
-type signed struct {
+type keyServer struct {
 	mu    sync.Mutex
 	keys  []string // of requests to SQS: key id, region and session token
 	roles []string // requested roles, each with the key of the request
 }
 
-func (s *signed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *keyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	_, credential, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
 	scope := strings.Split(credential, "/") // key, day, region, service
@@ -42,13 +42,13 @@ func (s *signed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.keys = append(s.keys, strings.Join([]string{scope[0], scope[2], r.Header.Get("X-Amz-Security-Token")}, " "))
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	w.WriteHeader(http.StatusForbidden)
-	_, _ = io.WriteString(w, `{"__type":"com.amazonaws.sqs#AccessDeniedException","message":"as the test wants it"}`)
+	_, _ = io.WriteString(w, `{"__type":"com.amazonaws.sqs#AccessDeniedException","message":"injected by the test"}`)
 }
 
 // Without a configuration of redeliver, the profile, the role that it names, the region and SQS's endpoint come from
 // the same places as in every AWS program.
 func TestOpenUsesTheDefaultAWSConfiguration(t *testing.T) {
-	server := &signed{}
+	server := &keyServer{}
 	web := httptest.NewServer(server)
 	defer web.Close()
 	dir := t.TempDir()

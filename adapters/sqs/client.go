@@ -25,7 +25,7 @@ type Client struct {
 	api     *sqs.Client
 	turn    *engine.Turn
 	maxHeld maxHeld
-	memory  engine.States[string] // of messages that wait hidden: SQS cannot keep their state
+	hidden  engine.States[string] // of messages that wait hidden: SQS cannot keep their state
 
 	mu      sync.Mutex
 	layouts map[string]*layout    // provisioned, by topic
@@ -65,11 +65,12 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 			ps.Add("AWS.Region", "empty", "it is required: set AWS_REGION, a profile with a region, or Config.AWS; or Endpoint for a server of your own")
 			return nil, fmt.Errorf("sqs: %w", ps.Err())
 		}
-		own.Region = "us-east-1" // other servers ignore the region, but a request is signed for one
+		own.Region = "us-east-1" // other servers ignore the region, but the SDK signs each request for one
 		cfg.AWS = &own
 	}
 	c := &Client{
-		cfg: cfg, turn: engine.NewTurn(), maxHeld: cfg.maxHeld(), memory: engine.States[string]{MaxMessages: maxRemembered}, layouts: make(map[string]*layout), targets: make(map[string]*api.Queue), senders: make(map[senderKey]*api.Sender),
+		cfg: cfg, turn: engine.NewTurn(), maxHeld: cfg.maxHeld(), hidden: engine.States[string]{MaxMessages: maxRemembered},
+		layouts: make(map[string]*layout), targets: make(map[string]*api.Queue), senders: make(map[senderKey]*api.Sender),
 	}
 	c.api = sqs.NewFromConfig(*cfg.AWS, func(o *sqs.Options) {
 		if cfg.Endpoint != "" {
@@ -100,14 +101,14 @@ func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
 // second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
-	subs, was := c.subs, c.closed
+	subs, closed := c.subs, c.closed
 	c.closed = true
 	c.mu.Unlock()
-	if was {
+	if closed {
 		return nil
 	}
-	shut := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := engine.CloseAll(ctx, subs, shut, func() {}); err != nil {
+	closeSubscriber := func(s *Subscriber) { _ = s.Close() } // always nil
+	if err := engine.CloseAll(ctx, subs, closeSubscriber, func() {}); err != nil {
 		return fmt.Errorf("sqs: closing: %w", err)
 	}
 	return nil

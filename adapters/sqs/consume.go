@@ -33,7 +33,7 @@ import (
 // within config.DrainTimeout; after that their contexts end, and their messages come back. It
 // returns an error when it cannot begin. It reports later failures to config.Sink and tries again.
 func Consume(ctx context.Context, config Config, queues []string, handler Handler) error {
-	return config.consume(ctx, config.consumes(queues, handler == nil), queues, engine.Options[*delivery]{
+	return config.consume(ctx, config.checkCall(queues, handler == nil), queues, engine.Options[*delivery]{
 		Handle: func(ctx context.Context, d *delivery) error { return handler(ctx, d.Native) },
 	})
 }
@@ -71,8 +71,8 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 	return errors.Join(err, client.Close(ctx))
 }
 
-// consumes returns the problems of a call of Consume or ConsumeBatch that Open does not check.
-func (c *Config) consumes(queues []string, handlerMissing bool) (ps redeliver.Problems) {
+// checkCall returns the problems of a call of Consume or ConsumeBatch that Open does not check.
+func (c *Config) checkCall(queues []string, handlerMissing bool) (ps redeliver.Problems) {
 	if c.Marshaler != nil {
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets SQS's own message")
 	}

@@ -189,7 +189,7 @@ func TestConsumeWaitsForHandlersUntilDrainTimeout(t *testing.T) {
 	})
 }
 
-func TestConsumeRefuses(t *testing.T) {
+func TestConsumeRefusesInvalidCalls(t *testing.T) {
 	h := func(context.Context, types.Message) error { return nil }
 	good := newFake().config(Config{})
 	with := func(change func(*Config)) Config {

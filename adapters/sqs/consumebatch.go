@@ -40,7 +40,7 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // from others. When ctx ends, a partial batch is handled without waiting for more. A message that
 // may have killed its process is a batch of its own.
 func ConsumeBatch(ctx context.Context, config Config, queues []string, batch BatchConfig, handler BatchHandler) error {
-	ps := config.consumes(queues, handler == nil)
+	ps := config.checkCall(queues, handler == nil)
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))

@@ -126,7 +126,7 @@ func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 }
 
 // ConsumeBatch refuses an invalid call before it connects.
-func TestConsumeBatchRefuses(t *testing.T) {
+func TestConsumeBatchRefusesInvalidCalls(t *testing.T) {
 	fine := func(context.Context, *Batch) error { return nil }
 	for want, err := range map[string]error{
 		"Marshaler NackDelay queues handler BatchConfig.Timeout BatchConfig.Size": ConsumeBatch(t.Context(), Config{MaxInFlight: 5, Marshaler: DefaultMarshaler{}, NackDelay: 1}, nil, BatchConfig{Size: 6, Timeout: -5}, nil),

@@ -19,8 +19,8 @@ func headFails(st redeliver.State, _ *message.Message) error {
 	return nil
 }
 
-// Shutdowns while the head of a group waited once made suspects of the whole group. They ran concurrently and overtook
-// the head.
+// Shutdowns while the head of a group waits raise the receive counts of the whole group. They make no message behind the
+// head a suspect, which would overtake it.
 func TestShutdownsKeepGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -46,8 +46,6 @@ func TestShutdownsKeepGroupOrder(t *testing.T) {
 	})
 }
 
-// Each shutdown once counted as an attempt of a message behind the head of its group, which had never run. So that
-// message went to the DLQ after one attempt instead of two.
 func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -69,8 +67,7 @@ func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	})
 }
 
-// While a suspect ran, its process once received messages that it could not run yet. They waited for the suspect
-// although another process was idle.
+// A process that runs a suspect receives nothing, so an idle process gets the other messages.
 func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	const runs, n = 4 * time.Minute, 1000
 	inBubble(t, func(b *bubble) {
@@ -102,8 +99,8 @@ func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	})
 }
 
-// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available, so another process once
-// stopped all its handlers every second for a message that it could not get. The pauses between these turns now grow.
+// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available but does not deliver it. A
+// process must not stop all its handlers every second for it, so the pauses between these turns grow.
 func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -132,8 +129,8 @@ func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	})
 }
 
-// A queue's own maxReceiveCount also counts receives that the process survived. SQS once moved the message away before
-// redeliver made it a suspect, without an attempt and without its state.
+// A queue's own maxReceiveCount also counts receives that the process survived. redeliver makes the message a suspect
+// before SQS moves it away without its state.
 func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:theirs","maxReceiveCount":"3"}`)
@@ -164,7 +161,7 @@ func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 	})
 }
 
-// A suspect that was lost before it began once never ended its turn, and the client stopped.
+// A suspect that is lost before it begins ends its turn. Otherwise the client would stop.
 func TestLostSuspectEndsItsTurn(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

@@ -118,8 +118,7 @@ func TestReplayKeepsGroupOrder(t *testing.T) {
 	})
 }
 
-// On a standard queue a message group is a tenant of a fair queue. A replay once lost it, and with it the key of the
-// message.
+// On a standard queue a message group is a tenant of a fair queue. It is also the key of the message.
 func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -196,7 +195,7 @@ func TestImportKeepsMessagesWithOneID(t *testing.T) {
 		if _, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann@ops", Why: "test", Everything: true}); err != nil {
 			t.Fatal(err)
 		}
-		for n := range 2 { // again, too
+		for n := range 2 { // the second import adds them again
 			if task, err := deadletter.Import(t.Context(), q, bytes.NewReader(exported.Bytes()), "ann@ops", "test"); err != nil || task.Counts.Imported != 2 {
 				t.Fatalf("imported %d: %v", task.Counts.Imported, err)
 			}

@@ -85,7 +85,7 @@ func TestQuarantineFailsWithTooManyMarks(t *testing.T) {
 	})
 }
 
-// When the state was too large for a message, all marks were once dropped.
+// A state that would be larger than a message keeps the marks that it has.
 func TestQuarantineFailsIfTheStateIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openTestDLQ(t, newFake(), "orders", 200, "")

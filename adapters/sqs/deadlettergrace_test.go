@@ -21,8 +21,8 @@ func openMarkedDLQ(t *testing.T) (*fake, *testDLQ) {
 	return f, q
 }
 
-// A Load that was cancelled while it read the state once left the state hidden from all other readers for ten seconds.
-func TestCancelledLoadMakesTheStateVisible(t *testing.T) {
+// A Load or Append that is cancelled during a request still makes the state visible to others at once.
+func TestCancelledCallMakesTheStateVisible(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"} {
 		t.Run(action, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

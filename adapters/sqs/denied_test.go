@@ -143,7 +143,7 @@ func TestLogsContainNoSecrets(t *testing.T) {
 			wantNoSecrets(t, e.Err.Error())
 		}
 		if !errors.Is(api.RedactError(errReset), errReset) {
-			b.Error("redactError changed an error without secrets")
+			b.Error("RedactError hides the error that it wraps")
 		}
 	})
 }

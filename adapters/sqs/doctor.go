@@ -90,7 +90,7 @@ func (c *Client) checkReaders(ctx context.Context, q *api.Queue, d *doctor.Diagn
 		var err error
 		if counts, err = q.LastCounts(); err != nil {
 			d.NotChecked = append(d.NotChecked, "whether there is a reader of "+q.Name+" (the server does not report its attributes)")
-			return nil //nolint:nilerr // which is said
+			return nil //nolint:nilerr // NotChecked has it
 		}
 		if counts.Visible == 0 || counts.Hidden > 0 {
 			break

@@ -65,8 +65,8 @@ func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 		}
 		all.Wait()
 	}
-	if len(s.held) != 300 || s.open != 300 {
-		t.Errorf("%d messages are held, %d are not settled, want 300", len(s.held), s.open)
+	if len(s.held) != 300 || s.unsettled != 300 {
+		t.Errorf("%d messages are held, %d are not settled, want 300", len(s.held), s.unsettled)
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// On a standard queue GroupID names the tenant of a fair queue, unless SQS would refuse it. A delayed publish once lost
-// it.
+// On a standard queue GroupID names the tenant of a fair queue, unless SQS would refuse it. A delayed publish keeps it.
 func TestAFairQueueGetsItsTenant(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

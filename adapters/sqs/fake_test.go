@@ -72,7 +72,7 @@ type fakeMessage struct {
 	visible           time.Time
 	sent              time.Time
 	count             int
-	gotten            time.Time
+	received          time.Time
 }
 
 func newFake() *fake {
@@ -147,7 +147,7 @@ func (x *failure) respond(req *http.Request) (*http.Response, error) {
 	if x.err != nil {
 		return nil, x.err
 	}
-	return writeAnswer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": cmp.Or(x.text, "as the test wants it")})
+	return writeAnswer(req, x.status, map[string]any{"__type": "com.amazonaws.sqs#" + x.code, "message": cmp.Or(x.text, "injected by the test")})
 }
 
 func writeAnswer(req *http.Request, status int, out any) (*http.Response, error) {
@@ -232,7 +232,7 @@ func (f *fake) batch(action, name string, q *fakeQueue, in map[string]any) (map[
 			done, code = f.batchEntry(action, name, q, e)
 		}
 		if code != "" {
-			failed = append(failed, map[string]any{"Id": e["Id"], "Code": code, "SenderFault": code != "InternalError" && code != "RequestThrottled", "Message": "as the test wants it"})
+			failed = append(failed, map[string]any{"Id": e["Id"], "Code": code, "SenderFault": code != "InternalError" && code != "RequestThrottled", "Message": "injected by the test"})
 			continue
 		}
 		done["Id"] = e["Id"]
@@ -265,7 +265,7 @@ func (f *fake) batchEntry(action, name string, q *fakeQueue, e map[string]any) (
 	m := q.messages[at]
 	seconds, _ := e["VisibilityTimeout"].(float64)
 	until := now.Add(time.Duration(seconds) * time.Second)
-	if until.After(m.gotten.Add(12 * time.Hour)) {
+	if until.After(m.received.Add(12 * time.Hour)) {
 		return nil, "InvalidParameterValue"
 	}
 	m.visible = until
@@ -370,8 +370,8 @@ func (f *fake) receive(ctx context.Context, name string, in map[string]any) (map
 	}
 }
 
-// abandonReceive continues a receive whose client has gone. SQS does not notice that: it delivers the next message
-// within the wait to nobody.
+// abandonReceive continues a receive whose client has gone. SQS does not notice that: until the wait is over it may
+// deliver a message to nobody.
 func (f *fake) abandonReceive(name string, in map[string]any, end time.Time) {
 	for time.Now().Before(end) {
 		<-time.After(f.tick)
@@ -403,7 +403,7 @@ func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked ma
 		}
 		f.seq++
 		m.count++
-		m.receipt, m.gotten, m.visible = fmt.Sprintf("receipt-%d", f.seq), now, now.Add(time.Duration(hidden)*time.Second)
+		m.receipt, m.received, m.visible = fmt.Sprintf("receipt-%d", f.seq), now, now.Add(time.Duration(hidden)*time.Second)
 		system := map[string]any{"ApproximateReceiveCount": fmt.Sprint(m.count)}
 		maps.Copy(system, m.system)
 		found = append(found, map[string]any{

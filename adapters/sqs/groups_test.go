@@ -11,8 +11,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
-// A waiting receive does not notice that a group becomes free. Pollers used to wait while this process held the group.
-// Then a queue of one group delivered only ten messages in each WaitTime, and ElasticMQ, which polls, was busy.
+// A waiting receive does not notice that a group becomes free. If pollers waited while this process holds the group, a
+// queue of one group would deliver only ten messages in each WaitTime.
 func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"quick": 0, "slow": 4700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {

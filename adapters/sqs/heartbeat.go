@@ -45,15 +45,15 @@ func (s *source) allHeld() []*delivery {
 
 // dropLost drops a message that others may have by now, and all behind it in its group, so that none overtakes it.
 // SQS delivers no message of a group while another of it is hidden, so they come again in order. dropLost leaves a
-// settled message to its deletion. It calls then, which may be nil, when the lane knows.
-func (s *source) dropLost(d *delivery, then func()) {
-	if then == nil {
-		then = func() {}
+// settled message to its deletion. It calls done, which may be nil, when the lane has abandoned the messages.
+func (s *source) dropLost(d *delivery, done func()) {
+	if done == nil {
+		done = func() {}
 	}
 	s.mu.Lock()
 	if d.gone || d.settled {
 		s.mu.Unlock()
-		then()
+		done()
 		return
 	}
 	if s.readsSuspects() {
@@ -75,10 +75,10 @@ func (s *source) dropLost(d *delivery, then func()) {
 				s.makeVisible(l, 0)
 			}
 		}
-		then()
+		done()
 	})
 	if !posted {
-		then()
+		done()
 	}
 }
 

@@ -159,19 +159,13 @@ func newReceiveBackoff() *backoff.ExponentialBackOff {
 		backoff.WithMaxInterval(maxRetryPause/2), backoff.WithMaxElapsedTime(0))
 }
 
-// SQS does not notice that the client of a receive has gone. It may deliver a message that comes during the wait to
-// nobody, and hides it for the receive's visibility timeout (aws/aws-sdk-js, issue 2350). A subscriber that closes
-// therefore has to wait for its receives, or lose messages for that time. Short receives make that fast, but cost
-// requests in every idle process:
+// A receive that waits for messages (a long poll) saves requests, but is slow to end. SQS does not notice that its
+// client has gone: it may still deliver a message to that receive, and hides the message from all for the receive's
+// visibility timeout (aws/aws-sdk-js, issue 2350). Therefore:
 //
-//	wait    receives an hour   close, at most
-//	 2 s         1,800              2 s
-//	 5 s           720              5 s
-//	10 s           360             10 s
-//
-// So receives are short while messages come, and Close waits for them. After a while
-// without messages they are long, Close cuts them, and they hide messages only briefly at
-// first. On a FIFO queue none is cut, because a lost message would block its group.
+//   - While messages come, receives are short, and Close waits for them.
+//   - On an idle standard queue receives are long. They hide messages only briefly at first, and Close cuts them short.
+//   - On a FIFO queue Close waits for all receives, because a hidden message would block its group.
 const (
 	// maxAwaitedWait is the longest wait of a receive that Close waits for.
 	maxAwaitedWait = 2 * time.Second

@@ -13,8 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 )
 
-// A message that the DLQ refuses goes there in parts. It once kept its slot forever, and blocked its group in a FIFO
-// queue.
+// A message that the DLQ refuses goes there in parts, so it does not keep its slot or block its group in a FIFO queue.
 func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
@@ -57,7 +56,7 @@ func TestMessageThatTheDLQRefusesGoesInParts(t *testing.T) {
 	}
 }
 
-// A message with an attribute that SQS refuses in every copy used to close the gate of its subscription forever.
+// A message with an attribute that SQS refuses in every copy goes to the DLQ without its attributes.
 func TestAMessageWhoseAttributeIsRefusedBlocksNoOther(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

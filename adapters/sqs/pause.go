@@ -63,7 +63,7 @@ func (c *Client) existingQueue(ctx context.Context, topic string) (*api.Queue, e
 	}
 	q, err := c.findQueue(ctx, a)
 	if err == nil && !q.Exists {
-		err = fmt.Errorf("sqs: queue %s does not exist: it has never been subscribed to, or the topic is another one's", a.name)
+		err = fmt.Errorf("sqs: queue %s does not exist: it has never been subscribed to, or the topic is wrong", a.name)
 	}
 	return q, err
 }
@@ -76,7 +76,7 @@ func (c *Client) pauseMark(ctx context.Context, q *api.Queue) (*redeliver.PauseM
 	}
 	text, paused := out.Tags[PauseTag]
 	if !paused {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // there is no mark
 	}
 	mark := redeliver.ParsePauseMark(text)
 	return &mark, nil
@@ -90,7 +90,7 @@ func (r *reader) readPause(ctx context.Context) (*redeliver.PauseMark, error) {
 		mark.NewOnly = false // retries wait in the queue itself
 	}
 	if r.layout.address.account != "" && api.IsAccessDenied(err) {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // there is no mark
 	}
 	return mark, err
 }

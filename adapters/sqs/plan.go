@@ -29,8 +29,8 @@ type Plan struct {
 	State  PlannedQueue
 	Delays []delayqueue.PlannedDelay
 	// Rights are those that a subscriber needs if all queues exist (Config.NoProvisioning).
-	// OperatorRights are those that a person needs to look into the DLQ and to replay its messages,
-	// if State exists, too.
+	// OperatorRights are those that a person needs to look into the DLQ and to replay its messages
+	// if State exists as well.
 	Rights, OperatorRights []Right
 	// LongestWait is the longest wait that a handler may ask for.
 	LongestWait time.Duration
@@ -100,7 +100,7 @@ func (l *layout) plan(cfg *Config) *Plan {
 		p.Notes = append(p.Notes,
 			"a message of a group that waits holds up the later ones of its group; other groups go on",
 			fmt.Sprintf("a message waits in the memory of the process that failed it: in another process its attempts begin again; "+
-				"SQS hides it until it is due and for VisibilityTimeout (%s) behind that", cfg.VisibilityTimeout))
+				"SQS hides it until it is due and for VisibilityTimeout (%s) after that", cfg.VisibilityTimeout))
 	} else {
 		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits hidden, for at most %s since it was received",
 			l.main.MaxSize, limits.DurationText(maxVisibility)))

@@ -19,8 +19,8 @@ func (b *bubble) makeAllVisible(queue string) {
 	}
 }
 
-// A message that came again while it was being deleted once ran again. SQS reports success for a deletion with the old
-// receipt, without effect; other servers report that the receipt is invalid.
+// A message that comes again while it is being deleted does not run again. SQS reports success for a deletion with the
+// old receipt, which has no effect. Other servers report that the receipt is invalid.
 func TestMessageThatComesAgainDuringItsDeletion(t *testing.T) {
 	for _, mild := range []bool{false, true} {
 		t.Run(fmt.Sprint(mild), func(t *testing.T) {

@@ -373,7 +373,7 @@ func TestFullMessageWaitsHidden(t *testing.T) {
 	})
 }
 
-// Another process does not have the state of such a message. Its attempts start again, and it is not early.
+// Another process does not have the state of a message that waits hidden. Its attempts start again, and it is not early.
 func TestFullMessageStartsAgainInAnotherProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")

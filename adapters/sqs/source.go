@@ -55,8 +55,8 @@ type source struct {
 	held      map[string]*delivery   // by MessageId
 	lines     map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
 	bytes     int
-	open      int // held messages that are not settled
-	settled   int // held messages that are settled and not yet deleted
+	unsettled int // held messages
+	settled   int // held messages that are not yet deleted
 	returning int // messages that are being returned
 	stopped   bool
 	changed   chan struct{} // signals a change of settled or returning
@@ -151,7 +151,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 		s.dropLost(had, nil) // it came back too often to be kept
 		s.mu.Lock()
 	}
-	d := &delivery{source: s, id: id, bytes: wire.MessageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.memory.Take(id)}
+	d := &delivery{source: s, id: id, bytes: wire.MessageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.hidden.Take(id)}
 	d.setReceipt(m, at, hidden)
 	if begun := wire.SentAt(m); s.queue.Retention > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.Retention)
@@ -161,7 +161,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 	}
 	s.held[id] = d
 	s.bytes += d.bytes
-	s.open++
+	s.unsettled++
 	first := true
 	if s.queue.FIFO { // a group on a standard queue has no order
 		d.group = m.Attributes[wire.GroupID]
@@ -254,7 +254,7 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	if !gone {
 		d.settled = true
 		s.settled++
-		s.closeLocked(d)
+		s.removeUnsettledLocked(d)
 	}
 	s.mu.Unlock()
 	if !gone {
@@ -262,10 +262,10 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 	}
 }
 
-// closeLocked removes a settled or lost message from its group's line. It ends the wait for a suspect's answer, even
-// if the handler of a lost suspect still runs.
-func (s *source) closeLocked(d *delivery) {
-	s.open--
+// removeUnsettledLocked removes a settled or lost message from the unsettled ones and from its group's line. It ends
+// the wait for a suspect's answer, even if the handler of a lost suspect still runs.
+func (s *source) removeUnsettledLocked(d *delivery) {
+	s.unsettled--
 	d.signalAnswered()
 	if line := s.lines[d.group]; d.group != "" {
 		line = slices.DeleteFunc(line, func(other *delivery) bool { return other == d })
@@ -273,7 +273,7 @@ func (s *source) closeLocked(d *delivery) {
 			delete(s.lines, d.group)
 		}
 	}
-	if s.stopped && s.open == 0 { // otherwise long receives have time to end
+	if s.stopped && s.unsettled == 0 { // otherwise long receives have time to end
 		s.cancelLongReceives()
 	}
 }
@@ -342,9 +342,9 @@ func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 // dropReturnedLocked drops a message that will come back, and keeps its waiting state.
 func (s *source) dropReturnedLocked(d *delivery) {
 	if d.keptState != nil {
-		s.client.memory.Put(d.id, d.keptState)
+		s.client.hidden.Put(d.id, d.keptState)
 	}
-	s.closeLocked(d)
+	s.removeUnsettledLocked(d)
 	s.dropLocked(d)
 }
 
@@ -370,7 +370,7 @@ func (s *source) Stop() <-chan struct{} {
 	s.stopPolling()
 	s.mu.Lock()
 	s.stopped = true
-	if s.open == 0 {
+	if s.unsettled == 0 {
 		s.cancelLongReceives()
 	}
 	s.mu.Unlock()

@@ -169,7 +169,7 @@ func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, 
 	d.source.visibilityChanger.hideUntil(&d.visibility, st.Due, func(err error) {
 		switch {
 		case err == nil:
-			d.source.markKept(d, &kept)
+			d.source.keepState(d, &kept)
 			done.Confirmed(name, driver.ErrStay)
 		case api.IsStaleReceipt(err): // others may have it
 			d.source.dropLost(d, func() { done.Confirmed(name, api.ErrorOf("hiding a message of", name, err)) })
@@ -179,8 +179,8 @@ func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, 
 	})
 }
 
-// markKept stores the state of a message that waits hidden, and keeps the messages behind it hidden for as long.
-func (s *source) markKept(d *delivery, st *redeliver.State) {
+// keepState stores the state of a message that waits hidden, and keeps the messages behind it hidden for as long.
+func (s *source) keepState(d *delivery, st *redeliver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.gone {

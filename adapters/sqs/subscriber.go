@@ -104,7 +104,7 @@ func (r *reader) wakeSuspects() {
 	}
 }
 
-// report reports whether the queue can be read, if that has changed.
+// report emits a change, unless it is the last one that was reported.
 func (r *reader) report(change redeliver.Change, detail string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status

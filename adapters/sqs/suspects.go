@@ -19,8 +19,8 @@ const (
 	// after a suspect, and doubles while looks find none.
 	minSuspectPause = time.Second
 	maxSuspectPause = time.Minute
-	// SQS may count a suspect that another process has, or whose group that process has. Only a turn, in which nothing
-	// else runs, shows this.
+	// A turn is inconclusive if SQS counts a suspect and delivers none, because another process has it or one of its
+	// group. Nothing else runs in a turn, so the pauses after it are longer.
 	minInconclusivePause = 20 * time.Second
 	maxInconclusivePause = 5 * time.Minute
 )
@@ -72,8 +72,8 @@ func (s *source) hasMessages(ctx context.Context) bool {
 	return counts.Visible > 0 || api.IsAccessDenied(err) || errors.Is(err, deadletter.ErrNotReported)
 }
 
-// runSuspect runs one suspect. more reports whether there was one and another may follow, inconclusive whether the
-// turn found none.
+// runSuspect receives a suspect and runs it. more reports whether it ran one and may run another. inconclusive reports
+// whether SQS delivered none.
 func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 	t := s.client.turn
 	if !t.Take(ctx, &s.sub.Gate) {
@@ -120,7 +120,7 @@ func (s *source) requeueSuspect(d *delivery) {
 		s.mu.Unlock()
 		return
 	}
-	s.closeLocked(d)
+	s.removeUnsettledLocked(d)
 	d.settled = true
 	s.settled++ // Flush waits for it
 	m := d.m

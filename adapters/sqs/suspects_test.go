@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 )
 
-// A settled suspect once stayed in its queue for a moment. It came back when the next one killed the process, and was
-// charged for that crash.
+// If a settled suspect were still in its queue when the next one kills the process, it would come back and be charged
+// with that crash.
 func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
@@ -129,7 +129,7 @@ func TestSuspectThatArrivesAfterTheDrainTimeoutIsNotCharged(t *testing.T) {
 }
 
 // A suspect that has killed its process too often keeps that count when the DLQ cannot be written until shutdown.
-func TestBuriedSuspectDoesNotRunAgainAfterShutdown(t *testing.T) {
+func TestSuspectWithTooManyCrashesDoesNotRunAgainAfterShutdown(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")
 		b.create("orders-suspects")
@@ -187,7 +187,7 @@ func TestLostSuspectIsNotCharged(t *testing.T) {
 }
 
 // The loss of one suspect in a living process says nothing about the crashes of another.
-func TestALostSuspectForgivesNoCrashOfAnother(t *testing.T) {
+func TestALostSuspectHidesNoCrashOfAnother(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		c := startLosingSuspect(b, "lost")
 		b.put("orders-suspects", "killer", "v", "", nil)

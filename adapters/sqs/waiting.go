@@ -15,7 +15,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 	if err != nil {
 		return nil, err
 	}
-	row := deadletter.WaitingLevel{Place: q.Name, Depth: -1}
+	level := deadletter.WaitingLevel{Place: q.Name, Depth: -1}
 	switch {
 	case q.FIFO:
 	case q.AttributesDenied:
@@ -25,7 +25,7 @@ func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.Waitin
 		if err != nil {
 			return nil, err
 		}
-		row.Depth = counts.Delayed
+		level.Depth = counts.Delayed
 	}
-	return []deadletter.WaitingLevel{row}, nil
+	return []deadletter.WaitingLevel{level}, nil
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Batcher gathers items into requests of up to ten. An item waits up to linger for others, and once more if the first
+// Batcher gathers items into requests of up to ten. An item waits up to linger for others, and again if the first
 // request had no room for it. While all workers are busy, new items wait for the next request. It is safe for
 // concurrent use.
 type Batcher[T any] struct {

@@ -72,7 +72,7 @@ func (s *session) extendHeld(ctx context.Context) {
 func changeVisibility(ctx context.Context, q *api.Queue, all []api.Hiding) error {
 	return inBatches(all, func(ten []api.Hiding) error {
 		if err := realErrors(q.HideReceipts(ctx, ten)); err != nil {
-			return api.ErrorOf("hiding or showing messages of", q.Name, err)
+			return api.ErrorOf("changing the visibility of messages of", q.Name, err)
 		}
 		return nil
 	})
@@ -125,7 +125,7 @@ func (s *session) receiveMessages(ctx context.Context) (fresh []types.Message, e
 	at := time.Now()
 	msgs, err := s.q.DLQ.Receive(ctx, api.MaxBatch, receiveWaitTime, s.q.Lease)
 	if api.ErrorCode(err) == "OverLimit" {
-		return nil, fmt.Errorf("sqs: %s: SQS lets no more messages be in flight, so the rest cannot be seen. Replay or purge the messages so far: %w", s.q.DLQ.Name, err)
+		return nil, fmt.Errorf("sqs: %s: SQS has no room for more messages in flight, so the rest cannot be read: replay or purge those that were read: %w", s.q.DLQ.Name, err)
 	}
 	if err != nil {
 		return nil, err
