@@ -19,8 +19,8 @@ func headFails(st redeliver.State, _ *message.Message) error {
 	return nil
 }
 
-// Shutdowns while the head of a group waits raise the receive counts of the whole group. They make no message behind the
-// head a suspect, which would overtake it.
+// Shutdowns while the head of a group waits raise the receive counts of the whole group. They make no message behind
+// the head a suspect, which would overtake it.
 func TestShutdownsKeepGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")
@@ -99,8 +99,8 @@ func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	})
 }
 
-// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available but does not deliver it. A
-// process must not stop all its handlers every second for it, so the pauses between these turns grow.
+// A suspect of a FIFO queue waits behind another one of its group. SQS counts it as available but does not deliver it.
+// A process must not stop all its handlers every second for it, so the pauses between these turns grow.
 func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")

@@ -23,18 +23,18 @@ type killableClient struct {
 	end  context.CancelFunc
 }
 
-func (m *killableClient) Do(req *http.Request) (*http.Response, error) {
-	m.mu.Lock()
-	m.left--
-	left := m.left
-	m.mu.Unlock()
+func (c *killableClient) Do(req *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.left--
+	left := c.left
+	c.mu.Unlock()
 	switch {
 	case left > 0:
-		return m.fake.Do(req)
-	case left == 0 && m.done:
-		_, _ = m.fake.Do(req) // the answer is lost
+		return c.fake.Do(req)
+	case left == 0 && c.done:
+		_, _ = c.fake.Do(req) // the answer is lost
 	}
-	m.end()
+	c.end()
 	return nil, errReset
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A lease is how long messages of a DLQ stay hidden after their receive. A crashed process blocks the next one for up to
-// twice that time.
+// A lease is how long messages of a DLQ stay hidden after their receive. A crashed process blocks the next one for up
+// to twice that time.
 const (
 	defaultLease = 30 * time.Second
 	maxLease     = 10 * time.Minute

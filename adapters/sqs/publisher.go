@@ -20,10 +20,10 @@ import (
 // use.
 type Publisher struct{ client *Client }
 
-// Publish writes the messages to the queue of a topic and returns when SQS has each of them. The
-// error names each message that could not be marshaled or that SQS did not accept, as in "message 2
-// of 3". The others are written nevertheless. In a FIFO queue, if SQS could not be reached for a message, the later ones of its group are not
-// written either, because they would overtake it. Publish waits for at most Config.SendTimeout.
+// Publish writes the messages to the queue of a topic and returns when SQS has each of them. The error names each
+// message that could not be marshaled or that SQS did not accept, as in "message 2 of 3". The others are written
+// nevertheless. In a FIFO queue, if SQS could not be reached for a message, the later ones of its group are not written
+// either, because they would overtake it. Publish waits for at most Config.SendTimeout.
 //
 // A message with Watermill's delay metadata (package components/delay) waits in the queue. A
 // subscriber of redeliver must read that queue, because SQS alone would deliver the message early.

@@ -67,8 +67,8 @@ func TestCloseWaitsForReceives(t *testing.T) {
 	}
 }
 
-// Close of an idle subscriber cuts its receive short. A message that SQS still delivers to that receive stays hidden for
-// seconds, not for the visibility timeout, and counts no attempt.
+// Close of an idle subscriber cuts its receive short. A message that SQS still delivers to that receive stays hidden
+// for seconds, not for the visibility timeout, and counts no attempt.
 func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders")

@@ -373,7 +373,8 @@ func TestFullMessageWaitsHidden(t *testing.T) {
 	})
 }
 
-// Another process does not have the state of a message that waits hidden. Its attempts start again, and it is not early.
+// Another process does not have the state of a message that waits hidden. Its attempts start again, and it is not
+// early.
 func TestFullMessageStartsAgainInAnotherProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders", "MaximumMessageSize", "4096")

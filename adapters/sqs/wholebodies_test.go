@@ -71,8 +71,8 @@ func (c *earlyAnswers) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// An answer may come while net/http still checks for the end of the request's body. It must not be cut off and requested
-// again: its messages would stay hidden from all until their visibility timeout ends.
+// An answer may come while net/http still checks for the end of the request's body. It must not be cut off and
+// requested again: its messages would stay hidden from all until their visibility timeout ends.
 func TestEarlyAnswerIsReadToItsEnd(t *testing.T) {
 	var receives atomic.Int64
 	body := strings.Repeat("x", 20_000) // more than one read
