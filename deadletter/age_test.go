@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// MaxAge used to count from the message's time in the origin, so that a replay of an older message had no retry.
+// A replayed message has retries, although it is older than MaxAge.
 func TestTheAgeOfAReplayedMessageCountsFromItsReplay(t *testing.T) {
 	began := time.Now()
 	failed := began.Add(-3 * time.Hour)

@@ -28,8 +28,8 @@ func TestAWindowIsBoundedByKeysAndHeaders(t *testing.T) {
 		if _, err := deadletter.Replay(t.Context(), h, deadletter.ReplayOptions{Who: "ann", Why: "a test"}); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(h.sizes, []int{2, 2}) {
-			t.Errorf("%s: windows of %v were sent, want two of two", name, h.sizes)
+		if !slices.Equal(h.sentSizes, []int{2, 2}) {
+			t.Errorf("%s: windows of %v were sent, want two of two", name, h.sentSizes)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func TestAnImportOfForgedHeadersIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestLocked(t *testing.T) {
+func TestLockedHeadersCannotBeEdited(t *testing.T) {
 	for name, locked := range map[string]bool{
 		"redeliver-attempt": true, "Redeliver-Group": true, "_watermill_message_uuid": true, "_WATERMILL_x": true, "tenant": false, "redelivered": false, "": false,
 	} {
@@ -119,7 +119,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-func TestFailed(t *testing.T) {
+func TestFailedIsTheLatestFailureOrElseTheTime(t *testing.T) {
 	written, failed := time.Unix(1, 0), time.Unix(2, 0)
 	m := deadletter.Message{Time: written}
 	if got := m.Failed(); !got.Equal(written) {

@@ -60,35 +60,48 @@ func (w *canaryWatch) maxBatch() int {
 	return w.r.task.Canary[w.step] - w.sentInStep
 }
 
-// noteSent counts a message that was sent, and remembers its id.
-func (w *canaryWatch) noteSent(m *Message) {
+// addSent counts a message that was sent, and remembers its id.
+func (w *canaryWatch) addSent(m *Message) {
 	w.sent++
 	if len(w.replays) < maxSentIDs {
 		w.replays[m.ID] = m.State.Replays
 	}
 }
 
-// checkReturned must be called after n messages were sent. At the end of a step it watches the DLQ for the time
-// Task.Watch. It returns an error if too many messages came back.
+// checkReturned returns an error if too many messages came back. n messages were sent since the last call. At the end
+// of a step, checkReturned watches the DLQ for Task.Watch.
 func (w *canaryWatch) checkReturned(ctx context.Context, n int, atEnd bool) error {
 	if w.step >= len(w.r.task.Canary) {
-		// Read a slow DLQ less often.
-		if !atEnd && time.Since(w.readAt) < max(watchInterval, 10*w.readTook) {
-			return nil
-		}
-		if err := w.countReturned(ctx); err != nil {
-			return err
-		}
-		if w.returned*sentPerReturned > w.sent {
-			return w.tooManyReturned()
-		}
-		return nil
+		return w.checkReturnedAfterSteps(ctx, atEnd)
 	}
 	w.sentInStep += n
 	if !atEnd && w.maxBatch() > 0 || w.sentInStep == 0 {
 		return nil
 	}
-	over := time.Now().Add(w.r.task.Watch)
+	if err := w.watchStep(ctx); err != nil {
+		return err
+	}
+	w.step, w.sentInStep = w.step+1, 0
+	return nil
+}
+
+// checkReturnedAfterSteps is checkReturned after the last step of the canary. It reads a slow DLQ less often.
+func (w *canaryWatch) checkReturnedAfterSteps(ctx context.Context, atEnd bool) error {
+	if !atEnd && time.Since(w.readAt) < max(watchInterval, 10*w.readTook) {
+		return nil
+	}
+	if err := w.countReturned(ctx); err != nil {
+		return err
+	}
+	if w.returned*sentPerReturned > w.sent {
+		return w.tooManyReturned()
+	}
+	return nil
+}
+
+// watchStep watches the DLQ for Task.Watch. It returns an error if a message came back, or if the task must stop.
+func (w *canaryWatch) watchStep(ctx context.Context) error {
+	end := time.Now().Add(w.r.task.Watch)
 	for {
 		if err := w.countReturned(ctx); err != nil {
 			return err
@@ -96,9 +109,9 @@ func (w *canaryWatch) checkReturned(ctx context.Context, n int, atEnd bool) erro
 		if w.returned > 0 {
 			return w.tooManyReturned()
 		}
-		rest := time.Until(over)
+		rest := time.Until(end)
 		if rest <= 0 {
-			break
+			return nil
 		}
 		if err := wait.For(w.r.stopRequests.callerCtx, min(rest, watchInterval)); err != nil {
 			return err
@@ -107,8 +120,6 @@ func (w *canaryWatch) checkReturned(ctx context.Context, n int, atEnd bool) erro
 			return err
 		}
 	}
-	w.step, w.sentInStep = w.step+1, 0
-	return nil
 }
 
 // countReturned counts the messages that came back since the last call.
@@ -120,18 +131,18 @@ func (w *canaryWatch) countReturned(ctx context.Context) error {
 	}
 	return each(ctx, w.scan, func(m *Message) {
 		if _, known := w.replays[m.ID]; m.State.Replays > 0 && (known || w.sent > maxSentIDs) {
-			w.noteReturned()
+			w.addReturned()
 		}
 	})
 }
 
-func (w *canaryWatch) noteReturned() {
+func (w *canaryWatch) addReturned() {
 	w.returned++
 	w.r.task.Counts.Returned++
 }
 
-// countReturnedInAll is countReturned if reading hides messages, so that only one session may read at a time. It reads the whole
-// DLQ. A sent message that is there with more replays has come back.
+// countReturnedInAll is countReturned for a broker that hides messages while they are read, so that only one session
+// may read. It reads the whole DLQ. A sent message that is there with more replays has come back.
 func (w *canaryWatch) countReturnedInAll(ctx context.Context) (err error) {
 	if s, ok := w.r.scan.(*driverScan); ok {
 		if a, ok := s.r.(driver.ArrivalCounter); ok {
@@ -156,7 +167,7 @@ func (w *canaryWatch) countReturnedInAll(ctx context.Context) (err error) {
 	err = each(ctx, all, func(m *Message) {
 		if was, known := w.replays[m.ID]; known && m.State.Replays > was && !w.seen[m.ID] {
 			w.seen[m.ID] = true
-			w.noteReturned()
+			w.addReturned()
 		}
 	})
 	return errors.Join(err, all.Close())

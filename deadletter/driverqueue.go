@@ -88,7 +88,7 @@ func (q *driverQueue) Holder(ctx context.Context) (Holder, bool, error) {
 // hides reports whether reading hides messages from others.
 func (q *driverQueue) hides() bool { return q.Info().ReadEffect != NoReadEffect }
 
-// session is a driver's session that is checked: see [driver.Session].
+// session is a [driver.Session] that checks its locks before it acts.
 type session struct{ driver.Session }
 
 func (q *driverQueue) connect(ctx context.Context) (session, error) {
@@ -96,7 +96,7 @@ func (q *driverQueue) connect(ctx context.Context) (session, error) {
 	return session{s}, err
 }
 
-// explain returns err, which may be the effect of a lost lock.
+// explain adds the loss of a lock to err, because err may be its effect.
 func (s session) explain(err error) error {
 	if err != nil {
 		if lost := s.Check(); lost != nil {

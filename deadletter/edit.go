@@ -13,8 +13,8 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// EditOptions configures an edit. Who, Why and Position are required, and one of Body, Set and
-// Remove.
+// EditOptions configures an edit. Who, Why and Position are required, and at least one of Body, Set
+// and Remove.
 type EditOptions struct {
 	Who, Why string
 	// Position is the message's place in the DLQ. ID, if it is given, must be its id, so that no other message
@@ -92,8 +92,8 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 	if err := claim.Save(ctx, *t); err != nil { // before the message is sent
 		return err
 	}
-	long, over := wait.Longer(ctx, maxFinish)
-	defer over()
+	long, end := wait.Longer(ctx, maxFinish)
+	defer end()
 	if err := errors.Join(claim.Send(long, []*Message{copied})...); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (c *EditOptions) validate() error {
 		ps.Add("Position", `""`, "it is required")
 	}
 	if c.Body == nil && len(c.Set)+len(c.Remove) == 0 {
-		ps.Add("Body, Set, Remove", "empty", "one must say what is to change")
+		ps.Add("Body, Set, Remove", "empty", "at least one is required")
 	}
 	for _, h := range c.Set {
 		c.checkHeader(&ps, "Set", h.Name)

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// maxFinish bounds each step of the work for a task after its context has ended: the runner ends its calls to the broker, records
-// their outcome, and releases the claim. Messages are sent with a context of wait.Longer: when the caller stops the task, a message
-// that is being sent is still confirmed and recorded, so the next runner does not send it again.
+// maxFinish bounds each step that a runner still takes after its context has ended: it finishes its calls to the
+// broker, records their outcome, and releases the claim. Messages are sent with a context of wait.Longer. If the caller
+// stops the task while a message is being sent, the message is still confirmed and recorded, so the next runner does
+// not send it again.
 const maxFinish = 10 * time.Second
 
 // recordContext returns a context for recording what was done, even after ctx has ended. It lasts for maxFinish.

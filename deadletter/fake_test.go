@@ -11,36 +11,37 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// fakeDLQ is a DLQ that a test controls completely. It belongs to one goroutine.
+// fakeDLQ is a DLQ in memory that a test controls completely. It belongs to one goroutine.
 type fakeDLQ struct {
 	messages []*deadletter.Message
 	tasks    []deadletter.Task
 	info     deadletter.Info
-	wants    map[string]deadletter.Request
-	back     []string // ids of the sent messages
-	sizes    []int    // sizes of the sent windows
+	requests map[string]deadletter.Request // by task
 
-	claimed *deadletter.Holder
-	closed  int   // number of closed scans
-	blind   error // the error of a scan with a claim
-	// The fake calls each of these that is not nil before it acts.
-	scans func(runs bool)
-	next  func(ctx context.Context)
-	sends func(ctx context.Context)
-	adds  func(ctx context.Context)
-	saves func(deadletter.Task)
+	sent      []string // ids of the sent messages
+	sentSizes []int    // sizes of the sent windows
+
+	claimed      *deadletter.Holder
+	closed       int   // number of closed scans
+	claimScanErr error // the error of a claim's Scan
+	// Hooks, each of which may be nil. The fake calls onSave after it has acted, and the others before.
+	onScan func(claimed bool)
+	onNext func(ctx context.Context)
+	onSend func(ctx context.Context)
+	onAdd  func(ctx context.Context)
+	onSave func(deadletter.Task)
 }
 
 // newFakeDLQ returns a fakeDLQ with n dead letters that failed an hour ago.
 func newFakeDLQ(n int) *fakeDLQ {
-	h := &fakeDLQ{info: orders, wants: make(map[string]deadletter.Request)}
+	h := &fakeDLQ{info: orders, requests: make(map[string]deadletter.Request)}
 	for i := range n {
-		h.dies(fmt.Sprintf("m-%04d", i), time.Now().Add(-time.Hour))
+		h.addDeadLetter(fmt.Sprintf("m-%04d", i), time.Now().Add(-time.Hour))
 	}
 	return h
 }
 
-func (h *fakeDLQ) dies(id string, at time.Time) {
+func (h *fakeDLQ) addDeadLetter(id string, at time.Time) {
 	h.messages = append(h.messages, &deadletter.Message{ID: id, Position: deadletter.Position(id), Time: at})
 }
 
@@ -52,8 +53,8 @@ func (h *fakeDLQ) ids() (ids []string) {
 	return ids
 }
 
-// only returns the one task of the DLQ.
-func (h *fakeDLQ) only(t *testing.T) deadletter.Task {
+// onlyTask returns the one task of the DLQ.
+func (h *fakeDLQ) onlyTask(t *testing.T) deadletter.Task {
 	t.Helper()
 	all, err := deadletter.History(t.Context(), h)
 	if err != nil || len(all) != 1 {
@@ -62,9 +63,9 @@ func (h *fakeDLQ) only(t *testing.T) deadletter.Task {
 	return all[0]
 }
 
-func call[T any](do func(T), with T) {
-	if do != nil {
-		do(with)
+func callHook[T any](hook func(T), arg T) {
+	if hook != nil {
+		hook(arg)
 	}
 }
 
@@ -79,8 +80,8 @@ func (h *fakeDLQ) DropLimit(context.Context) (string, error)                 { r
 func (h *fakeDLQ) Tasks(context.Context) ([]deadletter.Task, error) {
 	return slices.Clone(h.tasks), nil
 }
-func (h *fakeDLQ) Request(_ context.Context, task string, w deadletter.Request) error {
-	h.wants[task] = w
+func (h *fakeDLQ) Request(_ context.Context, task string, r deadletter.Request) error {
+	h.requests[task] = r
 	return nil
 }
 
@@ -96,21 +97,21 @@ func (h *fakeDLQ) Claim(_ context.Context, holder deadletter.Holder) (deadletter
 		return nil, &deadletter.HeldError{DLQ: orders.DLQ, Holder: *h.claimed}
 	}
 	h.claimed = &holder
-	return &heapClaim{h}, nil
+	return &fakeClaim{h}, nil
 }
 
 func (h *fakeDLQ) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
-	call(h.scans, false)
-	return &heapScan{h: h, all: slices.Clone(h.messages)}, nil
+	callHook(h.onScan, false)
+	return &fakeScan{h: h, all: slices.Clone(h.messages)}, nil
 }
 
-type heapScan struct {
+type fakeScan struct {
 	h   *fakeDLQ
 	all []*deadletter.Message
 }
 
-func (s *heapScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
-	call(s.h.next, ctx)
+func (s *fakeScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	callHook(s.h.onNext, ctx)
 	if len(s.all) == 0 {
 		return nil, io.EOF
 	}
@@ -127,35 +128,35 @@ func wanted(m *deadletter.Message, want func(*deadletter.Message) bool) *deadlet
 	return m
 }
 
-func (s *heapScan) Close() error {
+func (s *fakeScan) Close() error {
 	s.h.closed++
 	return nil
 }
 
-type heapClaim struct{ h *fakeDLQ }
+type fakeClaim struct{ h *fakeDLQ }
 
-func (c *heapClaim) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
-	call(c.h.scans, true)
-	if c.h.blind != nil {
-		return (*heapScan)(nil), c.h.blind // a typed nil, which a faulty adapter may return
+func (c *fakeClaim) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
+	callHook(c.h.onScan, true)
+	if c.h.claimScanErr != nil {
+		return (*fakeScan)(nil), c.h.claimScanErr // a typed nil, which a faulty adapter may return
 	}
-	return &heapScan{h: c.h, all: slices.Clone(c.h.messages)}, nil
+	return &fakeScan{h: c.h, all: slices.Clone(c.h.messages)}, nil
 }
 
-func (c *heapClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
-	call(c.h.sends, ctx)
+func (c *fakeClaim) Send(ctx context.Context, msgs []*deadletter.Message) []error {
+	callHook(c.h.onSend, ctx)
 	errs := make([]error, len(msgs))
-	c.h.sizes = append(c.h.sizes, len(msgs))
+	c.h.sentSizes = append(c.h.sentSizes, len(msgs))
 	for i, m := range msgs {
 		if errs[i] = ctx.Err(); errs[i] == nil {
-			c.h.back = append(c.h.back, m.ID)
+			c.h.sent = append(c.h.sent, m.ID)
 		}
 	}
 	return errs
 }
 
-func (c *heapClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error {
-	call(c.h.adds, ctx)
+func (c *fakeClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error {
+	callHook(c.h.onAdd, ctx)
 	errs := make([]error, len(msgs))
 	for i, m := range msgs {
 		if errs[i] = ctx.Err(); errs[i] == nil {
@@ -165,7 +166,7 @@ func (c *heapClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error
 	return errs
 }
 
-func (c *heapClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
+func (c *fakeClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (c *heapClaim) Settle(ctx context.Context, t deadletter.Task, done []deadle
 	return c.Save(ctx, t)
 }
 
-func (c *heapClaim) Save(ctx context.Context, t deadletter.Task) error {
+func (c *fakeClaim) Save(ctx context.Context, t deadletter.Task) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -186,17 +187,17 @@ func (c *heapClaim) Save(ctx context.Context, t deadletter.Task) error {
 	} else {
 		c.h.tasks = append(c.h.tasks, t)
 	}
-	call(c.h.saves, t)
+	callHook(c.h.onSave, t)
 	return nil
 }
 
-func (c *heapClaim) Requested(_ context.Context, task string) (deadletter.Request, error) {
-	return c.h.wants[task], nil
+func (c *fakeClaim) Requested(_ context.Context, task string) (deadletter.Request, error) {
+	return c.h.requests[task], nil
 }
 
-func (c *heapClaim) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
+func (c *fakeClaim) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
 
-func (c *heapClaim) Release(context.Context) error {
+func (c *fakeClaim) Release(context.Context) error {
 	c.h.claimed = nil
 	return nil
 }

@@ -76,8 +76,8 @@ func (f *Filter) All() bool {
 		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == ""
 }
 
-// maxChosen bounds each list of a filter, which is recorded with its task.
-const maxChosen = 1000
+// maxFilterValues bounds each list of a filter, which is recorded with its task.
+const maxFilterValues = 1000
 
 func (f *Filter) check() error {
 	var ps redeliver.Problems
@@ -85,8 +85,8 @@ func (f *Filter) check() error {
 		"Filter.IDs": len(f.IDs), "Filter.Positions": len(f.Positions),
 		"Filter.Fingerprints": len(f.Fingerprints), "Filter.Headers": len(f.Headers),
 	} {
-		if n > maxChosen {
-			ps.Add(name, n, fmt.Sprintf("must be at most %d: choose by fingerprint or time", maxChosen))
+		if n > maxFilterValues {
+			ps.Add(name, n, fmt.Sprintf("must be at most %d: choose by fingerprint or time", maxFilterValues))
 		}
 	}
 	if !f.After.IsZero() && !f.Before.IsZero() && !f.After.Before(f.Before) {

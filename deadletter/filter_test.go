@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-func TestFilter(t *testing.T) {
+func TestFilterMatchesAllOfItsFields(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_700_000_000, 0)
 	m := &deadletter.Message{
@@ -51,10 +51,10 @@ func TestFilter(t *testing.T) {
 		"both":             {deadletter.Filter{IDs: []string{"a"}, ErrorText: "time-out"}, false},
 	} {
 		if got := c.f.Match(m); got != c.want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: Match returned %v", name, got)
 		}
 		if c.f.All() != (name == "all") {
-			t.Errorf("%s takes all: %v", name, c.f.All())
+			t.Errorf("%s: All returned %v", name, c.f.All())
 		}
 	}
 }
@@ -74,37 +74,37 @@ func TestAnEmptyKeyIsRecorded(t *testing.T) {
 	}
 }
 
-// stored is a queue that only supports scans.
-type stored struct {
+// scanOnlyDLQ is a DLQ of n messages that only supports scans.
+type scanOnlyDLQ struct {
 	deadletter.Queue
 	n    int
 	make func(i int) *deadletter.Message
 }
 
-func (s *stored) Info() deadletter.Info { return orders }
-func (s *stored) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
-	return &storedScan{s: s}, nil
+func (s *scanOnlyDLQ) Info() deadletter.Info { return orders }
+func (s *scanOnlyDLQ) Scan(context.Context, deadletter.From) (deadletter.Scan, error) {
+	return &generatedScan{q: s}, nil
 }
 
-type storedScan struct {
-	s *stored
+type generatedScan struct {
+	q *scanOnlyDLQ
 	i int
 }
 
-func (s *storedScan) Next(_ context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
-	if s.i == s.s.n {
+func (s *generatedScan) Next(_ context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+	if s.i == s.q.n {
 		return nil, io.EOF
 	}
 	s.i++
-	return wanted(s.s.make(s.i-1), want), nil
+	return wanted(s.q.make(s.i-1), want), nil
 }
-func (s *storedScan) Close() error { return nil }
+func (s *generatedScan) Close() error { return nil }
 
 // A DLQ in which every message has its own cause does not fill the memory.
 func TestGroupsAreBounded(t *testing.T) {
 	t.Parallel()
 	const n = 5000
-	q := &stored{n: n, make: func(i int) *deadletter.Message {
+	q := &scanOnlyDLQ{n: n, make: func(i int) *deadletter.Message {
 		return &deadletter.Message{
 			Key:   fmt.Appendf(nil, "k%d", i%2000),
 			State: redeliver.State{Attempts: 2, ErrorType: fmt.Sprint("e", max(0, i-1000)), LastFailed: time.Unix(int64(i), 0)},
@@ -132,7 +132,7 @@ func TestGroupsAreBounded(t *testing.T) {
 
 func TestABadRequestIsRefusedWithAllItsProblems(t *testing.T) {
 	t.Parallel()
-	q := &stored{}
+	q := &scanOnlyDLQ{}
 	_, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Rate: -1, Window: 1e6, MaxReplays: -1, Canary: []int{0}})
 	bad, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || len(bad.Problems) != 6 {

@@ -13,11 +13,11 @@ func named(name, value string) deadletter.Header {
 	return deadletter.Header{Name: name, Value: []byte(value)}
 }
 
-// A message that was replayed elsewhere and comes to the DLQ of any program again is recognised, and has the original
-// user headers. Only Spring's DLQs used to count such replays. In the others each replay left two more headers.
-func TestMessagesFromElsewhereAreRecognized(t *testing.T) {
+// A message that was replayed to another program's topic and comes back to a DLQ is recognised, no matter which
+// program wrote it there. It has the original user headers.
+func TestForeignReplaysAreRecognized(t *testing.T) {
 	t.Parallel()
-	for filler, adds := range map[deadletter.Writer][]deadletter.Header{
+	for writer, adds := range map[deadletter.Writer][]deadletter.Header{
 		deadletter.WriterUnknown:   nil,
 		deadletter.WriterSpring:    {named("kafka_dlt-original-topic", "orders"), named("kafka_dlt-exception-message", "boom")},
 		deadletter.WriterWatermill: {named("reason_poisoned", "boom"), named("topic_poisoned", "orders")},
@@ -36,8 +36,8 @@ func TestMessagesFromElsewhereAreRecognized(t *testing.T) {
 			sent := headers
 			for round := range 4 {
 				m := read(append(append([]deadletter.Header(nil), sent...), adds...))
-				if m.Writer != filler || m.ID != "made up" || m.State.Replays != round || fmt.Sprint(m.Headers) != fmt.Sprint(headers) {
-					t.Fatalf("filled by %q, headers with %s, round %d: filled by %q, id %q, %d replays, headers %v", filler, users, round, m.Writer, m.ID, m.State.Replays, m.Headers)
+				if m.Writer != writer || m.ID != "made up" || m.State.Replays != round || fmt.Sprint(m.Headers) != fmt.Sprint(headers) {
+					t.Fatalf("written by %q, headers with %s, round %d: written by %q, id %q, %d replays, headers %v", writer, users, round, m.Writer, m.ID, m.State.Replays, m.Headers)
 				}
 				sent = nil
 				for _, h := range deadletter.ForeignReplayHeaders(m, orders) {

@@ -12,23 +12,23 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// marked is a fakeDLQ that keeps its marks as on RabbitMQ and SQS.
-type marked struct {
+// markedDLQ is a fakeDLQ that keeps its marks as on RabbitMQ and SQS.
+type markedDLQ struct {
 	*fakeDLQ
 	marks map[deadletter.Position]deadletter.Outcome
 }
 
-func (q *marked) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
+func (q *markedDLQ) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
 	c, err := q.fakeDLQ.Claim(ctx, holder)
-	return &markedClaim{c, q}, err
+	return &markedDLQClaim{c, q}, err
 }
 
-type markedClaim struct {
+type markedDLQClaim struct {
 	deadletter.Claim
-	q *marked
+	q *markedDLQ
 }
 
-func (c *markedClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
+func (c *markedDLQClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
 	marks := make(map[deadletter.Position]deadletter.Outcome)
 	out := 0
 	for _, s := range done {
@@ -48,34 +48,34 @@ func (c *markedClaim) Settle(ctx context.Context, t deadletter.Task, done []dead
 	return c.Claim.Settle(ctx, t, done)
 }
 
-// A quarantine of 5,000 messages once reported that all were marked, and a replay sent 3,000 of them.
+// A quarantine does not report that more messages are marked than a DLQ can have marks.
 func TestAQuarantineFailsAboveTheNumberOfMarks(t *testing.T) {
-	q := &marked{newFakeDLQ(deadletter.MaxMarks + 300), make(map[deadletter.Position]deadletter.Outcome)}
+	q := &markedDLQ{newFakeDLQ(deadletter.MaxMarks + 300), make(map[deadletter.Position]deadletter.Outcome)}
 	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{Before: time.Now()}}
 	task, err := deadletter.Quarantine(t.Context(), q, i)
 	if !errors.Is(err, deadletter.ErrStateFull) || task.Status != deadletter.StatusFailed || task.Counts.Quarantined != deadletter.MaxMarks || len(q.marks) != deadletter.MaxMarks {
 		t.Errorf("the task is %s with %+v, and %d messages are marked: %v", task.Status, task.Counts, len(q.marks), err)
 	}
-	if was := q.only(t); was.Status != deadletter.StatusFailed || was.Counts.Quarantined != deadletter.MaxMarks || !strings.Contains(was.Note, "2000") {
+	if was := q.onlyTask(t); was.Status != deadletter.StatusFailed || was.Counts.Quarantined != deadletter.MaxMarks || !strings.Contains(was.Note, "2000") {
 		t.Errorf("recorded is %+v", was)
 	}
 }
 
 // A replay continues without room for its marks.
 func TestAReplayContinuesWithoutRoomForMarks(t *testing.T) {
-	q := &marked{newFakeDLQ(6), make(map[deadletter.Position]deadletter.Outcome)}
+	q := &markedDLQ{newFakeDLQ(6), make(map[deadletter.Position]deadletter.Outcome)}
 	for _, m := range newFakeDLQ(deadletter.MaxMarks).messages {
-		q.marks["of another "+m.Position] = deadletter.Refused
+		q.marks["another-"+m.Position] = deadletter.Refused
 	}
 	q.messages[1].State.Replays, q.messages[4].State.Replays = 3, 3
 	reported := 0
 	task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 2, Report: deadletter.Report{
 		Result: func(deadletter.Result) { reported++ },
 	}})
-	if err != nil || task.Status != deadletter.StatusDone || len(q.back) != 4 || len(q.messages) != 2 || task.Counts.Replayed != 4 || task.Counts.Quarantined != 2 || reported != 6 {
-		t.Errorf("the task is %s with %+v, sent were %v, %d results: %v", task.Status, task.Counts, q.back, reported, err)
+	if err != nil || task.Status != deadletter.StatusDone || len(q.sent) != 4 || len(q.messages) != 2 || task.Counts.Replayed != 4 || task.Counts.Quarantined != 2 || reported != 6 {
+		t.Errorf("the task is %s with %+v, sent were %v, %d results: %v", task.Status, task.Counts, q.sent, reported, err)
 	}
-	if was := q.only(t); !strings.HasPrefix(was.Note, "2 messages that are quarantined or refused stay without a mark") {
+	if was := q.onlyTask(t); !strings.HasPrefix(was.Note, "2 messages that are quarantined or refused stay without a mark") {
 		t.Errorf("its note is %q", was.Note)
 	}
 }
@@ -88,16 +88,16 @@ type markReports struct {
 
 func (q *markReports) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
 	c, err := q.fakeDLQ.Claim(ctx, holder)
-	return &forgetfulClaim{c, q}, err
+	return &markReportClaim{c, q}, err
 }
 
-type forgetfulClaim struct {
+type markReportClaim struct {
 	deadletter.Claim
 	q *markReports
 }
 
-func (c *forgetfulClaim) DropMarks(_ context.Context, met map[deadletter.Position]bool) error {
-	c.q.reported = append(c.q.reported, met)
+func (c *markReportClaim) DropMarks(_ context.Context, found map[deadletter.Position]bool) error {
+	c.q.reported = append(c.q.reported, found)
 	return errors.New("no answer")
 }
 

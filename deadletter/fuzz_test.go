@@ -35,7 +35,7 @@ func FuzzRead(f *testing.F) {
 		before := slices.Clone(m.Headers)
 		ReadHeaders(m, info, nil, func() string { return "fallback" })
 		if len(m.Headers)+len(m.Foreign) != len(before) {
-			t.Fatalf("of %d headers %d are the user's and %d the filler's", len(before), len(m.Headers), len(m.Foreign))
+			t.Fatalf("of %d headers %d are the user's and %d the writer's", len(before), len(m.Headers), len(m.Foreign))
 		}
 		if m.Writer == WriterUnknown && len(m.Foreign) > 0 && m.State.Replays == 0 {
 			t.Errorf("%q was never written", m.Foreign)
@@ -65,14 +65,14 @@ func FuzzImport(f *testing.F) {
 	f.Add([]byte("null\n[]"))
 	info := Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing"}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		in := intake{info: info, dec: json.NewDecoder(bytes.NewReader(text))}
+		in := importer{info: info, dec: json.NewDecoder(bytes.NewReader(text))}
 		batch, err := in.gather()
 		if err == nil && len(batch) < DefaultWindow || errors.Is(err, io.EOF) && in.n != len(batch)+1 {
 			t.Fatalf("%d objects became %d messages, %v", in.n, len(batch), err)
 		}
 		for _, m := range batch {
 			if m.ID == "" || len(m.Findings) > 0 {
-				t.Errorf("%+v was taken", m)
+				t.Errorf("%+v was accepted", m)
 			}
 			written, err := json.Marshal(lineOf(m, info))
 			if err != nil {

@@ -70,6 +70,7 @@ func Groups(ctx context.Context, q Queue, f Filter) (Summary, error) {
 	return g.done(), errors.Join(err, scan.Close())
 }
 
+// grouping builds a [Summary].
 type grouping struct {
 	sum    Summary
 	groups map[string]*Group

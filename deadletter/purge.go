@@ -16,7 +16,7 @@ type PurgeOptions struct {
 	// Everything must be set for a filter that matches all messages.
 	Everything bool
 	// Expect, if it is not 0, is the number of messages that the caller has seen. If more match
-	// now, nothing is removed. Messages that by their writer's clock arrive during the purge are not
+	// now, nothing is removed. Messages that arrive during the purge, by their writer's clock, are not
 	// removed. The purge never removes more than Expect.
 	Expect int64
 	// Window is the number of messages that are removed at once. Default 500.

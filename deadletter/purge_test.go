@@ -14,17 +14,17 @@ func expecting(n int64) deadletter.PurgeOptions {
 	return deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true, Expect: n}
 }
 
-// A runner reads further than the count did. It once removed messages that arrived after the count, which the caller
-// had not seen.
+// The runner finds messages that arrived after the count. It does not remove them, because the caller has not seen
+// them.
 func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeDLQ(3)
 		scans := 0
-		h.scans = func(bool) {
+		h.onScan = func(bool) {
 			if scans++; scans == 2 { // the first one counts
 				<-time.After(time.Second)
-				h.dies("late-1", time.Now())
-				h.dies("late-2", time.Now())
+				h.addDeadLetter("late-1", time.Now())
+				h.addDeadLetter("late-2", time.Now())
 			}
 		}
 		task, err := deadletter.Purge(t.Context(), h, expecting(5)) // two of the expected messages are gone by now
@@ -39,20 +39,20 @@ func TestAPurgeTouchesNothingThatCameAfterItWasCounted(t *testing.T) {
 func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	h := newFakeDLQ(0)
 	for _, id := range []string{"a", "b", "c"} {
-		h.dies(id, time.Time{})
+		h.addDeadLetter(id, time.Time{})
 	}
 	scans := 0
-	h.scans = func(bool) {
+	h.onScan = func(bool) {
 		if scans++; scans == 2 { // the first one counts
-			h.dies("d", time.Time{})
-			h.dies("e", time.Time{})
+			h.addDeadLetter("d", time.Time{})
+			h.addDeadLetter("e", time.Time{})
 		}
 	}
 	p := expecting(3)
 	p.Window = 2
 	p.Report.Progress = func(now deadletter.Task) {
 		if now.Counts.Purged == 2 {
-			h.wants[now.ID] = deadletter.PauseRequest
+			h.requests[now.ID] = deadletter.PauseRequest
 		}
 	}
 	task, err := deadletter.Purge(t.Context(), h, p)

@@ -49,19 +49,19 @@ func TestAQuarantineIsResumed(t *testing.T) {
 	i := deadletter.QuarantineOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: h.ids()[:3]}, Window: 1}
 	i.Report.Progress = func(now deadletter.Task) {
 		if now.Counts.Quarantined == 1 {
-			h.wants[now.ID] = deadletter.PauseRequest
+			h.requests[now.ID] = deadletter.PauseRequest
 		}
 	}
 	task, err := deadletter.Quarantine(t.Context(), h, i)
 	if err == nil && task.Status == deadletter.StatusPaused {
 		task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{})
 	}
-	if err != nil || task.Status != deadletter.StatusDone || task.Counts.Quarantined < 3 || len(h.messages) != 4 || len(h.back) > 0 {
-		t.Errorf("%+v, %d messages remain, sent were %v: %v", task, len(h.messages), h.back, err)
+	if err != nil || task.Status != deadletter.StatusDone || task.Counts.Quarantined < 3 || len(h.messages) != 4 || len(h.sent) > 0 {
+		t.Errorf("%+v, %d messages remain, sent were %v: %v", task, len(h.messages), h.sent, err)
 	}
 }
 
-func TestBadQuarantines(t *testing.T) {
+func TestInvalidQuarantinesAreRefused(t *testing.T) {
 	h := newFakeDLQ(1)
 	_, err := deadletter.Quarantine(t.Context(), h, deadletter.QuarantineOptions{Window: -1})
 	for _, field := range []string{"Who", "Why", "Window", "Filter"} {

@@ -66,7 +66,7 @@ func TestAStubIsNotReplayed(t *testing.T) {
 	}
 }
 
-func TestHeadersOfOtherFillers(t *testing.T) {
+func TestHeadersOfOtherWriters(t *testing.T) {
 	t.Parallel()
 	h := func(name, value string) deadletter.Header { return deadletter.Header{Name: name, Value: []byte(value)} }
 	number := func(name string, n uint64, bytes int) deadletter.Header {
@@ -77,48 +77,48 @@ func TestHeadersOfOtherFillers(t *testing.T) {
 		headers []deadletter.Header
 		want    string
 	}{
-		"none": {[]deadletter.Header{user}, "filler= error=/ reason= handler= source=false/0/0 foreign=0 mismatch=false"},
+		"none": {[]deadletter.Header{user}, "writer= error=/ reason= handler= source=false/0/0 foreign=0 mismatch=false"},
 		"watermill": {
 			[]deadletter.Header{user, h("reason_poisoned", "boom"), h("topic_poisoned", "orders"), h("handler_poisoned", "charge"), h("subscriber_poisoned", "kafka.Subscriber")},
-			"filler=watermill error=/boom reason=exhausted handler=charge source=false/0/0 foreign=4 mismatch=false",
+			"writer=watermill error=/boom reason=exhausted handler=charge source=false/0/0 foreign=4 mismatch=false",
 		},
 		"watermill, another topic": {
 			[]deadletter.Header{user, h("reason_poisoned", "boom"), h("topic_poisoned", "refunds")},
-			"filler=watermill error=/boom reason=exhausted handler= source=false/0/0 foreign=2 mismatch=true",
+			"writer=watermill error=/boom reason=exhausted handler= source=false/0/0 foreign=2 mismatch=true",
 		},
 		"connect": {
 			[]deadletter.Header{h("__connect.errors.topic", "orders"), h("__connect.errors.partition", "3"), h("__connect.errors.offset", "42"),
 				h("__connect.errors.connector.name", "sink"), h("__connect.errors.stage", "VALUE_CONVERTER"),
 				h("__connect.errors.exception.class.name", "org.apache.kafka.connect.errors.DataException"), h("__connect.errors.exception.message", "no schema"), user},
-			"filler=kafka-connect error=org.apache.kafka.connect.errors.DataException/no schema reason=undecodable handler=sink source=true/3/42 foreign=7 mismatch=false",
+			"writer=kafka-connect error=org.apache.kafka.connect.errors.DataException/no schema reason=undecodable handler=sink source=true/3/42 foreign=7 mismatch=false",
 		},
 		"streams": {
 			[]deadletter.Header{h("__streams.errors.exception", "java.lang.IllegalStateException: no stock"), h("__streams.errors.message", "no stock"), h("__streams.errors.stacktrace", "at ..."),
 				h("__streams.errors.topic", "orders"), h("__streams.errors.partition", "3"), h("__streams.errors.offset", "42"), user},
-			"filler=kafka-streams error=java.lang.IllegalStateException/no stock reason=exhausted handler= source=true/3/42 foreign=6 mismatch=false",
+			"writer=kafka-streams error=java.lang.IllegalStateException/no stock reason=exhausted handler= source=true/3/42 foreign=6 mismatch=false",
 		},
 		"streams, undecodable": {
 			[]deadletter.Header{h("__streams.errors.exception", "org.apache.kafka.common.errors.SerializationException"), h("__streams.errors.topic", "refunds"), user},
-			"filler=kafka-streams error=org.apache.kafka.common.errors.SerializationException/ reason=undecodable handler= source=false/0/0 foreign=2 mismatch=true",
+			"writer=kafka-streams error=org.apache.kafka.common.errors.SerializationException/ reason=undecodable handler= source=false/0/0 foreign=2 mismatch=true",
 		},
 		"spring": {
 			[]deadletter.Header{number("kafka_dlt-original-partition", 3, 4), number("kafka_dlt-original-offset", 42, 8), h("kafka_dlt-original-topic", "orders"),
 				h("kafka_dlt-exception-fqcn", "a.B"), h("kafka_dlt-exception-message", "http://u:secret@host/ failed"), user},
-			"filler=spring-kafka error=a.B/http://***@host/ failed reason=exhausted handler= source=true/3/42 foreign=5 mismatch=false",
+			"writer=spring-kafka error=a.B/http://***@host/ failed reason=exhausted handler= source=true/3/42 foreign=5 mismatch=false",
 		},
 		"spring, twice": {
 			[]deadletter.Header{h("kafka_dlt-original-topic", "orders"), h("kafka_dlt-exception-message", "one"), user,
 				h("kafka_dlt-original-topic", "orders-retry"), h("kafka_dlt-exception-message", "two")},
-			"filler=spring-kafka error=/two reason=exhausted handler= source=false/0/0 foreign=4 mismatch=false",
+			"writer=spring-kafka error=/two reason=exhausted handler= source=false/0/0 foreign=4 mismatch=false",
 		},
 		"spring, garbage": {
 			[]deadletter.Header{h("kafka_dlt-original-partition", "three"), h("kafka_dlt-original-offset", ""), h("kafka_dlt-original-consumer-group", "mail"), user},
-			"filler=spring-kafka error=/ reason=exhausted handler= source=false/0/0 foreign=3 mismatch=true",
+			"writer=spring-kafka error=/ reason=exhausted handler= source=false/0/0 foreign=3 mismatch=true",
 		},
 	} {
 		m := read(c.headers)
 		st := m.State
-		got := fmt.Sprintf("filler=%s error=%s/%s reason=%s handler=%s source=%v/%d/%d foreign=%d mismatch=%v", m.Writer, st.ErrorType, st.Error,
+		got := fmt.Sprintf("writer=%s error=%s/%s reason=%s handler=%s source=%v/%d/%d foreign=%d mismatch=%v", m.Writer, st.ErrorType, st.Error,
 			st.Reason, m.Handler, st.Source.Known, st.Source.Partition, st.Source.Offset, len(m.Foreign), m.Mismatch != "")
 		if got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
@@ -130,7 +130,7 @@ func TestHeadersOfOtherFillers(t *testing.T) {
 }
 
 // RabbitMQ's own headers, with the latest death first, as an adapter passes them.
-func TestReadRabbitMQ(t *testing.T) {
+func TestHeadersOfRabbitMQ(t *testing.T) {
 	info := deadletter.Info{DLQ: "dead", Origin: "orders", Group: "orders"}
 	deaths := `[{"count":1,"reason":"rejected","queue":"orders","time":"2026-03-04T05:06:09Z","exchange":"","routing-keys":["orders"]},
 		{"count":3,"reason":"expired","queue":"orders-wait","time":"2026-03-04T05:06:08Z"},
@@ -157,7 +157,7 @@ func TestReadRabbitMQ(t *testing.T) {
 	}
 }
 
-func TestReadSQSRedrive(t *testing.T) {
+func TestHeadersOfAnSQSRedrive(t *testing.T) {
 	info := deadletter.Info{DLQ: "orders-dlq", Origin: "orders", Group: "orders"}
 	for source, ok := range map[string]bool{"arn:aws:sqs:eu-west-1:1234:orders": true, "arn:aws:sqs:eu-west-1:1234:refunds": false} {
 		m := &deadletter.Message{Headers: []deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte(source)}}}
@@ -168,8 +168,8 @@ func TestReadSQSRedrive(t *testing.T) {
 	}
 }
 
-// A time that JSON cannot represent is removed, whether too early or too late. Times far ahead were once kept, because
-// their milliseconds do not fit into 64 bits.
+// A time that JSON cannot represent is removed, whether it is too early or too late, even if its milliseconds do not
+// fit into 64 bits.
 func TestTimesOutsideJSONAreRemoved(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

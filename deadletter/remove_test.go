@@ -14,22 +14,22 @@ import (
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
-// halfRemoving is a DLQ that removes only half of the messages of one Remove, before or after it has recorded the
+// halfRemovingDLQ is a DLQ that removes only half of the messages of one Remove, before or after it has recorded the
 // entries.
-type halfRemoving struct {
+type halfRemovingDLQ struct {
 	driver.DLQ
 	fails   int // how many calls of Remove with messages still have to fail
 	records bool
 }
 
-func (d *halfRemoving) Connect(ctx context.Context) (driver.Session, error) {
+func (d *halfRemovingDLQ) Connect(ctx context.Context) (driver.Session, error) {
 	s, err := d.DLQ.Connect(ctx)
 	return &halfSession{s, d}, err
 }
 
 type halfSession struct {
 	driver.Session
-	d *halfRemoving
+	d *halfRemovingDLQ
 }
 
 func (s *halfSession) Remove(ctx context.Context, msgs []*driver.Message, entries ...driver.Entry) error {
@@ -59,7 +59,7 @@ func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 					b.Publish("orders", message.NewMessage(fmt.Sprint(i), nil))
 				}
 				b.Wait()
-				d := &halfRemoving{fails: 1, records: records}
+				d := &halfRemovingDLQ{fails: 1, records: records}
 				q := deadletter.WithDriver(orders.DeadLetterQueue(), func(in driver.DLQ) driver.DLQ { d.DLQ = in; return d })
 				var task deadletter.Task
 				var err error

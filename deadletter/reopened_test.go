@@ -23,7 +23,7 @@ func (d hidingDLQ) Info() driver.Info {
 	return info
 }
 
-// A replay that opened its scan again once replayed the messages that had come back meanwhile.
+// A replay that opens its scan again finds the messages that came back meanwhile, and leaves them in the DLQ.
 func TestAReplayDoesNotReplayWhatCameBack(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).Handle("orders",

@@ -124,7 +124,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	case !t.Unfinished():
 		err = fmt.Errorf("task %s is %s, and cannot be resumed", id, t.Status)
 	default:
-		err = t.checkOpenedAlike(q.Info())
+		err = t.checkOpenedWith(q.Info())
 	}
 	if err == nil {
 		err = endPause(ctx, q, claim, &t)

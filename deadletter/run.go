@@ -37,7 +37,7 @@ type runner struct {
 	unmarked int               // messages that stay without a mark, because the state is full
 	marked   map[Position]bool // messages with a mark that the scan has found
 	complete bool              // the scan has come to the end
-	underWay underWay          // messages that an earlier runner has counted
+	settling settlingSet       // messages that an earlier runner has counted
 
 	scan         Scan
 	opened       time.Time // when scan was opened
@@ -78,9 +78,9 @@ func (r *runner) checkExpected(ctx context.Context) error {
 // broker use a context that ends later.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.stopRequests = pace{rate: r.task.Rate}, stopRequests{callerCtx: ctx, claim: r.claim}
-	r.underWay = underWayOf(r.task.Settling)
-	long, over := wait.Longer(ctx, maxFinish)
-	defer over()
+	r.settling = settlingOf(r.task.Settling)
+	long, end := wait.Longer(ctx, maxFinish)
+	defer end()
 	err := r.begin(long)
 	if err == nil {
 		err = r.work(long)
@@ -171,8 +171,8 @@ func (r *runner) work(ctx context.Context) error {
 	return nil
 }
 
-// noteMarked records in marked a message that has a mark or gets one.
-func (r *runner) noteMarked(at Position) {
+// addMarked adds to marked a message that has a mark or gets one.
+func (r *runner) addMarked(at Position) {
 	if r.marked == nil {
 		r.marked = make(map[Position]bool)
 	}
@@ -188,7 +188,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 	bytes, counted := 0, 0
 	want := func(m *Message) bool {
 		if m.Mark != "" {
-			r.noteMarked(m.Position)
+			r.addMarked(m.Position)
 		}
 		return !r.isLater(m) && r.task.Filter.Match(m)
 	}
@@ -223,7 +223,7 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 		case o.LeavesDLQ():
 			batch = append(batch, m)
 			bytes += sizeOf(m)
-			if r.underWay[underWayName(m)] {
+			if r.settling[settlingName(m)] {
 				counted++
 			}
 		case m.Mark != o:
@@ -311,14 +311,14 @@ func (r *runner) record(ctx context.Context, done []Settlement) error {
 	}
 	t := r.task
 	for _, s := range done {
-		if !r.underWay[underWayName(s.Message)] {
+		if !r.settling[settlingName(s.Message)] {
 			t.Counts.count(s.Outcome)
 		}
 		if !s.Outcome.LeavesDLQ() {
-			r.noteMarked(s.Message.Position)
+			r.addMarked(s.Message.Position)
 		}
 	}
-	t.Updated, t.Settling = now(), r.underWay.bytes(done)
+	t.Updated, t.Settling = now(), r.settling.bytes(done)
 	err := r.claim.Settle(ctx, t, done)
 	if errors.Is(err, ErrStateFull) && t.Kind == KindReplay {
 		r.unmarked += len(done)
@@ -332,9 +332,9 @@ func (r *runner) record(ctx context.Context, done []Settlement) error {
 		return err
 	}
 	for _, s := range done {
-		delete(r.underWay, underWayName(s.Message))
+		delete(r.settling, settlingName(s.Message))
 	}
-	t.Settling = r.underWay.bytes(nil)
+	t.Settling = r.settling.bytes(nil)
 	r.task = t
 	r.reportResults(done)
 	return nil
@@ -376,7 +376,7 @@ func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement)
 		switch {
 		case err == nil:
 			if r.watch != nil {
-				r.watch.noteSent(m)
+				r.watch.addSent(m)
 			}
 			out = append(out, Settlement{Message: m, Outcome: Replayed})
 		case errors.Is(err, driver.ErrRefused):

@@ -12,39 +12,39 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A selectiveDLQ is a fakeDLQ whose scans have room for one message, and keep nothing of a message that was not wanted.
+// selectiveDLQ is a fakeDLQ whose scans have room for one message, and keep nothing of a message that was not wanted.
 type selectiveDLQ struct {
 	*fakeDLQ
-	made int // number of messages that were wanted
+	copied int // number of messages that were wanted
 }
 
 func (s *selectiveDLQ) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
 	scan, err := s.fakeDLQ.Scan(ctx, from)
-	return &siftScan{Scan: scan, s: s}, err
+	return &selectiveScan{Scan: scan, s: s}, err
 }
 
 func (s *selectiveDLQ) Claim(ctx context.Context, h deadletter.Holder) (deadletter.Claim, error) {
 	c, err := s.fakeDLQ.Claim(ctx, h)
-	return &siftClaim{c, s}, err
+	return &selectiveClaim{c, s}, err
 }
 
-type siftClaim struct {
+type selectiveClaim struct {
 	deadletter.Claim
 	s *selectiveDLQ
 }
 
-func (c *siftClaim) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
+func (c *selectiveClaim) Scan(ctx context.Context, from deadletter.From) (deadletter.Scan, error) {
 	scan, err := c.Claim.Scan(ctx, from)
-	return &siftScan{Scan: scan, s: c.s}, err
+	return &selectiveScan{Scan: scan, s: c.s}, err
 }
 
-type siftScan struct {
+type selectiveScan struct {
 	deadletter.Scan
 	s    *selectiveDLQ
 	room deadletter.Message
 }
 
-func (s *siftScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
+func (s *selectiveScan) Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error) {
 	m, err := s.Scan.Next(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *siftScan) Next(ctx context.Context, want func(*deadletter.Message) bool
 	s.room = *m
 	s.room.Key, s.room.Body = bytes.Clone(m.Key), bytes.Clone(m.Body)
 	if want(&s.room) {
-		s.s.made++
+		s.s.copied++
 		return m, nil
 	}
 	for _, b := range [][]byte{s.room.Key, s.room.Body} {
@@ -83,9 +83,9 @@ func TestSelectiveScansReturnTheSame(t *testing.T) {
 	const n = 200
 	rare := deadletter.Filter{ErrorText: "NO SUCH"}
 	for _, c := range []struct {
-		name string
-		do   func(q deadletter.Queue) any
-		made int
+		name   string
+		do     func(q deadletter.Queue) any
+		copied int
 	}{
 		{"groups", func(q deadletter.Queue) any {
 			sum, err := deadletter.Groups(t.Context(), q, deadletter.Filter{})
@@ -120,11 +120,11 @@ func TestSelectiveScansReturnTheSame(t *testing.T) {
 			if got != want {
 				t.Errorf("with a selectiveDLQ it is\n%v\nwant\n%v", got, want)
 			}
-			if !slices.Equal(selective.back, plain.back) || !slices.Equal(selective.ids(), plain.ids()) {
-				t.Errorf("the selectiveDLQ sent %q and the fakeDLQ %q", selective.back, plain.back)
+			if !slices.Equal(selective.sent, plain.sent) || !slices.Equal(selective.ids(), plain.ids()) {
+				t.Errorf("the selectiveDLQ sent %q and the fakeDLQ %q", selective.sent, plain.sent)
 			}
-			if selective.made != c.made {
-				t.Errorf("%d messages were copied, want %d", selective.made, c.made)
+			if selective.copied != c.copied {
+				t.Errorf("%d messages were copied, want %d", selective.copied, c.copied)
 			}
 		})
 	}

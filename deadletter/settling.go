@@ -6,21 +6,22 @@ import (
 	"strconv"
 )
 
-// underWay is the set of messages that a task has counted and that may still be in the DLQ: a runner has recorded that their
-// copies are confirmed, and may have died before it removed them. The next runner sends them again, but does not count them again.
-type underWay map[uint64]bool
+// settlingSet is the set of messages that a task has counted and that may still be in the DLQ: a runner has recorded
+// that their copies are confirmed, and may have died before it removed them. The next runner sends them again, but does
+// not count them again.
+type settlingSet map[uint64]bool
 
-// underWayName returns the name of a message in an underWay: a hash of its position and its number of replays. A message that
-// comes back to the same position has another name.
-func underWayName(m *Message) uint64 {
+// settlingName returns the name of a message in a settlingSet: a hash of its position and its number of replays. A
+// message that comes back to the same position has another name.
+func settlingName(m *Message) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(m.Position))
 	_, _ = h.Write(strconv.AppendInt([]byte{'/'}, int64(m.State.Replays), 10))
 	return h.Sum64()
 }
 
-func underWayOf(names []byte) underWay {
-	u := make(underWay, len(names)/8)
+func settlingOf(names []byte) settlingSet {
+	u := make(settlingSet, len(names)/8)
 	for ; len(names) >= 8; names = names[8:] {
 		u[binary.BigEndian.Uint64(names)] = true
 	}
@@ -28,9 +29,9 @@ func underWayOf(names []byte) underWay {
 }
 
 // bytes returns the names in u and those of done, for Task.Settling.
-func (u underWay) bytes(done []Settlement) (names []byte) {
+func (u settlingSet) bytes(done []Settlement) (names []byte) {
 	for _, s := range done {
-		if name := underWayName(s.Message); !u[name] {
+		if name := settlingName(s.Message); !u[name] {
 			names = binary.BigEndian.AppendUint64(names, name)
 		}
 	}

@@ -82,7 +82,7 @@ func TestHeadersOfSpringsRetryTopics(t *testing.T) {
 	}
 }
 
-// One message with a wrong time once ended a listing, which is JSON, or was shown as waiting forever.
+// A wrong time would end a listing, which is JSON, or show its message as waiting forever.
 func TestImpossibleTimesAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)

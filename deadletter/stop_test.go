@@ -13,15 +13,15 @@ import (
 
 // stopsInSend stops the fakeDLQ's runner while it sends messages, which takes 3 s.
 func stopsInSend(h *fakeDLQ, stop context.CancelFunc) {
-	h.sends = func(context.Context) {
+	h.onSend = func(context.Context) {
 		stop()
 		<-time.After(3 * time.Second)
-		h.sends = nil
+		h.onSend = nil
 	}
-	h.adds = h.sends
+	h.onAdd = h.onSend
 }
 
-// Messages that were being sent when the runner was stopped were once sent again by the next runner.
+// Messages that are being sent when the runner is stopped are recorded, so the next runner does not send them again.
 func TestAStoppedReplayFinishesItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -31,11 +31,11 @@ func TestAStoppedReplayFinishesItsWindow(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 10 || len(h.messages) != 20 {
 			t.Fatalf("the replay ended as %s with %+v, and %d messages remain: %v", task.Status, task.Counts, len(h.messages), err)
 		}
-		if was := h.only(t); was.Status != deadletter.StatusPaused || was.Counts.Replayed != 10 || !was.Ended.IsZero() {
+		if was := h.onlyTask(t); was.Status != deadletter.StatusPaused || was.Counts.Replayed != 10 || !was.Ended.IsZero() {
 			t.Errorf("recorded is %+v", was)
 		}
-		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.back) != 30 || len(h.messages) != 0 {
-			t.Errorf("the next runner ended as %s; %d messages were sent and %d remain: %v", task.Status, len(h.back), len(h.messages), err)
+		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.sent) != 30 || len(h.messages) != 0 {
+			t.Errorf("the next runner ended as %s; %d messages were sent and %d remain: %v", task.Status, len(h.sent), len(h.messages), err)
 		}
 	})
 }
@@ -45,7 +45,7 @@ func TestAStoppedReplayDoesNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		h := newFakeDLQ(3)
-		h.sends = func(ctx context.Context) {
+		h.onSend = func(ctx context.Context) {
 			stop()
 			<-ctx.Done()
 		}
@@ -62,7 +62,7 @@ func TestAStoppedReplayDoesNotWaitForever(t *testing.T) {
 func TestAStoppedReplayEndsBetweenTwoMessages(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	h, n := newFakeDLQ(30), 0
-	h.next = func(ctx context.Context) {
+	h.onNext = func(ctx context.Context) {
 		if n++; n == 5 {
 			stop()
 		}
@@ -71,8 +71,8 @@ func TestAStoppedReplayEndsBetweenTwoMessages(t *testing.T) {
 		}
 	}
 	task, err := deadletter.Replay(ctx, h, deadletter.ReplayOptions{Who: "ann", Why: "a test", Window: 10})
-	if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || n != 5 || len(h.back) != 0 {
-		t.Errorf("it ended as %s after %d messages, and %v were sent: %v", task.Status, n, h.back, err)
+	if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusPaused || n != 5 || len(h.sent) != 0 {
+		t.Errorf("it ended as %s after %d messages, and %v were sent: %v", task.Status, n, h.sent, err)
 	}
 }
 
@@ -102,8 +102,8 @@ func TestAStoppedEditAndImportFinishTheirWrites(t *testing.T) {
 		h := newFakeDLQ(2)
 		stopsInSend(h, stop)
 		task, err := deadletter.Edit(ctx, h, deadletter.EditOptions{Who: "ann", Why: "a test", Position: "m-0001", Body: []byte("new")})
-		if err != nil || task.Status != deadletter.StatusDone || len(h.messages) != 1 || len(h.back) != 1 {
-			t.Errorf("the edit ended as %s, %v remain and %v were sent: %v", task.Status, h.ids(), h.back, err)
+		if err != nil || task.Status != deadletter.StatusDone || len(h.messages) != 1 || len(h.sent) != 1 {
+			t.Errorf("the edit ended as %s, %v remain and %v were sent: %v", task.Status, h.ids(), h.sent, err)
 		}
 
 		ctx, stop = context.WithCancel(t.Context())
@@ -121,14 +121,14 @@ func TestAStoppedEditAndImportFinishTheirWrites(t *testing.T) {
 // A session that could not be opened is not closed.
 func TestAScanThatCannotBeOpenedEndsTheTask(t *testing.T) {
 	h := newFakeDLQ(1)
-	h.blind = errors.New("not authorized")
+	h.claimScanErr = errors.New("not authorized")
 	task, err := deadletter.Replay(t.Context(), h, deadletter.ReplayOptions{Who: "ann", Why: "a test"})
-	if !errors.Is(err, h.blind) || task.Status != deadletter.StatusFailed || h.claimed != nil {
+	if !errors.Is(err, h.claimScanErr) || task.Status != deadletter.StatusFailed || h.claimed != nil {
 		t.Errorf("it ended as %s: %v", task.Status, err)
 	}
-	h.blind = nil
-	if task, err = deadletter.Resume(t.Context(), h, task.ID, "ann", deadletter.Report{}); err != nil || len(h.back) != 1 || h.closed != 1 {
-		t.Errorf("it ended as %s, %v were sent and %d scans closed: %v", task.Status, h.back, h.closed, err)
+	h.claimScanErr = nil
+	if task, err = deadletter.Resume(t.Context(), h, task.ID, "ann", deadletter.Report{}); err != nil || len(h.sent) != 1 || h.closed != 1 {
+		t.Errorf("it ended as %s, %v were sent and %d scans closed: %v", task.Status, h.sent, h.closed, err)
 	}
 }
 

@@ -17,18 +17,18 @@ type stopRequests struct {
 }
 
 // check returns the reason why the task must end now, or nil.
-func (o *stopRequests) check(ctx context.Context, t *Task) error {
-	if err := o.callerCtx.Err(); err != nil {
+func (s *stopRequests) check(ctx context.Context, t *Task) error {
+	if err := s.callerCtx.Err(); err != nil {
 		return err
 	}
-	if time.Since(o.checked) < requestInterval {
+	if time.Since(s.checked) < requestInterval {
 		return nil
 	}
-	r, err := o.claim.Requested(ctx, t.ID)
+	r, err := s.claim.Requested(ctx, t.ID)
 	if err != nil {
 		return err
 	}
-	o.checked = time.Now()
+	s.checked = time.Now()
 	switch {
 	case r == CancelRequest:
 		return &ending{StatusCancelled, "by request"}

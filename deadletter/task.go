@@ -109,7 +109,7 @@ const (
 func (k Kind) whyNotResumable() string {
 	switch k {
 	case KindEdit:
-		return "it is about one message; edit that again"
+		return "it has one message: edit that message again"
 	case KindImport:
 		return "its input is not kept; import again what it has not written"
 	default:
@@ -176,7 +176,7 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 			return t, nil
 		}
 	}
-	return Task{}, fmt.Errorf("%w %q in %s; History lists those there are", ErrNoTask, id, q.Info().DLQ)
+	return Task{}, fmt.Errorf("%w %q in %s; History lists the tasks", ErrNoTask, id, q.Info().DLQ)
 }
 
 // Pause asks the runner of a task to stop after its present window. It returns when the request is
@@ -232,9 +232,9 @@ func newTask(q Queue, kind Kind, who, why string) Task {
 	}
 }
 
-// checkOpenedAlike returns an error if the DLQ is opened with another ReplayTo or ReadBy than the task's: the task would read other
-// messages, or send the rest elsewhere.
-func (t *Task) checkOpenedAlike(info Info) error {
+// checkOpenedWith returns an error if the DLQ is opened with another ReplayTo or ReadBy than the task's: the task would
+// read other messages, or send the rest elsewhere.
+func (t *Task) checkOpenedWith(info Info) error {
 	var was, is, how string
 	switch {
 	case t.ReplayTo == "": // an older version did not record it

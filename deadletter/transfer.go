@@ -74,27 +74,27 @@ func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, e
 	if err != nil {
 		return Task{}, err
 	}
-	long, over := wait.Longer(ctx, maxFinish)
-	defer over()
+	long, end := wait.Longer(ctx, maxFinish)
+	defer end()
 	if err = claim.Save(long, t); err == nil {
-		in := intake{info: q.Info(), dec: json.NewDecoder(bufio.NewReader(r))}
+		in := importer{info: q.Info(), dec: json.NewDecoder(bufio.NewReader(r))}
 		err = in.write(long, claim, &t, &stopRequests{callerCtx: ctx, claim: claim})
 	}
 	err = conclude(ctx, claim, &t, Report{}, err)
 	return t, err
 }
 
-// intake reads the input of an import.
-type intake struct {
+// importer reads the input of an import.
+type importer struct {
 	info Info
 	dec  *json.Decoder
 	n    int // number of objects read
 }
 
 // write writes the messages into the DLQ, window by window, and records its progress.
-func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *stopRequests) error {
+func (in *importer) write(ctx context.Context, claim Claim, t *Task, stop *stopRequests) error {
 	for atEnd := false; !atEnd; {
-		if err := o.check(ctx, t); err != nil {
+		if err := stop.check(ctx, t); err != nil {
 			return err
 		}
 		batch, err := in.gather()
@@ -122,7 +122,7 @@ func (in *intake) write(ctx context.Context, claim Claim, t *Task, o *stopReques
 }
 
 // gather reads a window. It returns an error together with the messages before it.
-func (in *intake) gather() (batch []*Message, err error) {
+func (in *importer) gather() (batch []*Message, err error) {
 	for bytes := 0; len(batch) < DefaultWindow && bytes < maxGatherBytes; {
 		in.n++
 		var l line

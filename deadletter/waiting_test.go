@@ -25,8 +25,8 @@ func TestACommandAppliesToMessagesScheduledBeforeIt(t *testing.T) {
 	c := command(t, deadletter.Command{Everything: true})
 	before, after := c.Created.Add(-time.Hour), c.Created.Add(time.Millisecond)
 	for name, at := range map[string]struct {
-		m     deadletter.Message
-		takes bool
+		m       deadletter.Message
+		applies bool
 	}{
 		"failed before":                        {deadletter.Message{Time: before, State: redeliver.State{Attempts: 1, LastFailed: before}}, true},
 		"failed at the same moment":            {deadletter.Message{Time: c.Created, State: redeliver.State{Attempts: 1, LastFailed: c.Created}}, true},
@@ -40,8 +40,8 @@ func TestACommandAppliesToMessagesScheduledBeforeIt(t *testing.T) {
 		"dead-lettered before, replayed since": {deadletter.Message{Time: after, State: redeliver.State{LastFailed: before, Replays: 1}}, false},
 		"postponed before, without a failure":  {deadletter.Message{Time: before, State: redeliver.State{PostponedSince: before}}, true},
 	} {
-		if got := c.AppliesTo(&at.m, time.Hour, c.Created); got != at.takes {
-			t.Errorf("%s: taken %v, want %v", name, got, at.takes)
+		if got := c.AppliesTo(&at.m, time.Hour, c.Created); got != at.applies {
+			t.Errorf("%s: AppliesTo returned %v, want %v", name, got, at.applies)
 		}
 		if c.AppliesTo(&at.m, time.Hour, c.Expires) {
 			t.Errorf("%s: an expired command applies to it", name)
@@ -58,8 +58,8 @@ func TestACommandSelectsByLevelKeyHeaderAndFingerprint(t *testing.T) {
 	other := m
 	other.State.Error = "card 13 declined"
 	for name, at := range map[string]struct {
-		f     deadletter.WaitingFilter
-		takes bool
+		f       deadletter.WaitingFilter
+		applies bool
 	}{
 		"its level":         {deadletter.WaitingFilter{Levels: []string{"30s", "1h"}}, true},
 		"another level":     {deadletter.WaitingFilter{Levels: []string{"30s"}}, false},
@@ -81,20 +81,20 @@ func TestACommandSelectsByLevelKeyHeaderAndFingerprint(t *testing.T) {
 		if err := json.Unmarshal(text, &read); err != nil {
 			t.Fatal(err)
 		}
-		if got := read.AppliesTo(&m, time.Hour, time.Now()); got != at.takes {
-			t.Errorf("%s: taken %v, want %v", name, got, at.takes)
+		if got := read.AppliesTo(&m, time.Hour, time.Now()); got != at.applies {
+			t.Errorf("%s: AppliesTo returned %v, want %v", name, got, at.applies)
 		}
 	}
 }
 
-func TestAWrongCommandIsRefused(t *testing.T) {
+func TestAnInvalidCommandIsRefused(t *testing.T) {
 	t.Parallel()
 	_, err := deadletter.NewCommand(deadletter.Command{
 		Kind: "shred", Expires: time.Now().Add(-time.Hour),
 		Filter: deadletter.WaitingFilter{Levels: []string{"90s"}, Filter: deadletter.Filter{Positions: []deadletter.Position{"0/1"}}},
 	})
 	if err == nil {
-		t.Fatal("it was taken")
+		t.Fatal("it was accepted")
 	}
 	for _, says := range []string{"Who", "Why", "Kind", "Expires", "Filter.Levels[0]", "90s", "Positions"} {
 		if !strings.Contains(err.Error(), says) {
