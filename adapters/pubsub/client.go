@@ -59,14 +59,14 @@ func (c *Client) Publisher() *Publisher { return &Publisher{c} }
 // your Publisher and Subscriber after it. A second Close does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
-	subs, was := c.subs, c.closed
+	subs, closed := c.subs, c.closed
 	c.closed = true
 	c.mu.Unlock()
-	if was {
+	if closed {
 		return nil
 	}
-	shut := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := engine.CloseAll(ctx, subs, shut, func() {}); err != nil {
+	closeSubscriber := func(s *Subscriber) { _ = s.Close() } // always nil
+	if err := engine.CloseAll(ctx, subs, closeSubscriber, func() {}); err != nil {
 		return fmt.Errorf("pubsub: closing: %w", err)
 	}
 	return nil

@@ -153,8 +153,8 @@ func (s *panickingSubscriber) SubscribeInitialize(string) error {
 	return nil
 }
 
-// A panic of the user's subscriber once killed the process, because no caller could recover it, and runtime.Goexit left
-// callers waiting. Both are errors.
+// No caller could recover a panic of the user's subscriber in its own goroutine, and runtime.Goexit would leave callers
+// waiting. Both are errors.
 func TestPanickingSubscriberIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func()

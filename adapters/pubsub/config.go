@@ -160,7 +160,7 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 	if c.MaxUnacked <= 0 {
 		return
 	}
-	rule := "an attempt that takes longer than the subscriber leaves the message here runs beside its own copy"
+	rule := "after that the subscriber gives the message to another consumer, so a longer attempt runs beside its own copy"
 	if p.Timeout == redeliver.NoTimeout {
 		ps.Add(field+".Timeout", "NoTimeout", fmt.Sprintf("must be below MaxUnacked, %s: %s", c.MaxUnacked, rule))
 		return

@@ -33,8 +33,8 @@ func TestOpenRefusesInvalidConfig(t *testing.T) {
 		"none in flight":           {func(c *Config) { c.MaxInFlight = -1 }, []string{"MaxInFlight"}},
 		"shrinks to less":          {func(c *Config) { c.MinInFlight = -1 }, []string{"MinInFlight"}},
 		"shrinks to more":          {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 5 }, []string{"MinInFlight"}},
-		"long turns":               {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 4 }, []string{"MinInFlight"}}, // two attempts of 5.5 minutes
-		"turns that take too long": {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.Policy.Timeout = 4, 4, 4*time.Minute+30*time.Second }, nil},
+		"turns that take too long": {func(c *Config) { c.MaxInFlight, c.MinInFlight = 4, 4 }, []string{"MinInFlight"}}, // two attempts of 5.5 minutes
+		"turns that fit":           {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.Policy.Timeout = 4, 4, 4*time.Minute+30*time.Second }, nil},
 		"turns, no limit":          {func(c *Config) { c.MaxInFlight, c.MinInFlight, c.MaxUnacked = 4, 1, NoLimit }, nil},
 		"a low rate":               {func(c *Config) { c.Policy.Rate.PerSecond = 0.1 }, []string{"Policy.Rate.PerSecond"}}, // 32 lanes of 10 s
 		"a rate that suffices":     {func(c *Config) { c.Policy.Rate.PerSecond = 0.12 }, nil},
@@ -102,7 +102,7 @@ func TestTopicsOfASubscriptionAreNoOrigins(t *testing.T) {
 }
 
 // Two groups never share a name, and names are valid topics of Kafka.
-func TestNames(t *testing.T) {
+func TestNamesOfGroupsDiffer(t *testing.T) {
 	seen := make(map[string]string)
 	for _, group := range []string{"a.b", "a_2eb", "a_5f2eb", "a b", "a_b", "ä", "A", "a"} {
 		name := Names{}.delay("orders", group, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/redeliver/redeliver/driver"
 )
 
-// A panic of Config.Refused means that it does not know the error. It once ended the process.
-func TestAPanicOfRefusedEndsNothing(t *testing.T) {
+// A panic of Config.Refused means that it does not know the error.
+func TestAPanicOfRefusedIsNotARefusal(t *testing.T) {
 	s := &store{cfg: &Config{Refused: func(error) bool { panic("a bug") }}}
 	failure := errors.New("the connection is lost")
 	if err := s.classify(&record{}, failure); !errors.Is(err, failure) || errors.Is(err, driver.ErrRefused) {
@@ -23,9 +23,8 @@ func TestAPanicOfRefusedEndsNothing(t *testing.T) {
 	}
 }
 
-// A message that the DLQ refuses goes there without its payload and metadata. It was once written there again forever
-// and blocked its Subscribe. If Config.Refused does not know the error, that happens once the DLQ has accepted other
-// messages.
+// A message that the DLQ refuses goes there without its payload and metadata, so it does not block its Subscribe. If
+// Config.Refused does not know the error, that happens once the DLQ has accepted other messages.
 func TestMessageThatTheDLQRefusesBecomesAStub(t *testing.T) {
 	errSize := errors.New("larger than the broker accepts")
 	for name, refused := range map[string]func(error) bool{

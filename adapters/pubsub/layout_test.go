@@ -34,7 +34,7 @@ func TestLadderStaysBelowMaxUnacked(t *testing.T) {
 
 // A message never leaves before it is due, its remaining time shrinks with every hop, and it stays on no delay topic
 // for longer than MaxUnacked.
-func TestNextTopic(t *testing.T) {
+func TestNextTopicIsNeverEarlyAndEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unacked := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(100*time.Hour)).Draw(t, "unacked"))
 		levels := rapid.SliceOfNDistinct(rapid.Int64Range(1, int64(10*time.Hour/time.Millisecond)), 1, delayTopics, rapid.ID[int64]).Draw(t, "levels")

@@ -32,7 +32,7 @@ type pending struct {
 }
 
 var (
-	errTaken    = errors.New("the test made the broker refuse this write")
+	errRefused  = errors.New("the test made the broker refuse this write")
 	errTooLarge = errors.New("the payload is too large")
 )
 
@@ -90,7 +90,7 @@ func (p *member) Publish(topic string, msgs ...*message.Message) error {
 	refused, bounded := p.m.refused[topic], p.m.bounded[topic]
 	p.m.mu.Unlock()
 	if refused {
-		return errTaken
+		return errRefused
 	}
 	if err := p.dead.Err(); err != nil {
 		return err

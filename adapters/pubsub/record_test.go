@@ -79,7 +79,7 @@ func (s *sharingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan
 	return out, nil
 }
 
-// Another subscriber that changed a payload in place once changed the copies for the level and the DLQ.
+// Another subscriber may change a payload in place. That does not change the copies for the level and the DLQ.
 func TestOtherSubscribersCannotChangeADeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryBroker()

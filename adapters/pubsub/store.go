@@ -37,7 +37,7 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*r
 	}
 	hangTimeout := 2 * s.cfg.SendTimeout // a Publish that obeys its context has returned by then
 	stillPublishing := redeliver.PublishFailed{State: *st, Where: topic, Err: fmt.Errorf(
-		"publishing to %s: Publish has not returned for %s and is awaited; have it heed the context of the message", topic, hangTimeout)}
+		"publishing to %s: Publish has not returned for %s, and redeliver still waits for it: make the publisher obey the context of the message", topic, hangTimeout)}
 	timer := time.AfterFunc(hangTimeout, func() { s.sub.Emit(stillPublishing) })
 	msg.SetContext(ctx)
 	publish := func() (struct{}, error) { return struct{}{}, s.cfg.Publisher.Publish(topic, msg) }

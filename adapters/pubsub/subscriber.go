@@ -148,7 +148,7 @@ func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *so
 		if time.Since(began) > maxPause {
 			pause.Reset()
 		}
-		r.reportLost(s.topic, errEnded)
+		r.reportDisconnected(s.topic, errEnded)
 		for err := errEnded; err != nil; {
 			if wait.For(ctx, pause.NextBackOff()) != nil {
 				return
@@ -158,12 +158,12 @@ func (r *reader) readInput(ctx context.Context, e *engine.Engine[*record], s *so
 				s = again
 			}
 		}
-		r.reportFound()
+		r.reportReconnected()
 	}
 }
 
-// reportLost reports once that inputs have no Subscribe, reportFound that all have one again.
-func (r *reader) reportLost(topic string, err error) {
+// reportDisconnected reports that an input has no Subscribe, unless another one has none already.
+func (r *reader) reportDisconnected(topic string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // only after the report, so that reports are in order
 	if r.down++; r.down == 1 {
@@ -171,7 +171,8 @@ func (r *reader) reportLost(topic string, err error) {
 	}
 }
 
-func (r *reader) reportFound() {
+// reportReconnected reports that all inputs have a Subscribe again, if that was the last one without.
+func (r *reader) reportReconnected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down--; r.down == 0 {

@@ -48,7 +48,7 @@ func (s contextSubscriber) Subscribe(ctx context.Context, topic string) (<-chan 
 
 // A handler's context has the values of Subscribe's context and, for a single message, those of the message's
 // context.
-func TestValuesOfContexts(t *testing.T) {
+func TestHandlersGetTheValuesOfContexts(t *testing.T) {
 	check := func(t *testing.T, ctx context.Context, message any) {
 		t.Helper()
 		if s, m := ctx.Value(ofSubscribe{}), ctx.Value(ofMessage{}); s != "a tracer" || m != message {

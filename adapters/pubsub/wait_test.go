@@ -140,8 +140,8 @@ func TestDamagedDelayedPublishStaysInItsGroup(t *testing.T) {
 	})
 }
 
-// A waiting message that the next topic always refuses goes to the DLQ, even if the DLQ fails at first, and the next
-// message continues. It was once tried again forever and blocked its delay topic.
+// A waiting message that the next topic always refuses goes to the DLQ, even if the DLQ fails at first, and does not
+// block its delay topic.
 func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
 	errSize, errAway := errors.New("larger than the broker accepts"), errors.New("the broker is unavailable")
 	for name, c := range map[string]struct {
