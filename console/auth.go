@@ -50,11 +50,11 @@ func (a *Auth) check(ps *redeliver.Problems) { *ps = append(*ps, a.problems...) 
 
 // authenticate returns the user of a request.
 func (a *Auth) authenticate(r *http.Request) (Actor, error) {
-	ask := a.identify
-	if ask == nil {
-		ask = localActor
+	identify := a.identify
+	if identify == nil {
+		identify = localActor
 	}
-	actor, err := ask(r)
+	actor, err := identify(r)
 	if err != nil {
 		return Actor{}, err
 	}
@@ -106,15 +106,15 @@ func isLoopback(host string) bool {
 // localActor accepts requests from this machine.
 func localActor(r *http.Request) (Actor, error) {
 	if sign := proxySign(r); sign != "" {
-		return Actor{}, fmt.Errorf("%w: it has %s, and so everybody whom the proxy lets in would be an operator. Say who may do what: "+
+		return Actor{}, fmt.Errorf("%w: it has %s, so every user of the proxy would be an operator. Configure who may do what: "+
 			"redeliver console takes --behind-proxy CIDR with --grant, or --basic-auth FILE; a service sets Config.Auth", ErrProxied, sign)
 	}
 	at, ok := remoteAddress(r)
 	if !ok || !at.IsLoopback() {
-		return Actor{}, fmt.Errorf("%w: without Auth the console serves this machine alone", ErrUnknownUser)
+		return Actor{}, fmt.Errorf("%w: without Auth the console serves only this machine", ErrUnknownUser)
 	}
 	if !isLoopback(r.Host) {
-		return Actor{}, fmt.Errorf("%w: without Auth the console answers to localhost alone", ErrUnknownUser)
+		return Actor{}, fmt.Errorf("%w: without Auth the console accepts only local host names", ErrUnknownUser)
 	}
 	return Actor{Name: "local", Role: Operator}, nil
 }
@@ -153,7 +153,7 @@ func Basic(users ...User) Auth {
 		case !actor.isValid() || strings.Contains(u.Name, ":"):
 			ps.Add(field, fmt.Sprintf("%q, %s", u.Name, u.Role), "must have a name without colons and a role, or rights with patterns that can be read")
 		case twice:
-			ps.Add(field, u.Name, "is there twice")
+			ps.Add(field, u.Name, "is listed twice")
 		case len(u.Password) < 8:
 			ps.Add(field, u.Name, "must have a password of at least 8 bytes")
 		}
@@ -208,8 +208,21 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	cfg.Groups = cmp.Or(cfg.Groups, "X-Forwarded-Groups")
 	cfg.SecretHeader = cmp.Or(cfg.SecretHeader, "X-Proxy-Secret")
 	a := Auth{kind: authProxy}
-	secret := sha256.Sum256([]byte(cfg.Secret))
 	var ps redeliver.Problems
+	cfg.check(&ps)
+	a.problems = ps
+	secret := sha256.Sum256([]byte(cfg.Secret))
+	a.identify = func(r *http.Request) (Actor, error) {
+		if err := cfg.checkSender(r, secret); err != nil {
+			return Actor{}, err
+		}
+		return cfg.actor(r)
+	}
+	return a
+}
+
+// check adds the problems of the configuration.
+func (cfg *ProxyConfig) check(ps *redeliver.Problems) {
 	switch {
 	case cfg.Secret == "" && slices.ContainsFunc(cfg.From, hasLoopback):
 		ps.Add("Auth: Secret", "empty", "it is required where From has a loopback address: every process of this machine has one")
@@ -222,44 +235,50 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	if cfg.Role == nil && cfg.Rights == nil {
 		ps.Add("Auth: Role", nil, "it is required, or Rights: they say who may do what")
 	}
-	a.problems = ps
-	a.identify = func(r *http.Request) (Actor, error) {
-		at, ok := remoteAddress(r)
-		if !ok || !slices.ContainsFunc(cfg.From, func(p netip.Prefix) bool { return p.Contains(at) }) {
-			return Actor{}, fmt.Errorf("%w: the request did not come through the proxy", ErrUnknownUser)
-		}
-		if cfg.Secret != "" {
-			sent := r.Header.Values(cfg.SecretHeader)
-			sum := sha256.Sum256([]byte(strings.Join(sent, "")))
-			if len(sent) != 1 || subtle.ConstantTimeCompare(sum[:], secret[:]) != 1 {
-				return Actor{}, fmt.Errorf("%w: the request does not have the proxy's secret", ErrUnknownUser)
-			}
-		}
-		users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
-		if len(users) != 1 || len(groups) > 1 { // a repeated header has passed a proxy that only adds headers
-			return Actor{}, fmt.Errorf("%w: the proxy must say once who asks", ErrUnknownUser)
-		}
-		var in []string
-		for _, list := range groups {
-			for group := range strings.SplitSeq(list, ",") {
-				in = append(in, strings.TrimSpace(group))
-			}
-		}
-		who := Actor{Name: users[0], forwardedFor: truncate(escapeInvisible(strings.Join(r.Header.Values("X-Forwarded-For"), ", ")), maxThrough)}
-		if cfg.Role != nil {
-			who.Role = cfg.Role(who.Name, in)
-		}
-		if cfg.Rights != nil {
-			who.Rights = cfg.Rights(who.Name, in)
-		}
-		return who, nil
+}
+
+// checkSender returns an error unless the proxy has sent a request. secret is the hash of Secret.
+func (cfg *ProxyConfig) checkSender(r *http.Request, secret [sha256.Size]byte) error {
+	at, ok := remoteAddress(r)
+	if !ok || !slices.ContainsFunc(cfg.From, func(p netip.Prefix) bool { return p.Contains(at) }) {
+		return fmt.Errorf("%w: the request did not come through the proxy", ErrUnknownUser)
 	}
-	return a
+	if cfg.Secret == "" {
+		return nil
+	}
+	sent := r.Header.Values(cfg.SecretHeader)
+	sum := sha256.Sum256([]byte(strings.Join(sent, "")))
+	if len(sent) != 1 || subtle.ConstantTimeCompare(sum[:], secret[:]) != 1 {
+		return fmt.Errorf("%w: the request does not have the proxy's secret", ErrUnknownUser)
+	}
+	return nil
+}
+
+// actor returns the user that the proxy names.
+func (cfg *ProxyConfig) actor(r *http.Request) (Actor, error) {
+	users, groups := r.Header.Values(cfg.User), r.Header.Values(cfg.Groups)
+	if len(users) != 1 || len(groups) > 1 { // a repeated header has passed a proxy that only adds headers
+		return Actor{}, fmt.Errorf("%w: the proxy must set the header of the user once, and that of the groups at most once", ErrUnknownUser)
+	}
+	var in []string
+	for _, list := range groups {
+		for group := range strings.SplitSeq(list, ",") {
+			in = append(in, strings.TrimSpace(group))
+		}
+	}
+	who := Actor{Name: users[0], forwardedFor: truncate(escapeInvisible(strings.Join(r.Header.Values("X-Forwarded-For"), ", ")), maxForwardedFor)}
+	if cfg.Role != nil {
+		who.Role = cfg.Role(who.Name, in)
+	}
+	if cfg.Rights != nil {
+		who.Rights = cfg.Rights(who.Name, in)
+	}
+	return who, nil
 }
 
 const (
-	minSecret  = 16
-	maxThrough = 100 // bytes of X-Forwarded-For in the record
+	minSecret       = 16  // bytes
+	maxForwardedFor = 100 // bytes of X-Forwarded-For in the record
 )
 
 // hasLoopback reports whether a prefix includes a loopback address.

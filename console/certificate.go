@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// certificateAge is the interval of checks of the files.
-const certificateAge = time.Minute
+// certificateCheckInterval is the interval at which the files are checked for changes.
+const certificateCheckInterval = time.Minute
 
 // certificate reads a certificate from its two files, and again when one of them changes: a certificate may be renewed
 // with the same key. If the new files cannot be read, it keeps the old certificate.
@@ -24,7 +24,7 @@ type certificate struct {
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pair != nil && time.Since(c.checked) < certificateAge {
+	if c.pair != nil && time.Since(c.checked) < certificateCheckInterval {
 		return c.pair, nil
 	}
 	c.checked = time.Now()

@@ -15,23 +15,23 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// heldUp is a DLQ that can be claimed only once its gate is open.
-type heldUp struct {
+// blockedDLQ is a DLQ that can be claimed only when its gate is open.
+type blockedDLQ struct {
 	*stub
 	gate    chan struct{}
 	claimed atomic.Int32
 	ended   atomic.Bool // the context of the request
 }
 
-func (h *heldUp) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
-	h.claimed.Add(1)
+func (q *blockedDLQ) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
+	q.claimed.Add(1)
 	select {
-	case <-h.gate:
+	case <-q.gate:
 	case <-ctx.Done():
-		h.ended.Store(true)
+		q.ended.Store(true)
 		return nil, ctx.Err()
 	}
-	return h.stub.Claim(ctx, holder)
+	return q.stub.Claim(ctx, holder)
 }
 
 var anOperator = Actor{Name: "ann", Role: Operator}
@@ -42,7 +42,7 @@ func TestCloseWaitsForAnEdit(t *testing.T) {
 	for name, opened := range map[string]bool{"it ends": true, "it takes too long": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &heldUp{stub: newStub("q", 1), gate: make(chan struct{})}
+				q := &blockedDLQ{stub: newStub("q", 1), gate: make(chan struct{})}
 				c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: &auditLog{}})
 				if err != nil {
 					t.Fatal(err)
@@ -74,7 +74,7 @@ func TestCloseWaitsForAnEdit(t *testing.T) {
 				}
 				<-closed
 				if took := time.Since(began); q.ended.Load() == opened || took > maxCloseTime || opened && took > 0 {
-					t.Errorf("broken off: %v, after %s", q.ended.Load(), took)
+					t.Errorf("cancelled: %v, after %s", q.ended.Load(), took)
 				}
 			})
 		})
@@ -82,9 +82,9 @@ func TestCloseWaitsForAnEdit(t *testing.T) {
 }
 
 // A closed console starts nothing.
-func TestAClosedConsoleBeginsNothing(t *testing.T) {
+func TestAClosedConsoleStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &heldUp{stub: newStub("q", 1), gate: make(chan struct{})}
+		q := &blockedDLQ{stub: newStub("q", 1), gate: make(chan struct{})}
 		rec := &auditLog{}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Audit: rec})
 		if err != nil {
@@ -117,7 +117,7 @@ func TestAClosedConsoleBeginsNothing(t *testing.T) {
 }
 
 // Requests that run while the console is being closed have ended when Close returns.
-func TestNothingRunsOnWhenTheConsoleIsClosed(t *testing.T) {
+func TestNothingRunsWhenTheConsoleIsClosed(t *testing.T) {
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: io.Discard})
 	if err != nil {
 		t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A page of another site used to be able to make the operator's browser look, reveal and search, and the record named
-// the operator, because CrossOriginProtection allows every GET.
+// CrossOriginProtection allows every GET, with which a page of another site could make an operator's browser read and
+// search messages. The record would name the operator.
 func TestCrossSiteRequestsAreForbidden(t *testing.T) {
 	rec, costly := &auditLog{}, newStub("costly", 3)
 	costly.info.ReadEffect = "a delivery of each message"

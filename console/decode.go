@@ -47,7 +47,7 @@ func (svc *service) decodeBody(ctx context.Context, l *messageView) (p *payloadV
 		return nil, ""
 	}
 	if !json.Valid(decoded.JSON) {
-		return nil, "the decoder gave no JSON"
+		return nil, "the decoder returned invalid JSON"
 	}
 	p = newPayload(decoded.JSON)
 	p.Kind = tableText(decoded.As)

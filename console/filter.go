@@ -66,7 +66,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 			return f, invalidInput("%s is longer than %d bytes", name, maxParam)
 		}
 		if len(values) > maxParams && filterParam(name) {
-			return f, invalidInput("%s is there more than %d times", name, maxParams)
+			return f, invalidInput("%s is listed more than %d times", name, maxParams)
 		}
 	}
 	f.Fingerprints, f.IDs = nonEmpty(v[pFingerprint]), nonEmpty(v[pID])

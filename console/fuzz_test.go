@@ -20,12 +20,12 @@ func FuzzReplayForm(f *testing.F) {
 			return
 		}
 		if sizes, err := readCanary(v.Get("canary")); err == nil {
-			if len(sizes) > maxStages {
-				t.Errorf("%d stages", len(sizes))
+			if len(sizes) > maxCanarySteps {
+				t.Errorf("%d steps", len(sizes))
 			}
 			for _, n := range sizes {
 				if n < 1 || n > 1_000_000 {
-					t.Errorf("a stage of %d", n)
+					t.Errorf("a step of %d messages", n)
 				}
 			}
 		}

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// A page that rebinds its name to the console's address sends requests to its own origin, with any header. Behind a
-// proxy, the Host header used to be ignored.
-func TestAConsoleAnswersToItsNamesAlone(t *testing.T) {
+// A page that rebinds its name to the console's address sends requests to its own origin, with any header.
+func TestAConsoleAnswersOnlyToItsHostNames(t *testing.T) {
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Operator }})
 	for name, auth := range map[string]Auth{"proxy": proxy, "custom": as(Operator)} {
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: auth, Audit: &auditLog{}, Hosts: []string{"console.example.com", "[::1]"}})
@@ -42,7 +41,7 @@ func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 	const secret = "a-secret-of-the-proxy"
 	for _, short := range []string{"short", "with spaces " + secret, secret + "\n"} {
 		if _, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: role, Secret: short})}); err == nil {
-			t.Errorf("the secret %q is taken", short)
+			t.Errorf("the secret %q is accepted", short)
 		}
 	}
 	rec := &auditLog{}
@@ -71,7 +70,6 @@ func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 	get(t, c, "/", "X-Proxy-Secret", secret, "X-Forwarded-User", "ann")
 }
 
-// The record used to contain only the proxy's address.
 func TestTheAuditRecordHasTheForwardedAddress(t *testing.T) {
 	rec := &auditLog{}
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: rec, Auth: BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Reader }})})

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// A list used to keep whole keys, and with them the messages that contain them.
+// A list that kept whole keys would keep the messages that contain them.
 func TestAListKeepsOnlyTheShownPartOfAKey(t *testing.T) {
 	d := &service{}
 	for _, key := range [][]byte{nil, {}, []byte("k"), bytes.Repeat([]byte("ä"), 1<<20)} {

@@ -18,8 +18,8 @@ const (
 	// refused unchecked, and not recorded.
 	maxFailures = 10
 	failureTime = time.Minute
-	// maxFailed is the maximum number of users and networks that are kept.
-	maxFailed = 1000
+	// maxFailureKeys is the maximum number of users and networks whose failures are counted.
+	maxFailureKeys = 1000
 )
 
 // loginFailures counts refused requests. The zero value is ready to use.
@@ -28,10 +28,10 @@ type loginFailures struct {
 	seen map[failureKey]failureCount
 }
 
-// failureKey is a key of failures.
+// failureKey identifies the user and the network of a failed login.
 type failureKey struct {
 	user string     // empty for an unknown user
-	from netip.Addr // see network
+	from netip.Addr // see remoteNetwork
 }
 
 type failureCount struct {
@@ -55,7 +55,7 @@ func (f *loginFailures) add(of failureKey) int {
 	if !ok || time.Since(c.since) >= failureTime {
 		c = failureCount{since: time.Now()}
 	}
-	if f.seen == nil || !ok && len(f.seen) >= maxFailed {
+	if f.seen == nil || !ok && len(f.seen) >= maxFailureKeys {
 		f.seen = make(map[failureKey]failureCount)
 	}
 	c.n++

@@ -101,17 +101,17 @@ type layout struct {
 
 // notes are the messages that a page shows at its top when its address requests them.
 var notes = map[string]string{
-	"started":   "The task was started.",
-	"asked":     "The task pauses after the messages that it is sending.",
-	"resumed":   "The task was resumed.",
-	"edited":    "The edited message was replayed, and the original is out of the DLQ.",
-	"reading":   "The DLQ is being read. Its causes appear in a moment.",
-	"starting":  "The task is starting. Reload in a moment.",
-	"cancelled": "The task is being cancelled.",
-	"given":     "The command was sent. The consumers read it within a second or two.",
-	"halted":    "The group is paused. Its consumers follow within about 10 seconds.",
-	"goes on":   "The group is resumed. Its consumers follow within about 10 seconds.",
-	"withdrawn": "The command was withdrawn. Its earlier effects stay.",
+	"started":       "The task was started.",
+	"pausing":       "The task pauses after the messages that it is sending.",
+	"resumed":       "The task was resumed.",
+	"edited":        "The edited message was replayed, and the original was removed from the DLQ.",
+	"reading":       "The DLQ is being read. Its causes appear in a moment.",
+	"starting":      "The task is starting. Reload in a moment.",
+	"cancelled":     "The task is being cancelled.",
+	"command-sent":  "The command was sent. The consumers read it within a second or two.",
+	"group-paused":  "The group is paused. Its consumers follow within about 10 seconds.",
+	"group-resumed": "The group is resumed. Its consumers follow within about 10 seconds.",
+	"withdrawn":     "The command was withdrawn. Its earlier effects stay.",
 }
 
 // show renders a page and sends it. It renders the whole page before the first byte is sent, so that an error leaves no
@@ -127,8 +127,8 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 	}
 	var page bytes.Buffer
 	if err := templates()[name].ExecuteTemplate(&page, "layout", f); err != nil {
-		slog.Error("redeliver console: making a page", "page", name, "error", err)
-		http.Error(w, "This page could not be made. That is a fault of the console: please report it.", http.StatusInternalServerError)
+		slog.Error("redeliver console: rendering a page", "page", name, "error", err)
+		http.Error(w, "This page could not be rendered. That is a bug of the console: please report it.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

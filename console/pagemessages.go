@@ -29,16 +29,16 @@ type filterForm struct {
 	MaySearch bool
 }
 
-func newForm(key string, within bool, w listQuery) filterForm {
-	f := filterForm{Key: key, Filter: w.Filter, Newest: w.Newest, Size: w.Size, KeyText: escapeInvisible(string(w.Filter.Key)), MaySearch: within, Reasons: redeliver.Reasons()}
-	for name, value := range w.Filter.Headers {
+func newForm(key string, maySearch bool, query listQuery) filterForm {
+	f := filterForm{Key: key, Filter: query.Filter, Newest: query.Newest, Size: query.Size, KeyText: escapeInvisible(string(query.Filter.Key)), MaySearch: maySearch, Reasons: redeliver.Reasons()}
+	for name, value := range query.Filter.Headers {
 		f.Header, f.Value = name, value
 	}
-	if !w.Filter.After.IsZero() {
-		f.After = w.Filter.After.Format(localTime)
+	if !query.Filter.After.IsZero() {
+		f.After = query.Filter.After.Format(localTime)
 	}
-	if !w.Filter.Before.IsZero() {
-		f.Before = w.Filter.Before.Format(localTime)
+	if !query.Filter.Before.IsZero() {
+		f.Before = query.Filter.Before.Format(localTime)
 	}
 	return f
 }

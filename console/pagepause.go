@@ -35,13 +35,13 @@ func (c *Console) pauseGroup(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key := r.PostForm.Get("dlq")
-	if err := c.checkConfirmation(r, key, "the group goes on"); err != nil {
+	if err := c.checkConfirmation(r, key, "the group was not paused"); err != nil {
 		return err
 	}
 	if err := c.svc.setPaused(r.Context(), actorOf(r), key, &Record{Action: PauseGroup, Why: why}); err != nil {
 		return err
 	}
-	redirect(w, address("dlq", key, nil, "note", "halted"))
+	redirect(w, address("dlq", key, nil, "note", "group-paused"))
 	return nil
 }
 
@@ -53,7 +53,7 @@ func (c *Console) resumeGroup(w http.ResponseWriter, r *http.Request) error {
 	if err := c.svc.setPaused(r.Context(), actorOf(r), key, &Record{Action: ResumeGroup}); err != nil {
 		return err
 	}
-	redirect(w, address("dlq", key, nil, "note", "goes on"))
+	redirect(w, address("dlq", key, nil, "note", "group-resumed"))
 	return nil
 }
 

@@ -14,11 +14,11 @@ import (
 
 // Limits of the form's values.
 const (
-	maxRate      = 1_000_000
-	maxWatch     = 24 * time.Hour
-	maxStages    = 10
-	maxWhy       = 500
-	defaultWatch = deadletter.DefaultWatch
+	maxRate        = 1_000_000
+	maxWatch       = 24 * time.Hour
+	maxCanarySteps = 10
+	maxWhy         = 500
+	defaultWatch   = deadletter.DefaultWatch
 )
 
 // taskFormPage is the forecast of a replay or a purge, with the form that starts it.
@@ -99,71 +99,71 @@ type taskForm struct {
 	expect int64 // number of messages that the page has shown; 0 if unknown
 }
 
-func readTaskForm(r *http.Request) (o taskForm, err error) {
-	if o.values, o.filter, err = readFilterForm(r); err != nil {
-		return o, err
+func readTaskForm(r *http.Request) (form taskForm, err error) {
+	if form.values, form.filter, err = readFilterForm(r); err != nil {
+		return form, err
 	}
-	o.dlq = o.values.Get("dlq")
-	if o.why, err = readWhy(o.values); err != nil {
-		return o, err
+	form.dlq = form.values.Get("dlq")
+	if form.why, err = readWhy(form.values); err != nil {
+		return form, err
 	}
-	expect, err := readNumber(o.values, "expect", 0, 0, 1<<50)
-	o.expect = int64(expect)
-	return o, err
+	expect, err := readNumber(form.values, "expect", 0, 0, 1<<50)
+	form.expect = int64(expect)
+	return form, err
 }
 
 func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
-	o, err := readTaskForm(r)
+	form, err := readTaskForm(r)
 	if err != nil {
 		return err
 	}
-	replay := deadletter.ReplayOptions{Filter: o.filter, Why: o.why}
-	rate, err := readNumber(o.values, "rate", 0, 0, maxRate)
+	replay := deadletter.ReplayOptions{Filter: form.filter, Why: form.why}
+	rate, err := readNumber(form.values, "rate", 0, 0, maxRate)
 	if err != nil {
 		return err
 	}
 	replay.Rate = float64(rate)
-	if replay.Watch, err = readWatch(o.values.Get("watch")); err != nil {
+	if replay.Watch, err = readWatch(form.values.Get("watch")); err != nil {
 		return err
 	}
-	if replay.Canary, err = readCanary(o.values.Get("canary")); err != nil {
+	if replay.Canary, err = readCanary(form.values.Get("canary")); err != nil {
 		return err
 	}
-	id, err := c.svc.startReplay(r.Context(), actorOf(r), o.dlq, replay, o.expect)
-	return redirectToTask(w, o.dlq, id, err)
+	id, err := c.svc.startReplay(r.Context(), actorOf(r), form.dlq, replay, form.expect)
+	return redirectToTask(w, form.dlq, id, err)
 }
 
 // quarantine quarantines the messages that the page of a replay has shown.
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
-	o, err := readTaskForm(r)
+	form, err := readTaskForm(r)
 	if err != nil {
 		return err
 	}
-	id, err := c.svc.startQuarantine(r.Context(), actorOf(r), o.dlq, deadletter.QuarantineOptions{Filter: o.filter, Why: o.why}, o.expect)
-	return redirectToTask(w, o.dlq, id, err)
+	id, err := c.svc.startQuarantine(r.Context(), actorOf(r), form.dlq, deadletter.QuarantineOptions{Filter: form.filter, Why: form.why}, form.expect)
+	return redirectToTask(w, form.dlq, id, err)
 }
 
 func (c *Console) purge(w http.ResponseWriter, r *http.Request) error {
-	o, err := readTaskForm(r)
+	form, err := readTaskForm(r)
 	if err != nil {
 		return err
 	}
-	if o.expect == 0 {
+	if form.expect == 0 {
 		return invalidInput("the form has no number of messages")
 	}
-	if err := c.checkConfirmation(r, o.dlq, "nothing was removed"); err != nil {
+	if err := c.checkConfirmation(r, form.dlq, "nothing was removed"); err != nil {
 		return err
 	}
-	p := deadletter.PurgeOptions{Filter: o.filter, Everything: o.filter.All(), Why: o.why, Expect: o.expect}
-	id, err := c.svc.startPurge(r.Context(), actorOf(r), o.dlq, p)
-	return redirectToTask(w, o.dlq, id, err)
+	p := deadletter.PurgeOptions{Filter: form.filter, Everything: form.filter.All(), Why: form.why, Expect: form.expect}
+	id, err := c.svc.startPurge(r.Context(), actorOf(r), form.dlq, p)
+	return redirectToTask(w, form.dlq, id, err)
 }
 
-// checkConfirmation returns an error unless the user has typed the name of the DLQ.
-func (c *Console) checkConfirmation(r *http.Request, key, otherwise string) error {
+// checkConfirmation returns an error unless the user has typed the name of the DLQ. The error ends with consequence.
+func (c *Console) checkConfirmation(r *http.Request, key, consequence string) error {
 	q, err := c.svc.openOverview(actorOf(r), key)
 	if err == nil && r.PostForm.Get("confirm") != q.Info.DLQ {
-		err = invalidInput("what was typed is not the name of the DLQ, %s; %s", q.Info.DLQ, otherwise)
+		err = invalidInput("the typed text is not the name of the DLQ, %s; %s", q.Info.DLQ, consequence)
 	}
 	return err
 }
@@ -235,8 +235,8 @@ func readCanary(s string) (sizes []int, err error) {
 			continue
 		}
 		n, err := strconv.Atoi(part)
-		if err != nil || n < 1 || n > 1_000_000 || len(sizes) == maxStages {
-			return nil, invalidInput("the canary is %q, and must be at most %d numbers with commas between them, like 1, 10, 100", s, maxStages)
+		if err != nil || n < 1 || n > 1_000_000 || len(sizes) == maxCanarySteps {
+			return nil, invalidInput("the canary is %q, and must be at most %d numbers with commas between them, like 1, 10, 100", s, maxCanarySteps)
 		}
 		sizes = append(sizes, n)
 	}

@@ -47,7 +47,7 @@ func TestPagesShowAgeAndRetention(t *testing.T) {
 		some := get(t, c, page("messages", s.queue, "text", "CLOSED"))
 		some.has(t, "error text with CLOSED", "o-3")
 		if strings.Contains(some.text(), "o-1") {
-			t.Error("the filter takes all")
+			t.Error("the filter matches all messages")
 		}
 		get(t, c, page("messages", s.queue, "key", "customer-o-2")).has(t, "o-2")
 		get(t, c, page("messages", s.queue, "id", "none")).has(t, "No message. 3 were read")
@@ -134,8 +134,7 @@ func TestNewestFirstIsByTime(t *testing.T) {
 	})
 }
 
-// A list used to compare what it had read of the tail with the latest background count. If there was none yet, messages before the
-// tail were missing in the list, and nothing said so.
+// A list reads the whole DLQ if its tail has too few matches, even if there is no background count to compare with yet.
 func TestNewestFirstFindsEarlierMessagesOfAnUncountedDLQ(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("big", 100)
@@ -244,7 +243,7 @@ func TestQueuesAreSorted(t *testing.T) {
 	})
 }
 
-// A message of another group is never replayed, but its page used to offer this.
+// A message of another group is never replayed, so its page does not offer this.
 func TestAMessageThatCannotBeReplayedHasNoReplayButton(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("mixed", 2)
@@ -292,7 +291,7 @@ func TestABrokerThatDoesNotAnswer(t *testing.T) {
 		}
 		dlq := get(t, c, page("dlq", q))
 		dlq.has(t, "The broker does not answer", "Dead letters 2", "The messages are not read while the broker does not answer")
-		if strings.Contains(dlq.text(), "No message") { // it used to say so without having read any
+		if strings.Contains(dlq.text(), "No message") {
 			t.Error("2 dead letters that could not be read are said not to be there")
 		}
 		get(t, c, "/tasks").has(t, "far did not answer")
@@ -318,7 +317,7 @@ func TestADLQWhoseReadsHaveAnEffectIsReadOnlyOnRequest(t *testing.T) {
 		}
 		defer c.Close()
 		<-time.After(20 * DefaultRefresh)
-		get(t, c, "/").has(t, "costly", "7", "Not read in the background, because looking costs something")
+		get(t, c, "/").has(t, "costly", "7", "Not read in the background, because reading has a cost")
 		for _, name := range []string{"dlq", "messages", "message", "edit", "replay", "purge", "payload"} {
 			a := get(t, c, page(name, q, "at", "3"))
 			a.has(t, "raises x-delivery-count")
@@ -420,7 +419,7 @@ func TestAConfigurationThatCannotWorkIsRefusedAtOnce(t *testing.T) {
 	q := newStub("a", 0)
 	_, err := New(Config{Queues: []Queue{{}, {Queue: q}, {Queue: q}}, Refresh: 1, Auth: Basic(User{Name: "ann", Password: "short", Role: Viewer})})
 	if err == nil {
-		t.Fatal("it was taken")
+		t.Fatal("it was accepted")
 	}
 	for _, want := range []string{"Queues[0]", "Queues[2]", "Refresh", "at least 8 bytes"} {
 		if !strings.Contains(err.Error(), want) {

@@ -98,7 +98,7 @@ func (c *Console) controlTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key, id, who := r.PostForm.Get("dlq"), r.PostForm.Get("id"), actorOf(r)
-	note := "asked"
+	note := "pausing"
 	var err error
 	switch r.PostForm.Get("ask") {
 	case "pause":
@@ -110,7 +110,7 @@ func (c *Console) controlTask(w http.ResponseWriter, r *http.Request) error {
 		note = "resumed"
 		err = c.svc.resumeTask(r.Context(), who, key, id)
 	default:
-		err = invalidInput("a task can be asked to pause, to end, or to go on")
+		err = invalidInput("a task can be paused, cancelled or resumed")
 	}
 	if err != nil {
 		return err

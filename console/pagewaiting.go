@@ -66,25 +66,25 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	order := deadletter.Command{Kind: deadletter.CommandKind(v.Get("kind")), Filter: deadletter.WaitingFilter{Levels: nonEmpty(v["level"]), Filter: f}}
-	order.Everything = order.Filter.All()
-	if err := order.Check(); err != nil {
+	command := deadletter.Command{Kind: deadletter.CommandKind(v.Get("kind")), Filter: deadletter.WaitingFilter{Levels: nonEmpty(v["level"]), Filter: f}}
+	command.Everything = command.Filter.All()
+	if err := command.Check(); err != nil {
 		return invalidInput("%v", err)
 	}
-	if order.Everything && v.Get("all") == "" {
-		return invalidInput("that would take all waiting messages: narrow the filter, or tick the box")
+	if command.Everything && v.Get("all") == "" {
+		return invalidInput("that would be all waiting messages: narrow the filter, or tick the box")
 	}
-	if order.Why, err = readWhy(v); err != nil {
+	if command.Why, err = readWhy(v); err != nil {
 		return err
 	}
 	key := v.Get("dlq")
-	if err := c.checkConfirmation(r, key, "nothing was asked of the consumers"); err != nil {
+	if err := c.checkConfirmation(r, key, "no command was sent"); err != nil {
 		return err
 	}
-	if err := c.svc.sendCommand(r.Context(), actorOf(r), key, order); err != nil {
+	if err := c.svc.sendCommand(r.Context(), actorOf(r), key, command); err != nil {
 		return err
 	}
-	redirect(w, address("waiting", key, nil, "note", "given"))
+	redirect(w, address("waiting", key, nil, "note", "command-sent"))
 	return nil
 }
 

@@ -45,7 +45,7 @@ func TestAnUnchangedDLQIsReadOnceAMinute(t *testing.T) {
 }
 
 // The state of a broker that hangs is shown as stale.
-func TestOldMessagesAreShownAsOld(t *testing.T) {
+func TestTheStateOfAHangingBrokerIsShownAsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newStub("hangs", 10)
 		q.gate = make(chan struct{}, 1)

@@ -68,13 +68,13 @@ func TestRightsMayBeForSomeDLQs(t *testing.T) {
 }
 
 // An invalid right grants nothing.
-func TestRightsThatCannotBeRead(t *testing.T) {
+func TestInvalidRightsAreRefused(t *testing.T) {
 	for _, r := range []Right{{Operator, "["}, {0, "*"}, {Operator + 1, "*"}} {
 		if who := (Actor{Name: "ann", Role: Viewer, Rights: []Right{r}}); who.isValid() {
 			t.Errorf("a login with %+v succeeded", r)
 		}
 		if _, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: Basic(User{Name: "ann", Password: "a long password", Rights: []Right{r}})}); err == nil {
-			t.Errorf("a user with %+v is taken", r)
+			t.Errorf("a user with %+v is accepted", r)
 		}
 	}
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Rights: func(_ string, groups []string) []Right {
@@ -91,7 +91,7 @@ func TestRightsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A DLQ that was created later used to require a restart of the console.
+// A DLQ that is created later is shown without a restart of the console.
 func TestADLQIsAddedWhileItRuns(t *testing.T) {
 	c, err := New(Config{Notes: []string{"nothing yet"}, Audit: &auditLog{}})
 	if err != nil {
@@ -109,7 +109,7 @@ func TestADLQIsAddedWhileItRuns(t *testing.T) {
 	}
 	get(t, c, page("dlq", q))
 	if err := c.Add(Queue{Queue: newStub("orders.dlq", 1), Cluster: "eu"}); err == nil {
-		t.Error("it is there twice")
+		t.Error("it is shown twice")
 	}
 	if err := c.Add(Queue{Queue: newStub("orders.dlq", 1), Cluster: "us"}); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 )
 
 // One search covers all DLQs, by the content of messages, and with the user's rights for each DLQ.
-func TestASearchGoesOverAllDLQs(t *testing.T) {
+func TestASearchCoversAllDLQs(t *testing.T) {
 	rec := &auditLog{}
 	orders, refunds, costly, hidden, silent := newStub("orders", 20), newStub("refunds", 20), newStub("costly", 20), newStub("salaries", 20), newStub("silent", 1)
 	costly.info.ReadEffect = "a delivery"
@@ -125,7 +125,7 @@ func TestATraceHasALink(t *testing.T) {
 	}
 	for _, wrong := range []string{"javascript:alert({trace})", "https://jaeger.example.com/", "/trace/{trace}", "https:///{trace}", "\x00{trace}"} {
 		if _, err := New(Config{Queues: []Queue{{Queue: q}}, TraceURL: wrong}); err == nil {
-			t.Errorf("%q is taken", wrong)
+			t.Errorf("%q is accepted", wrong)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 			c.serveAuthenticated(next, w, r, origin)
 			return
 		}
-		c.showProblem(w, r, http.StatusForbidden, "Another site asked for this",
+		c.showProblem(w, r, http.StatusForbidden, "This came from another site",
 			"According to the browser, a page of another site sent this request, not a link that somebody clicked. The console did nothing.")
 	})
 }

@@ -189,14 +189,14 @@ func TestAPublicAddressIsRefused(t *testing.T) {
 		tls     bool
 		refused bool
 	}{
-		"nobody asked, loopback":    {Auth{}, loopback, false, false},
-		"nobody asked, public":      {Auth{}, public, false, true},
-		"nobody asked, TLS":         {Auth{}, public, true, true},
-		"passwords, loopback":       {users, loopback, false, false},
-		"passwords, public":         {users, public, false, true},
-		"passwords, public, TLS":    {users, public, true, false},
-		"behind a proxy, public":    {proxy, public, false, false},
-		"the service's own, public": {as(Viewer), public, false, false},
+		"no authentication, loopback": {Auth{}, loopback, false, false},
+		"no authentication, public":   {Auth{}, public, false, true},
+		"no authentication, TLS":      {Auth{}, public, true, true},
+		"passwords, loopback":         {users, loopback, false, false},
+		"passwords, public":           {users, public, false, true},
+		"passwords, public, TLS":      {users, public, true, false},
+		"behind a proxy, public":      {proxy, public, false, false},
+		"the service's own, public":   {as(Viewer), public, false, false},
 	} {
 		c := &Console{cfg: Config{Auth: row.auth}}
 		if err := c.mayListen(row.at, row.tls); (err != nil) != row.refused || row.refused && !errors.Is(err, ErrPublic) {
@@ -221,7 +221,7 @@ func TestAPublicAddressIsRefused(t *testing.T) {
 	}
 }
 
-func TestPasswordsAndProxies(t *testing.T) {
+func TestPasswordsAndProxiesIdentifyUsers(t *testing.T) {
 	users := Basic(User{Name: "ann", Password: "a long password", Role: Operator}, User{Name: "bob", Password: "another password", Role: Viewer})
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(user string, groups []string) Role {
 		switch {

@@ -29,7 +29,7 @@ type ServeConfig struct {
 }
 
 // ErrPublic is the error of ListenAndServe for an address at which other machines could use the console unsafely.
-var ErrPublic = errors.New("the console would be open to others than this machine")
+var ErrPublic = errors.New("the console would be open to other machines")
 
 // ListenAndServe serves the console until ctx ends, and then returns nil. Without Config.Auth it refuses any address
 // that is not a loopback address, with ErrPublic. It also refuses such an address for Basic without TLS, because others

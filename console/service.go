@@ -182,7 +182,7 @@ func (svc *service) openFor(who *Actor, key string, r Record) (*openQueue, error
 		return nil, err
 	}
 	*who = here
-	svc.signRecord(&r, who, q)
+	svc.completeRecord(&r, who, q)
 	if err := svc.checkRight(*who, r.Action); err != nil {
 		r.Result = denied
 		return nil, errors.Join(err, svc.audit.write(r))
@@ -194,8 +194,8 @@ func (svc *service) openFor(who *Actor, key string, r Record) (*openQueue, error
 	return q, svc.audit.write(r)
 }
 
-// signRecord sets the user and the DLQ of a record, and redacts its filter.
-func (svc *service) signRecord(r *Record, who *Actor, q *openQueue) {
+// completeRecord sets the user and the DLQ of a record, and redacts its filter.
+func (svc *service) completeRecord(r *Record, who *Actor, q *openQueue) {
 	r.Who, r.Role, r.From, r.For, r.DLQ = who.Name, who.Role.String(), who.remoteAddr, who.forwardedFor, q.key
 	if r.Filter != nil {
 		f := svc.redactFilter(auditor, q.info, r.Filter)
@@ -216,7 +216,7 @@ func (svc *service) requestCauses(who Actor, key string) error {
 
 // recordResult records how an action ended.
 func (svc *service) recordResult(who Actor, q *openQueue, r Record, t *deadletter.Task, err error) error {
-	svc.signRecord(&r, &who, q)
+	svc.completeRecord(&r, &who, q)
 	r.Result = done
 	if t != nil && t.ID != "" {
 		r.Task, r.Status, r.Counts = t.ID, t.Status, &t.Counts

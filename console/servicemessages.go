@@ -70,7 +70,7 @@ func (svc *service) acquireRead(ctx context.Context) (bounded context.Context, r
 }
 
 // errBusy reports that no slot became free. Nothing was done.
-var errBusy = errors.New("too many look into DLQs at once")
+var errBusy = errors.New("too many users read DLQs at once")
 
 // listMessages returns the messages that w requests.
 func (svc *service) listMessages(ctx context.Context, who Actor, key string, w listQuery) (messageList, error) {

@@ -36,29 +36,29 @@ type taskRuns struct {
 	list []*taskRun
 }
 
-func (j *taskRuns) add(job *taskRun) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.list) == maxRuns {
-		j.list = j.list[1:]
+func (r *taskRuns) add(run *taskRun) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) == maxRuns {
+		r.list = r.list[1:]
 	}
-	j.list = append(j.list, job)
+	r.list = append(r.list, run)
 }
 
-func (j *taskRuns) update(do func()) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (r *taskRuns) update(do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	do()
 }
 
 // get returns a copy of a task's state, or nil.
-func (j *taskRuns) get(id string) *taskRun {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, job := range slices.Backward(j.list) {
-		if job.Task.ID == id {
-			seen := *job
-			seen.Results = slices.Clone(job.Results)
+func (r *taskRuns) get(id string) *taskRun {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, run := range slices.Backward(r.list) {
+		if run.Task.ID == id {
+			seen := *run
+			seen.Results = slices.Clone(run.Results)
 			slices.Reverse(seen.Results) // the latest first
 			return &seen
 		}
@@ -67,11 +67,11 @@ func (j *taskRuns) get(id string) *taskRun {
 }
 
 // running returns the number of tasks that have not ended.
-func (j *taskRuns) running() (n int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, job := range j.list {
-		if job.Running {
+func (r *taskRuns) running() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, run := range r.list {
+		if run.Running {
 			n++
 		}
 	}
@@ -129,11 +129,11 @@ func (svc *service) resumeTask(ctx context.Context, who Actor, key, id string) e
 }
 
 // startQuarantine quarantines messages, which excludes them from replays.
-func (svc *service) startQuarantine(ctx context.Context, who Actor, key string, i deadletter.QuarantineOptions, expect int64) (string, error) {
-	rec := Record{Action: Quarantine, Filter: &i.Filter, Why: i.Why}
+func (svc *service) startQuarantine(ctx context.Context, who Actor, key string, o deadletter.QuarantineOptions, expect int64) (string, error) {
+	rec := Record{Action: Quarantine, Filter: &o.Filter, Why: o.Why}
 	return svc.startTask(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
-		i.Who, i.Report = historyName(who), report
-		return deadletter.Quarantine(ctx, q, i)
+		o.Who, o.Report = historyName(who), report
+		return deadletter.Quarantine(ctx, q, o)
 	})
 }
 
@@ -161,11 +161,11 @@ func (svc *service) startTask(ctx context.Context, who Actor, key string, rec Re
 	if err != nil {
 		return "", err
 	}
-	job := &taskRun{Expect: expect, Running: true, Began: time.Now()}
+	run := &taskRun{Expect: expect, Running: true, Began: time.Now()}
 	began, ended := make(chan string, 1), make(chan error, 1)
 	report := deadletter.Report{
 		Progress: func(t deadletter.Task) {
-			svc.runs.update(func() { job.Task = t })
+			svc.runs.update(func() { run.Task = t })
 			select {
 			case began <- t.ID: // the first report; later ones are dropped
 			default:
@@ -174,23 +174,23 @@ func (svc *service) startTask(ctx context.Context, who Actor, key string, rec Re
 		},
 		Result: func(r deadletter.Result) {
 			svc.runs.update(func() {
-				if len(job.Results) == maxResults {
-					job.Results = job.Results[1:]
+				if len(run.Results) == maxResults {
+					run.Results = run.Results[1:]
 				}
-				job.Results = append(job.Results, r)
+				run.Results = append(run.Results, r)
 			})
 		},
 	}
 	err = svc.runInBackground(func() {
-		svc.runs.add(job)
+		svc.runs.add(run)
 		t, err := do(svc.ctx, q.q, report)
 		svc.runs.update(func() {
-			job.Running = false
+			run.Running = false
 			if t.ID != "" {
-				job.Task = t
+				run.Task = t
 			}
 			if err != nil {
-				job.Err = redeliver.Redact(err.Error())
+				run.Err = redeliver.Redact(err.Error())
 			}
 		})
 		ended <- errors.Join(err, svc.recordResult(who, q, rec, &t, err))

@@ -62,8 +62,8 @@ func (svc *service) sendCommand(ctx context.Context, who Actor, key string, c de
 	rec := Record{Action: action, Filter: &c.Filter.Filter, Levels: c.Filter.Levels, Why: c.Why}
 	return svc.sendToConsumers(ctx, &who, key, &rec, func(ctx context.Context, to Commander) error {
 		c.Who = historyName(who)
-		given, err := to.SendCommand(ctx, c)
-		rec.Task = given.ID
+		sent, err := to.SendCommand(ctx, c)
+		rec.Task = sent.ID
 		return err
 	})
 }
@@ -73,7 +73,7 @@ func (svc *service) withdrawCommand(ctx context.Context, who Actor, key, id stri
 	rec := Record{Action: Withdraw, Task: truncate(id, maxActor)}
 	return svc.sendToConsumers(ctx, &who, key, &rec, func(ctx context.Context, to Commander) error {
 		if err := to.Withdraw(ctx, id); err != nil {
-			return fmt.Errorf("taking the command %s back: %w", id, err)
+			return fmt.Errorf("withdrawing command %s: %w", id, err)
 		}
 		return nil
 	})

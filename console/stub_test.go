@@ -122,7 +122,7 @@ func (c *stubScan) Next(ctx context.Context, want func(*deadletter.Message) bool
 	c.at++
 	m := c.s.make(c.at - 1)
 	if want != nil && !want(m) {
-		return nil, nil //nolint:nilnil // Next returns this at the end
+		return nil, nil //nolint:nilnil // see Next
 	}
 	return m, nil
 }

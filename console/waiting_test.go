@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// mute is a healthy DLQ that does not report waiting messages.
-type mute struct {
+// waitingErrorStub is a healthy DLQ whose request for waiting messages fails.
+type waitingErrorStub struct {
 	*stub
 	mu    sync.Mutex
 	err   error
 	asked int
 }
 
-func (m *mute) Waiting(context.Context) ([]Level, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.asked++
-	return []Level{{Name: "10s", Count: 4}}, m.err
+func (q *waitingErrorStub) Waiting(context.Context) ([]Level, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.asked++
+	return []Level{{Name: "10s", Count: 4}}, q.err
 }
 
-func (m *mute) answers(err error) (asked int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.err = err
-	return m.asked
+func (q *waitingErrorStub) answers(err error) (asked int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.err = err
+	return q.asked
 }
 
-// A DLQ used to be reported as not answering if its broker does not count waiting messages, and each count opened a
-// connection.
-func TestWaitingMessagesAreCountedRarelyAndAnErrorHidesNoDLQ(t *testing.T) {
+// If the broker does not report waiting messages, the DLQ does not count as one that does not answer. Each request may
+// open a connection, so they are rare.
+func TestWaitingMessagesAreCountedRarelyAndTheirErrorHidesNoDLQ(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &mute{stub: newStub("q", 3), err: errors.New("access refused for amqp://ann:secret@rabbit")}
+		q := &waitingErrorStub{stub: newStub("q", 3), err: errors.New("access refused for amqp://ann:secret@rabbit")}
 		c, err := New(Config{Queues: []Queue{{Queue: q}}, Notes: []string{"eu/mails.dlq is not shown"}})
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestWaitingMessagesAreCountedRarelyAndAnErrorHidesNoDLQ(t *testing.T) {
 }
 
 // A console without DLQs shows why there are none.
-func TestAConsoleOfNothingSaysWhy(t *testing.T) {
+func TestAConsoleWithoutDLQsSaysWhy(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Notes: []string{"there is none yet, 17"}})
 	if err != nil {
@@ -74,7 +74,7 @@ func TestAConsoleOfNothingSaysWhy(t *testing.T) {
 }
 
 // An unreadable certificate is reported before the address.
-func TestABadCertificateIsRefusedBeforeItListens(t *testing.T) {
+func TestAnInvalidCertificateIsRefusedBeforeItListens(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 0)}}})
 	if err != nil {

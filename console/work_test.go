@@ -111,7 +111,7 @@ func TestChosenMessagesAreReplayed(t *testing.T) {
 
 // A canary whose message comes back stops automatically and reports it. Its task can be resumed and cancelled from the
 // page.
-func TestACanaryThatComesBackIsSeen(t *testing.T) {
+func TestACanaryThatComesBackStopsTheReplay(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, failingMessage("o-1", "closed", "1"), failingMessage("o-2", "closed", "2"), failingMessage("o-3", "closed", "3"))
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
@@ -178,7 +178,7 @@ func TestAConsoleThatEndsPausesItsTask(t *testing.T) {
 	})
 }
 
-func TestAPurgeIsTypedOut(t *testing.T) {
+func TestAPurgeMustBeConfirmedByName(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, failingMessage("o-1", "card 1 declined", "1"), failingMessage("o-2", "card 2 declined", "2"), failingMessage("o-3", "closed", "3"))
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})

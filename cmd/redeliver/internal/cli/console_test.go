@@ -374,8 +374,8 @@ func TestConsoleRefuses(t *testing.T) {
 	k := newStand(t)
 	users := write(t, "ann:operator:"+password+"\n")
 	for says, args := range map[string][]string{
-		"open to others":              {"--listen", "0.0.0.0:0"},
-		"open to others than this":    {"--listen", ":0", "--read-only"},
+		"on 0.0.0.0:0: the console":   {"--listen", "0.0.0.0:0"},
+		"open to other machines":      {"--listen", ":0", "--read-only"},
 		"passwords would be readable": {"--listen", "0.0.0.0:0", "--basic-auth", users},
 		"belong together":             {"--tls-cert", users},
 		"--tls-key belong together":   {"--tls-key", users},
