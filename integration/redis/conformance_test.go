@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
-// The contract of every adapter, kept by adapters/pubsub on stock watermill-redisstream.
+// The contract of every adapter runs against adapters/pubsub over watermill-redisstream.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()

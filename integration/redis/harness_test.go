@@ -32,8 +32,8 @@ var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true,
 }
 
-// harness is adapters/pubsub over stock watermill-redisstream, as the conformance kit uses it. Its own client is
-// go-redis, which knows nothing of redeliver.
+// harness runs adapters/pubsub over watermill-redisstream for the conformance kit. Its own client is go-redis, which
+// does not know redeliver.
 type harness struct {
 	addr   string
 	client *redis.Client
@@ -53,7 +53,7 @@ func newHarness(t *testing.T, addr string) adaptertest.Harness {
 			}
 			text, err := json.Marshal(fields)
 			if err != nil {
-				panic(err) // it is a map of strings
+				panic(err) // a map of strings never fails
 			}
 			return []adaptertest.Header{{Name: pubsub.StateKey, Value: text}}
 		},
@@ -75,7 +75,7 @@ func (h *harness) origin(t testing.TB, n int) (string, []string) {
 	return origin, []string{"billing", "mail", "stock"}[:n]
 }
 
-// service is a process: a Redis client of its own, with publisher, subscriber and adapter over it.
+// service is a process: its own Redis client, with a publisher, a subscriber and the adapter over it.
 type service struct {
 	*pubsub.Client
 	kill func()
@@ -86,7 +86,7 @@ func (s service) Subscriber() message.Subscriber { return s.Client.Subscriber() 
 func (s service) Publisher() message.Publisher   { return s.Client.Publisher() }
 func (s service) Kill()                          { s.kill() }
 
-// Close ends the adapter, and then what is under it.
+// Close closes the adapter and then its Redis client.
 func (s service) Close(ctx context.Context) error {
 	defer s.end()
 	return s.Client.Close(ctx)
@@ -94,27 +94,28 @@ func (s service) Close(ctx context.Context) error {
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
 	opts := onlooker.Redis(h.addr)
-	opts.PoolSize = 200 // every lane reads on a connection of its own
+	opts.PoolSize = 200 // every lane reads on its own connection
 	client := redis.NewClient(opts)
-	beating, still := context.WithCancel(context.Background())
+	heartbeatCtx, stopHeartbeats := context.WithCancel(context.Background())
 	kill := sync.OnceFunc(func() {
-		still()
-		_ = client.Close() // with all that is on its way
+		stopHeartbeats()
+		_ = client.Close() // this also cuts requests that are under way
 	})
 	consumer := "kit-" + rand.Text()
-	c, err := connect(beating, client, consumer, cfg)
+	c, err := connect(heartbeatCtx, client, consumer, cfg)
 	if err != nil {
 		kill()
 		return nil, err
 	}
 	end := func() {
 		kill()
-		_ = h.client.Del(context.Background(), "alive:"+consumer).Err() // its leases are over at once
+		_ = h.client.Del(context.Background(), "alive:"+consumer).Err() // others may claim its messages at once
 	}
 	return service{c, kill, end}, nil
 }
 
-// life is how long a killed consumer counts as alive: longer than a busy machine lets one wait that is.
+// life is how long a killed consumer counts as alive. It is longer than the heartbeats of a living one may be late on a
+// busy machine.
 const life = 12 * time.Second
 
 func connect(ctx context.Context, client redis.UniversalClient, consumer string, cfg adaptertest.Config) (*pubsub.Client, error) {
@@ -140,7 +141,7 @@ func connect(ctx context.Context, client redis.UniversalClient, consumer string,
 	})
 }
 
-// decode refuses what the kit says no decoder takes.
+// decode refuses the message that the kit defines as undecodable.
 func decode(msg *message.Message) error {
 	if string(msg.Payload) == adaptertest.Undecodable {
 		return errors.New("no such schema")
@@ -190,24 +191,24 @@ func (h *harness) dead(t testing.TB, origin, group string, n int) []adaptertest.
 	deadline := time.Now().Add(adaptertest.Timeout)
 	for {
 		entries, err := h.client.XRange(context.Background(), dlq, "-", "+").Result()
-		if err != nil && !strings.HasPrefix(err.Error(), "WRONGTYPE") { // a test refuses what is written there
+		if err != nil && !strings.HasPrefix(err.Error(), "WRONGTYPE") { // refuse has replaced the stream
 			t.Fatalf("reading %s: %v", dlq, err)
 		}
 		if len(entries) >= n || time.Now().After(deadline) {
 			msgs := make([]adaptertest.Message, len(entries))
 			for i, entry := range entries {
-				if msgs[i], err = letter(entry); err != nil {
+				if msgs[i], err = parseDeadLetter(entry); err != nil {
 					t.Fatalf("dead letter %s: %v", entry.ID, err)
 				}
 			}
 			return msgs
 		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Redis tells nobody but a reader.
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Redis notifies only readers
 	}
 }
 
-// letter reads a dead letter as the documentation of pubsub.StateKey has it.
-func letter(entry redis.XMessage) (adaptertest.Message, error) {
+// parseDeadLetter parses a dead letter as pubsub.StateKey documents it.
+func parseDeadLetter(entry redis.XMessage) (adaptertest.Message, error) {
 	msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(entry.Values)
 	if err != nil {
 		return adaptertest.Message{}, err
@@ -250,7 +251,7 @@ func seen(msg *message.Message) adaptertest.Message {
 	return plain(native)
 }
 
-// refuse puts a text in the place of a stream: Redis refuses what is written to it.
+// refuse replaces streams with texts, so that Redis refuses writes to them.
 func (h *harness) refuse(t testing.TB, origin, group string, what adaptertest.Place) (restore func()) {
 	t.Helper()
 	base := origin + "." + group
@@ -291,7 +292,7 @@ func (h *harness) refuse(t testing.TB, origin, group string, what adaptertest.Pl
 				})
 			}
 			if err != nil {
-				t.Error(fmt.Errorf("taking writes to %s again: %w", stream, err))
+				t.Error(fmt.Errorf("restoring %s: %w", stream, err))
 			}
 		}
 	}

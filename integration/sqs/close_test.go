@@ -90,7 +90,7 @@ func TestAnIdleSubscriberClosesAtOnce(t *testing.T) {
 	if watched.answered.Load() {
 		t.Error("closing waited for a receive's answer")
 	}
-	body := "sent behind Close"
+	body := "sent after Close"
 	if _, err := h.api.SendMessage(t.Context(), &awssqs.SendMessageInput{QueueUrl: &url, MessageBody: &body}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/redeliver/redeliver/internal/awshttp"
 )
 
-// Watermill's own suite runs on standard queues, unabridged in make prove, and on FIFO queues with one message group.
-// It skips tests of what SQS does not promise: a queue has no consumer groups, a standard queue no order, and no
+// Watermill's own suite runs on standard queues, in full length in make prove, and on FIFO queues with one message
+// group. It skips tests of what SQS does not promise: a queue has no consumer groups, a standard queue no order, and no
 // queue delivers exactly once.
 func TestWatermillSuite(t *testing.T) {
 	t.Parallel()

@@ -16,8 +16,8 @@ import (
 // stay with its process forever.
 const lostAfter = time.Hour
 
-// onItsWay bounds how long an answer may take. If it takes longer, the message is delivered twice.
-const onItsWay = 5 * time.Second
+// maxAnswerTime bounds how long an answer of Redis may take. If it takes longer, the message is delivered twice.
+const maxAnswerTime = 5 * time.Second
 
 func key(consumer string) string { return "alive:" + consumer }
 
@@ -42,9 +42,9 @@ func Keep(ctx context.Context, client redis.UniversalClient, consumer string, li
 
 // Claimable returns a ShouldClaimPendingMessage for a consumer. It reports whether nobody has a message: the consumer
 // to which Redis gave it is dead, or it is this consumer and the answer was lost with its connection. If Redis does not
-// answer, it returns false. Set MaxIdleTime to a second, so that two consumers that ask at once do not both take it.
+// answer, it returns false. Set MaxIdleTime to a second, so that two consumers that ask at once do not both claim it.
 //
-// It sees the messages that arrive with a hook of client, which must be the subscriber's client.
+// Claimable adds a hook to client, with which it sees the messages that arrive. client must be the subscriber's.
 func Claimable(client redis.UniversalClient, consumer string) func(redis.XPendingExt) bool {
 	came := &arrivals{streams: make(map[string]map[string]bool)}
 	client.AddHook(came)
@@ -53,7 +53,7 @@ func Claimable(client redis.UniversalClient, consumer string) func(redis.XPendin
 			return true
 		}
 		if p.Consumer == consumer {
-			return p.Idle > onItsWay && !came.has(p.ID)
+			return p.Idle > maxAnswerTime && !came.has(p.ID)
 		}
 		n, err := client.Exists(context.Background(), key(p.Consumer)).Result()
 		return err == nil && n == 0

@@ -16,9 +16,9 @@ import (
 	"github.com/redeliver/redeliver/integration/redis/alive"
 )
 
-// A connection may end between Redis's note of who has a message and the message. The consumer that does not have it
-// takes it back, and not what its handler is still at.
-func TestAMessageLostBeforeItsConsumerComesBack(t *testing.T) {
+// Redis records the consumer of a message before it sends the message, and the connection may end in between. The
+// consumer claims such a message, but not one with a running handler.
+func TestAMessageThatNeverReachedItsConsumerComesBack(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -42,7 +42,7 @@ func TestAMessageLostBeforeItsConsumerComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// An answer that this client never sees, although Redis gave it to its consumer.
+	// client never sees this answer, although Redis gave the message to its consumer.
 	if err := other.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: consumer, Streams: []string{stream, ">"}, Count: 1}).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestAMessageLostBeforeItsConsumerComesBack(t *testing.T) {
 			if msg.UUID != want {
 				t.Fatalf("%s came, want %s", msg.UUID, want)
 			}
-			if want == "held" { // by a handler that takes longer than an answer may
+			if want == "held" { // by a handler that takes longer than maxAnswerTime
 				<-time.After(7 * time.Second)
 			}
 			msg.Ack()
@@ -81,5 +81,5 @@ func TestAMessageLostBeforeItsConsumerComesBack(t *testing.T) {
 			return
 		}
 	}
-	t.Error("what was acked is pending")
+	t.Error("a message is pending although both were acked")
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// arrivals is which messages have come to a client and are not acked.
+// arrivals records the messages that a client has received and not acked.
 type arrivals struct {
 	mu      sync.Mutex
-	streams map[string]map[string]bool // by id
+	streams map[string]map[string]bool // streams of the messages, by id
 }
 
 func (a *arrivals) has(id string) bool {

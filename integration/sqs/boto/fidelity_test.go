@@ -125,7 +125,7 @@ func TestTenAttributesAreKept(t *testing.T) {
 
 // The id is Watermill's, or the MessageId of the first delivery. It is the same at every attempt and in the DLQ, and
 // the user's attribute is unchanged.
-func TestIDs(t *testing.T) {
+func TestTheIDIsTheSameAtEveryAttempt(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(policy))
 		msgs := b.peer.put(t, b.queue,

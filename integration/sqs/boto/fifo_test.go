@@ -84,7 +84,7 @@ func TestAFailingHeadKeepsItsGroupBehindIt(t *testing.T) {
 // SQS drops a message whose deduplication id it has seen within five minutes. That must not happen to a retry or a
 // dead letter. Two messages with one deduplication id in different queues, and a dead letter that is sent again and
 // fails again, all reach the DLQ.
-func TestDeduplicationSwallowsNoDeadLetter(t *testing.T) {
+func TestDeduplicationDropsNoDeadLetter(t *testing.T) {
 	// moto forgets a deduplication id when its message is deleted, so it proves nothing here.
 	on(t, fifo, func(t *testing.T, b *fixture) {
 		b.handler = func(*message.Message) error { return redeliver.Permanent(errors.New("no")) }

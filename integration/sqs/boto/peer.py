@@ -1,6 +1,5 @@
-"""An independent SQS client for tests: it sends and receives what it is told to, each command a method of Peer, see
-integration/fidelity/peers.py. An attribute of a message is {"t": its type, "v": its value}, the value of a binary one as
-hex digits.
+"""An independent SQS client for tests. Each command is a method of Peer, see integration/fidelity/peers.py. An attribute
+of a message is {"t": its type, "v": its value}. The value of a binary attribute is in hex digits.
 """
 
 import time
@@ -13,12 +12,12 @@ ERRORS = (BotoCoreError, ClientError)
 
 
 def connect(url):
-    # Any credentials do, and what is refused is an answer: nothing is tried again.
+    # Any credentials work. A refusal is a result for the test, so nothing is retried.
     return boto3.client("sqs", endpoint_url=url, region_name="eu-central-1", aws_access_key_id="x",
                         aws_secret_access_key="x", config=Config(retries={"max_attempts": 0}))
 
 
-connect("http://localhost")  # it asks nobody: what it reads of its own files is read once for all
+connect("http://localhost")  # sends no request, but loads boto3's data files once
 
 
 def to_sdk(attributes):
@@ -62,7 +61,7 @@ class Peer:
         return {"id": self.sqs.send_message(QueueUrl=self.url(c["queue"]), **self.arguments(c["message"]))["MessageId"]}
 
     def take(self, c):
-        """Takes n messages off a queue, or what came until none did for a while."""
+        """Receives and deletes n messages, or fewer if none comes for c["wait"] seconds."""
         url, found, last = self.url(c["queue"]), [], time.monotonic()
         while len(found) < c["n"] and time.monotonic() - last < c["wait"]:
             got = self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=min(10, c["n"] - len(found)), WaitTimeSeconds=1,

@@ -39,7 +39,7 @@ func (b *fixture) open(cfg sqs.Config) *sqs.Client {
 }
 
 // boto3 reads the published messages.
-func TestWhatIsPublished(t *testing.T) {
+func TestPublishedMessagesAreReadByBoto3(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
 			on(t, kind, func(t *testing.T, b *fixture) {
@@ -152,7 +152,7 @@ func TestATooLargeMessageIsRefused(t *testing.T) {
 }
 
 // A delayed publish arrives when it is due, and the handler sees the first attempt.
-func TestADelayedPublish(t *testing.T) {
+func TestADelayedPublishArrivesWhenDue(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		ran := make(chan time.Time, 10)
 		b.handler = func(*message.Message) error {
@@ -244,7 +244,7 @@ func TestRedeliverAndWatermillAWSReadEachOther(t *testing.T) {
 }
 
 // The handler's Metadata has the text of every attribute, as code for watermill-aws expects.
-func TestMetadataOfAttributes(t *testing.T) {
+func TestMetadataHasTheTextOfEveryAttribute(t *testing.T) {
 	on(t, standard, func(t *testing.T, b *fixture) {
 		b.start(b.config(redeliver.Policy{MaxRetries: redeliver.NoRetries}))
 		b.peer.put(t, b.queue, wire{Body: "m", Attributes: attributes{"text": str("t"), "number": number("5"), "binary": binary(0, 0xff)}})

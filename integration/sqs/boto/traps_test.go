@@ -129,7 +129,7 @@ func TestATopicIsANameOrAURLOrAnARN(t *testing.T) {
 
 // Queues that redeliver creates have the expected attributes: the retention of dead letters, and SQS's own limit
 // beyond redeliver's.
-func TestWhatIsCreated(t *testing.T) {
+func TestCreatedQueuesHaveTheirAttributes(t *testing.T) {
 	for _, kind := range []string{standard, fifo} {
 		t.Run("queue"+kind, func(t *testing.T) {
 			// ElasticMQ reports no retention.

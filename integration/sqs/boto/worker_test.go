@@ -75,7 +75,7 @@ func on(t *testing.T, kind string, test func(t *testing.T, b *fixture), servers 
 			b.peer.create(t, b.queue, map[string]string{"VisibilityTimeout": "20"})
 			test(t, b)
 			if wrong := p.Violations(); len(wrong) > 0 {
-				t.Errorf("SQS would not have taken: %s", strings.Join(wrong, "\n\t"))
+				t.Errorf("SQS would have refused: %s", strings.Join(wrong, "\n\t"))
 			}
 		})
 	}

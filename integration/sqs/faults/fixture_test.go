@@ -94,7 +94,7 @@ func newFixture(t *testing.T, end string) *fixture {
 	l.url = *out.QueueUrl
 	t.Cleanup(func() {
 		if wrong := p.Violations(); len(wrong) > 0 {
-			t.Errorf("SQS would not have taken: %s", strings.Join(wrong, "\n\t"))
+			t.Errorf("SQS would have refused: %s", strings.Join(wrong, "\n\t"))
 		}
 		l.wantNoSecrets()
 	})

@@ -76,7 +76,7 @@ func (p *Proxy) Add(r Rule) *Active {
 	return a
 }
 
-// Remove deactivates it. Held requests stay held.
+// Remove deactivates the rule. Silent requests stay without an answer.
 func (a *Active) Remove() {
 	a.proxy.mu.Lock()
 	defer a.proxy.mu.Unlock()
@@ -121,7 +121,7 @@ func (a *Active) matchLocked(c *Call, rng *rand.Rand) bool {
 	return true
 }
 
-func (a *Active) metOne() {
+func (a *Active) addMet() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.met++
@@ -129,33 +129,33 @@ func (a *Active) metOne() {
 	a.changed = make(chan struct{})
 }
 
-// meet answers a request with the fault.
-func (a *Active) meet(w http.ResponseWriter, r *http.Request, c *Call, body []byte) {
-	defer a.metOne()
+// answerFault answers a request with the fault.
+func (a *Active) answerFault(w http.ResponseWriter, r *http.Request, c *Call, body []byte) {
+	defer a.addMet()
 	switch a.fault {
 	case ServerError:
-		(&problem{http.StatusInternalServerError, "InternalFailure", "for a test"}).write(w)
+		(&problem{http.StatusInternalServerError, "InternalFailure", "injected by the test"}).write(w)
 	case Throttled:
-		(&problem{http.StatusBadRequest, "RequestThrottled", "for a test"}).write(w)
+		(&problem{http.StatusBadRequest, "RequestThrottled", "injected by the test"}).write(w)
 	case ExpiredCredentials:
 		(&problem{http.StatusForbidden, "ExpiredTokenException", "The security token included in the request is expired"}).write(w)
 	case Refused:
-		(&problem{http.StatusBadRequest, "AccessDeniedException", "for a test"}).write(w)
+		(&problem{http.StatusBadRequest, "AccessDeniedException", "injected by the test"}).write(w)
 	case Cut:
 		cutConnection(w)
 	case Unread:
-		_, _ = a.proxy.ask(r, body) // the answer is not read
+		_, _ = a.proxy.forward(r, body) // the answer is not read
 		cutConnection(w)
 	case Silent:
-		_, _ = a.proxy.ask(r, body) // the answer is not read
+		_, _ = a.proxy.forward(r, body) // the answer is not read
 		<-r.Context().Done()
 	case Partial, FalseFailure:
-		a.fail(w, r, c)
+		a.failEntries(w, r, c)
 	}
 }
 
-// fail answers that the selected entries of a batch failed. For a FalseFailure they were carried out.
-func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
+// failEntries answers that the selected entries of a batch failed. For a FalseFailure they were carried out.
+func (a *Active) failEntries(w http.ResponseWriter, r *http.Request, c *Call) {
 	pick := a.rule.Entries
 	if pick == nil {
 		pick = func(i int, _ map[string]any) bool { return i%2 == 0 }
@@ -165,7 +165,7 @@ func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
 	for i, e := range c.Entries {
 		if pick(i, e) {
 			fails[text(e, "Id")] = true
-			failed = append(failed, map[string]any{"Id": e["Id"], "Code": "InternalError", "Message": "for a test", "SenderFault": false})
+			failed = append(failed, map[string]any{"Id": e["Id"], "Code": "InternalError", "Message": "injected by the test", "SenderFault": false})
 		}
 		if a.fault == FalseFailure || !fails[text(e, "Id")] {
 			asked = append(asked, e)
@@ -175,7 +175,7 @@ func (a *Active) fail(w http.ResponseWriter, r *http.Request, c *Call) {
 	if len(asked) > 0 { // an empty batch would be refused
 		in := maps.Clone(c.In)
 		in["Entries"] = asked
-		ans, err := a.proxy.ask(r, marshal(in))
+		ans, err := a.proxy.forward(r, marshal(in))
 		if err != nil {
 			cutConnection(w)
 			return

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Proxy is one such proxy. Its methods are safe for concurrent use.
+// Proxy is a proxy for one server. Its methods are safe for concurrent use.
 type Proxy struct {
 	target string
 	url    string
@@ -43,7 +43,7 @@ func Start(target string) (*Proxy, error) {
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}},
 		rng:    rand.New(rand.NewPCG(1, 1)), conns: make(map[net.Conn]struct{}),
 	}
-	p.server = &http.Server{Handler: p, ReadHeaderTimeout: time.Minute, ConnState: p.note}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: time.Minute, ConnState: p.trackConnection}
 	go func() { _ = p.server.Serve(l) }()
 	return p, nil
 }
@@ -66,8 +66,8 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// note tracks the open connections.
-func (p *Proxy) note(c net.Conn, state http.ConnState) {
+// trackConnection tracks the open connections.
+func (p *Proxy) trackConnection(c net.Conn, state http.ConnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if state == http.StateClosed || state == http.StateHijacked {
@@ -113,7 +113,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the client has gone
 	}
 	c := parse(r.Header, body)
-	rule, limit := p.meet(c)
+	rule, limit := p.matchRule(c)
 	if problem := c.checkDocumented(limit); problem != nil {
 		p.mu.Lock()
 		p.violated = append(p.violated, fmt.Sprintf("%s on %s: %s: %s", c.Action, c.Queue, problem.code, problem.message))
@@ -122,14 +122,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if rule == nil {
-		p.pass(w, r, body)
+		p.forwardAnswer(w, r, body)
 		return
 	}
-	rule.meet(w, r, c, body)
+	rule.answerFault(w, r, c, body)
 }
 
-// meet counts a request and returns the rule that it matches.
-func (p *Proxy) meet(c *Call) (*Active, int) {
+// matchRule counts a request and returns the rule that it matches.
+func (p *Proxy) matchRule(c *Call) (*Active, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts[c.Action]++
@@ -148,9 +148,9 @@ type answer struct {
 	body   []byte
 }
 
-// ask forwards a request. It ends with the client's.
-func (p *Proxy) ask(r *http.Request, body []byte) (*answer, error) {
-	//nolint:gosec // To pass on what a test asks for is what a proxy is for; this one listens on loopback.
+// forward forwards a request and returns the answer. The request ends when the client's ends.
+func (p *Proxy) forward(r *http.Request, body []byte) (*answer, error) {
+	//nolint:gosec // A proxy forwards its clients' requests; this one listens on loopback.
 	req, err := http.NewRequestWithContext(r.Context(), r.Method, p.target+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -168,10 +168,10 @@ func (p *Proxy) ask(r *http.Request, body []byte) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, text}, nil
 }
 
-// pass forwards a request and its answer. If the server is unreachable, it cuts the connection without an answer, as
-// without a proxy.
-func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, body []byte) {
-	a, err := p.ask(r, body)
+// forwardAnswer forwards a request and its answer. If the server is unreachable, it cuts the connection without an
+// answer, as without a proxy.
+func (p *Proxy) forwardAnswer(w http.ResponseWriter, r *http.Request, body []byte) {
+	a, err := p.forward(r, body)
 	if err != nil {
 		cutConnection(w)
 		return
@@ -186,7 +186,7 @@ func (a *answer) write(w http.ResponseWriter) {
 		}
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) //nolint:gosec // It is JSON, and no browser asks.
+	_, _ = w.Write(a.body) //nolint:gosec // it is JSON, and no browser reads it
 }
 
 // cutConnection cuts the client's connection without an answer.

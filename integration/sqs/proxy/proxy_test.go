@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 		{proxy.Cut, 0, "", 0},
 		{proxy.Unread, 0, "", 3},
 		{proxy.Silent, 0, "", 3},
-		{proxy.Partial, 200, `"Failed":[{"Code":"InternalError","Id":"0","Message":"for a test","SenderFault":false},{"Code":"InternalError","Id":"2"`, 1},
+		{proxy.Partial, 200, `"Failed":[{"Code":"InternalError","Id":"0","Message":"injected by the test","SenderFault":false},{"Code":"InternalError","Id":"2"`, 1},
 		{proxy.FalseFailure, 200, `"Successful":[{"Id":"1"}]`, 3},
 	} {
 		t.Run(c.fault.String(), func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestRulesTakeWhatTheyName(t *testing.T) {
+func TestARuleAppliesOnlyToMatchingRequests(t *testing.T) {
 	p, _ := sqs(t)
 	rule := p.Add(proxy.Rule{Fault: proxy.Throttled, Action: "SendMessage", Queue: "orders", Match: func(c *proxy.Call) bool {
 		return c.In["MessageBody"] == "this"
@@ -147,7 +147,7 @@ func TestRulesTakeWhatTheyName(t *testing.T) {
 	}
 }
 
-func TestChance(t *testing.T) {
+func TestChanceIsAFractionOfTheRequests(t *testing.T) {
 	p, _ := sqs(t)
 	rule := p.Add(proxy.Rule{Fault: proxy.Throttled, Chance: 0.5})
 	for range 100 {
@@ -223,9 +223,9 @@ func TestDocumentedLimits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			taken := status == 200 && done.Load() > 0 && len(p.Violations()) == 0
+			accepted := status == 200 && done.Load() > 0 && len(p.Violations()) == 0
 			refused := status == 400 && strings.Contains(said, `#`+c.code+`"`) && done.Load() == 0 && len(p.Violations()) == 1
-			if c.code == "" && !taken || c.code != "" && !refused {
+			if c.code == "" && !accepted || c.code != "" && !refused {
 				t.Errorf("answered with %d %s, the server had %d, violations %q; want %q", status, said, done.Load(), p.Violations(), c.code)
 			}
 		})
