@@ -24,11 +24,11 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	os.Exit(cli.Run(ctx, os.Args[1:], cli.Streams{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv,
-		InTerminal: terminal(os.Stdin), OutTerminal: terminal(os.Stdout), ErrTerminal: terminal(os.Stderr), Screen: screen{},
+		InTerminal: isTerminal(os.Stdin), OutTerminal: isTerminal(os.Stdout), ErrTerminal: isTerminal(os.Stderr), Screen: screen{},
 	}))
 }
 
-func terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // screen is the terminal of stdin and stdout.
 type screen struct{}

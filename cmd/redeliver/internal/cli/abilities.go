@@ -74,7 +74,7 @@ func (a *ability) on(kind brokerurl.Broker) string {
 func supported(kind brokerurl.Broker, verb string) error {
 	for i := range abilityTable {
 		if why, no := strings.CutPrefix(abilityTable[i].on(kind), "no: "); no && abilityTable[i].verb == verb {
-			return failed(codeFailed, "%s is not supported on %s: %s", verb, called(kind), strings.ReplaceAll(why, "`", `"`))
+			return failed(codeFailed, "%s is not supported on %s: %s", verb, displayName(kind), strings.ReplaceAll(why, "`", `"`))
 		}
 	}
 	return nil

@@ -107,8 +107,8 @@ func (a *app) withBroker(ctx context.Context, s setup, do func(*broker) error) (
 // errUnlisted reports that a broker cannot list its queues.
 var errUnlisted = usagef("AMQP cannot list queues: give --management-url http://host:15672, or name a DLQ")
 
-// called returns a broker's display name.
-func called(kind brokerurl.Broker) string {
+// displayName returns a broker's display name.
+func displayName(kind brokerurl.Broker) string {
 	switch kind {
 	case brokerurl.RabbitMQ:
 		return "RabbitMQ"

@@ -137,7 +137,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 	refineHelpCommand(root)
 	root.SetHelpFunc(help)
 	root.SetFlagErrorFunc(wrongFlag)
-	verbs(root)
+	refuseUnknownVerbs(root)
 	return root
 }
 

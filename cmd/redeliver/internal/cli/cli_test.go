@@ -164,7 +164,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestHelpIsData(t *testing.T) {
+// The help is printed to stdout.
+func TestHelpIsPrinted(t *testing.T) {
 	t.Parallel()
 	got := call{}.run(t, "dlq", "replay", "--help").want(t, 0)
 	for _, flag := range []string{"--dry-run", "--yes", "--note", "--rate", "--canary"} {
@@ -187,7 +188,7 @@ func TestCompletion(t *testing.T) {
 }
 
 // A broker that does not answer is a failure, not wrong usage, and stdout is empty.
-func TestNoBrokerEndsWith1(t *testing.T) {
+func TestABrokerThatDoesNotAnswerEndsWith1(t *testing.T) {
 	t.Parallel()
 	got := call{}.run(t, "dlq", "list", "--broker", "kafka://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
 	if got.out != "" {
@@ -196,7 +197,7 @@ func TestNoBrokerEndsWith1(t *testing.T) {
 }
 
 // For each broker, the command reports what it does not support, and connects for what it supports.
-func TestOtherBrokers(t *testing.T) {
+func TestBrokersOtherThanKafka(t *testing.T) {
 	t.Parallel()
 	const sqs = "sqs+http://127.0.0.1:1"
 	call{}.run(t, "dlq", "list", "--broker", sqs).want(t, 1, "127.0.0.1:1")

@@ -129,7 +129,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	defer end()
 	var wrong error
 	err = c.ListenAndServe(ctx, console.ServeConfig{Address: f.listen, CertFile: f.cert, KeyFile: f.key, Ready: func(url string) {
-		wrong = a.printOne(consoleRow{URL: url, Queues: len(s.queues)}, func(t *card) {
+		wrong = a.printOne(consoleRow{URL: url, Queues: len(s.queues)}, func(t *details) {
 			t.line("console", url)
 			t.line("queues", len(s.queues))
 		})

@@ -142,7 +142,7 @@ func write(t *testing.T, text string) (path string) {
 // The console shows the messages of the broker, replays them, and writes its record.
 func TestConsole(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	k.fill()
 	// Two messages wait: one on the level 1h, which is not due yet, and one in the retry topic, due since yesterday.
 	k.topics("orders.billing.retry.1h")
@@ -192,7 +192,7 @@ func TestConsole(t *testing.T) {
 
 func TestConsoleUsersAndRoles(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	k.fill()
 	users := "# the shift\n\nann:viewer,operator@orders.*:a long:password\r\nbob:viewer,operator@refunds.*:another password\n"
 	ann := []string{"Authorization", "Basic YW5uOmEgbG9uZzpwYXNzd29yZA=="}
@@ -234,7 +234,7 @@ func TestConsoleUsersAndRoles(t *testing.T) {
 
 func TestConsoleBehindAProxy(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	k.fill()
 	s := serve(t, nil, "--broker", k.url, "--behind-proxy", "10.0.0.0/8,127.0.0.1", "--user-header", "X-User", "--grant", "viewer=*", "--grant", "operator=@ops, ann ", "--grant", "reader=ann",
 		"--grant", "operator@orders.*=ivy", "--grant", "operator@refunds.*=bob", "--proxy-secret-file", write(t, "a-secret-of-the-proxy\n"))
@@ -277,7 +277,7 @@ func TestConsoleBehindAProxy(t *testing.T) {
 // Of several brokers, each has a name and its own DLQs.
 func TestConsoleOfSeveralBrokers(t *testing.T) {
 	t.Parallel()
-	one, two := newStand(t), newStand(t)
+	one, two := newTestKafka(t), newTestKafka(t)
 	one.fill()
 	two.topics("mails", "mails.sender.retry", "mails.sender.dlq", "strange", "others.dlq")
 	two.put(dead(1, 0, declined))
@@ -325,7 +325,7 @@ func TestConsoleOfSeveralBrokers(t *testing.T) {
 func TestConsoleLinksTraces(t *testing.T) {
 	t.Parallel()
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	k := newStand(t)
+	k := newTestKafka(t)
 	k.put(dead(0, 0, redeliver.State{Trace: "00-" + trace + "-00f067aa0ba902b7-01"}))
 	s := serve(t, nil, "--broker", k.url, "--trace-url", "https://jaeger.example.com/trace/{trace}")
 	s.until("message?dlq="+dlq+"&at=0/0", `href="https://jaeger.example.com/trace/`+trace+`"`)
@@ -335,7 +335,7 @@ func TestConsoleLinksTraces(t *testing.T) {
 // If there is no DLQ yet, the console says so and serves.
 func TestConsoleWithoutADLQ(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	if _, err := k.adm.DeleteTopics(t.Context(), dlq); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestConsoleWithoutADLQ(t *testing.T) {
 	if status, _, page := s.ask(nil, ""); status != http.StatusOK || !strings.Contains(page, "there are no DLQs yet") || !strings.Contains(page, "No dead-letter queues") {
 		t.Errorf("it is %d: %s", status, page)
 	}
-	// A DLQ that was created later used to require a restart.
+	// A DLQ that is created later needs no restart.
 	k.topics("mails.sender.dlq", "mails", "mails.sender.retry")
 	s.until("", "mails → sender")
 	if _, _, page := s.ask(nil, ""); strings.Contains(page, "there are no DLQs yet") {
@@ -358,10 +358,10 @@ func TestConsoleWithoutADLQ(t *testing.T) {
 	}
 }
 
-// It used to print its address first.
+// The certificate is read before the address is printed.
 func TestConsoleWithABadCertificate(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	bad := write(t, "no certificate")
 	if got := (call{}).run(t, "console", "--broker", k.url, "--listen", "127.0.0.1:0", "--tls-cert", bad, "--tls-key", bad).want(t, 1, "the certificate"); got.out != "" {
 		t.Errorf("it prints %s", got.out)
@@ -371,7 +371,7 @@ func TestConsoleWithABadCertificate(t *testing.T) {
 // Unsafe settings are refused, and no password is quoted.
 func TestConsoleRefuses(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	users := write(t, "ann:operator:"+password+"\n")
 	for says, args := range map[string][]string{
 		"on 0.0.0.0:0: the console":   {"--listen", "0.0.0.0:0"},

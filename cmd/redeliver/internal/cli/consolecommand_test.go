@@ -10,9 +10,9 @@ import (
 // The console cancels waiting messages on Kafka, as the command does, and shows how long dead letters are kept.
 func TestConsoleCancelsWaitingMessages(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	k.fill()
-	k.park()
+	k.writeWaiting()
 	s := serve(t, nil, "--broker", k.url)
 	s.until("dlq?dlq="+dlq, "Release…")
 	s.until("dlq?dlq="+dlq, "Dropped by the broker")
@@ -31,7 +31,7 @@ func TestConsoleCancelsWaitingMessages(t *testing.T) {
 	}
 	s.until("waiting?dlq="+dlq, "header tenant: acme")
 	if status, _, page := s.ask(url.Values{"dlq": {dlq}, "id": {all[0]["id"].(string)}}, "withdraw"); status != http.StatusOK {
-		t.Errorf("taking it back is %d: %s", status, page)
+		t.Errorf("withdrawing it is %d: %s", status, page)
 	}
 	k.waiting("list", "--commands").want(t, 0, "there are no commands")
 	s.end()
@@ -40,9 +40,9 @@ func TestConsoleCancelsWaitingMessages(t *testing.T) {
 // The console pauses and resumes the group of a DLQ, as the command does.
 func TestConsolePausesTheGroup(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	k.fill()
-	k.park()
+	k.writeWaiting()
 	s := serve(t, nil, "--broker", k.url)
 	s.until("dlq?dlq="+dlq, "Pause group…")
 	form := url.Values{"dlq": {dlq}, "why": {"the bank is closed"}, "confirm": {dlq}}

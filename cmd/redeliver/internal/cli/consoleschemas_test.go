@@ -63,7 +63,7 @@ func newRegistry(t *testing.T) string {
 // Bodies in the wire format of a schema registry are shown as JSON. Other binary bodies are not.
 func TestConsoleDecodesBodies(t *testing.T) {
 	t.Parallel()
-	k := newStand(t)
+	k := newTestKafka(t)
 	root := avro.MustParse(`{"type":"record","name":"shop.Order","fields":[{"name":"sum","type":{"type":"record","name":"shop.Money","fields":[{"name":"cents","type":"long"}]}},{"name":"id","type":"long"}]}`)
 	order, err := root.Encode(map[string]any{"sum": map[string]any{"cents": 110}, "id": int64(9007199254740993)})
 	if err != nil {

@@ -44,7 +44,7 @@ func listing(names ...string) *source {
 	return &source{name: "eu", b: b}
 }
 
-// A DLQ that could not be opened used to hide all others.
+// A DLQ that cannot be opened does not hide the others.
 func TestAConsoleShowsTheOthersWhereOneDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	eu := listing("orders", "shut", "mails")
@@ -72,7 +72,7 @@ func TestAConsoleShowsTheOthersWhereOneDoesNotOpen(t *testing.T) {
 	}
 }
 
-// Only the levels of our own default policy used to be counted.
+// The levels of our default policy alone would be too few.
 func TestRabbitMQReportsNoWaitingMessagesWithoutItsManagementAPI(t *testing.T) {
 	t.Parallel()
 	asked := 0

@@ -18,6 +18,6 @@ import ask for confirmation before they change anything, unless --yes is given.`
 	}
 	cmd.AddCommand(listCommand(a), groupsCommand(a), showCommand(a), replayCommand(a), editCommand(a), quarantineCommand(a), purgeCommand(a), exportCommand(a), importCommand(a), checkCommand(a),
 		tasksCommand(a), pauseCommand(a), resumeCommand(a), cancelCommand(a))
-	verbs(cmd)
+	refuseUnknownVerbs(cmd)
 	return cmd
 }

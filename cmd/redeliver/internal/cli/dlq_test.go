@@ -15,7 +15,7 @@ import (
 
 func TestTables(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	s.topics("somebody.dlq")
 	for name, args := range map[string]string{
@@ -39,7 +39,7 @@ func TestTables(t *testing.T) {
 // The documented fields of docs/reference/command.md exist under these names.
 func TestSchema(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	s.topics("payments")
 	keys := func(v map[string]any) []string {
@@ -82,7 +82,7 @@ func TestSchema(t *testing.T) {
 // Bytes are printed exactly, and large numbers are not rounded.
 func TestShowIsExact(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	raw := dead(1, 0, declined)
 	raw.Value, raw.Key = []byte("\x00\xff\x1b[2J"), nil
 	raw.Headers = append([]kgo.RecordHeader{{Key: "n", Value: nil}, {Key: "bin", Value: []byte{0xfe}}}, raw.Headers...)
@@ -124,7 +124,7 @@ func TestShowIsExact(t *testing.T) {
 // The four formats have the same content.
 func TestFormatsAgree(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	hostile := dead(6, 0, declined, kgo.RecordHeader{Key: "odd", Value: []byte("yes: no\n- \x1b[31m\u009b \x7f 0x10 ~ \u202e\u2066\u200b\ufeff\u00a0\U000e0001\U0001f600")})
 	hostile.Value = []byte("null")
@@ -182,7 +182,7 @@ func harmless(t *testing.T, text string) {
 // All text from the broker is untrusted. Every table escapes what a terminal would interpret.
 func TestHostileTextIsEscaped(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	const hostile = "\x1b[2J\x1b]0;owned\x07\r\u009b31m\u202e\u200b\x00"
 	st := declined
 	st.Error, st.ErrorType = "boom "+hostile, "type "+hostile
@@ -202,9 +202,9 @@ func TestHostileTextIsEscaped(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckEndsWith3AboveItsLimits(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.run("dlq", "check").want(t, 0)
 	s.fill()
 	got := s.run("dlq", "check", "-o", "json").want(t, 3, "1 of 1 DLQs").objects(t)
@@ -224,9 +224,9 @@ func TestCheck(t *testing.T) {
 }
 
 // A DLQ that another framework fills is named with its topic and its group.
-func TestForeignDLQ(t *testing.T) {
+func TestDLQOfAnotherFramework(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("orders.DLT")
 	s.put(&kgo.Record{Topic: "orders.DLT", Key: []byte("k"), Value: []byte("v"), Timestamp: day, Headers: []kgo.RecordHeader{
 		{Key: "kafka_dlt-exception-fqcn", Value: []byte("com.shop.NoSuchCardException")}, {Key: "kafka_dlt-exception-message", Value: []byte("no such card")},

@@ -90,7 +90,7 @@ func (b *broker) examine(ctx context.Context, topic string, how doctor.Examinati
 	return row, nil
 }
 
-func (r *doctorRow) draw(c *card) {
+func (r *doctorRow) draw(c *details) {
 	c.line("origin", r.Origin)
 	c.line("group", r.Group)
 	if len(r.Findings) == 0 {
@@ -106,7 +106,7 @@ func (r *doctorRow) draw(c *card) {
 }
 
 // list adds texts under a heading, one per line.
-func (c *card) list(heading string, texts []string) {
+func (c *details) list(heading string, texts []string) {
 	var b strings.Builder
 	for _, t := range texts {
 		b.WriteString(visible(t) + "\n")

@@ -69,9 +69,9 @@ records what changed. The key, the id and redeliver's own headers cannot be chan
 						return err
 					}
 					if dry {
-						return a.printOne(diffRow{true, q.Info().DLQ, q.Info().ReplayTo, diff}, func(c *card) { drawDiff(c, diff) })
+						return a.printOne(diffRow{true, q.Info().DLQ, q.Info().ReplayTo, diff}, func(c *details) { drawDiff(c, diff) })
 					}
-					c := &card{}
+					c := &details{}
 					drawDiff(c, diff)
 					asked := a.printer
 					asked.Out, asked.OutTerminal = a.Err, a.ErrTerminal // the diff is part of the question, not data

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A console that was stopped and could not close its record used to exit like an interrupted one.
+// A console that is stopped and cannot close its record fails. It does not exit like an interrupted one.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("no space left")

@@ -102,7 +102,7 @@ func (a *app) serveExporter(ctx context.Context, f *exporterFlags) error {
 		}
 		defer end()
 		row := exporterRow{Broker: string(b.kind), Metrics: "http://" + at + "/metrics"}
-		if err := a.printOne(row, func(t *card) { t.line("metrics", row.Metrics) }); err != nil {
+		if err := a.printOne(row, func(t *details) { t.line("metrics", row.Metrics) }); err != nil {
 			return err
 		}
 		p.run(ctx)

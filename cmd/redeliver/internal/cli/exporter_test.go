@@ -16,12 +16,12 @@ import (
 
 // exporter is a redeliver exporter that runs in this process.
 type exporter struct {
-	s    *stand
+	s    *testKafka
 	url  string
 	stop func() ending
 }
 
-func (s *stand) exporter(args ...string) *exporter {
+func (s *testKafka) exporter(args ...string) *exporter {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan ending, 1)
@@ -76,7 +76,7 @@ const exported = `{dlq="orders.billing.dlq",group="billing",messaging_system="ka
 // The exporter counts what is in a DLQ, what waits, what nobody reads and what the origin has, and finds new DLQs.
 func TestExporter(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	s.put(dead(9, 0, declined)) // the origin has the same records
 	e := s.exporter()
@@ -99,7 +99,7 @@ func TestExporter(t *testing.T) {
 // Beyond --max-dlqs, DLQs are only counted, and the log says so.
 func TestExporterIsBounded(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("orders.audit.retry", "orders.audit.dlq")
 	e := s.exporter("--max-dlqs", "1")
 	text := e.await(`redeliver_exporter_omitted_dlqs{messaging_system="kafka"} 1`, `redeliver_dlq_up{dlq="orders.audit.dlq",group="audit",messaging_system="kafka",origin="orders"} 1`)
@@ -116,7 +116,7 @@ func TestExporterIsBounded(t *testing.T) {
 // While the broker does not answer, old values disappear. They come back with its answers.
 func TestExporterDropsOldValues(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	e := s.exporter()
 	e.await(`redeliver_dlq_up` + exported + ` 1`)
@@ -138,7 +138,7 @@ func TestExporterDropsOldValues(t *testing.T) {
 // A group whose rights or topics are missing is reported, and hides no other.
 func TestExporterReportsDLQsThatItCannotOpen(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	e := s.exporter("--dlq", "orders.billing.dlq", "--dlq", "gone.dlq,topic=gone,group=billing")
 	e.await(`redeliver_dlq_up`+exported+` 1`, `redeliver_dlq_up{dlq="gone.dlq",group="billing",messaging_system="kafka",origin="gone"} 0`)
 }
@@ -156,7 +156,7 @@ func TestExporterRefusesWrongFlags(t *testing.T) {
 // A sidecar exports the same of its own topics.
 func TestRunExportsItsDLQ(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(w http.ResponseWriter, _ asked) { http.Error(w, "no such card", http.StatusUnprocessableEntity) })
 	s.put(payments("a")...)

@@ -9,7 +9,7 @@ import (
 // goNames matches names of Go fields, which users of the command do not know.
 var goNames = regexp.MustCompile(`\b(Sarama|Config|Policy|Filter)\.[A-Z]|(configuration refused: |; )[A-Z][A-Za-z]+(\[\d\])? is `)
 
-// Other tools accept host:port.
+// The error shows the scheme that an address without one, such as host:port, needs.
 func TestABrokerWithoutASchemeIsRefusedWithTheForm(t *testing.T) {
 	t.Parallel()
 	for given, says := range map[string]string{
@@ -85,7 +85,7 @@ func TestErrorsNameFlags(t *testing.T) {
 			t.Errorf("%s: %s", args, got.err)
 		}
 	}
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	for args, says := range map[string]string{
 		"dlq replay " + dlq + " --note x --yes --rate -1 --window -1 --max-replays -1 --watch -1s --canary 0": "--rate is -1",
@@ -105,7 +105,7 @@ func TestErrorsNameFlags(t *testing.T) {
 // An unset variable of a script must not widen what a command selects.
 func TestEmptyFilterFlagsAreRefused(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	for _, flag := range []string{"after", "before", "error-text", "error-type", "fingerprint", "header", "id", "position", "reason"} {
 		s.run("dlq", "purge", dlq, "--note", "x", "--yes", "--error-type", "x", "--"+flag, "").want(t, 2, "--"+flag+" is empty")

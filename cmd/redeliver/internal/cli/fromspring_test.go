@@ -29,7 +29,7 @@ func springs(topic string, n int) *kgo.Record {
 // The commands of docs/how-to/move-from-spring.md do what that page says.
 func TestMovingFromSpring(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("orders-retry-1000", "orders-dlt")
 	s.put(springs("orders-retry-1000", 1), springs("orders-retry-1000", 2), springs("orders-dlt", 3), springs("orders-dlt", 4))
 	var dealt kadm.Offsets

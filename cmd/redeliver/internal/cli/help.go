@@ -96,8 +96,8 @@ func help(cmd *cobra.Command, _ []string) {
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
 
-// verbs lets a command with subcommands print its help, and refuse an unknown verb.
-func verbs(cmd *cobra.Command) {
+// refuseUnknownVerbs lets a command with subcommands print its help, and refuse an unknown verb.
+func refuseUnknownVerbs(cmd *cobra.Command) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

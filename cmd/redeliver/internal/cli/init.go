@@ -128,7 +128,7 @@ directory. A file that exists is never changed. NAME is the name of the profile,
 				next += " --profile " + row.Profile
 			}
 			a.sayf("Edit the file if something is missing, then try: %s", next)
-			return a.printOne(row, func(c *card) {
+			return a.printOne(row, func(c *details) {
 				c.line("file", row.File)
 				c.line("profile", row.Profile)
 			})

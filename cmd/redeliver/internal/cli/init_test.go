@@ -10,7 +10,7 @@ import (
 // The verbs can read the file that init writes. The default profile needs no flag.
 func TestInitWritesAProfile(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	dir := t.TempDir()
 	env := map[string]string{"XDG_CONFIG_HOME": dir}

@@ -28,8 +28,9 @@ const maxWait = time.Minute
 // day is when everything in the tests failed. The topics have no retention limit.
 var day = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// stand is an in-process Kafka with an origin, the retry topic of its group and a DLQ. Each topic has two partitions.
-type stand struct {
+// testKafka is an in-process Kafka with an origin, the retry topic of its group and a DLQ. Each topic has two
+// partitions.
+type testKafka struct {
 	t      *testing.T
 	url    string
 	broker *kfake.Cluster
@@ -37,7 +38,7 @@ type stand struct {
 	adm    *kadm.Client
 }
 
-func newStand(t *testing.T, opts ...kfake.Opt) *stand {
+func newTestKafka(t *testing.T, opts ...kfake.Opt) *testKafka {
 	t.Helper()
 	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
 	if err != nil {
@@ -50,12 +51,12 @@ func newStand(t *testing.T, opts ...kfake.Opt) *stand {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	s := &stand{t, "kafka://" + strings.Join(addrs, ","), c, cl, kadm.NewClient(cl)}
+	s := &testKafka{t, "kafka://" + strings.Join(addrs, ","), c, cl, kadm.NewClient(cl)}
 	s.topics("orders", back, dlq)
 	return s
 }
 
-func (s *stand) topics(names ...string) {
+func (s *testKafka) topics(names ...string) {
 	s.t.Helper()
 	forever := "-1" // some records are years old
 	for _, name := range names {
@@ -65,7 +66,7 @@ func (s *stand) topics(names ...string) {
 	}
 }
 
-func (s *stand) put(recs ...*kgo.Record) {
+func (s *testKafka) put(recs ...*kgo.Record) {
 	s.t.Helper()
 	if err := s.cl.ProduceSync(s.t.Context(), recs...).FirstErr(); err != nil {
 		s.t.Fatal(err)
@@ -94,7 +95,7 @@ var (
 )
 
 // fill writes five dead letters of two causes to the DLQ.
-func (s *stand) fill() {
+func (s *testKafka) fill() {
 	s.t.Helper()
 	tenant := kgo.RecordHeader{Key: "tenant", Value: []byte("acme")}
 	third := declined
@@ -103,7 +104,7 @@ func (s *stand) fill() {
 }
 
 // ids reads n records from the start of a topic, and counts them by id.
-func (s *stand) ids(topic string, n int) map[string]int {
+func (s *testKafka) ids(topic string, n int) map[string]int {
 	s.t.Helper()
 	seen := make(map[string]int)
 	for _, r := range s.records(topic, n) {
@@ -116,7 +117,7 @@ func (s *stand) ids(topic string, n int) map[string]int {
 	return seen
 }
 
-func (s *stand) records(topic string, n int) []*kgo.Record {
+func (s *testKafka) records(topic string, n int) []*kgo.Record {
 	s.t.Helper()
 	recs, err := kafkatest.ReadFirst(s.t.Context(), s.cl.OptValue(kgo.SeedBrokers).([]string), topic, n)
 	if err != nil {
@@ -126,7 +127,7 @@ func (s *stand) records(topic string, n int) []*kgo.Record {
 }
 
 // written returns how many records were ever written to a topic, 0 if it does not exist.
-func (s *stand) written(topic string) (n int64) {
+func (s *testKafka) written(topic string) (n int64) {
 	s.t.Helper()
 	ends, err := s.adm.ListEndOffsets(s.t.Context(), topic)
 	if err != nil {
@@ -137,7 +138,7 @@ func (s *stand) written(topic string) (n int64) {
 }
 
 // onWrite calls do before the broker handles any write to a topic.
-func (s *stand) onWrite(do func(topic string)) {
+func (s *testKafka) onWrite(do func(topic string)) {
 	s.broker.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		s.broker.KeepControl()
 		for _, t := range req.(*kmsg.ProduceRequest).Topics {
@@ -148,9 +149,9 @@ func (s *stand) onWrite(do func(topic string)) {
 }
 
 // run runs the command on this Kafka.
-func (s *stand) run(args ...string) ending { return s.with(call{}, args...) }
+func (s *testKafka) run(args ...string) ending { return s.with(call{}, args...) }
 
-func (s *stand) with(c call, args ...string) ending {
+func (s *testKafka) with(c call, args ...string) ending {
 	s.t.Helper()
 	return c.run(s.t, append(args, "--broker", s.url)...)
 }

@@ -10,10 +10,10 @@ import (
 // The offsets of the consumer group that reads the retries of a share group decide how many wait.
 func TestWaitingMessagesOfAShareGroup(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.url = strings.Replace(s.url, "kafka://", "kafka+share://", 1)
 	s.fill()
-	s.park() // three messages in partition 0, and two in partition 1
+	s.writeWaiting() // three messages in partition 0, and two in partition 1
 	var settled kadm.Offsets
 	settled.AddOffset("orders.billing.retry.1h", 0, 3, -1)
 	if err := s.adm.CommitAllOffsets(t.Context(), "billing-retry", settled); err != nil {

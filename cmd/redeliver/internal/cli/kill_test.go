@@ -34,7 +34,7 @@ func TestAKilledReplayIsResumedAndLosesNothing(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("report: seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	s := newStand(t)
+	s := newTestKafka(t)
 	recs := make([]*kgo.Record, n)
 	for i := range recs {
 		recs[i] = dead(i, int32(i%2), declined)

@@ -13,7 +13,7 @@ import (
 func (c *connection) managementURL(env func(string) string, u brokerurl.URL) (string, error) {
 	if u.Broker != brokerurl.RabbitMQ {
 		if c.management != "" {
-			return "", usagef("--management-url is for RabbitMQ, and the broker is %s; omit it", called(u.Broker))
+			return "", usagef("--management-url is for RabbitMQ, and the broker is %s; omit it", displayName(u.Broker))
 		}
 		return "", nil
 	}

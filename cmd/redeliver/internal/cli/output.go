@@ -65,9 +65,9 @@ func (p *printer) colour(terminal bool) bool {
 }
 
 // printOne prints a single object; draw draws its table.
-func (p *printer) printOne(v any, draw func(*card)) error {
+func (p *printer) printOne(v any, draw func(*details)) error {
 	if p.output == formatTable {
-		c := &card{}
+		c := &details{}
 		draw(c)
 		return c.print(p)
 	}

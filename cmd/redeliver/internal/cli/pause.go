@@ -119,7 +119,7 @@ func (a *app) onSubscription(cmd *cobra.Command, topic, group string, do func(co
 	})
 }
 
-func (r *pauseRow) draw(c *card) {
+func (r *pauseRow) draw(c *details) {
 	c.line("origin", r.Origin)
 	c.line("group", r.Group)
 	if !r.Paused {

@@ -7,10 +7,10 @@ import (
 
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	of := []string{"--topic", "orders", "--group", "billing", "--output", "json"}
 	pausedFinding := func() string {
-		row := s.run(append([]string{"doctor"}, of...)...).want(t, 3).object(t) // the stand has other problems
+		row := s.run(append([]string{"doctor"}, of...)...).want(t, 3).object(t) // this Kafka has other problems
 		for _, f := range row["findings"].([]any) {
 			if f := f.(map[string]any); f["kind"] == "paused" {
 				return f["text"].(string)

@@ -9,8 +9,8 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// There used to be no warnings of unencrypted passwords and of world-readable files of users.
-func TestWarnings(t *testing.T) {
+// Unencrypted passwords and world-readable files of users cause warnings.
+func TestUnsafeSettingsCauseWarnings(t *testing.T) {
 	t.Parallel()
 	u, err := brokerurl.Parse("amqp://ann:hunter22@rabbit", brokerurl.RabbitMQ)
 	if err != nil {

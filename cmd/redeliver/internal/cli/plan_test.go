@@ -7,7 +7,7 @@ import (
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	args := []string{"plan", "--topic", "payments", "--group", "billing", "--retries", "2", "--backoff", "steps:10s,1m30s"}
 	before := s.everything()

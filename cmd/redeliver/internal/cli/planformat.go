@@ -65,7 +65,7 @@ func (m *formatFlags) check(broker brokerurl.Broker) error {
 	}
 	for _, of := range slices.Sorted(maps.Keys(formatsOf)) {
 		if slices.Contains(formatsOf[of], m.format) && !slices.Contains(formatsOf[broker], m.format) {
-			return usagef("--format %s is for %s, and the broker is %s: use %s", m.format, called(of), called(broker), strings.Join(formatsOf[broker], " or "))
+			return usagef("--format %s is for %s, and the broker is %s: use %s", m.format, displayName(of), displayName(broker), strings.Join(formatsOf[broker], " or "))
 		}
 	}
 	return mustBeOneOf("format", m.format, allFormats())

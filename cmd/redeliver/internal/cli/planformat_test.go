@@ -9,7 +9,7 @@ import (
 // argument, with any characters.
 func TestPlanForKafkasOwnTools(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	plan := func(args ...string) []string {
 		return append([]string{"plan", "--topic", "payments", "--group", "bil'ling; $(boom)", "--retries", "1", "--backoff", "fixed:10s", "--levels", "10s"}, args...)
@@ -47,9 +47,9 @@ func TestPlanForKafkasOwnTools(t *testing.T) {
 
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	args := []string{"doctor", "--topic", "orders", "--group", "billing"}
-	// The DLQ and the retry topic of the stand have only their two partitions.
+	// The DLQ and the retry topic of the test have only their two partitions.
 	well := s.run(args...).want(t, 3, "problems found")
 	for _, want := range []string{"settings", "orders.billing.dlq", "max.message.bytes", "checked", "not checked", "the policy of the group is not given"} {
 		if !strings.Contains(well.out, want) {

@@ -7,7 +7,6 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// The line used to say "nothing" and "0 msg/hr".
 func TestProgressHasSensibleUnits(t *testing.T) {
 	t.Parallel()
 	task := func(scanned, replayed int64) *deadletter.Task {

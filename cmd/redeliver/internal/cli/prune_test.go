@@ -14,8 +14,8 @@ var service = []string{"--topic", "orders", "--group", "billing", "--retries", "
 
 func TestPruneRemovesOnlyDrainedLevels(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	s.park() // five messages on 1h
+	s := newTestKafka(t)
+	s.writeWaiting() // five messages on 1h
 	s.topics("orders.billing.retry.1s", "orders.billing.retry.10m", "orders.billing.retry.20m")
 	prune := func(more ...string) ending {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestPruneRemovesOnlyDrainedLevels(t *testing.T) {
 
 func TestPruneWhereThereIsNothing(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.run(append([]string{"prune", "--yes"}, service...)...).want(t, 0, "orders has no levels of an older policy")
 	if rows := s.run(append([]string{"prune", "--dry-run", "--output", "json"}, service...)...).want(t, 0).objects(t); len(rows) != 0 {
 		t.Errorf("%v", rows)

@@ -8,7 +8,7 @@ import (
 // A quarantined message stays, no replay sends it, and it leaves quarantine on request.
 func TestQuarantine(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	mark := []string{"dlq", "quarantine", dlq, "--reason", "exhausted", "--note", "waits for OPS-17"}
 	s.run("dlq", "quarantine", dlq, "--note", "test", "--yes").want(t, 2, "everything")

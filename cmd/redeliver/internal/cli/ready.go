@@ -52,7 +52,7 @@ Use it as the health check of a container: the image of redeliver has no other p
 			if err := askReady(ctx, u); err != nil {
 				row.Ready, row.Why = false, redeliver.Redact(err.Error())
 			}
-			if err := a.printOne(row, func(t *card) {
+			if err := a.printOne(row, func(t *details) {
 				t.line("url", row.URL)
 				t.line("ready", state(map[bool]string{true: "yes", false: "no"}[row.Ready]))
 				t.line("why", row.Why)

@@ -26,7 +26,7 @@ type forecastRow struct {
 	verbs []string // the rows of the table
 }
 
-func (f *forecastRow) draw(c *card) {
+func (f *forecastRow) draw(c *details) {
 	c.line("dlq", f.DLQ)
 	c.line("replay to", f.ReplayTo)
 	c.line("scanned", f.Scanned)

@@ -19,7 +19,7 @@ import (
 
 func TestReplayGoesBackToItsGroup(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	strange := dead(6, 0, noCard)
 	for i := range strange.Headers {
@@ -60,7 +60,7 @@ func TestReplayGoesBackToItsGroup(t *testing.T) {
 // Verbs that only read neither write nor create topics.
 func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	exported := s.run("dlq", "export", dlq).want(t, 0).out
 	if n := strings.Count(exported, "\n"); n != 5 {
@@ -87,7 +87,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 }
 
 // everything returns how many records were ever written to each topic.
-func (s *stand) everything() map[string]int64 {
+func (s *testKafka) everything() map[string]int64 {
 	s.t.Helper()
 	topics, err := s.adm.ListTopics(s.t.Context())
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *stand) everything() map[string]int64 {
 
 func TestReplayAndPurgeAskOnATerminal(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	s.with(call{terminal: true, in: strings.NewReader("y\n")}, "dlq", "replay", dlq, "--id", "order-0001", "--note", "test").want(t, 0, "Replay 1 of 1")
 	s.with(call{terminal: true, in: strings.NewReader(dlq + "\n")}, "dlq", "purge", dlq, "--id", "order-0002", "--note", "test").want(t, 0)
@@ -117,7 +117,7 @@ func TestReplayAndPurgeAskOnATerminal(t *testing.T) {
 // Without a terminal there is no progress bar, and NO_COLOR disables all colours.
 func TestProgressAndColourAreForTerminals(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	if got := s.run("dlq", "replay", dlq, "--id", "order-0001", "--note", "test", "--yes").want(t, 0); got.err != "" {
 		t.Errorf("stderr has %q", got.err)
@@ -144,7 +144,7 @@ func TestProgressAndColourAreForTerminals(t *testing.T) {
 // If messages stay because they were refused or quarantined, the task is partly done.
 func TestPartlyDone(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	worn := declined
 	worn.Replays = 3
 	other := dead(2, 0, declined)
@@ -168,7 +168,7 @@ func TestPartlyDone(t *testing.T) {
 // A canary whose message comes back ends partly done, and can be resumed.
 func TestCanaryStops(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	stop := make(chan struct{})
 	returned := make(chan error, 1)
@@ -188,7 +188,7 @@ func TestCanaryStops(t *testing.T) {
 }
 
 // returns fails the first message of the retry topic.
-func (s *stand) returns(stop <-chan struct{}) error {
+func (s *testKafka) returns(stop <-chan struct{}) error {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(s.cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.ConsumeTopics(back),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *stand) returns(stop <-chan struct{}) error {
 
 func TestPurgeEditImport(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	file := filepath.Join(t.TempDir(), "all.jsonl")
 	s.run("dlq", "export", dlq, "--file", file).want(t, 0, "5 messages exported")
@@ -277,7 +277,7 @@ func TestPurgeEditImport(t *testing.T) {
 // The number given with --expect counts, even if the question shows another number.
 func TestPurgeOnATerminalKeepsExpect(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	purge := []string{"dlq", "purge", dlq, "--reason", "exhausted", "--note", "test", "--expect"}
 	for _, more := range []string{"--dry-run", "--note=test"} {

@@ -181,7 +181,7 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 		c.Extensions.Listening(at)
 		row.Health = "http://" + at
 	}
-	if err := a.printOne(row, func(t *card) {
+	if err := a.printOne(row, func(t *details) {
 		t.line("topics", strings.Join(row.Topics, ", "))
 		t.line("group", row.Group)
 		t.line("handler", row.Handler)

@@ -28,10 +28,10 @@ type handling struct {
 }
 
 // handle runs the command until stop is called.
-func (s *stand) handle(args ...string) *handling { return s.handleIn(nil, args...) }
+func (s *testKafka) handle(args ...string) *handling { return s.handleIn(nil, args...) }
 
 // handleIn is handle with an environment.
-func (s *stand) handleIn(env map[string]string, args ...string) *handling {
+func (s *testKafka) handleIn(env map[string]string, args ...string) *handling {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan ending, 1)
@@ -104,7 +104,7 @@ func payments(texts ...string) (all []*kgo.Record) {
 }
 
 // dead reads the DLQ of payments, and returns the reason and the error by body.
-func (s *stand) dead(n int) map[string]string {
+func (s *testKafka) dead(n int) map[string]string {
 	s.t.Helper()
 	all := make(map[string]string)
 	for _, r := range s.records("payments.billing.dlq", n) {
@@ -120,7 +120,7 @@ func (s *stand) dead(n int) map[string]string {
 // Each answer of an HTTP handler has its effect on the message.
 func TestRunHTTP(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(w http.ResponseWriter, a asked) {
 		attempt := a.header.Get("Redeliver-Attempt")
@@ -170,7 +170,7 @@ func TestRunHTTP(t *testing.T) {
 // A dead letter also has Spring's headers if they are requested.
 func TestRunWritesSpringHeaders(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(w http.ResponseWriter, _ asked) { http.Error(w, "no such card", http.StatusUnprocessableEntity) })
 	s.put(payments("a")...)
@@ -188,7 +188,7 @@ func TestRunWritesSpringHeaders(t *testing.T) {
 // A post is an event if that is requested, and has the Authorization header.
 func TestRunPostsEvents(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(http.ResponseWriter, asked) {})
 	s.put(payments("a")...)
@@ -211,7 +211,7 @@ func TestRunPostsEvents(t *testing.T) {
 // Each message of a batch has its own answer.
 func TestRunBatches(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	type message struct {
 		Attempt  int    `json:"attempt"`
@@ -261,7 +261,7 @@ func TestRunBatches(t *testing.T) {
 // A command runs once for each message.
 func TestRunExec(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	dir := t.TempDir()
 	// The shell is this test's handler. redeliver runs the command without a shell.

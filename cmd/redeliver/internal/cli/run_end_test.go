@@ -23,7 +23,7 @@ import (
 // When run is stopped, running messages finish and count, and no new ones start.
 func TestRunDrains(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	entered, leave := make(chan string), make(chan struct{})
 	p := newProgram(t, func(_ http.ResponseWriter, a asked) {
@@ -58,7 +58,7 @@ func TestRunDrains(t *testing.T) {
 // A message that takes longer than --drain comes back, and is not counted.
 func TestRunDoesNotDrainForever(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	entered, leave := make(chan string, 2), make(chan struct{})
 	p := newProgram(t, func(http.ResponseWriter, asked) {
@@ -80,7 +80,7 @@ func TestRunDoesNotDrainForever(t *testing.T) {
 // A command that is cancelled at the end does not outlive the sidecar, even if it ignores signals.
 func TestRunLeavesNoCommandRunning(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	path := filepath.Join(t.TempDir(), "pid")
 	s.put(payments("a")...)
@@ -103,7 +103,7 @@ func TestRunLeavesNoCommandRunning(t *testing.T) {
 // The sidecar waits for a handler that has not started yet, and counts no attempt.
 func TestRunWaitsForItsHandler(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(http.ResponseWriter, asked) {})
 	address := p.Listener.Addr().String()
@@ -155,7 +155,7 @@ func newProgramAt(t *testing.T, address string) *program {
 func TestAKilledSidecarLosesNothing(t *testing.T) {
 	t.Parallel()
 	const n, kills = 300, 3
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	var mu sync.Mutex
 	done := make(map[string]bool)
@@ -266,7 +266,7 @@ func TestRunRefuses(t *testing.T) {
 		t.Errorf("%s%s", got.out, got.err)
 	}
 	// A fault elsewhere is not wrong usage.
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.run("run", "--topic", "nosuch", "--group", "g", "--http", "http://127.0.0.1:1").want(t, 1, "nosuch")
 	call{}.run(t, "run", "--broker", "kafka://127.0.0.1:1", "--topic", "a", "--group", "g", "--http", "http://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
 	s.topics("payments")
@@ -276,7 +276,7 @@ func TestRunRefuses(t *testing.T) {
 // The log contains the dead letters in the requested format.
 func TestRunLogs(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(w http.ResponseWriter, _ asked) { w.WriteHeader(http.StatusGone) })
 	s.put(payments("a")...)

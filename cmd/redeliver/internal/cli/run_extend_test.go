@@ -14,7 +14,7 @@ import (
 // A program that asks for more time gets it, up to --max-timeout, and its message does not fail.
 func TestRunExtends(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	type answers struct{ within, beyond int }
 	asks := make(chan answers, 1)
@@ -55,7 +55,7 @@ func TestRunExtends(t *testing.T) {
 // Without --health no listener would take the request.
 func TestRunOffersNoExtensionWithoutAListener(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(http.ResponseWriter, asked) {})
 	h := s.handle("--http", p.URL)
@@ -70,7 +70,7 @@ func TestRunOffersNoExtensionWithoutAListener(t *testing.T) {
 // A message that its producer wrote twice is posted once.
 func TestRunDedups(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(http.ResponseWriter, asked) {})
 	twice := func(body, id string) *kgo.Record {

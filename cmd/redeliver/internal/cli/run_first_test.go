@@ -20,7 +20,7 @@ import (
 )
 
 // healthOf returns the health URL of a sidecar.
-func (h *handling) healthOf(s *stand) string {
+func (h *handling) healthOf(s *testKafka) string {
 	s.t.Helper()
 	var row struct {
 		Health string `json:"health"`
@@ -46,7 +46,7 @@ func records(t *testing.T, text string) (all []map[string]any) {
 // and the log says why nothing happens.
 func TestRunWithAWrongURL(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	var right atomic.Bool
 	p := newProgram(t, func(w http.ResponseWriter, a asked) {
@@ -90,7 +90,7 @@ func TestRunWithAWrongURL(t *testing.T) {
 // attempt's time is over.
 func TestRunWithAHandlerThatSaysNothing(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -118,7 +118,7 @@ func TestRunWithAHandlerThatSaysNothing(t *testing.T) {
 // A message that fails every batch does not send others to the DLQ.
 func TestRunBatchesWithOneThatFailsAll(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	var done sync.Map
 	p := newProgram(t, func(w http.ResponseWriter, a asked) {
@@ -157,7 +157,7 @@ func TestRunBatchesWithOneThatFailsAll(t *testing.T) {
 // With a JSON log, each line of the command's output is also a record. The command's arguments are not logged.
 func TestRunExecLogs(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	pay := payments("a")
 	pay[0].Headers = append(pay[0].Headers, kgo.RecordHeader{Key: kafka.UUIDHeader, Value: []byte("\u202epay\u009b2J")})
@@ -189,7 +189,7 @@ func TestRunBoundsABatch(t *testing.T) {
 	for _, args := range [][]string{nil, {"--batch-bytes", "0"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
-			s := newStand(t)
+			s := newTestKafka(t)
 			s.topics("payments")
 			var largest, seen atomic.Int64
 			p := newProgram(t, func(_ http.ResponseWriter, a asked) {
@@ -217,7 +217,7 @@ func TestRunBoundsABatch(t *testing.T) {
 // The end does not wait for a client that opens a health request and sends nothing.
 func TestRunHealthDoesNotWait(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	h := s.handle("--http", "http://127.0.0.1:1", "--health", "127.0.0.1:0")
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.healthOf(s), "http://"))

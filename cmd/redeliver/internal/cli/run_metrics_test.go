@@ -12,7 +12,7 @@ import (
 // Handled messages are counted, and served at the address of the health pages.
 func TestRunServesMetrics(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(http.ResponseWriter, asked) {})
 	h := s.handle("--http", p.URL, "--health", "127.0.0.1:0", "--metrics")

@@ -11,7 +11,7 @@ import (
 // not shown.
 func TestRunReportsDeadLetters(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.topics("payments")
 	p := newProgram(t, func(w http.ResponseWriter, _ asked) {
 		http.Error(w, "no such card", http.StatusUnprocessableEntity)

@@ -98,7 +98,7 @@ func TestPassword(t *testing.T) {
 
 func TestProfiles(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "redeliver", "config.yaml")

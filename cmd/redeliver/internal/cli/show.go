@@ -161,7 +161,7 @@ func (p *printer) showFull(ctx context.Context, q deadletter.Queue, f deadletter
 				return err
 			}
 		}
-		c := &card{}
+		c := &details{}
 		row := messageRowOf(q.Info(), m)
 		row.draw(c, m)
 		return c.print(p)
@@ -227,7 +227,7 @@ func textOf(b []byte) *string {
 }
 
 // draw prints all fields of a message.
-func (r *messageRow) draw(c *card, m *deadletter.Message) {
+func (r *messageRow) draw(c *details, m *deadletter.Message) {
 	c.line("position", r.Position)
 	c.line("id", r.ID)
 	c.line("dlq", r.DLQ)

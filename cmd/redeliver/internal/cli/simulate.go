@@ -59,7 +59,7 @@ of the broker, partitions, the order of keys, and crashes.`,
 					return fmt.Errorf("--svg: %w", err)
 				}
 			}
-			return a.printOne(r, func(c *card) { drawResult(c, r) })
+			return a.printOne(r, func(c *details) { drawResult(c, r) })
 		},
 	}
 	flags := cmd.Flags()
@@ -124,7 +124,7 @@ func parseOutage(text string) (o simulate.Outage, err error) {
 }
 
 // drawResult prints a result as a table.
-func drawResult(c *card, r *simulate.Result) {
+func drawResult(c *details, r *simulate.Result) {
 	of := func(n, all int) string {
 		if all == 0 {
 			return strconv.Itoa(n)

@@ -19,7 +19,7 @@ import (
 func TestInterruptedReplayIsResumed(t *testing.T) {
 	t.Parallel()
 	const n, window = 600, 10
-	s := newStand(t)
+	s := newTestKafka(t)
 	recs := make([]*kgo.Record, n)
 	for i := range recs {
 		recs[i] = dead(i, int32(i%2), declined)
@@ -73,7 +73,7 @@ func TestInterruptedReplayIsResumed(t *testing.T) {
 // Before the task has started, there is nothing to pause.
 func TestInterruptedBeforeItBegins(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
@@ -89,7 +89,7 @@ func TestInterruptedBeforeItBegins(t *testing.T) {
 }
 
 // await waits until ok returns true.
-func (s *stand) await(what string, ok func() bool) {
+func (s *testKafka) await(what string, ok func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -116,7 +116,7 @@ func lines(t *testing.T, path string) int {
 // Of two concurrent runners, the second is refused with the name of the first.
 func TestASecondRunnerIsRefusedByName(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	ended := make(chan ending, 1)

@@ -68,7 +68,7 @@ func (a *app) checkSubjectFlags(flags *subjectFlags) error {
 	case flags.replayTo != "" && !u.Broker.HasGroups():
 		return usagef("--replay-to is %q: only a replay on Kafka can go to another topic; omit --replay-to", flags.replayTo)
 	case flags.readBy != "" && !u.Broker.HasGroups():
-		return usagef("--read-by is %q: %s has no consumer groups; omit --read-by", flags.readBy, called(u.Broker))
+		return usagef("--read-by is %q: %s has no consumer groups; omit --read-by", flags.readBy, displayName(u.Broker))
 	default:
 		return noGroup(u.Broker, flags.group)
 	}
@@ -79,7 +79,7 @@ func noGroup(kind brokerurl.Broker, group string) error {
 	if group == "" || kind.HasGroups() {
 		return nil
 	}
-	return usagef("--group is %q: %s has no consumer groups; omit --group", group, called(kind))
+	return usagef("--group is %q: %s has no consumer groups; omit --group", group, displayName(kind))
 }
 
 // onDLQ calls do with the DLQ that the flags name.

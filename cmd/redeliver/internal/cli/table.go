@@ -107,14 +107,14 @@ func timeText(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// card is one object for display: labels with values, followed by texts with headings.
-type card struct {
+// details are one object for display: labels with values, followed by texts with headings.
+type details struct {
 	lines []any // pairs of a label and a value
 	texts []string
 }
 
 // line adds a value unless it is empty.
-func (c *card) line(label string, value any) {
+func (c *details) line(label string, value any) {
 	if t, ok := value.(time.Time); ok && t.IsZero() || value == "" || value == state("") || value == nil {
 		return
 	}
@@ -122,18 +122,18 @@ func (c *card) line(label string, value any) {
 }
 
 // text adds lines under a heading. They must be escaped already.
-func (c *card) text(heading, text string) {
+func (c *details) text(heading, text string) {
 	c.texts = append(c.texts, heading+"\n"+indent(strings.TrimSuffix(text, "\n"))+"\n")
 }
 
 // table adds a table under a heading.
-func (c *card) table(heading string, g *grid) {
+func (c *details) table(heading string, g *grid) {
 	if text := g.text(); text != "" {
 		c.text(heading, text)
 	}
 }
 
-func (c *card) print(p *printer) error {
+func (c *details) print(p *printer) error {
 	g := newGrid(p.colour(p.OutTerminal), nil)
 	for i := 0; i < len(c.lines); i += 2 {
 		value := c.lines[i+1]

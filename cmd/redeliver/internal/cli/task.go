@@ -109,7 +109,7 @@ func (a *app) sign(s *signature, dry bool) error {
 // printEnded prints a task that this process has run, and returns its error.
 func (p *printer) printEnded(ctx context.Context, q deadletter.Queue, t *deadletter.Task, err error) error {
 	row := taskRowOf(t, q.Info().ReplayTo)
-	printed := p.printOne(row, func(c *card) {
+	printed := p.printOne(row, func(c *details) {
 		c.line("task", row.ID)
 		c.line("kind", row.Kind)
 		c.line("dlq", row.DLQ)
@@ -154,7 +154,7 @@ func (p *printer) printEnded(ctx context.Context, q deadletter.Queue, t *deadlet
 	}
 }
 
-func drawDiff(c *card, d *deadletter.Diff) {
+func drawDiff(c *details, d *deadletter.Diff) {
 	c.line("position", string(d.Position))
 	c.line("id", d.ID)
 	if d.BodyBefore != d.BodyAfter {

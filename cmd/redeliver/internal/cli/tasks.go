@@ -123,7 +123,7 @@ func requestCommand(a *app, verb, short string, do func(ctx context.Context, q d
 				}
 				row := taskRowOf(&t, q.Info().ReplayTo)
 				a.sayf("requested: if the task is running, it reacts within a second")
-				return a.printOne(row, func(c *card) {
+				return a.printOne(row, func(c *details) {
 					c.line("task", row.ID)
 					c.line("status", state(row.Status))
 					c.line("done", counts(&row.Counts))

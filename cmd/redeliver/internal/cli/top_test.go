@@ -38,9 +38,9 @@ func page(sent string) string {
 
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
-	s.park()
+	s.writeWaiting()
 	screen := &terminal{width: 100, height: 12}
 	keys, press := io.Pipe()
 	var out buffer
@@ -93,7 +93,7 @@ func TestTopOnATerminal(t *testing.T) {
 // A raw terminal passes Ctrl-C as a key. Output does not exceed a small screen.
 func TestTopFitsASmallTerminal(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		s.topics(name+".billing.dlq", name)
 	}
@@ -114,7 +114,7 @@ func TestTopFitsASmallTerminal(t *testing.T) {
 // A broker that does not answer keeps neither the terminal nor the last screen from the user.
 func TestTopRestoresTheTerminalBeforeASlowBrokerAnswers(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	screen := &terminal{width: 80, height: 24}
 	keys, press := io.Pipe()
 	var out buffer
@@ -144,9 +144,9 @@ func TestTopRestoresTheTerminalBeforeASlowBrokerAnswers(t *testing.T) {
 
 func TestTopWithoutATerminal(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
+	s := newTestKafka(t)
 	s.fill()
-	s.park()
+	s.writeWaiting()
 	all := s.run("top", "--output", "json").want(t, 0).objects(t)
 	if len(all) != 1 || all[0]["dlq"] != dlq || all[0]["messages"] != 5.0 || all[0]["waiting"] != 5.0 || all[0]["per_minute"] != nil || all[0]["due"] == nil {
 		t.Errorf("%v", all)

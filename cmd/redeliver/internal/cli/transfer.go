@@ -131,7 +131,7 @@ func (p *printer) dryImport(ctx context.Context, q deadletter.Queue, in io.Reade
 		return fmt.Errorf("after %d messages that would be written: %w", t.Counts.Imported, err)
 	}
 	row := importRow{true, q.Info().DLQ, t.Counts.Imported}
-	return p.printOne(row, func(c *card) {
+	return p.printOne(row, func(c *details) {
 		c.line("dlq", row.DLQ)
 		c.line("would import", row.Import)
 	})

@@ -23,7 +23,7 @@ func versionCommand(a *app) *cobra.Command {
 		Use: "version", Short: "Print the version and how it was built", Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			v := built()
-			return a.printOne(v, func(t *card) {
+			return a.printOne(v, func(t *details) {
 				t.line("version", v.Version)
 				t.line("library", v.Library)
 				t.line("go", v.Go)

@@ -72,7 +72,7 @@ RabbitMQ. cancel sends messages to the DLQ when they are due, on Kafka. On Kafka
 consumers of the group carry out these commands.`,
 	}
 	cmd.AddCommand(waitingListCommand(a), controlCommand(a, deadletter.ReleaseWaiting), controlCommand(a, deadletter.CancelWaiting), withdrawCommand(a))
-	verbs(cmd)
+	refuseUnknownVerbs(cmd)
 	return cmd
 }
 

@@ -18,8 +18,8 @@ import (
 // whose are the flags for the topic and group of the waiting messages.
 var whose = []string{"--topic", "orders", "--group", "billing"}
 
-// park writes five messages of two causes to the level 1h. They are due one hour after day, so they are late.
-func (s *stand) park() {
+// writeWaiting writes five messages of two causes to the level 1h. They are due one hour after day, so they are late.
+func (s *testKafka) writeWaiting() {
 	s.t.Helper()
 	s.topics("orders.billing.retry.1h")
 	compact, appendTime := "compact", "LogAppendTime"
@@ -46,15 +46,15 @@ func (s *stand) park() {
 	}
 }
 
-func (s *stand) waiting(args ...string) ending {
+func (s *testKafka) waiting(args ...string) ending {
 	s.t.Helper()
 	return s.run(append(append([]string{"waiting"}, args...), whose...)...)
 }
 
 func TestWaitingListSaysHowMuchWaits(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	s.park()
+	s := newTestKafka(t)
+	s.writeWaiting()
 	levels := s.waiting("list", "-o", "json").want(t, 0).objects(t)
 	if len(levels) != 2 || levels[0]["place"] != back || levels[0]["messages"] != 0.0 || levels[0]["due"] != nil || levels[0]["late"] != nil {
 		t.Fatalf("%v", levels)
@@ -85,10 +85,10 @@ func TestWaitingListSaysHowMuchWaits(t *testing.T) {
 	s.run("waiting", "list", "--topic", "payments", "--group", "billing").want(t, 1, "has never subscribed")
 }
 
-func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
+func TestACommandIsSentListedAndWithdrawn(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	s.park()
+	s := newTestKafka(t)
+	s.writeWaiting()
 	before := s.everything()
 	for args, matched := range map[string]float64{"cancel --error-text declined": 3, "release --level 1h": 5, "release --all": 5, "release --level 10m": 0} {
 		dry := s.waiting(append(strings.Fields(args), "--dry-run", "-o", "json")...).want(t, 0).object(t)
@@ -107,10 +107,10 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 		}
 	}
 
-	given := s.waiting("release", "--level", "1h", "--for", "2h", "--note", "the bank is back", "--yes", "-o", "json").want(t, 0, "sent: ").object(t)
+	sent := s.waiting("release", "--level", "1h", "--for", "2h", "--note", "the bank is back", "--yes", "-o", "json").want(t, 0, "sent: ").object(t)
 	cancel := s.waiting("cancel", "--all", "--note", "not any more", "--yes", "-o", "json").want(t, 0).object(t)
 	all := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t)
-	if len(all) != 2 || all[0]["id"] != given["id"] || all[1]["id"] != cancel["id"] {
+	if len(all) != 2 || all[0]["id"] != sent["id"] || all[1]["id"] != cancel["id"] {
 		t.Fatalf("%v", all)
 	}
 	if c := all[0]; c["kind"] != "release" || c["status"] != "active" || c["who"] != "ann@ops-1" || c["note"] != "the bank is back" || c["filter"] == nil {
@@ -119,11 +119,11 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 	if c := all[1]; c["kind"] != "cancel" || c["filter"] != nil {
 		t.Errorf("%v", c)
 	}
-	back := s.waiting("withdraw", given["id"].(string), "-o", "json").want(t, 0).object(t)
-	if back["id"] != given["id"] || back["status"] != "withdrawn" {
+	back := s.waiting("withdraw", sent["id"].(string), "-o", "json").want(t, 0).object(t)
+	if back["id"] != sent["id"] || back["status"] != "withdrawn" {
 		t.Errorf("%v", back)
 	}
-	s.waiting("withdraw", given["id"].(string)).want(t, 1, "no such task")
+	s.waiting("withdraw", sent["id"].(string)).want(t, 1, "no such task")
 	if left := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t); len(left) != 1 || left[0]["id"] != cancel["id"] {
 		t.Errorf("%v", left)
 	}
@@ -140,8 +140,8 @@ func TestACommandIsGivenListedAndTakenBack(t *testing.T) {
 // The documented fields of docs/reference/waiting.md exist under these names.
 func TestWaitingSchema(t *testing.T) {
 	t.Parallel()
-	s := newStand(t)
-	s.park()
+	s := newTestKafka(t)
+	s.writeWaiting()
 	command := "created expires filter group id kind note origin status who"
 	for _, at := range []struct{ args, want string }{
 		{"list", "broker exact group messages origin place"},

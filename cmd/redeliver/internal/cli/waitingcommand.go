@@ -130,7 +130,7 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 	}); err != nil {
 		return err
 	}
-	return p.printOne(row, func(c *card) {
+	return p.printOne(row, func(c *details) {
 		c.line("topic", row.Origin)
 		c.line("group", row.Group)
 		c.line("scanned", row.Scanned)
@@ -157,12 +157,12 @@ func (a *app) confirmAndSend(ctx context.Context, w *waiting, of subject, c dead
 	if w.release != nil {
 		return a.releaseNow(ctx, w, of, &c)
 	}
-	given, err := w.commands.SendCommand(ctx, c)
+	sent, err := w.commands.SendCommand(ctx, c)
 	if err != nil {
 		return err
 	}
 	a.sayf("sent: the consumers read it within ten seconds. To see what still waits: redeliver waiting list --topic %s --group %s", of.topic, of.group)
-	return a.oneCommand(commandRowOf(of, &given, time.Now()))
+	return a.oneCommand(commandRowOf(of, &sent, time.Now()))
 }
 
 // releaseRow is the result of a release that does not use a command.
@@ -184,7 +184,7 @@ func (a *app) releaseNow(ctx context.Context, w *waiting, of subject, c *deadlet
 	if err != nil {
 		row.Status = "failed"
 	}
-	return errors.Join(err, a.printOne(row, func(c *card) {
+	return errors.Join(err, a.printOne(row, func(c *details) {
 		c.line("kind", row.Kind)
 		c.line("status", state(row.Status))
 		c.line("topic", row.Origin)
@@ -226,7 +226,7 @@ func (a *app) policyOfLevels(cmd *cobra.Command, c *deadletter.Command) (p redel
 }
 
 func (p *printer) oneCommand(row commandRow) error {
-	return p.printOne(row, func(c *card) {
+	return p.printOne(row, func(c *details) {
 		c.line("command", row.ID)
 		c.line("kind", row.Kind)
 		c.line("status", state(row.Status))

@@ -13,8 +13,7 @@ import (
 )
 
 // toYAML converts JSON to YAML with the fields in the same order, so that both have one schema. It does not parse the
-// text as YAML, although JSON is YAML, because the text may contain characters that YAML allows only
-// escaped.
+// text as YAML, although JSON is YAML, because the text may contain characters that YAML allows only escaped.
 func toYAML(text []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

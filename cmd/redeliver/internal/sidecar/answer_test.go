@@ -74,7 +74,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // The output of a program becomes one line of an error, within its limit.
-func TestWords(t *testing.T) {
+func TestOutputBecomesOneLine(t *testing.T) {
 	long := strings.Repeat("ä", maxText)
 	for _, c := range []struct{ said, first, last string }{
 		{"", "", ""},
@@ -90,7 +90,7 @@ func TestWords(t *testing.T) {
 }
 
 // A conflict is retried, and is no sign of an outage.
-func TestAConflictIsTheMessagesOwn(t *testing.T) {
+func TestAConflictIsNoSignOfAnOutage(t *testing.T) {
 	for code, want := range map[int]bool{http.StatusConflict: true, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false} {
 		dec := (&redeliver.Policy{MaxRetries: 3, Classify: Classify}).Decide(redeliver.State{}, errorOfStatus(code, nil, "", time.Now()), time.Now())
 		if dec.Action != redeliver.RetryLater || dec.MessageAtFault != want {

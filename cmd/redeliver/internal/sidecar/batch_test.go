@@ -165,18 +165,18 @@ func TestABatchThatIsRefused(t *testing.T) {
 }
 
 // A handler that disconnects between the posts has not received the rest.
-func TestABatchWhoseHandlerGoesAway(t *testing.T) {
+func TestABatchWhoseHandlerDisconnects(t *testing.T) {
 	t.Parallel()
 	posts := 0
-	var away func()
+	var disconnect func()
 	h, server := handlerAt(t, HTTPConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		bodies(t, r)
 		if posts++; posts == 2 {
-			away()
+			disconnect()
 		}
 		w.WriteHeader(http.StatusBadRequest)
 	})
-	away = func() {
+	disconnect = func() {
 		_ = server.Listener.Close()
 		server.Config.SetKeepAlivesEnabled(false)
 	}

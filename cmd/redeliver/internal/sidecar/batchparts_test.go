@@ -29,7 +29,7 @@ func TestABatchHasOneTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := over(HTTPConfig{}, func(r *http.Request) (*http.Response, error) {
+				h := handlerOver(HTTPConfig{}, func(r *http.Request) (*http.Response, error) {
 					all := bodies(t, r)
 					takes, code := c.each, http.StatusNoContent
 					if len(all) > 1 {
@@ -73,7 +73,7 @@ func TestABatchHasOneTime(t *testing.T) {
 // A part that is refused when the time is over is not posted again, either.
 func TestABatchIsRefusedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := over(HTTPConfig{Retries: 1}, func(r *http.Request) (*http.Response, error) {
+		h := handlerOver(HTTPConfig{Retries: 1}, func(r *http.Request) (*http.Response, error) {
 			if len(bodies(t, r)) > 1 {
 				<-time.After(7 * time.Second)
 				return answers(http.StatusUnprocessableEntity, ""), nil
@@ -97,7 +97,7 @@ func TestABatchIsDoneAtTheEndOfItsTime(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	posts := 0
-	h := over(HTTPConfig{}, func(r *http.Request) (*http.Response, error) {
+	h := handlerOver(HTTPConfig{}, func(r *http.Request) (*http.Response, error) {
 		if len(bodies(t, r)) > 1 {
 			return answers(http.StatusUnprocessableEntity, ""), nil
 		}
@@ -136,7 +136,7 @@ func TestTheLastAttemptIsAlone(t *testing.T) {
 		"it goes away between": {all: "a0 gone2 b0", retries: retries, posts: []string{"a", "gone", "b"}, want: []string{"0 ack", "1 postponed the handler cannot be reached: refused", "2 ack"}, err: "ack"},
 	} {
 		var posts []string
-		h := over(HTTPConfig{Retries: c.retries}, func(r *http.Request) (*http.Response, error) {
+		h := handlerOver(HTTPConfig{Retries: c.retries}, func(r *http.Request) (*http.Response, error) {
 			all := bodies(t, r)
 			posts = append(posts, strings.Join(all, " "))
 			switch {

@@ -10,12 +10,13 @@ import (
 // refuses more than a few MiB, and a single string of 128 KiB.
 const maxEnvironment = 32 << 10
 
-const ours = "REDELIVER_"
+// ourPrefix begins the names of all our variables.
+const ourPrefix = "REDELIVER_"
 
 // withoutOurs returns an environment without the variables that begin with our prefix. They may be about another
 // message, or secret, such as the broker's password.
 func withoutOurs(env []string) []string {
-	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, ours) })
+	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, ourPrefix) })
 }
 
 // environment returns the environment of a child for a message. rest has, as JSON, the fields that do not fit there,
@@ -25,7 +26,7 @@ func environment(m *Message) (env []string, rest []byte) {
 	e := &environ{left: maxEnvironment, set: make(map[string]bool)}
 	var over jsonMessage
 	m.fields(func(name, value string) {
-		if !e.add(strings.TrimPrefix(variable(name), ours), value) && name == "Redeliver-Id" {
+		if !e.add(strings.TrimPrefix(variable(name), ourPrefix), value) && name == "Redeliver-Id" {
 			over.ID = value
 		}
 	})
@@ -65,7 +66,7 @@ type environ struct {
 
 // add adds a variable. It returns false if the variable cannot be in the environment.
 func (e *environ) add(name, value string) bool {
-	text := ours + name + "=" + value
+	text := ourPrefix + name + "=" + value
 	if e.set[name] || len(text)+1 > e.left || strings.Contains(value, "\x00") {
 		return false
 	}

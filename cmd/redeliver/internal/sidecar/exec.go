@@ -19,9 +19,9 @@ const statusData = 65 // EX_DATAERR
 // Exec is a handler that runs a command for each message. The body is its standard input, and its exit status is the
 // answer.
 type Exec struct {
-	argv []string
-	env  []string // of every child
-	say  func(id, line string)
+	argv   []string
+	env    []string // of every child
+	onLine func(id, line string)
 	// grace is how long a child may take to end after its timeout. Together with the following steps, it is shorter
 	// than the time after which a handler counts as stuck.
 	grace time.Duration
@@ -32,9 +32,9 @@ type Exec struct {
 }
 
 // NewExec returns a handler that runs a program with its arguments, without a shell. env is the environment of every
-// child, from which REDELIVER_ variables are removed. say is called with each line of the children's output and the id
-// of the message. It must be safe for concurrent use.
-func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
+// child, from which REDELIVER_ variables are removed. onLine is called with each line of the children's output and the
+// id of the message. It must be safe for concurrent use.
+func NewExec(argv, env []string, onLine func(id, line string)) (*Exec, error) {
 	if !groups {
 		return nil, errors.New("commands as handlers are not supported on this system: use --http")
 	}
@@ -43,7 +43,7 @@ func NewExec(argv, env []string, say func(id, line string)) (*Exec, error) {
 		return nil, err
 	}
 	e := &Exec{
-		argv: append([]string{path}, argv[1:]...), env: withoutOurs(env), say: say,
+		argv: append([]string{path}, argv[1:]...), env: withoutOurs(env), onLine: onLine,
 		grace: 500 * time.Millisecond, pipes: 750 * time.Millisecond,
 	}
 	if os.Getpid() == 1 {
@@ -71,7 +71,7 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 	cmd := exec.CommandContext(ctx, e.argv[0], e.argv[1:]...)
 	cmd.Env = slices.Concat(e.env, env)
 	cmd.Stdin = bytes.NewReader(m.Body)
-	said := newOutput(func(line string) { e.say(m.State.ID, line) })
+	said := newOutput(func(line string) { e.onLine(m.State.ID, line) })
 	out, errs := said.stream(0), said.stream(maxText*2)
 	cmd.Stdout, cmd.Stderr = out, errs
 	ownGroup(cmd)

@@ -24,7 +24,7 @@ type heard struct {
 	lines []string
 }
 
-func (h *heard) say(id, line string) {
+func (h *heard) add(id, line string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lines = append(h.lines, id+" "+line)
@@ -39,7 +39,7 @@ func (h *heard) all() []string {
 func startExec(t *testing.T, what string, args ...string) (*Exec, *heard) {
 	t.Helper()
 	said := &heard{}
-	e, err := NewExec(append([]string{os.Args[0]}, args...), append(os.Environ(), asChild+"="+what), said.say)
+	e, err := NewExec(append([]string{os.Args[0]}, args...), append(os.Environ(), asChild+"="+what), said.add)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestExecAnswers(t *testing.T) {
 }
 
 // A child need not read the body, however long it is.
-func TestExecReadsNothing(t *testing.T) {
+func TestExecNeedNotReadItsInput(t *testing.T) {
 	t.Parallel()
 	e, _ := startExec(t, "exit", "0")
 	m := newMessage()
@@ -84,7 +84,7 @@ func TestExecReadsNothing(t *testing.T) {
 }
 
 // The output of a child is limited, and its end is in the error.
-func TestExecSaysTooMuch(t *testing.T) {
+func TestExecLimitsTheOutput(t *testing.T) {
 	t.Parallel()
 	e, said := startExec(t, "flood")
 	err := e.Handle(t.Context(), newMessage())
@@ -179,7 +179,7 @@ func TestExecKillsAHangingChildWithItsGroup(t *testing.T) {
 }
 
 // A child first receives SIGTERM.
-func TestExecAsksFirst(t *testing.T) {
+func TestExecSendsSIGTERMFirst(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "there")
 	e, _ := startExec(t, "obey", path)
@@ -198,7 +198,7 @@ func TestExecAsksFirst(t *testing.T) {
 }
 
 // A process that a child leaves behind does not delay the answer.
-func TestExecLeavesSomething(t *testing.T) {
+func TestExecDoesNotWaitForProcessesLeftBehind(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pid")
 	e, _ := startExec(t, "leave", path)

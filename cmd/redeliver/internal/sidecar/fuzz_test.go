@@ -79,7 +79,7 @@ func FuzzEnvironment(f *testing.F) {
 		for _, e := range env {
 			name, _, _ := strings.Cut(e, "=")
 			size += len(e)
-			if !strings.HasPrefix(name, ours) || strings.ContainsRune(e, 0) || names[name] {
+			if !strings.HasPrefix(name, ourPrefix) || strings.ContainsRune(e, 0) || names[name] {
 				t.Errorf("the environment has %q", e)
 			}
 			names[name] = true
@@ -89,7 +89,7 @@ func FuzzEnvironment(f *testing.F) {
 		}
 		var over *jsonMessage
 		if err := json.Unmarshal(rest, &over); err != nil || over == nil {
-			t.Error(errors.Join(err, errors.New("the file beside it cannot be read")))
+			t.Error(errors.Join(err, errors.New("descriptor 3 cannot be parsed")))
 		}
 	})
 }

@@ -95,8 +95,8 @@ func (e *UnreachedError) answered() bool {
 	return ok
 }
 
-// note records an adapter's event about a topic.
-func (h *Health) note(e redeliver.SubscriptionChanged) {
+// record records an adapter's event about a topic.
+func (h *Health) record(e redeliver.SubscriptionChanged) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch e.Change {
@@ -130,7 +130,7 @@ type healthSink struct {
 
 func (s *healthSink) Event(e redeliver.Event) {
 	if e, ok := e.(redeliver.SubscriptionChanged); ok {
-		s.health.note(e)
+		s.health.record(e)
 	}
 	s.Sink.Event(e)
 }

@@ -139,7 +139,7 @@ func TestHTTPFollowsNoRedirect(t *testing.T) {
 }
 
 // The error has the beginning of the handler's answer, however long the answer is.
-func TestHTTPSaysWhy(t *testing.T) {
+func TestHTTPErrorsHaveTheAnswer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		code int

@@ -13,13 +13,13 @@ const (
 
 // output passes on the output of one child, up to a limit.
 type output struct {
-	say     func(line string)
+	onLine  func(line string)
 	mu      sync.Mutex
 	left    int
 	dropped int
 }
 
-func newOutput(say func(line string)) *output { return &output{say: say, left: maxOutput} }
+func newOutput(onLine func(line string)) *output { return &output{onLine: onLine, left: maxOutput} }
 
 // stream returns a writer for one of the child's two outputs. It keeps the last keep bytes in tail.
 func (o *output) stream(keep int) *stream { return &stream{o: o, keep: keep} }
@@ -63,7 +63,7 @@ func (s *stream) Write(p []byte) (int, error) {
 
 // flushLocked passes on the line. The caller must hold the output's lock.
 func (s *stream) flushLocked() {
-	s.o.say(string(s.line))
+	s.o.onLine(string(s.line))
 	s.line = s.line[:0]
 }
 
@@ -77,6 +77,6 @@ func (o *output) end(all ...*stream) {
 		}
 	}
 	if o.dropped > 0 {
-		o.say(fmt.Sprintf("(%d more bytes)", o.dropped))
+		o.onLine(fmt.Sprintf("(%d more bytes)", o.dropped))
 	}
 }

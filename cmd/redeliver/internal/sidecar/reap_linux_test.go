@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// As the first process of a container, the sidecar used to keep a zombie for each process that a command left behind.
+// As the first process of a container, the sidecar removes the zombies of the processes that a command leaves behind.
 func TestNoZombiesAreLeft(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "40")

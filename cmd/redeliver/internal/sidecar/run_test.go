@@ -153,7 +153,7 @@ func TestHealthOfOneQueue(t *testing.T) {
 		brokerurl.SQS:      "arn:shop:orders-eu shop/orders shop:orders",
 	} {
 		h := NewHealth(broker, []string{"orders", "shop/orders", "shop:orders", "arn:shop:orders", "arn:shop:orders-eu", "http://sqs/1/orders"})
-		h.note(redeliver.SubscriptionChanged{Origin: "orders", Change: "consuming"})
+		h.record(redeliver.SubscriptionChanged{Origin: "orders", Change: "consuming"})
 		var got []string
 		for _, why := range h.Why() {
 			got = append(got, strings.TrimSuffix(why, ": not consumed yet"))

@@ -21,8 +21,8 @@ type roundTrip func(r *http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// over returns a handler that posts through the test's transport.
-func over(c HTTPConfig, f roundTrip) *HTTP {
+// handlerOver returns a handler that posts through the test's transport.
+func handlerOver(c HTTPConfig, f roundTrip) *HTTP {
 	c.URL, c.Requests = &url.URL{Scheme: "http", Host: "handler"}, 1
 	h := NewHTTP(c)
 	h.transport = f
@@ -39,9 +39,9 @@ func TestUnreachedRequestsAreRecognised(t *testing.T) {
 	t.Parallel()
 	const asked, got = true, false
 	for name, c := range map[string]struct {
-		steps  []bool // a connection is requested, or made
-		err    error
-		unseen bool
+		steps     []bool // a connection is requested, or made
+		err       error
+		unreached bool
 	}{
 		"a proxy refuses CONNECT":  {[]bool{asked}, errors.New("Forbidden"), true},
 		"the handshake takes long": {[]bool{asked}, errors.New("net/http: TLS handshake timeout"), true},
@@ -49,7 +49,7 @@ func TestUnreachedRequestsAreRecognised(t *testing.T) {
 		"it breaks off":            {[]bool{asked, got}, io.ErrUnexpectedEOF, false},
 		"the next is not there":    {[]bool{asked, got, asked}, errors.New("refused"), true},
 	} {
-		err := over(HTTPConfig{}, func(r *http.Request) (*http.Response, error) {
+		err := handlerOver(HTTPConfig{}, func(r *http.Request) (*http.Response, error) {
 			trace := httptrace.ContextClientTrace(r.Context())
 			for _, step := range c.steps {
 				if step == asked {
@@ -60,7 +60,7 @@ func TestUnreachedRequestsAreRecognised(t *testing.T) {
 			}
 			return nil, c.err
 		}).Handle(t.Context(), newMessage())
-		if _, unseen := errors.AsType[*UnreachedError](err); unseen != c.unseen || !errors.Is(err, c.err) {
+		if _, unreached := errors.AsType[*UnreachedError](err); unreached != c.unreached || !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestHTTPConnectsInTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	err = h.Handle(ctx, newMessage())
-	if _, unseen := errors.AsType[*UnreachedError](err); !unseen || ctx.Err() != nil {
+	if _, unreached := errors.AsType[*UnreachedError](err); !unreached || ctx.Err() != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -98,10 +98,10 @@ func TestHTTPConnectsInTime(t *testing.T) {
 func TestAWrongURLDeadLettersNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		code    int
-		text    string
-		unseen  bool // before the first 2xx
-		batches bool
+		code      int
+		text      string
+		unreached bool // before the first 2xx
+		batches   bool
 	}{
 		{401, "who are you", true, false}, {403, "", true, true}, {404, "no such page", true, false}, {405, "", true, true},
 		{400, "Client sent an HTTP request to an HTTPS server.", true, false}, {400, "<h1>The plain HTTP request was sent to HTTPS port</h1>", true, true},
@@ -109,7 +109,7 @@ func TestAWrongURLDeadLettersNothing(t *testing.T) {
 		{400, "no such card", false, true}, {410, "", false, false}, {422, "", false, true}, {413, "", false, true},
 	} {
 		code, text := c.code, c.text
-		h := over(HTTPConfig{}, func(*http.Request) (*http.Response, error) { return answers(code, text), nil })
+		h := handlerOver(HTTPConfig{}, func(*http.Request) (*http.Response, error) { return answers(code, text), nil })
 		post := func() error {
 			if c.batches {
 				return h.HandleBatch(t.Context(), batchOf("a"), func(int, error) {})
@@ -117,7 +117,7 @@ func TestAWrongURLDeadLettersNothing(t *testing.T) {
 			return h.Handle(t.Context(), newMessage())
 		}
 		err := post()
-		if _, unseen := errors.AsType[*UnreachedError](err); unseen != c.unseen || errors.Is(redeliver.Postpone(err), redeliver.ErrPermanent) == unseen || !strings.Contains(err.Error(), c.text) {
+		if _, unreached := errors.AsType[*UnreachedError](err); unreached != c.unreached || errors.Is(redeliver.Postpone(err), redeliver.ErrPermanent) == unreached || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%d %s: %v", c.code, c.text, err)
 		}
 		code, text = 204, ""
@@ -140,7 +140,7 @@ func TestPlainHTTPToATLSPortIsRecognised(t *testing.T) {
 	defer server.Close()
 	h := NewHTTP(HTTPConfig{URL: &url.URL{Scheme: "http", Host: server.Listener.Addr().String()}, Requests: 1})
 	err := h.Handle(t.Context(), newMessage())
-	if _, unseen := errors.AsType[*UnreachedError](err); !unseen {
+	if _, unreached := errors.AsType[*UnreachedError](err); !unreached {
 		t.Errorf("%v", err)
 	}
 }

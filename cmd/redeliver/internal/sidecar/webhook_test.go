@@ -19,22 +19,22 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// noted is a log that tests can read.
-type noted struct {
+// safeBuffer is a buffer for a log that tests read.
+type safeBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (n *noted) Write(p []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.Write(p)
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
 }
 
-func (n *noted) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.String()
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func letter(id string) redeliver.DeadLettered {
@@ -44,8 +44,8 @@ func letter(id string) redeliver.DeadLettered {
 	}}
 }
 
-// hooked posts letters to a server with these answers, at a secret path, and ends.
-func hooked(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, log string) {
+// postLetters posts letters to a server with these answers, at a secret path, and ends.
+func postLetters(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, log string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(answer)
 	server.Config.ErrorLog = quiet
@@ -55,7 +55,7 @@ func hooked(t *testing.T, answer http.HandlerFunc, ids ...string) (w *Webhook, l
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out noted
+	var out safeBuffer
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	w = webhookOver(WebhookConfig{URL: u, Authorization: "Bearer k3y", Broker: "kafka", Log: slog.New(slog.NewTextHandler(&out, nil))}, transport,
@@ -81,7 +81,7 @@ func TestWebhook(t *testing.T) {
 	var got DeadLetter
 	var header http.Header
 	var path, raw string
-	w, log := hooked(t, func(_ http.ResponseWriter, r *http.Request) {
+	w, log := postLetters(t, func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		raw, header, path = string(body), r.Header, r.URL.String()
 		if err := json.Unmarshal(body, &got); err != nil {
@@ -115,7 +115,7 @@ func TestWebhookAnswers(t *testing.T) {
 		{200, 1, 2}, {204, 1, 2}, {500, 3, 1}, {503, 3, 1}, {429, 3, 1}, {408, 3, 1}, {400, 1, 1}, {401, 1, 1}, {404, 1, 1}, {302, 1, 1}, {307, 1, 1},
 	} {
 		tries, elsewhere := 0, false
-		w, log := hooked(t, func(res http.ResponseWriter, r *http.Request) {
+		w, log := postLetters(t, func(res http.ResponseWriter, r *http.Request) {
 			var d DeadLetter
 			switch err := json.NewDecoder(r.Body).Decode(&d); {
 			case err != nil:
@@ -140,14 +140,14 @@ func TestWebhookAnswers(t *testing.T) {
 // An unavailable endpoint does not delay messages or fill the log: a full queue is logged once.
 func TestAnUnavailableWebhookDelaysNothing(t *testing.T) {
 	t.Parallel()
-	var out noted
+	var out safeBuffer
 	u, err := url.Parse("http://127.0.0.1:1/services/s3cret")
 	if err != nil {
 		t.Fatal(err)
 	}
 	entered, leave := make(chan struct{}), make(chan struct{})
 	enter := sync.OnceFunc(func() { close(entered) })
-	w := webhookOver(WebhookConfig{URL: u, Log: slog.New(slog.NewTextHandler(&out, nil))}, away(func() error {
+	w := webhookOver(WebhookConfig{URL: u, Log: slog.New(slog.NewTextHandler(&out, nil))}, failingTransport(func() error {
 		enter()
 		<-leave
 		return errors.New("connection refused")
@@ -174,6 +174,6 @@ func TestAnUnavailableWebhookDelaysNothing(t *testing.T) {
 	}
 }
 
-type away func() error
+type failingTransport func() error
 
-func (a away) RoundTrip(*http.Request) (*http.Response, error) { return nil, a() }
+func (f failingTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, f() }
