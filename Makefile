@@ -1,5 +1,5 @@
-# make            lists what there is
-# make test       is the whole test run, what CI runs
+# make            lists the targets
+# make test       runs all tests, as CI does
 
 GO ?= go
 # Everything after the name of a program that takes arguments: make bench ARGS='--runs 7'
@@ -62,17 +62,17 @@ tidy-check: ## fail when a go.mod or go.sum is not what go mod tidy would write
 	GOWORK=off $(GO) mod tidy -diff
 	for dir in observe/otel cmd/redeliver integration; do (cd $$dir && GOWORK=off $(GO) mod tidy -diff) || exit 1; done
 
-api: ## write api/*.txt, what a user's program can name, as it is now
+api: ## write the exported names to api/*.txt
 	$(GO) test ./internal/arch -run '^TestAPI$$' -count=1 -update
 
-bench: bench-setup tools ## compare with the peers on one real Kafka, RabbitMQ and ElasticMQ; ARGS go to the program
+bench: bench-setup tools ## compare redeliver with other libraries on one real Kafka, RabbitMQ and ElasticMQ; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/bench ./integration/bench
 	bin/withbrokers --kafka --rabbitmq --sqs -- bin/bench $(ARGS)
 
 bench-setup:
 	@integration/setup.sh kafka rabbitmq sqs javac
 
-outage: prove-setup tools ## record what an outage of a minute does on each broker, beside Watermill's Retry + PoisonQueue; ARGS go to the program
+outage: prove-setup tools ## record an outage of a minute on each broker, also with Watermill's Retry + PoisonQueue; ARGS go to the program
 	$(GO) build -buildvcs=false -o bin/outage ./integration/outage
 	bin/withbrokers --kafka --rabbitmq --sqs -- bin/outage --out docs/evidence $(ARGS)
 
@@ -87,10 +87,10 @@ compatible: ## the kit and the loss suite on a Kafka-compatible broker: make com
 soak: prove-setup tools ## the integration tests with REDELIVER_SOAK=1, which lengthens some of them to hours
 	REDELIVER_SOAK=1 $(WITH_BROKERS) --rabbitmq4 --moto -- $(SUITES) soak
 
-screenshots: ## write docs/screenshots anew, by a Chromium
+screenshots: ## write docs/screenshots with Chromium
 	$(GO) test -tags prove -count=1 -run '^TestScreenshots$$' ./integration/console -screenshots $(CURDIR)/docs/screenshots
 
-cover: ## how much of the library its unit tests run, per function and in all
+cover: ## the coverage of the library's unit tests, by function and in total
 	$(GO) test -coverpkg=./...,./observe/otel/... -coverprofile=coverage.out ./... ./observe/otel/...
 	$(GO) tool cover -func=coverage.out
 
@@ -102,62 +102,61 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 	  done; \
 	done; [ -n "$$found" ] || { echo "there are no fuzz targets"; exit 1; }
 
-# What is made for others: images, chart, releases. Tools come by go run, pinned, and outside the workspace.
+# Images, chart and releases. Their tools run with go run, at pinned versions, outside the workspace.
 OUTSIDE := GOWORK=off GOFLAGS=-buildvcs=false
 GORELEASER := $(OUTSIDE) $(GO) run github.com/goreleaser/goreleaser/v2@v2.16.0
 HELM := $(OUTSIDE) $(GO) run helm.sh/helm/v3/cmd/helm@v3.22.0
-# cyclonedx-gomod by a go.mod of its own, so that .goreleaser.yaml has the same, and six SBOMs are one build of it.
+# cyclonedx-gomod has a go.mod of its own, so that .goreleaser.yaml uses the same version and builds it once for six SBOMs.
 CYCLONEDX := $(OUTSIDE) $(GO) tool -modfile deploy/sbom.mod cyclonedx-gomod
 GOVULNCHECK ?= $(OUTSIDE) $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.2.0
 DOCKER ?= docker
-# make image VERSION=v1.2.3 is for the commit of that tag alone: an image does not carry the name of a version that it is not.
+# make image VERSION=v1.2.3 works only on the commit of that tag, so that no image has the name of another version.
 VERSION ?=
 GO_IMAGE ?= golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 SUITE ?= all
 
 image: ## build the images redeliver:TAG and redeliver-examples:TAG, TAG being VERSION or local
 	@if [ -n "$(VERSION)" ] && [ "$$(git describe --exact-match --match 'v*' --dirty 2>/dev/null)" != "$(VERSION)" ]; then \
-	  echo "this tree is not $(VERSION): check out that tag, with nothing changed"; exit 1; fi
+	  echo "this tree is not $(VERSION): check out that tag, without changes"; exit 1; fi
 	@for target in redeliver examples; do \
 	  name=redeliver; [ $$target = redeliver ] || name=redeliver-$$target; \
 	  $(DOCKER) build --target $$target --build-arg GO_IMAGE=$(GO_IMAGE) --build-arg VERSION=$(VERSION) \
 	    --build-arg REVISION=$$(git rev-parse HEAD) -t $$name:$(or $(VERSION),local) . || exit 1; \
 	done
 
-compose-test: tools ## the suite SUITE (all) of integration/compose, and the integration tests on its brokers; wants docker compose
+compose-test: tools ## the suite SUITE (all) of integration/compose, and the integration tests on its brokers; needs docker compose
 	integration/compose/test.sh $(SUITE)
 
-chart-check: ## render, lint and read the Helm chart; builds Helm, which takes minutes the first time
+chart-check: ## render, lint and test the Helm chart; builds Helm, which takes minutes the first time
 	$(GO) test -tags chart -count=1 ./integration/chart
 
-release-check: ## check .goreleaser.yaml by goreleaser, install the command from a rehearsed release; minutes the first time
+release-check: ## check .goreleaser.yaml, and install the command from a trial release; takes minutes the first time
 	$(GORELEASER) check
 	$(GO) test -tags rehearsal -count=1 ./integration/release
 
 release: ## build the release of the tag that is checked out, sign it and upload it as a draft; needs cosign and GITHUB_TOKEN
 	$(GORELEASER) release --clean
 
-release-dry: ## make all of a release in bin/dist, but sign and publish nothing
+release-dry: ## build a release in bin/dist without signing or publishing it
 	$(GORELEASER) release --snapshot --clean --skip=publish,sign
 
-sbom: ## what is in the command, as CycloneDX, in bin/redeliver.cdx.json
+sbom: ## list the command's dependencies as CycloneDX in bin/redeliver.cdx.json
 	$(OUTSIDE) $(GO) build -C cmd/redeliver -o $(CURDIR)/bin/redeliver .
 	$(CYCLONEDX) bin -json -std $(if $(VERSION),-version $(VERSION)) -output bin/redeliver.cdx.json bin/redeliver
 
-licences: ## write THIRD_PARTY_LICENSES.md anew
+licences: ## write THIRD_PARTY_LICENSES.md
 	@mkdir -p bin && deploy/licences.sh >bin/licences.md && cp bin/licences.md THIRD_PARTY_LICENSES.md
 
-licences-check: ## fail when THIRD_PARTY_LICENSES.md is not what is in the command, or a licence is not among the allowed
+licences-check: ## fail when THIRD_PARTY_LICENSES.md is outdated, or a licence is not allowed
 	@mkdir -p bin && deploy/licences.sh >bin/licences.md
-	@diff -u THIRD_PARTY_LICENSES.md bin/licences.md || { echo "run make licences, and look at what is new"; exit 1; }
+	@diff -u THIRD_PARTY_LICENSES.md bin/licences.md || { echo "run make licences, and review the difference"; exit 1; }
 	$(GO) test -run Licences -count=1 ./integration/release
 
-vuln: ## ask Go's vulnerability database about what the library and the command call; fails where it cannot be reached
+vuln: ## check the code that the library and the command call against Go's vulnerability database; fails without it
 	@GOVULNCHECK='$(GOVULNCHECK)' deploy/vuln.sh
 
-# A change that makes a loop endless is given up after as long as 10 runs of the tests take, build included: -count=1, because a run out
-# of the test cache takes no time, and then every change would be given up.
-# No process may have more than 4 GiB: a loop made endless that appends takes what there is, and its timeout never comes.
+# gremlins stops the tests of a change after ten times their usual duration. With results from the test cache that would be no time at
+# all, hence -count=1. The limit of 4 GiB stops a change that makes a loop append forever, before the machine is out of memory.
 mutate: ## change the core's code one operator at a time and see whether a test notices; MUTATE names packages, MUTATE_FILES='schedule|text' some files of one, ARGS go to gremlins
 	@set -e; ulimit -v 4194304; for package in $(MUTATE); do \
 	  echo "=== $$package $(MUTATE_FILES)"; copy=$$(mktemp -d); \
@@ -169,8 +168,8 @@ mutate: ## change the core's code one operator at a time and see whether a test 
 	  rm -rf $$copy; \
 	done; exit $${status:-0}
 
-tools: # what starts brokers and counts tests; not for the help
+tools: # the programs that start brokers and count tests; not in the help
 	@$(GO) build -buildvcs=false -o bin/ ./integration/cmd/withbrokers ./integration/cmd/suites
 
-clean: ## remove what was built here (the brokers' jars stay in the user's cache directory)
+clean: ## remove build results (the brokers' jars stay in the user's cache directory)
 	rm -rf bin coverage.out mutate-*.json

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the licences of what the command is built with to the standard output: every module of the three systems that
-# .goreleaser.yaml builds, each once, and Go itself. make licences and make licences-check call it.
+# Writes the licences of the command's dependencies to standard output: of each module, on any of the three systems for
+# which .goreleaser.yaml builds, and of Go. make licences and make licences-check call it.
 set -eu
 cd "$(dirname "$0")/.."
 export LC_ALL=C GOWORK=off GOFLAGS=-buildvcs=false
@@ -20,9 +20,9 @@ done
 cat <<'END'
 # Licences of others
 
-What the command `redeliver` is built with on Linux, macOS and Windows, and the texts that come with it. `make licences`
-writes this file, and `make licences-check` fails when it is not what is built; the allowed licences are those of
-integration/release/licences_test.go. The library's users have fewer of them: `go list -deps`.
+The dependencies of the command `redeliver` on Linux, macOS and Windows, with the texts of their licences. `make
+licences` writes this file, and `make licences-check` fails when it is outdated. integration/release/licences_test.go
+lists the allowed licences. The library has fewer dependencies: `go list -deps`.
 
 github.com/golang/freetype (drawn in charts of `simulate`) gives the choice between the FreeType License and the GPL; here it is the FreeType License.
 Portions of this software are copyright The FreeType Project (www.freetype.org). All rights reserved.

@@ -1,17 +1,17 @@
 #!/bin/sh
-# make vuln. A run without the database proves nothing: it says so, and fails, so that nobody takes it for a look.
-# GOVULNDB may name another database: a mirror, or as file:///... a copy of it, or data/osv of a clone of github.com/golang/vulndb.
+# make vuln. It fails without the database, because then it has checked nothing. GOVULNDB may name another database: the
+# URL of a mirror, or file:///... for a copy, or for data/osv in a clone of github.com/golang/vulndb.
 set -u
 database=${GOVULNDB:-https://vuln.go.dev}
 case $database in
   file://*) answers() { [ -f "${database#file://}/index/db.json" ] || [ -n "$(find "${database#file://}" -maxdepth 1 -name 'GO-*.json' -print -quit 2>/dev/null)" ]; } ;;
   *)
-    command -v curl >/dev/null || { echo "vuln: curl is not installed, which asks whether $database answers" >&2; exit 1; }
+    command -v curl >/dev/null || { echo "vuln: curl is not installed, which checks that $database answers" >&2; exit 1; }
     answers() { timeout 30 curl -fsS -o /dev/null "$database/index/db.json"; }
     ;;
 esac
 if ! answers; then
-  echo "vuln: $database does not answer, so NOTHING WAS LOOKED UP: run this where it does, or name a copy of it in GOVULNDB" >&2
+  echo "vuln: $database does not answer, so NOTHING WAS CHECKED: run this where it answers, or name a copy of it in GOVULNDB" >&2
   exit 1
 fi
 set -e
@@ -19,7 +19,7 @@ for dir in . observe/otel cmd/redeliver; do
   echo "vuln: $dir"
   (cd "$dir" && GOWORK=off timeout 600 sh -c "$GOVULNCHECK -db '$database' ./...")
 done
-# The program that makes the SBOMs. It reads only our own binaries, but it runs in a release.
+# The program that makes the SBOMs, which runs in a release.
 echo "vuln: deploy/sbom.mod"
 tool=$(mktemp)
 trap 'rm -f "$tool"' EXIT

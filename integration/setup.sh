@@ -18,7 +18,7 @@ case $(uname) in
 Darwin) cache=$HOME/Library/Caches/redeliver ;;
 *) cache=${XDG_CACHE_HOME:-$HOME/.cache}/redeliver ;;
 esac
-packages=() # of Debian, that are missing
+packages=() # missing packages of Debian
 reasons=()  # what each is for
 fetches=()  # what is fetched into the cache directory
 
@@ -73,7 +73,7 @@ answers_docker() {
   [[ $docker ]] || docker=$(${limit[@]+"${limit[@]}"} docker info --format yes 2>/dev/null || echo no)
   [[ $docker == yes ]]
 }
-# natively VARIABLE: nobody runs the broker for us.
+# natively VARIABLE: neither the user nor docker runs the broker.
 natively() { [[ -z ${!1-} ]] && ! answers_docker; }
 
 need() {
@@ -117,7 +117,7 @@ python_with() { python3 -c "$1" || /usr/bin/python3 -c "$1"; }
 
 fetch_jars() { # DIR POM [VERSION]
   pom_of "${@:2}" >"$1/pom.xml"
-  # -U: Maven remembers a jar that it could not get once, and would not ask again.
+  # Without -U Maven does not try again to get a jar that it once failed to get.
   mvn -q -B -U -f "$1/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$1/lib" >"$1/log" 2>&1 ||
     { tail -30 "$1/log" >&2; return 1; }
 }
@@ -141,7 +141,7 @@ fetch_python() { # DIR
 
 fetch() { # NAME HASH FUNCTION ARGUMENT...
   local dir=$cache/$1 began=$SECONDS
-  is_complete "$1" "$2" && return # another run was faster
+  is_complete "$1" "$2" && return # by another run
   if grep -q " $dir/" /proc/self/mountinfo 2>/dev/null; then
     echo "something is mounted below $dir: unmount it, then try again" >&2
     return 1
@@ -191,7 +191,7 @@ fi
 mkdir -p "$cache"
 exec 9>"$cache/setup.lock"
 ! command -v flock >/dev/null || flock 9
-# Maven's own repository is for one at a time; the others run beside it.
+# Only one Maven may use its repository at a time. The other fetches run in parallel.
 running=()
 for item in "${fetches[@]}"; do
   [[ $item == *" fetch_jars "* ]] && continue

@@ -28,7 +28,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 }}
 {{- end }}
 
-{{- /* What all pods are: no root, nothing to write to, no rights, no token of the API. */ -}}
+{{- /* What all pods share: no root, a read-only file system, no rights, no API token. */ -}}
 {{- define "redeliver.pod" -}}
 serviceAccountName: {{ include "redeliver.account" .root }}
 automountServiceAccountToken: false
@@ -68,7 +68,7 @@ envFrom:
 {{- end }}
 {{- end }}
 
-{{- /* Who reaches a pod; nothing where nobody was named. */ -}}
+{{- /* The NetworkPolicy of a pod, if its values name peers. */ -}}
 {{- define "redeliver.networkPolicy" -}}
 {{- with .values.networkPolicy.from }}
 ---
@@ -104,7 +104,7 @@ spec:
 {{- end }}
 {{- end }}
 
-{{- /* The collector of garbage works harder before the limit kills the process. */ -}}
+{{- /* Makes the garbage collector work harder before the limit kills the process. */ -}}
 {{- define "redeliver.memory" -}}
 {{- if dig "limits" "memory" "" .values.resources }}
 - name: GOMEMLIMIT
