@@ -100,8 +100,8 @@ func (c *chaos) until(ctx context.Context, what func() bool) bool {
 // consumer. The order counts as missed when the run's time is over.
 func (c *chaos) kill(ctx context.Context, o order) {
 	for ctx.Err() == nil {
-		victim := c.pick(ctx)
-		if victim == nil {
+		target := c.pick(ctx)
+		if target == nil {
 			break
 		}
 		c.mu.Lock()
@@ -110,31 +110,31 @@ func (c *chaos) kill(ctx context.Context, o order) {
 		var died bool
 		if o.state == anywhere {
 			consumer.Pause(ctx, after)
-			victim.kill()
-			died = errors.Is(victim.await(toEnd), consumer.ErrKilled)
+			target.kill()
+			died = errors.Is(target.await(toEnd), consumer.ErrKilled)
 		} else {
 			want := consumer.ErrKilled
 			if o.state == ending {
 				want = nil
-				victim.mayEnd.Store(true)
+				target.mayEnd.Store(true)
 			}
-			victim.order(o)
-			died = errors.Is(victim.await(8*time.Second), want)
+			target.order(o)
+			died = errors.Is(target.await(8*time.Second), want)
 			if !died {
-				died = c.cancelOrder(ctx, victim, o) && errors.Is(victim.await(toEnd), want)
-				victim.mayEnd.Store(died)
+				died = c.cancelOrder(ctx, target, o) && errors.Is(target.await(toEnd), want)
+				target.mayEnd.Store(died)
 			}
 		}
 		c.mu.Lock()
-		victim.marked = died // a dead one that is still in the list must not be picked
+		target.marked = died // a dead one that is still in the list must not be picked
 		if died {
 			c.kills[o.state]++
-			c.victims = append(c.victims, victim.number)
+			c.killedWorkers = append(c.killedWorkers, target.number)
 		}
 		c.mu.Unlock()
 		if died {
 			if w := c.start(""); w != nil && o.state != anywhere {
-				// The next victim must not be in a group that is still joining.
+				// The next target must not be in a group that is still joining.
 				c.until(ctx, func() bool { return c.joined[w.number] })
 			}
 			return
@@ -145,23 +145,23 @@ func (c *chaos) kill(ctx context.Context, o order) {
 	c.missed++
 }
 
-// cancelOrder cancels an order, and reports whether the victim dies of it all the same.
-func (c *chaos) cancelOrder(ctx context.Context, victim *worker, o order) (dies bool) {
+// cancelOrder cancels an order, and reports whether the target dies of it all the same.
+func (c *chaos) cancelOrder(ctx context.Context, target *worker, o order) (dies bool) {
 	c.mu.Lock()
-	before := c.canceled[victim.number]
+	before := c.canceled[target.number]
 	c.mu.Unlock()
-	victim.order(order{state: o.state})
+	target.order(order{state: o.state})
 	c.until(ctx, func() bool {
-		_, alive := c.workers[victim]
-		dies = !alive || c.ending[victim.number]
-		return dies || c.canceled[victim.number] > before
+		_, alive := c.workers[target]
+		dies = !alive || c.ending[target.number]
+		return dies || c.canceled[target.number] > before
 	})
 	return dies
 }
 
 // pick marks a consumer that has joined its group.
 func (c *chaos) pick(ctx context.Context) *worker {
-	var victim *worker
+	var target *worker
 	c.until(ctx, func() bool {
 		var able []*worker
 		for w := range c.workers {
@@ -179,16 +179,16 @@ func (c *chaos) pick(ctx context.Context) *worker {
 				oldest = w
 			}
 		}
-		victim = oldest
+		target = oldest
 		if c.rng.IntN(2) == 0 {
 			for _, w := range able {
-				if w.number > victim.number {
-					victim = w
+				if w.number > target.number {
+					target = w
 				}
 			}
 		}
-		victim.marked = true
+		target.marked = true
 		return true
 	})
-	return victim
+	return target
 }

@@ -31,7 +31,7 @@ type system interface {
 	// write writes items and returns when the broker has confirmed all. It survives a restart of the broker.
 	write(ctx context.Context, items []*item) error
 	// dead returns all messages in the DLQ.
-	dead(ctx context.Context) ([]letter, error)
+	dead(ctx context.Context) ([]deadLetter, error)
 	// unsettled returns how many messages the group has not settled, wherever they are.
 	unsettled(ctx context.Context) (n int64, detail string, err error)
 	// restart kills the broker, starts it again after down, and returns when it answers.
@@ -57,7 +57,7 @@ type plan struct {
 	suspects bool
 	earlyAck bool
 	quick    bool // handlers answer at once
-	strain   strain
+	load     load
 	steps    []time.Duration
 	deadline time.Duration
 }
@@ -85,23 +85,23 @@ type chaos struct {
 	readers     sync.WaitGroup
 	stopReading context.CancelFunc
 
-	mu       sync.Mutex
-	workers  map[*worker]struct{} // running
-	started  int
-	fewest   int // minimum number of running consumers, from the first kill to the last
-	tails    []*tail
-	lines    []line
-	done     map[string]bool // committed
-	joined   map[int]bool
-	ending   map[int]bool // consumers that announced their death
-	canceled map[int]int  // number of orders that they know to be canceled
-	kills    map[state]int
-	victims  []int // the processes that were killed
-	missed   int   // orders whose state did not occur
-	restarts int
-	closings int
-	outages  []outage
-	written  int
+	mu            sync.Mutex
+	workers       map[*worker]struct{} // running
+	started       int
+	fewest        int // minimum number of running consumers, from the first kill to the last
+	tails         []*tail
+	lines         []line
+	done          map[string]bool // committed
+	joined        map[int]bool
+	ending        map[int]bool // consumers that announced their death
+	canceled      map[int]int  // number of orders that they know to be canceled
+	kills         map[state]int
+	killedWorkers []int // the processes that were killed
+	missed        int   // orders whose state did not occur
+	restarts      int
+	closings      int
+	outages       []outage
+	written       int
 }
 
 // outage is a time without a broker.
@@ -110,16 +110,16 @@ type outage struct{ from, to time.Time }
 // outcome is the result of a run.
 type outcome struct {
 	evidence
-	kills    map[state]int
-	victims  []int
-	restarts int
-	closings int
-	outages  []outage
-	fewest   int
-	missed   int
-	took     time.Duration
-	settled  bool // the group has settled everything
-	detail   string
+	kills         map[state]int
+	killedWorkers []int
+	restarts      int
+	closings      int
+	outages       []outage
+	fewest        int
+	missed        int
+	took          time.Duration
+	settled       bool // the group has settled everything
+	detail        string
 }
 
 // parallelKills bounds how many consumers may be dead or marked for death at once.
@@ -132,12 +132,12 @@ func runChaos(t *testing.T, sys system, p plan) outcome {
 	for range p.consumers {
 		c.start("")
 	}
-	var acts sync.WaitGroup
+	var tasks sync.WaitGroup
 	orders := make(chan order)
-	acts.Go(func() { c.write(ctx) })
-	acts.Go(func() { c.restart(ctx) })
+	tasks.Go(func() { c.write(ctx) })
+	tasks.Go(func() { c.restart(ctx) })
 	for range parallelKills {
-		acts.Go(func() {
+		tasks.Go(func() {
 			for o := range orders {
 				c.kill(ctx, o)
 			}
@@ -147,7 +147,7 @@ func runChaos(t *testing.T, sys system, p plan) outcome {
 		orders <- o // kill returns when the run is over
 	}
 	close(orders)
-	acts.Wait()
+	tasks.Wait()
 	return c.end(ctx)
 }
 
@@ -196,7 +196,7 @@ func (c *chaos) end(ctx context.Context) outcome {
 		c.t.Error(err)
 	}
 	out.evidence = evidence{items: c.plan.items, journal: c.lines, dead: dead, suspects: c.plan.suspects}
-	out.kills, out.victims, out.missed = c.kills, c.victims, c.missed
+	out.kills, out.killedWorkers, out.missed = c.kills, c.killedWorkers, c.missed
 	out.restarts, out.closings, out.outages, out.fewest = c.restarts, c.closings, c.outages, c.fewest
 	return out
 }
@@ -225,7 +225,7 @@ func (c *chaos) start(instance string) *worker {
 	c.started++
 	cfg := c.sys.consumer()
 	cfg.Work, cfg.EarlyAck, cfg.Variant, cfg.Steps = !c.plan.quick, c.plan.earlyAck, c.plan.variant, c.plan.steps
-	cfg.Instance, cfg.Strain = instance, c.plan.strain
+	cfg.Instance, cfg.Load = instance, c.plan.load
 	cfg.Journal = filepath.Join(c.dir, fmt.Sprintf("%04d.journal", c.started))
 	w, err := startWorker(cfg, c.started)
 	if err != nil {
@@ -323,7 +323,7 @@ func (c *chaos) refresh() {
 				if l.text == orderCanceled {
 					c.canceled[l.process]++
 				}
-			case entered, failed, parted, ignored, refused: // only for the checker
+			case entered, failed, lostConnection, ignored, refused: // only for the checker
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// letter is one message in the DLQ, as an independent reader found it.
-type letter struct {
+// deadLetter is one message in the DLQ, as an independent reader found it.
+type deadLetter struct {
 	id      string
 	key     []byte
 	value   []byte
@@ -23,17 +23,17 @@ type letter struct {
 type evidence struct {
 	items   []*item
 	journal []line
-	dead    []letter
+	dead    []deadLetter
 
 	suspects bool // see plan
 }
 
-// verdict is the result of the check.
-type verdict struct {
+// checkResult is what check found.
+type checkResult struct {
 	lost        []string // ids without an end, with their last line
 	early       []string // runs before their time
 	wrong       []string // any other violation
-	unwitnessed []string // kills whose witness did not run again, so that they were not in their state
+	notRepeated []string // kills whose message nobody ran again, so the process was not in that state
 	kills       map[state]int
 	alive       int // those of rerun whose previous consumer was alive: the cause was a rebalance or an outage
 	rerun       int // runs beyond those that the rules ask for
@@ -45,14 +45,14 @@ type verdict struct {
 }
 
 // ok reports whether the promises were kept.
-func (v *verdict) ok() bool { return len(v.lost)+len(v.early)+len(v.wrong) == 0 }
+func (v *checkResult) ok() bool { return len(v.lost)+len(v.early)+len(v.wrong) == 0 }
 
 // check compares the evidence with the rules.
-func check(ev evidence) *verdict {
-	v := &verdict{kills: make(map[state]int)}
-	lives := make(map[string]*life, len(ev.items))
+func check(ev evidence) *checkResult {
+	v := &checkResult{kills: make(map[state]int)}
+	histories := make(map[string]*history, len(ev.items))
 	for _, it := range ev.items {
-		lives[it.id] = &life{item: it, suspects: ev.suspects}
+		histories[it.id] = &history{item: it, suspects: ev.suspects}
 	}
 	// Order the lines of different processes by time: they share a host and its clock.
 	lines := slices.Clone(ev.journal)
@@ -60,14 +60,14 @@ func check(ev evidence) *verdict {
 	last := make(map[int]time.Time)
 	for _, l := range lines {
 		last[l.process] = l.at
-		if l.kind == joined || l.kind == parted || l.kind == refused || l.kind == changed {
+		if l.kind == joined || l.kind == lostConnection || l.kind == refused || l.kind == changed {
 			continue
 		}
 		if l.kind == ignored {
 			v.wrong = append(v.wrong, fmt.Sprintf("process %d ignored headers of %s: %s", l.process, l.id, l.text))
 			continue
 		}
-		m := lives[l.id]
+		m := histories[l.id]
 		if m == nil {
 			v.wrong = append(v.wrong, fmt.Sprintf("a run of %q, which nobody wrote: %+v", l.id, l))
 			continue
@@ -75,7 +75,7 @@ func check(ev evidence) *verdict {
 		m.lines = append(m.lines, l)
 	}
 	for _, l := range ev.dead {
-		m := lives[l.id]
+		m := histories[l.id]
 		if m == nil {
 			v.wrong = append(v.wrong, fmt.Sprintf("a dead letter %q, which nobody wrote", l.id))
 			continue
@@ -83,23 +83,23 @@ func check(ev evidence) *verdict {
 		m.dead = append(m.dead, l)
 	}
 	for _, it := range ev.items {
-		lives[it.id].judge(v, last)
+		histories[it.id].checkInto(v, last)
 	}
 	slices.Sort(v.late)
 	return v
 }
 
-// life is the history of one message.
-type life struct {
+// history is what happened to one message.
+type history struct {
 	item  *item
 	lines []line
-	dead  []letter
+	dead  []deadLetter
 
 	suspects bool
 }
 
-// judge adds a message to the verdict. last has the time of each process's last line.
-func (m *life) judge(v *verdict, last map[int]time.Time) {
+// checkInto adds the findings about a message to v. last has the time of each process's last line.
+func (m *history) checkInto(v *checkResult, last map[int]time.Time) {
 	it := m.item
 	wrong := func(format string, args ...any) {
 		v.wrong = append(v.wrong, it.id+" ("+string(it.rule)+"): "+fmt.Sprintf(format, args...))
@@ -110,7 +110,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 	commits := 0
 	for i, l := range m.lines {
 		switch l.kind {
-		case joined, parted, ignored, refused, changed: // not recorded with a message
+		case joined, lostConnection, ignored, refused, changed: // not recorded with a message
 		case entered:
 			if before, ok := runner[l.attempt]; ok && last[before].After(l.at) {
 				v.alive++
@@ -132,7 +132,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 			st := state(strings.Fields(l.text)[0])
 			v.kills[st]++
 			if !slices.ContainsFunc(m.lines[i+1:], func(n line) bool { return n.kind == entered && n.attempt >= l.attempt && n.process != l.process }) {
-				v.unwitnessed = append(v.unwitnessed, fmt.Sprintf("%s attempt %d, process %d, %s", l.id, l.attempt, l.process, l.text))
+				v.notRepeated = append(v.notRepeated, fmt.Sprintf("%s attempt %d, process %d, %s", l.id, l.attempt, l.process, l.text))
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 		wrong("is in the DLQ: %v", m.dead[0].meta)
 	}
 	if commits == 0 && len(m.dead) == 0 {
-		v.lost = append(v.lost, m.lastSign())
+		v.lost = append(v.lost, m.describe())
 	} else {
 		for n := 1; n <= it.attempts(); n++ {
 			if runs[n] == 0 {
@@ -173,7 +173,7 @@ func (m *life) judge(v *verdict, last map[int]time.Time) {
 }
 
 // timing compares a run with its due time, as the handler saw it, and with the previous failure.
-func (m *life) timing(v *verdict, l line, firstFailed map[int]time.Time) {
+func (m *history) timing(v *checkResult, l line, firstFailed map[int]time.Time) {
 	early := func(format string, args ...any) {
 		v.early = append(v.early, fmt.Sprintf("%s attempt %d in process %d: %s", l.id, l.attempt, l.process, fmt.Sprintf(format, args...)))
 	}
@@ -207,8 +207,8 @@ func (m *life) timing(v *verdict, l line, firstFailed map[int]time.Time) {
 	}
 }
 
-// lastSign describes the last line about a lost message.
-func (m *life) lastSign() string {
+// describe describes the last line about a lost message.
+func (m *history) describe() string {
 	s := fmt.Sprintf("%s (%s, %s):", m.item.id, m.item.rule, m.item.place)
 	for _, l := range m.lines {
 		s += fmt.Sprintf(" %s%d@%s#%d", l.kind, l.attempt, l.at.Format("05.000"), l.process)
@@ -228,7 +228,7 @@ func (it *item) redeliverID() string {
 }
 
 // compare returns what is wrong with a dead letter, or "".
-func (it *item) compare(l letter) string {
+func (it *item) compare(l deadLetter) string {
 	want := map[string]string{
 		"reason": "exhausted", "attempt": strconv.Itoa(it.attempts()), "error": errRule.Error(), "id": it.redeliverID(),
 	}
@@ -239,7 +239,7 @@ func (it *item) compare(l letter) string {
 	}
 	switch {
 	case l.place != it.place:
-		return fmt.Sprintf("it says that it stood at %s, it stood at %s", l.place, it.place)
+		return fmt.Sprintf("its origin is %s, want %s", l.place, it.place)
 	case !same(l.key, it.key):
 		return fmt.Sprintf("its key is %q, want %q", l.key, it.key)
 	case !same(l.value, it.value):

@@ -16,7 +16,7 @@ import (
 func TestLossKafkaCompatible(t *testing.T) {
 	p := drawPlan(t, size{messages: 1000, perState: 1, outside: 1})
 	p.variant = eager
-	p.strain.Missed = 6 * time.Second
+	p.load.Missed = 6 * time.Second
 	sys := newKafka(t, brokers.RequireKafka(t), nil, os.Getenv(gotest.EnvPrefix)+"loss", 10)
 	wantNoLoss(t, "loss: "+p.variant, sys, p, explained)
 }

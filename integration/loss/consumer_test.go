@@ -50,15 +50,15 @@ type consumerConfig struct {
 	// Instance makes it a static member, if the broker supports that.
 	Instance string          `json:"instance"`
 	Steps    []time.Duration `json:"steps"`
-	Strain   strain          `json:"strain"`
+	Load     load            `json:"load"`
 }
 
 func (c consumerConfig) policy() redeliver.Policy {
 	return redeliver.Policy{MaxRetries: maxRetries, Backoff: redeliver.Steps(c.Steps...), Levels: c.Steps}
 }
 
-// connector opens a broker's adapter in a consumer, with a client whose traffic the spy sees.
-type connector func(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error)
+// connector opens a broker's adapter in a consumer, with a client whose traffic the watcher sees.
+type connector func(ctx context.Context, cfg consumerConfig, s *watcher) (consumer.Client, error)
 
 var connectors = map[string]connector{"kafka": connectKafka, "kafkashare": connectKafkaShare, "rabbitmq": connectRabbitMQ, "sqs": connectSQS, "redis": connectRedis}
 
@@ -70,7 +70,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	if err != nil {
 		return err
 	}
-	s := newSpy(j)
+	s := newWatcher(j)
 	go s.watch()
 	go consumer.Obey(s.readOrder, cancel)
 	client, err := connectors[cfg.Broker](ctx, cfg, s)
@@ -84,7 +84,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 		sub = earlyAcker{sub}
 	}
 	sub = leavingSubscriber{sub, s}
-	h := &handler{spy: s, work: cfg.Work, takes: cfg.Strain.Takes}
+	h := &handler{watcher: s, work: cfg.Work, takes: cfg.Load.Takes}
 	if err := consumer.Route(ctx, cfg.Topic, sub, h.handle, besides...); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 // until its subscriber closes the channel, and run a handler for every available message.
 type leavingSubscriber struct {
 	message.Subscriber
-	spy *spy
+	watcher *watcher
 }
 
 func (s leavingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
@@ -110,7 +110,7 @@ func (s leavingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan 
 		defer close(out)
 		for {
 			select {
-			case <-s.spy.stopping:
+			case <-s.watcher.stopping:
 				<-ctx.Done() // a closed channel would end the Router before SIGTERM does
 				return
 			case msg, ok := <-in:
@@ -167,9 +167,9 @@ func ackEarly(h message.HandlerFunc) message.HandlerFunc {
 }
 
 type handler struct {
-	spy   *spy
-	work  bool
-	takes time.Duration // see strain
+	watcher *watcher
+	work    bool
+	takes   time.Duration // see load
 }
 
 var errRule = errors.New("the message's rule says so")
@@ -182,10 +182,10 @@ func (h *handler) handle(msg *message.Message) error {
 		return redeliver.Permanent(fmt.Errorf("a message without a state or an id: %v %+v", msg.Metadata, st))
 	}
 	r := run{id, st.Attempt()}
-	h.spy.setID(st.ID, id)
-	h.spy.journal.write(line{kind: entered, id: id, attempt: r.attempt, at: now, due: st.Due, text: st.ID})
-	h.spy.enter(r)
-	defer h.spy.leave(r)
+	h.watcher.setID(st.ID, id)
+	h.watcher.journal.write(line{kind: entered, id: id, attempt: r.attempt, at: now, due: st.Due, text: st.ID})
+	h.watcher.enter(r)
+	defer h.watcher.leave(r)
 	if h.takes > 0 {
 		if !consumer.Pause(msg.Context(), h.takes) {
 			return context.Cause(msg.Context())
@@ -193,22 +193,22 @@ func (h *handler) handle(msg *message.Message) error {
 	} else if h.work {
 		d := takes(r)
 		time.Sleep(d / 2) //nolint:forbidigo // This is the work.
-		if !h.spy.mayContinue(msg.Context(), r) {
+		if !h.watcher.mayContinue(msg.Context(), r) {
 			return context.Cause(msg.Context())
 		}
 		time.Sleep(d / 2) //nolint:forbidigo // This is the work.
-	} else if !h.spy.mayContinue(msg.Context(), r) {
+	} else if !h.watcher.mayContinue(msg.Context(), r) {
 		return context.Cause(msg.Context())
 	}
 	rule := rule(msg.Metadata.Get(headerRule))
 	if rule == always || rule == once && r.attempt == 1 {
-		h.spy.journal.write(line{kind: failed, id: id, attempt: r.attempt, at: time.Now()})
+		h.watcher.journal.write(line{kind: failed, id: id, attempt: r.attempt, at: time.Now()})
 		if after, err := time.ParseDuration(msg.Metadata.Get(headerAfter)); err == nil {
 			return redeliver.RetryAfter(errRule, after)
 		}
 		return errRule
 	}
-	h.spy.journal.write(line{kind: succeeded, id: id, attempt: r.attempt, at: time.Now()})
+	h.watcher.journal.write(line{kind: succeeded, id: id, attempt: r.attempt, at: time.Now()})
 	return nil
 }
 

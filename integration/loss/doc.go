@@ -33,7 +33,7 @@
 //
 // # Overload
 //
-// TestOverload, TestMillionWaiting and the end of TestLossKafka subject consumers to a [strain] that kills no process,
+// TestOverload, TestMillionWaiting and the end of TestLossKafka put a [load] on consumers, which kills no process,
 // and check the result with the same rules:
 //
 //   - back-pressure: more work than the handlers can do. Messages in flight stay at MaxInFlight, and memory within its
@@ -48,8 +48,8 @@
 // # Another broker
 //
 // Each broker has a [system] in the test (write, read the DLQ, ask what is unsettled, restart) and a [connector] in the
-// consumer (a subscriber whose client's traffic the [spy] sees). Plan, chaos, journal and checker are common to all.
+// consumer (a subscriber whose client's traffic the [watcher] sees). Plan, chaos, journal and checker are common to all.
 //
-// REDELIVER_LOSS_SEED repeats the plan of a run that printed its seed: rules, victims, moments. It does not repeat the
+// REDELIVER_LOSS_SEED repeats the plan of a run that printed its seed: rules, killedWorkers, moments. It does not repeat the
 // machine's own timing. REDELIVER_SOAK=1 lengthens the run to half an hour.
 package loss

@@ -33,7 +33,7 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 	}
 	sys := newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("duplicates-%d", time.Now().UnixNano()), 4)
 	c, ctx := begin(t, sys, p)
-	victim := c.start("a")
+	target := c.start("a")
 	c.start("b")
 	if !c.until(ctx, func() bool { return c.joined[1] && c.joined[2] }) {
 		t.Fatal(context.Cause(ctx))
@@ -48,9 +48,9 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal(context.Cause(ctx))
 	}
-	victim.kill()
-	if err := victim.await(toEnd); !errors.Is(err, consumer.ErrKilled) {
-		t.Fatalf("the victim: %v", err)
+	target.kill()
+	if err := target.await(toEnd); !errors.Is(err, consumer.ErrKilled) {
+		t.Fatalf("the target: %v", err)
 	}
 	died := time.Now()
 	next := c.start("a")
@@ -68,11 +68,11 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 		if l.process == next.number && (back < 0 || l.at.Sub(next.began) < back) {
 			back = l.at.Sub(next.began)
 		}
-		if l.process == victim.number && died.Sub(l.at) < 250*time.Millisecond {
+		if l.process == target.number && died.Sub(l.at) < 250*time.Millisecond {
 			ran++
 		}
 	}
-	t.Logf("report: duplicates: a kill at %d failing/s: %d lost, %d early, %d runs again of %d messages; the victim had made %d in its last 250 ms; "+
+	t.Logf("report: duplicates: a kill at %d failing/s: %d lost, %d early, %d runs again of %d messages; the target had made %d in its last 250 ms; "+
 		"a static member runs again %s after its restart; retries late p50 %s p99 %s max %s",
 		rate, len(v.lost), len(v.early), v.rerun, v.duplicated, ran, back.Round(time.Millisecond),
 		quantile(v.late, 0.5), quantile(v.late, 0.99), quantile(v.late, 1))
@@ -82,7 +82,7 @@ func TestDuplicatesOfOneKill(t *testing.T) {
 	if len(v.lost)+len(v.early)+len(v.wrong) > 0 {
 		t.Errorf("%d lost:%s\n%d early:%s\n%d wrong:%s", len(v.lost), few(v.lost), len(v.early), few(v.early), len(v.wrong), few(v.wrong))
 	}
-	// Both values are measured and reported. The bounds allow for a busy machine: two seconds' runs of the victim, and
+	// Both values are measured and reported. The bounds allow for a busy machine: two seconds' runs of the target, and
 	// less than its session.
 	if most := 2 * 2 * rate / p.consumers; v.rerun > most {
 		t.Errorf("%d runs again, want at most %d", v.rerun, most)

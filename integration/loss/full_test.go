@@ -73,7 +73,7 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	// The last is written 20 s after the first. A consumer without writes does not notice that the broker is full, and
 	// rabbitmqctl has taken 10 s to report the full disk.
 	const rate = 100
-	p := overload(t, o, 2000, 300, 20, strain{SendTimeout: time.Second})
+	p := overload(t, o, 2000, 300, 20, load{SendTimeout: time.Second})
 	p.consumers = 3
 	c, ctx := begin(t, sys, p)
 	var workers []*worker
@@ -96,11 +96,11 @@ func fullBroker(t *testing.T, o overloaded, sys system) {
 	if !c.until(ctx, func() bool { return c.numPausedLocked(from, o.name == "kafka") == p.consumers }) {
 		t.Errorf("not every consumer has reported a paused intake: %v", context.Cause(ctx))
 	}
-	victim := workers[0]
-	victim.kill()
-	_ = victim.await(toEnd) // the end of the run reports how it ended
+	target := workers[0]
+	target.kill()
+	_ = target.await(toEnd) // the end of the run reports how it ended
 	c.mu.Lock()
-	c.victims = append(c.victims, victim.number)
+	c.killedWorkers = append(c.killedWorkers, target.number)
 	c.mu.Unlock()
 	c.start("")                        // it connects to a broker that is full
 	consumer.Pause(ctx, 2*time.Second) // meanwhile writes fail and are tried again

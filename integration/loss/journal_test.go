@@ -25,15 +25,15 @@ func openJournal(path string) (*journal, error) {
 type kind string
 
 const (
-	entered   kind = "E" // a handler was entered
-	succeeded kind = "C" // it is about to return nil: the proof of a commit
-	failed    kind = "F" // it is about to return an error
-	killed    kind = "K" // the process is about to kill itself, or to end; id and attempt are its witness, text the state
-	joined    kind = "J" // the group assigned partitions to it, or it reads its queues
-	parted    kind = "P" // it lost its connection and keeps running
-	ignored   kind = "H" // the adapter found headers implausible, although none are forged
-	refused   kind = "R" // a write of its next hop was not confirmed, and is tried again
-	changed   kind = "T" // the subscription reported a change; text is its name
+	entered        kind = "E" // a handler was entered
+	succeeded      kind = "C" // it is about to return nil: the proof of a commit
+	failed         kind = "F" // it is about to return an error
+	killed         kind = "K" // the process is about to kill itself, or to end; id and attempt are the run that must happen again, text the state
+	joined         kind = "J" // the group assigned partitions to it, or it reads its queues
+	lostConnection kind = "P" // it lost its connection and keeps running
+	ignored        kind = "H" // the adapter found headers implausible, although none are forged
+	refused        kind = "R" // a write of its next hop was not confirmed, and is tried again
+	changed        kind = "T" // the subscription reported a change; text is its name
 )
 
 // line is one line of a journal.

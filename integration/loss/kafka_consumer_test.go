@@ -32,8 +32,8 @@ const (
 	kafkaStaticSession = 20 * time.Second
 )
 
-// connectKafka opens the adapter with a client whose sent records, fetched records and requests the spy sees.
-func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
+// connectKafka opens the adapter with a client whose sent records, fetched records and requests the watcher sees.
+func connectKafka(ctx context.Context, cfg consumerConfig, s *watcher) (consumer.Client, error) {
 	if os.Getenv("REDELIVER_LOSS_DEBUG") != "" {
 		sarama.Logger = log.New(os.Stderr, "sarama ", log.Ltime|log.Lmicroseconds)
 		sarama.DebugLogger = sarama.Logger
@@ -45,7 +45,7 @@ func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Cli
 	if cfg.Instance != "" {
 		session = kafkaStaticSession
 	}
-	session = cmp.Or(cfg.Strain.Missed, session)
+	session = cmp.Or(cfg.Load.Missed, session)
 	sc.Consumer.Group.Session.Timeout = session
 	sc.Consumer.Group.Heartbeat.Interval = min(session, kafkaSession) / 4
 	// By default sarama waits 2 s before it joins again when the group's leader died during a join, and sends no
@@ -58,10 +58,10 @@ func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Cli
 	sc.Producer.Interceptors = []sarama.ProducerInterceptor{onSend{s, cfg.Topic}}
 	sc.Consumer.Interceptors = []sarama.ConsumerInterceptor{onConsume{s, cfg.Topic, cfg.Group}}
 	sc.Net.Proxy.Enable = true
-	sc.Net.Proxy.Dialer = dialer{s, cfg.Strain}
+	sc.Net.Proxy.Dialer = dialer{s, cfg.Load}
 	kc := kafka.Config{
 		Brokers: cfg.Addrs, Group: cfg.Group, Policy: cfg.policy(), Sarama: sc, Sink: s, InstanceID: cfg.Instance,
-		MaxInFlight: cmp.Or(cfg.Strain.InFlight, 20), DrainTimeout: 2 * time.Second, SendTimeout: cfg.Strain.SendTimeout,
+		MaxInFlight: cmp.Or(cfg.Load.InFlight, 20), DrainTimeout: 2 * time.Second, SendTimeout: cfg.Load.SendTimeout,
 	}
 	if !cfg.Work {
 		kc.MaxInFlight, kc.DrainTimeout = 500, 0
@@ -77,8 +77,8 @@ func connectKafka(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Cli
 
 // onSend sees what the adapter has handed to its producer, before it is sent.
 type onSend struct {
-	spy   *spy
-	topic string
+	watcher *watcher
+	topic   string
 }
 
 // OnSend implements [sarama.ProducerInterceptor].
@@ -96,13 +96,13 @@ func (o onSend) OnSend(m *sarama.ProducerMessage) {
 		}
 	}
 	if r.id != "" { // sarama also sends internal markers through here
-		o.spy.send(r, m.Topic, nil)
+		o.watcher.send(r, m.Topic, nil)
 	}
 }
 
 // onConsume sees fetched records before the adapter does.
 type onConsume struct {
-	spy          *spy
+	watcher      *watcher
 	topic, group string
 }
 
@@ -121,23 +121,23 @@ func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
 	}
 	st, _ := redeliver.ParseHeaders(o.group, headers)
 	r.attempt = st.Attempt() // the next one
-	o.spy.setID(st.ID, r.id)
-	o.spy.addWaiting(r, st.Due)
+	o.watcher.setID(st.ID, r.id)
+	o.watcher.addWaiting(r, st.Due)
 }
 
-// dialer makes connections that report certain requests to the spy. sarama and franz-go write a request with one Write.
+// dialer makes connections that report certain requests to the watcher. sarama and franz-go write a request with one Write.
 type dialer struct {
-	spy    *spy
-	strain strain
+	watcher *watcher
+	load    load
 }
 
 // Dial implements proxy.Dialer.
 func (d dialer) Dial(network, addr string) (net.Conn, error) {
-	c, err := net.DialTimeout(network, d.strain.reach(addr), 5*time.Second)
+	c, err := net.DialTimeout(network, d.load.reach(addr), 5*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, spy: d.spy}, nil
+	return &conn{Conn: c, watcher: d.watcher}, nil
 }
 
 // Kafka's API keys of the requests.
@@ -150,7 +150,7 @@ const (
 
 type conn struct {
 	net.Conn
-	spy     *spy
+	watcher *watcher
 	produce atomic.Bool // a produce request was sent and is not answered
 }
 
@@ -160,7 +160,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		case produceKey:
 			c.produce.Store(true)
 		case offsetCommitKey, shareFetchKey, shareAcknowledgeKey:
-			c.spy.commit()
+			c.watcher.commit()
 		}
 	}
 	return c.Conn.Write(b)
@@ -169,7 +169,7 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.produce.CompareAndSwap(true, false) {
-		c.spy.answer()
+		c.watcher.answer()
 	}
 	return n, err
 }

@@ -24,7 +24,7 @@ type kafkaSystem struct {
 	admin  *kadm.Client
 
 	dlq   *kafkatest.Reader
-	found []letter
+	found []deadLetter
 }
 
 // newKafka prepares a topic with that number of partitions. own is nil for a broker that others use, too.
@@ -75,13 +75,13 @@ func (k *kafkaSystem) write(ctx context.Context, items []*item) error {
 }
 
 // dead returns all messages that are in the DLQ now.
-func (k *kafkaSystem) dead(ctx context.Context) ([]letter, error) {
-	err := k.dlq.ReadToEnd(ctx, func(r *kgo.Record) { k.found = append(k.found, letterOf(r)) })
+func (k *kafkaSystem) dead(ctx context.Context) ([]deadLetter, error) {
+	err := k.dlq.ReadToEnd(ctx, func(r *kgo.Record) { k.found = append(k.found, deadLetterOf(r)) })
 	return k.found, err
 }
 
-func letterOf(r *kgo.Record) letter {
-	l := letter{key: r.Key, value: r.Value, meta: make(map[string]string)}
+func deadLetterOf(r *kgo.Record) deadLetter {
+	l := deadLetter{key: r.Key, value: r.Value, meta: make(map[string]string)}
 	for _, h := range r.Headers {
 		if name, ok := strings.CutPrefix(h.Key, "redeliver-"); ok {
 			l.meta[name] = string(h.Value)

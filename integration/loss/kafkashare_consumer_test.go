@@ -15,15 +15,15 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// connectKafkaShare opens the adapter with clients whose records and requests the spy sees.
-func connectKafkaShare(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
-	d := dialer{s, cfg.Strain}
+// connectKafkaShare opens the adapter with clients whose records and requests the watcher sees.
+func connectKafkaShare(ctx context.Context, cfg consumerConfig, s *watcher) (consumer.Client, error) {
+	d := dialer{s, cfg.Load}
 	return consumer.Open(ctx, func() (consumer.Client, error) {
 		client, err := kafkashare.Open(ctx, kafkashare.Config{
-			Brokers: cfg.Addrs, Group: cfg.Group, Policy: cfg.policy(), Sink: s, MaxInFlight: cmp.Or(cfg.Strain.InFlight, 20),
-			DrainTimeout: 2 * time.Second, SendTimeout: cfg.Strain.SendTimeout,
+			Brokers: cfg.Addrs, Group: cfg.Group, Policy: cfg.policy(), Sink: s, MaxInFlight: cmp.Or(cfg.Load.InFlight, 20),
+			DrainTimeout: 2 * time.Second, SendTimeout: cfg.Load.SendTimeout,
 			Options: []kgo.Opt{
-				kgo.SessionTimeout(kafkaSession), kgo.HeartbeatInterval(kafkaSession / 4), kgo.WithHooks(kgoSpy{s, cfg.Topic}),
+				kgo.SessionTimeout(kafkaSession), kgo.HeartbeatInterval(kafkaSession / 4), kgo.WithHooks(kgoWatcher{s, cfg.Topic}),
 				kgo.Dialer(func(_ context.Context, network, addr string) (net.Conn, error) { return d.Dial(network, addr) }),
 			},
 		})
@@ -34,30 +34,30 @@ func connectKafkaShare(ctx context.Context, cfg consumerConfig, s *spy) (consume
 	})
 }
 
-// kgoSpy is onSend and onConsume for franz-go.
-type kgoSpy struct {
-	spy   *spy
-	topic string
+// kgoWatcher is onSend and onConsume for franz-go.
+type kgoWatcher struct {
+	watcher *watcher
+	topic   string
 }
 
 // OnProduceRecordBuffered implements [kgo.HookProduceRecordBuffered].
-func (k kgoSpy) OnProduceRecordBuffered(rec *kgo.Record) {
+func (k kgoWatcher) OnProduceRecordBuffered(rec *kgo.Record) {
 	if r, _, _ := k.read(rec); r.id != "" {
-		k.spy.send(r, rec.Topic, nil)
+		k.watcher.send(r, rec.Topic, nil)
 	}
 }
 
 // OnFetchRecordUnbuffered implements [kgo.HookFetchRecordUnbuffered].
-func (k kgoSpy) OnFetchRecordUnbuffered(rec *kgo.Record, polled bool) {
+func (k kgoWatcher) OnFetchRecordUnbuffered(rec *kgo.Record, polled bool) {
 	if r, redeliverID, due := k.read(rec); polled && r.id != "" {
 		r.attempt++ // the next attempt
-		k.spy.setID(redeliverID, r.id)
-		k.spy.addWaiting(r, due)
+		k.watcher.setID(redeliverID, r.id)
+		k.watcher.addWaiting(r, due)
 	}
 }
 
 // read returns the run of a record on a topic of redeliver's.
-func (k kgoSpy) read(rec *kgo.Record) (r run, redeliverID string, due time.Time) {
+func (k kgoWatcher) read(rec *kgo.Record) (r run, redeliverID string, due time.Time) {
 	if !strings.HasPrefix(rec.Topic, k.topic+".") {
 		return run{}, "", time.Time{}
 	}

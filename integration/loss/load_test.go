@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// strain is a load on consumers that kills none of them. The zero value is no strain.
-type strain struct {
+// load makes the work of consumers slow or plentiful, and kills none of them. The zero value changes nothing.
+type load struct {
 	// Via is the address of a link through which they reach the broker.
 	Via string `json:"via"`
 	// Takes is the duration of every run of a handler.
@@ -25,44 +25,44 @@ type strain struct {
 }
 
 // reach returns the address to dial for a broker at addr.
-func (s strain) reach(addr string) string {
+func (s load) reach(addr string) string {
 	if s.Via != "" {
 		return s.Via
 	}
 	return addr
 }
 
-// ran is a run of a handler.
-type ran struct {
+// handlerRun is a run of a handler.
+type handlerRun struct {
 	run
 	process  int
 	from, to time.Time // to is zero for an interrupted one
 }
 
 // runsOf pairs the beginnings and ends of handlers.
-func runsOf(journal []line) []ran {
+func runsOf(journal []line) []handlerRun {
 	lines := slices.SortedStableFunc(slices.Values(journal), func(a, b line) int { return a.at.Compare(b.at) })
-	var all []ran
+	var all []handlerRun
 	open := make(map[string]int) // index into all
 	for _, l := range lines {
 		at := fmt.Sprintf("%d %s %d", l.process, l.id, l.attempt)
 		switch l.kind {
 		case entered:
 			open[at] = len(all)
-			all = append(all, ran{run: run{l.id, l.attempt}, process: l.process, from: l.at})
+			all = append(all, handlerRun{run: run{l.id, l.attempt}, process: l.process, from: l.at})
 		case succeeded, failed:
 			if i, ok := open[at]; ok {
 				all[i].to = l.at
 				delete(open, at)
 			}
-		case joined, parted, ignored, killed, refused, changed: // no runs
+		case joined, lostConnection, ignored, killed, refused, changed: // no runs
 		}
 	}
 	return all
 }
 
 // cutOff returns how many runs have a beginning and no end.
-func cutOff(runs []ran) (n int) {
+func cutOff(runs []handlerRun) (n int) {
 	for _, r := range runs {
 		if r.to.IsZero() {
 			n++
@@ -73,7 +73,7 @@ func cutOff(runs []ran) (n int) {
 
 // atOnce returns the maximum number of handlers of one process that worked at the same time, of first attempts and of
 // retries.
-func atOnce(runs []ran) (first, again int) {
+func atOnce(runs []handlerRun) (first, again int) {
 	type edge struct {
 		at      time.Time
 		process int
@@ -137,7 +137,7 @@ func closedTimes(journal []line) map[int][]outage {
 
 // begunWhile returns the maximum number of handlers that began in such a time. Those in its first moment were under
 // way, and the event of the last one may come when the intake is open already.
-func begunWhile(runs []ran, closed map[int][]outage) (most int) {
+func begunWhile(runs []handlerRun, closed map[int][]outage) (most int) {
 	const moment = 100 * time.Millisecond
 	for process, times := range closed {
 		for _, o := range times {

@@ -140,7 +140,7 @@ func drawOrders(rng *rand.Rand, perState, outside int) []order {
 }
 
 // wantKills compares the run with its plan, because a suite that did not kill proves nothing.
-func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
+func wantKills(t *testing.T, p plan, out outcome, v *checkResult) {
 	t.Helper()
 	if out.missed > 0 {
 		t.Errorf("%d of %d kills were missed: their states did not come within %s", out.missed, len(p.orders), p.deadline)
@@ -159,8 +159,8 @@ func wantKills(t *testing.T, p plan, out outcome, v *verdict) {
 	if out.fewest < p.consumers-parallelKills {
 		t.Errorf("there were only %d consumers at a time, want %d", out.fewest, p.consumers-parallelKills)
 	}
-	if len(v.unwitnessed) > 0 {
-		t.Errorf("%d kills were not at their place: their message did not run again:%s", len(v.unwitnessed), few(v.unwitnessed))
+	if len(v.notRepeated) > 0 {
+		t.Errorf("%d kills were not at their place: their message did not run again:%s", len(v.notRepeated), few(v.notRepeated))
 	}
 }
 
@@ -182,7 +182,7 @@ func explained(p plan, out outcome) int {
 	}
 	last := make(map[int]time.Time)
 	for _, l := range out.journal {
-		if slices.Contains(out.victims, l.process) && l.at.After(last[l.process]) {
+		if slices.Contains(out.killedWorkers, l.process) && l.at.After(last[l.process]) {
 			last[l.process] = l.at
 		}
 	}
@@ -200,7 +200,7 @@ func explained(p plan, out outcome) int {
 	return n + n/4 + len(p.items)/20
 }
 
-func report(t *testing.T, name string, p plan, out outcome, v *verdict, most int) {
+func report(t *testing.T, name string, p plan, out outcome, v *checkResult, most int) {
 	t.Helper()
 	t.Logf("report: %s: %d messages, %d lost, %d early; killed %d consumers (%s; ending is SIGTERM), %d broker restarts, all connections closed %d times, %d to %d consumers alive",
 		name, len(p.items), len(v.lost), len(v.early), sum(out.kills), counts(out.kills), out.restarts, out.closings, out.fewest, p.consumers)
@@ -244,7 +244,7 @@ func wantLosses(t *testing.T, name string, sys system, p plan) {
 	if !out.settled {
 		t.Errorf("the group did not settle everything: %s", out.detail)
 	}
-	others := slices.DeleteFunc(v.lost, func(life string) bool { return strings.Contains(life, " F") })
+	others := slices.DeleteFunc(v.lost, func(description string) bool { return strings.Contains(description, " F") })
 	if len(others) > 0 {
 		t.Errorf("%d lost messages had never failed, which is a different fault:%s", len(others), few(others))
 	}

@@ -14,7 +14,7 @@ import (
 func backPressure(t *testing.T, o overloaded, sys system) {
 	const inFlight = 10
 	// 250 a second.
-	p := overload(t, o, 1000, 30, 5, strain{Takes: 40 * time.Millisecond, InFlight: inFlight, Missed: 20 * time.Second})
+	p := overload(t, o, 1000, 30, 5, load{Takes: 40 * time.Millisecond, InFlight: inFlight, Missed: 20 * time.Second})
 	enlarge(p.items, o.most)
 	p.early = len(p.items) / 2
 	c, ctx := begin(t, sys, p)
@@ -42,14 +42,14 @@ func backPressure(t *testing.T, o overloaded, sys system) {
 // default SendTimeout. No write is given up, and none is made twice.
 func slowBroker(t *testing.T, o overloaded, sys system) {
 	const delay = 700 * time.Millisecond
-	s := strain{Takes: 5 * time.Millisecond, SendTimeout: time.Second, Missed: 20 * time.Second}
+	s := load{Takes: 5 * time.Millisecond, SendTimeout: time.Second, Missed: 20 * time.Second}
 	if !o.awaits {
 		s.SendTimeout = 0 // the default, 30 s
 	}
 	p := overload(t, o, 400, 300, 20, s)
 	p.early = 100
 	l := newLink(t, address(t, sys))
-	p.strain.Via = l.address()
+	p.load.Via = l.address()
 	c, ctx := begin(t, sys, p)
 	w := c.start("")
 	// A client takes minutes to connect to a slow broker, so it must be working before the broker becomes slow.
@@ -106,7 +106,7 @@ func slowBroker(t *testing.T, o overloaded, sys system) {
 // drain timeout is shorter than their handler.
 func slowHandler(t *testing.T, o overloaded, sys system) {
 	takes := o.missed + 3*time.Second // also longer than the drain timeout
-	p := overload(t, o, 60, 20, 0, strain{Takes: takes, InFlight: 60, Missed: o.missed})
+	p := overload(t, o, 60, 20, 0, load{Takes: takes, InFlight: 60, Missed: o.missed})
 	p.early = len(p.items)
 	for _, it := range p.items {
 		it.key = []byte(it.id) // on Kafka messages of one key wait for each other
@@ -123,7 +123,7 @@ func slowHandler(t *testing.T, o overloaded, sys system) {
 	v := wantWhole(t, p, out, cut+uncommitted(runs, out.journal, 2*takes))
 	t.Logf("report: slow handler: %s: %s each, missed after %s: %d messages, %d lost, %d runs cut off and %d made again; %.1f s",
 		o.name, takes, o.missed, len(p.items), len(v.lost), cut, v.rerun, out.took.Seconds())
-	if n := count(out.journal, parted, ""); n > 0 {
+	if n := count(out.journal, lostConnection, ""); n > 0 {
 		t.Errorf("%d connections were lost", n)
 	}
 	if o.name != "kafka" && cut > 0 {
@@ -133,7 +133,7 @@ func slowHandler(t *testing.T, o overloaded, sys system) {
 
 // uncommitted returns how many runs ended shortly before partitions moved. An earlier message may have been
 // interrupted, and the committed offset stays below it.
-func uncommitted(runs []ran, journal []line, lately time.Duration) (n int) {
+func uncommitted(runs []handlerRun, journal []line, lately time.Duration) (n int) {
 	for _, r := range runs {
 		for _, l := range journal {
 			if l.kind == joined && r.to.Before(l.at) && r.to.After(l.at.Add(-lately)) {

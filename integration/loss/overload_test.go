@@ -15,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// overloaded is a broker whose consumers are put under strain, one scenario after another.
+// overloaded is a broker whose consumers are overloaded, one scenario after another.
 type overloaded struct {
 	name string
 	// open prepares the broker and returns a function that creates a system for each scenario.
@@ -61,7 +61,7 @@ var overloads = []overloaded{
 	},
 }
 
-// TestOverload puts consumers under strain without killing them: more messages than they can handle, a slow broker,
+// TestOverload overloads consumers without killing them: more messages than they can handle, a slow broker,
 // handlers that take longer than a consumer may be silent, and a full broker. Each message is accounted for as when
 // consumers are killed. (Kafka dies of a full disk: TestOverloadKafkaFullDisk.)
 func TestOverload(t *testing.T) {
@@ -85,10 +85,10 @@ func TestOverload(t *testing.T) {
 }
 
 // overload returns a plan with n messages and without kills. It is longer with REDELIVER_SOAK.
-func overload(t *testing.T, o overloaded, n, onces, failAlways int, s strain) plan {
+func overload(t *testing.T, o overloaded, n, onces, failAlways int, s load) plan {
 	t.Helper()
 	seed := seedOf(t)
-	p := plan{seed: seed, consumers: 1, steps: steps, strain: s, deadline: toSettle} // a busy machine takes a minute to start a broker again
+	p := plan{seed: seed, consumers: 1, steps: steps, load: s, deadline: toSettle} // a busy machine takes a minute to start a broker again
 	p.suspects = o.name == "rabbitmq" || o.name == "sqs"
 	if os.Getenv("REDELIVER_SOAK") != "" {
 		n, p.deadline = 20*n, 30*time.Minute
@@ -117,7 +117,7 @@ func address(t *testing.T, sys system) string {
 
 // wantWhole checks the result of a run against the promises: all messages settled, nothing lost, early or wrong, and at
 // most that many repeated runs and dead letters.
-func wantWhole(t *testing.T, p plan, out outcome, most int) *verdict {
+func wantWhole(t *testing.T, p plan, out outcome, most int) *checkResult {
 	t.Helper()
 	v := check(out.evidence)
 	if !out.settled {

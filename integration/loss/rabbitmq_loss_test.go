@@ -31,7 +31,7 @@ func TestLossRabbitMQ(t *testing.T) {
 			sys := newRabbitMQ(t, own, "loss")
 			wantNoLoss(t, "loss: RabbitMQ "+string(c.version), sys, p, func(p plan, out outcome) int { return inHand(p, out, sys.rewritten) })
 			if c.version == brokers.RabbitMQ4 { // which has less to do
-				t.Run("has teeth", func(t *testing.T) { lossesOnRabbitMQ(t, newRabbitMQ(t, own, "teeth")) })
+				t.Run("finds losses", func(t *testing.T) { lossesOnRabbitMQ(t, newRabbitMQ(t, own, "early-ack")) })
 			}
 		})
 	}
@@ -65,12 +65,12 @@ func inHand(p plan, out outcome, rewritten int) int {
 	last := make(map[int]time.Time)
 	for _, l := range lines {
 		last[l.process] = l.at
-		if l.kind == parted {
+		if l.kind == lostConnection {
 			ends[l.process] = append(ends[l.process], l.at)
 		}
 	}
-	for _, victim := range out.victims {
-		ends[victim] = append(ends[victim], last[victim])
+	for _, target := range out.killedWorkers {
+		ends[target] = append(ends[target], last[target])
 	}
 	type running struct {
 		process int
@@ -98,7 +98,7 @@ func inHand(p plan, out outcome, rewritten int) int {
 		case succeeded, failed:
 			count(r, began[r], l.at)
 			delete(began, r)
-		case joined, parted, ignored, killed, refused, changed: // no runs
+		case joined, lostConnection, ignored, killed, refused, changed: // no runs
 		}
 	}
 	for r, from := range began { // interrupted
@@ -120,5 +120,5 @@ func inHand(p plan, out outcome, rewritten int) int {
 func lossesOnRabbitMQ(t *testing.T, sys system) {
 	p := planWithEarlyAck(t)
 	p.suspects = true
-	wantLosses(t, "teeth: RabbitMQ", sys, p)
+	wantLosses(t, "early ack: RabbitMQ", sys, p)
 }

@@ -26,7 +26,7 @@ type rabbitSystem struct {
 	ch        *amqp091.Channel
 	rewritten int // messages whose confirm was lost with a connection, so that they may be there twice
 
-	list []letter // taken from the DLQ
+	list []deadLetter // taken from the DLQ
 }
 
 const rabbitKey = "key"
@@ -150,7 +150,7 @@ func rabbitText(name string) bool {
 
 // dead takes new messages from the DLQ and remembers them. It returns all messages that ever were there. No broker dies
 // meanwhile.
-func (r *rabbitSystem) dead(ctx context.Context) ([]letter, error) {
+func (r *rabbitSystem) dead(ctx context.Context) ([]deadLetter, error) {
 	ch, err := r.channel()
 	if err != nil {
 		return nil, err
@@ -166,18 +166,18 @@ func (r *rabbitSystem) dead(ctx context.Context) ([]letter, error) {
 		if !ok {
 			return r.list, nil
 		}
-		r.list = append(r.list, r.letterOf(&d))
+		r.list = append(r.list, r.deadLetterOf(&d))
 		if err := d.Ack(false); err != nil {
 			return nil, fmt.Errorf("taking from %s.dlq: %w", r.queue, err)
 		}
 	}
 }
 
-// letterOrder is the order of the headers of an item.
-var letterOrder = []string{headerID, headerRule, headerAfter, "twice", "null", "empty", "_watermill_message_uuid"}
+// deadLetterOrder is the order of the headers of an item.
+var deadLetterOrder = []string{headerID, headerRule, headerAfter, "twice", "null", "empty", "_watermill_message_uuid"}
 
-func (r *rabbitSystem) letterOf(d *amqp091.Delivery) letter {
-	l := letter{value: d.Body, meta: make(map[string]string)}
+func (r *rabbitSystem) deadLetterOf(d *amqp091.Delivery) deadLetter {
+	l := deadLetter{value: d.Body, meta: make(map[string]string)}
 	headers := maps.Clone(d.Headers)
 	delete(headers, "x-delivery-count") // counts the reads from there
 	for name, v := range headers {
@@ -189,7 +189,7 @@ func (r *rabbitSystem) letterOf(d *amqp091.Delivery) letter {
 	l.id, _ = headers[headerID].(string)
 	l.key, _ = headers[rabbitKey].([]byte)
 	delete(headers, rabbitKey)
-	for _, name := range slices.Concat(letterOrder, slices.Sorted(maps.Keys(headers))) {
+	for _, name := range slices.Concat(deadLetterOrder, slices.Sorted(maps.Keys(headers))) {
 		v, ok := headers[name]
 		if !ok {
 			continue

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// AMQP's frames and methods that the spy handles. A method is its class and its number.
+// AMQP's frames and methods that the watcher handles. A method is its class and its number.
 const (
 	methodFrame = 1
 	headerFrame = 2
@@ -26,12 +26,12 @@ const (
 	basicAck     = 60<<16 | 80
 )
 
-// rabbitConn is a connection whose traffic the spy sees: published messages before they leave, deliveries and confirms
+// rabbitConn is a connection whose traffic the watcher sees: published messages before they leave, deliveries and confirms
 // before the client reads them, and the runs that an ack settles before it is sent.
 type rabbitConn struct {
 	net.Conn
-	spy   *spy
-	queue string
+	watcher *watcher
+	queue   string
 
 	out, in frames
 	sent    map[uint16]string    // by channel: the destination of a message whose header has not come yet
@@ -51,9 +51,9 @@ type delivered struct {
 	again bool
 }
 
-func newRabbitConn(c net.Conn, s *spy, queue string) *rabbitConn {
+func newRabbitConn(c net.Conn, s *watcher, queue string) *rabbitConn {
 	rc := &rabbitConn{
-		Conn: c, spy: s, queue: queue, gone: make(chan struct{}), out: frames{skip: len("AMQP\x00\x00\x09\x01")},
+		Conn: c, watcher: s, queue: queue, gone: make(chan struct{}), out: frames{skip: len("AMQP\x00\x00\x09\x01")},
 		sent: make(map[uint16]string), got: make(map[uint16]delivered), unsent: make(map[uint16]map[uint64]run),
 	}
 	rc.end = sync.OnceFunc(func() { // the reader calls it
@@ -102,7 +102,7 @@ func (c *rabbitConn) writing(kind byte, channel uint16, payload []byte) {
 		key, ok := c.sent[channel]
 		delete(c.sent, channel)
 		if r, _ := runOf(payload); ok && r.id != "" {
-			c.spy.send(r, key, c.gone)
+			c.watcher.send(r, key, c.gone)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (c *rabbitConn) acking(channel uint16, tag uint64, multiple bool) {
 		}
 	}
 	c.mu.Unlock()
-	c.spy.acking(runs)
+	c.watcher.acking(runs)
 }
 
 func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
@@ -130,7 +130,7 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 		case basicGetOK:
 			c.deliver(channel, m)
 		case basicAck: // from the broker, so a confirm
-			c.spy.answer()
+			c.watcher.answer()
 		case connectionClose:
 			c.end()
 		}
@@ -149,13 +149,13 @@ func (c *rabbitConn) reading(kind byte, channel uint16, payload []byte) {
 		c.unsent[channel][d.tag] = r
 		c.mu.Unlock()
 		// The message has one of these ids.
-		c.spy.setID(r.id, r.id)
-		c.spy.setID(rabbitPlace(c.queue, r.id), r.id)
+		c.watcher.setID(r.id, r.id)
+		c.watcher.setID(rabbitPlace(c.queue, r.id), r.id)
 		if d.again && d.key == c.queue+".retry.suspects" {
-			c.spy.spare(r)
+			c.watcher.protect(r)
 		}
 		if strings.HasPrefix(d.key, c.queue+".retry") && !st.Due.IsZero() { // a level, or the retry queue
-			c.spy.addWaiting(r, st.Due)
+			c.watcher.addWaiting(r, st.Due)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func (f *frames) each(b []byte, what func(kind byte, channel uint16, payload []b
 			return
 		}
 		if f.rest[size-1] != frameEnd {
-			panic("the spy has lost the frames of AMQP")
+			panic("the watcher has lost the frames of AMQP")
 		}
 		what(f.rest[0], binary.BigEndian.Uint16(f.rest[1:]), f.rest[7:size-1])
 		f.rest = f.rest[size:]

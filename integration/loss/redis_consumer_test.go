@@ -23,8 +23,8 @@ const (
 	redisLife = 6 * time.Second
 )
 
-// connectRedis opens the adapter on stock watermill-redisstream, with a client whose commands the spy sees.
-func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Client, error) {
+// connectRedis opens the adapter on stock watermill-redisstream, with a client whose commands the watcher sees.
+func connectRedis(ctx context.Context, cfg consumerConfig, s *watcher) (consumer.Client, error) {
 	r := &redisSubscriber{open: func(ctx context.Context) (*pubsub.Subscriber, func(context.Context) error, error) {
 		return openRedis(ctx, cfg, s)
 	}}
@@ -34,8 +34,8 @@ func connectRedis(ctx context.Context, cfg consumerConfig, s *spy) (consumer.Cli
 }
 
 // openRedis opens a consumer of Redis with a unique name.
-func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscriber, func(context.Context) error, error) {
-	client := redis.NewClient(&redis.Options{Addr: cfg.Strain.reach(cfg.Addrs[0]), PoolSize: 4 * max(cfg.Strain.InFlight, redisInFlight)})
+func openRedis(ctx context.Context, cfg consumerConfig, s *watcher) (*pubsub.Subscriber, func(context.Context) error, error) {
+	client := redis.NewClient(&redis.Options{Addr: cfg.Load.reach(cfg.Addrs[0]), PoolSize: 4 * max(cfg.Load.InFlight, redisInFlight)})
 	client.AddHook(newRedisHook(s, cfg.Topic))
 	name := fmt.Sprintf("%d-%s", os.Getpid(), watermill.NewShortUUID())
 	beating, still := context.WithCancel(context.Background())
@@ -65,7 +65,7 @@ func openRedis(ctx context.Context, cfg consumerConfig, s *spy) (*pubsub.Subscri
 	}
 	c, err := pubsub.Open(ctx, pubsub.Config{
 		Publisher: pub, Subscriber: sub, Group: cfg.Group, Confirms: true, MaxUnacked: time.Hour, Policy: cfg.policy(), Sink: s,
-		MaxInFlight: cmp.Or(cfg.Strain.InFlight, redisInFlight), DrainTimeout: 2 * time.Second, SendTimeout: cfg.Strain.SendTimeout,
+		MaxInFlight: cmp.Or(cfg.Load.InFlight, redisInFlight), DrainTimeout: 2 * time.Second, SendTimeout: cfg.Load.SendTimeout,
 	})
 	if err != nil {
 		still()

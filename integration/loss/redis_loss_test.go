@@ -34,5 +34,5 @@ func TestLossSuiteFindsLossesOnRedis(t *testing.T) {
 	// Half of the writes move a waiting message, whose ack comes after them in any case. One kill of twelve certainly
 	// hits the other half.
 	p.orders = slices.Repeat(p.orders, 3)
-	wantLosses(t, "teeth: Redis", newRedis(t, brokers.OwnRedis(t, brokers.RedisOptions{}), "teeth"), p)
+	wantLosses(t, "early ack: Redis", newRedis(t, brokers.OwnRedis(t, brokers.RedisOptions{}), "early-ack"), p)
 }

@@ -24,9 +24,9 @@ type redisSystem struct {
 	broker        *brokers.Broker
 	client        *redis.Client
 	stream, group string
-	written       int      // number of entries; an entry has its number as id, so it is written once
-	list          []letter // read from the DLQ
-	last          string   // the id of the last one
+	written       int          // number of entries; an entry has its number as id, so it is written once
+	list          []deadLetter // read from the DLQ
+	last          string       // the id of the last one
 }
 
 func newRedis(t *testing.T, b *brokers.Broker, stream string) *redisSystem {
@@ -91,7 +91,7 @@ func (r *redisSystem) write(ctx context.Context, items []*item) error {
 }
 
 // dead reads new messages in the DLQ and remembers them. It returns all messages there.
-func (r *redisSystem) dead(ctx context.Context) ([]letter, error) {
+func (r *redisSystem) dead(ctx context.Context) ([]deadLetter, error) {
 	dlq := r.stream + "." + r.group + ".dlq"
 	for {
 		entries, err := r.client.XRangeN(ctx, dlq, r.last, "+", 1000).Result()
@@ -103,7 +103,7 @@ func (r *redisSystem) dead(ctx context.Context) ([]letter, error) {
 			if err != nil {
 				return nil, fmt.Errorf("dead letter %s: %w", e.ID, err)
 			}
-			r.list, r.last = append(r.list, redisLetter(msg)), "("+e.ID
+			r.list, r.last = append(r.list, redisDeadLetter(msg)), "("+e.ID
 		}
 		if len(entries) == 0 {
 			return r.list, nil
@@ -111,13 +111,13 @@ func (r *redisSystem) dead(ctx context.Context) ([]letter, error) {
 	}
 }
 
-func redisLetter(msg *message.Message) letter {
-	l := letter{id: msg.Metadata[headerID], key: []byte(msg.Metadata[redisKey]), value: msg.Payload, meta: make(map[string]string)}
+func redisDeadLetter(msg *message.Message) deadLetter {
+	l := deadLetter{id: msg.Metadata[headerID], key: []byte(msg.Metadata[redisKey]), value: msg.Payload, meta: make(map[string]string)}
 	if err := json.Unmarshal([]byte(msg.Metadata["redeliver"]), &l.meta); err != nil {
 		l.meta["unreadable"] = err.Error() // the checker reports the missing fields
 	}
 	l.place = redisPlace + strings.TrimPrefix(l.meta["id"], redisPlace)
-	for _, name := range letterOrder {
+	for _, name := range deadLetterOrder {
 		value, ok := msg.Metadata[name]
 		switch {
 		case name == redisstream.UUIDHeaderKey && !strings.HasPrefix(msg.UUID, redisPlace):

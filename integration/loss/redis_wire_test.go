@@ -15,18 +15,18 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// redisHook shows a client's commands to the spy: writes before they leave, received and confirmed messages before
+// redisHook shows a client's commands to the watcher: writes before they leave, received and confirmed messages before
 // watermill-redisstream sees them, and the run that an ack settles before it leaves.
 type redisHook struct {
-	spy   *spy
-	topic string
+	watcher *watcher
+	topic   string
 
 	mu     sync.Mutex
 	unsent map[[2]string]run // by stream and id: the unacked runs
 }
 
-func newRedisHook(s *spy, topic string) *redisHook {
-	return &redisHook{spy: s, topic: topic, unsent: make(map[[2]string]run)}
+func newRedisHook(s *watcher, topic string) *redisHook {
+	return &redisHook{watcher: s, topic: topic, unsent: make(map[[2]string]run)}
 }
 
 // DialHook implements [redis.Hook].
@@ -71,12 +71,12 @@ func (h *redisHook) write(args []any, do func() error) error {
 	r, id, _ := redisRun(values)
 	ours := strings.HasPrefix(stream, h.topic+".") && r.id != ""
 	if ours {
-		h.spy.send(r, stream, nil)
+		h.watcher.send(r, stream, nil)
 	}
 	err := do()
 	if ours && err == nil {
-		h.spy.answer()
-		h.spy.confirmed(redeliver.State{ID: id, Attempts: r.attempt})
+		h.watcher.answer()
+		h.watcher.confirmed(redeliver.State{ID: id, Attempts: r.attempt})
 	}
 	return err
 }
@@ -87,11 +87,11 @@ func (h *redisHook) acking(at [2]string) {
 	delete(h.unsent, at)
 	h.mu.Unlock()
 	if ok {
-		h.spy.acking([]run{r})
+		h.watcher.acking([]run{r})
 	}
 }
 
-// came reports received messages to the spy.
+// came reports received messages to the watcher.
 func (h *redisHook) came(stream string, messages []redis.XMessage) {
 	for _, m := range messages {
 		r, id, due := redisRun(m.Values)
@@ -102,9 +102,9 @@ func (h *redisHook) came(stream string, messages []redis.XMessage) {
 		h.mu.Lock()
 		h.unsent[[2]string{stream, m.ID}] = r
 		h.mu.Unlock()
-		h.spy.setID(id, r.id)
+		h.watcher.setID(id, r.id)
 		if stream != h.topic && !due.IsZero() {
-			h.spy.addWaiting(r, due)
+			h.watcher.addWaiting(r, due)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func undeleted(p plan, out outcome, doubts int) int {
 	n := doubts*10*(maxRetries+1) + len(p.items)/50
 	for r, at := range lastSeen {
 		it := items[r.run.id]
-		if it == nil || !slices.Contains(out.victims, r.process) {
+		if it == nil || !slices.Contains(out.killedWorkers, r.process) {
 			continue
 		}
 		from := last[r.process].Add(-maxWait)

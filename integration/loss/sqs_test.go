@@ -28,7 +28,7 @@ type sqsSystem struct {
 	api   *awssqs.Client
 	queue string
 	url   string
-	list  []letter        // taken from the DLQ
+	list  []deadLetter    // taken from the DLQ
 	taken map[string]bool // by message id
 
 	mu    sync.Mutex
@@ -159,11 +159,11 @@ func sqsAttributes(it *item) map[string]types.MessageAttributeValue {
 }
 
 // dead takes new messages from the DLQ and remembers them. It returns all messages that ever were there.
-func (s *sqsSystem) dead(ctx context.Context) ([]letter, error) {
+func (s *sqsSystem) dead(ctx context.Context) ([]deadLetter, error) {
 	err := onlooker.TakeSQS(ctx, s.api, s.url+"-dlq", 2*time.Second, func(m types.Message) {
 		if !s.taken[*m.MessageId] {
 			s.taken[*m.MessageId] = true
-			s.list = append(s.list, s.letterOf(&m))
+			s.list = append(s.list, s.deadLetterOf(&m))
 		}
 	})
 	return s.list, err
@@ -198,8 +198,8 @@ func parseSQSState(text string) (sqsState, error) {
 	return st, nil
 }
 
-func (s *sqsSystem) letterOf(m *types.Message) letter {
-	l := letter{}
+func (s *sqsSystem) deadLetterOf(m *types.Message) deadLetter {
+	l := deadLetter{}
 	attributes := m.MessageAttributes
 	st, err := parseSQSState(aws.ToString(attributes["redeliver"].StringValue))
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *sqsSystem) letterOf(m *types.Message) letter {
 	delete(attributes, "redeliver")
 	l.id = aws.ToString(attributes[headerID].StringValue)
 	l.key = attributes[sqsKey].BinaryValue
-	for _, name := range letterOrder {
+	for _, name := range deadLetterOrder {
 		if v, ok := attributes[name]; ok {
 			l.headers = append(l.headers, header{name, sqsValue(name, v)})
 		}

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// sqsTransport shows an SQS client's traffic to the spy: sent messages before they leave, received and confirmed
+// sqsTransport shows an SQS client's traffic to the watcher: sent messages before they leave, received and confirmed
 // messages before the client reads them, and the runs that a deletion settles before it leaves.
 type sqsTransport struct {
-	spy  *spy
-	next http.RoundTripper
+	watcher *watcher
+	next    http.RoundTripper
 
 	mu      sync.Mutex
 	unsent  map[string]run // by receipt: the undeleted runs
 	inOrder []string       // receipts, the oldest first, of which few are never deleted
 }
 
-func newSQSTransport(s *spy) *sqsTransport {
-	return &sqsTransport{spy: s, next: &http.Transport{MaxIdleConnsPerHost: 100}, unsent: make(map[string]run)}
+func newSQSTransport(s *watcher) *sqsTransport {
+	return &sqsTransport{watcher: s, next: &http.Transport{MaxIdleConnsPerHost: 100}, unsent: make(map[string]run)}
 }
 
 // maxReceipts bounds the number of remembered messages that are never deleted here.
@@ -72,7 +72,7 @@ func (t *sqsTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(answer))
 	if sends {
-		t.spy.answer()
+		t.watcher.answer()
 		return resp, nil
 	}
 	var in struct {
@@ -88,7 +88,7 @@ func (t *sqsTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// leaving reports a request that sends or deletes to the spy.
+// leaving reports a request that sends or deletes to the watcher.
 func (t *sqsTransport) leaving(body []byte, sends bool) {
 	var in struct {
 		sqsMessage
@@ -105,7 +105,7 @@ func (t *sqsTransport) leaving(body []byte, sends bool) {
 	if sends {
 		for _, e := range entries {
 			if r, _, _ := sqsRun(e); r.id != "" {
-				t.spy.send(r, in.name(), nil)
+				t.watcher.send(r, in.name(), nil)
 			}
 		}
 		return
@@ -119,10 +119,10 @@ func (t *sqsTransport) leaving(body []byte, sends bool) {
 		}
 	}
 	t.mu.Unlock()
-	t.spy.acking(runs)
+	t.watcher.acking(runs)
 }
 
-// came reports a message that was received from a queue to the spy.
+// came reports a message that was received from a queue to the watcher.
 func (t *sqsTransport) came(m sqsMessage, queue string) {
 	r, redeliverID, due := sqsRun(m)
 	if r.id == "" {
@@ -139,13 +139,13 @@ func (t *sqsTransport) came(m sqsMessage, queue string) {
 	t.mu.Unlock()
 	// The message has one of these ids.
 	for _, id := range []string{r.id, m.MessageID, redeliverID} {
-		t.spy.setID(id, r.id)
+		t.watcher.setID(id, r.id)
 	}
 	if receives, _ := strconv.Atoi(m.Attributes["ApproximateReceiveCount"]); receives > 1 && strings.HasSuffix(queue, "-suspects") {
-		t.spy.spare(r)
+		t.watcher.protect(r)
 	}
 	if !due.IsZero() {
-		t.spy.addWaiting(r, due)
+		t.watcher.addWaiting(r, due)
 	}
 }
 

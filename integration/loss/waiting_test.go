@@ -74,7 +74,7 @@ func TestMillionWaiting(t *testing.T) {
 	if os.Getenv("REDELIVER_SOAK") != "" {
 		n = 1_000_000
 	}
-	p := overload(t, overloads[0], 2000, 100, 10, strain{Missed: 20 * time.Second})
+	p := overload(t, overloads[0], 2000, 100, 10, load{Missed: 20 * time.Second})
 	p.steps = append(slices.Clone(steps), time.Hour)
 	sys := &waitingKafka{kafkaSystem: newKafka(t, brokers.RequireKafka(t), nil, fmt.Sprintf("million-%d", time.Now().UnixNano()), 4)}
 	c, ctx := begin(t, sys, p)

@@ -58,34 +58,34 @@ type run struct {
 	attempt int
 }
 
-// spy watches its process and kills it in the ordered state. The handler, a sink and the broker's client report to it.
-type spy struct {
+// watcher watches its process and kills it in the ordered state. The handler, a sink and the broker's client report to it.
+type watcher struct {
 	journal *journal
 
-	mu       sync.Mutex
-	order    order
-	left     int               // how often the state still has to occur; the order is valid while it is above 0
-	stopping chan struct{}     // closed shortly before SIGTERM: from then on, no message is taken and no handler answers
-	ids      map[string]string // by redeliver's id
-	running  map[run]struct{}
-	sending  map[run]struct{}  // writes handed to the client and not confirmed, by the failed attempt
-	acked    []run             // since the last commit left
-	waiting  map[run]time.Time // waiting messages that were read and have not run, by due time
-	spared   map[run]struct{}  // in hand; see spare
+	mu        sync.Mutex
+	order     order
+	left      int               // how often the state still has to occur; the order is valid while it is above 0
+	stopping  chan struct{}     // closed shortly before SIGTERM: from then on, no message is taken and no handler answers
+	ids       map[string]string // by redeliver's id
+	running   map[run]struct{}
+	sending   map[run]struct{}  // writes handed to the client and not confirmed, by the failed attempt
+	acked     []run             // since the last commit left
+	waiting   map[run]time.Time // waiting messages that were read and have not run, by due time
+	protected map[run]struct{}  // suspects in hand; see protect
 }
 
 // orderCanceled is the text in the journal for an order whose state did not occur. Nobody dies of it.
 const orderCanceled = "order canceled"
 
-func newSpy(j *journal) *spy {
-	return &spy{
+func newWatcher(j *journal) *watcher {
+	return &watcher{
 		journal: j, stopping: make(chan struct{}), ids: make(map[string]string), running: make(map[run]struct{}),
-		sending: make(map[run]struct{}), waiting: make(map[run]time.Time), spared: make(map[run]struct{}),
+		sending: make(map[run]struct{}), waiting: make(map[run]time.Time), protected: make(map[run]struct{}),
 	}
 }
 
 // setOrder sets an order. An order with an nth of 0 cancels the previous one.
-func (s *spy) setOrder(o order) {
+func (s *watcher) setOrder(o order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.order, s.left = o, o.nth
@@ -95,7 +95,7 @@ func (s *spy) setOrder(o order) {
 }
 
 // readOrder sets an order that the parent sent.
-func (s *spy) readOrder(text string) error {
+func (s *watcher) readOrder(text string) error {
 	o, err := parseOrder(text)
 	if err == nil {
 		s.setOrder(o)
@@ -104,17 +104,17 @@ func (s *spy) readOrder(text string) error {
 }
 
 // reachedLocked counts an occurrence of the state, and reports whether it is time to die.
-func (s *spy) reachedLocked(st state) bool {
-	if s.left == 0 || s.order.state != st || len(s.spared) > 0 {
+func (s *watcher) reachedLocked(st state) bool {
+	if s.left == 0 || s.order.state != st || len(s.protected) > 0 {
 		return false
 	}
 	s.left--
 	return s.left == 0
 }
 
-// die kills the process. witness is a run that must happen again because of it.
-func (s *spy) die(witness run, detail string) {
-	s.journal.write(line{kind: killed, id: witness.id, attempt: witness.attempt, at: time.Now(), text: string(s.order.state) + " " + detail})
+// die kills the process. interrupted is a run that must happen again because of it.
+func (s *watcher) die(interrupted run, detail string) {
+	s.journal.write(line{kind: killed, id: interrupted.id, attempt: interrupted.attempt, at: time.Now(), text: string(s.order.state) + " " + detail})
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill() // SIGKILL
 	}
@@ -122,14 +122,14 @@ func (s *spy) die(witness run, detail string) {
 }
 
 // setID records the message that redeliver's id identifies.
-func (s *spy) setID(redeliverID, id string) {
+func (s *watcher) setID(redeliverID, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ids[redeliverID] = id
 }
 
 // The handler calls enter before its work, mayContinue during it, and leave after it.
-func (s *spy) enter(r run) {
+func (s *watcher) enter(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running[r] = struct{}{}
@@ -137,7 +137,7 @@ func (s *spy) enter(r run) {
 }
 
 // mayContinue returns false if the handler must give up, because its context has ended.
-func (s *spy) mayContinue(ctx context.Context, r run) bool {
+func (s *watcher) mayContinue(ctx context.Context, r run) bool {
 	s.mu.Lock()
 	_, ours := s.running[r] // see lost
 	ours = ours && ctx.Err() == nil
@@ -159,18 +159,18 @@ func (s *spy) mayContinue(ctx context.Context, r run) bool {
 
 // end ends the process gracefully. This handler, and those that come to the same point, work longer than they may.
 // Nobody takes the messages that the adapter has ready (see leavingSubscriber). Another process must run all of them, including r.
-func (s *spy) end(r run) {
-	const pile = 400 * time.Millisecond // by then some messages are ready
+func (s *watcher) end(r run) {
+	const delay = 400 * time.Millisecond // by then some messages are ready
 	close(s.stopping)
 	s.journal.write(line{kind: killed, id: r.id, attempt: r.attempt, at: time.Now(), text: fmt.Sprintf("%s with %d handlers", ending, len(s.running))})
-	time.AfterFunc(pile, func() {
+	time.AfterFunc(delay, func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 			consumer.Sayf("SIGTERM: %v", err)
 		}
 	})
 }
 
-func (s *spy) leave(r run) {
+func (s *watcher) leave(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.running, r)
@@ -179,7 +179,7 @@ func (s *spy) leave(r run) {
 // send handles a write before it leaves, and may delay it. gone is closed when its connection has ended, on a broker
 // that then gives the messages of that connection to others (see lost). The process then dies at the next delayed
 // write.
-func (s *spy) send(r run, where string, gone <-chan struct{}) {
+func (s *watcher) send(r run, where string, gone <-chan struct{}) {
 	s.mu.Lock()
 	s.sending[r] = struct{}{}
 	delete(s.waiting, run{r.id, r.attempt + 1}) // a hop
@@ -204,7 +204,7 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 	switch {
 	case s.order != o: // it was canceled meanwhile
 		return
-	case !ours, len(s.spared) > 0:
+	case !ours, len(s.protected) > 0:
 		s.left = 1
 		return
 	}
@@ -212,7 +212,7 @@ func (s *spy) send(r run, where string, gone <-chan struct{}) {
 }
 
 // answer handles the broker's answer to writes, before the client reads it.
-func (s *spy) answer() {
+func (s *watcher) answer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.order.delay > 0 {
@@ -227,7 +227,7 @@ func (s *spy) answer() {
 }
 
 // commit handles acked messages before the client commits them.
-func (s *spy) commit() {
+func (s *watcher) commit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.acked); n > 0 && s.reachedLocked(committing) {
@@ -236,48 +236,48 @@ func (s *spy) commit() {
 	s.acked = s.acked[:0]
 }
 
-// spare handles a suspect that has already come back once, most likely because the suite killed the process in which it
-// ran alone. That was its one crash. A second one would send it to the DLQ, because nobody can know that it was the
-// suite. So the process does not kill itself until the suspect is settled. Kills from outside ignore this.
-func (s *spy) spare(r run) {
+// protect handles a suspect that has already come back once, most likely because the suite killed the process in which
+// it ran alone. A second crash would send it to the DLQ. So the process does not kill itself until the suspect is
+// settled. Kills from outside ignore this.
+func (s *watcher) protect(r run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.spared[r] = struct{}{}
+	s.protected[r] = struct{}{}
 }
 
 // lost handles the end of a connection that delivered messages, on a broker that then gives its messages to others.
 // Then the death of this process repeats no run of them.
-func (s *spy) lost() {
+func (s *watcher) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.running)
 	clear(s.sending)
 	clear(s.waiting)
-	clear(s.spared)
+	clear(s.protected)
 }
 
 // acking is commit for a client that knows which runs the next request settles.
-func (s *spy) acking(runs []run) {
+func (s *watcher) acking(runs []run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(runs) > 0 && s.reachedLocked(committing) {
 		s.die(runs[0], fmt.Sprintf("with %d acked", len(runs)))
 	}
 	for _, r := range runs {
-		delete(s.spared, r)
+		delete(s.protected, r)
 	}
 	s.acked = s.acked[:0]
 }
 
 // addWaiting handles a message that came from where messages wait.
-func (s *spy) addWaiting(r run, due time.Time) {
+func (s *watcher) addWaiting(r run, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting[r] = due
 }
 
 // watch looks for the state without an event: a message waits, and nothing else happens.
-func (s *spy) watch() {
+func (s *watcher) watch() {
 	for now := range time.Tick(2 * time.Millisecond) {
 		s.mu.Lock()
 		for r, due := range s.waiting {
@@ -294,7 +294,7 @@ func (s *spy) watch() {
 }
 
 // Event implements [redeliver.Sink].
-func (s *spy) Event(e redeliver.Event) {
+func (s *watcher) Event(e redeliver.Event) {
 	switch e := e.(type) {
 	case redeliver.Committed:
 		s.mu.Lock()
@@ -321,7 +321,7 @@ func (s *spy) Event(e redeliver.Event) {
 		s.journal.write(line{kind: changed, at: time.Now(), text: string(e.Change)})
 		consumer.Sayf("%s: %s %v", e.Change, e.Detail, e.Err)
 		if e.Change == disconnected {
-			s.journal.write(line{kind: parted, at: time.Now(), text: e.Detail})
+			s.journal.write(line{kind: lostConnection, at: time.Now(), text: e.Detail})
 		}
 		if e.Change == redeliver.ChangeAssigned || e.Change == redeliver.ChangeConsuming {
 			s.mu.Lock()
@@ -333,7 +333,7 @@ func (s *spy) Event(e redeliver.Event) {
 	}
 }
 
-func (s *spy) confirmed(st redeliver.State) {
+func (s *watcher) confirmed(st redeliver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sending, run{s.ids[st.ID], st.Attempts})
@@ -343,7 +343,7 @@ func (s *spy) confirmed(st redeliver.State) {
 const abandoned = "abandoned"
 
 // idOf returns the message that redeliver's id identifies.
-func (s *spy) idOf(redeliverID string) string {
+func (s *watcher) idOf(redeliverID string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ids[redeliverID]
