@@ -8,17 +8,17 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// entrant is a side in Java, or ours, with the broker on which it runs.
-type entrant struct {
-	contender
+// brokerSide is a side with the experiment whose broker it uses.
+type brokerSide struct {
+	sideConfig
 	at *experiment
 }
 
 // javaComparison runs our side and the sides in Java on the same task, in turn.
 type javaComparison struct {
 	java     *brokers.JavaProject
-	entrants []entrant
-	single   func(entrant) single
+	sides    []brokerSide
+	single   func(brokerSide) single
 	inFlight int
 	spec     func(*spec)
 }
@@ -26,9 +26,9 @@ type javaComparison struct {
 // round runs each side once; each round begins with another side. An unverified side is missing from the
 // result.
 func (a javaComparison) round(ctx context.Context, run int) (map[side]*outcome, error) {
-	first := run % len(a.entrants)
+	first := run % len(a.sides)
 	outs := make(map[side]*outcome)
-	for _, k := range slices.Concat(a.entrants[first:], a.entrants[:first]) {
+	for _, k := range slices.Concat(a.sides[first:], a.sides[:first]) {
 		out, err := k.at.aloneAs(ctx, k.side, run, a.single(k), a.inFlight, func(s *spec) {
 			s.Messages = k.messages
 			a.spec(s)
@@ -41,21 +41,21 @@ func (a javaComparison) round(ctx context.Context, run int) (map[side]*outcome, 
 		}
 		if out != nil {
 			outs[k.side] = out
-			k.at.sayOf(run, k.contender, out)
+			k.at.logRun(run, k.sideConfig, out)
 		}
 	}
 	return outs, nil
 }
 
-func (a javaComparison) contenders() []contender {
-	var all []contender
-	for _, k := range a.entrants {
-		all = append(all, k.contender)
+func (a javaComparison) configs() []sideConfig {
+	var all []sideConfig
+	for _, k := range a.sides {
+		all = append(all, k.sideConfig)
 	}
 	return all
 }
 
-func (e *experiment) sayOf(run int, k contender, out *outcome) {
+func (e *experiment) logRun(run int, k sideConfig, out *outcome) {
 	late := ""
 	if out.Late != nil {
 		late = ", late p50 " + number(out.Late.P50, "ms") + " p99 " + number(out.Late.P99, "ms") + " max " + number(out.Late.Max, "ms")
@@ -64,8 +64,8 @@ func (e *experiment) sayOf(run int, k contender, out *outcome) {
 }
 
 // preloaded writes all messages before a side starts.
-func preloaded(ctx context.Context) func(entrant) single {
-	return func(k entrant) single {
+func preloaded(ctx context.Context) func(brokerSide) single {
+	return func(k brokerSide) single {
 		return single{
 			load:   func(t names) (written, error) { return k.at.broker.preload(ctx, t.topic, k.messages) },
 			within: 5 * time.Minute,
@@ -86,14 +86,14 @@ func (a javaComparison) eachRound(ctx context.Context, e *experiment, ratio stri
 			return err
 		}
 		if run > 0 {
-			e.addRates(a.contenders(), outs, ratio, bound)
+			e.addRates(a.configs(), outs, ratio, bound)
 		}
 	}
 	return nil
 }
 
 // addRates records the rates of a round's sides, and if none is missing the ratio of ours to the best of the others.
-func (e *experiment) addRates(all []contender, outs map[side]*outcome, ratio string, bound *target) {
+func (e *experiment) addRates(all []sideConfig, outs map[side]*outcome, ratio string, bound *target) {
 	rate := make(map[side]float64)
 	best := 0.0
 	for _, k := range all {
@@ -121,10 +121,10 @@ func (e *experiment) addRates(all []contender, outs map[side]*outcome, ratio str
 // JVM compiles its code meanwhile.
 func (a javaComparison) lateness(ctx context.Context, e *experiment, rate int) error {
 	d := e.lasting(25 * time.Second)
-	for i := range a.entrants {
-		a.entrants[i].messages = int(float64(rate) * d.Seconds())
+	for i := range a.sides {
+		a.sides[i].messages = int(float64(rate) * d.Seconds())
 	}
-	a.single = func(k entrant) single {
+	a.single = func(k brokerSide) single {
 		return single{
 			drive:  func(t names) (written, error) { return k.at.broker.steady(ctx, t.topic, rate, d) },
 			within: d + 2*time.Minute,
@@ -139,7 +139,7 @@ func (a javaComparison) lateness(ctx context.Context, e *experiment, rate int) e
 		if run == 0 {
 			continue
 		}
-		for _, k := range a.entrants {
+		for _, k := range a.sides {
 			out := outs[k.side]
 			if out == nil {
 				continue

@@ -51,7 +51,7 @@ func TestSidesInJavaGetTheirOptions(t *testing.T) {
 }
 
 func TestTheRatioIsToTheBestOtherSide(t *testing.T) {
-	all := []contender{{side: ours, name: "redeliver", messages: 100}, {side: springTuned, name: "a", messages: 100}, {side: springDefault, name: "b", messages: 10}}
+	all := []sideConfig{{side: ours, name: "redeliver", messages: 100}, {side: springTuned, name: "a", messages: 100}, {side: springDefault, name: "b", messages: 10}}
 	outs := map[side]*outcome{ours: {Seconds: 1}, springTuned: {Seconds: 5}, springDefault: {Seconds: 2}}
 	e := &experiment{row: &row{}, progress: io.Discard, result: &rowResult{}}
 	e.addRates(all, outs, "ratio", atLeast(4))

@@ -28,8 +28,8 @@ func batchRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(500_000)
 	e.notef("MaxInFlight %d on both sides; a batch that is not full runs after 10 ms, so that the last one does not count as a wait", inFlightBatches)
 	return e.compare(ctx, comparison{
-		ours:   []contender{{side: ours, name: "in batches of 100", messages: n, ratio: 1}},
-		peer:   contender{side: singles, name: "without Batch", messages: n},
+		ours:   []sideConfig{{side: ours, name: "in batches of 100", messages: n, ratio: 1}},
+		peer:   sideConfig{side: singles, name: "without Batch", messages: n},
 		within: 3 * time.Minute, inFlight: inFlightBatches,
 		spec: func(s *spec) {
 			s.Router = true

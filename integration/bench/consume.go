@@ -46,7 +46,7 @@ func rabbitConsumeRow(ctx context.Context, e *experiment) error {
 // native compares a drop-in with what it replaces.
 func native(n int, raw nativeName, ratio float64, name string, inFlight int) comparison {
 	return comparison{
-		ours: []contender{{side: ours, name: "redeliver", messages: n, ratio: ratio}}, peer: contender{side: peer, name: name, messages: n},
+		ours: []sideConfig{{side: ours, name: "redeliver", messages: n, ratio: ratio}}, peer: sideConfig{side: peer, name: name, messages: n},
 		within: 3 * time.Minute, inFlight: inFlight,
 		spec: func(s *spec) {
 			if s.Native = dropIn; s.Side == peer {

@@ -15,7 +15,7 @@ const floorWorkers = 64
 func floorFailAllRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(100_000)
 	e.notef(floorNote)
-	return e.compare(ctx, besideFloor(n, manyInFlight, func(s *spec) { s.Failing, s.Backoff = failing{1, always}, second }, [2]contender{
+	return e.compare(ctx, besideFloor(n, manyInFlight, func(s *spec) { s.Failing, s.Backoff = failing{1, always}, second }, [2]sideConfig{
 		{ratio: 0.95, cpu: atMost(1.2)},
 		{ratio: 0.75, cpu: atMost(1.6)},
 	}))
@@ -25,18 +25,18 @@ func floorFailAllRow(ctx context.Context, e *experiment) error {
 func floorConsumeRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(500_000)
 	e.notef(floorNote)
-	return e.compare(ctx, besideFloor(n, defaultInFlight, func(*spec) {}, [2]contender{{ratio: 0.95}, {}}))
+	return e.compare(ctx, besideFloor(n, defaultInFlight, func(*spec) {}, [2]sideConfig{{ratio: 0.95}, {}}))
 }
 
 const floorNote = "the floor has no policy, order of keys, timeout, recovery from panics or events, and after a kill it runs again whatever is above its lowest unsettled record"
 
 // besideFloor is a comparison of the drop-in and the Router with the floor. targets are those of the two.
-func besideFloor(n, inFlight int, change func(*spec), targets [2]contender) comparison {
-	ours, router := contender{side: ours, name: "drop-in", label: ", drop-in", messages: n}, contender{side: viaRouter, name: "Router", label: ", Router", messages: n}
+func besideFloor(n, inFlight int, change func(*spec), targets [2]sideConfig) comparison {
+	ours, router := sideConfig{side: ours, name: "drop-in", label: ", drop-in", messages: n}, sideConfig{side: viaRouter, name: "Router", label: ", Router", messages: n}
 	ours.ratio, ours.cpu = targets[0].ratio, targets[0].cpu
 	router.ratio, router.cpu = targets[1].ratio, targets[1].cpu
 	return comparison{
-		ours: []contender{ours, router}, peer: contender{side: byHand, name: "floor", messages: n},
+		ours: []sideConfig{ours, router}, peer: sideConfig{side: byHand, name: "floor", messages: n},
 		within: 3 * time.Minute, inFlight: inFlight,
 		spec: func(s *spec) {
 			change(s)

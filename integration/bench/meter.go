@@ -70,8 +70,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// memory reads a line of /proc/self/status: VmRSS, or VmHWM for its peak. ru_maxrss is no good for the peak: it
-// survives exec, so a child would show what its parent had.
+// memory reads a line of /proc/self/status: VmRSS, or VmHWM for its peak. ru_maxrss is wrong for the peak: it
+// survives exec, so a child would show its parent's.
 func memory(field string) int64 {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -91,8 +91,8 @@ func memory(field string) int64 {
 	return 0
 }
 
-// samples collects durations without a lock; what does not fit is counted and dropped. They lie outside Go's heap,
-// where they would make the garbage collector of the side under test run less often.
+// samples collects durations without a lock; those that do not fit are counted and dropped. They are outside
+// Go's heap, where they would make the garbage collector of the side under test run less often.
 type samples struct {
 	n    atomic.Int64
 	room []time.Duration

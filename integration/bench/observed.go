@@ -19,8 +19,8 @@ import (
 func observedRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(500_000)
 	return e.compare(ctx, comparison{
-		ours:   []contender{{side: ours, name: "metrics and tracer", messages: n, ratio: 0.9}},
-		peer:   contender{side: unseen, name: "neither", messages: n},
+		ours:   []sideConfig{{side: ours, name: "metrics and tracer", messages: n, ratio: 0.9}},
+		peer:   sideConfig{side: unseen, name: "neither", messages: n},
 		within: 3 * time.Minute,
 		spec:   func(s *spec) { s.Router, s.Observed = true, s.Side == ours },
 	})

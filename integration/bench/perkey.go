@@ -12,8 +12,8 @@ func perKeyRow(ctx context.Context, e *experiment) error {
 	e.cluster.shape.keys = keys
 	defer func() { e.cluster.shape = shape{} }()
 	return e.compare(ctx, comparison{
-		ours:   []contender{{side: ours, name: "PerKey", messages: n, ratio: 0.7}},
-		peer:   contender{side: keyOrder, name: "KeyOrder", messages: n},
+		ours:   []sideConfig{{side: ours, name: "PerKey", messages: n, ratio: 0.7}},
+		peer:   sideConfig{side: keyOrder, name: "KeyOrder", messages: n},
 		within: 3 * time.Minute, inFlight: manyInFlight,
 		spec: func(s *spec) {
 			s.Router, s.Failing, s.Backoff, s.PerKey = true, failing{100, 1}, second, s.Side == ours

@@ -16,7 +16,7 @@ const (
 func rabbitSubscribeRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(100_000)
 	return e.compare(ctx, comparison{
-		ours: []contender{{side: ours, name: "redeliver", messages: n, ratio: 1.5}}, peer: contender{side: peer, name: "watermill-amqp", messages: n},
+		ours: []sideConfig{{side: ours, name: "redeliver", messages: n, ratio: 1.5}}, peer: sideConfig{side: peer, name: "watermill-amqp", messages: n},
 		within: 3 * time.Minute, inFlight: rabbitInFlight, memory: atMost(rabbitMemory),
 	})
 }
@@ -25,11 +25,11 @@ func rabbitFailAllRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(20_000)
 	e.notef("grmq's time ends when it has nacked the last message: nothing reports when the DLQ has it; dead-lettering of its queues is at most once, its own default")
 	return e.compare(ctx, comparison{
-		ours: []contender{
+		ours: []sideConfig{
 			{side: ours, name: "redeliver, 4 shards", label: ", 4 shards", messages: n, ratio: 1.7},
 			{side: oneShard, name: "redeliver, 1 shard", label: ", 1 shard", messages: n, ratio: 1.3},
 		},
-		peer:   contender{side: peer, name: "grmq", messages: n},
+		peer:   sideConfig{side: peer, name: "grmq", messages: n},
 		within: 3 * time.Minute, inFlight: rabbitInFlight, memory: atMost(rabbitMemory),
 		spec: func(s *spec) {
 			s.Router, s.Failing, s.Backoff = true, failing{1, always}, second

@@ -21,10 +21,10 @@ func besideRocket(row func(context.Context, *experiment, javaComparison) error, 
 		there := *e
 		there.system, there.broker, there.cluster = onRocket, r, nil
 		n := e.scaled(messages)
-		return row(ctx, e, javaComparison{java: built, entrants: []entrant{
-			{contender{side: ours, name: "redeliver on Kafka", messages: n}, e},
-			{contender{side: rocketTuned, name: "RocketMQ, tuned", messages: n}, &there},
-			{contender{side: rocketDefault, name: "RocketMQ, defaults", messages: n}, &there},
+		return row(ctx, e, javaComparison{java: built, sides: []brokerSide{
+			{sideConfig{side: ours, name: "redeliver on Kafka", messages: n}, e},
+			{sideConfig{side: rocketTuned, name: "RocketMQ, tuned", messages: n}, &there},
+			{sideConfig{side: rocketDefault, name: "RocketMQ, defaults", messages: n}, &there},
 		}})
 	}
 }

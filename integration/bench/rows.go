@@ -81,9 +81,9 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"rabbit-lateness-shards", "the same at 2,000/s with four shards", "p99 500 ms, never early, 40 MiB", onRabbit, rabbitShardsRow},
 		{"rabbit-backlog", "RabbitMQ: the same while 100,000 messages wait in the queue of a slow consumer, 1 % failing", "p99 30 ms, never early, 40 MiB", onRabbit, rabbitBacklogRow},
 		{"rabbit-level", "RabbitMQ: the rate at which the broker hands on messages of one delay queue, of a level of 61 s; 40,000 messages due at once", "2,500 msg/s, which Plan says", onRabbit, rabbitLevelRow},
-		{"sqs-subscribe", "SQS: our Subscriber and Ack in a plain loop against watermill-aws's, 50,000 against 2,000 preloaded", "10x", onSQS, sqsSubscribeRow(contender{side: peer, name: "watermill-aws", messages: 2_000}, 50_000, 10)},
-		{"sqs-subscribe-ten", "the same against watermill-aws with ten workers, 50,000 against 10,000", "3x", onSQS, sqsSubscribeRow(contender{side: tenWorkers, name: "watermill-aws, ten workers", messages: 10_000}, 50_000, 3)},
-		{"sqs-bare", "the same against the bare SDK, receive 10 and delete 10, with as many pollers as ours, 50,000 each", "0.9x", onSQS, sqsSubscribeRow(contender{side: bare, name: "bare SDK", messages: 50_000}, 50_000, 0.9)},
+		{"sqs-subscribe", "SQS: our Subscriber and Ack in a plain loop against watermill-aws's, 50,000 against 2,000 preloaded", "10x", onSQS, sqsSubscribeRow(sideConfig{side: peer, name: "watermill-aws", messages: 2_000}, 50_000, 10)},
+		{"sqs-subscribe-ten", "the same against watermill-aws with ten workers, 50,000 against 10,000", "3x", onSQS, sqsSubscribeRow(sideConfig{side: tenWorkers, name: "watermill-aws, ten workers", messages: 10_000}, 50_000, 3)},
+		{"sqs-bare", "the same against the bare SDK, receive 10 and delete 10, with as many pollers as ours, 50,000 each", "0.9x", onSQS, sqsSubscribeRow(sideConfig{side: bare, name: "bare SDK", messages: 50_000}, 50_000, 0.9)},
 		{"sqs-requests", "SQS: requests per message that succeeds, and per retry, 50,000 preloaded", "0.22 and 0.45", onSQS, sqsRequestsRow},
 		{"sqs-lateness", "SQS: due to handler entry, delay 1 s, steady 500 failing messages/s for 20 s, 3 retries each", "p99 1.2 s, never early", onSQS, sqsLatenessRow},
 	}
@@ -168,8 +168,8 @@ func perMillion(out *outcome, messages int) float64 { return out.CPU / float64(m
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// contender is a side of a comparison.
-type contender struct {
+// sideConfig says what a side of a comparison is called, how much it does, and what it must reach.
+type sideConfig struct {
 	side     side
 	name     string
 	label    string // distinguishes its ratio from those of our other sides
@@ -180,8 +180,8 @@ type contender struct {
 
 // comparison is a row that runs our side, or several of ours, and a peer in turn.
 type comparison struct {
-	ours     []contender
-	peer     contender
+	ours     []sideConfig
+	peer     sideConfig
 	cpu      *target // of the ratio of the CPU
 	memory   *target // of our side
 	within   time.Duration
@@ -245,12 +245,12 @@ func (e *experiment) add(name, unit string, t *target, v float64) {
 
 // round runs each side once. On Kafka, sides that handle the same number of messages read the same topic. Messages read
 // from a queue are gone, so elsewhere each has its own. An unverified side is missing from the result.
-func (e *experiment) round(ctx context.Context, c comparison, order []contender, run int) (map[side]*outcome, error) {
+func (e *experiment) round(ctx context.Context, c comparison, order []sideConfig, run int) (map[side]*outcome, error) {
 	type source struct {
 		side     side
 		messages int
 	}
-	from := func(k contender) source {
+	from := func(k sideConfig) source {
 		if e.system != onKafka {
 			return source{k.side, k.messages}
 		}
@@ -352,7 +352,7 @@ func (e *experiment) verify(ctx context.Context, s spec, out *outcome, w written
 // versus compares our side with watermill-kafka's.
 func versus(mine, theirs int, ratio float64) comparison {
 	return comparison{
-		ours: []contender{{side: ours, name: "redeliver", messages: mine, ratio: ratio}}, peer: contender{side: peer, name: "watermill-kafka", messages: theirs},
+		ours: []sideConfig{{side: ours, name: "redeliver", messages: mine, ratio: ratio}}, peer: sideConfig{side: peer, name: "watermill-kafka", messages: theirs},
 		within: 3 * time.Minute, inFlight: defaultInFlight,
 	}
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // shareSides are the sides of the share rows.
-var shareSides = []contender{{side: share, name: "kafkashare"}, {side: ours, name: "kafka"}}
+var shareSides = []sideConfig{{side: share, name: "kafkashare"}, {side: ours, name: "kafka"}}
 
 // team is the processes of one side in one run.
 type team struct {
@@ -60,7 +60,7 @@ func (e *experiment) eachShareRun(ctx context.Context, processes int, change fun
 }
 
 // withTeam starts the processes of a side on a fresh topic, waits until all have joined, and calls once.
-func (e *experiment) withTeam(ctx context.Context, who contender, run, processes int, change func(*spec), once func(context.Context, *team) error) (err error) {
+func (e *experiment) withTeam(ctx context.Context, who sideConfig, run, processes int, change func(*spec), once func(context.Context, *team) error) (err error) {
 	n, err := e.cluster.fresh(ctx, e.row.name)
 	if err != nil {
 		return err

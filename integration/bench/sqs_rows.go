@@ -8,12 +8,12 @@ import (
 const sqsInFlight = 100 // sqs.DefaultMaxInFlight
 
 // sqsSubscribeRow has three peers, each with its own row: their numbers of messages differ as their speeds do.
-func sqsSubscribeRow(theirs contender, mine int, ratio float64) func(context.Context, *experiment) error {
+func sqsSubscribeRow(theirs sideConfig, mine int, ratio float64) func(context.Context, *experiment) error {
 	return func(ctx context.Context, e *experiment) error {
 		theirs := theirs
 		theirs.messages = e.scaled(theirs.messages)
 		return e.compare(ctx, comparison{
-			ours:   []contender{{side: ours, name: "redeliver", messages: e.scaled(mine), ratio: ratio}},
+			ours:   []sideConfig{{side: ours, name: "redeliver", messages: e.scaled(mine), ratio: ratio}},
 			peer:   theirs,
 			within: 3 * time.Minute, inFlight: sqsInFlight,
 		})

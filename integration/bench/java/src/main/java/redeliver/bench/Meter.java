@@ -13,7 +13,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.zip.CRC32C;
 
-/** What a side counts and measures, as the meter of the sides in Go does. It is safe for concurrent use. */
+/** Counts and measures the messages of a side, as meter.go does for the sides in Go. It is safe for concurrent use. */
 final class Meter {
 
 	private final long want = Long.getLong("messages");
@@ -30,7 +30,7 @@ final class Meter {
 	private volatile Instant end;
 	private volatile long endCpu;
 
-	/** A run of the handler; due is 0 for the first attempt. */
+	/** Records a run of the handler; due is 0 for the first attempt. */
 	void enter(byte[] value, long dueMillis) {
 		Instant now = Instant.now();
 		if (entries.getAndIncrement() == 0) {
@@ -49,7 +49,7 @@ final class Meter {
 		}
 	}
 
-	/** A message has reached its end. */
+	/** Records the end of a message. */
 	void settle() {
 		if (settled.incrementAndGet() == want) {
 			end = Instant.now();
@@ -62,7 +62,7 @@ final class Meter {
 		done.await();
 	}
 
-	/** The line that a side in Go ends with. */
+	/** Returns the outcome, in the same form as a side in Go. */
 	String outcome(String settings) throws IOException {
 		return String.format(Locale.ROOT,
 				"{\"outcome\":{\"count\":%d,\"sum\":%s,\"entries\":%d,\"seconds\":%f,\"joined\":%f,\"cpu\":%f,\"peak_rss\":%d,"
@@ -88,7 +88,7 @@ final class Meter {
 		return 0;
 	}
 
-	/** A part of the checksum, as payload.go has it. */
+	/** Returns one message's part of the checksum, as in payload.go. */
 	private static long fold(byte[] value) {
 		CRC32C crc = new CRC32C();
 		crc.update(value);
@@ -98,7 +98,7 @@ final class Meter {
 		return x ^ x >>> 31;
 	}
 
-	/** Durations in nanoseconds; what does not fit is counted and dropped. */
+	/** Durations in nanoseconds. Those that do not fit are counted and dropped. */
 	private static final class Samples {
 
 		private final long[] room;

@@ -20,7 +20,7 @@ import org.apache.rocketmq.remoting.protocol.header.ConsumerSendMsgBackRequestHe
 
 /**
  * RocketMQ's push consumer, which handles messages concurrently. Either all of them succeed, and are settled by that; or
- * every one fails in all of its attempts, and is settled when the broker has confirmed that it stands in the DLQ.
+ * every one fails in all of its attempts, and is settled when the broker has confirmed that it is in the DLQ.
  */
 public final class RocketSide {
 
@@ -30,15 +30,15 @@ public final class RocketSide {
 	private static final long DELAY_MILLIS = 1000; // of all levels of the broker
 	private static final int THREADS = 64;
 
-	/** Only for what the bench reads: RocketMQ's logging says on System.out how it was set up. */
+	/** The output that the bench reads. RocketMQ's logging writes to System.out. */
 	private static final PrintStream out = System.out;
 
 	private static final Meter meter = new Meter();
 
-	/** When each message is due, by its id: as with the other sides, its failure and the delay. */
+	/** When each message is due, by its id: the time of its failure plus the delay, as on the other sides. */
 	private static final AtomicLongArray due = new AtomicLongArray(Integer.getInteger("messages"));
 
-	/** Where the messages stand in the broker that have failed for good and that it has not yet confirmed in the DLQ. */
+	/** The positions of messages that have failed for good and are not yet confirmed in the DLQ. */
 	private static final Set<Long> leaving = ConcurrentHashMap.newKeySet();
 
 	public static void main(String[] args) throws Exception {
@@ -84,7 +84,7 @@ public final class RocketSide {
 		due.set(id, System.currentTimeMillis() + DELAY_MILLIS);
 	}
 
-	/** Sees the broker's answers: a message that has failed is sent back to it, by its place there. */
+	/** Reads the broker's answers. A failed message is sent back to the broker, identified by its position. */
 	private static final class Confirmed implements RPCHook {
 
 		@Override

@@ -32,8 +32,7 @@ import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
 
 /**
  * Spring Kafka with @RetryableTopic. Either all messages succeed, and are settled by that; or every one fails in all of its
- * four attempts, a second apart, and goes to the DLT: it is settled when the broker has confirmed that. Nobody reads the DLT,
- * as nobody reads that of the others.
+ * four attempts, a second apart, and goes to the DLT: it is settled when the broker has confirmed that. Nobody reads the DLT.
  */
 @Configuration
 @EnableKafka
