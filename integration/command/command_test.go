@@ -166,8 +166,8 @@ func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]in
 	return ids, errs.String(), err
 }
 
-// day does the work of an operator: messages are dead, the cause is found, the service fixed, one message is replayed
-// as a test, and then the rest.
+// day does the work of an operator with dead letters: find the cause, fix the service, replay one message as a test,
+// then the rest.
 func (s *shop) day() {
 	t := s.t
 	t.Helper()

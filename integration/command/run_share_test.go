@@ -68,7 +68,7 @@ func TestRunReadsAShareGroup(t *testing.T) {
 		s.command(0, append([]string{"resume"}, s.whose...)...)
 	}
 	s.doctor(group)
-	// Nobody would obey this command.
+	// No consumer would carry out this command.
 	asKafka := *s
 	asKafka.url = strings.Replace(s.url, "+share", "", 1)
 	asKafka.command(1, append([]string{"waiting", "release", "--all", "--note", "test", "--yes"}, s.whose...)...)

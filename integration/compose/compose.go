@@ -1,4 +1,4 @@
-// Package compose holds the compose files of the brokers, so that a test finds them from any directory.
+// Package compose embeds the compose files of the brokers, so that a test finds them from any directory.
 package compose
 
 import _ "embed" // for the files below

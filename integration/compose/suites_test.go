@@ -23,10 +23,10 @@ import (
 	"github.com/redeliver/redeliver/integration/programs"
 )
 
-// each are the suites of one broker, by their names; all is the one with all.
+// each has the names of the suites with one broker; all is the suite with all brokers.
 var each = []string{"kafka", "rabbitmq", "sqs"}
 
-// load reads a suite as docker compose reads it, by its schema and with what it extends.
+// load reads a suite as docker compose does, with its schema and the files that it extends.
 func load(t *testing.T, suite string) *types.Project {
 	t.Helper()
 	o, err := cli.NewProjectOptions([]string{filepath.Join("suites", suite+".yml")})
@@ -40,7 +40,7 @@ func load(t *testing.T, suite string) *types.Project {
 	return p
 }
 
-// Those that have no health to ask for: they start again until they work, or are done once, or only build an image.
+// The services without a health check: they are started again until they work, run once, or only build an image.
 func noHealth(service string) bool {
 	return service == "certificate" || service == "examples" || strings.HasSuffix(service, "-orders") || strings.HasSuffix(service, "-refunds") || strings.HasSuffix(service, "-worker")
 }
@@ -85,8 +85,8 @@ func TestSuitesHoldTogether(t *testing.T) {
 	}
 }
 
-// Compose builds for all services at once: two that build one image want its name at the same moment, and with the
-// containerd image store the second fails with "already exists".
+// Compose builds for all services at once. If two build one image, the second fails with "already exists" in the
+// containerd image store.
 func TestAnImageIsBuiltOnce(t *testing.T) {
 	t.Parallel()
 	for _, suite := range append([]string{"all"}, each...) {
@@ -154,8 +154,8 @@ func TestTheSuiteOfAllBrokersContainsEachSuite(t *testing.T) {
 	}
 }
 
-// Each program understands how a suite calls it: it goes on to look for its broker, which is not there. A flag that
-// it does not know, or a variable that names another broker than the flags are for, is exit code 2.
+// Each program accepts the arguments of its suite: it then looks for its broker, which does not exist. It would exit
+// with 2 for an unknown flag, or for a variable that names another kind of broker than its flags.
 func TestProgramsUnderstandHowTheyAreCalled(t *testing.T) {
 	t.Parallel()
 	dir, err := programs.Build("", "./cmd/redeliver", "./examples/worker", "./examples/orders")
@@ -193,7 +193,7 @@ func TestProgramsUnderstandHowTheyAreCalled(t *testing.T) {
 	}
 }
 
-// exitCode runs a program as its service says, but on this machine and without a broker.
+// exitCode runs a program with the arguments of its service, on this machine and without a broker.
 func exitCode(t *testing.T, program string, s types.ServiceConfig, args []string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -220,12 +220,12 @@ func exitCode(t *testing.T, program string, s types.ServiceConfig, args []string
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// nowhere has the addresses of a text replaced by one where nobody listens.
+// nowhere replaces the addresses in a text with one on which nobody listens.
 func nowhere(text string) string {
 	return strings.NewReplacer("kafka:9092", "127.0.0.1:1", "rabbitmq:5672", "127.0.0.1:1", "rabbitmq:15672", "127.0.0.1:1", "elasticmq:9324", "127.0.0.1:1").Replace(text)
 }
 
-// elsewhere is a copy of a file of a suite in which the same is done.
+// elsewhere returns a copy of a file of a suite with the same replacement.
 func elsewhere(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -239,7 +239,7 @@ func elsewhere(t *testing.T, file string) string {
 	return file
 }
 
-// A variable that no program reads is a setting that does nothing.
+// A variable that no program reads would have no effect.
 func TestVariablesAreRead(t *testing.T) {
 	t.Parallel()
 	var sources []byte

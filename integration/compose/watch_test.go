@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The configuration of Prometheus holds with the rules beside it, as in its container.
+// The configuration of Prometheus is valid with the rules beside it, as in its container.
 func TestPrometheusTakesItsConfiguration(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func TestPrometheusTakesItsConfiguration(t *testing.T) {
 	}
 }
 
-// Every handler of a suite is a target: that is where redeliver run answers.
+// Every handler of a suite is a target, because redeliver run answers at its address.
 func TestPrometheusFindsEverySidecar(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("suites/prometheus.yml")

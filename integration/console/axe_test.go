@@ -32,11 +32,11 @@ func axe(t *testing.T) string {
 	return string(script)
 }
 
-// violations are those of WCAG 2.2 AA and of good practice that axe-core finds on the page, a line each.
+// violations returns the violations of WCAG 2.2 AA and of good practice that axe-core finds on the page, one per line.
 const violations = `axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], resultTypes: ["violations"] })
 	.then((r) => r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map((n) => n.target.join(" ") + " " + n.html.slice(0, 120)).join(" | ")))`
 
-// Every page at three widths, by light and in the dark: axe-core finds nothing, and nothing is wider than the window.
+// On every page, at three widths, in light and dark, axe-core finds nothing, and nothing is wider than the window.
 func TestEveryPageIsAccessible(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -77,5 +77,5 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	b.clean("status of 404", "ERR_")
 }
 
-// awaited is an option of an expression that is a promise.
+// awaited is the option for an expression that is a promise.
 func awaited(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }

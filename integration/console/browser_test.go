@@ -1,5 +1,5 @@
-// Package console_test drives the web console with a real Chromium, as somebody before it would: by keyboard, by mouse,
-// without JavaScript, in the dark, and with messages that would rather be a page.
+// Package console_test uses the web console with a real Chromium, as a person would: by keyboard, by mouse, without
+// JavaScript, in dark mode, and with messages full of markup.
 package console_test
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// maxWait is for what must happen at last; nothing depends on how soon.
+// maxWait bounds each wait. No result depends on how long it takes.
 const maxWait = time.Minute
 
 // The window of the browser.
 const width, height = 1280, 900
 
-// chromium is the browser that all tests of this run share; each has tabs of its own.
+// chromium is the browser that all tests of this run share. Each test has its own tabs.
 var chromium = sync.OnceValues(start)
 
-// atEnd ends what was started, the latest first.
+// atEnd has the functions that end the browser, called in reverse order.
 var atEnd []func()
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func start() (context.Context, error) {
 	return ctx, chromedp.Run(ctx)
 }
 
-// tab is a tab of the browser, and what went wrong in it.
+// tab is a tab of the browser, with its errors.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -72,13 +72,13 @@ type tab struct {
 	wrong []string
 }
 
-// guards run on every page before its own scripts: they note what the policy has refused, and what only a script
-// that is not ours would do.
+// guards run on every page before its own scripts. They record what the Content-Security-Policy has refused, and what
+// only a foreign script would do.
 const guards = `window.refused = []; window.hacked = [];
 addEventListener("securitypolicyviolation", (e) => refused.push(e.violatedDirective + " " + e.blockedURI));
 window.alert = (what) => hacked.push("alert " + what);`
 
-// open opens a tab, with the settings that a test wants. An error in the tab fails the test.
+// open opens a tab with these settings. An error in the tab fails the test.
 func open(t *testing.T, settings ...chromedp.Action) *tab {
 	t.Helper()
 	browser, err := chromium()
@@ -122,7 +122,7 @@ func (b *tab) listen(event any) {
 	}
 }
 
-// clean fails the test when anything went wrong in the tab, but for what is allowed to: parts of the texts.
+// clean fails the test if the tab has an error whose text contains none of the allowed parts.
 func (b *tab) clean(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -153,13 +153,13 @@ func eval[T any](b *tab, js string) (v T) {
 	return v
 }
 
-// text is what somebody reads on the page.
+// text returns the visible text of the page.
 func (b *tab) text() (text string) {
 	_ = chromedp.Run(b.ctx, chromedp.Evaluate(`document.body ? document.body.innerText : ""`, &text))
 	return text
 }
 
-// visit goes to a page, and returns when that is there.
+// visit goes to a page, and returns when the page is loaded.
 func (b *tab) visit(url string) {
 	b.t.Helper()
 	b.leave(chromedp.ActionFunc(func(ctx context.Context) error {
@@ -177,14 +177,14 @@ func (b *tab) reload() {
 	b.leave(page.Reload())
 }
 
-// leave does what leads to a page, another one or the same.
+// leave runs actions that load a page, another one or the same.
 func (b *tab) leave(action chromedp.Action) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate("window.left = true", nil), action)
 	b.until("!window.left && location.protocol === 'http:'")
 }
 
-// until waits for an expression to be true, on this page or the one to which it leads.
+// until waits until an expression is true, on this page or on one that it leads to.
 func (b *tab) until(js string) {
 	b.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -192,7 +192,7 @@ func (b *tab) until(js string) {
 	deadline := time.After(maxWait)
 	for {
 		var ok bool
-		// Between two pages there is none.
+		// Between two pages there is no document.
 		err := chromedp.Run(b.ctx, chromedp.Evaluate("document.readyState === 'complete' && !!("+js+")", &ok))
 		if ok && err == nil {
 			return
@@ -208,15 +208,15 @@ func (b *tab) until(js string) {
 	}
 }
 
-// says is an expression: the page says something.
+// says returns an expression that is true if the page contains a text.
 func says(text string) string { return fmt.Sprintf("document.body.innerText.includes(%q)", text) }
 
-// headed is an expression: the page's heading says something.
+// headed returns an expression that is true if the page's heading contains a text.
 func headed(text string) string {
 	return fmt.Sprintf("document.querySelector('h1')?.innerText.includes(%q)", text)
 }
 
-// has fails the test when the page does not say something.
+// has fails the test if the page does not contain a text.
 func (b *tab) has(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
@@ -234,8 +234,8 @@ func (b *tab) press(keys ...string) {
 	}
 }
 
-// pressed presses a key as a keyboard does. chromedp.KeyEvent sends no raw key, after which the browser enters the
-// character even where a script has taken the key for something else.
+// pressed presses a key as a keyboard does. chromedp.KeyEvent sends no raw key, so the browser would enter the
+// character even if a script has used the key.
 func pressed(key string) chromedp.Action {
 	var events chromedp.Tasks
 	for _, r := range key {
@@ -249,11 +249,11 @@ func pressed(key string) chromedp.Action {
 	return events
 }
 
-// maxTabs is how often somebody is ready to press the key.
+// maxTabs bounds how often reach presses Tab.
 const maxTabs = 80
 
-// reach presses Tab until the focus is on an element for which an expression over e is true. Wherever it comes by it can
-// be seen, and it goes round no trap.
+// reach presses Tab until the focus is on an element e for which an expression is true. It fails the test if the focus
+// is invisible on the way, or never gets there.
 func (b *tab) reach(is string) {
 	b.t.Helper()
 	type focus struct {
@@ -277,7 +277,7 @@ func (b *tab) reach(is string) {
 	b.t.Fatalf("no Tab leads to %s, only to %q", is, passed)
 }
 
-// follow reaches an element by keyboard and presses Enter, which leads to a page with a heading.
+// follow reaches an element by keyboard and presses Enter, which loads a page with this heading.
 func (b *tab) follow(is, to string) {
 	b.t.Helper()
 	b.reach(is)
@@ -285,7 +285,7 @@ func (b *tab) follow(is, to string) {
 	b.until(headed(to))
 }
 
-// click clicks on what a selector finds, which leads to a page with a heading.
+// click clicks on the element that a selector finds, which loads a page with this heading.
 func (b *tab) click(selector, to string) {
 	b.t.Helper()
 	b.leave(chromedp.Click(selector, chromedp.ByQuery))

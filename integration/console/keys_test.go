@@ -10,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// A message is found and opened by keys of one letter, and its id copied; the keys can be turned off, as WCAG 2.1.4 asks. One
-// box selects all messages of a page.
+// Keys of one letter find and open a message and copy its id. They can be turned off, as WCAG 2.1.4 requires. One box
+// selects all messages of a page.
 func TestKeysOfOneLetter(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -9,12 +9,12 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// scheme asks for light or dark, as a system's settings do.
+// scheme requests light or dark mode, as a system's settings do.
 func scheme(name string) chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}})
 }
 
-// poorly lists the texts of a page that cannot be read: WCAG 2.2 AA asks for a contrast of 4.5 to 1, and 3 to 1 where they are large.
+// poorly lists the texts of a page with too little contrast: WCAG 2.2 AA requires 4.5 to 1, and 3 to 1 for large text.
 const poorly = `(() => {
 	const rgb = (c) => (c.match(/[\d.]+/g) || []).map(Number);
 	const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
@@ -30,13 +30,14 @@ const poorly = `(() => {
 	}
 	return found })()`
 
-// nameless lists what can be used and has no name for who cannot see it.
+// nameless lists the controls that have no name for a screen reader.
 const nameless = `[...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, [role=region], nav, [role=img], progress")].filter((e) => {
 	const by = e.getAttribute("aria-labelledby");
 	return !(e.getAttribute("aria-label") || by && document.getElementById(by)?.textContent.trim() || e.labels?.length && e.labels[0].textContent.trim() || e.textContent.trim());
 }).map((e) => e.outerHTML.slice(0, 120))`
 
-// disorder lists what a screen reader stumbles over: headings that leave a level out, duplicate ids, cells without heads.
+// disorder lists structures that confuse a screen reader: headings that skip a level, duplicate ids, cells without
+// headers.
 const disorder = `(() => { const found = [], ids = new Set(); let last = 0;
 	for (const h of document.querySelectorAll("h1, h2, h3")) { const n = +h.tagName[1]; if (n > last + 1) found.push("behind h" + last + " " + h.outerHTML); last = n; }
 	if (document.querySelectorAll("h1").length !== 1) found.push("not one h1");
@@ -45,7 +46,7 @@ const disorder = `(() => { const found = [], ids = new Set(); let last = 0;
 	if (!document.documentElement.lang || !document.title) found.push("no language or title");
 	return found })()`
 
-// Every page can be read by light, in the dark and on 360 pixels, and has names for all that can be used.
+// Every page can be read in light and dark mode and at a width of 360 pixels, and every control has a name.
 func TestEveryPageCanBeRead(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

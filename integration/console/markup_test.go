@@ -12,13 +12,13 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// hostile is text that would be a page's end, a script, a picture with one, a style, a base for all links.
+// hostile is text that would end the page, or add a script, an image with a script, a style, or a base for all links.
 const hostile = `"'></script></pre></textarea></title></select></td></table><img src=x onerror="hacked.push('img')"><script>hacked.push('script')</script>` +
 	`<svg onload="hacked.push('svg')"></svg><iframe srcdoc="<script>parent.hacked.push('frame')</script>"></iframe><a href="javascript:hacked.push('link')" autofocus onfocus="hacked.push('focus')">x</a>` +
 	`<style>main { display: none }</style><base href="https://evil.example/"><meta http-equiv="refresh" content="0;url=https://evil.example/">{{.}}` + "\u202e\x1b[31m"
 
-// A message full of markup is text on every page, and where a page is brought up to date, too: nothing of it runs, and
-// the policy has nothing to refuse.
+// A message full of markup is only text on every page, also after an update of the page. None of it runs, and the
+// Content-Security-Policy has nothing to refuse.
 func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -33,7 +33,7 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 	b := open(t)
 	q := url.QueryEscape(hostile)
 
-	// A replay that has a task with markup in all that somebody may write.
+	// A replay makes a task with markup in every field that a user can write.
 	b.visit(s.page("replay", "&why="+q+"&rate=&canary=&text=error"))
 	b.has("Would be sent", "<img src=x")
 	b.do(chromedp.SetValue("input[name=why]", "why"+hostile, chromedp.ByQuery))
@@ -51,7 +51,7 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 		b.runsNothing(target)
 	}
 
-	// Parts that an open page replaces come by another way.
+	// An open page replaces its parts in another way.
 	b.visit(s.page("dlq", ""))
 	b.until(says("Dead letters"))
 	s.put(bad)
@@ -60,7 +60,7 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 	b.runsNothing("a page that was brought up to date")
 	b.clean("status of 404", "status of 400") // those pages that there are not
 
-	// And would all that have been seen? The policy refuses what is put there now, and says so.
+	// The guards work: the policy refuses markup that the test inserts, and they record that.
 	b.do(chromedp.Evaluate(`document.body.append(Object.assign(document.createElement("script"), { textContent: "hacked.push(1)" }));
 		document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='hacked.push(2)'>")`, nil))
 	b.until("refused.length >= 2")
@@ -69,7 +69,7 @@ func TestAMessageFullOfMarkupRunsNothing(t *testing.T) {
 	}
 }
 
-// runsNothing fails the test when anything on the page is not from its template.
+// runsNothing fails the test if the page has an element that is not from its template.
 func (b *tab) runsNothing(where string) {
 	b.t.Helper()
 	type findings struct {

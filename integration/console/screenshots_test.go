@@ -24,14 +24,14 @@ import (
 
 var screenshots = flag.String("screenshots", "", "the `directory` into which the screenshots of the pages are written (default one that is thrown away)")
 
-// Options of a screenshot.
+// The options of a screenshot.
 const (
 	maxHeight = 1000
 	maxBytes  = 200_000
 )
 
-// Every page is taken as it is shown; make screenshots writes docs/screenshots by it. The Kafka is in this process,
-// because the names are in the pictures.
+// A screenshot of every page can be taken. make screenshots writes docs/screenshots with this test. Kafka runs in this
+// process, because its names are in the pictures.
 func TestScreenshots(t *testing.T) {
 	t.Parallel()
 	dir := *screenshots
@@ -112,7 +112,7 @@ func TestScreenshots(t *testing.T) {
 	b.clean("status of 404", "ERR_")
 }
 
-// failures are what a day has left: four causes.
+// failures are dead letters of one day, with four causes.
 func failures() (letters []letter) {
 	for i := range 240 {
 		l := letter{
@@ -135,7 +135,7 @@ func failures() (letters []letter) {
 	return letters
 }
 
-// picture writes what the page shows, from its top to its end or as far as a picture may go.
+// picture writes a screenshot of the whole page, or of its top if it is too long.
 func (b *tab) picture(path string) {
 	b.t.Helper()
 	tall := min(maxHeight, max(400, eval[int64](b, "document.documentElement.scrollHeight")))
@@ -159,7 +159,7 @@ func (b *tab) picture(path string) {
 	b.do(emulation.SetDeviceMetricsOverride(wide, height, 1, wide < width))
 }
 
-// packed is a picture in as few bytes as there can be.
+// packed compresses a picture as far as possible.
 func (b *tab) packed(shot []byte) []byte {
 	b.t.Helper()
 	picture, err := png.Decode(bytes.NewReader(shot))

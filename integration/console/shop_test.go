@@ -83,7 +83,7 @@ func (f *flaky) Count(ctx context.Context) (int64, bool, error) {
 	return f.Queue.Count(ctx)
 }
 
-// newShop makes an empty DLQ. Tests open a console themselves.
+// newShop creates an empty DLQ. Tests open a console themselves.
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	return newShopOn(t, brokers.RequireKafka(t), "web-"+strings.ToLower(rand.Text()[:10]))
@@ -170,7 +170,7 @@ func (s *shop) listen(address string) {
 	go func() { _ = server.Serve(ln) }()
 }
 
-// letter is a dead letter to be written.
+// letter is a dead letter to write.
 type letter struct {
 	id, key, body string
 	kind, text    string // of the error
@@ -182,7 +182,7 @@ type letter struct {
 	trace         string // traceparent of the last attempt
 }
 
-// put writes dead letters into the DLQ, as the adapter would have.
+// put writes dead letters into the DLQ, as the adapter would.
 func (s *shop) put(letters ...letter) {
 	s.t.Helper()
 	var recs []*kgo.Record
@@ -213,7 +213,7 @@ func (s *shop) put(letters ...letter) {
 	}
 }
 
-// orders are dead letters of two causes, n and one more.
+// orders returns dead letters of two causes: n of one and a single one of the other.
 func orders(n int) (letters []letter) {
 	for i := range n {
 		letters = append(letters, letter{
@@ -224,7 +224,7 @@ func orders(n int) (letters []letter) {
 	return append(letters, letter{id: "o-last", key: "customer-9", body: "{}", kind: "*bank.NotFoundError", text: "no such card", reason: redeliver.ReasonPermanent})
 }
 
-// await waits for what the browser has no part in.
+// await waits for a condition outside the browser.
 func (s *shop) await(what string, ok func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -238,10 +238,10 @@ func (s *shop) await(what string, ok func() bool) {
 	}
 }
 
-// page is the address of a page about the DLQ.
+// page returns the address of a page about the DLQ.
 func (s *shop) page(name string, more string) string {
 	return s.url + name + "?dlq=" + s.dlq + more
 }
 
-// page2 is the address of a page about the DLQ in another's console.
+// page2 returns the address of a page about the DLQ in another console.
 func (s *shop) page2(of *shop, name string) string { return of.url + name + "?dlq=" + s.dlq }

@@ -11,8 +11,7 @@ import (
 	"github.com/redeliver/redeliver/console"
 )
 
-// An open page brings itself up to date, says when it did, and stops on request; the focus and what is being
-// typed stay.
+// An open page updates automatically, shows when, and stops on request. The focus and typed text stay.
 func TestAPageIsKeptUpToDate(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -53,7 +52,7 @@ func TestAPageIsKeptUpToDate(t *testing.T) {
 	s.put(orders(1)...)
 	b.until(headed("8 dead letters"))
 
-	// An update keeps what is being typed or chosen.
+	// An update keeps typed text and selections.
 	b.visit(s.page("dlq", ""))
 	b.until(says("Dead letters") + " && document.querySelector('#rows input[type=checkbox]')")
 	b.do(chromedp.Click("#filter-rows > summary", chromedp.ByQuery), chromedp.SendKeys("input[name=text]", "half a word", chromedp.ByQuery), chromedp.Focus("#rows input[type=checkbox]", chromedp.ByQuery))
@@ -77,7 +76,7 @@ func TestAPageIsKeptUpToDate(t *testing.T) {
 	other.clean()
 }
 
-// A broker that does not answer, and a server that is gone, are said; and that they are back.
+// The page reports a broker that does not answer and a server that is gone, and their return.
 func TestTroubleIsSaid(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -98,7 +97,7 @@ func TestTroubleIsSaid(t *testing.T) {
 	b.until("!" + says("The broker does not answer"))
 	b.clean()
 
-	// The server: the old content is kept, with since when it is old.
+	// Without the server, the old content stays, with its age.
 	address := strings.Trim(strings.TrimPrefix(s.url, "http:"), "/")
 	if err := s.server.Close(); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// service is the group whose handler has failed, and is fixed.
+// service is the group whose handler has failed and is fixed now.
 type service struct {
 	fixed atomic.Bool
 	mu    sync.Mutex
@@ -72,8 +72,8 @@ func (v *service) handled() map[string]int {
 	return maps.Clone(v.got)
 }
 
-// From the home page to the cause, its messages, the replay with a reason that is typed, and its end, by the keyboard
-// alone. The group that failed the message handles it after the replay, and the page says so without a reload.
+// By keyboard alone, a user goes from the home page to the cause, its messages, and a replay with a typed reason. The
+// group that failed the messages handles them after the replay, and the page shows that without a reload.
 func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	t.Parallel()
 	const n = 7
@@ -153,7 +153,7 @@ func TestACauseIsReplayedWithoutJavaScript(t *testing.T) {
 	b.click(fmt.Sprintf("a[href$=%q]", s.dlq), s.dlq)
 	again("card <n>")
 	b.click(`tbody a.button[href^="replay?"]`, "Replay ")
-	// An order without a reason goes nowhere.
+	// A replay without a reason is refused.
 	b.do(chromedp.Click("form.order button.main", chromedp.ByQuery))
 	b.until("document.querySelector('input[name=why]').matches(':invalid')")
 	b.do(chromedp.SendKeys("input[name=why]", "the bank is open", chromedp.ByQuery))
@@ -163,7 +163,7 @@ func TestACauseIsReplayedWithoutJavaScript(t *testing.T) {
 	again("Replay done")
 	b.has("3 of 3", "the bank is open")
 
-	// And a purge, which is typed out.
+	// A purge, which needs the typed name of the DLQ.
 	b.click(".crumbs a:nth-of-type(2)", s.dlq)
 	b.click(`a[href^="purge?"]`, "Purge 1 message from "+s.dlq)
 	b.do(chromedp.SendKeys("input[name=why]", "a test", chromedp.ByQuery), chromedp.SendKeys("input[name=confirm]", "orders", chromedp.ByQuery))

@@ -1,4 +1,4 @@
-// Package dropin_test proves on each broker what wraps the handlers of the drop-in calls.
+// Package dropin_test tests the wrappers for handlers of the drop-in calls on each broker.
 package dropin_test
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 )
 
-// sent are the bodies in the order in which they are sent: stream a out of order, and one message twice.
+// sent has the bodies in the order in which they are sent: stream a out of order, and one message twice.
 var sent = []string{"a/2", "a/1", "a/3", "a/1"}
 
 // A handler behind DedupFor and ResequenceFor handles each message once, in the order of its stream.

@@ -69,11 +69,11 @@ func board(t *testing.T) *dashboard {
 // promQL is an expression as Grafana sends it.
 func promQL(expr string) string { return strings.ReplaceAll(expr, "$__rate_interval", "5m") }
 
-// ownPanels are those that Grafana has without a plugin.
+// ownPanels are the panels that Grafana has without a plugin.
 var ownPanels = []string{"row", "timeseries", "stat", "heatmap", "state-timeline", "table"}
 
-// The dashboard can be imported anywhere: its data source is chosen there, it needs no plugin, and each panel says what
-// it shows.
+// The dashboard can be imported anywhere. The import asks for its data source, it needs no plugin, and each panel has a
+// description.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	d := board(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// selector is what an expression looks at.
+// selector selects series in an expression.
 type selector struct {
 	Name     string
 	Matchers []*labels.Matcher
@@ -46,16 +46,15 @@ func selectors(t *testing.T, expr string) (all []selector) {
 		return nil
 	})
 	if len(all) == 0 {
-		t.Errorf("%s looks at nothing", expr)
+		t.Errorf("%s selects no series", expr)
 	}
 	return all
 }
 
-// exported is what a scrape has: by the name of a series, the labels of each.
+// exported has the series of a scrape: for each name, the labels of its series.
 type exported map[string][]map[string]string
 
-// check reports whether what an expression looks at is exported: the name, each label, and each value that is asked for by
-// its name.
+// check fails the test unless the series of an expression are exported, with each label and each value that it names.
 func (e exported) check(t *testing.T, what, expr string) {
 	t.Helper()
 	for _, s := range selectors(t, expr) {
@@ -79,7 +78,7 @@ func (e exported) check(t *testing.T, what, expr string) {
 	}
 }
 
-// values are those that a matcher asks for; nil for one that names none.
+// values returns the values that a matcher names, or one nil for a variable or a pattern.
 func values(m *labels.Matcher) (all []*string) {
 	if strings.Contains(m.Value, "$") || strings.ContainsAny(m.Value, ".*+") {
 		return []*string{nil} // a variable of the dashboard, or a pattern
@@ -90,10 +89,10 @@ func values(m *labels.Matcher) (all []*string) {
 	return all
 }
 
-// label is one of a result, in a text that shows it.
+// label matches a label of the result in a text.
 var label = regexp.MustCompile(`{{\s*(?:\$labels\.)?(\w+)\s*}}`)
 
-// shows checks that what a text takes from a result is there.
+// shows checks that the result has the labels that a text contains.
 func shows(t *testing.T, what, expr, text string) {
 	t.Helper()
 	var by []string

@@ -1,7 +1,7 @@
 //go:build prove
 
-// Package observe_test proves what observe/alerts and observe/grafana hold: the rules by promtool, and rules and
-// dashboard against the series that a service on a real broker exports.
+// Package observe_test tests observe/alerts and observe/grafana: the rules with promtool, and rules and dashboard
+// against the series that a service on a real broker exports.
 package observe_test
 
 import (
@@ -21,7 +21,7 @@ const (
 	operations = "../../docs/how-to/alerts.md"
 )
 
-// rule is an alert as its file has it.
+// rule is an alert in its file.
 type rule struct {
 	Alert       string            `yaml:"alert"`
 	Expr        string            `yaml:"expr"`
@@ -58,7 +58,7 @@ func read(t *testing.T, file string) []byte {
 	return text
 }
 
-// promtool runs what Debian's package prometheus has. A run without it proves nothing.
+// promtool runs the program of Debian's package prometheus. The test fails without it.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "promtool", args...)
@@ -68,14 +68,14 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-// The rules are ones, and fire when they should and not when they should not.
+// The rules are valid, and fire when they should and only then.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	promtool(t, "check", "rules", rulesFile)
 	promtool(t, "test", "rules", "redeliver.test.yml")
 }
 
-// Each alert is seen to fire by a test, and a test in which nothing fires has a series for each metric it looks at.
+// A test makes each alert fire, and a test in which nothing fires has a series for each metric of each alert.
 func TestEachAlertIsTested(t *testing.T) {
 	t.Parallel()
 	var file struct {
@@ -125,7 +125,7 @@ func TestEachAlertIsTested(t *testing.T) {
 	}
 }
 
-// Each alert says how bad it is, what happened and what to do, and docs/how-to/alerts.md has more of it.
+// Each alert has a severity, says what happened and what to do, and has an entry in docs/how-to/alerts.md.
 func TestEachAlertIsExplained(t *testing.T) {
 	t.Parallel()
 	headings := make(map[string]bool)

@@ -21,7 +21,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// scrape gets what a handler exports, as Prometheus does.
+// scrape gets the series of a handler, as Prometheus does.
 func scrape(t *testing.T, r *prometheus.Registry) exported {
 	t.Helper()
 	server := httptest.NewServer(promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
@@ -29,7 +29,7 @@ func scrape(t *testing.T, r *prometheus.Registry) exported {
 	return scrapeAt(t, server.URL)
 }
 
-// scrapeAt gets what is exported at a URL.
+// scrapeAt gets the series at a URL.
 func scrapeAt(t *testing.T, url string) exported {
 	t.Helper()
 	res, err := http.Get(url)
@@ -72,8 +72,8 @@ var troubles = []string{
 	"commands are not read", "dedup store lost", "dedup marks lost",
 }
 
-// Rules and dashboard use only metrics that a service exports which fails in all possible ways, on a real Kafka; and
-// all that it exports is on the dashboard and in docs/reference/metrics.md.
+// Rules and dashboard use only metrics that a service exports, on a real Kafka, when it fails in all possible ways. The
+// dashboard and docs/reference/metrics.md have all metrics that it exports.
 func TestRulesAndDashboardUseExportedMetrics(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

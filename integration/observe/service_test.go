@@ -33,7 +33,7 @@ var (
 	errAsked    = errors.New("not now")
 )
 
-// service is one on a real Kafka that fails in all the ways there are.
+// service runs on a real Kafka and fails in all possible ways.
 type service struct {
 	t            *testing.T
 	addrs        []string
@@ -78,7 +78,7 @@ func newService(t *testing.T) *service {
 	return s
 }
 
-// provide makes the topics, new ones for each run, and names a group: members of another test end sessions, too.
+// provide creates new topics and chooses a new group, because members of another test would end its sessions.
 func (s *service) provide() {
 	s.t.Helper()
 	client, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(s.addrs...))
@@ -191,7 +191,7 @@ func (s *service) await(what string, is func(redeliver.Event) bool) {
 	}
 }
 
-// put writes messages that say what becomes of them.
+// put writes messages that determine their own results.
 func (s *service) put(topic string, bodies ...string) {
 	s.t.Helper()
 	for _, body := range bodies {
@@ -201,7 +201,7 @@ func (s *service) put(topic string, bodies ...string) {
 	}
 }
 
-// fail has a message fail in each way, replays the dead letters, and begins a handler that does not end.
+// fail makes a message fail in each way, replays the dead letters, and begins a handler that does not end.
 func (s *service) fail() {
 	s.t.Helper()
 	s.put(s.topic, "ok", "recovers", "fails", "stays", "permanent", "panics", "hangs", "hops", "waits", "postponed")
@@ -249,7 +249,7 @@ func (s *service) end() {
 	s.answered()
 }
 
-// collect has the registry ask what is in the DLQ and what waits.
+// collect registers the collectors of the DLQ and of waiting messages.
 func (s *service) collect() {
 	s.t.Helper()
 	s.keep("604800000")
@@ -282,7 +282,7 @@ func (s *service) collect() {
 	s.registry.MustRegister(dlqs, waiting)
 }
 
-// answered returns when the broker answers all that a scrape asks of it. Its group has just lost its member.
+// answered returns when the broker answers all requests of a scrape, because its group has just lost its member.
 func (s *service) answered() {
 	s.t.Helper()
 	late := time.After(maxWait)
@@ -306,7 +306,7 @@ func (s *service) answered() {
 	}
 }
 
-// keep has the broker delete from the DLQ what is older: redeliver's default keeps it forever.
+// keep limits the retention of the DLQ, which redeliver's default keeps forever.
 func (s *service) keep(ms string) {
 	s.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.addrs...))
@@ -333,7 +333,7 @@ func (s *service) deadLetters() deadletter.Queue {
 	return q
 }
 
-// replay sends one that is fixed and one that is not, and leaves a task that can be resumed.
+// replay replays a message that succeeds now and one that fails again, and leaves a task that can be resumed.
 func (s *service) replay() {
 	s.t.Helper()
 	s.mu.Lock()

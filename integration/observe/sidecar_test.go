@@ -30,16 +30,16 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
-// The ways in, as docs/how-to/alerts.md calls them.
+// The two ways to use redeliver, as docs/how-to/alerts.md names them.
 const (
 	inService = "a Go service"
 	inSidecar = "the sidecar"
 )
 
-// open are the labels whose values differ between services.
+// open has the labels whose values differ between services.
 var open = []string{"messaging_system", "dlq", "origin", "group", "level", "le", "instance", "exact"}
 
-// firing returns by alert the tests of promtool in which it fires, each with the series that it needs.
+// firing returns, for each alert, promtool's tests in which it fires, with the series that each test needs.
 func firing(t *testing.T) map[string][]map[string][]labels.Labels {
 	t.Helper()
 	var file struct {
@@ -103,8 +103,8 @@ func (s *selector) selects(series labels.Labels) bool {
 	return series.Get("__name__") == s.Name && !slices.ContainsFunc(s.Matchers, func(m *labels.Matcher) bool { return !m.Matches(series.Get(m.Name)) })
 }
 
-// lacks returns by alert which series are not exported, of the test that lacks the fewest. An alert without any can
-// fire: promtool has seen it fire with series of the same names and labels.
+// lacks returns, for each alert, the series that are not exported, for the test that lacks the fewest. An alert that
+// lacks none can fire: in promtool's test it fires with series of the same names and labels.
 func (e exported) lacks(t *testing.T) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
@@ -127,8 +127,8 @@ func (e exported) lacks(t *testing.T) map[string][]string {
 	return all
 }
 
-// has reports whether a series of that name is exported that has all labels of form, and the same values of those that
-// have a fixed set of values.
+// has reports whether a series of that name is exported with all labels of form, and with the same value of each label
+// that has a fixed set of values.
 func (e exported) has(name string, form labels.Labels) bool {
 	return slices.ContainsFunc(e[name], func(series map[string]string) bool {
 		ok := true
@@ -142,7 +142,7 @@ func (e exported) has(name string, form labels.Labels) bool {
 	})
 }
 
-// unavailable returns the alerts that docs/how-to/alerts.md excludes for a way in.
+// unavailable returns the alerts that docs/how-to/alerts.md excludes for one way to use redeliver.
 func unavailable(t *testing.T, way string) (all []string) {
 	t.Helper()
 	for line := range strings.Lines(string(read(t, operations))) {
@@ -157,7 +157,7 @@ func unavailable(t *testing.T, way string) (all []string) {
 	return all
 }
 
-// process starts a program of ours and returns the URL that it prints under a name.
+// process starts a program of this repository and returns the URL that it prints under a name.
 func process(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)

@@ -1,5 +1,5 @@
-// Command outage runs services through an outage of what they depend on, on a real Kafka, a real RabbitMQ and an
-// ElasticMQ, and writes what became of every message:
+// Command outage runs services on a real Kafka, a real RabbitMQ and an ElasticMQ while their dependency fails, and
+// reports what happened to every message:
 //
 //	make outage                         # all brokers, two minutes of load each; writes docs/evidence/outage-run.md and its charts
 //	make outage ARGS='--scale 0.17'     # a trial of 20 s each; its figures mean little
@@ -7,8 +7,8 @@
 //
 // On each broker the same load is written for several services at once, each with a topic or queue and a dependency of
 // its own. The dependency answers within milliseconds, slowly for a moment, not at all for a while (every call fails),
-// slowly again, and then as before. The services are redeliver's Router with one policy or another, and Watermill's Retry
-// inside its PoisonQueue. They are written to and their DLQs are read by clients that neither side uses.
+// slowly again, and then as before. The services are redeliver's Router with one policy or another, and Watermill's
+// Retry inside its PoisonQueue. Clients that neither side uses write their messages and read their DLQs.
 package main
 
 import (

@@ -15,9 +15,8 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// TestTrial runs all services through an outage of two seconds on Kafka: what it counts must add up, whatever the
-// machine does meanwhile, and what it writes can be read. Services that have not begun when the outage is over show
-// nothing: then it lasts four times as long.
+// TestTrial runs all services through an outage of two seconds on Kafka. Its counts must add up, and its report must be
+// readable. If services have not begun when the outage is over, it repeats the run with an outage four times as long.
 func TestTrial(t *testing.T) {
 	t.Parallel()
 	brokers.RequireKafka(t)
@@ -75,7 +74,7 @@ func measure(ctx context.Context, t *testing.T, all []service, scale float64) *r
 	return r
 }
 
-// The figures of a run that is made up: one message with each outcome.
+// The figures of an invented run with one message of each outcome.
 func TestFigures(t *testing.T) {
 	tl := newTimeline(1, 0.05) // 6 s
 	tl.began = time.Now().Add(-tl.load)

@@ -1,5 +1,5 @@
-// Package pubsub_test runs adapters/pubsub on the Pub/Subs of Watermill that are no adapter of redeliver's own, as they
-// are: what docs/reference/watermill-pubsubs.md says of them.
+// Package pubsub_test runs adapters/pubsub on Watermill's own Pub/Subs for Kafka, RabbitMQ and SQS, and checks the
+// statements of docs/reference/watermill-pubsubs.md about them.
 package pubsub_test
 
 import (
@@ -99,7 +99,7 @@ func onSQS(t *testing.T) pubsub.Config {
 	c := config(pub, sub, "stock")
 	c.MaxUnacked = 30 * time.Second // the visibility timeout of a queue that says nothing else
 	c.Policy.Timeout, c.SendTimeout = 20*time.Second, 5*time.Second
-	// The name of a queue has no dots.
+	// The name of a queue must not have dots.
 	c.Names = pubsub.Names{
 		Retry: func(topic, group string) string { return topic + "_" + group + "_retry" },
 		Delay: func(topic, group string, n int) string { return fmt.Sprintf("%s_%s_retry_%d", topic, group, n) },
@@ -123,7 +123,7 @@ func onRedis(t *testing.T, group string) pubsub.Config {
 	return c
 }
 
-// On each of them a message that fails comes back, and one that always fails is dead, with what it was.
+// On each of them a message that fails comes back, and one that always fails goes to the DLQ unchanged.
 func TestStockPubSubsRetry(t *testing.T) {
 	t.Parallel()
 	for name, on := range map[string]func(*testing.T) pubsub.Config{
@@ -227,7 +227,7 @@ func retried(t *testing.T, cfg pubsub.Config) {
 	}
 }
 
-// Check takes what holds messages, and says of the rest what is wrong.
+// Check accepts the Pub/Subs that keep messages, and says what is wrong with the others.
 func TestStockPubSubsChecked(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -235,7 +235,7 @@ func TestStockPubSubsChecked(t *testing.T) {
 		want string // in the error; empty: none
 	}{
 		"kafka, oldest": {func(t *testing.T) pubsub.Config { t.Helper(); return onKafka(t, sarama.OffsetOldest) }, ""},
-		// Its default: what is written before the group has joined, or after its offsets are gone, is passed over.
+		// By default the group skips messages that were written before it joined, or after its offsets expired.
 		"kafka, newest":        {func(t *testing.T) pubsub.Config { t.Helper(); return onKafka(t, sarama.OffsetNewest) }, "OffsetOldest"},
 		"amqp":                 {onRabbitMQ, ""},
 		"aws":                  {onSQS, ""},

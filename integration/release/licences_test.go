@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// allowed are the licences of what is in the command. Another one is a decision, not a mistake of this list.
+// allowed has the licences that the command's dependencies may have. Adding another one is a decision.
 var allowed = map[string]bool{
 	"Apache-2.0": true, "MIT": true, "BSD-2-Clause": true, "BSD-2-Clause-FreeBSD": true, "BSD-3-Clause": true, "ISC": true,
 	"MPL-2.0": true, // of files: ours are none of them
 }
 
-// chosen are those whose licence no program recognises; the head of the file says which it is.
+// chosen has the modules whose licence no program recognises. The head of the file names it.
 var chosen = map[string]string{"github.com/golang/freetype": "FreeType License"}
 
 var row = regexp.MustCompile(`(?m)^\| (\S+) \| (v\d\S*) \| (\S+) \|$`)
 
-// The list has every module that is built for one of the systems of .goreleaser.yaml, with its version, and no other.
+// The list has every module that a build for a system of .goreleaser.yaml contains, with its version, and no other.
 func TestLicencesMatchTheBuild(t *testing.T) {
 	t.Parallel()
 	built := map[string]string{}

@@ -18,7 +18,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// one returns what a pattern finds in a file, where it finds the same everywhere.
+// one returns the match of a pattern in a file, which must be the same everywhere in it.
 func one(t *testing.T, file, pattern string) string {
 	t.Helper()
 	found := ""
@@ -64,7 +64,7 @@ func TestVersionsAgree(t *testing.T) {
 	}
 }
 
-// -ldflags -X sets nothing where the name is wrong, and says nothing.
+// -ldflags -X silently sets nothing if the name is wrong.
 func TestLinkerFlagsNameExistingVariables(t *testing.T) {
 	t.Parallel()
 	source := read(t, "cmd/redeliver/internal/cli/version.go")

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Workflows call targets of the Makefile, and actions by their commit: a tag can be moved.
+// Workflows call existing targets of the Makefile. They name actions by commit, because a tag can be moved.
 func TestWorkflowsCallExistingTargets(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../.github/workflows/*.yml")
@@ -51,8 +51,8 @@ func TestWorkflowsCallExistingTargets(t *testing.T) {
 	}
 }
 
-// The image is built from what .dockerignore lets through: it must have every directory with a package that the command or
-// an example imports.
+// The image is built from the files that .dockerignore does not exclude. They must include every directory with a
+// package that the command or an example imports.
 func TestTheImageHasEveryPackage(t *testing.T) {
 	t.Parallel()
 	imported := regexp.MustCompile(`"github\.com/redeliver/redeliver/([\w-]+)`)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The codes of requests and answers that are spoken here, as RocketMQ calls them.
+// The codes of the requests and answers that this package uses, with RocketMQ's names.
 const (
 	sendMessage         = 10
 	pullMessage         = 11
@@ -43,7 +43,7 @@ const (
 	dlqOfGroup        = "%DLQ%"
 )
 
-// RetryTopic and DLQ are where a group's retries come back, and where it leaves what it gave up.
+// RetryTopic and DLQ return the names of a group's retry topic and of its DLQ.
 func RetryTopic(group string) string { return retryTopicOfGroup + group }
 func DLQ(group string) string        { return dlqOfGroup + group }
 
@@ -53,10 +53,10 @@ type Client struct {
 	underWay      chan struct{} // writes
 }
 
-// address is where a broker listens, as the list of brokers has it: the key of the master is a number, in quotes or not.
+// address matches the address of a broker's master in the list of brokers. Its key is a number, with or without quotes.
 var address = regexp.MustCompile(`"brokerAddrs":\{"?0"?:"([^"]+)"`)
 
-// Dial connects to a name server, host:port, and to the broker that it knows. It fails while there is none.
+// Dial connects to a name server, host:port, and to the broker that it knows. It returns an error if there is none.
 func Dial(ctx context.Context, nameServer string) (*Client, error) {
 	names, err := dialBroker(ctx, nameServer)
 	if err != nil {
@@ -80,13 +80,13 @@ func Dial(ctx context.Context, nameServer string) (*Client, error) {
 	return &Client{names: names, broker: broker, underWay: make(chan struct{}, maxUnderWay)}, nil
 }
 
-// Close gives up both connections.
+// Close closes both connections.
 func (c *Client) Close() {
 	c.names.close()
 	c.broker.close()
 }
 
-// Version asks the broker what it is: "V5_5_0".
+// Version returns the version of the broker, such as "V5_5_0".
 func (c *Client) Version(ctx context.Context) (string, error) {
 	a, err := c.broker.call(ctx, getBrokerRuntime, nil, nil)
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return runtime.Table["brokerVersionDesc"], nil
 }
 
-// Settings are the broker's, by their names.
+// Settings returns the settings of the broker, by name.
 func (c *Client) Settings(ctx context.Context) (map[string]string, error) {
 	a, err := c.broker.call(ctx, getBrokerConfig, nil, nil)
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *Client) Settings(ctx context.Context) (map[string]string, error) {
 	return settings, nil
 }
 
-// CreateTopic makes a topic with so many queues and returns when the name server tells clients of it.
+// CreateTopic creates a topic with that number of queues, and returns when the name server announces it.
 func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) error {
 	n := strconv.Itoa(queues)
 	if _, err := c.broker.call(ctx, updateTopic, map[string]string{
@@ -140,7 +140,7 @@ func (c *Client) CreateTopic(ctx context.Context, topic string, queues int) erro
 	}
 }
 
-// CreateGroup makes a consumer group, with so many queues in the topic of its retries.
+// CreateGroup creates a consumer group, with that number of queues in its retry topic.
 func (c *Client) CreateGroup(ctx context.Context, group string, retryQueues int) error {
 	config, err := json.Marshal(map[string]any{
 		"groupName": group, "consumeEnable": true, "consumeFromMinEnable": true, "consumeBroadcastEnable": true,
@@ -177,7 +177,7 @@ func (c *Client) Ends(ctx context.Context, topic string, queues int) ([]int64, e
 	return c.offsets(ctx, getMaxOffset, queues, map[string]string{"topic": topic})
 }
 
-// Committed returns how far a group has committed each queue of a topic; 0 where it has committed nothing.
+// Committed returns the committed offset of a group in each queue of a topic, 0 for none.
 func (c *Client) Committed(ctx context.Context, group, topic string, queues int) ([]int64, error) {
 	return c.offsets(ctx, queryConsumerOffset, queues, map[string]string{"topic": topic, "consumerGroup": group})
 }

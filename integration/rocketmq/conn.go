@@ -33,7 +33,7 @@ const (
 )
 
 // encode writes a frame: its length, the length of the header, the header, the body. The first byte of the header's
-// length says how it is written; 0 is JSON.
+// length is the format of the header; 0 is JSON.
 func (c command) encode() ([]byte, error) {
 	header, err := json.Marshal(c)
 	if err != nil {
@@ -91,7 +91,7 @@ func dialBroker(ctx context.Context, address string) (*conn, error) {
 
 func (c *conn) close() { _ = c.net.Close() }
 
-// read hands out the answers. Messages that nobody waits for (a broker may ask a client, too) are dropped.
+// read passes each answer to its request. It drops frames that answer no request, such as a broker's own requests.
 func (c *conn) read() {
 	in := bufio.NewReaderSize(c.net, 1<<16)
 	for {
@@ -113,7 +113,7 @@ func (c *conn) read() {
 	}
 }
 
-// fail ends all that waits.
+// fail ends all open requests with an error.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	if c.broken == nil {
@@ -128,7 +128,7 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// send sends a request; done is called once, by another goroutine, with its answer.
+// send sends a request. Another goroutine calls done once, with the answer.
 func (c *conn) send(request command, done func(command, error)) {
 	c.mu.Lock()
 	c.last++
@@ -137,7 +137,7 @@ func (c *conn) send(request command, done func(command, error)) {
 	if err = errors.Join(c.broken, err); err == nil {
 		c.waiting[request.Opaque] = done
 		if _, bad := c.net.Write(frame); bad != nil {
-			// Its reader finds that out, and ends this request with the others.
+			// The reader notices this, and ends the request with the others.
 			c.close()
 		}
 	}
@@ -147,7 +147,7 @@ func (c *conn) send(request command, done func(command, error)) {
 	}
 }
 
-// call sends a request and waits for its answer. Any code but 0 is an [*Error].
+// call sends a request and waits for its answer. A code other than 0 is an [*Error].
 func (c *conn) call(ctx context.Context, code int, fields map[string]string, body []byte) (command, error) {
 	type result struct {
 		command
@@ -166,7 +166,7 @@ func (c *conn) call(ctx context.Context, code int, fields map[string]string, bod
 	}
 }
 
-// Error is an answer that is no success.
+// Error is an answer that reports a failure.
 type Error struct {
 	Code   int
 	Remark string

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Produce writes a message to a queue of a topic; done is called once, by another goroutine, when the broker has
-// confirmed it. It waits while too many are under way. A write that the broker refuses because it is busy is tried
-// again, as RocketMQ's own producer does.
+// Produce writes a message to a queue of a topic. Another goroutine calls done once, when the broker has confirmed the
+// message. Produce waits while too many writes are unconfirmed. It repeats a write that the broker refuses because it
+// is busy, as RocketMQ's own producer does.
 func (c *Client) Produce(ctx context.Context, topic string, queue int, id string, body []byte, done func(error)) {
 	select {
 	case c.underWay <- struct{}{}:
@@ -22,8 +22,8 @@ func (c *Client) Produce(ctx context.Context, topic string, queue int, id string
 	request := command{Code: sendMessage, body: body, ExtFields: map[string]string{
 		"producerGroup": "redeliver", "topic": topic, "defaultTopic": defaultTopic, "defaultTopicQueueNums": "4",
 		"queueId": strconv.Itoa(queue), "sysFlag": "0", "bornTimestamp": strconv.FormatInt(time.Now().UnixMilli(), 10), "flag": "0",
-		// The properties that its own producer sets in every message. The bytes between names and values are the
-		// protocol's.
+		// The properties that RocketMQ's own producer sets in every message. The protocol defines the bytes between
+		// names and values.
 		"properties": "UNIQ_KEY\x01" + id + "\x02WAIT\x01true\x02", "reconsumeTimes": "0", "unitMode": "false", "batch": "false",
 	}}
 	var answered func(command, error)
@@ -42,13 +42,13 @@ func (c *Client) Produce(ctx context.Context, topic string, queue int, id string
 	c.broker.send(request, answered)
 }
 
-// Message is one that is in a queue.
+// Message is a message in a queue.
 type Message struct {
 	Body   []byte
 	Stored time.Time // when the broker wrote it, to the millisecond
 }
 
-// Read calls f with every message that is in a topic now.
+// Read calls f with every message now in a topic.
 func (c *Client) Read(ctx context.Context, topic string, queues int, f func(Message)) error {
 	ends, err := c.Ends(ctx, topic, queues)
 	if err != nil {
@@ -72,14 +72,14 @@ func (c *Client) Read(ctx context.Context, topic string, queues int, f func(Mess
 	return nil
 }
 
-// pull reads a few messages from an offset on, and says where to go on.
+// pull reads a few messages from an offset, and returns the next offset.
 func (c *Client) pull(ctx context.Context, topic string, queue int, at int64) ([]Message, int64, error) {
 	a, err := c.broker.call(ctx, pullMessage, map[string]string{
 		"consumerGroup": "redeliver-reader", "topic": topic, "queueId": strconv.Itoa(queue), "queueOffset": strconv.FormatInt(at, 10),
 		"maxMsgNums": maxPerPull, "sysFlag": withSubscription, "commitOffset": "0", "suspendTimeoutMillis": "0",
 		"subscription": "*", "subVersion": "0", "expressionType": "TAG",
 	}, nil)
-	// An answer that has none, but says where there may be some.
+	// An answer without messages, with the offset of the next one.
 	empty := is(err, pullNotFound) || is(err, pullRetry) || is(err, pullOffsetMoved)
 	if err != nil && !empty {
 		return nil, 0, err
@@ -95,7 +95,7 @@ func (c *Client) pull(ctx context.Context, topic string, queue int, at int64) ([
 	return found, next, err
 }
 
-// Offsets in a message, and the flags that make its addresses longer by twelve bytes.
+// Offsets in a message, and the flags for addresses that are twelve bytes longer (IPv6).
 const (
 	flagsAt  = 36
 	hostsAt  = 48
@@ -104,7 +104,7 @@ const (
 	longer   = 12
 )
 
-// parse reads the messages of a pull, which follow each other, each with its length.
+// parse reads the messages of a pull. Each begins with its length.
 func parse(b []byte) (all []Message, err error) {
 	for len(b) > 0 {
 		if len(b) < 92 || int(binary.BigEndian.Uint32(b)) > len(b) || binary.BigEndian.Uint32(b) < 92 {
@@ -129,7 +129,7 @@ func parse(b []byte) (all []Message, err error) {
 	return all, nil
 }
 
-// Delays reads a setting like "1s 5s 2m": how long a message waits at each level, the first of them level 1.
+// Delays parses a setting such as "1s 5s 2m": the wait of each level, beginning with level 1.
 func Delays(setting string) ([]time.Duration, error) {
 	var all []time.Duration
 	for field := range strings.FieldsSeq(setting) {

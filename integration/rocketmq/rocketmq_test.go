@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// server is a name server and a broker that hold one topic in memory, at one address.
+// server is a name server and a broker at one address, with one topic in memory.
 type server struct {
 	t       *testing.T
 	address string
@@ -48,7 +48,8 @@ func serve(t *testing.T) *server {
 	return s
 }
 
-// serveConn asks something itself before each answer, under the same number: that is no answer.
+// serveConn sends a request of its own before each answer, with the same number. The client must not take it for the
+// answer.
 func (s *server) serveConn(c net.Conn) {
 	defer c.Close()
 	for {
@@ -124,7 +125,7 @@ func offset(n int) command {
 
 var storedAt = time.UnixMilli(1_700_000_000_123)
 
-// stored is a message as it is in a store, with addresses of four or of sixteen bytes.
+// stored returns a message in the format of the store, with addresses of four or sixteen bytes.
 func stored(body []byte, properties string, v6 bool) []byte {
 	host, flags := make([]byte, 8), uint32(0)
 	if v6 {
@@ -159,8 +160,8 @@ func dialServer(t *testing.T, s *server) (*Client, context.Context) {
 	return c, ctx
 }
 
-// Every written message is read, though the broker was too busy at first, answers between requests of its own, and has
-// empty places in a queue.
+// Every written message is read, although the broker is too busy at first, sends requests of its own, and has gaps in a
+// queue.
 func TestEveryWrittenMessageIsRead(t *testing.T) {
 	s := serve(t)
 	s.busy = 7
@@ -186,7 +187,7 @@ func TestEveryWrittenMessageIsRead(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// The one at 2 was skipped by the server.
+	// The server skipped the one at 2.
 	if len(found) != n-1 || slices.Max(slices.Collect(maps.Values(found))) != 1 {
 		t.Errorf("%d different messages of %d, each at most %d times", len(found), n-1, slices.Max(slices.Collect(maps.Values(found))))
 	}

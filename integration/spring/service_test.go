@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
-// maxWait is for what must happen at last; nothing depends on how soon.
+// maxWait bounds each wait. No result depends on how long it takes.
 const maxWait = 60 * time.Second
 
 //go:embed pom.xml src
@@ -32,7 +32,7 @@ type service struct {
 	kept  [][]string    // said, and not yet waited for
 }
 
-// start starts the service; properties are its configuration, name=value.
+// start starts the service. properties are its configuration, as name=value.
 func start(t *testing.T, properties ...string) *service {
 	t.Helper()
 	built := brokers.RequireJava(t, "spring", project)
@@ -74,16 +74,16 @@ func start(t *testing.T, properties ...string) *service {
 	return s
 }
 
-// fix lets its handlers succeed from now on.
+// fix makes its handlers succeed from now on.
 func (s *service) mend(t *testing.T) {
 	t.Helper()
-	if _, err := fmt.Fprintln(s.in, "mend"); err != nil {
+	if _, err := fmt.Fprintln(s.in, "fix"); err != nil {
 		t.Fatal(err)
 	}
 	s.await(t, "fixed", 1)
 }
 
-// await waits for n lines that begin so, and returns their other fields.
+// await waits for n lines with this first field, and returns their other fields.
 func (s *service) await(t *testing.T, what string, n int) (all [][]string) {
 	t.Helper()
 	late := time.After(maxWait)

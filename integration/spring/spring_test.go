@@ -1,7 +1,6 @@
 //go:build prove
 
-// Package spring_test has a service in Java, with the real Spring Kafka, and redeliver
-// share topics and their DLQs.
+// Package spring_test runs a service in Java, with the real Spring Kafka, and redeliver on the same topics and DLQs.
 package spring_test
 
 import (
@@ -31,7 +30,7 @@ import (
 
 var errDeclined = errors.New("declined by the bank")
 
-// world is a broker with topics, groups and a command of this test alone.
+// world is a broker, with topics and groups that only this test uses, and the command.
 type world struct {
 	addrs  []string
 	name   string // begins every topic's
@@ -50,7 +49,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.binary = filepath.Join(dir, "redeliver")
 	w.kgo = w.client(t)
-	// Spring makes those of its retries itself, not those of the recoverer.
+	// Spring creates its retry topics, but not the recoverer's DLT.
 	topics := []string{w.topic("retryable"), w.topic("plain"), w.topic("plain-dlt"), w.topic("moving"), w.topic("shared")}
 	admin := kadm.NewClient(w.kgo)
 	for _, topic := range topics {
@@ -71,7 +70,7 @@ func (w *world) client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// put writes orders, all to partition 1.
+// put writes orders, all of them to partition 1.
 func (w *world) put(t *testing.T, topic string, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -85,7 +84,7 @@ func (w *world) put(t *testing.T, topic string, ids ...string) {
 	}
 }
 
-// awaitRecords waits until n records awaitRecords in a topic.
+// awaitRecords waits until a topic has n records.
 func (w *world) awaitRecords(t *testing.T, topic string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
@@ -107,12 +106,12 @@ func (w *world) command(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// about names a topic of Spring's for the command.
+// about returns the command's flags for a topic of Spring's.
 func (w *world) about(verb, dlq, topic string, more ...string) []string {
 	return append([]string{"dlq", verb, w.topic(dlq), "--topic", w.topic(topic), "--group", w.group}, more...)
 }
 
-// row is what the command prints of a dead letter, as far as it is looked at here.
+// row has the fields of a dead letter in the command's output that the test checks.
 type row struct {
 	ID        string `json:"id"`
 	Count     int    `json:"count"` // of a cause
@@ -144,8 +143,8 @@ func (w *world) rows(t *testing.T, args ...string) (all []row) {
 	return all
 }
 
-// A Java service that uses Spring Kafka, and redeliver beside it, then in its place. One
-// service for all of it: what takes long is its start.
+// redeliver runs beside a Java service that uses Spring Kafka, and then replaces it. All steps use one service, because
+// it takes long to start.
 func TestAServiceOfSpringKafkaSharesTopicsAndDLQs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -197,7 +196,7 @@ func (w *world) open(t *testing.T, cfg kafka.Config) *kafka.Client {
 	return client
 }
 
-// isReadBySpring sees that a listener finds in our DLQ what it finds in Spring's.
+// isReadBySpring checks that a listener finds the same headers in our DLQ as in Spring's.
 func (w *world) isReadBySpring(t *testing.T, s *service, group, dlq string) {
 	for _, got := range s.await(t, "dead", 2) { // redeliver gives them up side by side
 		i := strings.Index("fg", strings.TrimPrefix(got[0], "order "))
@@ -221,7 +220,7 @@ func (w *world) isReadBySpring(t *testing.T, s *service, group, dlq string) {
 	}
 }
 
-// isUnderstood sees that the command shows a DLT of Spring's as one of its own.
+// isUnderstood checks that the command shows a DLT of Spring's like a DLQ of redeliver's.
 func (w *world) isUnderstood(t *testing.T, dlq, topic string, attempts int, ids []string) {
 	w.awaitRecords(t, dlq, len(ids))
 	got := w.rows(t, w.about("show", dlq, topic)...)
@@ -247,7 +246,7 @@ func (w *world) isUnderstood(t *testing.T, dlq, topic string, attempts int, ids 
 	}
 }
 
-// comesBack sees that what is replayed too early is known when it is dead again.
+// comesBack checks that the command recognises a message that was replayed too early and dead-lettered again.
 func (w *world) comesBack(t *testing.T, dlq, topic, back string) {
 	id := w.topic(topic) + "/1/0"
 	w.command(t, w.about("replay", dlq, topic, "--replay-to", w.topic(back), "--id", id, "--note", "too early", "--yes")...)
@@ -261,7 +260,7 @@ func (w *world) comesBack(t *testing.T, dlq, topic, back string) {
 	}
 }
 
-// arrives sees that the service gets what is replayed.
+// arrives checks that the service gets replayed messages.
 func (w *world) arrives(t *testing.T, s *service, dlq, topic, back string, ids []string) {
 	w.command(t, w.about("replay", dlq, topic, "--replay-to", w.topic(back), "--canary", "1", "--watch", "1ms", "--note", "it is fixed", "--yes")...)
 	handled := make(map[string]bool)
@@ -281,8 +280,8 @@ func (w *world) arrives(t *testing.T, s *service, dlq, topic, back string, ids [
 	}
 }
 
-// moves has redeliver take the place of the service: the same group on the same topic. It replays the messages
-// that wait on Spring's retry topic.
+// moves replaces the service with redeliver, in the same group on the same topic. It replays the messages that wait on
+// Spring's retry topic.
 func (w *world) moves(t *testing.T) {
 	client := w.open(t, kafka.Config{Group: w.group})
 	handled := make(chan *message.Message, 10)
@@ -307,7 +306,7 @@ func (w *world) moves(t *testing.T) {
 	if got := w.rows(t, w.about("show", "moving-retry", "moving", readBy...)...); len(got) != 0 {
 		t.Errorf("on the retry topic there are still %+v", got)
 	}
-	// Of what Spring has dealt with nothing is left.
+	// None of the messages that Spring has handled are left.
 	if got := w.rows(t, w.about("show", "retryable-retry", "retryable", readBy...)...); len(got) != 0 {
 		t.Errorf("on the other retry topic there are %+v", got)
 	}

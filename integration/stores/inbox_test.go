@@ -1,4 +1,4 @@
-// Package stores_test proves the stores of middleware on real databases.
+// Package stores_test tests the stores of middleware on real databases.
 package stores_test
 
 import (
@@ -30,7 +30,7 @@ func TestInboxOnSQLite(t *testing.T) {
 
 var errWork = errors.New("no funds")
 
-// testInbox: work and mark are one transaction, for each message of each group.
+// testInbox checks that the work and the mark of a message are one transaction, for each group.
 func testInbox(t *testing.T, db *sql.DB) {
 	t.Helper()
 	inbox, err := sqlinbox.New(db, sqlinbox.Config{Table: "inbox"})
@@ -111,7 +111,7 @@ func testInbox(t *testing.T, db *sql.DB) {
 		t.Errorf("two messages with a derived id were charged %d times, want twice", n)
 	}
 
-	// Of copies at the same time one works; another may fail, and is retried.
+	// Of copies that run at the same time one succeeds. Another may fail, and is retried.
 	const copies, messages = 8, 20
 	var failed atomic.Int64
 	var running sync.WaitGroup
@@ -137,7 +137,7 @@ func testInbox(t *testing.T, db *sql.DB) {
 		}
 	}
 
-	// A mark that was deleted counts no more; a young one is kept.
+	// A deleted mark does not count. A young one is kept.
 	if err := inbox.DeleteOlder(t.Context(), time.Hour); err != nil {
 		t.Fatal(err)
 	}

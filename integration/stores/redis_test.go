@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/middleware/redisdedup"
 )
 
-// A mark is there for its time to live, and for its key alone.
+// A mark lasts for its time to live, and counts for its key only.
 func TestDedupStoreOnRedis(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: brokers.RequireRedis(t)})

@@ -34,9 +34,9 @@ import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
 import org.springframework.util.backoff.FixedBackOff;
 
 /**
- * A service as Spring Kafka's users write it. Topics and group come as system properties. Its handlers fail until the line
- * "mend" comes on stdin; what they handle, and what the listener on redeliver's DLQ is told, goes to stdout, a line each,
- * the fields in base64 behind tabs. It ends when stdin does.
+ * A service like those of Spring Kafka's users. Topics and group are system properties. Its handlers fail until it reads
+ * the line "fix" on stdin. It prints a line for each message that a handler, or the listener on redeliver's DLQ, gets:
+ * the fields are in base64, after tabs. It ends at the end of stdin.
  */
 @Configuration
 @EnableKafkaRetryTopic
@@ -48,7 +48,7 @@ public class Service {
 		try (var service = new AnnotationConfigApplicationContext(Service.class);
 				var in = new BufferedReader(new InputStreamReader(System.in))) {
 			for (String line = in.readLine(); line != null; line = in.readLine()) {
-				if (line.equals("mend")) {
+				if (line.equals("fix")) {
 					fixed = true;
 					say("fixed");
 				}
