@@ -23,20 +23,20 @@ func TestChaos(t *testing.T) {
 	t.Parallel()
 	seed := seedOf(t)
 	steps := stepsOf(seed)
-	for _, c := range []show{
+	for _, c := range []scenario{
 		{
 			"kafka",
 			[]history.Load{{Name: "plain", Steps: steps, Order: history.KeyOrder}, {Name: "perkey", Steps: steps, Order: history.PerKey}},
 			[]int{25, 20},
-			func(t *testing.T, loads []history.Load) stage { return newKafkaStage(t, loads) },
+			func(t *testing.T, loads []history.Load) system { return newKafkaSystem(t, loads) },
 		},
 		{
 			"rabbitmq", []history.Load{{Name: "plain", Steps: steps, Suspects: true}}, []int{20},
-			func(t *testing.T, loads []history.Load) stage { return newRabbitStage(t, brokers.RabbitMQ3, loads) },
+			func(t *testing.T, loads []history.Load) system { return newRabbitSystem(t, brokers.RabbitMQ3, loads) },
 		},
 		{
 			"sqs", []history.Load{{Name: "plain", Steps: []time.Duration{time.Second, 2 * time.Second, 2 * time.Second}, Suspects: true}}, []int{10},
-			func(t *testing.T, loads []history.Load) stage { return newSQSStage(t, loads) },
+			func(t *testing.T, loads []history.Load) system { return newSQSSystem(t, loads) },
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -51,9 +51,9 @@ func TestChaos(t *testing.T) {
 func TestChaosOnNewerRabbitMQ(t *testing.T) {
 	seed := seedOf(t)
 	for _, version := range []brokers.RabbitMQVersion{brokers.RabbitMQ4, brokers.RabbitMQ43} {
-		c := show{
+		c := scenario{
 			"rabbitmq-" + string(version), []history.Load{{Name: "plain", Steps: stepsOf(seed), Suspects: true}}, []int{20},
-			func(t *testing.T, loads []history.Load) stage { return newRabbitStage(t, version, loads) },
+			func(t *testing.T, loads []history.Load) system { return newRabbitSystem(t, version, loads) },
 		}
 		t.Run(string(version), func(t *testing.T) {
 			t.Parallel()
@@ -62,22 +62,22 @@ func TestChaosOnNewerRabbitMQ(t *testing.T) {
 	}
 }
 
-// show is a run on one broker.
-type show struct {
+// scenario is a run on one broker.
+type scenario struct {
 	name  string
 	loads []history.Load
 	rates []int // messages a second
-	open  func(*testing.T, []history.Load) stage
+	open  func(*testing.T, []history.Load) system
 }
 
 // run has faults for length, unless the environment names another duration.
-func (c show) run(t *testing.T, seed uint64, length time.Duration) {
+func (c scenario) run(t *testing.T, seed uint64, length time.Duration) {
 	t.Helper()
 	p := plan{
 		Run: history.Run{Broker: c.name, Seed: seed, Loads: c.loads, Linger: 20 * time.Second}, rates: c.rates,
 		length: cmp.Or(lengthOf(t), length), deadline: 12 * time.Minute, maxWait: 5 * time.Second, consumers: 2,
 	}
-	perform(t, c.open(t, c.loads), p)
+	runPlan(t, c.open(t, c.loads), p)
 }
 
 // stepsOf returns the waits of a run.

@@ -27,8 +27,8 @@ import (
 // nodes is the number of Kafka's nodes.
 const nodes = 3
 
-// kafkaStage is the suite's view of a cluster, through franz-go alone.
-type kafkaStage struct {
+// kafkaSystem is the suite's view of a cluster, through franz-go alone.
+type kafkaSystem struct {
 	cluster    *brokers.KafkaCluster
 	gates      []map[string]*gate // by node and listener
 	corruptors []*corruptor       // in front of the clients' listener, by node
@@ -39,9 +39,9 @@ type kafkaStage struct {
 // kafkaSession is the time after which a dead member is removed.
 const kafkaSession = 4 * time.Second
 
-func newKafkaStage(t *testing.T, loads []history.Load) *kafkaStage {
+func newKafkaSystem(t *testing.T, loads []history.Load) *kafkaSystem {
 	t.Helper()
-	k := &kafkaStage{}
+	k := &kafkaSystem{}
 	for range nodes {
 		k.gates = append(k.gates, make(map[string]*gate))
 	}
@@ -75,14 +75,14 @@ func newKafkaStage(t *testing.T, loads []history.Load) *kafkaStage {
 	return k
 }
 
-func (k *kafkaStage) consumer(load history.Load) consumerConfig {
+func (k *kafkaSystem) consumer(load history.Load) consumerConfig {
 	return consumerConfig{Broker: "kafka", Addrs: k.cluster.Addrs(), Topic: load.Name, Group: group(load)}
 }
 
 // own returns the prefix of redeliver's topics of a load. The dot of the group is escaped.
-func (k *kafkaStage) own(load history.Load) string { return load.Name + ".g_2e" + load.Name }
+func (k *kafkaSystem) own(load history.Load) string { return load.Name + ".g_2e" + load.Name }
 
-func (k *kafkaStage) write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64)) {
+func (k *kafkaSystem) write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64)) {
 	rec := &kgo.Record{Topic: load.Name, Key: []byte(b.Key), Value: value}
 	k.client.Produce(ctx, rec, func(r *kgo.Record, err error) {
 		if err == nil {
@@ -91,22 +91,22 @@ func (k *kafkaStage) write(ctx context.Context, load history.Load, b body, value
 	})
 }
 
-func (k *kafkaStage) flush(ctx context.Context) error { return k.client.Flush(ctx) }
+func (k *kafkaSystem) flush(ctx context.Context) error { return k.client.Flush(ctx) }
 
 // dead reads the whole DLQ.
-func (k *kafkaStage) dead(ctx context.Context, load history.Load) (lines []history.Line, err error) {
+func (k *kafkaSystem) dead(ctx context.Context, load history.Load) (lines []history.Line, err error) {
 	err = kafkatest.Read(ctx, k.cluster.Addrs(), func(r *kgo.Record) {
 		headers := make(map[string]string)
 		for _, h := range r.Headers {
 			headers[h.Key] = string(h.Value)
 		}
-		lines = append(lines, letter(load, r.Value, func(name string) string { return headers["redeliver-"+name] }))
+		lines = append(lines, deadLetterLine(load, r.Value, func(name string) string { return headers["redeliver-"+name] }))
 	}, k.own(load)+".dlq")
 	return lines, err
 }
 
-// letter converts a dead letter. field returns a field by its name on the wire, without redeliver's prefix.
-func letter(load history.Load, value []byte, field func(string) string) history.Line {
+// deadLetterLine converts a dead letter. field returns a field by its name on the wire, without redeliver's prefix.
+func deadLetterLine(load history.Load, value []byte, field func(string) string) history.Line {
 	var b body
 	_ = json.Unmarshal(value, &b) // without an id it counts as unknown
 	attempts, _ := strconv.Atoi(field("attempt"))
@@ -116,12 +116,12 @@ func letter(load history.Load, value []byte, field func(string) string) history.
 	}
 }
 
-func (k *kafkaStage) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
+func (k *kafkaSystem) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
 	return onlooker.Kafka(ctx, k.admin, group(load), load.Name, k.own(load))
 }
 
 // lanes returns the faults of the network and of the nodes.
-func (k *kafkaStage) lanes() []lane {
+func (k *kafkaSystem) lanes() []lane {
 	network := lane{name: "way to node"}
 	for _, x := range toxics {
 		network.kinds = append(network.kinds, x.fault(nodes, func(node int) []*gate {
@@ -156,13 +156,13 @@ func (k *kafkaStage) lanes() []lane {
 	}, nodeRest}}
 }
 
-func (k *kafkaStage) kill(_ context.Context, s step) (func(context.Context) error, error) {
+func (k *kafkaSystem) kill(_ context.Context, s step) (func(context.Context) error, error) {
 	n := k.cluster.Nodes()[s.target]
 	return n.Start, n.Kill()
 }
 
 // fill prevents a node's files from growing. The node shuts itself down, because its only disk has failed.
-func (k *kafkaStage) fill(_ context.Context, s step) (func(context.Context) error, error) {
+func (k *kafkaSystem) fill(_ context.Context, s step) (func(context.Context) error, error) {
 	n := k.cluster.Nodes()[s.target]
 	return func(ctx context.Context) error {
 		for n.Ended() == nil {
@@ -176,7 +176,7 @@ func (k *kafkaStage) fill(_ context.Context, s step) (func(context.Context) erro
 
 // leader returns the node that leads a partition of the first load, counted from 0. It returns any node if none
 // answers.
-func (k *kafkaStage) leader(ctx context.Context, size int) int {
+func (k *kafkaSystem) leader(ctx context.Context, size int) int {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if all, err := k.admin.ListTopics(ctx); err == nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
-// rabbitStage is the suite's view of a node of RabbitMQ, through amqp091-go alone.
-type rabbitStage struct {
+// rabbitSystem is the suite's view of a node of RabbitMQ, through amqp091-go alone.
+type rabbitSystem struct {
 	broker *brokers.Rabbit
 	gate   *gate
 
@@ -34,9 +34,9 @@ type rabbitStage struct {
 // rabbitHeartbeat is the time after which a silent connection is given up.
 const rabbitHeartbeat = 2 * time.Second
 
-func newRabbitStage(t *testing.T, version brokers.RabbitMQVersion, loads []history.Load) *rabbitStage {
+func newRabbitSystem(t *testing.T, version brokers.RabbitMQVersion, loads []history.Load) *rabbitSystem {
 	t.Helper()
-	r := &rabbitStage{broker: brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Version: version, StartTimeout: startTimeout})}
+	r := &rabbitSystem{broker: brokers.OwnRabbitMQ(t, brokers.RabbitMQOptions{Version: version, StartTimeout: startTimeout})}
 	r.gate = newGate(t, "rabbitmq", r.broker.Addrs()[0])
 	t.Cleanup(r.disconnect)
 	ch, err := r.channel()
@@ -51,9 +51,9 @@ func newRabbitStage(t *testing.T, version brokers.RabbitMQVersion, loads []histo
 	return r
 }
 
-func (r *rabbitStage) url() string { return "amqp://guest:guest@" + r.gate.address() + "/" }
+func (r *rabbitSystem) url() string { return "amqp://guest:guest@" + r.gate.address() + "/" }
 
-func (r *rabbitStage) consumer(load history.Load) consumerConfig {
+func (r *rabbitSystem) consumer(load history.Load) consumerConfig {
 	return consumerConfig{Broker: "rabbitmq", Addrs: []string{r.url()}, Topic: load.Name}
 }
 
@@ -69,7 +69,7 @@ func rabbitConfig(maxWait time.Duration) amqp091.Config {
 }
 
 // channel returns the writer's open channel, or a new one.
-func (r *rabbitStage) channel() (*amqp091.Channel, error) {
+func (r *rabbitSystem) channel() (*amqp091.Channel, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ch != nil && !r.ch.IsClosed() {
@@ -92,7 +92,7 @@ func (r *rabbitStage) channel() (*amqp091.Channel, error) {
 	return ch, ch.Confirm(false)
 }
 
-func (r *rabbitStage) disconnect() {
+func (r *rabbitSystem) disconnect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.conn != nil {
@@ -100,7 +100,7 @@ func (r *rabbitStage) disconnect() {
 	}
 }
 
-func (r *rabbitStage) write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64)) {
+func (r *rabbitSystem) write(ctx context.Context, load history.Load, b body, value []byte, confirmed func(partition int32, offset int64)) {
 	ch, err := r.channel()
 	if err != nil {
 		return
@@ -119,12 +119,12 @@ func (r *rabbitStage) write(ctx context.Context, load history.Load, b body, valu
 }
 
 // flush waits for the last confirms. Those of a broken connection never come.
-func (r *rabbitStage) flush(context.Context) error {
+func (r *rabbitSystem) flush(context.Context) error {
 	r.waiting.Wait()
 	return nil
 }
 
-func (r *rabbitStage) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
+func (r *rabbitSystem) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
 	ch, err := r.channel()
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (r *rabbitStage) dead(ctx context.Context, load history.Load) ([]history.Li
 			r.ch = nil
 			return lines, ch.Close()
 		}
-		lines = append(lines, letter(load, d.Body, func(name string) string {
+		lines = append(lines, deadLetterLine(load, d.Body, func(name string) string {
 			if v, ok := d.Headers["redeliver-"+name]; ok {
 				return fmt.Sprint(v)
 			}
@@ -152,11 +152,11 @@ func (r *rabbitStage) dead(ctx context.Context, load history.Load) ([]history.Li
 	return nil, ctx.Err()
 }
 
-func (r *rabbitStage) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
+func (r *rabbitSystem) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
 	return onlooker.RabbitMQ(ctx, r.broker, load.Name)
 }
 
-func (r *rabbitStage) lanes() []lane {
+func (r *rabbitSystem) lanes() []lane {
 	network := lane{name: "way to the node", rest: singleRest}
 	for _, x := range toxics {
 		network.kinds = append(network.kinds, x.fault(1, func(int) []*gate { return []*gate{r.gate} }))

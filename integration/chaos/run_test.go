@@ -20,8 +20,8 @@ import (
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
-// stage is the suite's view of a broker.
-type stage interface {
+// system is the suite's view of a broker.
+type system interface {
 	// consumer returns the configuration of a consumer of a load.
 	consumer(load history.Load) consumerConfig
 	// write writes a message once, and calls confirmed when the broker confirms it, now or later.
@@ -55,11 +55,11 @@ type plan struct {
 	maxWait   time.Duration
 }
 
-// performance is a run of the suite.
-type performance struct {
+// chaosRun is a run of the suite.
+type chaosRun struct {
 	t         *testing.T
 	plan      plan
-	stage     stage
+	system    system
 	path      string
 	log       *history.Log
 	processes *processes
@@ -68,10 +68,10 @@ type performance struct {
 	lines  []history.Line
 }
 
-// perform runs a plan and checks the result against the promises.
-func perform(t *testing.T, s stage, p plan) {
+// runPlan runs a plan and checks the result against the promises.
+func runPlan(t *testing.T, s system, p plan) {
 	t.Helper()
-	r := &performance{t: t, plan: p, stage: s}
+	r := &chaosRun{t: t, plan: p, system: s}
 	r.path = historyPath(t, p)
 	t.Logf("report: %s: seed %d (REDELIVER_CHAOS_SEED repeats it)", p.Broker, p.Seed)
 	var err error
@@ -88,7 +88,7 @@ func perform(t *testing.T, s stage, p plan) {
 		cfg.History, cfg.Load, cfg.MaxWait = r.path, load, p.maxWait
 		r.processes.startAll(cfg, p.consumers)
 	}
-	r.act()
+	r.injectFaults()
 	healed := time.Now()
 	settled := r.settle()
 	took := time.Since(healed)
@@ -99,11 +99,11 @@ func perform(t *testing.T, s stage, p plan) {
 	if settled {
 		r.log.Add(history.Line{Kind: history.Settled})
 	}
-	r.judge(took)
+	r.checkHistory(took)
 }
 
-// act writes the loads and injects the faults, until the time is over and all is healed.
-func (r *performance) act() {
+// injectFaults writes the loads and injects the faults, until the time is over and all is healed.
+func (r *chaosRun) injectFaults() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
 	// Writes that have begun may be confirmed after the writer has stopped.
@@ -113,24 +113,24 @@ func (r *performance) act() {
 	for i, load := range r.plan.Loads {
 		acts.Go(func() { r.write(ctx, writing, load, r.plan.rates[i]) })
 	}
-	r.warm()
+	r.awaitFirstMessages()
 	time.AfterFunc(r.plan.length, cancel)
-	for _, l := range append(r.stage.lanes(), r.processes.lane()) {
+	for _, l := range append(r.system.lanes(), r.processes.lane()) {
 		acts.Go(func() {
-			if err := play(ctx, r.log, l, l.draw(r.rng(l.name), r.plan.length)); err != nil {
+			if err := runSteps(ctx, r.log, l, l.draw(r.rng(l.name), r.plan.length)); err != nil {
 				r.t.Error(err)
 			}
 		})
 	}
 	acts.Wait()
-	if err := r.stage.flush(writing); err != nil {
+	if err := r.system.flush(writing); err != nil {
 		r.t.Errorf("the writer: %v", err)
 	}
 	r.log.Add(history.Line{Kind: history.Said, What: "all is healed"})
 }
 
-// warm waits until messages of each load are handled, including some after a failure. Until then there are no faults.
-func (r *performance) warm() {
+// awaitFirstMessages waits until messages of each load are handled, including some after a failure. Until then there are no faults.
+func (r *chaosRun) awaitFirstMessages() {
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.plan.deadline)
 	defer cancel()
 	retried := make(map[string]bool)
@@ -148,7 +148,7 @@ func (r *performance) warm() {
 }
 
 // more reads the new lines of the history and returns them.
-func (r *performance) more() []history.Line {
+func (r *chaosRun) more() []history.Line {
 	fresh, err := r.reader.More()
 	if err != nil {
 		r.t.Error(err)
@@ -158,14 +158,14 @@ func (r *performance) more() []history.Line {
 }
 
 // rng returns a separate source of random numbers for each purpose, so that none affects another.
-func (r *performance) rng(name string) *rand.Rand {
+func (r *chaosRun) rng(name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(r.plan.Broker + " " + name))
 	return rand.New(rand.NewPCG(r.plan.Seed, h.Sum64()))
 }
 
 // write writes that many messages a second until ctx ends. It does not repeat a write without an answer.
-func (r *performance) write(ctx, writing context.Context, load history.Load, rate int) {
+func (r *chaosRun) write(ctx, writing context.Context, load history.Load, rate int) {
 	rng := r.rng("load " + load.Name)
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
@@ -191,14 +191,14 @@ func (r *performance) write(ctx, writing context.Context, load history.Load, rat
 			return
 		}
 		r.log.Add(history.Line{Kind: history.Write, ID: b.ID, Load: load.Name, Key: b.Key, Rule: b.Rule, Sum: crc32.ChecksumIEEE(value)})
-		r.stage.write(writing, load, b, value, func(partition int32, offset int64) {
+		r.system.write(writing, load, b, value, func(partition int32, offset int64) {
 			r.log.Add(history.Line{Kind: history.Written, ID: b.ID, Load: load.Name, Partition: partition, Offset: offset})
 		})
 	}
 }
 
 // settle waits until every message has ended and nothing is unsettled. After the deadline it prints all goroutines.
-func (r *performance) settle() bool {
+func (r *chaosRun) settle() bool {
 	ctx, cancel := context.WithTimeout(r.t.Context(), r.plan.deadline)
 	defer cancel()
 	state := ""
@@ -207,7 +207,7 @@ func (r *performance) settle() bool {
 		var left int64
 		state = ""
 		for _, load := range r.plan.Loads {
-			n, detail, err := r.stage.unsettled(ctx, load)
+			n, detail, err := r.system.unsettled(ctx, load)
 			if err != nil {
 				n, detail = 1, err.Error()
 			}
@@ -227,7 +227,7 @@ func (r *performance) settle() bool {
 }
 
 // missing returns how many confirmed messages have not ended yet.
-func (r *performance) missing(ctx context.Context) int {
+func (r *chaosRun) missing(ctx context.Context) int {
 	r.more()
 	open := make(map[string]bool)
 	for _, l := range r.lines {
@@ -244,11 +244,11 @@ func (r *performance) missing(ctx context.Context) int {
 		return 0
 	}
 	for _, load := range r.plan.Loads {
-		letters, err := r.stage.dead(ctx, load)
+		deadLetters, err := r.system.dead(ctx, load)
 		if err != nil {
 			continue // it is asked again later
 		}
-		for _, l := range letters {
+		for _, l := range deadLetters {
 			delete(open, l.ID)
 		}
 	}
@@ -256,22 +256,22 @@ func (r *performance) missing(ctx context.Context) int {
 }
 
 // recordDeadLetters records the messages in the DLQs.
-func (r *performance) recordDeadLetters() {
+func (r *chaosRun) recordDeadLetters() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	for _, load := range r.plan.Loads {
-		letters, err := r.stage.dead(ctx, load)
+		deadLetters, err := r.system.dead(ctx, load)
 		if err != nil {
 			r.t.Error(err)
 		}
-		for _, l := range letters {
+		for _, l := range deadLetters {
 			r.log.Add(l)
 		}
 	}
 }
 
-// judge runs the checker on the history.
-func (r *performance) judge(took time.Duration) {
+// checkHistory runs the checker on the history.
+func (r *chaosRun) checkHistory(took time.Duration) {
 	lines, err := history.NewReader(r.path).More()
 	if err != nil {
 		r.t.Fatal(err)
@@ -285,7 +285,7 @@ func (r *performance) judge(took time.Duration) {
 		r.t.Errorf("%d violations (go run ./integration/cmd/checkhistory %s lists them):%s", len(v.Violations), r.path, few(v.Violations))
 	}
 	if v.Committed == 0 || v.Dead == 0 || len(v.Late) == 0 {
-		r.t.Errorf("the run checks nothing: %d committed, %d dead letters, %d retries", v.Committed, v.Dead, len(v.Late))
+		r.t.Errorf("the run checks nothing: %d committed, %d dead deadLetters, %d retries", v.Committed, v.Dead, len(v.Late))
 	}
 }
 

@@ -59,8 +59,8 @@ func (l lane) draw(rng *rand.Rand, length time.Duration) []step {
 	return steps
 }
 
-// play executes a lane's steps until ctx ends. It heals a fault that has begun in any case.
-func play(ctx context.Context, log *history.Log, l lane, steps []step) error {
+// runSteps executes a lane's steps until ctx ends. It heals a fault that has begun in any case.
+func runSteps(ctx context.Context, log *history.Log, l lane, steps []step) error {
 	for _, s := range steps {
 		if !consumer.Pause(ctx, s.after) {
 			return nil

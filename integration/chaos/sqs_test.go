@@ -26,26 +26,26 @@ import (
 	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
-// sqsStage is the suite's view of an ElasticMQ, through the bare SDK.
-type sqsStage struct {
+// sqsSystem is the suite's view of an ElasticMQ, through the bare SDK.
+type sqsSystem struct {
 	server *brokers.SQSServer
 	gate   *gate
 	api    *awssqs.Client // of the writer, through the gate
 	direct *awssqs.Client
 	urls   map[string]string // by load
 
-	writing sync.WaitGroup
-	slots   chan struct{}           // bounds concurrent writes, because an overloaded server answers no request
-	letters map[string]history.Line // by message id in the DLQ; letters are read once and then kept
+	writing     sync.WaitGroup
+	slots       chan struct{}           // bounds concurrent writes, because an overloaded server answers no request
+	deadLetters map[string]history.Line // by message id in the DLQ; deadLetters are read once and then kept
 }
 
 // sqsVisibility is when the messages of a dead consumer come back. On a machine that pauses for six tenths of it,
 // messages come back that are still in hand, and no fault explains that.
 const sqsVisibility = 18 * time.Second
 
-func newSQSStage(t *testing.T, loads []history.Load) *sqsStage {
+func newSQSSystem(t *testing.T, loads []history.Load) *sqsSystem {
 	t.Helper()
-	s := &sqsStage{server: brokers.OwnSQS(t, brokers.SQSOptions{Heap: "384m", StartTimeout: startTimeout}), slots: make(chan struct{}, 8), urls: make(map[string]string), letters: make(map[string]history.Line)}
+	s := &sqsSystem{server: brokers.OwnSQS(t, brokers.SQSOptions{Heap: "384m", StartTimeout: startTimeout}), slots: make(chan struct{}, 8), urls: make(map[string]string), deadLetters: make(map[string]history.Line)}
 	s.gate = newGate(t, "sqs", strings.TrimPrefix(s.server.URL(), "http://"))
 	// The writer does not retry, because a message that was sent twice would be two messages.
 	s.api = awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) {
@@ -63,11 +63,11 @@ func newSQSStage(t *testing.T, loads []history.Load) *sqsStage {
 	return s
 }
 
-func (s *sqsStage) consumer(load history.Load) consumerConfig {
+func (s *sqsSystem) consumer(load history.Load) consumerConfig {
 	return consumerConfig{Broker: "sqs", Addrs: []string{"http://" + s.gate.address()}, Topic: load.Name}
 }
 
-func (s *sqsStage) write(ctx context.Context, load history.Load, _ body, value []byte, confirmed func(partition int32, offset int64)) {
+func (s *sqsSystem) write(ctx context.Context, load history.Load, _ body, value []byte, confirmed func(partition int32, offset int64)) {
 	s.slots <- struct{}{} // no slot is held for longer than a write takes
 	s.writing.Go(func() {
 		defer func() { <-s.slots }()
@@ -80,33 +80,33 @@ func (s *sqsStage) write(ctx context.Context, load history.Load, _ body, value [
 	})
 }
 
-func (s *sqsStage) flush(context.Context) error {
+func (s *sqsSystem) flush(context.Context) error {
 	s.writing.Wait()
 	return nil
 }
 
 // dead takes new messages from the DLQ and returns all messages that ever were there.
-func (s *sqsStage) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
+func (s *sqsSystem) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
 	err := onlooker.TakeSQS(ctx, s.direct, s.urls[load.Name]+"-dlq", 5*time.Second, func(m types.Message) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(aws.ToString(m.MessageAttributes["redeliver"].StringValue)), &fields); err != nil {
 			fields = map[string]any{"reason": err.Error()}
 		}
-		s.letters[*m.MessageId] = letter(load, []byte(*m.Body), func(name string) string {
+		s.deadLetters[*m.MessageId] = deadLetterLine(load, []byte(*m.Body), func(name string) string {
 			if v, ok := fields[name]; ok {
 				return fmt.Sprint(v)
 			}
 			return ""
 		})
 	})
-	return slices.Collect(maps.Values(s.letters)), err
+	return slices.Collect(maps.Values(s.deadLetters)), err
 }
 
-func (s *sqsStage) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
+func (s *sqsSystem) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
 	return onlooker.SQS(ctx, s.direct, s.urls[load.Name])
 }
 
-func (s *sqsStage) lanes() []lane {
+func (s *sqsSystem) lanes() []lane {
 	network := lane{name: "way to the server", rest: singleRest}
 	for _, x := range toxics {
 		network.kinds = append(network.kinds, x.fault(1, func(int) []*gate { return []*gate{s.gate} }))

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Verdict is the result of checking a history.
-type Verdict struct {
+// Result is what Check found in a history.
+type Result struct {
 	Violations []Violation
 
 	Messages    int // confirmed to their writer
@@ -52,11 +52,11 @@ const (
 )
 
 // Check compares a history with the promises. It returns an error if the lines are no history.
-func Check(lines []Line) (*Verdict, error) {
+func Check(lines []Line) (*Result, error) {
 	lines = slices.Clone(lines)
 	slices.SortStableFunc(lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
 	c := &checker{
-		verdict: &Verdict{Faults: make(map[string]int)}, messages: make(map[string]*message), loads: make(map[string]Load),
+		result: &Result{Faults: make(map[string]int)}, messages: make(map[string]*message), loads: make(map[string]Load),
 		clocks: make(map[string][]Line), tried: make(map[try]bool),
 	}
 	settled := false
@@ -109,14 +109,14 @@ func Check(lines []Line) (*Verdict, error) {
 		return nil, errors.New("the history does not say what was run")
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.messages)) {
-		c.judge(c.messages[id])
+		c.checkMessage(c.messages[id])
 	}
-	c.judgeOrder()
+	c.checkOrder()
 	if !settled {
 		c.violatef(Unsettled, "", "the run's end found the broker with work left")
 	}
-	slices.Sort(c.verdict.Late)
-	return c.verdict, nil
+	slices.Sort(c.result.Late)
+	return c.result, nil
 }
 
 type checker struct {
@@ -126,7 +126,7 @@ type checker struct {
 	faults   []interval
 	clocks   map[string][]Line // steps by process
 	tried    map[try]bool
-	verdict  *Verdict
+	result   *Result
 }
 
 // try is a failed write of a message that may nevertheless have been accepted.
@@ -150,12 +150,12 @@ type message struct {
 }
 
 func (c *checker) violatef(kind, id, format string, args ...any) {
-	c.verdict.Violations = append(c.verdict.Violations, Violation{kind, id, fmt.Sprintf(format, args...)})
+	c.result.Violations = append(c.result.Violations, Violation{kind, id, fmt.Sprintf(format, args...)})
 }
 
 func (c *checker) fault(l Line) {
 	if l.Kind == Fault {
-		c.verdict.Faults[l.What]++
+		c.result.Faults[l.What]++
 		c.faults = append(c.faults, interval{what: l.What, target: l.Target, from: l.At})
 		return
 	}
@@ -185,8 +185,8 @@ func (c *checker) stepped(at int64) bool {
 	return false
 }
 
-// judge checks everything about one message except the order of its key.
-func (c *checker) judge(m *message) {
+// checkMessage checks everything about one message except the order of its key.
+func (c *checker) checkMessage(m *message) {
 	load, ok := c.loads[m.Load]
 	if !ok {
 		c.violatef(Unknown, m.ID, "there is no load %q", m.Load)
@@ -207,8 +207,8 @@ func (c *checker) judge(m *message) {
 	l.close()
 }
 
-// String summarises the verdict.
-func (v *Verdict) String() string {
+// String summarises the result.
+func (v *Result) String() string {
 	faults := 0
 	for _, n := range v.Faults {
 		faults += n

@@ -14,10 +14,10 @@ type sequence struct {
 	partition int32
 }
 
-// judgeOrder checks that the first run of each message of a key comes after the earlier messages have got as far as the
+// checkOrder checks that the first run of each message of a key comes after the earlier messages have got as far as the
 // load's order requires. A message that was settled before a fault may run again after later ones, so only the first
 // run counts, and no fault excuses it.
-func (c *checker) judgeOrder() {
+func (c *checker) checkOrder() {
 	lines := make(map[sequence][]*message)
 	for _, m := range c.messages {
 		// A write without an answer has no position in the order.
@@ -32,14 +32,14 @@ func (c *checker) judgeOrder() {
 		all := lines[k]
 		slices.SortFunc(all, func(a, b *message) int { return cmp.Compare(a.Offset, b.Offset) })
 		for i := 1; i < len(all); i++ {
-			c.judgePair(c.loads[k.load], all[i-1], all[i])
+			c.checkPair(c.loads[k.load], all[i-1], all[i])
 		}
 	}
 }
 
-// judgePair checks that b's first run comes after a has got far enough. If that holds for all consecutive pairs, it
+// checkPair checks that b's first run comes after a has got far enough. If that holds for all consecutive pairs, it
 // holds for the key.
-func (c *checker) judgePair(load Load, a, b *message) {
+func (c *checker) checkPair(load Load, a, b *message) {
 	first, through := firstRun(b), int64(math.MaxInt64)
 	for _, l := range a.lines {
 		switch {

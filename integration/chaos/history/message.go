@@ -21,7 +21,7 @@ type messageCheck struct {
 }
 
 func (l *messageCheck) begin(line Line) {
-	v := l.verdict
+	v := l.result
 	v.Runs++
 	l.same(line)
 	if most := l.load.attempts(l.Rule); line.Attempt > most {
@@ -85,7 +85,7 @@ func (l *messageCheck) timing(line Line) {
 	if earliest := due - l.ahead(line.Process, line.At); line.At < earliest {
 		l.violatef(Early, l.ID, "attempt %d ran %s before its wait of %s was over: %s", line.Attempt, time.Duration(earliest-line.At), wait, l.describe())
 	}
-	l.verdict.Late = append(l.verdict.Late, time.Duration(line.Local-line.Due))
+	l.result.Late = append(l.result.Late, time.Duration(line.Local-line.Due))
 }
 
 // behind returns the minimum error of a process's clock when redeliver read it after the end of a handler.
@@ -152,7 +152,7 @@ func (l *messageCheck) same(line Line) {
 
 // close checks the message's ends.
 func (l *messageCheck) close() {
-	v := l.verdict
+	v := l.result
 	if l.confirmed {
 		v.Messages++
 	} else if len(l.lines) > 0 {
