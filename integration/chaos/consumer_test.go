@@ -77,7 +77,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &handler{log: log, load: cfg.Load}
-	go consumer.Obey(h.execute, cancel)
+	go consumer.ReadCommands(h.execute, cancel)
 	sink := redeliver.Sinks(redeliver.NewSlogSink(consumer.Logger()), redeliver.SinkFunc(h.event))
 	client, err := consumer.Open(ctx, func() (consumer.Client, error) { return connectors[cfg.Broker](ctx, cfg, sink) })
 	if err != nil {
@@ -89,7 +89,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	end, cancelEnd := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancelEnd()
 	if err := client.End(end); err != nil {
-		consumer.Sayf("closing: %v", err) // its broker may be down
+		consumer.Logf("closing: %v", err) // its broker may be down
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (c *processes) startLocked(i int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !m.asked {
-			c.t.Errorf("%s ended unexpectedly: %v; its output:\n%s", m.name, m.Err(), m.Said())
+			c.t.Errorf("%s ended unexpectedly: %v; its output:\n%s", m.name, m.Err(), m.Output())
 		}
 	}()
 }
@@ -102,7 +102,7 @@ func (c *processes) stop(m *member, how syscall.Signal) error {
 		case <-time.After(10 * time.Second):
 			_ = m.Signal(syscall.SIGKILL)
 		}
-		return fmt.Errorf("%s did not end within 3 minutes of %s; its output:\n%s", m.name, how, m.Said())
+		return fmt.Errorf("%s did not end within 3 minutes of %s; its output:\n%s", m.name, how, m.Output())
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *processes) lane() lane {
 	wrongClock := func(name string, sign int) kind {
 		return kind{name, n, func(_ context.Context, s step) (func(context.Context) error, error) {
 			m := c.at(s.target)
-			set := func(seconds int) { m.Order(fmt.Sprintf("clock %d", seconds)) }
+			set := func(seconds int) { m.Send(fmt.Sprintf("clock %d", seconds)) }
 			set(sign * (1 + s.size/12))
 			return func(context.Context) error { set(0); return nil }, nil
 		}}
@@ -162,7 +162,7 @@ func (c *processes) end() error {
 			}
 			var exit *exec.ExitError
 			if errors.As(m.Err(), &exit) && exit.ExitCode() > 0 {
-				return fmt.Errorf("%s ended with %w; its output:\n%s", m.name, m.Err(), m.Said())
+				return fmt.Errorf("%s ended with %w; its output:\n%s", m.name, m.Err(), m.Output())
 			}
 			return nil
 		})

@@ -25,7 +25,7 @@ func Main[Config any](env string, consume func(context.Context, Config) error) {
 		return
 	}
 	if err := run(env, text, consume); err != nil {
-		Sayf("%v", err)
+		Logf("%v", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
@@ -41,13 +41,13 @@ func run[Config any](env, text string, consume func(context.Context, Config) err
 	return consume(ctx, cfg)
 }
 
-// Obey calls order with each line that the parent sends, and gone when the parent has ended. If order returns an error,
-// the process ends.
-func Obey(order func(line string) error, gone func()) {
+// ReadCommands calls execute with each line that the parent sends, and gone when the parent has ended. If execute
+// returns an error, the process exits with status 2.
+func ReadCommands(execute func(line string) error, gone func()) {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		if err := order(in.Text()); err != nil {
-			Sayf("%v", err)
+		if err := execute(in.Text()); err != nil {
+			Logf("%v", err)
 			os.Exit(2)
 		}
 	}
@@ -71,7 +71,7 @@ func Route(ctx context.Context, topic string, sub message.Subscriber, h message.
 	return router.Run(ctx)
 }
 
-// Sayf writes a line to the process's log, with the time.
-func Sayf(format string, args ...any) {
+// Logf writes a line to the process's log, with the time.
+func Logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05.000 ")+format+"\n", args...)
 }

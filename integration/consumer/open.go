@@ -23,35 +23,35 @@ func Open(ctx context.Context, open func() (Client, error)) (Client, error) {
 	for {
 		c, err := open()
 		if err == nil {
-			c.Subscriber = patient{c.Subscriber}
+			c.Subscriber = retryingSubscriber{c.Subscriber}
 			return c, nil
 		}
-		if err := Again(ctx, err); err != nil {
+		if err := PauseBeforeRetry(ctx, err); err != nil {
 			return Client{}, err
 		}
 	}
 }
 
-type patient struct{ message.Subscriber }
+type retryingSubscriber struct{ message.Subscriber }
 
-func (p patient) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (p retryingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	for {
 		out, err := p.Subscriber.Subscribe(ctx, topic)
 		if err == nil {
 			return out, nil
 		}
-		if err := Again(ctx, err); err != nil {
+		if err := PauseBeforeRetry(ctx, err); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// Again pauses before another try. It returns the error if another try cannot succeed.
-func Again(ctx context.Context, err error) error {
+// PauseBeforeRetry pauses before another try. It returns the error if another try cannot succeed.
+func PauseBeforeRetry(ctx context.Context, err error) error {
 	if errors.Is(err, redeliver.ErrConfig) || ctx.Err() != nil {
 		return err
 	}
-	Sayf("opening: %v", err)
+	Logf("opening: %v", err)
 	Pause(ctx, 200*time.Millisecond)
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package consumer runs consumers of tests as separate processes, so that they can be killed. Each is the test binary,
-// started again. The parent starts them, sends them orders and ends them. The child reads its configuration, waits for
+// started again. The parent starts them, sends them commands and ends them. The child reads its configuration, waits for
 // its broker, and handles messages until it is asked to end.
 package consumer
 
@@ -62,8 +62,8 @@ func Start(env string, cfg any, log string) (*Process, error) {
 	return p, nil
 }
 
-// Order sends a line to [Obey]. It does nothing if the process has ended.
-func (p *Process) Order(line string) { _, _ = fmt.Fprintln(p.stdin, line) }
+// Send sends a line to [ReadCommands]. It does nothing if the process has ended.
+func (p *Process) Send(line string) { _, _ = fmt.Fprintln(p.stdin, line) }
 
 // Signal sends a signal. It returns an error if the process has ended.
 func (p *Process) Signal(s syscall.Signal) error {
@@ -85,8 +85,8 @@ func (p *Process) Err() error {
 // PID returns the id of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Said returns the last lines of the output.
-func (p *Process) Said() string {
+// Output returns the last lines of the process's output.
+func (p *Process) Output() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()

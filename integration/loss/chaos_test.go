@@ -238,7 +238,7 @@ func (c *chaos) start(instance string) *worker {
 		<-w.Ended()
 		asked := w.Err() == nil && w.mayEnd.Load()
 		if !errors.Is(w.Err(), consumer.ErrKilled) && !asked && !c.endRequested.Load() {
-			c.t.Errorf("consumer %d ended unexpectedly: %v; it said:\n%s", w.number, w.Err(), w.Said())
+			c.t.Errorf("consumer %d ended unexpectedly: %v; its output:\n%s", w.number, w.Err(), w.Output())
 			c.abort(errors.New("a consumer ended unexpectedly"))
 		}
 		c.mu.Lock()
@@ -274,7 +274,7 @@ func (c *chaos) endWorkers() bool {
 	ok := true
 	for w := range all {
 		if err := w.await(toEnd); err != nil {
-			c.t.Logf("consumer %d: %v; it said:\n%s", w.number, err, w.Said())
+			c.t.Logf("consumer %d: %v; its output:\n%s", w.number, err, w.Output())
 			ok = false
 		}
 	}

@@ -72,7 +72,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	}
 	s := newWatcher(j)
 	go s.watch()
-	go consumer.Obey(s.readOrder, cancel)
+	go consumer.ReadCommands(s.readOrder, cancel)
 	client, err := connectors[cfg.Broker](ctx, cfg, s)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func openRedis(ctx context.Context, cfg consumerConfig, s *watcher) (*pubsub.Sub
 		if err == nil {
 			break
 		}
-		if err := consumer.Again(ctx, err); err != nil {
+		if err := consumer.PauseBeforeRetry(ctx, err); err != nil {
 			still()
 			return nil, nil, err
 		}
@@ -95,7 +95,7 @@ func (r *redisSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *
 		if err == nil {
 			return out, nil
 		}
-		if err := consumer.Again(ctx, err); err != nil {
+		if err := consumer.PauseBeforeRetry(ctx, err); err != nil {
 			return nil, err
 		}
 		if err := r.end(ctx); err != nil {

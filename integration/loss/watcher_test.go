@@ -165,7 +165,7 @@ func (s *watcher) end(r run) {
 	s.journal.write(line{kind: killed, id: r.id, attempt: r.attempt, at: time.Now(), text: fmt.Sprintf("%s with %d handlers", ending, len(s.running))})
 	time.AfterFunc(delay, func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-			consumer.Sayf("SIGTERM: %v", err)
+			consumer.Logf("SIGTERM: %v", err)
 		}
 	})
 }
@@ -311,15 +311,15 @@ func (s *watcher) Event(e redeliver.Event) {
 		e.State.Attempts++
 		s.confirmed(e.State)
 		s.journal.write(line{kind: changed, id: s.idOf(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: abandoned})
-		consumer.Sayf("abandoned %s after %d attempts: %v", s.ids[e.State.ID], e.State.Attempts, e.Err)
+		consumer.Logf("abandoned %s after %d attempts: %v", s.ids[e.State.ID], e.State.Attempts, e.Err)
 	case redeliver.HeadersIgnored:
 		s.journal.write(line{kind: ignored, id: e.ID, at: time.Now(), text: fmt.Sprint(e.Topic, e.Findings)})
 	case redeliver.PublishFailed:
 		s.journal.write(line{kind: refused, id: s.idOf(e.State.ID), attempt: e.State.Attempts, at: time.Now(), text: fmt.Sprint(e.Where, " ", e.Err)})
-		consumer.Sayf("publish to %s failed, try %d: %v", e.Where, e.Try, e.Err)
+		consumer.Logf("publish to %s failed, try %d: %v", e.Where, e.Try, e.Err)
 	case redeliver.SubscriptionChanged:
 		s.journal.write(line{kind: changed, at: time.Now(), text: string(e.Change)})
-		consumer.Sayf("%s: %s %v", e.Change, e.Detail, e.Err)
+		consumer.Logf("%s: %s %v", e.Change, e.Detail, e.Err)
 		if e.Change == disconnected {
 			s.journal.write(line{kind: lostConnection, at: time.Now(), text: e.Detail})
 		}

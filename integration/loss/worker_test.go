@@ -30,7 +30,7 @@ func startWorker(cfg consumerConfig, number int) (*worker, error) {
 	return &worker{Process: p, number: number, began: time.Now()}, nil
 }
 
-func (w *worker) order(o order) { w.Order(o.String()) }
+func (w *worker) order(o order) { w.Send(o.String()) }
 
 // kill ends it at once if it has not ended.
 func (w *worker) kill() { _ = w.Signal(syscall.SIGKILL) }
