@@ -12,21 +12,21 @@ import (
 	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
-// some are a few tests of the kit, because moto is slow.
-const some = "^(TestConformance|TestConformanceFIFO)$/^(AGroupIsPausedAndResumed|ARetryThatSucceedsIsCommitted|ADeadLetterThatIsSentBackRunsAgain)$"
+// fewTests matches a few tests of the kit, because moto is slow.
+const fewTests = "^(TestConformance|TestConformanceFIFO)$/^(AGroupIsPausedAndResumed|ARetryThatSucceedsIsCommitted|ADeadLetterThatIsSentBackRunsAgain)$"
 
 func TestOnServers(t *testing.T) {
 	endpoints := brokers.RequireSQSServers(t)
 	for name, endpoint := range endpoints {
 		t.Run(name, func(t *testing.T) {
 			server := []string{"--region", "eu-central-1", "--endpoint", endpoint}
-			wantRun(t, "", append(server, "--run", some)...)
+			wantRun(t, "", append(server, "--run", fewTests)...)
 			wantQueues(t, endpoint, 0)
-			// The bound ends a run in its middle.
-			wantRun(t, "the bound of 8 requests is reached", append(server, "--run", some, "--max-requests", "8")...)
+			// A run ends when it reaches the bound.
+			wantRun(t, "the bound of 8 requests is reached", append(server, "--run", fewTests, "--max-requests", "8")...)
 			wantQueues(t, endpoint, 0)
 
-			// An earlier run was killed.
+			// clean removes the queue of a killed run, and no other.
 			left, others := prefix+"left-orders", "orders-of-another"
 			api := client(endpoint)
 			for _, queue := range []string{left, others} {
@@ -39,7 +39,7 @@ func TestOnServers(t *testing.T) {
 			wantQueues(t, endpoint, 0)
 			found, err := api.GetQueueUrl(t.Context(), &awssqs.GetQueueUrlInput{QueueName: &others})
 			if err != nil {
-				t.Fatalf("a queue of another has gone: %v", err)
+				t.Fatalf("a queue that is not of the tests is gone: %v", err)
 			}
 			if _, err := api.DeleteQueue(t.Context(), &awssqs.DeleteQueueInput{QueueUrl: found.QueueUrl}); err != nil {
 				t.Error(err)
@@ -55,7 +55,7 @@ func TestLossThroughTheGateway(t *testing.T) {
 	wantQueues(t, endpoint, 0)
 }
 
-// wantRun runs the program. failure is part of the error that is wanted, and empty for none.
+// wantRun runs the program. failure is a part of the expected error, or empty for none.
 func wantRun(t *testing.T, failure string, args ...string) {
 	t.Helper()
 	var out strings.Builder

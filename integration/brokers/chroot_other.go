@@ -11,7 +11,7 @@ import (
 const insideChroot = "/mnt"
 
 func chroot(string, string) (string, error) {
-	return "", errors.New("that is for Linux: start a docker daemon, or name a running broker in the environment")
+	return "", errors.New("a chroot with another RabbitMQ works on Linux only: start a docker daemon, or name a running broker in the environment")
 }
 
 // chrootCommand is never called here, because chroot fails.

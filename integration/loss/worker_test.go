@@ -32,7 +32,7 @@ func startWorker(cfg consumerConfig, number int) (*worker, error) {
 
 func (w *worker) order(o order) { w.Send(o.String()) }
 
-// kill ends it at once if it has not ended.
+// kill kills the process, if it has not ended.
 func (w *worker) kill() { _ = w.Signal(syscall.SIGKILL) }
 
 func (w *worker) terminate() {

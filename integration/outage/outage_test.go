@@ -38,7 +38,7 @@ func TestTrial(t *testing.T) {
 			t.Errorf("%s: of %d messages %d are handled, %d in the DLQ, %d both and %d lost", s.Name, s.Messages, s.Done, s.Dead, s.Both, s.Lost)
 		}
 		if s.Calls == 0 {
-			t.Errorf("%s: nothing was called in the outage: the run shows nothing", s.Name)
+			t.Errorf("%s: no call in the outage: the run shows nothing", s.Name)
 		}
 		if last := s.samples[len(s.samples)-1]; last.backlog != 0 || last.dead != s.Dead {
 			t.Errorf("%s: %d wait and %d are dead at the end of the chart, and %d in the DLQ", s.Name, last.backlog, last.dead, s.Dead)
@@ -85,18 +85,18 @@ func TestFigures(t *testing.T) {
 	a.addDeadLetter(1)
 	a.succeed(2)
 	a.addDeadLetter(2) // both
-	a.addDeadLetter(3) // it says so, and it is not there
+	a.addDeadLetter(3) // reported, but not in the DLQ
 	f := a.figures(map[int]int{1: 2, 2: 1})
 	if f.Messages != 6 || f.Done != 2 || f.Dead != 2 || f.Lost != 3 || f.Twice != 1 || f.Both != 1 || f.Copies != 1 {
 		t.Errorf("%+v", f)
 	}
 	if a.sample(0) {
-		t.Error("two messages are open, and all is settled")
+		t.Error("sample reports that all is settled while two messages are open")
 	}
 	a.succeed(4)
 	a.succeed(5)
 	if !a.sample(0) {
-		t.Error("all is settled, and not all is")
+		t.Error("sample does not report that all is settled")
 	}
 	// Those of a key are 100 apart.
 	b := newAccount(newTimeline(100, 0.05))
@@ -112,7 +112,7 @@ func TestFigures(t *testing.T) {
 func TestWrongCalls(t *testing.T) {
 	for _, args := range [][]string{{"--brokers", "kafka,pulsar"}, {"--scale", "0"}, {"more"}, {"--no-such-flag"}} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.Is(err, errUsage) {
-			t.Errorf("%q: %v, want a word about usage", args, err)
+			t.Errorf("%q: %v, want errUsage", args, err)
 		}
 	}
 }
