@@ -318,7 +318,7 @@ func (s *shop) plan() {
 }
 
 // The work of an operator on each broker.
-func TestADay(t *testing.T) {
+func TestAnOperatorReplaysDeadLetters(t *testing.T) {
 	t.Parallel()
 	onEachBroker(t, func(_ *testing.T, s *shop) {
 		s.plan()

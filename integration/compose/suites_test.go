@@ -45,7 +45,7 @@ func noHealth(service string) bool {
 	return service == "certificate" || service == "examples" || strings.HasSuffix(service, "-orders") || strings.HasSuffix(service, "-refunds") || strings.HasSuffix(service, "-worker")
 }
 
-func TestSuitesHoldTogether(t *testing.T) {
+func TestSuitesAreConsistent(t *testing.T) {
 	t.Parallel()
 	for _, suite := range append([]string{"all"}, each...) {
 		t.Run(suite, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestTheSuiteOfAllBrokersContainsEachSuite(t *testing.T) {
 
 // Each program accepts the arguments of its suite: it then looks for its broker, which does not exist. It would exit
 // with 2 for an unknown flag, or for a variable that names another kind of broker than its flags.
-func TestProgramsUnderstandHowTheyAreCalled(t *testing.T) {
+func TestProgramsAcceptTheirArguments(t *testing.T) {
 	t.Parallel()
 	dir, err := programs.Build("", "./cmd/redeliver", "./examples/worker", "./examples/orders")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // The configuration of Prometheus is valid with the rules beside it, as in its container.
-func TestPrometheusTakesItsConfiguration(t *testing.T) {
+func TestPrometheusAcceptsItsConfiguration(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, v := range load(t, "all").Services["prometheus"].Volumes {

@@ -77,7 +77,7 @@ func TestAPageIsKeptUpToDate(t *testing.T) {
 }
 
 // The page reports a broker that does not answer and a server that is gone, and their return.
-func TestTroubleIsSaid(t *testing.T) {
+func TestTroubleIsReported(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.put(orders(2)...)

@@ -102,7 +102,7 @@ func quickstart(t *testing.T, env []string, args ...string) time.Duration {
 
 // Two runs are killed in the middle and one is interrupted. No order is lost, and the next run first finishes the
 // waiting ones.
-func TestQuickstartCarriesOnAfterAKill(t *testing.T) {
+func TestQuickstartContinuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	env := home(t)
 	placed := 0

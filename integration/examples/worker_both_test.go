@@ -29,7 +29,7 @@ func (m ruledMessage) ends() bool { return m.steps[len(m.steps)-1].event == "att
 var exits = []step{{"attempt", 1, ""}}
 
 // A worker writes the same lines on each broker, except for ids, times and keys.
-func TestWorkerSaysTheSame(t *testing.T) {
+func TestWorkerWritesTheSameLinesOnEachBroker(t *testing.T) {
 	t.Parallel()
 	cases := map[string][]ruledMessage{"exit": {{nil, exits}}}
 	byHeader := []ruledMessage{{nil, rules["never"]}}
@@ -95,7 +95,7 @@ func normal(t *testing.T, lines []string) []string {
 }
 
 // At SIGTERM a running handler may finish, and its message is committed.
-func TestWorkerEndsInOrder(t *testing.T) {
+func TestWorkerEndsGracefully(t *testing.T) {
 	t.Parallel()
 	for _, s := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(s.String(), func(t *testing.T) {

@@ -116,7 +116,7 @@ func TestWorkerRefusesRabbitMQ(t *testing.T) {
 
 // The worker connects with amqps://. The certificate's authority is in a file, and the URL names the default virtual
 // host.
-func TestWorkerSpeaksTLS(t *testing.T) {
+func TestWorkerUsesTLS(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, newName())
 	u, err := url.Parse(q.broker)

@@ -196,7 +196,7 @@ func TestEveryWrittenMessageIsRead(t *testing.T) {
 	}
 }
 
-func TestABrokerIsFoundAndAsked(t *testing.T) {
+func TestClientAdministersABroker(t *testing.T) {
 	s := serve(t)
 	s.unknown = 3
 	c, ctx := dialServer(t, s)
@@ -234,7 +234,7 @@ func TestALostBrokerEndsWaits(t *testing.T) {
 	}
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestInvalidAnswersAreRefused(t *testing.T) {
 	good := stored([]byte("x"), "", false)
 	if all, err := parse(good); err != nil || len(all) != 1 {
 		t.Fatalf("%d messages, %v", len(all), err)
