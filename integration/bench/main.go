@@ -5,11 +5,11 @@
 //	make bench ARGS='--only subscribe,router --runs 7 --json bench.json'
 //	bin/withbrokers --rabbitmq -- bin/bench --only rabbit-subscribe,rabbit-fail-all --scale 0.05 --runs 1
 //
-// The brokers are those that REDELIVER_TEST_KAFKA, REDELIVER_TEST_RABBITMQ and REDELIVER_TEST_SQS name, if a row needs them. A row
-// against RocketMQ starts one for itself, or uses that of REDELIVER_TEST_ROCKETMQ. Every side of every run is a process of its own: this program
-// starts itself again (see child.go), so that CPU time and memory are those of one side and heaps do not mix. The
-// messages are written and, where they end in a DLQ, read back by this process with franz-go, bare amqp091-go or the bare AWS SDK; the code under test only
-// sits in between. docs/evidence/benchmarks.md says what each row does.
+// The brokers are those that REDELIVER_TEST_KAFKA, REDELIVER_TEST_RABBITMQ and REDELIVER_TEST_SQS name, if a row needs
+// them. A row against RocketMQ starts one for itself, or uses that of REDELIVER_TEST_ROCKETMQ. Every side of every run is
+// a process of its own, in which this program starts itself again (see child.go). So CPU time and memory are those of one
+// side. This process writes the messages and reads the DLQs, with franz-go, bare amqp091-go or the bare AWS SDK.
+// docs/evidence/benchmarks.md says what each row does.
 package main
 
 import (

@@ -189,6 +189,7 @@ type comparison struct {
 	inFlight int
 }
 
+// compare runs each side once per run, beginning with another side each time, and records the figures.
 func (e *experiment) compare(ctx context.Context, c comparison) error {
 	all := append(slices.Clone(c.ours), c.peer)
 	for run := range e.options.runs + 1 {
@@ -200,38 +201,43 @@ func (e *experiment) compare(ctx context.Context, c comparison) error {
 		if run == 0 || len(outs) < len(all) {
 			continue // the warm-up, or a side that was not verified
 		}
-		rate := make(map[side]float64)
-		cpu := make(map[side]float64)
-		for _, k := range all {
-			rate[k.side] = float64(k.messages) / outs[k.side].Seconds
-			cpu[k.side] = perMillion(outs[k.side], k.messages)
-			e.add(k.name, "msg/s", nil, rate[k.side])
-		}
-		for _, k := range c.ours {
-			var least *target
-			if k.ratio > 0 {
-				least = atLeast(k.ratio)
-			}
-			e.add("ratio"+k.label, "x", least, rate[k.side]/rate[c.peer.side])
-		}
-		for _, k := range all {
-			e.add("CPU per million, "+k.name, "s", nil, cpu[k.side])
-		}
-		for _, k := range c.ours {
-			e.add("ratio of CPU"+k.label, "x", cmp.Or(k.cpu, c.cpu), cpu[k.side]/cpu[c.peer.side])
-		}
-		for _, k := range all {
-			memory := c.memory
-			if k.side == c.peer.side {
-				memory = nil
-			}
-			e.add("peak memory, "+k.name, "MiB", memory, mib(outs[k.side].PeakRSS))
-		}
-		for _, k := range all {
-			e.add("Subscribe to first message, "+k.name, "s", nil, outs[k.side].Joined)
-		}
+		e.addFigures(c, all, outs)
 	}
 	return nil
+}
+
+// addFigures records the figures of one round.
+func (e *experiment) addFigures(c comparison, all []sideConfig, outs map[side]*outcome) {
+	rate := make(map[side]float64)
+	cpu := make(map[side]float64)
+	for _, k := range all {
+		rate[k.side] = float64(k.messages) / outs[k.side].Seconds
+		cpu[k.side] = perMillion(outs[k.side], k.messages)
+		e.add(k.name, "msg/s", nil, rate[k.side])
+	}
+	for _, k := range c.ours {
+		var least *target
+		if k.ratio > 0 {
+			least = atLeast(k.ratio)
+		}
+		e.add("ratio"+k.label, "x", least, rate[k.side]/rate[c.peer.side])
+	}
+	for _, k := range all {
+		e.add("CPU per million, "+k.name, "s", nil, cpu[k.side])
+	}
+	for _, k := range c.ours {
+		e.add("ratio of CPU"+k.label, "x", cmp.Or(k.cpu, c.cpu), cpu[k.side]/cpu[c.peer.side])
+	}
+	for _, k := range all {
+		memory := c.memory
+		if k.side == c.peer.side {
+			memory = nil
+		}
+		e.add("peak memory, "+k.name, "MiB", memory, mib(outs[k.side].PeakRSS))
+	}
+	for _, k := range all {
+		e.add("Subscribe to first message, "+k.name, "s", nil, outs[k.side].Joined)
+	}
 }
 
 func (e *experiment) add(name, unit string, t *target, v float64) {
