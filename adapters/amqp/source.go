@@ -223,9 +223,10 @@ func (s *source) Settle(m *driver.Message[*delivery]) {
 
 const (
 	// ackWait is how long a settled delivery waits for others to be acked with it.
-	ackWait = 2 * time.Millisecond
-	// lateAck is how long a settled delivery waits behind an unsettled one before it gets its own ack.
-	lateAck = 10 * time.Millisecond
+	ackWait = 10 * time.Millisecond
+	// lateAck is how long a settled delivery waits behind an unsettled one before it gets its own ack. With shorter
+	// bounds, messages that always fail were slower: docs/evidence/benchmarks.md.
+	lateAck = 20 * time.Millisecond
 )
 
 // Commit implements [driver.Source]. It sends all acks at once while a suspect runs, which may kill the process.
