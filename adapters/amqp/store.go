@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -24,13 +25,24 @@ type store struct {
 	published *link.Sender // for delayed publishes that are due
 	layout    *layout.Layout
 	declare   func(context.Context) error // declares the layout's queues again
+	writers   *engine.Workers[writeRequest]
 }
+
+// writeRequest is a call of Write.
+type writeRequest struct {
+	write
+	to   driver.Place
+	step driver.Step
+	st   *redeliver.State
+}
+
+func (w writeRequest) do() { w.done.Confirmed(w.writeTo(w.to, w.step, w.st)) }
 
 var _ driver.Store[*delivery] = (*store)(nil)
 
 // Write implements [driver.Store].
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
-	go func() { done.Confirmed((&write{t, ctx, m.Record, done}).writeTo(to, m.Step, st)) }()
+	t.writers.Submit(writeRequest{write{t, ctx, m.Record, done}, to, m.Step, st})
 }
 
 // Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.

@@ -95,7 +95,10 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	cfg := &c.cfg
 	r := &reader{
 		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
-		store: &store{sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.declared.restore(ctx, l) }},
+		store: &store{
+			sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.declared.restore(ctx, l) },
+			writers: engine.NewWorkers(writeRequest.do),
+		},
 		sub: &engine.Subscription{
 			Origin: l.Queue, Group: l.Queue, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, KeepsPlace: l.Ordered(), Turn: c.turn, Discards: l.DeadLetters.Discard,
@@ -134,6 +137,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	opt.Sub, opt.Codec, opt.Store = r.sub, r.codec(), r.store
 	e := engine.New(opt)
 	defer e.Close()
+	defer r.store.writers.Close()
 	defer r.sub.RegisterLoad()()
 	var all sync.WaitGroup
 	all.Go(func() { r.comparePolicies(ctx) })
