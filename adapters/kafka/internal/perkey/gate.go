@@ -133,11 +133,8 @@ func (g *Gate) Ended(m *message, c *Copy, how engine.Ending) {
 	case engine.Acked:
 		g.queues.settle(c)
 	case engine.DeadLettered:
-		if m.Step == driver.Hop {
-			g.queues.deadLetter(c)
-			return
-		}
-		g.queues.settle(c)
+		delete(g.waiting, c)
+		g.queues.deadLetter(c)
 	case engine.Moved:
 		if m.Step == driver.Handle || c.mustPark {
 			g.queues.park(c, how.State.Attempts, how.State.Due)

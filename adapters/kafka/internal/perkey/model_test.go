@@ -96,7 +96,12 @@ func (w *queueModel) step() {
 		if w.next < len(w.keys) {
 			n := w.next
 			w.next++
-			w.ask(&Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.mailbox})
+			c := &Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.mailbox}
+			if w.draw(16) == 0 {
+				w.expire(c)
+			} else {
+				w.ask(c)
+			}
 		}
 	case 2, 3:
 		if c := w.pickCopy(func(c *levelCopy) bool { return !c.due.After(w.now) }); c != nil {
@@ -148,6 +153,16 @@ func (w *queueModel) step() {
 		case 2: // written twice
 			if c := w.pickCopy(func(*levelCopy) bool { return true }); c != nil {
 				w.add(*c)
+			}
+		case 5:
+			if c := popRandom(&w.waiting, w.draw); c != nil {
+				w.expire(c)
+			}
+		case 6:
+			if c := w.pickCopy(func(c *levelCopy) bool { return !c.due.After(w.now) }); c != nil {
+				own := w.copyAt(c)
+				c.read, w.copyOf[&own] = true, c
+				w.expire(&own)
 			}
 		}
 	}
@@ -238,8 +253,10 @@ func (w *queueModel) ask(c *Copy) {
 func (w *queueModel) askAgain() {
 	for len(w.mailbox.copies) > 0 {
 		for _, c := range w.queues.collect(&w.mailbox) {
-			w.waiting = slices.DeleteFunc(w.waiting, func(o *Copy) bool { return o == c })
-			w.ask(c)
+			if i := slices.Index(w.waiting, c); i >= 0 { // it has not expired
+				w.waiting = slices.Delete(w.waiting, i, i+1)
+				w.ask(c)
+			}
 		}
 	}
 	for _, queue := range w.queues.queues {
@@ -309,7 +326,16 @@ func (w *queueModel) hop(c *levelCopy) {
 	w.queues.hopped(&own)
 }
 
-// deadLetter dead-letters a copy that its level refuses.
+// expire dead-letters a copy without asking, unless it is stale.
+func (w *queueModel) expire(c *Copy) {
+	if w.queues.dropStale(c) {
+		w.ack(c)
+		return
+	}
+	w.deadLetter(c)
+}
+
+// deadLetter dead-letters a copy that its level refuses, or that has expired.
 func (w *queueModel) deadLetter(c *Copy) {
 	inHand := func(o *Copy) bool { return o != c && o.keyOffset == c.keyOffset }
 	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // it continues

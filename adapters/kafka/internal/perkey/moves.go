@@ -7,7 +7,7 @@ import (
 
 // The methods in this file record the moves of copies that lanes report.
 
-// settle records that the record of a copy was acked or dead-lettered.
+// settle records that the record of a copy was acked.
 func (queues *Queues) settle(c *Copy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -16,8 +16,8 @@ func (queues *Queues) settle(c *Copy) {
 	}
 }
 
-// deadLetter records that a copy on its way to a level was refused there and dead-lettered. A copy that hops has not
-// asked, so another one may be held. Copies not held are dropped when they arrive.
+// deadLetter records that a copy was dead-lettered. A copy that hops or has expired has not asked, so another one may be
+// held. Copies not held are dropped when they arrive.
 func (queues *Queues) deadLetter(c *Copy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -38,6 +38,9 @@ func (queues *Queues) deadLetter(c *Copy) {
 // settleLocked settles the record of a copy and wakes the copies behind it.
 func (queues *Queues) settleLocked(queue *keyQueue, i int, c *Copy) {
 	rec := &queue.records[i]
+	if rec.held == c {
+		queue.endWait(c)
+	}
 	rec.held, rec.done = nil, true
 	rec.setOnLevel(queues.onLevels, false)
 	if c.offset < queues.from || c.offset >= queues.next {
@@ -95,8 +98,7 @@ func (queues *Queues) stopWaiting(c *Copy) bool {
 	if !found || queue.records[i].held != c || !c.waits {
 		return false
 	}
-	c.waits = false
-	queue.waiting--
+	queue.endWait(c)
 	return true
 }
 
@@ -113,15 +115,13 @@ func (queues *Queues) giveUp(c *Copy) {
 		queue.duplicates = slices.DeleteFunc(queue.duplicates, func(t *Copy) bool { return t == c })
 		return
 	}
-	if c.waits {
-		c.waits = false
-		queue.waiting--
-	}
+	queue.endWait(c)
 	queue.records[i].held = nil
 	queues.wakeLocked(c.key, queue, queue.isFirst(i))
 }
 
-// dropStale drops a copy that should hop if it is stale, and reports whether it was stale.
+// dropStale drops a copy that should hop or has expired if it is stale, and reports whether it was stale. The held copy is
+// never stale, as in claimLocked.
 func (queues *Queues) dropStale(c *Copy) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
@@ -133,7 +133,7 @@ func (queues *Queues) dropStale(c *Copy) bool {
 		return queues.wasSettledLocked(c)
 	}
 	rec := &queue.records[i]
-	if rec.written != c.written || !rec.done && c.attempts >= rec.attempts {
+	if rec.held == c || rec.written != c.written || !rec.isStale(c) {
 		return false
 	}
 	queues.dropCopyLocked(queue, i, c)

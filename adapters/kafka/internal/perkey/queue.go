@@ -144,11 +144,19 @@ func (queues *Queues) wakeLocked(key uint64, queue *keyQueue, first bool) {
 }
 
 func (queue *keyQueue) wakeCopy(c *Copy) {
-	if c != nil && c.waits {
-		c.waits = false
-		queue.waiting--
+	if c != nil && queue.endWait(c) {
 		c.notify()
 	}
+}
+
+// endWait ends the wait of a held copy for the first record, and reports whether it waited.
+func (queue *keyQueue) endWait(c *Copy) bool {
+	waited := c.waits
+	if waited {
+		c.waits = false
+		queue.waiting--
+	}
+	return waited
 }
 
 // notify puts a copy into its lane's mailbox.

@@ -211,8 +211,7 @@ func (queues *Queues) claimLocked(queue *keyQueue, i int, c *Copy) verdict {
 	case rec.written != c.written:
 		queues.markConflictLocked(queue, i, c)
 		return verdictUnordered
-	case rec.done, c.fromOrigin && !rec.unread, c.attempts < rec.attempts:
-		// A record on the origin whose copy is on a level is out of date.
+	case rec.isStale(c):
 		queues.dropCopyLocked(queue, i, c)
 		return verdictDrop
 	case rec.held != nil:
@@ -225,6 +224,12 @@ func (queues *Queues) claimLocked(queue *keyQueue, i int, c *Copy) verdict {
 	rec.held, rec.attempts, rec.unread = c, c.attempts, false
 	rec.setOnLevel(queues.onLevels, !c.fromOrigin)
 	return verdictRun
+}
+
+// isStale reports whether a copy of the record, which is not held, is out of date: the record is settled, or there is a
+// newer copy. A record on the origin is out of date if a copy is on a level.
+func (rec *queuedRecord) isStale(c *Copy) bool {
+	return rec.done || c.fromOrigin && !rec.unread || c.attempts < rec.attempts
 }
 
 // wasSettledLocked reports whether this session certainly settled the record of a copy that is not queued.
