@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -9,8 +10,8 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
-// Committer commits what the partitions of a session have settled. It commits all changes in one request, at the
-// configured interval, and at once if a message waits for its metadata. One request runs at a time, so an earlier one
+// Committer commits what the partitions of a session have settled. It commits all changes, at the configured interval,
+// and at once if a message waits for its metadata. One request runs at a time, so an earlier one
 // never undoes a later one.
 //
 // In a service's own group (see Wrap) sarama commits: the committer marks settled offsets, and itself commits only
@@ -117,8 +118,9 @@ func (c *Committer) run() {
 	}
 }
 
-// flush commits all changes. It leaves out no partition: if a suspect's commit left out the origin, a retry that kills
-// its process would be written again by the next process. again reports whether to try again soon.
+// flush commits all changes, those for which a message waits last. It leaves out no partition: if a suspect's commit left
+// out the origin, a retry that kills its process would be written again by the next process. again reports whether to try
+// again soon.
 func (c *Committer) flush() (again bool) {
 	c.mu.Lock()
 	partitions := make([]*Partition, 0, len(c.partitions))
@@ -126,9 +128,7 @@ func (c *Committer) flush() (again bool) {
 		partitions = append(partitions, p)
 	}
 	c.mu.Unlock()
-	var all []*snapshot
-	var offsets []cluster.OffsetCommit
-	var session sarama.ConsumerGroupSession
+	var all, awaited []*snapshot
 	for _, p := range partitions {
 		snap, cfg := p.takeSnapshot(), &p.cfg
 		switch {
@@ -138,16 +138,40 @@ func (c *Committer) flush() (again bool) {
 			cfg.Session.MarkOffset(cfg.Topic, cfg.Partition, snap.offset, snap.note.Text)
 			cfg.Session.ResetOffset(cfg.Topic, cfg.Partition, snap.offset, snap.note.Text)
 			snap.apply(nil)
+		case snap.note.Idle:
+			all = append(all, snap)
 		default:
-			session = cfg.Session
-			all, offsets = append(all, snap), append(offsets, cluster.OffsetCommit{Topic: cfg.Topic, Partition: cfg.Partition, Offset: snap.offset, Metadata: snap.note.Text})
+			awaited = append(awaited, snap)
 		}
 	}
-	if len(all) == 0 {
-		return false
-	}
-	for i, err := range c.Commit(session, offsets) {
-		again = all[i].apply(err) || again
+	return c.commit(append(all, awaited...))
+}
+
+// maxRequestBytes bounds the offsets of one request. A broker writes them as one batch, and refuses all if that is larger
+// than max.message.bytes of __consumer_offsets, by default 1 MiB. offsetBytes estimates an offset without its metadata.
+const (
+	maxRequestBytes = 512 << 10
+	offsetBytes     = 512
+)
+
+// commit commits snapshots in their order, in requests that a broker accepts. It reports whether to try again soon.
+func (c *Committer) commit(all []*snapshot) (again bool) {
+	for len(all) > 0 {
+		var offsets []cluster.OffsetCommit
+		for size := 0; len(offsets) < len(all) && size < maxRequestBytes; {
+			snap := all[len(offsets)]
+			cfg := &snap.p.cfg
+			offsets = append(offsets, cluster.OffsetCommit{Topic: cfg.Topic, Partition: cfg.Partition, Offset: snap.offset, Metadata: snap.note.Text})
+			size += len(snap.note.Text) + offsetBytes
+		}
+		errs := c.Commit(all[0].p.cfg.Session, offsets)
+		if !slices.Contains(errs, nil) { // The request failed. A later one must not succeed before it.
+			errs = append(errs, slices.Repeat(errs[:1], len(all)-len(errs))...)
+		}
+		for i, err := range errs {
+			again = all[i].apply(err) || again
+		}
+		all = all[len(errs):]
 	}
 	return again
 }

@@ -1,6 +1,8 @@
 package settle
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/IBM/sarama"
@@ -98,6 +100,60 @@ func TestACommitForOneMessageCommitsAllPartitions(t *testing.T) {
 	committer.flush()
 	if offset, has := committed["level"]; !has || offset != 0 || committed["origin"] != 1 {
 		t.Errorf("committed %v", committed)
+	}
+}
+
+// A broker refuses a request with too much metadata whole. The commit that a message waits for is in the last request.
+func TestALargeCommitIsSplit(t *testing.T) {
+	t.Parallel()
+	var requests [][]cluster.OffsetCommit
+	var refusal error
+	committer := NewCommitter(CommitterConfig{Commit: func(_ sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
+		requests = append(requests, all)
+		return slices.Repeat([]error{refusal}, len(all))
+	}})
+	const partitions = 400
+	full := testPartition(func() {}) // its settled records need a long text
+	addRecord(t, full)               // is not settled
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 12_000 {
+		if number := addRecord(t, full); random.IntN(2) == 0 {
+			full.Settle(number)
+		}
+	}
+	for range partitions {
+		p := testPartition(func() {})
+		p.track, p.dirty = full.track, true
+		committer.partitions[p] = struct{}{}
+	}
+	awaited := NewPartition(committer, Config{Topic: "awaited", Crash: crash.Config{Sub: &engine.Subscription{Turn: engine.NewTurn()}}})
+	awaited.lane = countingLane(func() {})
+	committer.partitions[awaited] = struct{}{}
+	awaited.dirty = true
+	refusal = sarama.ErrNotCoordinatorForConsumer
+	if again := committer.flush(); !again || len(requests) != 1 {
+		t.Fatalf("after a refusal %d requests were sent; try again: %v", len(requests), again)
+	}
+	requests, refusal = nil, nil
+	if committer.flush() {
+		t.Error("it wants to try again")
+	}
+	n := 0
+	for i, request := range requests {
+		size := 0
+		for j, one := range request {
+			n++
+			size += len(one.Metadata)
+			if last := i == len(requests)-1 && j == len(request)-1; last != (one.Topic == "awaited") {
+				t.Errorf("%s is offset %d of request %d", one.Topic, j, i)
+			}
+		}
+		if size > 1<<20 {
+			t.Errorf("request %d has %d bytes of metadata", i, size)
+		}
+	}
+	if len(requests) < 2 || n != partitions+1 {
+		t.Errorf("%d offsets in %d requests", n, len(requests))
 	}
 }
 
