@@ -91,6 +91,7 @@ type Gate struct {
 	writing    bool   // pending is not committed yet
 	pending    commitmeta.Meta
 	unwritable bool // metadata cannot be committed: all messages may begin
+	willRetry  bool // a timer will try to commit metadata again
 
 	running   int                   // handlers that the gate has let begin
 	waiting   []*message            // for a window, in order
@@ -397,16 +398,21 @@ func (g *Gate) allowAll(err error) {
 	g.meta.Alone, g.meta.Window = -1, make(map[int64]bool)
 	g.forgetWindow()
 	g.partition.Commit(false) // of settled records, without metadata
-	time.AfterFunc(metaRetryPause, func() {
-		g.partition.Post(func() {
-			if g.unwritable && !g.ended {
-				next := g.copyMeta()
-				next.State, next.End, next.Window, next.Alone = commitmeta.Running, 0, nil, -1
-				g.write(next)
-			}
-		})
-	})
+	if !g.willRetry {
+		g.willRetry = true
+		time.AfterFunc(metaRetryPause, func() { g.partition.Post(g.retryWrite) })
+	}
 	g.runSuspects()
+}
+
+// retryWrite tries again to commit metadata after allowAll.
+func (g *Gate) retryWrite() {
+	g.willRetry = false
+	if g.unwritable && !g.ended {
+		next := g.copyMeta()
+		next.State, next.End, next.Window, next.Alone = commitmeta.Running, 0, nil, -1
+		g.write(next)
+	}
 }
 
 // runSuspects lets the next suspect run alone, or gives the turn back.

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -140,4 +142,38 @@ func TestAPauseOfNewMessagesHoldsBackSuspects(t *testing.T) {
 			g.ReleaseTurn()
 		})
 	}
+}
+
+// countedPartition counts the commits that a message waits for, and answers none.
+type countedPartition struct {
+	livePartition
+
+	commits int
+}
+
+func (p *countedPartition) Commit(atOnce bool) {
+	if atOnce {
+		p.commits++
+	}
+}
+
+// While the broker refuses commits, the gate tries once a minute, however many it refuses.
+func TestRefusalsDoNotMultiplyTheRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &countedPartition{}
+		sub := &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}, Turn: engine.NewTurn()}
+		g := New(p, Config{Sub: sub, Owner: "me", ReportUncounted: func(error) {}}, commitmeta.Meta{})
+		for range 10 {
+			g.GiveUp(sarama.ErrTopicAuthorizationFailed)
+		}
+		p.runFor(metaRetryPause + time.Second)
+		if p.commits != 1 {
+			t.Errorf("%d commits, want 1", p.commits)
+		}
+		g.GiveUp(sarama.ErrTopicAuthorizationFailed)
+		p.runFor(metaRetryPause + time.Second)
+		if p.commits != 2 {
+			t.Errorf("%d commits after another refusal, want 2", p.commits)
+		}
+	})
 }
