@@ -148,10 +148,7 @@ func (k *Keeper) CheckIfDue(due bool) (checked bool) {
 // topics. It changes nothing if the cluster does not answer.
 func (k *Keeper) CheckTopics() (map[string]*sarama.TopicMetadata, error) {
 	l := k.layout
-	existing, err := k.provisioner.Admin.Topics()
-	if err == nil && existing[l.Origin] == nil { // the broker does not know all topics yet
-		err = fmt.Errorf("kafka: listing topics: %s does not exist", l.Origin)
-	}
+	existing, err := k.listTopics()
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +169,16 @@ func (k *Keeper) CheckTopics() (map[string]*sarama.TopicMetadata, error) {
 	k.updateWritableLocked()
 	k.rejoinLocked()
 	return existing, nil
+}
+
+// listTopics returns all topics. It returns an error if the origin is missing: then the broker does not know all topics
+// yet.
+func (k *Keeper) listTopics() (map[string]*sarama.TopicMetadata, error) {
+	existing, err := k.provisioner.Admin.Topics()
+	if err == nil && existing[k.layout.Origin] == nil {
+		err = fmt.Errorf("kafka: listing topics: %s does not exist", k.layout.Origin)
+	}
+	return existing, err
 }
 
 // keepEqualPartitions drops and reports levels with another number of partitions than the origin if the order is

@@ -47,7 +47,7 @@ func (k *Keeper) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 	if err := k.provisioner.Admin.AwaitLeaders(created...); err != nil {
 		return nil, nil, err
 	}
-	existing, err := k.provisioner.Admin.Topics()
+	existing, err := k.listTopics()
 	return existing, missing, err
 }
 
