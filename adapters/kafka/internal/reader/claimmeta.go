@@ -59,13 +59,14 @@ func fetchMetas(a cluster.Admin, group string, claims map[string][]int32) (map[s
 }
 
 // readMeta returns a partition's metadata before its lane commits. It asks the broker if a cooperative rebalance added
-// the partition.
-func (s *Session) readMeta(ctx context.Context, topic string, partition int32) (claimMeta, error) {
+// the partition, or took it away and brought it back before a lane took what Setup had read.
+func (s *Session) readMeta(ctx context.Context, claim sarama.ConsumerGroupClaim) (claimMeta, error) {
+	topic, partition, from := claim.Topic(), claim.Partition(), claim.InitialOffset()
 	s.mu.Lock()
 	own, ok := s.metas[topic][partition]
 	delete(s.metas[topic], partition)
 	s.mu.Unlock()
-	if ok {
+	if ok && (from < 0 || own.offset == from) {
 		return own, nil
 	}
 	found, err := s.readMetas(ctx, map[string][]int32{topic: {partition}})

@@ -157,7 +157,7 @@ func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		}
 		from = oldest
 	}
-	meta, err := s.readMeta(sess.Context(), claim.Topic(), claim.Partition())
+	meta, err := s.readMeta(sess.Context(), claim)
 	if err != nil {
 		return err
 	}
