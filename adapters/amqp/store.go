@@ -124,11 +124,16 @@ func (w *write) deadLetterInParts(st *redeliver.State) error {
 	return nil
 }
 
-// publish writes a delayed message to its exchange, as its publisher made it.
+// publish writes a delayed message to its exchange, as its publisher made it. If no queue takes it although the
+// subscription's queue has just been bound again, its routing key matches no binding: that concerns this message alone.
 func (w *write) publish() (string, error) {
 	d := w.d.Own()
 	where := link.PlaceText(d.Exchange, d.RoutingKey)
-	return where, w.send(w.published, where, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
+	err := w.send(w.published, where, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
+	if errors.Is(err, link.ErrNoQueue) {
+		err = fmt.Errorf("%w: %w", driver.ErrRefused, err)
+	}
+	return where, err
 }
 
 // send publishes, and waits for the answer even if w.ctx ends first: the message may have been written, and a second

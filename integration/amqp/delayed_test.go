@@ -1,6 +1,7 @@
 package amqp_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -97,4 +98,37 @@ func TestAnExchangeDeletedWhileAPublishWaits(t *testing.T) {
 		t.Error(err)
 	}
 	(<-messages).Ack()
+}
+
+// No queue takes a delayed publish with the topology's routing key. It goes to the DLQ, and the others run. It once stopped
+// the subscription for good.
+func TestADelayedPublishThatNoQueueTakes(t *testing.T) {
+	t.Parallel()
+	exchange := unique(t)
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
+		l.cfg.Topology = amqp.Topology{
+			Exchange:    func(string) string { return exchange },
+			Kind:        amqp091.ExchangeTopic,
+			BindingKeys: func(string) []string { return []string{"order.placed.*"} },
+		}
+	})
+	t.Cleanup(func() { _ = l.raw.ExchangeDelete(exchange, false, false) })
+	l.consume(func(*message.Message, run) error { return nil })
+	msg := message.NewMessage("later", nil)
+	delay.Message(msg, delay.For(300*time.Millisecond))
+	if err := l.client.Publisher().Publish(l.queue, msg); err != nil {
+		t.Fatal(err)
+	}
+	l.await("dead letter or pause", func() bool { return len(l.dead["later"]) > 0 || l.countLocked("intake paused") > 0 })
+	l.publishMessages("new")
+	l.awaitEnds([]string{"later", "new"})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	dead := l.dead["later"]
+	if len(dead) != 1 || dead[0].State.Reason != redeliver.ReasonUnschedulable || !strings.Contains(dead[0].State.Error, "declare or bind") {
+		t.Errorf("dead-lettered: %+v", dead)
+	}
+	if n := l.countLocked("intake paused"); n > 0 {
+		t.Errorf("the intake was paused %d times", n)
+	}
 }
