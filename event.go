@@ -112,8 +112,8 @@ type Published struct {
 	Topic string
 }
 
-// PublishFailed: the broker did not accept the copy of a message. The source stays unacked, the intake is paused, and the write is
-// tried again after Retry.
+// PublishFailed: the broker did not accept the copy of a message. The source stays unacked, the intake is paused (except for a
+// delayed publish that is due), and the write is tried again after Retry.
 type PublishFailed struct {
 	State State
 	Where string

@@ -180,7 +180,7 @@ type Done interface {
 	// broker has confirmed the message. where names the topic or queue, also with an error.
 	Confirmed(where string, err error)
 	// Unanswered may be called once, before Confirmed: ctx has ended, the broker has not answered, and the client cannot
-	// cancel the write. The engine stops the intake. Confirmed follows the answer.
+	// cancel the write. The engine stops the intake, except for a write to Topic. Confirmed follows the answer.
 	Unanswered(where string, err error)
 }
 
@@ -209,7 +209,8 @@ type Store[R any] interface {
 	//
 	// Errors: ErrRefused concerns this message; ErrDoubtful may concern it. redeliver.UnschedulableError means that no
 	// place can hold its wait. ErrStay is not a failure: the source keeps the message, hidden, and the engine runs it
-	// again when it is due. Every other error is an outage: nothing new begins until this write has succeeded.
+	// again when it is due. Every other error is an outage: nothing new begins until this write has succeeded, except for a
+	// write to Topic, which may be full until messages have run.
 	Write(ctx context.Context, to Place, m *Message[R], st *redeliver.State, done Done)
 }
 

@@ -1,6 +1,7 @@
 package amqp_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,4 +132,42 @@ func TestADelayedPublishThatNoQueueTakes(t *testing.T) {
 	if n := l.countLocked("intake paused"); n > 0 {
 		t.Errorf("the intake was paused %d times", n)
 	}
+}
+
+// A full origin refuses a delayed publish that is due. Its messages run nevertheless, and make room. The subscription
+// once waited for room forever.
+func TestADelayedPublishToAFullQueue(t *testing.T) {
+	t.Parallel()
+	const maxLength, backlog = 5, 40
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
+		l.declareQueue(amqp091.Table{"x-max-length": int32(maxLength), "x-overflow": "reject-publish"})
+		l.cfg.MaxInFlight = 1
+	})
+	refused := make(chan struct{})
+	l.consume(func(*message.Message, run) error { <-refused; return nil })
+	all := ids(backlog)
+	fill := func() { // until the queue is full
+		for len(all) > 0 && l.client.Publisher().Publish(l.queue, message.NewMessage(all[0], nil)) == nil {
+			all = all[1:]
+		}
+	}
+	fill()
+	msg := message.NewMessage("later", nil)
+	delay.Message(msg, delay.For(300*time.Millisecond))
+	if err := l.client.Publisher().Publish(l.queue, msg); err != nil {
+		t.Fatal(err)
+	}
+	l.await("refused publish", func() bool {
+		return slices.ContainsFunc(l.events, func(e redeliver.Event) bool {
+			f, ok := e.(redeliver.PublishFailed)
+			return ok && f.State.ID == "later" && f.Where == "queue "+l.queue
+		})
+	})
+	close(refused)
+	for over := time.Now().Add(maxWait); len(all) > 0; fill() {
+		if time.Now().After(over) {
+			t.Fatalf("the queue takes no more messages: %d are left", len(all))
+		}
+	}
+	l.awaitEnds(append(ids(backlog), "later"))
 }

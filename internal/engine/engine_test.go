@@ -51,6 +51,7 @@ type broker struct {
 	block     bool // messages with a key keep their places
 	stays     bool // writes to a level answer ErrStay
 	hops      bool // waiting messages only hop
+	publishes bool // waiting messages are delayed publishes that are due
 	hangs     chan error
 	alone     func(id string) bool // reports whether a message runs alone; nil for none
 	toDLQ     error                // why all messages go to the DLQ at once, nil for not
@@ -110,6 +111,9 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
 		if b.hops {
 			m.Step, m.Until = driver.Hop, time.Time{}
+		}
+		if b.publishes {
+			m.Step, m.Until = driver.Publish, time.Time{}
 		}
 	}
 	return nil

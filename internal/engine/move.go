@@ -20,7 +20,7 @@ const (
 )
 
 // move writes one message to its next place: a level, the DLQ or its topic. No goroutine of the engine waits for that: the store
-// calls Confirmed, and a timer starts the next try. While the broker accepts nothing, the subscription's gate is closed.
+// calls Confirmed, and a timer starts the next try. While a level or the DLQ accepts nothing, the subscription's gate is closed.
 type move struct {
 	d         *Delivery
 	to        driver.Place
@@ -132,8 +132,10 @@ func (m *move) release() {
 	m.setClosed(false, "", nil)
 }
 
-// setClosed closes or opens the gate for this message.
+// setClosed closes or opens the gate for this message. A publish to the origin never closes it: the origin may be full, and
+// only the messages that begin make room.
 func (m *move) setClosed(closed bool, where string, err error) {
+	closed = closed && m.to != driver.Topic
 	switch {
 	case m.closed == closed:
 	case closed:

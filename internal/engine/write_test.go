@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,58 @@ func TestAHopCarriesThePolicy(t *testing.T) {
 		synctest.Wait()
 		if got := j.written(); len(got) != 2 || got[0].Policy != j.sub.Fingerprint() || got[0].Attempts != 1 {
 			t.Errorf("written as %+v", got)
+		}
+	})
+}
+
+// An origin may refuse a delayed publish because it is full. New messages begin nevertheless, because only they make room.
+func TestAFullOriginStopsNoMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		j.publishes = true
+		var free atomic.Bool
+		j.answerID = func(string, string) error {
+			if !free.Load() {
+				return errTheirs
+			}
+			return nil
+		}
+		j.start(t, handle(func(_ context.Context, r *record) error {
+			if r.id == "new" {
+				free.Store(true)
+			}
+			return nil
+		}))
+		j.in <- &record{id: "later", state: &redeliver.State{ID: "later"}}
+		synctest.Wait()
+		j.want(t, "full", "topic refuses", "PublishFailed")
+		j.publishes = false // otherwise it would be published forever
+		j.publish("new")
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if settled, dead := j.all(); len(settled) != 3 || len(dead) > 0 || slices.Contains(j.changes(), "intake paused") {
+			t.Errorf("settled %v, dead %v, changes %v, want new, the delayed publish, and what it published", settled, dead, j.changes())
+		}
+	})
+}
+
+// The origin does not answer for a while. That does not stop the intake either.
+func TestAnOriginThatDoesNotAnswerStopsNoMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(hourly())
+		b.publishes, b.hangs = true, make(chan error)
+		b.run(t, handle(func(context.Context, *record) error { return nil }), engine.LaneOptions[*record]{})
+		b.in <- &record{id: "later", state: &redeliver.State{ID: "later"}}
+		synctest.Wait()
+		b.publish("new")
+		synctest.Wait()
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"new"}) {
+			t.Errorf("settled %v, want the new message", settled)
+		}
+		b.hangs <- nil
+		synctest.Wait()
+		if settled, _ := b.all(); !slices.Equal(settled, []string{"new", "later"}) {
+			t.Errorf("settled %v, want both", settled)
 		}
 	})
 }
