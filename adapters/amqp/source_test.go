@@ -559,3 +559,13 @@ func TestFlushEndsWithItsContext(t *testing.T) {
 		_ = f.server.Remote.Close() // the call in flight ends with the connection
 	})
 }
+
+// The engine frees settled messages earlier if it knows their size.
+func TestTheSizeOfAMessageIsThatOfItsBody(t *testing.T) {
+	f := newOrderedQueue(t, Config{}, func([]string, redeliver.State) error { return nil })
+	s, _ := f.source(false)
+	m := &driver.Message[*delivery]{Record: new(slab).delivery(&amqp091.Delivery{MessageId: "a", Body: make([]byte, 5000)})}
+	if err := s.Parse(m); err != nil || m.Size != 5000 {
+		t.Errorf("a size of %d, want 5000: %v", m.Size, err)
+	}
+}

@@ -109,3 +109,12 @@ func TestOtherSubscribersCannotChangeADeadLetter(t *testing.T) {
 		}
 	})
 }
+
+// The engine frees settled messages earlier if it knows their size.
+func TestTheSizeOfAMessageIsThatOfItsPayload(t *testing.T) {
+	s := &source{r: &reader{}}
+	m := &driver.Message[*record]{Record: newRecord(message.NewMessage("a", make([]byte, 5000)), false)}
+	if err := s.Parse(m); err != nil || m.Size != 5000 {
+		t.Errorf("a size of %d, want 5000: %v", m.Size, err)
+	}
+}

@@ -229,7 +229,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 		return driver.ErrSettled
 	}
 	d.m = m
-	m.Step, m.Place, m.Alone = d.step, s.queue.Name, s.readsSuspects()
+	m.Step, m.Place, m.Alone, m.Size = d.step, s.queue.Name, s.readsSuspects(), d.bytes
 	if d.group != "" {
 		m.Key = groupHash(d.group)
 	}
