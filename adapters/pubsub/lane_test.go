@@ -3,6 +3,7 @@ package pubsub
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -157,6 +158,64 @@ func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 			t.Errorf("the retry of the old message ran after %s, want an hour", took["old"])
 		}
 	})
+}
+
+// Two processes with different policies read the same topics. A message on a topic of one policy does not move all the time,
+// although the other policy has another level there, or none. It once moved between two topics without a pause.
+func TestTwoPoliciesDoNotMoveAMessageAllTheTime(t *testing.T) {
+	const messages, maxMoves = 20, 50
+	for name, levels := range map[string][2][]time.Duration{
+		"one level fewer":               {{time.Second, 10 * time.Minute, time.Hour}, {time.Second, time.Hour}},
+		"one level fewer, and shorter":  {{time.Second, 10 * time.Minute, 2 * time.Hour}, {time.Second, time.Hour}},
+		"the same number, both longer":  {{time.Second, 3 * time.Minute, 2 * time.Hour}, {2 * time.Second, time.Minute, 90 * time.Minute}},
+		"two levels fewer, and shorter": {{time.Second, time.Minute, 10 * time.Minute, 3 * time.Hour}, {time.Second, time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, begin := newMemoryBroker(), time.Now()
+				var moves, early, late, ran atomic.Int64
+				due := begin.Add(3 * time.Hour)
+				for _, l := range levels {
+					m := b.member(t, "billing")
+					cfg := checkConfig(publisherFunc{m, func(topic string, msg *message.Message) error {
+						if moves.Add(1) > 10*messages*maxMoves { // without an error this test would never end
+							return errTaken
+						}
+						return m.Publish(topic, msg)
+					}}, m)
+					cfg.Policy = redeliver.Policy{Levels: l}
+					serve(t, cfg, func(*message.Message) error {
+						ran.Add(1)
+						if after := time.Since(due); after < 0 {
+							early.Add(1)
+						} else if after > 2*time.Second {
+							late.Add(1)
+						}
+						return nil
+					})
+				}
+				st := redeliver.State{Group: "billing", Origin: "orders", Attempts: 1, Due: due, FirstFailed: begin, LastFailed: begin}
+				for n := range messages {
+					st.ID = fmt.Sprint(n)
+					rec := newRecord(message.NewMessage(st.ID, nil), false)
+					until := begin.Add(levels[0][len(levels[0])-1])
+					msg, err := rec.withState(&carried{headers: st.AppendHeaders(nil), until: until})
+					if err != nil {
+						t.Fatal(err)
+					}
+					b.put(Names{}.delay("orders", "billing", len(levels[0])), msg)
+				}
+				advance(4 * time.Hour)
+				synctest.Wait()
+				if ran.Load() != messages || early.Load() > 0 || late.Load() > 0 {
+					t.Errorf("%d of %d messages ran, %d early, %d late", ran.Load(), messages, early.Load(), late.Load())
+				}
+				if n := moves.Load(); n > messages*maxMoves {
+					t.Errorf("%d messages moved %d times, want at most %d", messages, n, messages*maxMoves)
+				}
+			})
+		})
+	}
 }
 
 // publisherFunc is a Publish function of a test.

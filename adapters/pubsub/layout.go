@@ -115,10 +115,7 @@ func (l *layout) levelOf(nth int, longer time.Duration) time.Duration {
 }
 
 // maxStay returns the longest stay of a record on the nth delay topic, counted from 0: the level and a rest below the
-// first level.
+// first level. If the policy has no such level, it is that of the longest level.
 func (l *layout) maxStay(nth int) time.Duration {
-	if nth >= len(l.ladder) {
-		return 0
-	}
-	return l.ladder[nth] + l.ladder[0]
+	return l.ladder[min(nth, len(l.ladder)-1)] + l.ladder[0]
 }

@@ -164,6 +164,9 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	case s.kind == retries && longer > clockSkew, s.kind == delays && longer > lay.maxStay(s.nth)+levelSlack:
 		// An older policy or another program put the message here. Move it to the topic of its level, so that it delays no other.
 		m.Step, m.Until = driver.Hop, time.Time{}
+		if s.nth >= len(lay.ladder) { // not at once: a process whose policy has this level may move it back at once
+			m.Until = now.Add(lay.levelOf(s.nth, longer))
+		}
 	case s.kind == delays && rec.publish && !stay.Hops:
 		m.Step = driver.Publish
 	case s.kind == delays:
