@@ -75,6 +75,11 @@ func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver
 		ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf("must be at most ConsumerTimeout, which is %s, as Timeout must", cfg.ConsumerTimeout))
 	}
 	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is negative; Plan notes it
+		if p.Timeout > cfg.ConsumerTimeout/time.Duration(1+p.Immediate) {
+			ps.Add(field+".Immediate", p.Immediate, fmt.Sprintf(
+				"must be so low that (1 + Immediate) x Timeout, %d x %s, is at most ConsumerTimeout, which is %s: the message stays unacked during immediate retries, and the broker takes it back. Lower Immediate or Timeout, or raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here",
+				1+p.Immediate, p.Timeout, cfg.ConsumerTimeout))
+		}
 		return
 	}
 	ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf(

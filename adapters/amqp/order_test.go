@@ -81,6 +81,23 @@ func TestTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
 	}
 }
 
+// Immediate retries run while the message is unacked, so all of them must end within ConsumerTimeout.
+func TestImmediateRetriesAboveConsumerTimeoutAreRefused(t *testing.T) {
+	cfg := Config{Policy: redeliver.Policy{MaxRetries: 10, Immediate: 3, Timeout: 10 * time.Minute}}.withDefaults()
+	_, err := newLayout(&cfg, "orders")
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.Immediate is 3: must be so low that (1 + Immediate) x Timeout, 4 x 10m0s, is at most ConsumerTimeout, which is 30m0s") {
+		t.Error(err)
+	}
+	cfg.Policy.Immediate = 2
+	if _, err := newLayout(&cfg, "orders"); err != nil {
+		t.Error(err)
+	}
+	cfg.Policy.Immediate, cfg.Policy.Timeout = 10, redeliver.NoTimeout
+	if _, err := newLayout(&cfg, "orders"); err != nil {
+		t.Error(err)
+	}
+}
+
 // Prefetched messages must begin before the broker takes them back.
 func TestTooLowRateIsRefused(t *testing.T) {
 	slow := redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.1, Burst: 1}}
