@@ -40,6 +40,7 @@ type Scanner struct {
 	batch      int                     // messages for the current consumer
 	available  int                     // messages that were available to it at least
 	received   int                     // messages that it has delivered
+	firstTag   uint64                  // of its messages; those of earlier consumers on its channel have lower tags
 	totalBytes int                     // of all bodies so far
 	total      int
 	left       int  // messages that were ready at the start and were not returned by Next
@@ -53,6 +54,7 @@ type Scanner struct {
 // channel is the only way to return its messages in order.
 type scanChannel struct {
 	ch   *amqp091.Channel
+	last uint64   // the highest tag so far
 	open []uint64 // tags of the unsettled messages, in order
 }
 
@@ -161,6 +163,7 @@ func (h *Scanner) consume(left int) error {
 		}
 		h.channels = append(h.channels, &scanChannel{ch: ch})
 	}
+	h.firstTag = h.lastChannel().last + 1
 	in, err := link.StartConsumer(h.lastChannel().ch, h.queue, link.ConsumerTagOf(h.consumers), h.batch, nil)
 	if err != nil {
 		return h.readError(err)
@@ -190,7 +193,7 @@ func (h *Scanner) stopConsumer() error {
 func (h *Scanner) add(d amqp091.Delivery) {
 	h.received, h.total, h.totalBytes = h.received+1, h.total+1, h.totalBytes+len(d.Body)
 	g := h.lastChannel()
-	g.open = append(g.open, d.DeliveryTag)
+	g.last, g.open = d.DeliveryTag, append(g.open, d.DeliveryTag)
 	h.buf = append(h.buf, Message{d, Mark{g, d.DeliveryTag}})
 }
 
@@ -216,17 +219,20 @@ func (h *Scanner) Ack(all []Mark) (n int, err error) {
 
 // ackOn is Ack for messages of one channel.
 func (h *Scanner) ackOn(g *scanChannel, tags []uint64) error {
+	slices.Sort(tags)
 	if h.in != nil && g == h.lastChannel() {
-		// For each ack the broker sends the consumer another message, which must not be one beyond the end.
-		if h.batch+len(tags) > h.available {
+		// For each ack the broker sends another message to the consumer that delivered the acked one. The current consumer
+		// must not get one beyond the end.
+		earlier, _ := slices.BinarySearch(tags, h.firstTag)
+		own := len(tags) - earlier
+		if h.batch+own > h.available {
 			if err := h.stopConsumer(); err != nil {
 				return err
 			}
 		}
-		h.batch += len(tags)
+		h.batch += own
 	}
 	h.acked = true
-	slices.Sort(tags)
 	first := 0 // number of oldest unsettled messages, which one ack covers
 	for first < min(len(tags), len(g.open)) && tags[first] == g.open[first] {
 		first++
