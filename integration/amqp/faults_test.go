@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -220,6 +221,11 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 		return len(reported) == 40 && len(l.done) == 20
 	})
 	l.awaitCounts(l.queue, "40 unacked and one ready", nil, func(unacked, ready int) bool { return unacked == 40 && ready == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := l.client.Doctor(ctx, l.queue, doctor.Examination{}); err != nil { // it once waited for the end of the alarm
+		t.Error(err)
+	}
 	l.mu.Lock()
 	blocked, twice := len(l.runs), l.duplicatesLocked()
 	l.mu.Unlock()

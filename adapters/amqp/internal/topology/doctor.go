@@ -52,7 +52,7 @@ func (s *Survey) Examine(ctx context.Context, how doctor.Examination, paused fun
 // checkQueues checks which queues exist, and whether anything reads them.
 func (d *examination) checkQueues(ctx context.Context) error {
 	for _, q := range append([]layout.Queue{{Name: d.layout.Queue, Kind: layout.MainQueue}}, d.layout.Queues...) {
-		c, err := d.broker.Publishing.Stat(ctx, q.Name)
+		c, err := d.broker.Consuming.Stat(ctx, q.Name) // not Publishing: see Broker.Declarer
 		switch {
 		case err == nil:
 			d.addCounts(q, c)
