@@ -16,10 +16,11 @@ import (
 // is no evidence, because it also rises for the messages behind one that kills its process. So the suspect is charged
 // with a crash before it runs, see crashes.Counts, and the charge is removed when its process has survived.
 type inPlaceTurn struct {
-	s      *source
-	d      *delivery
-	state  atomic.Int32
-	charge crashes.Charge // set before the turn is taken
+	s       *source
+	d       *delivery
+	state   atomic.Int32
+	charge  crashes.Charge // set before the turn is taken
+	settled atomic.Bool    // the message is settled
 }
 
 // The states of a turn.
@@ -99,9 +100,16 @@ func (p *inPlaceTurn) onTurn() {
 // end ends a turn, if there is one, because the process has survived the message. settled reports whether the message
 // is settled.
 func (p *inPlaceTurn) end(settled bool) {
+	if settled {
+		p.settled.Store(true)
+	}
 	held := p.state.CompareAndSwap(turnTaken, turnEnding) || p.state.CompareAndSwap(turnHeld, turnEnding)
 	// If the turn ended before the message was settled, earlier crashes are still counted.
-	if !held && !(settled && p.charge.Before > 0 && p.state.CompareAndSwap(turnIdle, turnEnding)) {
+	if !held && (!settled || !p.state.CompareAndSwap(turnIdle, turnEnding)) {
+		return
+	}
+	if !held && p.charge.Before == 0 {
+		p.state.Store(turnIdle)
 		return
 	}
 	p.s.tasks.start(func() {
@@ -113,6 +121,9 @@ func (p *inPlaceTurn) end(settled bool) {
 			p.s.r.client.turn.Give()
 		}
 		p.state.Store(turnIdle)
+		if !settled && p.settled.Load() { // settled meanwhile
+			p.end(true)
+		}
 		p.s.lane.Post(func() {}) // it may want another turn
 	})
 }

@@ -209,6 +209,31 @@ func TestAChargeThatStaysIsReported(t *testing.T) {
 	})
 }
 
+// A suspect is settled while the charge of its turn is being removed. The count of its earlier crashes is removed, too. It once
+// stayed, and counted for the next message with this id.
+func TestASuspectThatIsSettledWhileItsTurnEndsIsNotCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := aSuspect(t, Config{})
+		refuse := func(string, string) (net.Conn, error) { return nil, errFull }
+		s.r.client.consuming = link.New(link.Options{URLs: []string{"amqp://localhost"}, AMQP: amqp091.Config{Dial: refuse}})
+		s.r.crashes.Link = s.r.client.consuming
+		takeTurn(t, s, m)
+		turn := m.Record.placeTurn
+		turn.charge.Before = 1
+		s.HandlerEnded(m)
+		<-time.After(maxWriteTurn + 1)
+		s.runPosted() // the turn begins to end
+		s.End(m, engine.Ending{Kind: engine.Moved})
+		s.Settle(m)
+		s.r.client.consuming.Close() // no more tries to remove the charge
+		<-time.After(time.Minute)
+		s.runPosted()
+		if turn.charge.Before != 0 || turn.state.Load() != turnIdle {
+			t.Errorf("%d earlier crashes are still counted, state %d", turn.charge.Before, turn.state.Load())
+		}
+	})
+}
+
 // With PauseNew, a suspect whose turn had ended took a turn and gave it back again and again.
 func TestASuspectRequestsNoTurnInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
