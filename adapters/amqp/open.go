@@ -64,7 +64,7 @@ func (r *reader) openFirst(ctx context.Context, d *topology.Declarer, origin boo
 		if err == nil {
 			cfg.first = &openChannel{ch, in}
 		} else {
-			d.NoteRead(cfg.queue, err)
+			d.AddReadDenial(cfg.queue, err)
 		}
 	}
 }

@@ -179,7 +179,7 @@ func TestTwoPoliciesDoNotMoveAMessageAllTheTime(t *testing.T) {
 					m := b.member(t, "billing")
 					cfg := checkConfig(publisherFunc{m, func(topic string, msg *message.Message) error {
 						if moves.Add(1) > 10*messages*maxMoves { // without an error this test would never end
-							return errTaken
+							return errRefused
 						}
 						return m.Publish(topic, msg)
 					}}, m)

@@ -31,8 +31,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/gotest"
-	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // prefix is that of the queues of all runs.
@@ -118,7 +118,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg := onlooker.AWS()
+	cfg := brokerstate.AWS()
 	if o.endpoint == "" {
 		if cfg, err = config.LoadDefaultConfig(ctx, config.WithRegion(o.region)); err != nil {
 			return fmt.Errorf("reading the credentials of AWS: %w", err)
@@ -196,7 +196,7 @@ func sum(requests map[string]int) (n int) {
 // removeQueues deletes the queues that the tests have left.
 func (g *gateway) removeQueues(ctx context.Context, out io.Writer) error {
 	names := g.left()
-	api := awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = &g.url })
+	api := awssqs.NewFromConfig(brokerstate.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = &g.url })
 	var errs []error
 	for _, name := range names {
 		if err := removeQueue(ctx, api, name); err != nil {

@@ -9,7 +9,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 )
 
 // fewTests matches a few tests of the kit, because moto is slow.
@@ -75,7 +75,7 @@ func wantRun(t *testing.T, failure string, args ...string) {
 }
 
 func client(endpoint string) *awssqs.Client {
-	return awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
+	return awssqs.NewFromConfig(brokerstate.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = &endpoint })
 }
 
 func wantQueues(t *testing.T, endpoint string, want int) {

@@ -18,9 +18,9 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/chaos/history"
 	"github.com/redeliver/redeliver/integration/consumer"
-	"github.com/redeliver/redeliver/integration/onlooker"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -117,7 +117,7 @@ func deadLetterLine(load history.Load, value []byte, field func(string) string) 
 }
 
 func (k *kafkaSystem) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
-	return onlooker.Kafka(ctx, k.admin, group(load), load.Name, k.own(load))
+	return brokerstate.Kafka(ctx, k.admin, group(load), load.Name, k.own(load))
 }
 
 // lanes returns the faults of the network and of the nodes.

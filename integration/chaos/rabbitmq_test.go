@@ -15,9 +15,9 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/chaos/history"
 	"github.com/redeliver/redeliver/integration/consumer"
-	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // rabbitSystem is the suite's view of a node of RabbitMQ, through amqp091-go alone.
@@ -153,7 +153,7 @@ func (r *rabbitSystem) dead(ctx context.Context, load history.Load) ([]history.L
 }
 
 func (r *rabbitSystem) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
-	return onlooker.RabbitMQ(ctx, r.broker, load.Name)
+	return brokerstate.RabbitMQ(ctx, r.broker, load.Name)
 }
 
 func (r *rabbitSystem) lanes() []lane {

@@ -21,9 +21,9 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/chaos/history"
 	"github.com/redeliver/redeliver/integration/consumer"
-	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // sqsSystem is the suite's view of an ElasticMQ, through the bare SDK.
@@ -48,11 +48,11 @@ func newSQSSystem(t *testing.T, loads []history.Load) *sqsSystem {
 	s := &sqsSystem{server: brokers.OwnSQS(t, brokers.SQSOptions{Heap: "384m", StartTimeout: startTimeout}), slots: make(chan struct{}, 8), urls: make(map[string]string), deadLetters: make(map[string]history.Line)}
 	s.gate = newGate(t, "sqs", strings.TrimPrefix(s.server.URL(), "http://"))
 	// The writer does not retry, because a message that was sent twice would be two messages.
-	s.api = awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) {
+	s.api = awssqs.NewFromConfig(brokerstate.AWS(), func(o *awssqs.Options) {
 		o.BaseEndpoint, o.RetryMaxAttempts = aws.String("http://"+s.gate.address()), 1
 		o.HTTPClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	})
-	s.direct = awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(s.server.URL()) })
+	s.direct = awssqs.NewFromConfig(brokerstate.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(s.server.URL()) })
 	for _, load := range loads {
 		out, err := s.direct.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(load.Name)})
 		if err != nil {
@@ -87,7 +87,7 @@ func (s *sqsSystem) flush(context.Context) error {
 
 // dead takes new messages from the DLQ and returns all messages that ever were there.
 func (s *sqsSystem) dead(ctx context.Context, load history.Load) ([]history.Line, error) {
-	err := onlooker.TakeSQS(ctx, s.direct, s.urls[load.Name]+"-dlq", 5*time.Second, func(m types.Message) {
+	err := brokerstate.TakeSQS(ctx, s.direct, s.urls[load.Name]+"-dlq", 5*time.Second, func(m types.Message) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(aws.ToString(m.MessageAttributes["redeliver"].StringValue)), &fields); err != nil {
 			fields = map[string]any{"reason": err.Error()}
@@ -103,7 +103,7 @@ func (s *sqsSystem) dead(ctx context.Context, load history.Load) ([]history.Line
 }
 
 func (s *sqsSystem) unsettled(ctx context.Context, load history.Load) (int64, string, error) {
-	return onlooker.SQS(ctx, s.direct, s.urls[load.Name])
+	return brokerstate.SQS(ctx, s.direct, s.urls[load.Name])
 }
 
 func (s *sqsSystem) lanes() []lane {
@@ -123,7 +123,7 @@ func (s *sqsSystem) lanes() []lane {
 
 // connectSQS opens the adapter.
 func connectSQS(ctx context.Context, cfg consumerConfig, sink redeliver.Sink) (consumer.Client, error) {
-	ac := onlooker.AWS()
+	ac := brokerstate.AWS()
 	client, err := sqs.Open(ctx, sqs.Config{
 		AWS: &ac, Endpoint: cfg.Addrs[0], Policy: cfg.policy(), Sink: sink, DrainTimeout: 2 * time.Second, SendTimeout: cfg.MaxWait,
 		MaxInFlight: 20, VisibilityTimeout: sqsVisibility, WaitTime: time.Second, Pollers: 2,

@@ -16,7 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -151,7 +151,7 @@ func (w *crashRun) finish(t *testing.T, p child) bool {
 	defer tick.Stop()
 	deadline := time.After(2 * time.Minute)
 	for {
-		n, detail, err := onlooker.Kafka(t.Context(), kadm.NewClient(w.client), w.Group, w.Topic, w.Topic+"."+w.Group)
+		n, detail, err := brokerstate.Kafka(t.Context(), kadm.NewClient(w.client), w.Group, w.Topic, w.Topic+"."+w.Group)
 		if err == nil && n == 0 {
 			break
 		}

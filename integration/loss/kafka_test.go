@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -97,7 +97,7 @@ func deadLetterOf(r *kgo.Record) deadLetter {
 }
 
 func (k *kafkaSystem) unsettled(ctx context.Context) (int64, string, error) {
-	return onlooker.Kafka(ctx, k.admin, k.group(), k.topic, k.base())
+	return brokerstate.Kafka(ctx, k.admin, k.group(), k.topic, k.base())
 }
 
 // restart kills the broker and starts it again.

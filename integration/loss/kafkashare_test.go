@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 )
 
 // TestLossKafkaShare is TestLossKafka on a share group. The brokers' sessions are short, as the suite's are on Kafka.
@@ -35,7 +35,7 @@ func (k shareSystem) consumer() consumerConfig {
 }
 
 func (k shareSystem) unsettled(ctx context.Context) (int64, string, error) {
-	n, detail, err := onlooker.Kafka(ctx, k.admin, k.group()+"-retry", k.base()+".retry", k.base())
+	n, detail, err := brokerstate.Kafka(ctx, k.admin, k.group()+"-retry", k.base()+".retry", k.base())
 	if err != nil {
 		return 0, "", err
 	}

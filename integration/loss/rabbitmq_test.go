@@ -12,8 +12,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/consumer"
-	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // rabbitSystem is the suite's view of RabbitMQ, through amqp091-go alone. RabbitMQ has no keys: a message carries its
@@ -229,7 +229,7 @@ func rabbitValue(name string, v any) []byte {
 
 // unsettled counts the messages in all queues except the DLQ. The broker has no other group.
 func (r *rabbitSystem) unsettled(ctx context.Context) (int64, string, error) {
-	return onlooker.RabbitMQ(ctx, r.broker, r.queue)
+	return brokerstate.RabbitMQ(ctx, r.broker, r.queue)
 }
 
 // restart kills the broker and starts it again. By now all queues are declared.

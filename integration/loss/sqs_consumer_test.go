@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/consumer"
-	"github.com/redeliver/redeliver/integration/onlooker"
 )
 
 // sqsVisibility is when the messages of a killed consumer come back.
@@ -21,7 +21,7 @@ func connectSQS(ctx context.Context, cfg consumerConfig, s *watcher) (consumer.C
 	// A random kill may hit a suspect that runs alone, as on RabbitMQ. SQS also counts receives whose answer was lost
 	// before anybody ran the message.
 	policy.MaxCrashes = 3
-	ac := onlooker.AWS()
+	ac := brokerstate.AWS()
 	ac.HTTPClient = &http.Client{Transport: newSQSTransport(s)}
 	endpoint := cfg.Addrs[0]
 	if cfg.Load.Via != "" {

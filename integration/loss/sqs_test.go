@@ -15,8 +15,8 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/consumer"
-	"github.com/redeliver/redeliver/integration/onlooker"
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
 )
 
@@ -46,7 +46,7 @@ func newSQS(t *testing.T, endpoint, queue string, seed uint64) *sqsSystem {
 	p.Seed(seed)
 	s := &sqsSystem{
 		proxy: p, taken: make(map[string]bool), queue: fmt.Sprintf("%s-%d", queue, time.Now().UnixNano()),
-		api: awssqs.NewFromConfig(onlooker.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(endpoint) }),
+		api: awssqs.NewFromConfig(brokerstate.AWS(), func(o *awssqs.Options) { o.BaseEndpoint = aws.String(endpoint) }),
 	}
 	out, err := s.api.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(s.queue)})
 	if err != nil {
@@ -160,7 +160,7 @@ func sqsAttributes(it *item) map[string]types.MessageAttributeValue {
 
 // dead takes new messages from the DLQ and remembers them. It returns all messages that ever were there.
 func (s *sqsSystem) dead(ctx context.Context) ([]deadLetter, error) {
-	err := onlooker.TakeSQS(ctx, s.api, s.url+"-dlq", 2*time.Second, func(m types.Message) {
+	err := brokerstate.TakeSQS(ctx, s.api, s.url+"-dlq", 2*time.Second, func(m types.Message) {
 		if !s.taken[*m.MessageId] {
 			s.taken[*m.MessageId] = true
 			s.list = append(s.list, s.deadLetterOf(&m))
@@ -260,7 +260,7 @@ func sqsValue(name string, v types.MessageAttributeValue) []byte {
 }
 
 func (s *sqsSystem) unsettled(ctx context.Context) (int64, string, error) {
-	return onlooker.SQS(ctx, s.api, s.url)
+	return brokerstate.SQS(ctx, s.api, s.url)
 }
 
 // restart makes every request of the consumers fail for a while, in various ways.

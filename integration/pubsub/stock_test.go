@@ -28,7 +28,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/pubsub"
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -110,7 +110,7 @@ func onSQS(t *testing.T) pubsub.Config {
 
 func onRedis(t *testing.T, group string) pubsub.Config {
 	t.Helper()
-	client := redis.NewClient(onlooker.Redis(brokers.RequireRedis(t)))
+	client := redis.NewClient(brokerstate.Redis(brokers.RequireRedis(t)))
 	t.Cleanup(func() { _ = client.Close() })
 	pub := must[*redisstream.Publisher](t)(redisstream.NewPublisher(redisstream.PublisherConfig{Client: client}, watermill.NopLogger{}))
 	sub := must[*redisstream.Subscriber](t)(redisstream.NewSubscriber(redisstream.SubscriberConfig{

@@ -22,7 +22,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/pubsub"
-	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/redis/alive"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 )
@@ -41,7 +41,7 @@ type harness struct {
 
 func newHarness(t *testing.T, addr string) adaptertest.Harness {
 	t.Helper()
-	h := &harness{addr: addr, client: redis.NewClient(onlooker.Redis(addr))}
+	h := &harness{addr: addr, client: redis.NewClient(brokerstate.Redis(addr))}
 	t.Cleanup(func() { _ = h.client.Close() })
 	return adaptertest.Harness{
 		Name: "Watermill", Features: features,
@@ -93,7 +93,7 @@ func (s service) Close(ctx context.Context) error {
 }
 
 func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	opts := onlooker.Redis(h.addr)
+	opts := brokerstate.Redis(h.addr)
 	opts.PoolSize = 200 // every lane reads on its own connection
 	client := redis.NewClient(opts)
 	heartbeatCtx, stopHeartbeats := context.WithCancel(context.Background())

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redeliver/redeliver/integration/brokers"
-	"github.com/redeliver/redeliver/integration/onlooker"
+	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/redis/alive"
 )
 
@@ -23,7 +23,7 @@ func TestAMessageThatNeverReachedItsConsumerComesBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	addr, stream, consumer := brokers.RequireRedis(t), "alive-"+rand.Text(), rand.Text()
-	client, other := redis.NewClient(onlooker.Redis(addr)), redis.NewClient(onlooker.Redis(addr))
+	client, other := redis.NewClient(brokerstate.Redis(addr)), redis.NewClient(brokerstate.Redis(addr))
 	defer client.Close()
 	defer other.Close()
 	defer other.Del(context.Background(), stream)

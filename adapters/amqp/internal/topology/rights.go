@@ -77,8 +77,8 @@ func (d *Declarer) CheckRead(name string) {
 	}
 }
 
-// NoteRead notes a denial to read a queue, if the error of a consumer is one.
-func (d *Declarer) NoteRead(name string, err error) {
+// AddReadDenial adds a denial to read a queue, if the error of a consumer is one.
+func (d *Declarer) AddReadDenial(name string, err error) {
 	if refused, ok := errors.AsType[*amqp091.Error](err); ok && isAccessRefused(refused) {
 		d.rights.read.add(name, refused)
 	}

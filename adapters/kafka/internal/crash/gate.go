@@ -139,8 +139,8 @@ func (g *Gate) IsSuspect(offset int64) bool {
 	return suspected
 }
 
-// Note is the content of one commit.
-type Note struct {
+// Metadata is the metadata of one commit.
+type Metadata struct {
 	Text  string // the metadata
 	Whole bool   // it has all settled records
 	Idle  bool   // there are no suspects, and no message waits for this commit
@@ -148,14 +148,14 @@ type Note struct {
 	version uint64
 }
 
-// Note returns the content of a commit of mark. settled has the settled records above mark.
-func (g *Gate) Note(mark int64, settled commitmeta.Runs) Note {
-	note := Note{Idle: g.isIdle(), version: g.version}
+// Metadata returns the metadata of a commit of mark. settled has the settled records above mark.
+func (g *Gate) Metadata(mark int64, settled commitmeta.Runs) Metadata {
+	next := Metadata{Idle: g.isIdle(), version: g.version}
 	n := g.meta
 	switch {
 	case g.unwritable:
-		note.Whole = len(settled) == 0
-		return note
+		next.Whole = len(settled) == 0
+		return next
 	case g.ended:
 		n.State, n.Window, n.Alone = commitmeta.Left, nil, -1
 	case !g.counted:
@@ -165,12 +165,12 @@ func (g *Gate) Note(mark int64, settled commitmeta.Runs) Note {
 	case g.unrestricted:
 		n.State = commitmeta.Running
 	}
-	note.Text, note.Whole = n.Text(mark, settled)
-	return note
+	next.Text, next.Whole = n.Text(mark, settled)
+	return next
 }
 
 // Committed is called when a commit has succeeded.
-func (g *Gate) Committed(n Note) {
+func (g *Gate) Committed(n Metadata) {
 	if g.writing && n.version == g.version {
 		g.partition.Post(func() { g.applyPending(n.version) })
 	}
@@ -373,6 +373,9 @@ func (g *Gate) applyPending(number uint64) {
 	}
 	g.meta, g.unrestricted, g.unwritable = g.pending, g.pending.State == commitmeta.Running, false
 	g.writing, g.pending = false, commitmeta.Meta{}
+	if g.unrestricted {
+		g.forgetWindow() // messages that asked again meanwhile wait for no further commit
+	}
 	mark := g.partition.Mark()
 	maps.DeleteFunc(g.meta.Suspects, func(o int64, _ int) bool { return o < mark })
 	if g.isIdle() {

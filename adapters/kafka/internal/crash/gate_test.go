@@ -52,7 +52,7 @@ type livePartition struct {
 	posted []func()
 }
 
-func (p *livePartition) Commit(bool) { p.Post(func() { p.g.Committed(p.g.Note(0, nil)) }) }
+func (p *livePartition) Commit(bool) { p.Post(func() { p.g.Committed(p.g.Metadata(0, nil)) }) }
 
 func (p *livePartition) Post(f func()) bool {
 	p.mu.Lock()
@@ -144,17 +144,38 @@ func TestAPauseOfNewMessagesHoldsBackSuspects(t *testing.T) {
 	}
 }
 
-// countedPartition counts the commits that a message waits for, and answers none.
+// countedPartition counts the commits that a message waits for.
 type countedPartition struct {
 	livePartition
 
+	answers bool
 	commits int
 }
 
 func (p *countedPartition) Commit(atOnce bool) {
-	if atOnce {
-		p.commits++
+	if !atOnce {
+		return
 	}
+	p.commits++
+	if p.answers {
+		p.livePartition.Commit(atOnce)
+	}
+}
+
+// The first messages of a partition wait for one commit, although they ask again before it has succeeded.
+func TestTheFirstMessagesNeedOneCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &countedPartition{answers: true}
+		p.g = New(p, Config{Sub: &engine.Subscription{Turn: engine.NewTurn()}, Owner: "me"}, commitmeta.Meta{})
+		m := &message{}
+		p.g.Begin(m)
+		p.nextPosted()() // writes
+		p.g.Begin(m)
+		p.runFor(time.Second)
+		if admission := p.g.Begin(m); admission != engine.Begins || p.commits != 1 {
+			t.Errorf("it was answered %v after %d commits, want one", admission, p.commits)
+		}
+	})
 }
 
 // While the broker refuses commits, the gate tries once a minute, however many it refuses.

@@ -29,7 +29,7 @@ type claimFrom struct {
 func (c claimFrom) InitialOffset() int64 { return c.from }
 
 // In a cooperative session a partition may leave before its lane begins, and come back after another member has committed.
-// What Setup read does not apply then: messages were reported as lost, and settled ones ran again.
+// With the metadata that Setup read, messages would be reported as lost, and settled ones would run again.
 func TestALaneDoesNotUseMetadataOfAnEarlierOffset(t *testing.T) {
 	t.Parallel()
 	r := offlineReader(nil)

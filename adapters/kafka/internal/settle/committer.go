@@ -133,12 +133,12 @@ func (c *Committer) flush() (again bool) {
 		snap, cfg := p.takeSnapshot(), &p.cfg
 		switch {
 		case snap == nil:
-		case c.SaramaCommits && snap.note.Idle:
+		case c.SaramaCommits && snap.metadata.Idle:
 			// MarkOffset ignores the metadata of a marked offset, so ResetOffset sets it.
-			cfg.Session.MarkOffset(cfg.Topic, cfg.Partition, snap.offset, snap.note.Text)
-			cfg.Session.ResetOffset(cfg.Topic, cfg.Partition, snap.offset, snap.note.Text)
+			cfg.Session.MarkOffset(cfg.Topic, cfg.Partition, snap.offset, snap.metadata.Text)
+			cfg.Session.ResetOffset(cfg.Topic, cfg.Partition, snap.offset, snap.metadata.Text)
 			snap.apply(nil)
-		case snap.note.Idle:
+		case snap.metadata.Idle:
 			all = append(all, snap)
 		default:
 			awaited = append(awaited, snap)
@@ -161,8 +161,8 @@ func (c *Committer) commit(all []*snapshot) (again bool) {
 		for size := 0; len(offsets) < len(all) && size < maxRequestBytes; {
 			snap := all[len(offsets)]
 			cfg := &snap.p.cfg
-			offsets = append(offsets, cluster.OffsetCommit{Topic: cfg.Topic, Partition: cfg.Partition, Offset: snap.offset, Metadata: snap.note.Text})
-			size += len(snap.note.Text) + offsetBytes
+			offsets = append(offsets, cluster.OffsetCommit{Topic: cfg.Topic, Partition: cfg.Partition, Offset: snap.offset, Metadata: snap.metadata.Text})
+			size += len(snap.metadata.Text) + offsetBytes
 		}
 		errs := c.Commit(all[0].p.cfg.Session, offsets)
 		if !slices.Contains(errs, nil) { // The request failed. A later one must not succeed before it.

@@ -223,11 +223,11 @@ func (p *Partition) stopWaitingLocked() {
 
 // snapshot is what to commit of a partition at one moment.
 type snapshot struct {
-	p       *Partition
-	offset  int64
-	note    crash.Note
-	settled int64 // messages settled since the partition began
-	last    bool
+	p        *Partition
+	offset   int64
+	metadata crash.Metadata
+	settled  int64 // messages settled since the partition began
+	last     bool
 }
 
 // takeSnapshot returns what to commit, or nil.
@@ -238,8 +238,8 @@ func (p *Partition) takeSnapshot() *snapshot {
 		return nil
 	}
 	snap := &snapshot{p: p, offset: p.track.mark, settled: p.settled, last: p.ending}
-	snap.note = p.crashes.Note(snap.offset, p.track.above())
-	if overflowed := p.overflows.Swap(!snap.note.Whole); overflowed && snap.note.Whole {
+	snap.metadata = p.crashes.Metadata(snap.offset, p.track.above())
+	if overflowed := p.overflows.Swap(!snap.metadata.Whole); overflowed && snap.metadata.Whole {
 		p.lane.Post(func() {}) // the lane asks again for messages that were too far
 	}
 	p.dirty, p.inFlight = false, true
@@ -260,7 +260,7 @@ func (snap *snapshot) apply(err error) (again bool) {
 	if p.cfg.OnCommit != nil {
 		p.cfg.OnCommit(snap.offset)
 	}
-	p.crashes.Committed(snap.note)
+	p.crashes.Committed(snap.metadata)
 	if snap.last {
 		p.stopWaitingLocked()
 	}

@@ -68,15 +68,15 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	if p.IsTooFar(near) {
 		t.Error("a record does not begin before the settlement set is full")
 	}
-	if snap := p.takeSnapshot(); snap.note.Whole || !p.IsTooFar(near) {
-		t.Errorf("a record began although the settlement set is full; it was whole: %v", snap.note.Whole)
+	if snap := p.takeSnapshot(); snap.metadata.Whole || !p.IsTooFar(near) {
+		t.Errorf("a record began although the settlement set is full; it was whole: %v", snap.metadata.Whole)
 	}
 	for n := p.track.lowest; n < near; n++ {
 		p.Settle(n)
 	}
 	before := posted
-	if snap := p.takeSnapshot(); !snap.note.Whole || p.IsTooFar(near) || posted != before+1 {
-		t.Errorf("the lane was asked to ask again %d times; the set was whole: %v", posted-before, snap.note.Whole)
+	if snap := p.takeSnapshot(); !snap.metadata.Whole || p.IsTooFar(near) || posted != before+1 {
+		t.Errorf("the lane was asked to ask again %d times; the set was whole: %v", posted-before, snap.metadata.Whole)
 	}
 }
 

@@ -1,4 +1,4 @@
-package onlooker
+package brokerstate
 
 import (
 	"time"

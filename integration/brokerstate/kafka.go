@@ -1,6 +1,6 @@
-// Package onlooker asks brokers how much a group has not settled and what is in a DLQ. It does not use redeliver's own
+// Package brokerstate asks brokers how much a group has not settled and what is in a DLQ. It does not use redeliver's own
 // clients.
-package onlooker
+package brokerstate
 
 import (
 	"context"
