@@ -16,6 +16,7 @@ import (
 // Pauses between the tries to write one message.
 const (
 	minWritePause = 100 * time.Millisecond
+	publishPause  = time.Second // of the other publishes to the origin while one fails
 	maxWritePause = 10 * time.Second
 )
 
@@ -132,18 +133,23 @@ func (m *move) release() {
 	m.setClosed(false, "", nil)
 }
 
-// setClosed closes or opens the gate for this message. A publish to the origin never closes it: the origin may be full, and
-// only the messages that begin make room.
+// setClosed closes or opens the gate for this message. A publish to the origin holds back only other publishes: the origin
+// may be full, and only the messages that begin make room.
 func (m *move) setClosed(closed bool, where string, err error) {
-	closed = closed && m.to != driver.Topic
-	switch {
-	case m.closed == closed:
-	case closed:
-		m.d.sub.closeGate(where, err)
-	default:
-		m.d.sub.openGate()
+	if m.closed == closed {
+		return
 	}
 	m.closed = closed
+	switch s := m.d.sub; {
+	case m.to == driver.Topic && closed:
+		s.failingPublishes.Add(1)
+	case m.to == driver.Topic:
+		s.failingPublishes.Add(-1)
+	case closed:
+		s.closeGate(where, err)
+	default:
+		s.openGate()
+	}
 }
 
 func (m *move) abandon() {
@@ -162,6 +168,9 @@ func (m *move) fail(where string, err error) {
 		s.Policy.RejectUnschedulable(m.dec, err)
 		if m.unhandled {
 			m.cause = err
+		}
+		if m.to == driver.Topic {
+			m.setClosed(false, "", nil)
 		}
 		m.to = driver.DLQ
 		m.write()

@@ -60,23 +60,24 @@ type Subscription struct {
 	// NewGate is closed while new messages are paused: no first delivery begins.
 	NewGate Gate
 
-	slots         slots
-	paused        atomic.Pointer[redeliver.PauseMark] // nil while the group is not paused
-	unwritten     int                                 // messages that cannot be written; guarded by eventMu
-	doubts        doubts
-	watch         *watch                          // ends attempts that take too long; nil without a Timeout
-	fingerprint   string                          // of Policy
-	schedule      string                          // of Policy
-	counter       redeliver.Counter               // of messages that succeed at once; nil for none
-	uncounted     redeliver.Sink                  // gets the events of those messages, if there is a counter; nil for none
-	otherPolicies otherPolicies                   // other policies under which messages are written
-	writeWindow   atomic.Pointer[tryWindow]       // the context of writes that begin now
-	eventMu       sync.Mutex                      // keeps the events of changes in order
-	gathers       atomic.Bool                     // its handler gathers batches
-	loads         registry[func() redeliver.Load] // of its parts: partitions or queues
-	stuck         atomic.Int64                    // handlers that still run although their message was settled
-	hasMiddleware atomic.Bool                     // a middleware of redeliver gets its messages
-	retryMissing  atomic.Bool                     // the sink got ChangeRetryMissing
+	slots            slots
+	paused           atomic.Pointer[redeliver.PauseMark] // nil while the group is not paused
+	unwritten        int                                 // messages that cannot be written; guarded by eventMu
+	doubts           doubts
+	failingPublishes atomic.Int64                    // delayed publishes that the origin does not accept
+	watch            *watch                          // ends attempts that take too long; nil without a Timeout
+	fingerprint      string                          // of Policy
+	schedule         string                          // of Policy
+	counter          redeliver.Counter               // of messages that succeed at once; nil for none
+	uncounted        redeliver.Sink                  // gets the events of those messages, if there is a counter; nil for none
+	otherPolicies    otherPolicies                   // other policies under which messages are written
+	writeWindow      atomic.Pointer[tryWindow]       // the context of writes that begin now
+	eventMu          sync.Mutex                      // keeps the events of changes in order
+	gathers          atomic.Bool                     // its handler gathers batches
+	loads            registry[func() redeliver.Load] // of its parts: partitions or queues
+	stuck            atomic.Int64                    // handlers that still run although their message was settled
+	hasMiddleware    atomic.Bool                     // a middleware of redeliver gets its messages
+	retryMissing     atomic.Bool                     // the sink got ChangeRetryMissing
 }
 
 // Start prepares the subscription. It must be called once, before the first message.

@@ -162,6 +162,45 @@ func TestAFullOriginStopsNoMessages(t *testing.T) {
 	})
 }
 
+// While the origin refuses one delayed publish, the others wait where they are. They need no slot, so any number of them
+// would be in memory.
+func TestOneDelayedPublishIsTriedWhileTheOriginIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		j.publishes = true
+		var free atomic.Bool
+		var mu sync.Mutex
+		tried := make(map[string]bool)
+		j.answerID = func(_, id string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			tried[id] = true
+			if !free.Load() {
+				return errTheirs
+			}
+			return nil
+		}
+		j.start(t, handle(func(context.Context, *record) error { return nil }))
+		for n := range 100 {
+			j.in <- &record{id: fmt.Sprint(n), state: &redeliver.State{ID: fmt.Sprint(n)}}
+			synctest.Wait()
+		}
+		<-time.After(time.Minute)
+		mu.Lock()
+		if len(tried) != 1 {
+			t.Errorf("%d publishes were tried, want one", len(tried))
+		}
+		mu.Unlock()
+		free.Store(true)
+		j.publishes = false // otherwise they would be published forever
+		<-time.After(time.Minute)
+		synctest.Wait()
+		if settled, dead := j.all(); len(settled) != 200 || len(dead) > 0 {
+			t.Errorf("%d settled, %d dead, want all publishes and what they published", len(settled), len(dead))
+		}
+	})
+}
+
 // The origin does not answer for a while. That does not stop the intake either.
 func TestAnOriginThatDoesNotAnswerStopsNoMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
