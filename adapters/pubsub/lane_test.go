@@ -161,14 +161,15 @@ func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 }
 
 // Two processes with different policies read the same topics. A message on a topic of one policy does not move all the time,
-// although the other policy has another level there, or none. It once moved between two topics without a pause.
+// although the other policy has no level there.
 func TestTwoPoliciesDoNotMoveAMessageAllTheTime(t *testing.T) {
 	const messages, maxMoves = 20, 50
+	short := []time.Duration{time.Second, 4 * time.Second, 15 * time.Second, time.Minute, 4 * time.Minute}
+	with := func(longer ...time.Duration) []time.Duration { return slices.Concat(short, longer) }
 	for name, levels := range map[string][2][]time.Duration{
-		"one level fewer":               {{time.Second, 10 * time.Minute, time.Hour}, {time.Second, time.Hour}},
-		"one level fewer, and shorter":  {{time.Second, 10 * time.Minute, 2 * time.Hour}, {time.Second, time.Hour}},
-		"the same number, both longer":  {{time.Second, 3 * time.Minute, 2 * time.Hour}, {2 * time.Second, time.Minute, 90 * time.Minute}},
-		"two levels fewer, and shorter": {{time.Second, time.Minute, 10 * time.Minute, 3 * time.Hour}, {time.Second, time.Hour}},
+		"one level fewer":               {with(15*time.Minute, time.Hour), with(time.Hour)},
+		"one level fewer, and shorter":  {with(15*time.Minute, 2*time.Hour), with(time.Hour)},
+		"two levels fewer, and shorter": {with(15*time.Minute, time.Hour, 3*time.Hour), with(time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

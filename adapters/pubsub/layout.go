@@ -114,8 +114,6 @@ func (l *layout) levelOf(nth int, longer time.Duration) time.Duration {
 	return min(max(0, longer), l.ladder[len(l.ladder)-1])
 }
 
-// maxStay returns the longest stay of a record on the nth delay topic, counted from 0: the level and a rest below the
-// first level. If the policy has no such level, it is that of the longest level.
-func (l *layout) maxStay(nth int) time.Duration {
-	return l.ladder[min(nth, len(l.ladder)-1)] + l.ladder[0]
-}
+// maxStay returns the longest stay of a record on the nth level, counted from 0: the level and a rest below the first
+// level.
+func (l *layout) maxStay(nth int) time.Duration { return l.ladder[nth] + l.ladder[0] }

@@ -161,12 +161,10 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	s.r.sub.CheckPolicyOf(stay.State)
 	m.Retry, m.Place, m.Until = true, s.topic, stay.Until
 	switch longer := stay.Until.Sub(now); {
-	case s.kind == retries && longer > clockSkew, s.kind == delays && longer > lay.maxStay(s.nth)+levelSlack:
-		// An older policy or another program put the message here. Move it to the topic of its level, so that it delays no other.
+	case s.kind == retries && longer > clockSkew, s.kind == delays && s.nth < len(lay.ladder) && longer > lay.maxStay(s.nth)+levelSlack:
+		// Another policy or program put the message here. Move it to the topic of its level, so that it delays no other. That
+		// is never an earlier topic, so two policies cannot move it to and fro: a topic without a level is left as it is.
 		m.Step, m.Until = driver.Hop, time.Time{}
-		if s.nth >= len(lay.ladder) { // not at once: a process whose policy has this level may move it back at once
-			m.Until = now.Add(lay.levelOf(s.nth, longer))
-		}
 	case s.kind == delays && rec.publish && !stay.Hops:
 		m.Step = driver.Publish
 	case s.kind == delays:
