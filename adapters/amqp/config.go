@@ -201,7 +201,7 @@ func (c Config) policyField(queue string) string {
 func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {
 	given := p.MaxTimeout
 	if p = p.WithDefaults(); given == 0 {
-		p.MaxTimeout = max(p.Timeout, min(p.MaxTimeout, c.ConsumerTimeout))
+		p.MaxTimeout = max(p.Timeout, min(p.MaxTimeout, c.ConsumerTimeout/time.Duration(1+max(0, p.Immediate))))
 	}
 	return p
 }

@@ -71,14 +71,16 @@ func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver
 		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(
 			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: the broker takes back messages that wait longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))
 	}
-	if p.Timeout <= cfg.ConsumerTimeout && p.MaxTimeout > cfg.ConsumerTimeout {
-		ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf("must be at most ConsumerTimeout, which is %s, as Timeout must", cfg.ConsumerTimeout))
-	}
 	if p.Timeout <= cfg.ConsumerTimeout { // NoTimeout is negative; Plan notes it
-		if p.Timeout > cfg.ConsumerTimeout/time.Duration(1+p.Immediate) {
+		maxTimeout := cfg.ConsumerTimeout / time.Duration(1+p.Immediate)
+		switch {
+		case p.Timeout > maxTimeout:
 			ps.Add(field+".Immediate", p.Immediate, fmt.Sprintf(
 				"must be so low that (1 + Immediate) x Timeout, %d x %s, is at most ConsumerTimeout, which is %s: the message stays unacked during immediate retries, and the broker takes it back. Lower Immediate or Timeout, or raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here",
 				1+p.Immediate, p.Timeout, cfg.ConsumerTimeout))
+		case p.MaxTimeout > maxTimeout:
+			ps.Add(field+".MaxTimeout", p.MaxTimeout, fmt.Sprintf(
+				"must be at most ConsumerTimeout / (1 + Immediate), which is %s: the message stays unacked during immediate retries", maxTimeout))
 		}
 		return
 	}

@@ -119,9 +119,13 @@ func TestMaxTimeoutIsWithinTheConsumerTimeout(t *testing.T) {
 	if err != nil || l.Policy.MaxTimeout != 30*time.Minute {
 		t.Errorf("%s, want ConsumerTimeout: %v", l.Policy.MaxTimeout, err)
 	}
-	cfg.Policy.MaxTimeout = time.Hour
+	cfg.Policy.Immediate = 1
+	if l, err = newLayout(&cfg, "orders"); err != nil || l.Policy.MaxTimeout != 15*time.Minute {
+		t.Errorf("%s with an immediate retry, want half the ConsumerTimeout: %v", l.Policy.MaxTimeout, err)
+	}
+	cfg.Policy.Immediate, cfg.Policy.MaxTimeout = 0, time.Hour
 	_, err = newLayout(&cfg, "orders")
-	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.MaxTimeout is 1h0m0s: must be at most ConsumerTimeout, which is 30m0s") {
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.MaxTimeout is 1h0m0s: must be at most ConsumerTimeout / (1 + Immediate), which is 30m0s") {
 		t.Error(err)
 	}
 }

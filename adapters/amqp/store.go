@@ -124,8 +124,8 @@ func (w *write) deadLetterInParts(st *redeliver.State) error {
 	return nil
 }
 
-// publish writes a delayed message to its exchange, as its publisher made it. If no queue takes it although the
-// subscription's queue has just been bound again, its routing key matches no binding: that concerns this message alone.
+// publish writes a delayed message to its exchange, as its publisher made it. If no queue takes it although the queue was
+// just bound again (not with Topology.Existing), its routing key matches no binding: that concerns this message alone.
 func (w *write) publish() (string, error) {
 	d := w.d.Own()
 	where := link.PlaceText(d.Exchange, d.RoutingKey)
