@@ -72,12 +72,13 @@ func (svc *service) setPaused(ctx context.Context, who Actor, key string, rec *R
 		} else {
 			err = p.Resume(ctx)
 		}
-		if mark, errRead := p.Paused(ctx); errRead == nil { // for the page that follows; the next refresh reads it again
-			q.mu.Lock()
+		mark, errRead := p.Paused(ctx)
+		q.mu.Lock()
+		if errRead == nil { // for the page that follows; the next refresh reads it again
 			q.last.Paused = mark
-			q.mu.Unlock()
 		}
 		q.pauseChanged.Store(true)
+		q.mu.Unlock()
 		q.wake()
 	}
 	return errors.Join(err, svc.recordResult(who, q, *rec, nil, err))

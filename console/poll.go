@@ -152,6 +152,9 @@ func (svc *service) storeSnapshot(q *openQueue, s *snapshot, err error) {
 
 func (svc *service) publishSnapshot(q *openQueue, s *snapshot) {
 	q.mu.Lock()
+	if q.pauseChanged.Load() { // after s was read
+		s.Paused = q.last.Paused
+	}
 	changed := q.last.Count != s.Count || q.last.ReadError != s.ReadError || q.last.WaitingError != s.WaitingError || (q.last.Paused == nil) != (s.Paused == nil) || !q.last.Read.Equal(s.Read)
 	q.last = *s
 	q.mu.Unlock()
