@@ -31,7 +31,7 @@
 // metadata of the commit says which records above the offset are settled, up to 65,536
 // records and 3,000 bytes. A partition begins no record that is further ahead of its
 // lowest unsettled one. After a kill, a rebalance or a deploy, records are delivered again
-// only if they were not settled at the last commit. Commits are 200 ms apart; with [Wrap],
+// only if they were not settled at the last commit. Commits are at most 200 ms apart; with [Wrap],
 // the service's own interval applies. The records keep their id: the header
 // _watermill_message_uuid, or topic/partition/offset.
 //

@@ -45,7 +45,7 @@ func (r *reader) Next(ctx context.Context, want func(*deadletter.Message) bool) 
 	}
 }
 
-// message makes a record's message, in s.buffer. It returns nil for a settled record. The message points into the
+// message makes a record's message, in r.buffer. It returns nil for a settled record. The message points into the
 // page.
 func (r *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Message {
 	q := r.q

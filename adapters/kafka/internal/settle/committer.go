@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -11,8 +12,8 @@ import (
 )
 
 // Committer commits what the partitions of a session have settled. It commits all changes, at the configured interval,
-// and at once if a message waits for its metadata. One request runs at a time, so an earlier one
-// never undoes a later one.
+// and at once if a message waits for its metadata. One request runs at a time, so an earlier one never undoes a later
+// one.
 //
 // In a service's own group (see Wrap) sarama commits: the committer marks settled offsets, and itself commits only
 // metadata for which a message waits. Meanwhile it marks nothing of that partition, so that no older commit of sarama's
@@ -154,6 +155,8 @@ const (
 	offsetBytes     = 512
 )
 
+var errNotSent = errors.New("kafka: an earlier request of this commit failed")
+
 // commit commits snapshots in their order, in requests that a broker accepts. It reports whether to try again soon.
 func (c *Committer) commit(all []*snapshot) (again bool) {
 	for len(all) > 0 {
@@ -166,7 +169,7 @@ func (c *Committer) commit(all []*snapshot) (again bool) {
 		}
 		errs := c.Commit(all[0].p.cfg.Session, offsets)
 		if !slices.Contains(errs, nil) { // The request failed. A later one must not succeed before it.
-			errs = append(errs, slices.Repeat(errs[:1], len(all)-len(errs))...)
+			errs = append(errs, slices.Repeat([]error{errNotSent}, len(all)-len(errs))...)
 		}
 		for i, err := range errs {
 			again = all[i].apply(err) || again
