@@ -112,6 +112,7 @@ func staleAckSettlesNothing(t *testing.T, r *brokers.Rabbit) {
 	l.await("commit", func() bool { return l.done["first"] == 1 })
 	slow := next("slow") // tag 2
 	l.awaitChange("consuming", 1)
+	l.awaitUnacked(l.queue, 1, nil) // the broker has the ack of first
 	if err := l.rabbit.CloseAllConnections(context.Background(), "a test"); err != nil {
 		t.Fatal(err)
 	}

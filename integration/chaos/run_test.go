@@ -285,7 +285,7 @@ func (r *chaosRun) checkHistory(took time.Duration) {
 		r.t.Errorf("%d violations (go run ./integration/cmd/checkhistory %s lists them):%s", len(v.Violations), r.path, few(v.Violations))
 	}
 	if v.Committed == 0 || v.Dead == 0 || len(v.Late) == 0 {
-		r.t.Errorf("the run checks nothing: %d committed, %d dead deadLetters, %d retries", v.Committed, v.Dead, len(v.Late))
+		r.t.Errorf("the run checks nothing: %d committed, %d dead letters, %d retries", v.Committed, v.Dead, len(v.Late))
 	}
 }
 

@@ -36,7 +36,7 @@ type sqsSystem struct {
 
 	writing     sync.WaitGroup
 	slots       chan struct{}           // bounds concurrent writes, because an overloaded server answers no request
-	deadLetters map[string]history.Line // by message id in the DLQ; deadLetters are read once and then kept
+	deadLetters map[string]history.Line // by message id in the DLQ; dead letters are read once and then kept
 }
 
 // sqsVisibility is when the messages of a dead consumer come back. On a machine that pauses for six tenths of it,

@@ -50,6 +50,6 @@
 // Each broker has a [system] in the test (write, read the DLQ, ask what is unsettled, restart) and a [connector] in the
 // consumer (a subscriber whose client's traffic the [watcher] sees). Plan, chaos, journal and checker are common to all.
 //
-// REDELIVER_LOSS_SEED repeats the plan of a run that printed its seed: rules, killedWorkers, moments. It does not repeat the
+// REDELIVER_LOSS_SEED repeats the plan of a run that printed its seed: rules, targets, moments. It does not repeat the
 // machine's own timing. REDELIVER_SOAK=1 lengthens the run to half an hour.
 package loss

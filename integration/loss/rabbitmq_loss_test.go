@@ -49,7 +49,7 @@ func newer(kills int) size {
 // prefetch:
 //
 //   - for each run that was not acked by then, that one, and its later attempts, because its retry may have been
-//     written already, and that copy runs, too. An ack takes 10 ms and the broker's time to confirm; a busy machine
+//     written already, and that copy runs, too. An ack takes 20 ms and the broker's time to confirm; a busy machine
 //     gets more;
 //   - one message in a hundred, for those that were under way from one queue to another, to the suspects for instance,
 //     and did not run here at all;

@@ -74,8 +74,8 @@ func start(t *testing.T, properties ...string) *service {
 	return s
 }
 
-// fix makes its handlers succeed from now on.
-func (s *service) mend(t *testing.T) {
+// stopFailing makes its handlers succeed from now on.
+func (s *service) stopFailing(t *testing.T) {
 	t.Helper()
 	if _, err := fmt.Fprintln(s.in, "fix"); err != nil {
 		t.Fatal(err)
