@@ -186,6 +186,7 @@ func TestOneDelayedPublishIsTriedWhileTheOriginIsFull(t *testing.T) {
 			synctest.Wait()
 		}
 		<-time.After(time.Minute)
+		synctest.Wait()
 		mu.Lock()
 		if len(tried) != 1 {
 			t.Errorf("%d publishes were tried, want one", len(tried))
@@ -193,10 +194,11 @@ func TestOneDelayedPublishIsTriedWhileTheOriginIsFull(t *testing.T) {
 		mu.Unlock()
 		free.Store(true)
 		j.publishes = false // otherwise they would be published forever
+		j.publish("new")
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if settled, dead := j.all(); len(settled) != 200 || len(dead) > 0 {
-			t.Errorf("%d settled, %d dead, want all publishes and what they published", len(settled), len(dead))
+		if settled, dead := j.all(); len(settled) != 201 || len(dead) > 0 {
+			t.Errorf("%d settled, %d dead, want the new message, all publishes and what they published", len(settled), len(dead))
 		}
 	})
 }
