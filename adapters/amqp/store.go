@@ -25,24 +25,14 @@ type store struct {
 	published *link.Sender // for delayed publishes that are due
 	layout    *layout.Layout
 	declare   func(context.Context) error // declares the layout's queues again
-	writers   *engine.Workers[writeRequest]
+	writers   *engine.Workers[*write]
 }
-
-// writeRequest is a call of Write.
-type writeRequest struct {
-	write
-	to   driver.Place
-	step driver.Step
-	st   *redeliver.State
-}
-
-func (w writeRequest) do() { w.done.Confirmed(w.writeTo(w.to, w.step, w.st)) }
 
 var _ driver.Store[*delivery] = (*store)(nil)
 
 // Write implements [driver.Store].
 func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
-	t.writers.Submit(writeRequest{write{t, ctx, m.Record, done}, to, m.Step, st})
+	t.writers.Submit(&write{t, ctx, m.Record, to, m.Step, st, done})
 }
 
 // Truncates implements [driver.Truncating]. A message that the DLQ refuses goes there in parts.
@@ -67,14 +57,19 @@ type write struct {
 	*store
 	ctx  context.Context
 	d    *delivery
+	to   driver.Place
+	step driver.Step
+	st   *redeliver.State
 	done driver.Done
 }
 
-// writeTo writes the message and returns where.
-func (w *write) writeTo(to driver.Place, step driver.Step, st *redeliver.State) (where string, err error) {
-	d, rec := w.d, w.d.Record
+func (w *write) do() { w.done.Confirmed(w.writeMessage()) }
+
+// writeMessage writes the message and returns where.
+func (w *write) writeMessage() (where string, err error) {
+	d, rec, to, st := w.d, w.d.Record, w.to, w.st
 	rec.Copies = 0
-	if step == driver.Hop {
+	if w.step == driver.Hop {
 		rec.Copies = d.rewritten
 	}
 	switch {

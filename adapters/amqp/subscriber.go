@@ -97,7 +97,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
 		store: &store{
 			sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.declared.restore(ctx, l) },
-			writers: engine.NewWorkers(writeRequest.do),
+			writers: engine.NewWorkers((*write).do),
 		},
 		sub: &engine.Subscription{
 			Origin: l.Queue, Group: l.Queue, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
