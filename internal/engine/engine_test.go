@@ -321,22 +321,27 @@ func TestAMessageThatWaitsInPlaceHoldsUpItsKey(t *testing.T) {
 	})
 }
 
+// refuseUntilUp makes the broker refuse all writes until up is set. It returns the changes of the subscription, too.
+func (b *broker) refuseUntilUp() (changes *[]redeliver.Change, up *atomic.Bool) {
+	changes, up = new([]redeliver.Change), new(atomic.Bool)
+	b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+		if c, ok := e.(redeliver.SubscriptionChanged); ok {
+			*changes = append(*changes, c.Change)
+		}
+	})
+	b.refuse = func(driver.Place, *record) error {
+		if !up.Load() {
+			return errors.New("no broker")
+		}
+		return nil
+	}
+	return changes, up
+}
+
 func TestAWriteThatFailsPausesTheIntakeAndIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries})
-		var changes []redeliver.Change
-		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
-			if c, ok := e.(redeliver.SubscriptionChanged); ok {
-				changes = append(changes, c.Change)
-			}
-		})
-		var up atomic.Bool
-		b.refuse = func(driver.Place, *record) error {
-			if !up.Load() {
-				return errors.New("no broker")
-			}
-			return nil
-		}
+		changes, up := b.refuseUntilUp()
 		var runs atomic.Int64
 		b.run(t, handle(func(context.Context, *record) error { runs.Add(1); return errors.New("no") }), engine.LaneOptions[*record]{})
 		b.publish("a")
@@ -352,8 +357,8 @@ func TestAWriteThatFailsPausesTheIntakeAndIsRepeated(t *testing.T) {
 		if _, dead := b.all(); len(dead) != 2 || runs.Load() != 2 {
 			t.Errorf("%d attempts, in the DLQ %v", runs.Load(), dead)
 		}
-		if want := []redeliver.Change{redeliver.ChangeIntakePaused, redeliver.ChangeIntakeResumed}; !slices.Equal(changes, want) {
-			t.Errorf("changes %v", changes)
+		if want := []redeliver.Change{redeliver.ChangeIntakePaused, redeliver.ChangeIntakeResumed}; !slices.Equal(*changes, want) {
+			t.Errorf("changes %v", *changes)
 		}
 	})
 }

@@ -32,7 +32,7 @@ type move struct {
 
 	try    int
 	pauses backoff.BackOff // nil before the first failure
-	closed bool            // this message has closed the gate
+	closed bool            // this message holds back others, see setClosed
 	doubt  doubtfulWrite
 }
 
@@ -127,7 +127,7 @@ func (m *move) finish(where string) {
 	d.entry.end(how)
 }
 
-// release opens the gate if this message has closed it, and forgets its doubtful write.
+// release lets the messages begin that this one holds back, and forgets its doubtful write.
 func (m *move) release() {
 	m.d.sub.doubts.forget(&m.doubt)
 	m.setClosed(false, "", nil)

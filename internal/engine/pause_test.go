@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -106,19 +105,7 @@ func TestRetriesContinueWhileNewMessagesArePaused(t *testing.T) {
 func TestAPauseDoesNotHideTheEndOfFailingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: redeliver.NoRetries})
-		var changes []redeliver.Change
-		b.sub.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
-			if c, ok := e.(redeliver.SubscriptionChanged); ok {
-				changes = append(changes, c.Change)
-			}
-		})
-		var up atomic.Bool
-		b.refuse = func(driver.Place, *record) error {
-			if up.Load() {
-				return nil
-			}
-			return errors.New("no broker")
-		}
+		changes, up := b.refuseUntilUp()
 		b.run(t, handle(func(context.Context, *record) error { return errors.New("no") }), engine.LaneOptions[*record]{})
 		b.publish("a")
 		<-time.After(time.Second)
@@ -128,8 +115,8 @@ func TestAPauseDoesNotHideTheEndOfFailingWrites(t *testing.T) {
 		b.sub.SetPaused(nil)
 		synctest.Wait()
 		want := []redeliver.Change{redeliver.ChangeIntakePaused, redeliver.ChangeGroupPaused, redeliver.ChangeIntakeResumed, redeliver.ChangeGroupResumed}
-		if !slices.Equal(changes, want) {
-			t.Errorf("changes %v", changes)
+		if !slices.Equal(*changes, want) {
+			t.Errorf("changes %v", *changes)
 		}
 	})
 }
