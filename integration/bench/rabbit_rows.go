@@ -26,7 +26,7 @@ func rabbitFailAllRow(ctx context.Context, e *experiment) error {
 	e.notef("grmq's time ends when it has nacked the last message: nothing reports when the DLQ has it; dead-lettering of its queues is at most once, its own default")
 	return e.compare(ctx, comparison{
 		ours: []sideConfig{
-			{side: ours, name: "redeliver, 4 shards", label: ", 4 shards", messages: n, ratio: 1.7},
+			{side: ours, name: "redeliver, 4 shards", label: ", 4 shards", messages: n, ratio: 1.5},
 			{side: oneShard, name: "redeliver, 1 shard", label: ", 1 shard", messages: n, ratio: 1.3},
 		},
 		peer:   sideConfig{side: peer, name: "grmq", messages: n},

@@ -27,7 +27,7 @@ func waitingRow(ctx context.Context, e *experiment) error {
 			continue
 		}
 		e.sayf("run %d: peak %.1f MiB, steady %.1f MiB, %.2f CPU s in %.0f s", run+1, mib(out.PeakRSS), mib(out.SteadyRSS), out.CPU, out.Seconds)
-		e.add("peak memory", "MiB", atMost(64), mib(out.PeakRSS))
+		e.add("peak memory", "MiB", atMost(40), mib(out.PeakRSS))
 		e.add("steady memory", "MiB", nil, mib(out.SteadyRSS))
 		e.add("CPU", "s", nil, out.CPU)
 	}
