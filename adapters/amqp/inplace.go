@@ -80,11 +80,11 @@ func (p *inPlaceTurn) requestTurn() {
 	p.state.Store(turnIdle)
 }
 
-// onTurn runs on the lane's goroutine when the message has its turn. If the message has ended meanwhile, or nothing
-// may begin, it ends the turn so that others need not wait.
+// onTurn runs on the lane's goroutine when the message has its turn. If the message has ended or expired meanwhile, or
+// nothing may begin, it ends the turn so that others need not wait.
 func (p *inPlaceTurn) onTurn() {
 	s, m := p.s, p.d.m
-	if s.stopped || s.ending || p.d.ackState != ackOpen || s.r.isShut(s.kind) {
+	if s.stopped || s.ending || p.d.ackState != ackOpen || m.Step != driver.Handle || s.r.isShut(s.kind) {
 		p.end(false)
 		return
 	}

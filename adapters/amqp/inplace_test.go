@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -112,6 +113,27 @@ func TestASuspectThatCannotBeWrittenEndsItsTurn(t *testing.T) {
 		s.Settle(m)
 		if !s.tryBegin() {
 			t.Error("others may not begin after it is settled")
+		}
+	})
+}
+
+// A suspect that expires while it waits for its turn is only written to the DLQ. It once kept the turn until the DLQ had
+// accepted it.
+func TestASuspectThatExpiresGivesItsTurnBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := aSuspect(t, Config{})
+		if !s.r.client.turn.Take(t.Context(), &engine.Gate{}) {
+			t.Fatal("no turn")
+		}
+		p := m.Record.placeTurn
+		p.state.Store(turnTaken)
+		m.Step, m.Err = driver.DeadLetter, errors.New("expired")
+		if s.Begin(m) != engine.Begins {
+			t.Fatal("it is not written")
+		}
+		p.onTurn()
+		if !s.tryBegin() {
+			t.Error("others may not begin while it is written")
 		}
 	})
 }
