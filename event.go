@@ -112,8 +112,9 @@ type Published struct {
 	Topic string
 }
 
-// PublishFailed: the broker did not accept the copy of a message. The source stays unacked, the intake is paused (except for a
-// delayed publish that is due), and the write is tried again after Retry.
+// PublishFailed: the broker did not accept the copy of a message. The source stays unacked, the intake is paused, and the write
+// is tried again after Retry. A delayed publish that is due pauses nothing. After eight tries it waits on a level for a
+// minute, as do the others that are due meanwhile.
 type PublishFailed struct {
 	State State
 	Where string

@@ -55,6 +55,8 @@ func logTable() []logged {
 		{redeliver.Published{State: st, Topic: "t"}, "DEBUG", "delayed message published", m{"topic": "t"}},
 		{redeliver.PublishFailed{State: st, Where: "t", Err: errLeaky, Try: 1, Retry: time.Millisecond}, "DEBUG", "write failed, source stays unacked",
 			m{"where": "t", "try": 1.0, "retry": ms, "error": safe}},
+		{redeliver.PublishFailed{State: st, Where: "t", Err: errLeaky, Try: 8, Retry: time.Minute}, "WARN", "delayed publish failed, waits on a level",
+			m{"where": "t", "try": 8.0, "retry": 60e9, "error": safe}},
 		{redeliver.PublishFailed{State: st, Where: "t", Err: errLeaky, Try: 2}, "DEBUG", "write failed, source stays unacked",
 			m{"where": "t", "try": 2.0, "retry": 0.0, "error": safe}},
 		{redeliver.HandlerStuck{State: st, Timeout: time.Millisecond, Stuck: 4}, "WARN", "handler outlived its timeout", m{"attempt": 3.0, "timeout": ms, "stuck": 4.0}},
@@ -124,8 +126,8 @@ func TestSlogSinkRespectsTheLoggersLevel(t *testing.T) {
 			t.Errorf("written at the level WARN: %s", line)
 		}
 	}
-	if n := strings.Count(out.String(), "\n"); n != 9 {
-		t.Errorf("%d lines at WARN and above, want 9", n)
+	if n := strings.Count(out.String(), "\n"); n != 10 {
+		t.Errorf("%d lines at WARN and above, want 10", n)
 	}
 }
 

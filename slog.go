@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -114,8 +115,12 @@ func recordOf(e Event) logRecord {
 			slog.String("from", e.From), slog.String("to", e.To), slog.Time("due", e.State.Due)}}
 	case Published:
 		return logRecord{slog.LevelDebug, "delayed message published", &e.State, nil, false, []slog.Attr{slog.String("topic", e.Topic)}}
-	case PublishFailed: // a change of the subscription reports the outage once
-		return logRecord{slog.LevelDebug, "write failed, source stays unacked", &e.State, e.Err, false, []slog.Attr{
+	case PublishFailed:
+		level, text := slog.LevelDebug, "write failed, source stays unacked" // a change of the subscription reports the outage once
+		if e.Retry >= time.Minute {
+			level, text = slog.LevelWarn, "delayed publish failed, waits on a level"
+		}
+		return logRecord{level, text, &e.State, e.Err, false, []slog.Attr{
 			slog.String("where", e.Where), slog.Int("try", e.Try), slog.Duration("retry", e.Retry)}}
 	case HandlerStuck:
 		return logRecord{slog.LevelWarn, "handler outlived its timeout", &e.State, nil, false, []slog.Attr{

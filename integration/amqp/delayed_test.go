@@ -1,6 +1,7 @@
 package amqp_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -170,4 +171,43 @@ func TestADelayedPublishToAFullQueue(t *testing.T) {
 		}
 	}
 	l.awaitEnds(append(ids(backlog), "later"))
+}
+
+// A full origin refuses more delayed publishes than the broker sends ahead. A retry behind them in the retry queue runs
+// nevertheless. It once waited until the origin had room.
+func TestDelayedPublishesToAFullQueueHoldUpNoRetry(t *testing.T) {
+	t.Parallel()
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
+		l.declareQueue(amqp091.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"})
+		l.cfg.MaxInFlight, l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = 1, 1, 2
+		l.cfg.Policy = steps(3, 2*time.Second)
+	})
+	retried, free := make(chan struct{}), make(chan struct{})
+	l.consume(func(msg *message.Message, r run) error {
+		switch {
+		case msg.UUID != "fails":
+			<-free // it keeps the only slot, and so the queue full
+			return nil
+		case r.attempt == 1:
+			return errHandler
+		}
+		close(retried)
+		return nil
+	})
+	for n := range 10 {
+		msg := message.NewMessage(fmt.Sprint("later ", n), nil)
+		delay.Message(msg, delay.For(2*time.Second))
+		if err := l.client.Publisher().Publish(l.queue, msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.publishMessages("fails")
+	for l.client.Publisher().Publish(l.queue, message.NewMessage("blocks", nil)) == nil {
+	}
+	select {
+	case <-retried:
+	case <-time.After(maxWait):
+		t.Error("the retry waits for the delayed publishes")
+	}
+	close(free)
 }

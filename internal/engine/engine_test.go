@@ -51,7 +51,7 @@ type broker struct {
 	block     bool // messages with a key keep their places
 	stays     bool // writes to a level answer ErrStay
 	hops      bool // waiting messages only hop
-	publishes bool // waiting messages are delayed publishes that are due
+	publishes bool // waiting messages are delayed publishes
 	hangs     chan error
 	alone     func(id string) bool // reports whether a message runs alone; nil for none
 	toDLQ     error                // why all messages go to the DLQ at once, nil for not
@@ -113,7 +113,7 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 			m.Step, m.Until = driver.Hop, time.Time{}
 		}
 		if b.publishes {
-			m.Step, m.Until = driver.Publish, time.Time{}
+			m.Step = driver.Publish
 		}
 	}
 	return nil
@@ -900,6 +900,7 @@ func TestASuspectBeginsBeforeMessagesThatItHoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{})
 		b.sub.Turn = engine.NewTurn()
+		var mu sync.Mutex
 		var ran []string
 		asked, held := 0, false
 		g := &funcGater{
@@ -926,6 +927,8 @@ func TestASuspectBeginsBeforeMessagesThatItHoldsBack(t *testing.T) {
 			},
 		}
 		b.run(t, handle(func(_ context.Context, r *record) error {
+			mu.Lock()
+			defer mu.Unlock()
 			ran = append(ran, fmt.Sprintf("%s@%v", r.id, time.Since(b.begun)))
 			return nil
 		}), engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{g}})

@@ -458,10 +458,6 @@ func (l *lane[R]) chooseReady(blocked [3]bool) (class int, e *entry[R]) {
 // only written elsewhere needs neither, because it may have to leave its source while others run.
 func (l *lane[R]) tryBegin(e *entry[R]) Admission {
 	sub := l.e.sub
-	if e.Step == driver.Publish && sub.failingPublishes.Load() > 0 {
-		e.Until = time.Now().Add(publishPause)
-		return Later
-	}
 	slotted, probe := false, false
 	if sub.slots.rate != nil && e.Step == driver.Handle { // an expired message must not use up the rate
 		if err := sub.checkExpired(e.State, e); err != nil {

@@ -11,13 +11,21 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Pauses between the tries to write one message.
 const (
 	minWritePause = 100 * time.Millisecond
-	publishPause  = time.Second // of the other publishes to the origin while one fails
 	maxWritePause = 10 * time.Second
+)
+
+// A due delayed publish that the origin does not accept waits for publishPause on a level, after maxPublishTries tries.
+// Meanwhile the others that are due wait there without a try. Otherwise they would fill the memory of their sources, and
+// retries behind them would not be read.
+const (
+	maxPublishTries = 8
+	publishPause    = time.Minute
 )
 
 // move writes one message to its next place: a level, the DLQ or its topic. No goroutine of the engine waits for that: the store
@@ -49,10 +57,25 @@ func (d *Delivery) moveFailed(dec *redeliver.Decision, cause error) {
 // moveUnhandled writes a message to another place without calling its handler. The caller has claimed the message.
 func (d *Delivery) moveUnhandled(to driver.Place, from string) {
 	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, unhandled: true, from: from}
-	if to == driver.Level {
-		m.dec.State.Policy = d.sub.fingerprint // from now on the message waits on a level of this policy
+	switch {
+	case to == driver.Topic && d.sub.failingPublishes.Load() > 0:
+		m.delayPublish()
+	case to == driver.Level:
+		m.setLevel()
 	}
 	m.start()
+}
+
+// setLevel makes m a write to a level of the subscription's policy.
+func (m *move) setLevel() {
+	m.to, m.dec.State.Policy = driver.Level, m.d.sub.fingerprint
+}
+
+// delayPublish makes m, a publish to the origin, a write to a level.
+func (m *move) delayPublish() {
+	m.dec.State.Due = limits.CeilMilli(time.Now().UTC().Add(publishPause))
+	m.setLevel()
+	m.try, m.pauses = 0, nil
 }
 
 func (m *move) start() {
@@ -133,7 +156,7 @@ func (m *move) release() {
 	m.setClosed(false, "", nil)
 }
 
-// setClosed closes or opens the gate for this message. A publish to the origin holds back only other publishes: the origin
+// setClosed closes or opens the gate for this message. A publish to the origin delays only other publishes: the origin
 // may be full, and only the messages that begin make room.
 func (m *move) setClosed(closed bool, where string, err error) {
 	if m.closed == closed {
@@ -192,6 +215,13 @@ func (m *move) retryLater(where string, err error) {
 	s := m.d.sub
 	if outage := s.doubts.concernsAll(where, err); !outage || !m.d.Lost() {
 		m.setClosed(outage, where, err)
+	}
+	if m.to == driver.Topic && m.try >= maxPublishTries {
+		s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try, Retry: publishPause})
+		m.setClosed(false, "", nil)
+		m.delayPublish()
+		m.write()
+		return
 	}
 	if m.pauses == nil {
 		m.pauses = backoff.NewExponentialBackOff(backoff.WithInitialInterval(minWritePause),

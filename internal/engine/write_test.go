@@ -162,43 +162,50 @@ func TestAFullOriginStopsNoMessages(t *testing.T) {
 	})
 }
 
-// While the origin refuses one delayed publish, the others wait where they are. They need no slot, so any number of them
-// would be in memory.
-func TestOneDelayedPublishIsTriedWhileTheOriginIsFull(t *testing.T) {
+// While the origin refuses one delayed publish, that one and the others wait on a level for a minute. If they stayed in
+// their source, they would fill its memory, and the broker would not send the retries behind them.
+func TestDelayedPublishesWaitOnALevelWhileTheOriginIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
 		j.publishes = true
-		var free atomic.Bool
 		var mu sync.Mutex
-		tried := make(map[string]bool)
-		j.answerID = func(_, id string) error {
+		tried := make(map[string]int)
+		j.answerID = func(where, id string) error {
+			if where != "topic" {
+				return nil
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			tried[id] = true
-			if !free.Load() {
-				return errTheirs
-			}
-			return nil
+			tried[id]++
+			return errTheirs
 		}
 		j.start(t, handle(func(context.Context, *record) error { return nil }))
+		began := time.Now()
 		for n := range 100 {
 			j.in <- &record{id: fmt.Sprint(n), state: &redeliver.State{ID: fmt.Sprint(n)}}
 			synctest.Wait()
 		}
-		<-time.After(time.Minute)
+		<-time.After(30 * time.Second)
 		synctest.Wait()
-		mu.Lock()
-		if len(tried) != 1 {
-			t.Errorf("%d publishes were tried, want one", len(tried))
+		if settled, dead := j.all(); len(settled) != 100 || len(dead) > 0 || slices.Contains(j.changes(), "intake paused") {
+			t.Errorf("%d settled, %d dead, changes %v, want all to leave their source", len(settled), len(dead), j.changes())
 		}
-		mu.Unlock()
-		free.Store(true)
-		j.publishes = false // otherwise they would be published forever
-		j.publish("new")
-		<-time.After(time.Minute)
+		for _, st := range j.written() {
+			if wait := st.Due.Sub(began); wait < time.Minute || wait > 75*time.Second || st.Policy != j.sub.Fingerprint() || st.Attempts != 0 {
+				t.Errorf("%s is written as %+v, want it to wait for a minute", st.ID, st)
+			}
+		}
+		if n := tried["0"]; len(tried) != 1 || n < 2 {
+			t.Errorf("tried %v, want the first alone, some times", tried)
+		}
+		failed := events[redeliver.PublishFailed](j)
+		if last := failed[len(failed)-1]; last.Retry != time.Minute {
+			t.Errorf("the last failure reports %+v, want the wait of a minute", last)
+		}
+		j.in <- &record{id: "again", state: &redeliver.State{ID: "again"}}
 		synctest.Wait()
-		if settled, dead := j.all(); len(settled) != 201 || len(dead) > 0 {
-			t.Errorf("%d settled, %d dead, want the new message, all publishes and what they published", len(settled), len(dead))
+		if tried["again"] != 1 {
+			t.Error("the origin is not tried again")
 		}
 	})
 }
