@@ -23,13 +23,18 @@ func (p *pace) maxBatch(n int) int {
 	return min(n, max(1, int(p.rate/4)))
 }
 
-// wait waits until n messages may go.
-func (p *pace) wait(ctx context.Context, n int) error {
+// wait waits until n messages may go. It calls check at intervals, and returns its error.
+func (p *pace) wait(ctx context.Context, n int, check func() error) error {
 	if p.rate <= 0 || n == 0 {
 		return ctx.Err()
 	}
-	if err := wait.For(ctx, time.Until(p.free)); err != nil {
-		return err
+	for rest := time.Until(p.free); rest > 0; rest = time.Until(p.free) {
+		if err := wait.For(ctx, min(rest, requestInterval)); err != nil {
+			return err
+		}
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	p.free = time.Now().Add(time.Duration(min(float64(n)/p.rate*float64(time.Second), float64(redeliver.MaxWait))))
 	return nil

@@ -277,7 +277,8 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	var out []Settlement
 	var failed error
 	if r.task.Kind == KindReplay {
-		if err := r.pace.wait(r.stopRequests.callerCtx, len(batch)); err != nil {
+		check := func() error { return r.stopRequests.check(ctx, &r.task) }
+		if err := r.pace.wait(r.stopRequests.callerCtx, len(batch), check); err != nil {
 			return err
 		}
 		out, stay, failed = r.send(ctx, batch, stay)

@@ -96,6 +96,29 @@ func TestAStoppedReplayDoesNotWaitForItsRateOrCanary(t *testing.T) {
 	}
 }
 
+// Requests of another process are obeyed within a second also in these waits.
+func TestARequestEndsTheWaitForARateOrACanary(t *testing.T) {
+	for name, r := range map[string]deadletter.ReplayOptions{
+		"rate":   {Who: "ann", Why: "a test", Rate: 0.01, Window: 1},
+		"canary": {Who: "ann", Why: "a test", Canary: []int{1}, Watch: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, began := newFakeDLQ(3), time.Now()
+				r.Report.Progress = func(now deadletter.Task) {
+					if now.Counts.Replayed == 1 {
+						h.requests[now.ID] = deadletter.PauseRequest
+					}
+				}
+				task, err := deadletter.Replay(t.Context(), h, r)
+				if took := time.Since(began); err != nil || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 1 || took > time.Second {
+					t.Errorf("it ended as %s after %s with %+v: %v", task.Status, took, task.Counts, err)
+				}
+			})
+		})
+	}
+}
+
 func TestAStoppedEditAndImportFinishTheirWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
