@@ -182,7 +182,7 @@ func TestDelayedPublishesToAFullQueueHoldUpNoRetry(t *testing.T) {
 		l.cfg.MaxInFlight, l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = 1, 1, 2
 		l.cfg.Policy = steps(3, 2*time.Second)
 	})
-	retried, free := make(chan struct{}), make(chan struct{})
+	retried, free := make(chan struct{}, 10), make(chan struct{})
 	l.consume(func(msg *message.Message, r run) error {
 		switch {
 		case msg.UUID != "fails":
@@ -191,7 +191,7 @@ func TestDelayedPublishesToAFullQueueHoldUpNoRetry(t *testing.T) {
 		case r.attempt == 1:
 			return errHandler
 		}
-		close(retried)
+		retried <- struct{}{}
 		return nil
 	})
 	for n := range 10 {
