@@ -200,6 +200,34 @@ func TestFIFOWaitIsAtMostTwelveHours(t *testing.T) {
 	})
 }
 
+// The retention is read once. When an operator raises it later, a message can be older than that. Such a message would
+// get no heartbeat, and if it failed it would go to the DLQ at once.
+func TestFIFOMessageOlderThanTheRetentionThatWasRead(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders.fifo", "MessageRetentionPeriod", "86400")
+		b.put("orders.fifo", "fast", "v", "g", nil)
+		b.put("orders.fifo", "slow", "v", "h", nil)
+		for _, m := range b.queues["orders.fifo"].messages {
+			m.system["SentTimestamp"] = fmt.Sprint(time.Now().Add(-30 * time.Hour).UnixMilli())
+		}
+		p := steps(1, time.Hour)
+		p.Timeout = 20 * time.Minute
+		c := b.start("one", "orders.fifo", Config{Policy: p}, func(st redeliver.State, _ *message.Message) error {
+			if st.Attempts > 0 {
+				return nil
+			}
+			if st.ID == "slow" {
+				b.advance(10 * time.Minute)
+			}
+			return errHandler
+		})
+		b.advance(2 * time.Hour)
+		b.close(c)
+		b.wantRuns("slow", 0, 70*time.Minute)
+		b.wantRuns("fast", 0, time.Hour)
+	})
+}
+
 func TestFIFOQueueRefusesDelayedPublish(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.create("orders.fifo")

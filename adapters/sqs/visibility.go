@@ -32,6 +32,9 @@ func (v *visibility) setReceipt(m *types.Message, at time.Time, hidden time.Dura
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.receipt, v.receivedAt, v.until, v.hiddenFor = aws.ToString(m.ReceiptHandle), at, at.Add(hidden), hidden
+	if at.Sub(v.expires) > hidden { // not only a slow answer: the retention was raised after redeliver had read it
+		v.expires = time.Time{}
+	}
 }
 
 // keepUntil makes heartbeats hide the message beyond due.
