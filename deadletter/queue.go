@@ -99,7 +99,7 @@ type Claim interface {
 	Send(ctx context.Context, msgs []*Message) []error
 	// Settle records outcomes and the task, and removes the messages that leave the DLQ. It must be
 	// called after their copies are confirmed. The messages must be of a scan of this claim. If the
-	// marks of messages that stay do not all fit, nothing is recorded, and the error is
+	// task or the marks of messages that stay do not fit, nothing is recorded, and the error is
 	// [ErrStateFull]; so settle messages that leave and messages that stay in two calls.
 	Settle(ctx context.Context, t Task, done []Settlement) error
 	// Add is Send to the DLQ itself.
@@ -136,7 +136,8 @@ var (
 	// ErrBlocked is the error of Scan.Next if the broker shows no more messages until earlier ones
 	// are settled or returned, as in a group of a FIFO queue of SQS.
 	ErrBlocked = driver.ErrBlocked
-	// ErrStateFull is the error of Claim.Settle if the broker has no room for more marks. A replay continues without them.
+	// ErrStateFull is the error of Claim.Settle if the broker has no room for the task or for more marks.
+	// A replay continues without marks.
 	ErrStateFull = driver.ErrStateFull
 	// ErrNotReported marks a value that the broker does not report.
 	ErrNotReported = driver.ErrNotReported

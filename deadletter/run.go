@@ -303,9 +303,10 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	return failed
 }
 
-// record settles messages and saves the task that counts them. If there is no room for marks, a replay continues: the next replay
-// sees in the messages themselves that they are refused or were replayed too often. A quarantine fails, because only
-// marks record it.
+// record settles messages and saves the task that counts them. Either all of them leave the DLQ or none. If there is no
+// room for the names of all that leave, record settles them in parts. If there is no room for marks, a replay continues:
+// the next replay sees in the messages themselves that they are refused or were replayed too often. A quarantine fails,
+// because only marks record it.
 func (r *runner) record(ctx context.Context, done []Settlement) error {
 	if len(done) == 0 {
 		return nil
@@ -321,7 +322,14 @@ func (r *runner) record(ctx context.Context, done []Settlement) error {
 	}
 	t.Updated, t.Settling = now(), r.settling.bytes(done)
 	err := r.claim.Settle(ctx, t, done)
-	if errors.Is(err, ErrStateFull) && t.Kind == KindReplay {
+	leave := done[0].Outcome.LeavesDLQ()
+	if half := len(done) / 2; errors.Is(err, ErrStateFull) && leave && half > 0 {
+		if err := r.record(ctx, done[:half]); err != nil {
+			return err
+		}
+		return r.record(ctx, done[half:])
+	}
+	if errors.Is(err, ErrStateFull) && !leave && t.Kind == KindReplay {
 		r.unmarked += len(done)
 		t.Note = fmt.Sprintf("%d messages that are quarantined or refused stay without a mark: %v", r.unmarked, err)
 		err = r.claim.Save(ctx, t)
