@@ -55,14 +55,20 @@ func (spans removedSpans) find(offset int64) int {
 	return i
 }
 
-// put adds a span, and replaces one that begins at the same offset.
+// put adds a span in place of one that begins at the same offset, and of those of an earlier topic that overlap it.
 func (spans removedSpans) put(s removedSpan) removedSpans {
 	i, found := slices.BinarySearchFunc(spans, s.From, func(s removedSpan, from int64) int { return cmp.Compare(s.From, from) })
+	end := i
 	if found {
-		spans[i] = s
-		return spans
+		end++
 	}
-	return slices.Insert(spans, i, s)
+	for i > 0 && spans[i-1].Through >= s.From && spans[i-1].Last < s.First {
+		i--
+	}
+	for end < len(spans) && spans[end].From <= s.Through && spans[end].Last < s.First {
+		end++
+	}
+	return slices.Replace(spans, i, end, s)
 }
 
 func (spans removedSpans) drop(from int64) removedSpans {
@@ -112,17 +118,16 @@ func (l *ledger) applySpan(partition int32, offset int64, value []byte) error {
 	return nil
 }
 
-// isRemoved reports whether a record is removed. It forgets a span of an earlier topic of the same name.
+// isRemoved reports whether a record is removed. It forgets spans of an earlier topic of the same name.
 func (l *ledger) isRemoved(partition int32, offset int64, at time.Time) bool {
-	i := l.removed[partition].find(offset)
-	if i < 0 {
-		return false
+	for {
+		spans := l.removed[partition]
+		i := spans.find(offset)
+		if i < 0 || spans[i].contains(offset, at) {
+			return i >= 0
+		}
+		l.removed[partition] = spans.drop(spans[i].From)
 	}
-	if span := l.removed[partition][i]; !span.contains(offset, at) {
-		l.removed[partition] = l.removed[partition].drop(span.From)
-		return false
-	}
-	return true
 }
 
 // prefix returns the first offset from start on that is not removed.

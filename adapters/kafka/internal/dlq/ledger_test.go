@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -42,6 +43,33 @@ func TestLedgerKnowsRemovedRecords(t *testing.T) {
 	l.apply([]byte("1/20"), nil)
 	if l.isRemoved(1, 20, at) {
 		t.Error("a tombstone is ignored")
+	}
+}
+
+// The state topic still has spans of an earlier topic of the same name. They must not hide those of the new topic, or
+// removed records would be replayed again.
+func TestStaleSpansHideNoOthers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		staleKey, stale, key, value string
+		removed                     []int64
+	}{
+		"a long one":  {"1/0", `{"through":9,"first":1000,"last":2000,"outcome":"replayed"}`, "1/5", `{"through":5,"first":5000,"last":5000,"outcome":"replayed"}`, []int64{5}},
+		"a short one": {"1/5", `{"through":5,"first":1000,"last":2000,"outcome":"replayed"}`, "1/1", `{"through":9,"first":5000,"last":5000,"outcome":"replayed"}`, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9}},
+		"a later one": {"1/0", `{"through":9,"first":6000,"last":7000,"outcome":"replayed"}`, "1/5", `{"through":5,"first":5000,"last":5000,"outcome":"replayed"}`, []int64{5}},
+	} {
+		var removed []int64
+		for offset := range int64(10) { // a reader may begin at any offset
+			l := newLedger()
+			l.apply([]byte(c.staleKey), []byte(c.stale))
+			l.apply([]byte(c.key), []byte(c.value))
+			if l.isRemoved(1, offset, time.UnixMilli(5000)) {
+				removed = append(removed, offset)
+			}
+		}
+		if !slices.Equal(removed, c.removed) {
+			t.Errorf("%s: removed are %d, want %d", name, removed, c.removed)
+		}
 	}
 }
 
