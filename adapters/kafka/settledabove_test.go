@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 // retries makes n records on a level, due now, after one attempt.
@@ -53,6 +55,16 @@ func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	eventually(t, "all others are settled", func() bool { return settled() == n-1 })
 	if err := first.Close(context.Background()); err != nil {
 		t.Fatal(err)
+	}
+	// They do not wait either, although the committed offset is before them.
+	w := p.waiting(t)
+	var waiting []string
+	err := w.Browse(t.Context(), deadletter.WaitingFilter{}, 0, func(_ deadletter.WaitingLevel, m *deadletter.Message) bool {
+		waiting = append(waiting, m.ID)
+		return true
+	})
+	if depth := waitingCount(t, w); err != nil || depth != 1 || !slices.Equal(waiting, ids[:1]) {
+		t.Errorf("%d messages wait, and %d are listed, want only %s: %v", depth, len(waiting), ids[0], err)
 	}
 	second, after := open(t, cfg)
 	route(t, second, p.topic, func(*message.Message) error { return nil })

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
@@ -94,10 +95,20 @@ func (w *Waiting) Close() error {
 	return nil
 }
 
-// offsetRange is the offsets of a partition's waiting messages: from the committed one to the end.
+// offsetRange is the offsets of a partition's waiting messages: from the committed one to the end, except settled ones.
 type offsetRange struct {
 	partition  int32
 	start, end int64
+	settled    commitmeta.Runs
+}
+
+// depth returns how many offsets are not settled.
+func (r *offsetRange) depth() int64 {
+	n := r.end - r.start
+	for _, run := range r.settled {
+		n -= max(0, min(run.To, r.end)-max(run.From, r.start))
+	}
+	return n
 }
 
 // waitingRanges returns the range of each partition of a topic.
@@ -120,10 +131,13 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 		if err != nil {
 			return nil, err
 		}
+		r := offsetRange{partition: p, start: next, end: end}
 		if next < start || next > end { // as a member does
-			next = start
+			r.start = start
+		} else if meta := commitmeta.Parse(committed.Metadata(t.log.Topic, p)); meta.IsOf(next) {
+			r.settled = meta.Settled
 		}
-		all = append(all, offsetRange{p, next, end})
+		all = append(all, r)
 	}
 	return all, nil
 }
@@ -140,7 +154,7 @@ func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error)
 			return nil, err
 		}
 		for _, r := range ranges {
-			n := r.end - r.start
+			n := r.depth()
 			if level.Depth += n; n == 0 {
 				continue
 			}
@@ -175,6 +189,9 @@ func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, r offsetRang
 			rec := &p.Records[i]
 			if rec.Offset >= r.end {
 				return nil
+			}
+			if r.settled.Contains(rec.Offset) {
+				continue
 			}
 			if !yield(w.message(t, r.partition, rec)) {
 				return nil
