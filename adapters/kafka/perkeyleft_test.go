@@ -264,3 +264,42 @@ func TestOnKafkaMoreThanMaxWaitingIsLoaded(t *testing.T) {
 		}
 	}
 }
+
+// Suspects run alone, and the messages behind them wait for them. A suspect that fails must still hold up its key.
+func TestPerKeyKeepsTheOrderBehindAFailedSuspect(t *testing.T) {
+	t.Parallel()
+	const suspects, behind = 40, 40
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	var recs []*kgo.Record
+	var ids []string
+	for i := range suspects {
+		ids = append(ids, fmt.Sprint("suspect ", i))
+		recs = append(recs, keyed(p, fmt.Sprint("key ", i), ids[i]))
+	}
+	for i := range behind { // those behind the last suspect come first
+		id := fmt.Sprint("behind ", i)
+		ids, recs = append(ids, id), append(recs, keyed(p, fmt.Sprint("key ", suspects-1-i), id))
+	}
+	put(t, p.addrs, recs...)
+	commitAsDeadOwner(t, p.addrs, 0, fmt.Sprintf("redeliver/1 by=dead state=careful end=%d base=0 window=0-%d", len(recs), suspects-1))
+	var mu sync.Mutex
+	settled := make(map[string]bool)
+	ev, _ := consume(t, p, kafka.Config{Policy: perKeyPolicy(200 * time.Millisecond)}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+		mu.Lock()
+		defer mu.Unlock()
+		key, isSuspect := string(rec.Key), strings.HasPrefix(string(rec.Value), "suspect")
+		if st, _ := redeliver.FromContext(ctx); isSuspect && st.Attempt() == 1 {
+			return errDeclined
+		}
+		if isSuspect {
+			settled[key] = true
+		} else if !settled[key] {
+			t.Errorf("%s of %s ran before the suspect of its key was settled", rec.Value, key)
+		}
+		return nil
+	})
+	ev.awaitEnds(t, ids...)
+	if n := len(all[redeliver.RetryScheduled](ev)); n != suspects {
+		t.Errorf("%d suspects failed once, want %d", n, suspects)
+	}
+}

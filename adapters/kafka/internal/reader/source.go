@@ -185,6 +185,8 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 	if s.keys != nil {
 		if c := s.keys.PlaceFirst(m); c != nil {
 			s.records.At(m.Seq).waiting = &waitState{queued: c}
+			// A suspect must not overtake others before the lane has asked about its key. crash.Gate sets Alone again.
+			m.Alone = false
 		}
 	}
 }
