@@ -483,7 +483,10 @@ func (l *lane[R]) tryBegin(e *entry[R]) Admission {
 	if admission != Begins {
 		return admission
 	}
-	if !slotted && e.Step == driver.Handle {
+	switch {
+	case slotted && e.Step != driver.Handle: // a gater moves it; its slot bounds how many are being written
+		sub.slots.cancelRate()
+	case !slotted && e.Step == driver.Handle:
 		sub.slots.beginWithoutSlot()
 	}
 	e.slotted = slotted

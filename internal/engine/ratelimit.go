@@ -46,12 +46,15 @@ func (r *rateLimiter) take(now time.Time) {
 
 // cancel undoes take for a message that could not begin, in the slots and in the rate.
 func (s *slots) cancel(class int, probe bool) {
-	if s.rate != nil {
-		s.mu.Lock()
-		s.rate.unused++
-		s.mu.Unlock()
-	}
+	s.cancelRate()
 	s.release(class, probe, signalNone)
+}
+
+// cancelRate undoes take for a message that no handler sees.
+func (s *slots) cancelRate() {
+	if s.rate != nil {
+		s.step(func(time.Duration) { s.rate.unused++ })
+	}
 }
 
 // beginWithoutSlot counts an attempt that begins without taking a slot: an immediate retry, or one that runs alone.

@@ -144,6 +144,35 @@ func TestAMessageThatDoesNotRunUsesUpNoRate(t *testing.T) {
 	})
 }
 
+// A message that a gater moves does not count for the rate. Its write may take long, and has a slot.
+func TestAMessageThatAGaterMovesUsesUpNoRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(redeliver.Policy{Rate: redeliver.Rate{PerSecond: 0.01, Burst: 1}})
+		j.sub.MaxInFlight = 3
+		written := make(chan struct{})
+		j.answer = func(context.Context, string, int) error { <-written; return nil }
+		var s starts
+		opt := handle(func(_ context.Context, r *record) error { s.add(j, r.id); return nil })
+		opt.Store = j
+		j.run(t, opt, engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{&funcGater{begin: func(m *driver.Message[*record]) engine.Admission {
+			if m.Record.id == "moves" {
+				m.Step, m.State = driver.Hop, &redeliver.State{ID: m.Record.id, Due: time.Now().Add(time.Hour)}
+			}
+			return engine.Begins
+		}}}})
+		j.publish("moves", "moves", "runs", "moves", "moves")
+		if at, ids := s.take(); !slices.Equal(ids, []string{"runs"}) {
+			t.Errorf("%q ran at %v, want the one that is not moved, at once", ids, at)
+		}
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if l := j.sub.Load(); l.InFlight != 3 {
+			t.Errorf("%d are being written, and there are 3 slots", l.InFlight)
+		}
+		close(written)
+	})
+}
+
 // refusingGater is a gater that refuses messages by their names.
 type refusingGater struct{}
 
