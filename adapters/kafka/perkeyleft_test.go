@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
@@ -302,4 +304,42 @@ func TestPerKeyKeepsTheOrderBehindAFailedSuspect(t *testing.T) {
 	if n := len(all[redeliver.RetryScheduled](ev)); n != suspects {
 		t.Errorf("%d suspects failed once, want %d", n, suspects)
 	}
+}
+
+// The group's offset of a level that was deleted and created again does not apply. A session must load all its records,
+// as it reads them.
+func TestPerKeyLoadsALevelThatWasCreatedAgain(t *testing.T) {
+	t.Parallel()
+	const wait, others = 3 * time.Second, 3000 // so many that the level's lane pauses before it reads the first of the key
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	cfg := kafka.Config{Policy: perKeyPolicy(wait)}
+	p.provision(t, cfg.Policy)
+	origin := []*kgo.Record{keyed(p, "key", "first"), keyed(p, "key", "second")}
+	put(t, p.addrs, origin...)
+	var waiting []*kgo.Record
+	for range others {
+		rec := leftOnLevel(p, wait, "", "other", 0, 0, wait, origin[0].Timestamp)
+		rec.Key, rec.Value = nil, make([]byte, 1<<10)
+		waiting = append(waiting, rec)
+	}
+	put(t, p.addrs, append(waiting, leftOnLevel(p, wait, "key", "first", 0, 0, wait, origin[0].Timestamp))...)
+	var offsets kadm.Offsets
+	offsets.AddOffset("orders", 0, 1, -1)
+	offsets.Add(kadm.Offset{Topic: kafka.DelayTopicName("orders", "billing", wait), At: others + 1, LeaderEpoch: -1, Metadata: "redeliver/1 by=left topic=earlier state=left"})
+	if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), "billing", offsets); err != nil {
+		t.Fatal(err)
+	}
+	var first atomic.Bool
+	ev, _ := consume(t, p, cfg, func(_ context.Context, rec *sarama.ConsumerMessage) error {
+		switch string(rec.Value) {
+		case "first":
+			first.Store(true)
+		case "second":
+			if !first.Load() {
+				t.Error("the second message of the key ran before the first, which waits on a level")
+			}
+		}
+		return nil
+	})
+	ev.awaitEnds(t, "first", "second")
 }

@@ -86,6 +86,9 @@ func (s *Session) tryLoadQueues(ctx context.Context, loader perkey.Loader) error
 		if err != nil {
 			return err
 		}
+		if s.topicIDs.Differs(topic, found.meta.Topic) {
+			found = claimMeta{offset: -1} // the lane reads it from its beginning, see resetRecreated
+		}
 		log := perkey.Log{Reader: topiclog.Reader{Client: r.admin().Client, Topic: topic}, Committed: found.offset}
 		if topic == r.Layout.Origin {
 			log.Settled = s.settledBefore(topic, found, loader.From)
