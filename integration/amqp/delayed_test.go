@@ -202,7 +202,10 @@ func TestDelayedPublishesToAFullQueueHoldUpNoRetry(t *testing.T) {
 		}
 	}
 	l.publishMessages("fails")
-	for l.client.Publisher().Publish(l.queue, message.NewMessage("blocks", nil)) == nil {
+	for n := 0; ; n++ {
+		if err := l.client.Publisher().Publish(l.queue, message.NewMessage(fmt.Sprint("blocks ", n), nil)); err != nil {
+			break // the queue is full
+		}
 	}
 	select {
 	case <-retried:
