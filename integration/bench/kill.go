@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,8 +13,10 @@ import (
 )
 
 const (
-	killRate  = 2000
-	killSlack = 250 * time.Millisecond // the commit interval and a little
+	killRate = 2000
+	// commitInterval is the time between two commits of adapters/kafka.
+	commitInterval = 200 * time.Millisecond
+	killSlack      = commitInterval + 50*time.Millisecond
 )
 
 // killRow kills a consumer and starts it again at once.
@@ -50,14 +53,15 @@ func (e *experiment) kill(ctx context.Context, run int) (err error) {
 	if err := first.awaitReady(ctx); err != nil {
 		return err
 	}
-	// Half of the time before the kill, half after it.
+	// Half of the time before the kill, half after it. The kill is at a random time between two commits, because the
+	// duplicates depend on the time since the last one.
 	type restarted struct {
 		p    *process
 		down time.Duration
 		err  error
 	}
 	killed := make(chan restarted, 1)
-	timer := time.AfterFunc(d/2, func() {
+	timer := time.AfterFunc(d/2+rand.N(commitInterval), func() {
 		at := time.Now()
 		first.kill()
 		p, err := spawn(after)
