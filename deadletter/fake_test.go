@@ -24,6 +24,8 @@ type fakeDLQ struct {
 	claimed      *deadletter.Holder
 	closed       int   // number of closed scans
 	claimScanErr error // the error of a claim's Scan
+	// refuse returns the error of a claim's Settle and Save, which then do nothing; nil for none.
+	refuse func(deadletter.Task) error
 	// Hooks, each of which may be nil. The fake calls onSave after it has acted, and the others before.
 	onScan func(claimed bool)
 	onNext func(ctx context.Context)
@@ -166,8 +168,16 @@ func (c *fakeClaim) Add(ctx context.Context, msgs []*deadletter.Message) []error
 	return errs
 }
 
+// check returns why the claim cannot save a task.
+func (c *fakeClaim) check(ctx context.Context, t deadletter.Task) error {
+	if err := ctx.Err(); err != nil || c.h.refuse == nil {
+		return err
+	}
+	return c.h.refuse(t)
+}
+
 func (c *fakeClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
-	if err := ctx.Err(); err != nil {
+	if err := c.check(ctx, t); err != nil {
 		return err
 	}
 	for _, s := range done {
@@ -179,7 +189,7 @@ func (c *fakeClaim) Settle(ctx context.Context, t deadletter.Task, done []deadle
 }
 
 func (c *fakeClaim) Save(ctx context.Context, t deadletter.Task) error {
-	if err := ctx.Err(); err != nil {
+	if err := c.check(ctx, t); err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(c.h.tasks, func(was deadletter.Task) bool { return was.ID == t.ID }); i >= 0 {

@@ -80,57 +80,30 @@ func TestAReplayContinuesWithoutRoomForMarks(t *testing.T) {
 	}
 }
 
-// smallStateDLQ is a fakeDLQ whose state has room for the names of three messages that are being settled.
-type smallStateDLQ struct {
-	*fakeDLQ
-	refused int
-}
-
-func (q *smallStateDLQ) Claim(ctx context.Context, holder deadletter.Holder) (deadletter.Claim, error) {
-	c, err := q.fakeDLQ.Claim(ctx, holder)
-	return &smallStateClaim{c, q}, err
-}
-
-type smallStateClaim struct {
-	deadletter.Claim
-	q *smallStateDLQ
-}
-
-func (c *smallStateClaim) check(t deadletter.Task) error {
-	if len(t.Settling) > 3*8 {
-		c.q.refused++
-		return deadletter.ErrStateFull
-	}
-	return nil
-}
-
-func (c *smallStateClaim) Settle(ctx context.Context, t deadletter.Task, done []deadletter.Settlement) error {
-	if err := c.check(t); err != nil {
-		return err
-	}
-	return c.Claim.Settle(ctx, t, done)
-}
-
-func (c *smallStateClaim) Save(ctx context.Context, t deadletter.Task) error {
-	if err := c.check(t); err != nil {
-		return err
-	}
-	return c.Claim.Save(ctx, t)
-}
-
 // A window whose names do not fit into the state is recorded in parts. Otherwise the task would fail, and each resume
 // would send the same messages again.
 func TestAWindowThatDoesNotFitIsRecordedInParts(t *testing.T) {
-	q := &smallStateDLQ{fakeDLQ: newFakeDLQ(10)}
-	reported := 0
+	refused := 0
+	newSmallDLQ := func() *fakeDLQ { // its state has room for the names of three messages that are being settled
+		q := newFakeDLQ(10)
+		refused, q.refuse = 0, func(t deadletter.Task) error {
+			if len(t.Settling) <= 3*8 {
+				return nil
+			}
+			refused++
+			return deadletter.ErrStateFull
+		}
+		return q
+	}
+	q, reported := newSmallDLQ(), 0
 	report := deadletter.Report{Result: func(deadletter.Result) { reported++ }}
 	task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 10, Report: report})
-	if err != nil || task.Counts.Replayed != 10 || task.Note != "" || len(q.messages) != 0 || len(q.sent) != 10 || reported != 10 || q.refused == 0 {
+	if err != nil || task.Counts.Replayed != 10 || task.Note != "" || len(q.messages) != 0 || len(q.sent) != 10 || reported != 10 || refused == 0 {
 		t.Errorf("the replay is %s with %+v and %q, %d messages are left, %d were sent, %d reported: %v", task.Status, task.Counts, task.Note, len(q.messages), len(q.sent), reported, err)
 	}
-	q = &smallStateDLQ{fakeDLQ: newFakeDLQ(10)}
+	q = newSmallDLQ()
 	task, err = deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true, Expect: 10, Window: 10})
-	if err != nil || task.Counts.Purged != 10 || len(q.messages) != 0 || q.refused == 0 {
+	if err != nil || task.Counts.Purged != 10 || len(q.messages) != 0 || refused == 0 {
 		t.Errorf("the purge is %s with %+v, and %d messages are left: %v", task.Status, task.Counts, len(q.messages), err)
 	}
 }

@@ -322,14 +322,13 @@ func (r *runner) record(ctx context.Context, done []Settlement) error {
 	}
 	t.Updated, t.Settling = now(), r.settling.bytes(done)
 	err := r.claim.Settle(ctx, t, done)
-	leave := done[0].Outcome.LeavesDLQ()
-	if half := len(done) / 2; errors.Is(err, ErrStateFull) && leave && half > 0 {
+	switch full, leave, half := errors.Is(err, ErrStateFull), done[0].Outcome.LeavesDLQ(), len(done)/2; {
+	case full && leave && half > 0:
 		if err := r.record(ctx, done[:half]); err != nil {
 			return err
 		}
 		return r.record(ctx, done[half:])
-	}
-	if errors.Is(err, ErrStateFull) && !leave && t.Kind == KindReplay {
+	case full && !leave && t.Kind == KindReplay:
 		r.unmarked += len(done)
 		t.Note = fmt.Sprintf("%d messages that are quarantined or refused stay without a mark: %v", r.unmarked, err)
 		err = r.claim.Save(ctx, t)

@@ -76,47 +76,45 @@ func TestAStoppedReplayEndsBetweenTwoMessages(t *testing.T) {
 	}
 }
 
-// Waits end at once.
-func TestAStoppedReplayDoesNotWaitForItsRateOrCanary(t *testing.T) {
+// testWaitingReplays tests replays that wait long after their first message.
+func testWaitingReplays(t *testing.T, test func(*testing.T, deadletter.ReplayOptions)) {
 	for name, r := range map[string]deadletter.ReplayOptions{
 		"rate":   {Who: "ann", Why: "a test", Rate: 0.01, Window: 1},
 		"canary": {Who: "ann", Why: "a test", Canary: []int{1}, Watch: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, stop := context.WithCancel(t.Context())
-				time.AfterFunc(5*time.Second+time.Millisecond, stop)
-				h, began := newFakeDLQ(3), time.Now()
-				task, err := deadletter.Replay(ctx, h, r)
-				if took := time.Since(began); !errors.Is(err, context.Canceled) || task.Counts.Replayed != 1 || took != 5*time.Second+time.Millisecond {
-					t.Errorf("it ended as %s after %s with %+v: %v", task.Status, took, task.Counts, err)
-				}
-			})
+			synctest.Test(t, func(t *testing.T) { test(t, r) })
 		})
 	}
 }
 
+// Waits end at once.
+func TestAStoppedReplayDoesNotWaitForItsRateOrCanary(t *testing.T) {
+	testWaitingReplays(t, func(t *testing.T, r deadletter.ReplayOptions) {
+		ctx, stop := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Second+time.Millisecond, stop)
+		h, began := newFakeDLQ(3), time.Now()
+		task, err := deadletter.Replay(ctx, h, r)
+		if took := time.Since(began); !errors.Is(err, context.Canceled) || task.Counts.Replayed != 1 || took != 5*time.Second+time.Millisecond {
+			t.Errorf("it ended as %s after %s with %+v: %v", task.Status, took, task.Counts, err)
+		}
+	})
+}
+
 // Requests of another process are obeyed within a second also in these waits.
 func TestARequestEndsTheWaitForARateOrACanary(t *testing.T) {
-	for name, r := range map[string]deadletter.ReplayOptions{
-		"rate":   {Who: "ann", Why: "a test", Rate: 0.01, Window: 1},
-		"canary": {Who: "ann", Why: "a test", Canary: []int{1}, Watch: time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h, began := newFakeDLQ(3), time.Now()
-				r.Report.Progress = func(now deadletter.Task) {
-					if now.Counts.Replayed == 1 {
-						h.requests[now.ID] = deadletter.PauseRequest
-					}
-				}
-				task, err := deadletter.Replay(t.Context(), h, r)
-				if took := time.Since(began); err != nil || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 1 || took > time.Second {
-					t.Errorf("it ended as %s after %s with %+v: %v", task.Status, took, task.Counts, err)
-				}
-			})
-		})
-	}
+	testWaitingReplays(t, func(t *testing.T, r deadletter.ReplayOptions) {
+		h, began := newFakeDLQ(3), time.Now()
+		r.Report.Progress = func(now deadletter.Task) {
+			if now.Counts.Replayed == 1 {
+				h.requests[now.ID] = deadletter.PauseRequest
+			}
+		}
+		task, err := deadletter.Replay(t.Context(), h, r)
+		if took := time.Since(began); err != nil || task.Status != deadletter.StatusPaused || task.Counts.Replayed != 1 || took > time.Second {
+			t.Errorf("it ended as %s after %s with %+v: %v", task.Status, took, task.Counts, err)
+		}
+	})
 }
 
 func TestAStoppedEditAndImportFinishTheirWrites(t *testing.T) {
