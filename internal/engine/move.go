@@ -210,18 +210,19 @@ func (m *move) fail(where string, err error) {
 	m.retryLater(where, err)
 }
 
-// retryLater sets the timer for the next try, and closes or opens the gate.
+// retryLater sets the timer for the next try, and closes or opens the gate. A delayed publish that was tried often waits on
+// a level instead.
 func (m *move) retryLater(where string, err error) {
 	s := m.d.sub
-	if outage := s.doubts.concernsAll(where, err); !outage || !m.d.Lost() {
-		m.setClosed(outage, where, err)
-	}
 	if m.to == driver.Topic && m.try >= maxPublishTries {
 		s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try, Retry: publishPause})
 		m.setClosed(false, "", nil)
 		m.delayPublish()
 		m.write()
 		return
+	}
+	if outage := s.doubts.concernsAll(where, err); !outage || !m.d.Lost() {
+		m.setClosed(outage, where, err)
 	}
 	if m.pauses == nil {
 		m.pauses = backoff.NewExponentialBackOff(backoff.WithInitialInterval(minWritePause),
