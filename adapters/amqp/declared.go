@@ -51,6 +51,9 @@ func (d *declared) layout(ctx context.Context, topic string) (*layout.Layout, er
 	if err != nil {
 		return nil, err
 	}
+	if err := engine.CheckDistinct("amqp", l, slices.Values(d.all())); err != nil {
+		return nil, err
+	}
 	if err := d.check(ctx, l); err != nil {
 		return nil, err
 	}
@@ -63,6 +66,9 @@ func (d *declared) layout(ctx context.Context, topic string) (*layout.Layout, er
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := engine.CheckDistinct("amqp", l, maps.Values(d.layouts)); err != nil { // another Subscribe may have been faster
+		return nil, err
+	}
 	d.layouts[topic] = l
 	delete(d.deleted, topic)
 	return l, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -140,19 +141,7 @@ func (c *Client) layout(topic, group string) (*topology.Layout, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return l, c.checkSharedLocked(l)
-}
-
-// checkSharedLocked refuses a layout that would share a topic with another subscription of the client.
-func (c *Client) checkSharedLocked(l *topology.Layout) error {
-	var ps redeliver.Problems
-	for _, other := range c.layouts {
-		l.CheckShared(&ps, other)
-	}
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("kafka: %w", err)
-	}
-	return nil
+	return l, engine.CheckDistinct("kafka", l, maps.Values(c.layouts))
 }
 
 // readyLayout returns the layout of a topic, and provisions its topics at the first call.
@@ -175,7 +164,7 @@ func (c *Client) readyLayout(topic string) (*topology.Layout, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.checkSharedLocked(l); err != nil { // another Subscribe may have been faster
+	if err := engine.CheckDistinct("kafka", l, maps.Values(c.layouts)); err != nil { // another Subscribe may have been faster
 		return nil, err
 	}
 	c.layouts[topic] = l

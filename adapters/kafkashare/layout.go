@@ -3,7 +3,9 @@ package kafkashare
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -60,6 +63,12 @@ func (l *layout) topicFor(due, now time.Time) string {
 		return kafkaname.Delay(l.retry, level)
 	}
 	return l.retry
+}
+
+// Places returns the names of our topics.
+func (l *layout) Places() engine.Places {
+	own := slices.DeleteFunc(l.topicNames(), func(name string) bool { return name == l.dlq })
+	return engine.Places{Origin: l.origin, DLQ: l.dlq, Own: append(own, l.control)}
 }
 
 // topicNames returns the names of our topics.
@@ -173,6 +182,9 @@ func (c *Client) prepareLayout(ctx context.Context, topic string) (*layout, erro
 	}
 	l, err := c.inspect(ctx, topic)
 	if err != nil {
+		return nil, err
+	}
+	if err := engine.CheckDistinct("kafkashare", l, maps.Values(c.layouts)); err != nil { // only prepareLayout adds layouts
 		return nil, err
 	}
 	if err := c.provision(ctx, l); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -92,10 +93,8 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, other := range c.layouts {
-		if err := l.checkDistinct(other); err != nil {
-			return nil, err
-		}
+	if err := engine.CheckDistinct("pubsub", l, maps.Values(c.layouts)); err != nil {
+		return nil, err
 	}
 	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok && !c.cfg.NoProvisioning {
 		for _, name := range l.ownTopics() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -38,15 +39,9 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	for i := range l.delays {
 		l.delays[i] = cfg.Names.delay(topic, cfg.Group, i+1)
 	}
-	all := append(l.ownTopics(), topic)
-	slices.Sort(all)
 	var ps redeliver.Problems
-	for i, name := range all {
-		if name == "" {
-			ps.Add("Names", `""`, "must be the name of a topic")
-		} else if i > 0 && name == all[i-1] {
-			ps.Add("Names", name, "must differ for the retry topic, the DLQ and the topic itself")
-		}
+	if slices.Contains(append(l.ownTopics(), topic), "") {
+		ps.Add("Names", `""`, "must be the name of a topic")
 	}
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("pubsub: %w", err)
@@ -57,19 +52,9 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 // ownTopics returns the topics that only redeliver writes.
 func (l *layout) ownTopics() []string { return append(l.delays[:], l.retry, l.dlq) }
 
-// checkDistinct refuses names that another subscription of the client uses. But a service may read its own DLQ.
-func (l *layout) checkDistinct(other *layout) error {
-	var ps redeliver.Problems
-	for _, name := range append(l.ownTopics(), l.topic) {
-		readsDLQ := name == l.topic && l.topic == other.dlq || name == l.dlq && l.dlq == other.topic
-		if !readsDLQ && slices.Contains(append(other.ownTopics(), other.topic), name) {
-			ps.Add("Names", name, fmt.Sprintf("must differ for every topic: %s and %s would share it", other.topic, l.topic))
-		}
-	}
-	if err := ps.Err(); err != nil {
-		return fmt.Errorf("pubsub: %w", err)
-	}
-	return nil
+// Places returns the names of the subscription's topics.
+func (l *layout) Places() engine.Places {
+	return engine.Places{Origin: l.topic, DLQ: l.dlq, Own: append(l.delays[:], l.retry)}
 }
 
 // newLadder returns the policy's ladder without levels above a third of maxUnacked. A message may stay for its level

@@ -13,6 +13,8 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wirename"
 )
 
 // LevelSlack is how much longer than the remaining wait a level may be. The due time is set before the message is
@@ -198,6 +200,20 @@ func (l *Layout) OriginQueue() Queue {
 		args = withSingleConsumer(args)
 	}
 	return Queue{Name: l.Queue, Kind: MainQueue, Args: args}
+}
+
+// Places returns the names of the subscription's queues.
+func (l *Layout) Places() engine.Places {
+	p := engine.Places{Origin: l.Queue}
+	for _, q := range l.Queues {
+		if q.Kind == DeadQueue {
+			p.DLQ = q.Name
+			p.Own = append(p.Own, q.Name+wirename.StateSuffix)
+		} else {
+			p.Own = append(p.Own, q.Name)
+		}
+	}
+	return p
 }
 
 func (l *Layout) add(name string, k Kind, args amqp091.Table) {

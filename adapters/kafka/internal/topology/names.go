@@ -2,11 +2,11 @@ package topology
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -81,12 +81,16 @@ func (n Names) Check(ps *redeliver.Problems, topic, group string) {
 	}
 }
 
-// CheckShared refuses names that another subscription of the client uses.
-func (l *Layout) CheckShared(ps *redeliver.Problems, other *Layout) {
-	theirs := append(slices.Clip(other.Topics), other.Control)
-	for _, t := range append(slices.Clip(l.Topics), l.Control) {
-		if other.Origin != l.Origin && t.Name != "" && slices.ContainsFunc(theirs, func(o Topic) bool { return o.Name == t.Name }) {
-			ps.Add("Names", t.Name, fmt.Sprintf("must differ for every topic: %s and %s would share it", other.Origin, l.Origin))
+// Places returns the names of the subscription's topics.
+func (l *Layout) Places() engine.Places {
+	p := engine.Places{Origin: l.Origin, Own: []string{l.Control.Name}}
+	for _, t := range l.Topics {
+		if t.Kind == DLQ {
+			p.DLQ = t.Name
+			p.Own = append(p.Own, l.State.Name)
+		} else {
+			p.Own = append(p.Own, t.Name)
 		}
 	}
+	return p
 }

@@ -28,18 +28,14 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 	}
 }
 
-// Two subscriptions with one retry topic would run each other's messages.
-func TestNamesSharedByTwoTopicsAreRefused(t *testing.T) {
-	one := &Layout{Origin: "one", Topics: []Topic{{Name: "retry"}, {Name: "one.dlq"}}}
-	two := &Layout{Origin: "two", Topics: []Topic{{Name: "retry"}, {Name: "two.dlq"}}}
-	var ps redeliver.Problems
-	two.CheckShared(&ps, two)
-	if err := ps.Err(); err != nil {
-		t.Errorf("a subscription that is opened twice: %v", err)
+// Only the DLQ may have another reader. Two subscriptions with one retry topic would run each other's messages.
+func TestPlacesOfALayout(t *testing.T) {
+	l := &Layout{
+		Origin: "orders", State: Topic{Name: "dead.state"}, Control: Topic{Name: "control"},
+		Topics: []Topic{{Name: "retry", Kind: Retry}, {Name: "dead", Kind: DLQ}},
 	}
-	two.CheckShared(&ps, one)
-	if got := fmt.Sprint(ps.Err()); !strings.Contains(got, "Names is retry: must differ for every topic: one and two would share it") || len(ps) != 1 {
-		t.Errorf("got %s", got)
+	if got, want := fmt.Sprint(l.Places()), "{orders  dead [control retry dead.state]}"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
