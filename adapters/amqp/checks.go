@@ -25,13 +25,11 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	return s.Examine(ctx, how, func() (*redeliver.PauseMark, error) { return c.Paused(ctx, topic) })
 }
 
-// OldLevels lists the delay queues that an older policy, or another number of shards, has left
-// beside the client's own. It reports why a level must stay, if it must. It changes nothing.
+// OldLevels lists the delay queues that an older policy has left beside the client's own. It reports why a level must stay, if it must. It changes nothing.
 // Without Config.ManagementURL the error is ErrNoManagement.
 //
 // A level is drained when nothing waits on it, nothing reads it, and all consumers of the topic's
-// queue report the client's policy. That holds for a queue without consumers. A shard
-// of a level of the policy is never drained, because another instance may have more Shards.
+// queue report the client's policy. That holds for a queue without consumers.
 // RabbitMQ does not know programs that publish with a delay and do not consume: stop those that
 // have an older policy.
 func (c *Client) OldLevels(ctx context.Context, topic string) ([]doctor.OldLevel, error) {

@@ -38,7 +38,6 @@ const (
 	defaultKeyPrefetch = 1000
 
 	maxPrefetch = 65535
-	maxShards   = 64
 )
 
 // Config configures how a service reads queues of RabbitMQ with retries, delays and a DLQ. URLs is
@@ -82,7 +81,7 @@ type Config struct {
 	// MaxInFlight.
 	Prefetch int
 	// RetryPrefetch is the same for each queue that brings retries. It includes messages that wait
-	// in this process for the rest of their delay. The shards of a level share it. These messages
+	// in this process for the rest of their delay. These messages
 	// are in memory: see RetryBytes. A subscriber begins with few and asks for more as they are
 	// used; then, for a moment, it may have half as many more. The retry queue, whose messages are
 	// due, uses at most twice MaxRetriesInFlight. Default: 4,000 if the policy's backoff has
@@ -93,10 +92,6 @@ type Config struct {
 	// earlier ones, and asks for fewer. The others wait in the queue; if the backoff has jitter,
 	// they may be late. Default 32 MiB.
 	RetryBytes int
-	// Shards is the number of queues behind each level. The broker passes on about 2,500 messages/s
-	// of a queue that is longer than a minute, and several queues share the work. Default 1, at
-	// most 64.
-	Shards int
 	// NackDelay is how long a message that was nacked without an error waits. The nack counts as an
 	// attempt. Default: the policy's delay for an error.
 	NackDelay time.Duration
@@ -151,7 +146,6 @@ func (c Config) withDefaults() Config {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
 	c.RetryBytes = cmp.Or(c.RetryBytes, defaultRetryBytes)
-	c.Shards = cmp.Or(c.Shards, 1)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
 	c.DialTimeout = cmp.Or(c.DialTimeout, defaultDialTimeout)
@@ -266,7 +260,6 @@ func (c Config) validate() error {
 		ps.CheckCount("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
 	}
 	ps.CheckCount("RetryBytes", c.RetryBytes, 1, math.MaxInt32)
-	ps.CheckCount("Shards", c.Shards, 1, maxShards)
 	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
 	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)

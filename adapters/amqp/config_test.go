@@ -42,14 +42,14 @@ func TestInvalidConfigIsRefusedWithAllProblems(t *testing.T) {
 		URLs:     []string{"amqp://guest:s3cret@nowhere:x", "http://host"},
 		Policy:   redeliver.Policy{Levels: []time.Duration{time.Minute, time.Second}},
 		Queues:   map[string]redeliver.Policy{"amq.gen": {}, "": {}, strings.Repeat("q", 256): {}, "\xff": {}, "fine": {MaxRetries: -7}},
-		Topology: Topology{Kind: "x-random"}, MaxInFlight: -1, MaxRetriesInFlight: maxPrefetch + 1, Prefetch: -1, RetryPrefetch: -1, Shards: maxShards + 1,
+		Topology: Topology{Kind: "x-random"}, MaxInFlight: -1, MaxRetriesInFlight: maxPrefetch + 1, Prefetch: -1, RetryPrefetch: -1,
 		NackDelay: -1, DrainTimeout: -1, SendTimeout: -1, DialTimeout: -1, ConsumerTimeout: time.Millisecond,
 		ManagementURL: "amqp://guest:s3cret@host", AMQP: amqp091.Config{Recovery: &amqp091.Recovery{}},
 	})
 	found := problemsOf(t, err)
 	for _, field := range []string{
 		"URLs[0]", "URLs[1]", "Policy.Levels[1]", `Queues["amq.gen"]`, `Queues[""]`, `Queues["` + strings.Repeat("q", 256) + `"]`, `Queues["\xff"]`, `Queues["fine"].MaxRetries`,
-		"Topology.Kind", "MaxInFlight", "MaxRetriesInFlight", "Prefetch", "RetryPrefetch", "Shards", "NackDelay", "DrainTimeout", "SendTimeout",
+		"Topology.Kind", "MaxInFlight", "MaxRetriesInFlight", "Prefetch", "RetryPrefetch", "NackDelay", "DrainTimeout", "SendTimeout",
 		"DialTimeout", "ConsumerTimeout", "ManagementURL", "AMQP.Recovery",
 	} {
 		if _, ok := found[field]; !ok {
@@ -72,7 +72,7 @@ func TestConfigLimits(t *testing.T) {
 	}{
 		"least":                               {func(*Config) {}, nil},
 		"no URL":                              {func(c *Config) { c.URLs = nil }, []string{"URLs"}},
-		"most":                                {func(c *Config) { c.MaxInFlight, c.Shards, c.RetryPrefetch = maxPrefetch, maxShards, maxPrefetch }, nil},
+		"most":                                {func(c *Config) { c.MaxInFlight, c.RetryPrefetch = maxPrefetch, maxPrefetch }, nil},
 		"prefetch below MaxInFlight":          {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 9 }, []string{"Prefetch"}},
 		"prefetch equal to MaxInFlight":       {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 10 }, nil},
 		"most prefetch":                       {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 20 }, nil},
@@ -123,7 +123,7 @@ func TestEveryFieldHasADefault(t *testing.T) {
 
 func TestDefaultsKeepSetFields(t *testing.T) {
 	want := Config{
-		MaxInFlight: 1, MaxRetriesInFlight: 2, Prefetch: 3, RetryPrefetch: 4, RetryBytes: 11, Shards: 5, NackDelay: 6, DrainTimeout: 7, SendTimeout: 8, DialTimeout: 9,
+		MaxInFlight: 1, MaxRetriesInFlight: 2, Prefetch: 3, RetryPrefetch: 4, RetryBytes: 11, NackDelay: 6, DrainTimeout: 7, SendTimeout: 8, DialTimeout: 9,
 		ConsumerTimeout: 10, Marshaler: &DefaultMarshaler{}, Sink: redeliver.NewSlogSink(nil),
 	}
 	if got := want.withDefaults(); !reflect.DeepEqual(got, want) {

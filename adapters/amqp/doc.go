@@ -14,7 +14,7 @@
 //
 // The [Topology] maps a topic to a queue. For queue orders there are these quorum queues:
 //
-//	orders.retry.10s       a delay queue; orders.retry.10s.1 ... are its shards
+//	orders.retry.10s       a delay queue
 //	orders.retry           due retries and replays
 //	orders.retry.suspects  messages that may have killed their process
 //	orders.retry.paused    the mark of a pause
@@ -39,7 +39,7 @@
 //
 // A delay may be up to redeliver.MaxWait (366 days). Retries are never early, as far as
 // the clocks of the hosts agree, and some milliseconds late. The broker passes on about
-// 2,500 messages/s (make bench) of a level longer than a minute; [Config.Shards] helps.
+// 2,500 messages/s (make bench) of a level longer than a minute.
 //
 // # Header mapping
 //

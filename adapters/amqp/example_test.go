@@ -69,7 +69,7 @@ func ExampleKeyHeader() {
 
 // Open refuses a configuration that cannot work, with all of its problems.
 func ExampleOpen_refused() {
-	_, err := amqp.Open(context.Background(), amqp.Config{URLs: urls, Shards: 100, ConsumerTimeout: -time.Hour})
+	_, err := amqp.Open(context.Background(), amqp.Config{URLs: urls, MaxRetriesInFlight: 100_000, ConsumerTimeout: -time.Hour})
 	fmt.Println(err)
-	// Output: amqp: configuration refused: Shards is 100: must be from 1 to 64, or 0 for the default; ConsumerTimeout is -1h0m0s: must be at least 1s, or 0 for the default
+	// Output: amqp: configuration refused: MaxRetriesInFlight is 100000: must be from 1 to 65535, or 0 for the default; ConsumerTimeout is -1h0m0s: must be at least 1s, or 0 for the default
 }

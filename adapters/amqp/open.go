@@ -116,7 +116,7 @@ func (r *reader) claimChannels() error {
 	if used := int(r.client.channels.Add(int32(n))); used > maxChannels {
 		r.releaseChannels()
 		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
-			"raise the broker's channel_max, use another Client, or fewer Shards or levels", r.layout.Queue, n, used-n, maxChannels)
+			"raise the broker's channel_max, use another Client, or fewer levels", r.layout.Queue, n, used-n, maxChannels)
 	}
 	return nil
 }

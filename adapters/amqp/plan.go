@@ -44,9 +44,9 @@ type Plan struct {
 	// LongestWait is the longest wait that a handler may ask for. If the Order of the policy is
 	// Blocking, longer ones are cut to it.
 	LongestWait time.Duration
-	// Shards is the number of queues behind each level. Rate is about how many messages in a second
-	// may fall due on a level longer than a minute without being late.
-	Shards, Rate int
+	// Rate is about how many messages in a second may fall due on a level longer than a minute
+	// without being late.
+	Rate int
 	// Notes are further findings, such as limits, old levels or stuck messages.
 	Notes []string
 	// NotChecked lists what was not checked, and why.
@@ -61,7 +61,6 @@ type PlannedQueue struct {
 	Name      string
 	Kind      string         // "queue", "delay", "retry", "suspects", "paused", "place" or "dlq"; "state" of Plan.State
 	Level     time.Duration  // of a delay queue
-	Shard     int            // of a delay queue, from 0
 	Arguments map[string]any // those that it has or, if unknown, is declared with
 	Exists    bool           // false: it is created at start
 	Old       bool           // left by an older policy; its messages leave it when they are due
@@ -104,15 +103,12 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 // newPlan makes the plan of a survey. there says which queues exist.
 func newPlan(cfg *Config, l *layout.Layout, s *topology.Survey, there map[string]bool) *Plan {
 	p := &Plan{
-		Topic: l.Topic, Queue: l.Queue, Server: s.Server, LongestWait: redeliver.MaxWait, Shards: l.Shards, Rate: queueRate * l.Shards,
+		Topic: l.Topic, Queue: l.Queue, Server: s.Server, LongestWait: redeliver.MaxWait, Rate: queueRate,
 		Notes: s.Notes, NotChecked: append(s.Unchecked, "the broker's own consumer_timeout (no API reports it; ConsumerTimeout must not be longer)"),
 	}
 	add := func(q layout.Queue, old bool) {
 		planned := PlannedQueue{
 			Name: q.Name, Kind: string(q.Kind), Level: q.Level, Exists: old || there[q.Name], Old: old, Arguments: maps.Clone(q.Args), Messages: -1,
-		}
-		if q.Kind == layout.DelayQueue {
-			planned.Shard = l.ShardOf(q.Name, q.Level)
 		}
 		switch info, ok := s.Queues[q.Name]; {
 		case ok:
@@ -221,8 +217,8 @@ func (p *Plan) String() string {
 	})
 	delayqueue.WriteDelays(&b, "waits on", p.Delays)
 	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, a few milliseconds late\n", limits.DurationText(p.LongestWait))
-	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s (%d for each of its queues: Shards is %d); above that they come late\n",
-		p.Rate, delayqueue.LevelName(layout.MaxReadLevel), queueRate, p.Shards)
+	fmt.Fprintf(&b, "up to about %d messages/s may fall due on one level that is longer than %s; above that they come late\n",
+		p.Rate, delayqueue.LevelName(layout.MaxReadLevel))
 	for _, n := range p.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

@@ -23,7 +23,7 @@ func TestPlans(t *testing.T) {
 				Levels: []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute}},
 			api: amqptest.API{Queues: []amqptest.Fields{
 				amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.Quorum, "x-delivery-limit", 5), "x-dead-letter-exchange", "dead"), amqptest.Fields{"messages": 12}),
-				amqptest.QueueAnswer("orders.retry.1m.1", amqptest.With(amqptest.Level, "x-message-ttl", 60_000), amqptest.Fields{"messages": 3, "messages_ready": 3}),
+				amqptest.QueueAnswer("orders.retry.2m", amqptest.With(amqptest.Level, "x-message-ttl", 120_000), amqptest.Fields{"messages": 3, "messages_ready": 3}),
 			}},
 		},
 		"rocketmq": {policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}},
@@ -36,7 +36,6 @@ func TestPlans(t *testing.T) {
 		"newest": {
 			api:    amqptest.API{Version: "4.3.0"},
 			policy: redeliver.Policy{MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}, Timeout: 10 * time.Minute},
-			change: func(c *Config) { c.Shards = 2 },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

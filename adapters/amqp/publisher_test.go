@@ -45,28 +45,3 @@ func TestPublishDoesNotWaitForDelayedMessages(t *testing.T) {
 		}
 	})
 }
-
-// A publisher once wrote all delayed messages to the same shard of their level.
-func TestDelayedMessagesUseAllShards(t *testing.T) {
-	cfg := Config{Shards: 2}.withDefaults()
-	l, err := newLayout(&cfg, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &Client{cfg: cfg, publishing: link.New(link.Options{})}
-	c.declared = newDeclared(c)
-	c.declared.layouts["orders"] = l
-	queues := make(map[string]bool)
-	for range 100 {
-		msg := message.NewMessage("later", nil)
-		delay.Message(msg, delay.For(time.Second))
-		out, err := (&Publisher{c}).prepare(t.Context(), "orders", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		queues[out.Key] = true
-	}
-	if len(queues) != 2 {
-		t.Errorf("the messages are written to %v", queues)
-	}
-}

@@ -49,7 +49,7 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 	queue := c.cfg.Topology.queue(cfg.Topic)
 	for _, level := range cfg.Levels {
 		if !slices.ContainsFunc(levels, func(l deadletter.WaitingLevel) bool { return l.Level == level }) {
-			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.names().DelayOf(queue, level, 0))
+			return 0, fmt.Errorf("amqp: queue %s does not exist, or is of another policy, for which ManagementURL must be set", c.cfg.names().DelayOf(queue, level))
 		}
 	}
 	r := &release{client: c, to: c.cfg.names().RetryOf(queue), link: link.New(c.cfg.link("redeliver, releasing waiting messages", true))}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -49,7 +48,7 @@ func waitingPlace(l *layout.Layout, due, now time.Time) (queue string, until tim
 	if level <= layout.MaxReadLevel && l.MustHop(left, level) {
 		until = now.Add(level)
 	}
-	return l.Names.DelayOf(l.Queue, level, rand.IntN(l.Shards)), until
+	return l.Names.DelayOf(l.Queue, level), until
 }
 
 // write is one try to write a message.

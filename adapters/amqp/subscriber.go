@@ -118,7 +118,6 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 func (r *reader) queueConfigs() []queueConfig {
 	cfg := r.client.cfg
 	back := cfg.retryPrefetch(r.layout.Policy)
-	shard := max(back/r.layout.Shards, min(back, cfg.MaxRetriesInFlight)) // messages are spread evenly over shards
 	all := []queueConfig{
 		{kind: layout.MainQueue, queue: r.layout.Queue, prefetch: cfg.prefetch(r.layout.Policy)},
 		{kind: layout.RetryQueue, queue: r.layout.Retry(), prefetch: min(back, maxUnrunPerSlot*cfg.MaxRetriesInFlight)},
@@ -126,7 +125,7 @@ func (r *reader) queueConfigs() []queueConfig {
 	}
 	for _, q := range r.layout.Queues {
 		if q.Kind == layout.DelayQueue && q.IsRead() {
-			all = append(all, queueConfig{kind: layout.DelayQueue, queue: q.Name, level: q.Level, prefetch: shard})
+			all = append(all, queueConfig{kind: layout.DelayQueue, queue: q.Name, level: q.Level, prefetch: back})
 		}
 	}
 	return all

@@ -131,7 +131,7 @@ func newLayout(cfg *Config, topic string) (*layout.Layout, error) {
 		return nil, fmt.Errorf("amqp: %w", err)
 	}
 	return layout.New(layout.Options{
-		Topic: topic, Queue: queue, Policy: policy, Names: cfg.names(), Shards: cfg.Shards, DeadLetters: cfg.DLQ, QueueArgs: t.QueueArgs, Existing: t.Existing,
+		Topic: topic, Queue: queue, Policy: policy, Names: cfg.names(), DeadLetters: cfg.DLQ, QueueArgs: t.QueueArgs, Existing: t.Existing,
 		Binding: layout.Binding{Exchange: t.exchange(topic), Kind: t.kind(), Keys: t.bindingKeys(topic), Args: t.BindingArgs},
 	}), nil
 }

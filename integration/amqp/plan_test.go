@@ -202,32 +202,27 @@ func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 	}
 }
 
-// Levels and shards that the policy no longer has are reported with their number of messages.
+// Levels that the policy no longer has are reported with their number of messages.
 func planFindsOldLevels(t *testing.T, r *brokers.Rabbit) {
 	p := newPlannedQueue(t, r, "changed")
 	now := p.config
-	p.config.Policy, p.config.Shards = redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Minute), Levels: []time.Duration{time.Second, 10 * time.Minute}}, 2
+	p.config.Policy = redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Minute), Levels: []time.Duration{time.Second, 10 * time.Minute}}
 	p.declare(t)
 	p.publish(t, "changed.retry.10m")
 	p.publish(t, "changed.retry.10m")
 	p.publish(t, "changed.dlq")
 	p.config = now
 	plan := p.until(t, "2 messages wait on an old level, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // each queue is counted separately
-		return has(plan.Notes, "changed.retry.10m belongs to an older policy or number of shards; 2 messages wait on it") &&
+		return has(plan.Notes, "changed.retry.10m belongs to an older policy; 2 messages wait on it") &&
 			slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
 	})
-	for _, name := range []string{"changed.retry.10m.1", "changed.retry.1s.1"} {
-		if !has(plan.Notes, name+" belongs to") {
-			t.Errorf("there is no note of %s:\n%s", name, plan)
-		}
-	}
 	var old []string
 	for _, q := range plan.Queues {
 		if q.Old {
 			old = append(old, q.Name)
 		}
 	}
-	if want := []string{"changed.retry.10m", "changed.retry.10m.1", "changed.retry.1s.1"}; !slices.Equal(old, want) {
+	if want := []string{"changed.retry.10m"}; !slices.Equal(old, want) {
 		t.Errorf("the old levels are %q, want %q", old, want)
 	}
 }

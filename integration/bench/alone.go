@@ -161,7 +161,6 @@ type pace struct {
 	p99      float64 // ms
 	backoff  backoffName
 	inFlight int
-	shards   int
 	memory   *target // nil: the memory is not in the table
 }
 
@@ -188,7 +187,7 @@ func (e *experiment) late(ctx context.Context, run int, p pace) error {
 		drive:  func(t names) (written, error) { return e.broker.steady(ctx, t.topic, p.rate, d) },
 		within: d + time.Minute,
 	}, p.inFlight, func(s *spec) {
-		s.Messages, s.Failing, s.Backoff, s.Shards = n, failing{1, always}, p.backoff, p.shards
+		s.Messages, s.Failing, s.Backoff = n, failing{1, always}, p.backoff
 		if s.Profile != "" {
 			s.Profile += fmt.Sprintf("-%d", p.rate)
 		}

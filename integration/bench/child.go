@@ -38,7 +38,6 @@ type spec struct {
 	Backoff  backoffName   `json:"backoff"`
 	PerKey   bool          `json:"per_key,omitempty"`  // a key waits for its failures
 	Observed bool          `json:"observed,omitempty"` // with metrics and a tracer
-	Shards   int           `json:"shards,omitempty"`   // of our side's levels on RabbitMQ
 	Warm     int           `json:"warm,omitempty"`     // the lateness of messages with a lower id does not count
 	Backlog  int           `json:"backlog,omitempty"`  // the handler waits, and lateness counts, until only this many are left
 	Native   nativeName    `json:"native,omitempty"`   // without Watermill
@@ -65,7 +64,6 @@ const (
 	posted    job = "posted"    // be the HTTP handler of a command that consumes
 
 	ours      side = "ours"
-	oneShard  side = "ours-one-shard"
 	singles   side = "ours-without-batch"
 	keyOrder  side = "ours-in-key-order"
 	unseen    side = "ours-unobserved"

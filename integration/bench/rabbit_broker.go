@@ -163,9 +163,6 @@ func queuesOf(queue string) []string {
 	for _, level := range []string{"1s", "5s", "15s", "1m", "1m1s", "10m", "1h"} {
 		all = append(all, queue+".retry."+level)
 	}
-	for shard := 1; shard < manyShards; shard++ {
-		all = append(all, fmt.Sprintf("%s.retry.1s.%d", queue, shard))
-	}
 	return all
 }
 

@@ -28,7 +28,7 @@ func rabbitLevelRow(ctx context.Context, e *experiment) error {
 		return fmt.Errorf("%s is not a row of RabbitMQ", e.row.name)
 	}
 	n := e.scaled(40_000)
-	e.notef("Shards 1; %s messages on a level of %s; from the first that comes back until the last has; the reader is bare amqp091-go", count(n), brokersLevel)
+	e.notef("%s messages on a level of %s; from the first that comes back until the last has; the reader is bare amqp091-go", count(n), brokersLevel)
 	for run := range e.options.runs {
 		rate, filled, err := r.measureForwarding(ctx, e.row.name, n)
 		if err != nil {

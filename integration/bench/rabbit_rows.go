@@ -6,7 +6,6 @@ import (
 )
 
 const (
-	manyShards     = 4
 	rabbitInFlight = 100 // amqp.DefaultMaxInFlight
 	rabbitMemory   = 40  // MiB, of our side in every row
 
@@ -25,28 +24,16 @@ func rabbitFailAllRow(ctx context.Context, e *experiment) error {
 	n := e.scaled(20_000)
 	e.notef("grmq's time ends when it has nacked the last message: nothing reports when the DLQ has it; dead-lettering of its queues is at most once, its own default")
 	return e.compare(ctx, comparison{
-		ours: []sideConfig{
-			{side: ours, name: "redeliver, 4 shards", label: ", 4 shards", messages: n, ratio: 1.5},
-			{side: oneShard, name: "redeliver, 1 shard", label: ", 1 shard", messages: n, ratio: 1.3},
-		},
+		ours:   []sideConfig{{side: ours, name: "redeliver", messages: n, ratio: 1.3}},
 		peer:   sideConfig{side: peer, name: "grmq", messages: n},
 		within: 3 * time.Minute, inFlight: rabbitInFlight, memory: atMost(rabbitMemory),
-		spec: func(s *spec) {
-			s.Router, s.Failing, s.Backoff = true, failing{1, always}, second
-			if s.Side == ours {
-				s.Shards = manyShards
-			}
-		},
+		spec: func(s *spec) { s.Router, s.Failing, s.Backoff = true, failing{1, always}, second },
 	})
 }
 
 func rabbitLatenessRow(ctx context.Context, e *experiment) error {
 	e.notef(latenessRabbitReference)
 	return e.lateEachRun(ctx, pace{rate: 500, p99: 20, backoff: second, inFlight: rabbitInFlight, memory: atMost(rabbitMemory)})
-}
-
-func rabbitShardsRow(ctx context.Context, e *experiment) error {
-	return e.lateEachRun(ctx, pace{rate: 2000, p99: 500, backoff: second, inFlight: rabbitInFlight, shards: manyShards, memory: atMost(rabbitMemory)})
 }
 
 // rabbitBacklogRow has a handler that is slow until only the backlog is left, and counts the retries until then.

@@ -31,12 +31,12 @@ func (s spec) openRabbit(ctx context.Context, sink redeliver.Sink) (*consumer, e
 // openAMQP opens our side: the defaults, except for what a row tests.
 func (s spec) openAMQP(ctx context.Context, sink redeliver.Sink) (*consumer, error) {
 	client, err := amqp.Open(ctx, amqp.Config{
-		URLs: s.Brokers, Policy: s.policy(), MaxInFlight: s.InFlight, Shards: s.Shards, Sink: sink,
+		URLs: s.Brokers, Policy: s.policy(), MaxInFlight: s.InFlight, Sink: sink,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return s.ours(client.Subscriber(), client.Close, fmt.Sprintf("defaults, MaxInFlight (and so prefetch) %d, Shards %d", s.InFlight, max(1, s.Shards))), nil
+	return s.ours(client.Subscriber(), client.Close, fmt.Sprintf("defaults, MaxInFlight (and so prefetch) %d", s.InFlight)), nil
 }
 
 // openWatermillAMQP uses watermill-amqp's durable queue as a quorum queue, with a prefetch count: its own is 1.

@@ -42,19 +42,13 @@ func Lateness(e *redeliver.Attempted) (late time.Duration, ok bool) {
 // Level returns the level in the name of the topic or queue where a message waits. It is "hold" for the retry topic or
 // queue, and "" if there is none, as on SQS.
 func Level(where string) string {
-	for range 2 { // the number of a shard may follow a level
-		i := strings.LastIndexByte(where, '.')
-		if i < 0 {
-			return ""
-		}
-		name := where[i+1:]
-		if _, ok := delayqueue.ParseLevel(name); ok {
-			return name
-		}
-		if name == "retry" {
+	for rest, more := where, true; more; {
+		if _, rest, more = strings.Cut(rest, "."); rest == "retry" {
 			return "hold"
 		}
-		where = where[:i]
+		if _, ok := delayqueue.ParseLevel(rest); ok { // 1.5s has a point, too
+			return rest
+		}
 	}
 	return ""
 }

@@ -152,7 +152,7 @@ func TestEventsBecomeMetrics(t *testing.T) {
 		redeliver.publish_failures{us} 1
 		redeliver.replays{us redeliver.outcome=committed} 1
 		redeliver.replays{us redeliver.outcome=dead_lettered} 1
-		redeliver.retries_scheduled{us redeliver.level=10s} 1
+		redeliver.retries_scheduled{us redeliver.level=1.5s} 1
 		redeliver.retries_scheduled{us redeliver.level=1m30s} 1
 		redeliver.retries_scheduled{us redeliver.level=hold} 1
 		redeliver.retries_scheduled{us redeliver.level=} 1

@@ -156,7 +156,7 @@ redeliver_publish_failures_total{group="billing",messaging_system="kafka",origin
 # HELP redeliver_retries_scheduled_total Retries that were written to a level, by level.
 # TYPE redeliver_retries_scheduled_total counter
 redeliver_retries_scheduled_total{group="billing",level="",messaging_system="kafka",origin="orders"} 1
-redeliver_retries_scheduled_total{group="billing",level="10s",messaging_system="kafka",origin="orders"} 1
+redeliver_retries_scheduled_total{group="billing",level="1.5s",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="1m30s",messaging_system="kafka",origin="orders"} 1
 redeliver_retries_scheduled_total{group="billing",level="hold",messaging_system="kafka",origin="orders"} 1
 # HELP redeliver_subscription_impaired 1 while the subscription has the problem that the label trouble names, otherwise 0.

@@ -204,7 +204,7 @@ func (w *waitingSubscription) queryLocked(ctx context.Context) {
 	}
 }
 
-// addLevels adds up the places of each level. A sharded level has several.
+// addLevels adds up the places of each level.
 func (w *waitingSubscription) addLevels(levels []deadletter.WaitingLevel) {
 	w.levelStates = make(map[string]*levelState)
 	for i := range levels {

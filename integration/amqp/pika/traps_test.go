@@ -57,7 +57,7 @@ func TestAnExpirationNeitherEndsTheWaitNorEmptiesTheDLQ(t *testing.T) {
 	})
 }
 
-// The point in the name of a level once counted as the point before a shard. The level of a waiting message was then
+// The point in the name of a level once counted as the end of the level. The level of a waiting message was then
 // unknown, and the rest of its wait was treated as forged and cut off.
 func TestALevelWithAFractionIsParsed(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *fixture) {
@@ -66,11 +66,9 @@ func TestALevelWithAFractionIsParsed(t *testing.T) {
 			at = append(at, time.Now())
 			return fidelity.ErrDeclined
 		}
-		cfg := b.config(redeliver.Policy{
+		b.start(b.config(redeliver.Policy{
 			MaxRetries: 1, Backoff: redeliver.Fixed(3300 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 1500 * time.Millisecond, time.Minute},
-		})
-		cfg.Shards = 2
-		b.start(cfg)
+		}))
 		b.peer.put(t, wire{Key: b.queue, Body: []byte("x")})
 		b.peer.Take(t, b.queue+".dlq", 1)
 		if waited := at[1].Sub(at[0]); waited < 3300*time.Millisecond || len(b.events.Ignored()) > 0 {

@@ -39,7 +39,7 @@ func Events() []redeliver.Event {
 		redeliver.Attempted{State: state(0), Start: began, Err: errDeclined, Took: time.Second},
 		redeliver.Committed{State: state(0)},
 		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry.1m30s"},
-		redeliver.RetryScheduled{State: state(1), Where: "orders.retry.10s.2"},
+		redeliver.RetryScheduled{State: state(1), Where: "orders.retry.1.5s"},
 		redeliver.RetryScheduled{State: state(1), Where: "orders.billing.retry"},
 		redeliver.RetryScheduled{State: state(1), Where: "orders"},
 		redeliver.MessagePostponed{State: state(0)},

@@ -6,7 +6,7 @@
 // Those with a delivery limit dead-letter at least once, so no queue drops a message.
 //
 //	orders                 the origin, which also names the group
-//	orders.retry.10s       a delay queue; orders.retry.10s.1 ... are its shards
+//	orders.retry.10s       a delay queue
 //	orders.retry           due retries, short waits and replays
 //	orders.retry.suspects  messages that may have killed their process
 //	orders.retry.paused    the mark of a pause

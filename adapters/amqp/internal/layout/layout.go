@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -84,7 +82,6 @@ type Options struct {
 	Topic, Queue string
 	Policy       redeliver.Policy // with its defaults
 	Names        Names
-	Shards       int
 	DeadLetters  deadletter.Config
 	Binding      Binding
 	// QueueArgs are the arguments of the queue if it is created, or nil for redeliver's own.
@@ -125,17 +122,15 @@ func New(opt Options) *Layout {
 		l.add(l.Place(), PlaceQueue, UnlimitedArgs())
 	}
 	for _, level := range l.Ladder {
-		for shard := range l.Shards {
-			args := deadLetterArgs(back)
-			delete(args, DeliveryLimit) // at the broker's own limit, the message goes to the retry queue, which holds it until due
-			ttl := level
-			if level <= MaxReadLevel {
-				ttl += readGrace
-			}
-			args[amqp091.QueueMessageTTLArg] = ttl.Milliseconds()
-			l.add(l.Names.DelayOf(opt.Queue, level, shard), DelayQueue, args)
-			l.Queues[len(l.Queues)-1].Level = level
+		args := deadLetterArgs(back)
+		delete(args, DeliveryLimit) // at the broker's own limit, the message goes to the retry queue, which holds it until due
+		ttl := level
+		if level <= MaxReadLevel {
+			ttl += readGrace
 		}
+		args[amqp091.QueueMessageTTLArg] = ttl.Milliseconds()
+		l.add(l.Names.DelayOf(opt.Queue, level), DelayQueue, args)
+		l.Queues[len(l.Queues)-1].Level = level
 	}
 	return l
 }
@@ -230,19 +225,6 @@ func (l *Layout) Paused() string   { return l.Names.pausedOf(l.Queue) }
 func (l *Layout) Pattern() string {
 	q := regexp.QuoteMeta
 	return fmt.Sprintf(`^(%s|%s|%s(\..*)?)$`, q(l.Queue), q(l.DLQ()), q(l.Retry()))
-}
-
-// ShardOf parses the shard in the name of a delay queue, or returns -1.
-func (l *Layout) ShardOf(name string, level time.Duration) int {
-	rest, ok := strings.CutPrefix(name, l.Names.DelayOf(l.Queue, level, 0))
-	if rest == "" && ok {
-		return 0
-	}
-	n, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
-	if err != nil || n < 1 || l.Names.DelayOf(l.Queue, level, n) != name {
-		return -1
-	}
-	return n
 }
 
 // withSingleConsumer adds the argument for a single active consumer.

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,7 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// Limits of names. AMQP allows 255 bytes for a queue. The longest suffix is ".retry.", a level and a shard.
+// Limits of names. AMQP allows 255 bytes for a queue. The longest suffix is ".retry." and a level.
 const (
 	maxQueue  = 255
 	maxSuffix = 40
@@ -51,12 +50,8 @@ func (n Names) placeOf(queue string) string { return n.RetryOf(queue) + ".place"
 // pausedOf returns the queue whose message pauses the subscription.
 func (n Names) pausedOf(queue string) string { return n.RetryOf(queue) + ".paused" }
 
-func (n Names) DelayOf(queue string, level time.Duration, shard int) string {
-	name := n.RetryOf(queue) + "." + delayqueue.LevelName(level)
-	if shard > 0 {
-		name += "." + strconv.Itoa(shard)
-	}
-	return name
+func (n Names) DelayOf(queue string, level time.Duration) string {
+	return n.RetryOf(queue) + "." + delayqueue.LevelName(level)
 }
 
 // Level parses the level in the name of a delay queue of queue.
@@ -65,12 +60,7 @@ func (n Names) Level(queue, name string) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	if d, ok := delayqueue.ParseLevel(suffix); ok {
-		return d, true
-	}
-	// A shard follows the last dot; 1.5s contains a dot too.
-	at := max(0, strings.LastIndexByte(suffix, '.'))
-	return delayqueue.ParseLevel(suffix[:at])
+	return delayqueue.ParseLevel(suffix)
 }
 
 // Check refuses names that collide, or that RabbitMQ would refuse.

@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// OldLevels lists the delay queues that an older policy, or another number of shards, has left. It reports why a level
+// OldLevels lists the delay queues that an older policy has left. It reports why a level
 // must stay, if it must.
 func (b *Broker) OldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldLevel, error) {
 	m := b.Management
@@ -45,8 +45,6 @@ func (b *Broker) OldLevels(ctx context.Context, l *layout.Layout) ([]doctor.OldL
 			o.KeepReason = fmt.Sprintf("%d messages wait on it", o.Messages)
 		case o.Messages < 0:
 			o.KeepReason = "how many messages wait on it is not known yet: the broker counts them every few seconds"
-		case slices.ContainsFunc(l.Queues, func(used layout.Queue) bool { return used.Kind == layout.DelayQueue && used.Level == q.Level }):
-			o.KeepReason = "it is a shard of a level that is in use, and instances with more Shards write to it: consumers do not report their Shards; delete it by hand when none has that many"
 		default:
 			o.KeepReason = keepAll
 		}

@@ -39,7 +39,7 @@ func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 // A DLQ may have any retention, by an argument or by a policy.
 func TestDLQMayHaveAnyRetention(t *testing.T) {
 	l := layout.New(layout.Options{
-		Queue: "orders", Policy: redeliver.Policy{}.WithDefaults(), Shards: 1, DeadLetters: deadletter.Config{Retention: 96 * time.Hour},
+		Queue: "orders", Policy: redeliver.Policy{}.WithDefaults(), DeadLetters: deadletter.Config{Retention: 96 * time.Hour},
 	})
 	for _, q := range l.Queues {
 		ttl, has := q.Args[amqp091.QueueMessageTTLArg]

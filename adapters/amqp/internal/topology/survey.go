@@ -106,7 +106,7 @@ func (b *Broker) SurveyAs(ctx context.Context, l *layout.Layout, properties amqp
 		for _, what := range []string{
 			"policies and operator policies on all queues: limits, TTL, expiry, dead-letter exchange",
 			"arguments that a declaration does not compare", "feature flags", "how many messages wait, stuck messages, depth of " + l.DLQ(),
-			"levels and shards that are left over",
+			"levels that are left over",
 		} {
 			s.Unchecked = append(s.Unchecked, what+" (ManagementURL is not set)")
 		}
@@ -207,7 +207,7 @@ func (s *Survey) flags(ctx context.Context, m *management.API) error {
 	return nil
 }
 
-// noteOldLevels notes the levels and shards that this policy no longer has.
+// noteOldLevels notes the levels that this policy no longer has.
 func (s *Survey) noteOldLevels() {
 	for _, old := range s.OldLevels() {
 		s.noteStuck(old, s.Queues[old.Name])
@@ -217,7 +217,7 @@ func (s *Survey) noteOldLevels() {
 
 // oldLevelText describes an old level.
 func (s *Survey) oldLevelText(old layout.Queue) string {
-	const text = "belongs to an older policy or number of shards"
+	const text = "belongs to an older policy"
 	switch n := s.Queues[old.Name].Messages; {
 	case n == nil:
 		return text + "; how many messages wait on it is not known yet"
@@ -232,7 +232,7 @@ func (s *Survey) oldLevelText(old layout.Queue) string {
 func (s *Survey) OldLevels() (found []layout.Queue) {
 	for _, name := range slices.Sorted(maps.Keys(s.Queues)) {
 		level, ok := s.layout.Names.Level(s.layout.Queue, name)
-		if ok && s.layout.ShardOf(name, level) >= 0 && !slices.ContainsFunc(s.layout.Queues, func(q layout.Queue) bool { return q.Name == name }) {
+		if ok && !slices.ContainsFunc(s.layout.Queues, func(q layout.Queue) bool { return q.Name == name }) {
 			found = append(found, layout.Queue{Name: name, Kind: layout.DelayQueue, Level: level, Args: amqp091.Table(s.Queues[name].Arguments)})
 		}
 	}

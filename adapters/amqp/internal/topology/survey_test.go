@@ -219,11 +219,11 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		"messages that wait but are not stuck": {api: amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s", amqptest.Level, amqptest.Fields{"messages": 50, "messages_ready": 50})}}},
 		"left over": {
 			api:   amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.30s", amqptest.With(amqptest.Level, "x-message-ttl", 30_000), amqptest.Fields{"messages": 7, "messages_ready": 7})}},
-			noted: "orders.retry.30s belongs to an older policy or number of shards; 7 messages wait on it and come back when they are due",
+			noted: "orders.retry.30s belongs to an older policy; 7 messages wait on it and come back when they are due",
 		},
-		"left over shard": {
-			api:   amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s.1", amqptest.Level, nil)}},
-			noted: "orders.retry.10s.1 belongs to an older policy or number of shards and is empty: when no older version",
+		"left over and empty": {
+			api:   amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.30s", amqptest.With(amqptest.Level, "x-message-ttl", 30_000), nil)}},
+			noted: "orders.retry.30s belongs to an older policy and is empty: when no older version",
 		},
 		"somebody else's queue": {api: amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s.backup", amqptest.Fields{}, nil), amqptest.QueueAnswer("orders.retry.eu", amqptest.Fields{}, nil)}}},
 		"down":                  {api: amqptest.API{Queues: []amqptest.Fields{fine, amqptest.QueueAnswer("orders.retry.10s", amqptest.Level, amqptest.Fields{"state": "down"})}}, noted: "orders.retry.10s is down"},
@@ -326,7 +326,7 @@ func surveyWith(t *testing.T, f amqptest.API, change func(*layout.Options)) (*Su
 func surveyAt(t *testing.T, url, version string, change func(*layout.Options)) (*Survey, error) {
 	t.Helper()
 	opt := layout.Options{
-		Topic: "orders", Queue: "orders", Shards: 1,
+		Topic: "orders", Queue: "orders",
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Second), Levels: []time.Duration{10 * time.Second}},
 	}
 	if change != nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redeliver/redeliver/console"
@@ -80,10 +79,6 @@ func (c *counted) Waiting(ctx context.Context) ([]console.Level, error) {
 		}
 		if late := time.Since(one.Due); one.Depth > 0 && !one.Due.IsZero() && late > 0 {
 			level.Overdue = late
-		}
-		if i := slices.IndexFunc(levels, func(l console.Level) bool { return l.Name == level.Name }); i >= 0 { // another shard
-			levels[i].Count, levels[i].Overdue = levels[i].Count+level.Count, max(levels[i].Overdue, level.Overdue)
-			continue
 		}
 		levels = append(levels, level)
 	}
