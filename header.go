@@ -46,7 +46,7 @@ const (
 // Bounds of headers, beside those in internal/limits.
 const (
 	maxErrorType = 256 // bytes of redeliver-error-type
-	maxPolicy    = 64  // bytes of redeliver-policy without a schedule
+	maxPolicy    = 64  // bytes of redeliver-policy
 	maxReason    = 32  // bytes of redeliver-reason
 	maxTruncated = 128 // bytes of redeliver-truncated
 
@@ -162,7 +162,7 @@ func (w *headerWriter) state(s *State) {
 	w.count(int64(s.Source.Partition), s.Source.Known)
 	w.count(s.Source.Offset, s.Source.Known)
 	w.time(s.Source.Timestamp)
-	w.put(func(buf []byte) []byte { return appendPolicy(buf, s) })
+	w.text(s.Policy, maxPolicy)
 	w.count(min(int64(s.Replays), limits.MaxAttempts), s.Replays > 0)
 	if s.Replays > 0 {
 		w.time(s.Replayed)
@@ -353,7 +353,9 @@ func (p *parser) read(h Header) {
 	case HeaderErrorType:
 		s.ErrorType = p.text(h, maxErrorType)
 	case HeaderPolicy:
-		s.Policy, s.Schedule = p.policy(h)
+		// An older form has a schedule after the fingerprint and a space. A message of that form is no finding.
+		h.Value, _, _ = strings.Cut(h.Value, " ")
+		s.Policy = p.text(h, maxPolicy)
 	case HeaderReason:
 		s.Reason = p.reason(h)
 	case HeaderTrace:

@@ -42,7 +42,7 @@ func full() redeliver.State {
 		LastFailed: now.Add(-time.Minute).Truncate(time.Millisecond), PostponedSince: now.Add(-time.Second).Truncate(time.Millisecond),
 		Error: "charging: card declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonExhausted,
 		Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: now.Add(-2 * time.Hour).Truncate(time.Millisecond)},
-		Policy: "00c0ffee00c0ffee", Schedule: "1;3;1s,2s,4s,8s;j1s", Replays: 1, Replayed: now.Add(-90 * time.Minute).Truncate(time.Millisecond), Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		Policy: "00c0ffee00c0ffee", Replays: 1, Replayed: now.Add(-90 * time.Minute).Truncate(time.Millisecond), Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Truncated: "7 sha256:239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5",
 	}
 }
@@ -67,7 +67,7 @@ func TestHeadersOnTheWire(t *testing.T) {
 		{Name: "redeliver-origin-partition", Value: "3"},
 		{Name: "redeliver-origin-offset", Value: "41"},
 		{Name: "redeliver-origin-timestamp", Value: "2026-03-14T13:09:26.535Z"},
-		{Name: "redeliver-policy", Value: "00c0ffee00c0ffee 1;3;1s,2s,4s,8s;j1s"},
+		{Name: "redeliver-policy", Value: "00c0ffee00c0ffee"},
 		{Name: "redeliver-replays", Value: "1"},
 		{Name: "redeliver-replayed", Value: "2026-03-14T13:39:26.535Z"},
 		{Name: "redeliver-trace", Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
@@ -103,7 +103,7 @@ func TestHeadersOfAWaitingMessage(t *testing.T) {
 		{Name: "redeliver-state", Value: "g0007billing" + "o0006orders" + "i0011orders/3/41" +
 			"f00242026-03-14T14:09:26.535Z" + "l00242026-03-14T15:08:26.535Z" + "p00242026-03-14T15:09:25.535Z" +
 			"e0023charging: card declined" + "y0011*bank.Error" + "r0009exhausted" + "n00013" + "k000241" +
-			"t00242026-03-14T13:09:26.535Z" + "s003600c0ffee00c0ffee 1;3;1s,2s,4s,8s;j1s" + "q00011" + "w00242026-03-14T13:39:26.535Z" +
+			"t00242026-03-14T13:09:26.535Z" + "s001600c0ffee00c0ffee" + "q00011" + "w00242026-03-14T13:39:26.535Z" +
 			"T005500-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" +
 			"X00737 sha256:239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5"},
 	}
@@ -216,7 +216,7 @@ func TestHeadersRoundTrip(t *testing.T) {
 			Attempts: rapid.IntRange(0, limits.MaxAttempts).Draw(t, "attempts"), Replays: rapid.IntRange(0, limits.MaxAttempts).Draw(t, "replays"),
 			Due: instant.Draw(t, "due"), FirstFailed: instant.Draw(t, "first"), LastFailed: instant.Draw(t, "last"), PostponedSince: instant.Draw(t, "postponed"),
 			Error: text("error", limits.MaxErrorText).Draw(t, "error"), ErrorType: text("type", 256).Draw(t, "type"),
-			Reason: rapid.SampledFrom(allReasons).Draw(t, "reason"), Policy: text("policy", 64).Draw(t, "policy"),
+			Reason: rapid.SampledFrom(allReasons).Draw(t, "reason"), Policy: rapid.StringMatching(`|[0-9a-f]{16}`).Draw(t, "policy"),
 			Source: redeliver.Source{Timestamp: instant.Draw(t, "timestamp")},
 		}
 		if rapid.Bool().Draw(t, "traced") {
@@ -240,6 +240,22 @@ func TestHeadersRoundTrip(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Older versions wrote a schedule after the fingerprint. Such a message is read without a finding, in both forms.
+func TestAPolicyOfTheOlderFormIsReadAsItsFingerprint(t *testing.T) {
+	const mark, older = "00c0ffee00c0ffee", "00c0ffee00c0ffee 1;3;1s,2s,4s,8s;j1s"
+	for name, value := range map[string]string{"a schedule": older, "a long one": mark + " 1;100;" + strings.Repeat("1s,2s,", 40) + "1s", "nothing": mark + " "} {
+		headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderPolicy, Value: value}}
+		st, findings := redeliver.ParseHeaders("g", headers)
+		if want := (redeliver.State{Group: "g", Attempts: 2, Policy: mark}); !reflect.DeepEqual(st, want) || len(findings) > 0 {
+			t.Errorf("%s: %+v, findings %v", name, st, findings)
+		}
+	}
+	packed := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderState, Value: "g0001gs0036" + older}}
+	if st, findings := redeliver.ParseHeaders("g", packed); st.Policy != mark || len(findings) > 0 {
+		t.Errorf("packed: %+v, findings %v", st, findings)
+	}
 }
 
 // The block stays below its bound for every state.

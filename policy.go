@@ -63,10 +63,6 @@ type Policy struct {
 	// ErrorText returns the text of an error for headers and events. The result is redacted (see Redact) and cut to
 	// 1024 bytes. Default: its Error method, and after a panic also the functions that panicked.
 	ErrorText func(error) string
-	// Supersede makes this policy decide also about messages that failed under another policy, before a deploy. Set it in a
-	// deploy that corrects a policy. It does not shorten waits that have begun. Default: the schedule under which a message
-	// failed first decides about its retries, see [Policy.Schedule].
-	Supersede bool
 	// Levels are the delays of the levels, ascending, in whole milliseconds. Default: derived from the backoff's delays, see
 	// package delayqueue.
 	Levels []time.Duration

@@ -151,7 +151,6 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 		"Immediate": "none", "MaxAge": "no bound", "Rate": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
 		"ErrorText": "the Error method", "Order": "KeyOrder", "Levels": "made by package delayqueue of the backoff's delays",
 		"Outage": "off", "DeadLetterRate": "off",
-		"Supersede": "each message finishes by its own rule",
 	}
 	v := reflect.ValueOf(redeliver.Policy{}.WithDefaults())
 	for i := range v.NumField() {
@@ -223,7 +222,6 @@ func TestFingerprintNamesTheSchedule(t *testing.T) {
 		"spelt out":             {MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: time.Second, Max: time.Minute}},
 		"a max out of reach":    {Backoff: redeliver.ExponentialBackoff{Max: time.Hour}},
 		"levels that are empty": {Levels: []time.Duration{}},
-		"one that supersedes":   {Supersede: true},
 	}
 	for name, p := range same {
 		if got, want := p.Fingerprint(), base.Fingerprint(); got != want {

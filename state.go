@@ -34,9 +34,6 @@ type State struct {
 	Source Source
 	// Policy is the fingerprint of the policy that decided about the wait, see [Policy.Fingerprint].
 	Policy string
-	// Schedule is the schedule that decided about the wait, and that decides about the message's next failure, see
-	// [Policy.Schedule]. Headers have it only if Policy is a fingerprint.
-	Schedule string
 	// Expires is the message's own expiry, from HeaderExpires or, on RabbitMQ, its expiration: from then on no attempt begins.
 	// Zero for none. The adapter reads it from the message each time.
 	Expires time.Time

@@ -150,7 +150,7 @@ var (
 func ReplayState(m *Message, info Info) redeliver.State {
 	st := m.State
 	st.ID, st.Group, st.Origin = m.ID, info.Group, info.Origin
-	st.Attempts, st.Reason, st.Policy, st.Schedule = 0, "", "", ""
+	st.Attempts, st.Reason, st.Policy = 0, "", ""
 	st.Due, st.PostponedSince, st.Expires = time.Time{}, time.Time{}, time.Time{}
 	st.Replays++
 	st.Replayed = now()

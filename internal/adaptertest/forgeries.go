@@ -89,7 +89,6 @@ func forgedValues(f Features) map[string]func([]redeliver.Header) []redeliver.He
 		"due in words":       with(redeliver.HeaderDue, "soon"),
 		"a foreign reason":   with(redeliver.HeaderReason, "because"),
 		"first failed never": with(redeliver.HeaderFirstFailed, "never"),
-		"an absurd rule":     with(redeliver.HeaderPolicy, "00c0ffee00c0ffee 1;99999999;1ns"),
 		"a negative place": func(hs []redeliver.Header) []redeliver.Header {
 			return with(redeliver.HeaderOriginOffset, "-1")(with(redeliver.HeaderOriginPartition, "x")(hs))
 		},

@@ -11,8 +11,8 @@ func olderPolicies() []test {
 	return []test{
 		{name: "MessagesOfAnOlderPolicyComeBack", needs: "KeepsAttempts", body: olderPolicy},
 		{name: "MessagesOnALongerLevelComeBackToAShorterLadder", needs: "KeepsAttempts", body: shorterLadder},
-		{name: "MessagesOfAnOlderPolicyKeepItsRule", needs: "KeepsAttempts", body: finishesByItsRule},
-		{name: "ASupersedingPolicyDecidesAboutWaitingMessages", body: supersedes},
+		{name: "TheRunningPolicyDecidesAboutWaitingMessages", needs: "KeepsAttempts", body: changesPolicy},
+		{name: "AScheduleInAHeaderDecidesNothing", body: ignoresSchedule},
 		{name: "AnotherRunningPolicyIsReported", body: reportsOtherPolicy},
 	}
 }

@@ -15,7 +15,7 @@ func (d *Delivery) decideAndCount(err error, now time.Time) *redeliver.Decision 
 	dec := &redeliver.Decision{} // the only allocation: its State is read here and written later
 	d.readState(&dec.State)
 	st := dec.State
-	*dec = d.sub.applyRule(st, err, now)
+	*dec = d.sub.applyPolicy(st, err, now)
 	if dec.Pause > 0 {
 		d.sub.slots.pause(dec.Pause, err)
 		return dec

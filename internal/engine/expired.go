@@ -16,11 +16,10 @@ func (s *Subscription) checkExpired(state *redeliver.State, c anyEntry) error {
 		}
 		state = carried
 	}
-	rule := s.ruleOf(state.Schedule)
-	if rule.MaxAge <= 0 && state.Expires.IsZero() {
+	if s.Policy.MaxAge <= 0 && state.Expires.IsZero() {
 		return nil
 	}
-	return rule.CheckExpired(state, time.Now())
+	return s.Policy.CheckExpired(state, time.Now())
 }
 
 // checkFirst is checkExpired for a first delivery. It is separate for the reason of Delivery.askInvalid.

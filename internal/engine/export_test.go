@@ -2,9 +2,6 @@ package engine
 
 import "github.com/redeliver/redeliver"
 
-// Schedule returns the schedule that a new message gets.
-func (s *Subscription) Schedule() string { return s.schedule }
-
 // InUse returns the number of slots, probes and closes of the gate that were not released.
 func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
 	s.slots.mu.Lock()

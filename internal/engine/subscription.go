@@ -44,9 +44,6 @@ type Subscription struct {
 	// WaitsInSource reports whether failed messages wait in their source although the order is not Blocking. After a timeout
 	// the message is then settled only when its handler has returned or is stuck: attempts must not run side by side.
 	WaitsInSource bool
-	// UntrustedProducers reports whether producers can write to the queues of retries, so that they can forge the rule of a
-	// message. Such a rule must give the message no more retries and no more time than Policy.
-	UntrustedProducers bool
 	// Discards reports whether there is no DLQ: a message that would go there is acked and reported as discarded.
 	Discards bool
 	// Values has the values of the context of Subscribe, for batches. It is nil if the lanes' contexts have them.
@@ -67,7 +64,6 @@ type Subscription struct {
 	failingPublishes atomic.Int64                    // delayed publishes that the origin does not accept
 	watch            *watch                          // ends attempts that take too long; nil without a Timeout
 	fingerprint      string                          // of Policy
-	schedule         string                          // of Policy
 	counter          redeliver.Counter               // of messages that succeed at once; nil for none
 	uncounted        redeliver.Sink                  // gets the events of those messages, if there is a counter; nil for none
 	otherPolicies    otherPolicies                   // other policies under which messages are written
@@ -84,7 +80,7 @@ type Subscription struct {
 func (s *Subscription) Start() {
 	s.slots.init(s)
 	s.watch = newWatch(&s.Policy)
-	s.fingerprint, s.schedule = delayqueue.Fingerprint(s.Policy), s.Policy.Schedule()
+	s.fingerprint = delayqueue.Fingerprint(s.Policy)
 	s.findCounter()
 }
 
@@ -149,25 +145,24 @@ func wants(to redeliver.Sink, e redeliver.Event) (wants bool) {
 
 // Decide asks the policy about the failure of a message with the state st, without counting it.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
-	dec := s.applyRule(st, err, now)
+	dec := s.applyPolicy(st, err, now)
 	if isPostponable(&dec) && s.slots.inOutage() {
 		dec = s.postpone(st, err, now)
 	}
 	return &dec
 }
 
-// applyRule asks the policy, with the schedule of the message, about a failure.
-func (s *Subscription) applyRule(st redeliver.State, err error, now time.Time) redeliver.Decision {
-	rule := s.rule(&st)
-	dec := rule.Decide(st, err, now)
+// applyPolicy asks the policy about a failure. The policy of the process that handles the message decides, also if another one
+// planned the message's wait.
+func (s *Subscription) applyPolicy(st redeliver.State, err error, now time.Time) redeliver.Decision {
+	dec := s.Policy.Decide(st, err, now)
 	dec.State.Policy = s.fingerprint
 	return dec
 }
 
 // postpone decides about a failure in an outage.
 func (s *Subscription) postpone(st redeliver.State, err error, now time.Time) redeliver.Decision {
-	rule := s.rule(&st)
-	dec := rule.Postpone(st, err, now)
+	dec := s.Policy.Postpone(st, err, now)
 	dec.State.Policy = s.fingerprint
 	return dec
 }

@@ -25,7 +25,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 		errs = append(errs, err)
 	}
 	c.Policy, err = f.policy.policy(cmd.Flags())
-	c.Policy.MaxTimeout, c.Policy.Classify, c.Policy.Supersede = f.maxTimeout, sidecar.Classify, f.supersede
+	c.Policy.MaxTimeout, c.Policy.Classify = f.maxTimeout, sidecar.Classify
 	f.guards.setFields(&c.Policy)
 	if err == nil {
 		err = c.Policy.Validate("Policy")

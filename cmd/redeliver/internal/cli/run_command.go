@@ -53,7 +53,6 @@ type runFlags struct {
 	retention                    time.Duration // of the DLQ
 	url, eventType               string
 	exec, events, noProvisioning bool
-	supersede                    bool
 	argv                         []string
 	batch, batchBytes            int
 	batchWait                    time.Duration
@@ -124,7 +123,6 @@ that do not finish are delivered again. See docs/reference/sidecar.md.`,
 	})
 	f.policy.flags(cmd)
 	grouped(flags, groupPolicy, func(flags *pflag.FlagSet) {
-		flags.BoolVar(&f.supersede, "supersede", false, "Apply this policy to messages that wait under an older one, too. Otherwise each finishes under the policy that it failed with")
 		f.guards.flags(flags)
 	})
 	grouped(flags, groupMonitoring, func(flags *pflag.FlagSet) {
