@@ -30,7 +30,6 @@ const (
 	pReason      = "reason"
 	pType        = "type"
 	pText        = "text"
-	pQuarantined = "quarantined"
 	pChosen      = "chosen" // set by a list with checkboxes
 )
 
@@ -80,7 +79,6 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 		f.Reasons = append(f.Reasons, redeliver.Reason(r))
 	}
 	f.ErrorType, f.ErrorText = v.Get(pType), v.Get(pText)
-	f.Quarantined = v.Get(pQuarantined) != ""
 	if s := v.Get(pKey); s != "" {
 		f.Key = []byte(s)
 	}
@@ -102,7 +100,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 }
 
 func filterParam(name string) bool {
-	return slices.Contains([]string{pFingerprint, pID, pAt, pKey, pKeyHex, pHeader, pValue, pAfter, pBefore, pReason, pType, pText, pQuarantined}, name)
+	return slices.Contains([]string{pFingerprint, pID, pAt, pKey, pKeyHex, pHeader, pValue, pAfter, pBefore, pReason, pType, pText}, name)
 }
 
 func nonEmpty(values []string) (out []string) {
@@ -161,9 +159,6 @@ func writeFilter(v url.Values, f *deadletter.Filter) {
 	}
 	if !f.Before.IsZero() {
 		set(pBefore, f.Before.Format(time.RFC3339Nano))
-	}
-	if f.Quarantined {
-		set(pQuarantined, "yes")
 	}
 }
 
@@ -237,9 +232,6 @@ func describeFilter(f *deadletter.Filter) (parts []string) {
 	}
 	if !f.Before.IsZero() {
 		parts = append(parts, "failed before "+f.Before.Format(time.DateTime)+" UTC")
-	}
-	if f.Quarantined {
-		parts = append(parts, "quarantined ones, too")
 	}
 	return parts
 }

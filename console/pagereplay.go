@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,8 +36,19 @@ type taskFormPage struct {
 	Waits time.Duration
 	// ReadCost is set if counting changes something and the user has not agreed to it.
 	ReadCost, ReadURL string
-	With              string // address of this page with quarantined messages
+	With              string // address of this page with the messages that were replayed too often
 	Change            string // the address of the filter's form
+}
+
+// pAgain is the parameter that includes messages that were replayed too often.
+const pAgain = "again"
+
+// maxReplays returns the MaxReplays of the replay that an address or a form asks for; 0 is the default.
+func maxReplays(v url.Values) int {
+	if v.Get(pAgain) != "" {
+		return math.MaxInt
+	}
+	return 0
 }
 
 // hiddenField is a hidden field of a form.
@@ -76,13 +88,15 @@ func (c *Console) taskFormHandler(a Action, title string) func(http.ResponseWrit
 		if q.Has("canary") {
 			p.Canary = q.Get("canary")
 		}
-		page, look, with := string(a), q.Get("look"), f
-		with.Quarantined = true
+		page, look, again := string(a), q.Get("look"), q.Get(pAgain)
+		if again != "" {
+			p.Hidden = append(p.Hidden, hiddenField{pAgain, again})
+		}
 		p.Change = address("messages", o.Key, &f, "look", look)
-		p.With = address(page, o.Key, &with, "look", look)
+		p.With = address(page, o.Key, &f, "look", look, pAgain, "yes")
 		if o.ReadCosts && look == "" {
-			p.ReadCost, p.ReadURL = o.Info.ReadEffect, address(page, o.Key, &f, "look", "yes")
-		} else if p.Forecast, p.TimedOut, err = c.svc.forecast(r.Context(), who, o.Key, a, deadletter.ReplayOptions{Filter: f}); err != nil {
+			p.ReadCost, p.ReadURL = o.Info.ReadEffect, address(page, o.Key, &f, "look", "yes", pAgain, again)
+		} else if p.Forecast, p.TimedOut, err = c.svc.forecast(r.Context(), who, o.Key, a, deadletter.ReplayOptions{Filter: f, MaxReplays: maxReplays(q)}); err != nil {
 			return err
 		}
 		c.show(w, r, http.StatusOK, page, layout{Title: title + " " + o.Info.DLQ, Nav: "dlq", Page: p})
@@ -117,7 +131,7 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	replay := deadletter.ReplayOptions{Filter: form.filter, Why: form.why}
+	replay := deadletter.ReplayOptions{Filter: form.filter, Why: form.why, MaxReplays: maxReplays(form.values)}
 	rate, err := readNumber(form.values, "rate", 0, 0, maxRate)
 	if err != nil {
 		return err
@@ -130,16 +144,6 @@ func (c *Console) replay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id, err := c.svc.startReplay(r.Context(), actorOf(r), form.dlq, replay, form.expect)
-	return redirectToTask(w, form.dlq, id, err)
-}
-
-// quarantine quarantines the messages that the page of a replay has shown.
-func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
-	form, err := readTaskForm(r)
-	if err != nil {
-		return err
-	}
-	id, err := c.svc.startQuarantine(r.Context(), actorOf(r), form.dlq, deadletter.QuarantineOptions{Filter: form.filter, Why: form.why}, form.expect)
 	return redirectToTask(w, form.dlq, id, err)
 }
 

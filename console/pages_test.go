@@ -404,7 +404,7 @@ func TestAFilterSurvivesItsAddress(t *testing.T) {
 		{},
 		{Fingerprints: []string{"a", "b"}, IDs: []string{"1&2"}, Positions: []deadletter.Position{"2/3"}, Key: []byte("k=v")},
 		{Key: []byte{0, 1, 255}, Headers: map[string]string{"tenant": "a b"}, After: now, Before: now.Add(time.Hour)},
-		{ErrorText: "50%", ErrorType: "*x.Y", Reasons: []reason{"exhausted"}, Quarantined: true},
+		{ErrorText: "50%", ErrorType: "*x.Y", Reasons: []reason{"exhausted"}},
 	} {
 		v := url.Values{}
 		writeFilter(v, &f)

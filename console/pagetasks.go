@@ -38,7 +38,7 @@ type taskView struct {
 func (c *Console) newTaskView(who Actor, w queueTask) *taskView {
 	v := &taskView{queueTask: w, ControlDenied: c.denialOf(who, w.Key, Pause)}
 	n := w.Counts
-	v.Done = n.Replayed + n.Edited + n.Purged + n.Imported + n.Quarantined + n.Refused
+	v.Done = n.Replayed + n.Edited + n.Purged + n.Imported + n.Skipped + n.Refused
 	if w.Run != nil {
 		v.Of = max(w.Run.Expect, v.Done)
 		if w.Run.Expect == 0 {

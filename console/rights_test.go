@@ -49,7 +49,7 @@ func TestRightsMayBeForSomeDLQs(t *testing.T) {
 	form := func(q *stub) url.Values {
 		return url.Values{"dlq": {q.info.DLQ}, "why": {"x"}, "expect": {"1"}, "confirm": {q.info.DLQ}, "id": {"id-0"}, "at": {"0"}, "ask": {"pause"}}
 	}
-	for _, to := range []string{"/replay", "/purge", "/quarantine", "/edit", "/task"} {
+	for _, to := range []string{"/replay", "/purge", "/edit", "/task"} {
 		if a := ask(t, c, http.MethodPost, to, form(refunds)); a.StatusCode != http.StatusForbidden {
 			t.Errorf("a viewer's %s is %d", to, a.StatusCode)
 		}

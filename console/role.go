@@ -19,7 +19,7 @@ const (
 	Viewer Role = iota + 1
 	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
 	Reader
-	// Operator may replay, edit, quarantine and purge messages, release and cancel waiting messages, and pause the group.
+	// Operator may replay, edit and purge messages, release and cancel waiting messages, and pause the group.
 	Operator
 )
 
@@ -151,8 +151,6 @@ const (
 	Resume Action = "resume"
 	Edit   Action = "edit"
 	Purge  Action = "purge"
-	// Quarantine excludes messages from replays.
-	Quarantine Action = "quarantine"
 	// Release and CancelWaiting send a command about waiting messages to the group's consumers. Withdraw withdraws such
 	// a command.
 	Release       Action = "release"

@@ -55,7 +55,6 @@ func requests(t *testing.T, q deadletter.Queue) []request {
 		{"pause group", "POST", "/pause", form("confirm", key), Operator, true},
 		{"resume group", "POST", "/resume", form(), Operator, true},
 		{"replay", "POST", "/replay", form("id", "none"), Operator, true},
-		{"quarantine", "POST", "/quarantine", form("id", "none"), Operator, true},
 		{"purge", "POST", "/purge", form("id", "none", "expect", "1", "confirm", key), Operator, true},
 		{"edit", "POST", "/edit", form("at", at, "id", "o-1", "body", "changed", "step", "preview"), Operator, true},
 		{"pause", "POST", "/task", form("id", "none", "ask", "pause"), Operator, true},

@@ -50,7 +50,6 @@ type messageRow struct {
 	Replays        int
 	Reason         redeliver.Reason
 	Type, Error    string
-	Mark           deadletter.Outcome
 	Mismatch       string
 	Size           int
 	HasKey, Hidden bool // Hidden: there is a key, and the user may not see it
@@ -178,7 +177,7 @@ func (svc *service) newListRow(who Actor, q *openQueue, m *deadletter.Message) m
 func (svc *service) newRow(who Actor, q *openQueue, m *deadletter.Message) messageRow {
 	r := messageRow{
 		Position: m.Position, ID: m.ID, Failed: m.Failed(), Attempts: m.State.Attempts, Replays: m.State.Replays,
-		Reason: m.State.Reason, Type: m.State.ErrorType, Mark: m.Mark, Mismatch: svc.redactQuotation(who, q.info, m.Mismatch), Size: len(m.Body), HasKey: m.Key != nil,
+		Reason: m.State.Reason, Type: m.State.ErrorType, Mismatch: svc.redactQuotation(who, q.info, m.Mismatch), Size: len(m.Body), HasKey: m.Key != nil,
 		Error: svc.redactErrorText(who, q.info, m.Headers, m.State.Error),
 	}
 	if who.Role >= Reader {

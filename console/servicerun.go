@@ -128,15 +128,6 @@ func (svc *service) resumeTask(ctx context.Context, who Actor, key, id string) e
 	return err
 }
 
-// startQuarantine quarantines messages, which excludes them from replays.
-func (svc *service) startQuarantine(ctx context.Context, who Actor, key string, o deadletter.QuarantineOptions, expect int64) (string, error) {
-	rec := Record{Action: Quarantine, Filter: &o.Filter, Why: o.Why}
-	return svc.startTask(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
-		o.Who, o.Report = historyName(who), report
-		return deadletter.Quarantine(ctx, q, o)
-	})
-}
-
 // startPurge permanently deletes messages.
 func (svc *service) startPurge(ctx context.Context, who Actor, key string, p deadletter.PurgeOptions) (string, error) {
 	rec := Record{Action: Purge, Filter: &p.Filter, Why: p.Why}

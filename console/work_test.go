@@ -342,3 +342,28 @@ func TestTheHolderOfTheDLQIsNamed(t *testing.T) {
 		a.has(t, "Another task uses this DLQ", "bob@ops", "t-1")
 	})
 }
+
+// A replay skips a message that came back from three replays, unless the user includes it.
+func TestMessagesThatCameBackTooOftenAreIncludedOnRequest(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop(t, b, failingMessage("o-1", "card declined", "1"))
+		for range deadletter.DefaultMaxReplays {
+			task, err := deadletter.Replay(t.Context(), s.queue, deadletter.ReplayOptions{Who: "ann", Why: "test"})
+			if err != nil || task.Counts.Replayed != 1 {
+				t.Fatalf("%+v: %v", task, err)
+			}
+			b.Wait()
+		}
+		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Audit: &auditLog{}})
+		get(t, c, page("replay", s.queue)).has(t, "There is nothing to replay", "Replayed too often 1", "Include them")
+		form := get(t, c, page("replay", s.queue, pAgain, "yes")).form(t, "replay")
+		form.Set("why", "OPS-17")
+		form.Set("canary", "")
+		follow(t, c, "replay", form).has(t, "The task was started")
+		b.Wait()
+		get(t, c, "/tasks").has(t, "replay", "done", "1 of 1")
+		if all := s.orders.DeadLetters(); len(all) != 1 || all[0].State.Replays != deadletter.DefaultMaxReplays+1 {
+			t.Errorf("the DLQ has %+v", all)
+		}
+	})
+}

@@ -19,7 +19,6 @@ import (
 const (
 	taskPrefix    = "task/"
 	requestPrefix = "want/"
-	markPrefix    = driver.MarkPrefix
 )
 
 // New returns a queue over an adapter's driver. Adapters call it.
@@ -156,15 +155,11 @@ func (q *driverQueue) openScan(ctx context.Context, s session, h Holder, from Fr
 			return nil, err
 		}
 	}
-	state, err := q.Load(ctx)
-	if err != nil {
-		return nil, err
-	}
 	r, err := s.Open(ctx, from)
 	if err != nil {
 		return nil, err
 	}
-	return &driverScan{s: s, r: r, marks: marksIn(state)}, nil
+	return &driverScan{s: s, r: r}, nil
 }
 
 // readLockInterval is the interval at which a session tries again to take the read lock.
@@ -197,12 +192,11 @@ func (q *driverQueue) takeReadLock(ctx context.Context, s session, h Holder) err
 	}
 }
 
-// driverScan is a [Scan] over the reader of a session. It adds the marks to the messages.
+// driverScan is a [Scan] over the reader of a session.
 type driverScan struct {
 	s      session
 	own    bool // Close closes the session, which is not a claim's
 	r      driver.Reader
-	marks  map[Position]mark
 	closed bool
 }
 
@@ -211,12 +205,10 @@ func (s *driverScan) Next(ctx context.Context, want func(*Message) bool) (*Messa
 	if err := cmp.Or(ctx.Err(), s.s.Check()); err != nil {
 		return nil, err
 	}
-	m, err := s.r.Next(ctx, func(m *Message) bool {
-		if one, ok := s.marks[m.Position]; ok && one.Time == m.Time.UnixMilli() {
-			m.Mark = one.Outcome
-		}
-		return want == nil || want(m)
-	})
+	if want == nil {
+		want = func(*Message) bool { return true }
+	}
+	m, err := s.r.Next(ctx, want)
 	return m, s.s.explain(err)
 }
 

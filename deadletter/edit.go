@@ -48,7 +48,7 @@ type HeaderChange struct {
 }
 
 // Edit replays one message with a changed body or headers. The original stays in the DLQ until the edited copy is
-// confirmed. A quarantined message can be edited: the edited message may succeed. The returned task has the Diff.
+// confirmed. A message that was replayed too often can be edited: the edited message may succeed. The returned task has the Diff.
 func Edit(ctx context.Context, q Queue, c EditOptions) (Task, error) {
 	if err := c.validate(); err != nil {
 		return Task{}, err

@@ -205,8 +205,6 @@ func (c *fakeClaim) Requested(_ context.Context, task string) (deadletter.Reques
 	return c.h.requests[task], nil
 }
 
-func (c *fakeClaim) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
-
 func (c *fakeClaim) Release(context.Context) error {
 	c.h.claimed = nil
 	return nil

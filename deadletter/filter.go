@@ -34,11 +34,9 @@ type Filter struct {
 	ErrorText string `json:"error_text,omitempty"`
 	// ErrorType is the error's type, exactly.
 	ErrorType string `json:"error_type,omitempty"`
-	// Quarantined also selects quarantined messages, which a replay otherwise skips.
-	Quarantined bool `json:"quarantined,omitempty"`
 }
 
-// Match reports whether a message matches. It ignores Quarantined.
+// Match reports whether a message matches.
 func (f *Filter) Match(m *Message) bool {
 	switch {
 	case len(f.IDs) > 0 && !slices.Contains(f.IDs, m.ID),

@@ -18,8 +18,8 @@ type Group struct {
 	// Fingerprint identifies the cause, see [Fingerprint]. It is empty for the group of all causes
 	// beyond the bound.
 	Fingerprint string
-	// Count is the number of messages, Quarantined the number of those that are quarantined.
-	Count, Quarantined int64
+	// Count is the number of messages.
+	Count int64
 	// FirstSeen is the time of the earliest first failure, LastSeen that of the latest failure.
 	FirstSeen, LastSeen time.Time
 	// Attempts is the total number of attempts.
@@ -121,9 +121,6 @@ func (g *grouping) add(m *Message) {
 
 func (g *Group) add(m *Message) {
 	g.Count++
-	if m.Mark == Quarantined {
-		g.Quarantined++
-	}
 	g.Attempts += int64(m.State.Attempts)
 	at := m.Failed()
 	first := m.State.FirstFailed

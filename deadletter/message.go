@@ -14,13 +14,13 @@ const (
 	WriterUnknown   = driver.WriterUnknown  // it has no headers that are understood
 )
 
-// The outcomes. With the first three the message leaves the DLQ. With the others it stays, and has a mark.
+// The outcomes. With the first three the message leaves the DLQ. With the others it stays.
 const (
-	Replayed    = driver.Replayed    // a copy is confirmed for its group
-	Edited      = driver.Edited      // an edited copy is confirmed for its group
-	Purged      = driver.Purged      // somebody removed it
-	Quarantined = driver.Quarantined // a replay skips it: by request, or it came back too often
-	Refused     = driver.Refused     // has a Mismatch, or the broker refused it
+	Replayed = driver.Replayed // a copy is confirmed for its group
+	Edited   = driver.Edited   // an edited copy is confirmed for its group
+	Purged   = driver.Purged   // somebody removed it
+	Skipped  = driver.Skipped  // was replayed too often already
+	Refused  = driver.Refused  // has a Mismatch, or the broker refused it
 )
 
 // Settlement is the outcome of one message.

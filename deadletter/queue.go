@@ -99,8 +99,7 @@ type Claim interface {
 	Send(ctx context.Context, msgs []*Message) []error
 	// Settle records outcomes and the task, and removes the messages that leave the DLQ. It must be
 	// called after their copies are confirmed. The messages must be of a scan of this claim. If the
-	// task or the marks of messages that stay do not fit, nothing is recorded, and the error is
-	// [ErrStateFull]; so settle messages that leave and messages that stay in two calls.
+	// task does not fit, nothing is recorded, and the error is [ErrStateFull].
 	Settle(ctx context.Context, t Task, done []Settlement) error
 	// Add is Send to the DLQ itself.
 	Add(ctx context.Context, msgs []*Message) []error
@@ -108,9 +107,6 @@ type Claim interface {
 	Save(ctx context.Context, t Task) error
 	// Requested returns the latest request for a task.
 	Requested(ctx context.Context, task string) (Request, error)
-	// DropMarks removes the marks of messages that are no longer in the DLQ. A runner calls it after
-	// it has read the whole DLQ. found has the marked messages that it found.
-	DropMarks(ctx context.Context, found map[Position]bool) error
 	// Release ends the claim, so that the next runner need not wait.
 	Release(ctx context.Context) error
 }
@@ -136,8 +132,7 @@ var (
 	// ErrBlocked is the error of Scan.Next if the broker shows no more messages until earlier ones
 	// are settled or returned, as in a group of a FIFO queue of SQS.
 	ErrBlocked = driver.ErrBlocked
-	// ErrStateFull is the error of Claim.Settle if the broker has no room for the task or for more marks.
-	// A replay continues without marks.
+	// ErrStateFull is the error of Claim.Settle if the broker has no room for the task.
 	ErrStateFull = driver.ErrStateFull
 	// ErrNotReported marks a value that the broker does not report.
 	ErrNotReported = driver.ErrNotReported

@@ -41,8 +41,8 @@ type ReplayOptions struct {
 	// Window bounds the messages that are sent before they are settled. A crash may leave that many
 	// duplicates. Default 500, at most 10,000.
 	Window int
-	// MaxReplays bounds the replays of a message. A message with that many replays is quarantined, unless Filter.Quarantined is
-	// set. Default 3.
+	// MaxReplays bounds the replays of a message. A message with that many replays stays in the DLQ,
+	// because it would probably come back again. Default 3.
 	MaxReplays int
 	// Report is called with the progress. Optional.
 	Report Report
@@ -102,7 +102,7 @@ func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	return (&runner{q: q, task: t, report: r.Report}).start(ctx)
 }
 
-// Resume continues a replay, a purge or a quarantine that was paused, interrupted or stopped, or failed; see
+// Resume continues a replay or a purge that was paused, interrupted or stopped, or failed; see
 // [Task.Resumable]. It settles only messages that were in the DLQ when the task was created, and begins again with the
 // first step of the canary. It is refused while another runner has the DLQ, and if the DLQ was opened with another
 // ReplayTo or ReadBy than the task's.
@@ -119,7 +119,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 	case err != nil:
 	case t.Kind.whyNotResumable() != "":
 		err = fmt.Errorf("task %s is of the kind %s, and cannot be resumed: %s", id, t.Kind, t.Kind.whyNotResumable())
-	case t.Kind != KindReplay && t.Kind != KindPurge && t.Kind != KindQuarantine:
+	case t.Kind != KindReplay && t.Kind != KindPurge:
 		err = fmt.Errorf("task %s is of the kind %q, which this version does not know, and cannot be resumed", id, t.Kind)
 	case !t.Unfinished():
 		err = fmt.Errorf("task %s is %s, and cannot be resumed", id, t.Status)
@@ -155,9 +155,9 @@ type Forecast struct {
 	// ReplayTo is the destination of the messages.
 	ReplayTo string
 	// Scanned is the number of messages that were read, Matched the number of those that match the
-	// filter. Of the matching messages, Replay would be sent, Quarantine are quarantined or would be,
-	// and Refuse would be refused.
-	Scanned, Matched, Replay, Quarantine, Refuse int64
+	// filter. Of the matching messages, Replay would be sent, Skip were
+	// replayed too often already, and Refuse would be refused.
+	Scanned, Matched, Replay, Skip, Refuse int64
 	// Refusals are the reasons of the first 10 refusals.
 	Refusals []string
 }
@@ -185,11 +185,11 @@ func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 			return
 		}
 		f.Matched++
-		switch outcomeOfReplay(&r.Filter, r.MaxReplays, m) {
+		switch outcomeOfReplay(r.MaxReplays, m) {
 		case Replayed:
 			f.Replay++
-		case Quarantined:
-			f.Quarantine++
+		case Skipped:
+			f.Skip++
 		case Refused:
 			f.Refuse++
 			if len(f.Refusals) < maxRefusals {
@@ -202,14 +202,12 @@ func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 }
 
 // outcomeOfReplay returns the outcome that a replay chooses for a message that matches its filter.
-func outcomeOfReplay(f *Filter, maxReplays int, m *Message) Outcome {
+func outcomeOfReplay(maxReplays int, m *Message) Outcome {
 	switch {
 	case m.Mismatch != "":
 		return Refused
-	case f.Quarantined:
-		return Replayed
-	case m.Mark == Quarantined || m.State.Replays >= maxReplays:
-		return Quarantined
+	case m.State.Replays >= maxReplays:
+		return Skipped
 	default:
 		return Replayed
 	}

@@ -24,7 +24,7 @@ const (
 	maxGatherBytes = 32 << 20
 )
 
-// runner runs one replay, purge or quarantine, in one goroutine. It reads a window of messages (gather), sends those to replay
+// runner runs one replay or purge, in one goroutine. It reads a window of messages (gather), sends those to replay
 // (send), and then records their outcomes and removes them from the DLQ (record), until the scan is at its end.
 type runner struct {
 	q       Queue
@@ -34,10 +34,8 @@ type runner struct {
 	newer   bool      // the scan may return messages that arrived after the task was created
 	counted time.Time // when the messages were counted for Expect; zero without Expect
 
-	unmarked int               // messages that stay without a mark, because the state is full
-	marked   map[Position]bool // messages with a mark that the scan has found
-	complete bool              // the scan has come to the end
-	settling settlingSet       // messages that an earlier runner has counted
+	settling settlingSet // messages that an earlier runner has counted
+	stayed   settlingSet // messages that this runner has counted and left in the DLQ
 
 	scan         Scan
 	opened       time.Time // when scan was opened
@@ -78,7 +76,7 @@ func (r *runner) checkExpected(ctx context.Context) error {
 // broker use a context that ends later.
 func (r *runner) run(ctx context.Context) (Task, error) {
 	r.pace, r.stopRequests = pace{rate: r.task.Rate}, stopRequests{callerCtx: ctx, claim: r.claim}
-	r.settling = settlingOf(r.task.Settling)
+	r.settling, r.stayed = settlingOf(r.task.Settling), make(settlingSet)
 	long, end := wait.Longer(ctx, maxFinish)
 	defer end()
 	err := r.begin(long)
@@ -100,7 +98,8 @@ func (r *runner) begin(ctx context.Context) (err error) {
 	if err = r.save(ctx); err != nil {
 		return err
 	}
-	r.task.Counts.Scanned, r.task.Counts.Matched = 0, 0
+	c := &r.task.Counts
+	c.Scanned, c.Matched, c.Skipped, c.Refused = 0, 0, 0, 0 // this runner finds these messages again
 	if err := r.openScan(ctx); err != nil {
 		return err
 	}
@@ -149,11 +148,11 @@ func (r *runner) work(ctx context.Context) error {
 		if err := errors.Join(r.closeOldScan(), r.openScan(ctx)); err != nil {
 			return err
 		}
-		batch, marks, atEnd, err := r.gather(ctx)
+		batch, stay, atEnd, err := r.gather(ctx)
 		if err != nil {
 			return err
 		}
-		if err := r.settle(ctx, batch, marks); err != nil {
+		if err := r.settle(ctx, batch, stay); err != nil {
 			return err
 		}
 		if r.watch != nil {
@@ -162,54 +161,37 @@ func (r *runner) work(ctx context.Context) error {
 			}
 		}
 		if atEnd {
-			break
+			return nil
 		}
 	}
-	if r.complete {
-		_ = r.claim.DropMarks(ctx, r.marked) // the task is done; if this fails, the next runner tries again
-	}
-	return nil
 }
 
-// addMarked adds to marked a message that has a mark or gets one.
-func (r *runner) addMarked(at Position) {
-	if r.marked == nil {
-		r.marked = make(map[Position]bool)
-	}
-	r.marked[at] = true
-}
-
-// gather reads until a window is full. batch has the messages that leave the DLQ, marks has those that get a mark.
-func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settlement, atEnd bool, err error) {
+// gather reads until a window is full. batch has the messages that leave the DLQ, stay those that remain.
+func (r *runner) gather(ctx context.Context) (batch []*Message, stay []Settlement, atEnd bool, err error) {
 	size := r.pace.maxBatch(r.task.Window)
 	if r.watch != nil {
 		size = min(size, r.watch.maxBatch())
 	}
 	bytes, counted := 0, 0
 	want := func(m *Message) bool {
-		if m.Mark != "" {
-			r.addMarked(m.Position)
-		}
-		return !r.isLater(m) && r.task.Filter.Match(m)
+		return !r.isLater(m) && r.task.Filter.Match(m) && !r.stayed[settlingName(m)]
 	}
-	for read := 0; len(batch) < size && len(marks) < r.task.Window && read < maxGather && bytes < maxGatherBytes; read++ {
+	for read := 0; len(batch) < size && len(stay) < r.task.Window && read < maxGather && bytes < maxGatherBytes; read++ {
 		if err := r.stopRequests.callerCtx.Err(); err != nil {
 			return nil, nil, false, err
 		}
 		if r.task.Expect > 0 && r.task.Counts.Purged+int64(len(batch)-counted) >= r.task.Expect {
-			return batch, marks, true, nil // never more than expected, even if the clocks are wrong
+			return batch, stay, true, nil // never more than expected, even if the clocks are wrong
 		}
 		m, err := r.scan.Next(ctx, want)
 		switch {
 		case errors.Is(err, io.EOF):
-			r.complete = true
-			return batch, marks, true, nil
+			return batch, stay, true, nil
 		case errors.Is(err, ErrBlocked) && len(batch) > 0:
-			return batch, marks, false, nil // when they are settled, the scan can continue
-		case errors.Is(err, ErrBlocked) && r.task.Kind == KindQuarantine && len(marks) > 0:
-			return nil, marks, false, nil // write these marks before the task fails
-		case errors.Is(err, ErrBlocked):
-			return nil, marks, true, r.endBlocked(err)
+			return batch, stay, false, nil // when they are settled, the scan can continue
+		case errors.Is(err, ErrBlocked): // the broker shows only messages that stay
+			r.task.Note = "not all messages could be read: " + err.Error() + ", and the task leaves those in the DLQ"
+			return nil, stay, true, nil
 		case err != nil:
 			return nil, nil, false, err
 		}
@@ -226,35 +208,20 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, marks []Settleme
 			if r.settling[settlingName(m)] {
 				counted++
 			}
-		case m.Mark != o:
-			marks = append(marks, Settlement{Message: m, Outcome: o})
+		default:
+			stay = append(stay, Settlement{Message: m, Outcome: o})
 			bytes += sizeOf(m)
 		}
 	}
-	return batch, marks, false, nil
-}
-
-// endBlocked ends a task that can read no more, because the broker shows only messages that stay in the DLQ. A quarantine has failed,
-// because it marks all that match. A replay or a purge is done, with a note.
-func (r *runner) endBlocked(err error) error {
-	note := "not all messages could be read: " + err.Error() + ", and the task leaves those in the DLQ"
-	if r.task.Kind == KindQuarantine {
-		return &ending{StatusFailed, note + ": replay or purge them, then resume this task"}
-	}
-	r.task.Note = note
-	return nil
+	return batch, stay, false, nil
 }
 
 // outcome returns the outcome of a message that matches the filter.
 func (r *runner) outcome(m *Message) Outcome {
-	switch r.task.Kind {
-	case KindReplay:
-		return outcomeOfReplay(&r.task.Filter, r.task.MaxReplays, m)
-	case KindQuarantine:
-		return Quarantined
-	default:
-		return Purged
+	if r.task.Kind == KindReplay {
+		return outcomeOfReplay(r.task.MaxReplays, m)
 	}
+	return Purged
 }
 
 // isLater reports whether a message arrived after the messages were counted for Expect or, without a count, after the task was
@@ -271,8 +238,7 @@ func (r *runner) isLater(m *Message) bool {
 	}
 }
 
-// settle sends the batch of a window, and then records the outcomes. It first records the messages that leave the DLQ,
-// because the marks of those that stay may not fit.
+// settle sends the batch of a window, and then records the outcomes.
 func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement) error {
 	var out []Settlement
 	var failed error
@@ -290,10 +256,8 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 	if len(out)+len(stay) > 0 {
 		ctx, cancel := recordContext(ctx)
 		defer cancel()
-		for _, done := range [][]Settlement{out, stay} {
-			if err := r.record(ctx, done); err != nil {
-				return errors.Join(failed, err)
-			}
+		if err := r.record(ctx, append(out, stay...)); err != nil {
+			return errors.Join(failed, err)
 		}
 	} else if time.Since(r.task.Updated) > saveInterval { // no message has matched for a while
 		if err := r.save(ctx); err != nil {
@@ -304,9 +268,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 }
 
 // record settles messages and saves the task that counts them. Either all of them leave the DLQ or none. If there is no
-// room for the names of all that leave, record settles them in parts. If there is no room for marks, a replay continues:
-// the next replay sees in the messages themselves that they are refused or were replayed too often. A quarantine fails,
-// because only marks record it.
+// room for the names of all that leave, record settles them in parts.
 func (r *runner) record(ctx context.Context, done []Settlement) error {
 	if len(done) == 0 {
 		return nil
@@ -316,22 +278,14 @@ func (r *runner) record(ctx context.Context, done []Settlement) error {
 		if !r.settling[settlingName(s.Message)] {
 			t.Counts.count(s.Outcome)
 		}
-		if !s.Outcome.LeavesDLQ() {
-			r.addMarked(s.Message.Position)
-		}
 	}
 	t.Updated, t.Settling = now(), r.settling.bytes(done)
 	err := r.claim.Settle(ctx, t, done)
-	switch full, leave, half := errors.Is(err, ErrStateFull), done[0].Outcome.LeavesDLQ(), len(done)/2; {
-	case full && leave && half > 0:
+	if half := len(done) / 2; errors.Is(err, ErrStateFull) && half > 0 {
 		if err := r.record(ctx, done[:half]); err != nil {
 			return err
 		}
 		return r.record(ctx, done[half:])
-	case full && !leave && t.Kind == KindReplay:
-		r.unmarked += len(done)
-		t.Note = fmt.Sprintf("%d messages that are quarantined or refused stay without a mark: %v", r.unmarked, err)
-		err = r.claim.Save(ctx, t)
 	}
 	if err != nil {
 		if r.isRecorded(ctx, &t) { // the messages are counted, although they may not be removed
@@ -340,7 +294,11 @@ func (r *runner) record(ctx context.Context, done []Settlement) error {
 		return err
 	}
 	for _, s := range done {
-		delete(r.settling, settlingName(s.Message))
+		name := settlingName(s.Message)
+		delete(r.settling, name)
+		if !s.Outcome.LeavesDLQ() {
+			r.stayed[name] = true
+		}
 	}
 	t.Settling = r.settling.bytes(nil)
 	r.task = t
@@ -372,13 +330,13 @@ func (r *runner) reportResults(done []Settlement) {
 	}
 }
 
-// send replays a window. out has the messages that are confirmed. stay has marks, and the messages that the broker will never
-// accept. failed is any other error, which ends the task.
-func (r *runner) send(ctx context.Context, batch []*Message, marks []Settlement) (out, stay []Settlement, failed error) {
+// send replays a window. out has the messages that are confirmed. left has those of stay, and the messages
+// that the broker will never accept. failed is any other error, which ends the task.
+func (r *runner) send(ctx context.Context, batch []*Message, stay []Settlement) (out, left []Settlement, failed error) {
 	if len(batch) == 0 {
-		return nil, marks, nil
+		return nil, stay, nil
 	}
-	out, stay = make([]Settlement, 0, len(batch)), marks
+	out = make([]Settlement, 0, len(batch))
 	for i, err := range r.claim.Send(ctx, batch) {
 		m := batch[i]
 		switch {

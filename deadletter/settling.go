@@ -28,10 +28,10 @@ func settlingOf(names []byte) settlingSet {
 	return u
 }
 
-// bytes returns the names in u and those of done, for Task.Settling.
+// bytes returns the names in u and those of done that leave the DLQ, for Task.Settling.
 func (u settlingSet) bytes(done []Settlement) (names []byte) {
 	for _, s := range done {
-		if name := settlingName(s.Message); !u[name] {
+		if name := settlingName(s.Message); s.Outcome.LeavesDLQ() && !u[name] {
 			names = binary.BigEndian.AppendUint64(names, name)
 		}
 	}

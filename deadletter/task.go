@@ -48,15 +48,15 @@ type Task struct {
 
 // Counts is the progress of a task. It is recorded together with the outcomes that it counts.
 type Counts struct {
-	Scanned     int64 `json:"scanned"` // read by the latest runner
-	Matched     int64 `json:"matched"` // those that match the filter
-	Replayed    int64 `json:"replayed,omitempty"`
-	Edited      int64 `json:"edited,omitempty"`
-	Purged      int64 `json:"purged,omitempty"`
-	Imported    int64 `json:"imported,omitempty"`
-	Quarantined int64 `json:"quarantined,omitempty"`
-	Refused     int64 `json:"refused,omitempty"`
-	Returned    int64 `json:"returned,omitempty"` // replayed, and in the DLQ again
+	Scanned  int64 `json:"scanned"` // read by the latest runner
+	Matched  int64 `json:"matched"` // those that match the filter
+	Replayed int64 `json:"replayed,omitempty"`
+	Edited   int64 `json:"edited,omitempty"`
+	Purged   int64 `json:"purged,omitempty"`
+	Imported int64 `json:"imported,omitempty"`
+	Skipped  int64 `json:"skipped,omitempty"`  // left in the DLQ by the latest runner: replayed too often
+	Refused  int64 `json:"refused,omitempty"`  // left in the DLQ by the latest runner: cannot be replayed
+	Returned int64 `json:"returned,omitempty"` // replayed, and in the DLQ again
 }
 
 // count adds an outcome.
@@ -68,8 +68,8 @@ func (c *Counts) count(o Outcome) {
 		c.Edited++
 	case Purged:
 		c.Purged++
-	case Quarantined:
-		c.Quarantined++
+	case Skipped:
+		c.Skipped++
 	case Refused:
 		c.Refused++
 	}
@@ -98,11 +98,10 @@ type Kind string
 
 // The kinds of tasks.
 const (
-	KindReplay     Kind = "replay"
-	KindEdit       Kind = "edit"
-	KindPurge      Kind = "purge"
-	KindQuarantine Kind = "quarantine"
-	KindImport     Kind = "import"
+	KindReplay Kind = "replay"
+	KindEdit   Kind = "edit"
+	KindPurge  Kind = "purge"
+	KindImport Kind = "import"
 )
 
 // whyNotResumable returns the reason why a task of this kind cannot be resumed, or "" if it can.
@@ -131,7 +130,7 @@ const (
 	StatusInterrupted Status = "interrupted" // its process died, or it lost the claim
 )
 
-// Resumable reports whether Resume can continue the task: a replay, purge or quarantine that has no runner, and is
+// Resumable reports whether Resume can continue the task: a replay or purge that has no runner, and is
 // neither done nor cancelled. Edits and imports can be neither resumed nor paused, because an edit has one message, and
 // the input of an import is not kept.
 func (t *Task) Resumable() bool {

@@ -47,7 +47,7 @@ type WaitingFilter struct {
 	// Levels are names of levels, as returned by delayqueue.LevelName. A message must wait on one of
 	// them.
 	Levels []string `json:"levels,omitempty"`
-	// Filter selects by the messages themselves. A waiting message has no reason, position or mark.
+	// Filter selects by the messages themselves. A waiting message has no reason or position.
 	// It will have another fingerprint in the DLQ.
 	Filter Filter `json:"filter,omitzero"`
 }
@@ -73,8 +73,8 @@ func (f *WaitingFilter) Check() error {
 			ps.Add(fmt.Sprintf("Filter.Levels[%d]", i), fmt.Sprintf("%q", name), "must be a level as in the name of its topic: 30s, 1m30s, 1h")
 		}
 	}
-	if len(f.Filter.Reasons)+len(f.Filter.Positions) > 0 || f.Filter.Quarantined {
-		ps.Add("Filter.Filter", "Reasons, Positions or Quarantined", "must not be set: a message that waits has none")
+	if len(f.Filter.Reasons)+len(f.Filter.Positions) > 0 {
+		ps.Add("Filter.Filter", "Reasons or Positions", "must not be set: a message that waits has none")
 	}
 	return errors.Join(ps.Err(), f.Filter.check())
 }

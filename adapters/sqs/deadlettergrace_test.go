@@ -7,17 +7,26 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-// testState is the name of the queue with the state of the DLQ that openMarkedDLQ opens.
+// testState is the name of the queue with the state of the DLQ that openDLQWithState opens.
 const testState = "orders-dlq-state.fifo"
 
-// openMarkedDLQ opens a DLQ whose state has a mark.
-func openMarkedDLQ(t *testing.T) (*fake, *testDLQ) {
+// requestFor returns an entry of the state.
+func requestFor(task string) driver.Entry {
+	return driver.Entry{Key: "want/" + task, Value: []byte(`"pause"`)}
+}
+
+// openDLQWithState opens a DLQ whose state has an entry.
+func openDLQWithState(t *testing.T) (*fake, *testDLQ) {
 	t.Helper()
 	f := newFake()
 	q := openTestDLQ(t, f, "orders", 1, "")
-	addState(t, q, refusedMark("one"))
+	if err := q.own.Append(t.Context(), requestFor("one")); err != nil {
+		t.Fatal(err)
+	}
 	return f, q
 }
 
@@ -26,7 +35,7 @@ func TestCancelledCallMakesTheStateVisible(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"} {
 		t.Run(action, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f, q := openMarkedDLQ(t)
+				f, q := openDLQWithState(t)
 				defer q.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -43,11 +52,11 @@ func TestCancelledCallMakesTheStateVisible(t *testing.T) {
 				if action == "ReceiveMessage" || action == "ChangeMessageVisibilityBatch" {
 					_, _ = q.own.Load(ctx)
 				} else {
-					_ = q.own.Append(ctx, refusedMark("two"))
+					_ = q.own.Append(ctx, requestFor("two"))
 				}
 				began := time.Now()
 				state, err := q.own.Load(t.Context())
-				if took := time.Since(began); err != nil || state["mark/one"] == nil || took >= time.Second || asked != 1 {
+				if took := time.Since(began); err != nil || state["want/one"] == nil || took >= time.Second || asked != 1 {
 					t.Errorf("cancelled at %s %d times, the next reader finds %+v after %s: %v", action, asked, state, took, err)
 				}
 			})
@@ -58,7 +67,7 @@ func TestCancelledCallMakesTheStateVisible(t *testing.T) {
 // A cancelled context starts nothing.
 func TestCancelledContextSendsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, q := openMarkedDLQ(t)
+		f, q := openDLQWithState(t)
 		defer q.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -78,10 +87,10 @@ func TestCancelledContextSendsNoRequest(t *testing.T) {
 func TestARefusedRequestIsNoStaleReceipt(t *testing.T) {
 	for action, request := range map[string]func(context.Context, *testDLQ) error{
 		"ChangeMessageVisibilityBatch": func(ctx context.Context, q *testDLQ) error { _, err := q.own.Load(ctx); return err },
-		"DeleteMessageBatch":           func(ctx context.Context, q *testDLQ) error { return q.own.Append(ctx, refusedMark("two")) },
+		"DeleteMessageBatch":           func(ctx context.Context, q *testDLQ) error { return q.own.Append(ctx, requestFor("two")) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f, q := openMarkedDLQ(t)
+			f, q := openDLQWithState(t)
 			defer q.Close()
 			f.setFault(func(a, queue string, _ map[string]any) *failure {
 				if a == action && queue == testState {

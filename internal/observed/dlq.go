@@ -150,7 +150,7 @@ func (q *DLQ) slowValues(ctx context.Context) (Cached, error) {
 		}
 		for outcome, n := range map[string]int64{
 			"replayed": t.Counts.Replayed, "edited": t.Counts.Edited, "purged": t.Counts.Purged, "imported": t.Counts.Imported,
-			"quarantined": t.Counts.Quarantined, "refused": t.Counts.Refused, "returned": t.Counts.Returned,
+			"skipped": t.Counts.Skipped, "refused": t.Counts.Refused, "returned": t.Counts.Returned,
 		} {
 			if n > 0 {
 				c.TaskMessages[TaskOutcome{t.Kind, outcome}] += n

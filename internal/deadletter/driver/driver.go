@@ -5,8 +5,8 @@
 //
 // A [DLQ] is one dead-letter queue, of one origin and one group. It keeps messages, and with
 // them a small [State]: the latest value of each key. A [Session] is one connection of one reader or
-// one runner. Package deadletter does everything else: claims, tasks and their counts, marks,
-// windows, canaries, resume and quarantine.
+// one runner. Package deadletter does everything else: claims, tasks and their counts,
+// windows, canaries and resume.
 //
 //	DLQ      Info Count Connect Load Append LockHolder    requests that read no message,
 //	         Close Oldest Retention DropLimit             and how long messages stay
@@ -40,8 +40,6 @@
 //	Reader.Close                   returns unsettled messages to the DLQ
 //	Append(task: done)             nothing is settling
 //	Session.Close                  releases the locks
-//
-// Marks of messages that stay (quarantined, refused) are state: Append(mark/<position>).
 //
 // # One crash
 //

@@ -133,7 +133,3 @@ func (s *Snapshot) Merge(o Snapshot) {
 	}
 	s.Version, s.Values = max(s.Version, o.Version), merged
 }
-
-// MarkPrefix begins the keys of marks. The position of the message follows. A driver may delete the mark of a message that is no
-// longer in the DLQ.
-const MarkPrefix = "mark/"

@@ -50,8 +50,6 @@ type Message struct {
 	// than the DLQ's, or its body was left out. Such a message is shown and exported. Mismatch is empty
 	// if there is no reason.
 	Mismatch string
-	// Mark is the recorded outcome of a message that stays: quarantined or refused.
-	Mark Outcome
 	// Native is for the adapter, which finds the message on its broker with it.
 	Native any
 }
@@ -83,13 +81,13 @@ const (
 // Outcome is the outcome of a dead letter in a task.
 type Outcome string
 
-// The outcomes. With the first three the message leaves the DLQ. With the others it stays, and has a mark.
+// The outcomes. With the first three the message leaves the DLQ. With the others it stays.
 const (
-	Replayed    Outcome = "replayed"    // a copy is confirmed for its group
-	Edited      Outcome = "edited"      // an edited copy is confirmed for its group
-	Purged      Outcome = "purged"      // somebody removed it
-	Quarantined Outcome = "quarantined" // a replay skips it: by request, or it came back too often
-	Refused     Outcome = "refused"     // has a Mismatch, or the broker refused it
+	Replayed Outcome = "replayed" // a copy is confirmed for its group
+	Edited   Outcome = "edited"   // an edited copy is confirmed for its group
+	Purged   Outcome = "purged"   // somebody removed it
+	Skipped  Outcome = "skipped"  // was replayed too often already
+	Refused  Outcome = "refused"  // has a Mismatch, or the broker refused it
 )
 
 // LeavesDLQ reports whether the message is no longer in the DLQ.

@@ -15,7 +15,7 @@ func TestLedgerKnowsRemovedRecords(t *testing.T) {
 		"1/10": `{"through":19,"first":4000,"last":6000,"outcome":"replayed"}`,
 		"1/20": `{"through":20,"first":4000,"last":6000,"outcome":"purged"}`,
 		// Garbage settles nothing.
-		"1/40": `{"through":49,"first":4000,"last":6000,"outcome":"quarantined"}`,
+		"1/40": `{"through":49,"first":4000,"last":6000,"outcome":"skipped"}`,
 		"1/50": `{"through":40,"first":4000,"last":6000,"outcome":"replayed"}`,
 		"1/60": `{`,
 		"x/70": `{"through":79,"first":4000,"last":6000,"outcome":"replayed"`,
@@ -77,7 +77,6 @@ func TestStaleSpansHideNoOthers(t *testing.T) {
 // records that it names, and the spans stay in order.
 func FuzzLedger(f *testing.F) {
 	f.Add("0/5", []byte(`{"through":9,"first":0,"last":9000000000000,"outcome":"replayed","task":"1"}`), "0/2", []byte(`{"through":4,"last":1,"outcome":"purged"}`))
-	f.Add("mark/0/5", []byte(`{"outcome":"quarantined","time":5}`), "mark/0/5", []byte(nil))
 	f.Add("lock/claim", []byte(`{"epoch":3,"token":"a"}`), "lock/claim", []byte(`{"epoch":3,"token":"b"}`))
 	f.Add("task/1", []byte(`{"id":"1"}`), "want/1", []byte("pause"))
 	f.Add("0/9223372036854775807", []byte(`{"through":9223372036854775807,"outcome":"replayed"}`), "0/-9223372036854775808", []byte(`{"through":1,"outcome":"replayed"}`))

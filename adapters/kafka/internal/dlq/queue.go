@@ -1,8 +1,8 @@
 // Package dlq gives package deadletter the DLQ of one subscription: it implements driver.DLQ on two topics.
 //
 // A log cannot delete records from its middle, so the DLQ's topic keeps a record after it was replayed or purged. A
-// compacted companion topic with one partition, "<dlq>.state", says which records are removed, and has the locks, tasks
-// and marks of package deadletter. Every queue reads that topic from beginning to end, in the same order, into a
+// compacted companion topic with one partition, "<dlq>.state", says which records are removed, and has the locks and
+// tasks of package deadletter. Every queue reads that topic from beginning to end, in the same order, into a
 // ledger. The first record for a lock wins. A working session deletes the removed records at the DLQ's beginning, and
 // then their outcomes.
 //

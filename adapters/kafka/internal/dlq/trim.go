@@ -2,13 +2,11 @@ package dlq
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // trimInterval is how often a working session deletes settled records.
@@ -43,12 +41,6 @@ func (s *session) trim(ctx context.Context) {
 		for _, span := range s.q.ledger.removed[p] {
 			if span.Through < upTo {
 				forgotten = append(forgotten, produce.Tombstone(string(record.Position(p, span.From))))
-			}
-		}
-		for key := range s.q.ledger.state {
-			at, ok := strings.CutPrefix(key, driver.MarkPrefix)
-			if partition, offset, err := record.ParsePosition(at); ok && err == nil && partition == p && offset < upTo {
-				forgotten = append(forgotten, produce.Tombstone(key))
 			}
 		}
 	}

@@ -13,10 +13,10 @@ func dlqCommand(a *app) *cobra.Command {
 Name a DLQ as "dlq list" prints it, or by --topic and --group. A DLQ that another framework
 fills (Spring Kafka, Watermill, Kafka Connect) needs its name, --topic and --group.
 
-list, groups, show, export, check and tasks only read. replay, edit, quarantine, purge and
+list, groups, show, export, check and tasks only read. replay, edit, purge and
 import ask for confirmation before they change anything, unless --yes is given.`,
 	}
-	cmd.AddCommand(listCommand(a), groupsCommand(a), showCommand(a), replayCommand(a), editCommand(a), quarantineCommand(a), purgeCommand(a), exportCommand(a), importCommand(a), checkCommand(a),
+	cmd.AddCommand(listCommand(a), groupsCommand(a), showCommand(a), replayCommand(a), editCommand(a), purgeCommand(a), exportCommand(a), importCommand(a), checkCommand(a),
 		tasksCommand(a), pauseCommand(a), resumeCommand(a), cancelCommand(a))
 	refuseUnknownVerbs(cmd)
 	return cmd

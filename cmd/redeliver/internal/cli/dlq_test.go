@@ -52,7 +52,7 @@ func TestSchema(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"dlq list":                      "broker dlq exact group keeps messages oldest origin",
-		"dlq groups orders.billing.dlq": "attempts count error error_type example fingerprint first_seen keys last_seen quarantined reason",
+		"dlq groups orders.billing.dlq": "attempts count error error_type example fingerprint first_seen keys last_seen reason",
 		"dlq show orders.billing.dlq": "attempts body body_text dlq error error_type filler fingerprint first_failed group headers id key key_text last_failed origin position " +
 			"reason replays source time",
 		"dlq replay orders.billing.dlq --dry-run":                         "dlq dry_run matched replay replay_to scanned",

@@ -17,25 +17,20 @@ import (
 type filterFlags struct {
 	fingerprints, ids, positions, headers, reasons []string
 	key, after, before, errorText, errorType       string
-	quarantined                                    bool
 	flagSet                                        *pflag.FlagSet
 }
 
-// flags adds the flags. replays adds --quarantined, too.
-func (f *filterFlags) flags(cmd *cobra.Command, replays bool) {
-	grouped(cmd.Flags(), groupFilter, func(flags *pflag.FlagSet) { f.define(flags, replays) })
+func (f *filterFlags) flags(cmd *cobra.Command) {
+	grouped(cmd.Flags(), groupFilter, f.define)
 	oneOf(cmd, "reason", reasons()...)
 }
 
-func (f *filterFlags) define(flags *pflag.FlagSet, replays bool) {
+func (f *filterFlags) define(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.reasons, "reason", nil, "Select messages that were dead-lettered for this `reason`: "+strings.Join(reasons(), ", ")+". Repeatable")
 	f.common(flags)
 	flags.StringVar(&f.after, "after", "", "Select messages that failed at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or 2h for two hours ago")
 	flags.StringVar(&f.before, "before", "", "Select messages that failed before this `time`, written as for --after")
 	flags.StringSliceVar(&f.positions, "position", nil, "Select the message at this `position`, as \"dlq show\" prints it. Repeatable")
-	if replays {
-		flags.BoolVar(&f.quarantined, "quarantined", false, "Select quarantined messages, too")
-	}
 }
 
 // common adds the flags that can also select waiting messages.
@@ -63,7 +58,7 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 		return deadletter.Filter{}, err
 	}
 	filter := deadletter.Filter{
-		Fingerprints: f.fingerprints, IDs: f.ids, ErrorText: f.errorText, ErrorType: f.errorType, Quarantined: f.quarantined,
+		Fingerprints: f.fingerprints, IDs: f.ids, ErrorText: f.errorText, ErrorType: f.errorType,
 	}
 	for _, p := range f.positions {
 		filter.Positions = append(filter.Positions, deadletter.Position(p))

@@ -16,7 +16,6 @@ import (
 type groupRow struct {
 	Fingerprint string    `json:"fingerprint,omitempty"` // absent in the row that sums up the causes beyond 1,000
 	Count       int64     `json:"count"`
-	Quarantined int64     `json:"quarantined"`
 	FirstSeen   time.Time `json:"first_seen,omitzero"`
 	LastSeen    time.Time `json:"last_seen,omitzero"`
 	Attempts    int64     `json:"attempts"` // of all messages
@@ -35,7 +34,7 @@ func groupsCommand(a *app) *cobra.Command {
 		Use: "groups [DLQ]", Short: "List the causes: messages grouped by what went wrong", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		Long: `List the causes in a DLQ, the most frequent first. A cause is a group of messages that failed
 in the same way: with the same reason, error type and error text, apart from numbers and ids.
-Its fingerprint selects these messages in show, replay, quarantine, purge and export.`,
+Its fingerprint selects these messages in show, replay, purge and export.`,
 		Example: "  redeliver dlq groups orders.billing.dlq --after 24h",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter, err := f.filter(time.Now())
@@ -51,7 +50,7 @@ Its fingerprint selects these messages in show, replay, quarantine, purge and ex
 				out := a.list("FINGERPRINT", "COUNT", "KEYS", "FIRST SEEN", "LAST SEEN", "REASON", "EXAMPLE", "ERROR")
 				for _, g := range sum.Groups {
 					row := groupRow{
-						Fingerprint: g.Fingerprint, Count: g.Count, Quarantined: g.Quarantined, FirstSeen: g.FirstSeen.UTC(), LastSeen: g.LastSeen.UTC(),
+						Fingerprint: g.Fingerprint, Count: g.Count, FirstSeen: g.FirstSeen.UTC(), LastSeen: g.LastSeen.UTC(),
 						Attempts: g.Attempts, Keys: g.Keys, Reason: string(g.Reason), ErrorType: g.ErrorType, Error: g.Error, Handler: g.Handler,
 						Example: string(g.Example),
 					}
@@ -71,7 +70,7 @@ Its fingerprint selects these messages in show, replay, quarantine, purge and ex
 		},
 	}
 	s.flags(cmd.Flags())
-	f.flags(cmd, false)
+	f.flags(cmd)
 	return cmd
 }
 

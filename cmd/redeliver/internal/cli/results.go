@@ -19,7 +19,7 @@ type resultRow struct {
 	Task     string `json:"task"`
 	Position string `json:"position"`
 	ID       string `json:"id"`
-	Outcome  string `json:"outcome"`       // replayed, purged, quarantined, refused
+	Outcome  string `json:"outcome"`       // replayed, purged, skipped, refused
 	Why      string `json:"why,omitempty"` // why the message was refused
 }
 

@@ -37,7 +37,6 @@ type messageRow struct {
 	Source      *sourceRow  `json:"source,omitempty"`   // position in the origin
 	Handler     string      `json:"handler,omitempty"`
 	Filler      string      `json:"filler,omitempty"`   // redeliver, spring-kafka, watermill, kafka-connect, kafka-streams
-	Mark        string      `json:"mark,omitempty"`     // quarantined, refused
 	Mismatch    string      `json:"mismatch,omitempty"` // why it belongs to another group or origin
 	Findings    []string    `json:"findings,omitempty"` // problems of its headers
 	Key         []byte      `json:"key"`                // base64; null for none
@@ -99,7 +98,7 @@ The formats json, jsonl and yaml always contain all of each message, with bytes 
 		},
 	}
 	s.flags(cmd.Flags())
-	f.flags(cmd, false)
+	f.flags(cmd)
 	cmd.Flags().IntVar(&limit, "limit", defaultLimit, "Show at most this `number` of messages, 0 for all")
 	cmd.Flags().BoolVar(&full, "full", false, "Show all of each message: headers, body, error and times")
 	cmd.Flags().BoolVar(&raw, "raw", false, "Write the unchanged body of the one message that matches the filter")
@@ -140,15 +139,11 @@ func (p *printer) warnReadEffect(q deadletter.Queue) {
 }
 
 func (p *printer) showList(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int) error {
-	out := p.list("POSITION", "ID", "FAILED", "REASON", "ATTEMPTS", "REPLAYS", "KEY", "MARK", "ERROR")
+	out := p.list("POSITION", "ID", "FAILED", "REASON", "ATTEMPTS", "REPLAYS", "KEY", "ERROR")
 	err := p.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
 		row := messageRowOf(q.Info(), m)
-		mark := row.Mark
-		if mark == "" && row.Mismatch != "" {
-			mark = "mismatch"
-		}
 		return out.add(row, row.Position, short(row.ID, 60), m.Failed(), state(row.Reason), row.Attempts, row.Replays,
-			short(string(m.Key), 40), state(mark), short(errorOf(row.ErrorType, row.Error), 80))
+			short(string(m.Key), 40), short(errorOf(row.ErrorType, row.Error), 80))
 	})
 	return errors.Join(err, out.end())
 }
@@ -194,7 +189,7 @@ func messageRowOf(info deadletter.Info, m *deadletter.Message) *messageRow {
 		DLQ: info.DLQ, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Origin: st.Origin, Group: st.Group,
 		Reason: string(st.Reason), ErrorType: st.ErrorType, Error: st.Error, Fingerprint: deadletter.Fingerprint(m),
 		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(), TraceID: st.TraceID(),
-		Handler: m.Handler, Filler: string(m.Writer), Mark: string(m.Mark), Mismatch: m.Mismatch,
+		Handler: m.Handler, Filler: string(m.Writer), Mismatch: m.Mismatch,
 		Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
 	}
 	if len(m.Foreign) > 0 {
@@ -248,7 +243,6 @@ func (r *messageRow) draw(c *details, m *deadletter.Message) {
 	c.line("trace", r.TraceID)
 	c.line("handler", r.Handler)
 	c.line("filled by", cmp.Or(r.Filler, "unknown"))
-	c.line("mark", state(r.Mark))
 	c.line("mismatch", r.Mismatch)
 	c.line("key", plain(m.Key))
 	for _, f := range r.Findings {

@@ -25,7 +25,7 @@ type warning string
 var colours = map[state]text.Color{
 	"done": text.FgGreen, "removed": text.FgGreen, "yes": text.FgGreen,
 	"running": text.FgCyan, "active": text.FgCyan,
-	"paused": text.FgYellow, "stopped": text.FgYellow, "interrupted": text.FgYellow, "quarantined": text.FgYellow, "mismatch": text.FgYellow,
+	"paused": text.FgYellow, "stopped": text.FgYellow, "interrupted": text.FgYellow, "skipped": text.FgYellow, "mismatch": text.FgYellow,
 	"exhausted": text.FgYellow, "timeout": text.FgYellow, "expired": text.FgYellow, "invalidated": text.FgYellow, "rejected": text.FgYellow,
 	"permanent": text.FgRed, "panic": text.FgRed, "crashed": text.FgRed, "undecodable": text.FgRed, "unschedulable": text.FgRed,
 	"failed": text.FgRed, "refused": text.FgRed, "no": text.FgRed,

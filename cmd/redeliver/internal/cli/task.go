@@ -18,7 +18,7 @@ import (
 // taskRow is a task of the history. Durations are text, such as 30s.
 type taskRow struct {
 	ID         string             `json:"id"`
-	Kind       string             `json:"kind"`   // replay, edit, purge, quarantine, import
+	Kind       string             `json:"kind"`   // replay, edit, purge, import
 	Status     string             `json:"status"` // running, paused, cancelled, stopped, failed, done, interrupted
 	DLQ        string             `json:"dlq"`
 	ReplayTo   string             `json:"replay_to,omitempty"` // where a replay sends messages
@@ -49,7 +49,7 @@ func taskRowOf(t *deadletter.Task, source string) taskRow {
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindEdit {
 		row.ReplayTo = cmp.Or(t.ReplayTo, source)
 	}
-	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge || t.Kind == deadletter.KindQuarantine {
+	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindPurge {
 		row.Filter = &t.Filter
 	}
 	if len(t.Canary) > 0 {
@@ -66,7 +66,7 @@ func counts(c *deadletter.Counts) string {
 		what string
 	}{
 		{c.Replayed, "replayed"}, {c.Edited, "edited"}, {c.Purged, "purged"}, {c.Imported, "imported"},
-		{c.Quarantined, "quarantined"}, {c.Refused, "refused"}, {c.Returned, "came back"},
+		{c.Skipped, "replayed too often"}, {c.Refused, "refused"}, {c.Returned, "came back"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, thousands(p.n)+" "+p.what)
@@ -126,15 +126,12 @@ func (p *printer) printEnded(ctx context.Context, q deadletter.Queue, t *deadlet
 	}
 	again := fmt.Sprintf("redeliver dlq resume %s %s", t.DLQ, t.ID)
 	done := t.Counts.Replayed + t.Counts.Edited + t.Counts.Purged + t.Counts.Imported
-	stay := t.Counts.Quarantined + t.Counts.Refused
-	if t.Kind == deadletter.KindQuarantine { // quarantining is its purpose
-		done, stay = t.Counts.Quarantined, 0
-	}
+	stay := t.Counts.Skipped + t.Counts.Refused
 	switch {
 	case t.Status == deadletter.StatusDone && err != nil: // the messages are done, but a later step failed
 		return failed(codePartly, "task %s is done, but: %w", t.ID, err)
 	case t.Status == deadletter.StatusDone && stay > 0:
-		return failed(codePartly, "%d messages remain in %s, quarantined or refused; see redeliver dlq show", stay, t.DLQ)
+		return failed(codePartly, "%d messages remain in %s: %d were replayed too often, and %d were refused; see redeliver dlq show", stay, t.DLQ, t.Counts.Skipped, t.Counts.Refused)
 	case t.Status == deadletter.StatusDone:
 		return nil
 	case ctx.Err() != nil && t.Resumable():

@@ -55,7 +55,7 @@ func resumeCommand(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "resume [DLQ] TASK", Short: "Continue a task that was paused, stopped or killed", Args: taskArgs, ValidArgsFunction: a.dlqNames,
-		Long: `Continue a replay, quarantine or purge that was paused, stopped or killed, or that failed.
+		Long: `Continue a replay or purge that was paused, stopped or killed, or that failed.
 
 It takes only messages that were in the DLQ when the task was created. A replay with --canary
 begins with its first step again.`,

@@ -53,7 +53,7 @@ all that "dlq import" needs. The messages stay in the DLQ. --output does not cha
 		},
 	}
 	s.flags(cmd.Flags())
-	f.flags(cmd, false)
+	f.flags(cmd)
 	cmd.Flags().StringVar(&path, "file", "", "Write to this `file`, which must not exist (default stdout)")
 	return cmd
 }
@@ -168,5 +168,4 @@ func (dryRunClaim) Save(context.Context, deadletter.Task) error { return nil }
 func (dryRunClaim) Requested(context.Context, string) (deadletter.Request, error) {
 	return deadletter.NoRequest, nil
 }
-func (dryRunClaim) DropMarks(context.Context, map[deadletter.Position]bool) error { return nil }
-func (dryRunClaim) Release(context.Context) error                                 { return nil }
+func (dryRunClaim) Release(context.Context) error { return nil }

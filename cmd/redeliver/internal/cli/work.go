@@ -11,12 +11,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// work is a verb that changes the messages that a filter selects: replay, quarantine or purge. All of them count the
+// work is a verb that changes the messages that a filter selects: replay or purge. Both count the
 // messages, ask, and run a task.
 type work struct {
 	use, short, long, example string
 	flags                     func(*pflag.FlagSet) // the verb's own flags
-	replays                   bool                 // whether the filter has --quarantined
 	// check refuses a wrong call before any request to the broker.
 	check func(deadletter.Filter) error
 	// forecast counts what would happen. With both a row and an error, the work would be refused.
@@ -61,12 +60,8 @@ func workCommand(a *app, w *work) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					switch {
-					case row.Matched == 0:
+					if row.Matched == 0 {
 						a.sayf("nothing to do: no message in %s matches the filter", row.DLQ)
-						return nil
-					case row.Replay+row.Quarantine+row.Refuse+row.Purge == 0:
-						a.sayf("nothing to do: all messages in %s that match the filter are already quarantined", row.DLQ)
 						return nil
 					}
 					question, answer := w.ask(row)
@@ -81,7 +76,7 @@ func workCommand(a *app, w *work) *cobra.Command {
 		},
 	}
 	subject.flags(cmd.Flags())
-	filter.flags(cmd, w.replays)
+	filter.flags(cmd)
 	if w.flags != nil {
 		w.flags(cmd.Flags())
 	}
