@@ -18,7 +18,7 @@ SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 WITH_BROKERS := bin/withbrokers --brief --kafka --rabbitmq --sqs --redis
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup unit race test prove prove-setup bench-setup lint fmt tidy-check api mutate bench outage aws compatible soak screenshots cover fuzz tools clean
+.PHONY: help build setup unit race test prove prove-setup bench-setup lint fmt tidy-check api mutate bench aws compatible soak screenshots cover fuzz tools clean
 .PHONY: image compose-test chart-check release-check release release-dry sbom licences licences-check vuln
 
 help: ## list the targets
@@ -71,10 +71,6 @@ bench: bench-setup tools ## compare redeliver with other libraries on one real K
 
 bench-setup:
 	@integration/setup.sh kafka rabbitmq sqs javac
-
-outage: prove-setup tools ## record an outage of a minute on each broker, also with Watermill's Retry + PoisonQueue; ARGS go to the program
-	$(GO) build -buildvcs=false -o bin/outage ./integration/outage
-	bin/withbrokers --kafka --rabbitmq --sqs -- bin/outage --out docs/evidence $(ARGS)
 
 aws: ## the kit and the loss suite on the SQS of AWS, which costs cents: make aws ARGS='--region eu-central-1'; ARGS='clean --region ...' after a killed run
 	@$(GO) build -buildvcs=false -o bin/aws ./integration/aws
