@@ -47,7 +47,7 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 		s.reportForeignAttributes(d, found)
 	}
 	if s.readsSuspects() {
-		d.crashes = max(0, wire.ReceiveCountOf(m)-1-s.lostSuspects.Count(d.id)-int(s.failedReceives.Load()))
+		d.crashes = max(0, wire.ReceiveCountOf(m)-1-s.lostSuspects.Count(d.id)-s.lostReceives.since(wire.SentAt(m)))
 		if d.crashes >= s.layout.policy.MaxCrashes {
 			d.step = driver.DeadLetter
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/observed"
 )
 
 // denyAction refuses an action, as an AWS policy does, until allow is called.
@@ -151,3 +153,188 @@ func TestLogsContainNoSecrets(t *testing.T) {
 type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// deniedRun is a subscription with all kinds of traffic, of which one operation is denied.
+type deniedRun struct {
+	*bubble
+	queue  string
+	fifo   bool
+	n      int
+	denied int // requests
+}
+
+// traffic puts messages for d: some succeed, some are retried and dead-lettered, some need heartbeats, some are
+// suspects.
+func (r *deniedRun) traffic(d time.Duration) {
+	group := func(name string) string {
+		if r.fifo {
+			return fmt.Sprint(name, r.n)
+		}
+		return ""
+	}
+	for end := time.Now().Add(d); time.Now().Before(end); r.n++ {
+		r.put(r.queue, fmt.Sprint("fine", r.n), "v", group("fine"), nil)
+		r.put(r.queue, fmt.Sprint("fails", r.n), "v", group("fails"), nil)
+		if r.n%3 == 0 {
+			r.put(r.queue, fmt.Sprint("slow", r.n), "v", group("slow"), nil)
+			r.put(api.SiblingName(r.queue, suspectsSuffix), fmt.Sprint("suspect", r.n), "v", group("suspect"), nil)
+		}
+		r.advance(5 * time.Second)
+	}
+}
+
+// troubles returns the problems that the events so far report, as readiness counts them.
+func (r *deniedRun) troubles() map[string]bool {
+	all := map[string]bool{}
+	for _, e := range eventsOf[redeliver.SubscriptionChanged](r.bubble) {
+		for _, t := range observed.Transitions[e.Change] {
+			if t.Begins {
+				all[t.Problem] = true
+			} else {
+				delete(all, t.Problem)
+			}
+		}
+	}
+	delete(all, "commands are not read") // does not affect readiness
+	return all
+}
+
+// names reports whether an event names the operation, the queue and the error.
+func (r *deniedRun) names(action, queue string) bool {
+	return slices.ContainsFunc(eventsOf[redeliver.SubscriptionChanged](r.bubble), func(e redeliver.SubscriptionChanged) bool {
+		if e.Err == nil {
+			return false
+		}
+		text := e.Detail + " " + e.Err.Error()
+		return strings.Contains(text, action) && strings.Contains(text, queue) && strings.Contains(text, "AccessDenied")
+	})
+}
+
+// run subscribes and puts traffic for two minutes. From deny on it denies action on queue, for 2 min and at least until
+// it was needed, and then allows it. It returns every operation that was used. An empty action denies nothing.
+func (r *deniedRun) run(deny time.Duration, action, queue string) (used map[[2]string]bool) {
+	used = map[[2]string]bool{}
+	isDenied := false
+	r.setFault(func(asked, on string, _ map[string]any) *failure {
+		used[[2]string{asked, on}] = true
+		if isDenied && asked == action && on == queue {
+			r.denied++
+			return &failure{status: 403, code: "AccessDeniedException", text: "the role may not"}
+		}
+		return nil
+	})
+	setDenied := func(to bool) {
+		r.fake.mu.Lock()
+		defer r.fake.mu.Unlock()
+		isDenied = to
+	}
+	r.create(r.queue)
+	r.create(api.SiblingName(r.queue, suspectsSuffix))
+	r.create(api.SiblingName(r.queue, dlqSuffix))
+	setDenied(deny == 0)
+	stopped := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg := Config{Sink: r, Policy: steps(1, 3*time.Second), WaitTime: time.Second, MaxInFlight: 10}
+	go func() {
+		stopped <- Consume(ctx, r.config(cfg), []string{r.queue}, func(ctx context.Context, m types.Message) error {
+			st, _ := redeliver.FromContext(ctx)
+			r.mu.Lock()
+			r.runs = append(r.runs, run{id: st.ID, at: time.Since(r.began)})
+			r.mu.Unlock()
+			if strings.HasPrefix(st.ID, "slow") {
+				select {
+				case <-time.After(20 * time.Second):
+				case <-ctx.Done():
+				}
+			}
+			if strings.HasPrefix(st.ID, "fails") {
+				return errHandler
+			}
+			return nil
+		})
+	}()
+	defer func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			r.Error(err)
+		}
+	}()
+	r.advance(deny)
+	if len(stopped) > 0 { // a start without the right is refused
+		err := <-stopped
+		if err == nil || !strings.Contains(err.Error(), action) {
+			r.Errorf("it ended with %v", err)
+		}
+		stopped <- nil
+		return used
+	}
+	if action == "" {
+		r.traffic(2 * time.Minute)
+		return used
+	}
+	r.traffic(10 * time.Second)
+	setDenied(true)
+	for began := time.Now(); ; r.traffic(5 * time.Second) {
+		r.fake.mu.Lock()
+		denied := r.denied
+		r.fake.mu.Unlock()
+		if denied > 0 || time.Since(began) > 2*time.Minute {
+			break
+		}
+	}
+	if r.denied == 0 {
+		r.Fatal("it was not needed")
+	}
+	r.traffic(time.Minute)
+	if len(r.troubles()) == 0 || !r.names(action, queue) {
+		r.Errorf("the troubles are %v; an event names it: %t", r.troubles(), r.names(action, queue))
+	}
+	if runs := r.ran(""); action == actionDelete && queue == r.queue {
+		count := map[string]int{}
+		for _, run := range runs {
+			if count[run.id]++; count[run.id] > 3 {
+				r.Errorf("%s ran %d times", run.id, count[run.id])
+			}
+		}
+	}
+	setDenied(false)
+	r.traffic(time.Minute)
+	if t := r.troubles(); len(t) > 0 {
+		r.Errorf("a minute after the right came back, %v", t)
+	}
+	id := fmt.Sprint("fine", r.n-5) // put within the minute
+	if len(r.ran(id)) == 0 {
+		r.Errorf("%s has not run", id)
+	}
+	return used
+}
+
+// Each operation is denied alone, before a run or during it. Within a minute an event names it and the subscription is
+// not ready. A minute after the right is back, it is ready and messages run. The operations are those of a run, so that
+// a new one is tested, too.
+func TestEachOperationDeniedAlone(t *testing.T) {
+	for _, queue := range []string{"orders", "orders.fifo"} {
+		var used map[[2]string]bool
+		start := func(t *testing.T, deny time.Duration, action, on string) {
+			inBubble(t, func(b *bubble) {
+				r := &deniedRun{bubble: b, queue: queue, fifo: api.IsFIFO(queue)}
+				all := r.run(deny, action, on)
+				if action == "" {
+					used = all
+				}
+			})
+		}
+		start(t, time.Second, "", "")
+		if len(used) < 10 {
+			t.Fatalf("a run used only %v", used)
+		}
+		for op := range used {
+			for when, deny := range map[string]time.Duration{"before": 0, "during": time.Second} {
+				if when == "during" && (op[0] == "GetQueueUrl" || op[0] == "GetQueueAttributes" && !strings.HasPrefix(op[1], "orders-suspects")) {
+					continue // only at the start
+				}
+				t.Run(fmt.Sprintf("%s %s on %s", when, op[0], op[1]), func(t *testing.T) { start(t, deny, op[0], op[1]) })
+			}
+		}
+	}
+}

@@ -37,7 +37,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		}
 	}
 	if l.main.Exists {
-		d.AddPause(c.pauseMark(ctx, l.main))
+		d.AddPause(pauseMark(ctx, l.main))
 	}
 	if how.AnyPolicy { // the policy with the longest waits is unknown
 		l.longestWait, l.totalWait = 0, 0

@@ -25,6 +25,8 @@ func (s *source) runHeartbeats() {
 		for _, d := range s.allHeld() {
 			switch expired, extend := d.checkHiding(now, timeout); {
 			case expired:
+				// If SQS refuses to hide messages, others would be lost, and run again, in the same way.
+				s.layout.operations.Stop(engine.Operation{Name: actionHide, Place: s.queue.Name})
 				s.dropLost(d, nil)
 			case extend:
 				s.visibilityChanger.extend(&d.visibility, func(err error) {

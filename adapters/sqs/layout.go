@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // maxReceiveCount is SQS's maximum. No message reaches it: redeliver counts crashes, and moves the message to the DLQ
@@ -24,6 +25,7 @@ type layout struct {
 	notes, unchecked       []string
 	longestWait, totalWait time.Duration // waits that the policy plans, jitter included: the longest one, and the sum
 	dlqRetention           time.Duration // DLQ.Retention; 0 accepts any
+	operations             engine.Operations
 }
 
 // newLayout parses a topic and makes all checks that need no request.
@@ -42,6 +44,9 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	l.suspects = &api.Queue{Name: cfg.Names.suspects(a.name), Kind: api.SuspectQueue, FIFO: l.main.FIFO}
 	if !cfg.DLQ.Discard {
 		l.dlq = &api.Queue{Name: cfg.Names.dlq(a.name), Kind: api.DeadQueue, FIFO: l.main.FIFO}
+	}
+	for _, q := range l.queues() {
+		q.OnResult = func(action string, err error) { l.recordResult(q, action, err) }
 	}
 	delays, jitter, _ := l.policy.Delays()
 	for _, d := range delays {
@@ -68,6 +73,31 @@ func (l *layout) checkVisibilityLimits(ps *redeliver.Problems) {
 			"must plan waits, jitter included, of at most %s in all: a message of a FIFO queue waits under one receive, and SQS hides it for 12 hours", maxWait))
 	}
 }
+
+// recordResult records the result of a request. Nothing may begin while settled messages cannot be deleted: each would
+// run again in the next process.
+func (l *layout) recordResult(q *api.Queue, action string, err error) {
+	op := engine.Operation{Name: action, Place: q.Name}
+	switch {
+	case q == l.main && action == "ReceiveMessage": // the pollers report it: the subscription is disconnected
+	case err == nil || q == l.main && action == "ListQueueTags" && l.hidesTags(err):
+		l.operations.Succeeded(op)
+	default:
+		l.operations.Failed(op, err, api.IsRefusal(err), action == actionDelete)
+	}
+}
+
+// hidesTags reports whether err is AWS's answer to those who read the tags of another account's queue, which nobody but
+// the owner may.
+func (l *layout) hidesTags(err error) bool {
+	return l.address.account != "" && api.IsAccessDenied(err)
+}
+
+// The actions that Probe can try.
+const (
+	actionDelete = "DeleteMessageBatch"
+	actionHide   = "ChangeMessageVisibilityBatch"
+)
 
 func (l *layout) queues() []*api.Queue { return append([]*api.Queue{l.main}, l.ownQueues()...) }
 

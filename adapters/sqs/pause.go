@@ -6,7 +6,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/redeliver/redeliver"
@@ -52,7 +51,7 @@ func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark
 	if err != nil {
 		return nil, err
 	}
-	return c.pauseMark(ctx, q)
+	return pauseMark(ctx, q)
 }
 
 func (c *Client) existingQueue(ctx context.Context, topic string) (*api.Queue, error) {
@@ -69,12 +68,12 @@ func (c *Client) existingQueue(ctx context.Context, topic string) (*api.Queue, e
 }
 
 // pauseMark returns the mark of a queue, or nil.
-func (c *Client) pauseMark(ctx context.Context, q *api.Queue) (*redeliver.PauseMark, error) {
-	out, err := c.api.ListQueueTags(ctx, &sqs.ListQueueTagsInput{QueueUrl: aws.String(q.URL)})
+func pauseMark(ctx context.Context, q *api.Queue) (*redeliver.PauseMark, error) {
+	tags, err := q.Tags(ctx)
 	if err != nil {
-		return nil, api.ErrorOf("reading the tags of queue", q.Name, err)
+		return nil, err
 	}
-	text, paused := out.Tags[PauseTag]
+	text, paused := tags[PauseTag]
 	if !paused {
 		return nil, nil //nolint:nilnil // there is no mark
 	}
@@ -85,11 +84,11 @@ func (c *Client) pauseMark(ctx context.Context, q *api.Queue) (*redeliver.PauseM
 // readPause returns the mark of the subscription's queue, or nil. A queue of another account has none: AWS lets only
 // the owner read tags.
 func (r *reader) readPause(ctx context.Context) (*redeliver.PauseMark, error) {
-	mark, err := r.client.pauseMark(ctx, r.layout.main)
+	mark, err := pauseMark(ctx, r.layout.main)
 	if mark != nil {
 		mark.NewOnly = false // retries wait in the queue itself
 	}
-	if r.layout.address.account != "" && api.IsAccessDenied(err) {
+	if r.layout.hidesTags(err) {
 		return nil, nil //nolint:nilnil // there is no mark
 	}
 	return mark, err

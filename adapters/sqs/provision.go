@@ -95,10 +95,16 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *api.Queue) error
 	}
 	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.Name), Attributes: l.desiredAttributes(&c.cfg, q)})
 	at := address{name: q.Name}
+	exists := slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, api.ErrorCode(err))
+	if err == nil || exists {
+		q.Report(ctx, "CreateQueue", nil)
+	} else {
+		q.Report(ctx, "CreateQueue", api.ErrorOf("creating queue", q.Name, err))
+	}
 	switch {
 	case err == nil:
 		at.url = aws.ToString(out.QueueUrl)
-	case slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, api.ErrorCode(err)):
+	case exists:
 		// The queue exists with other attributes, perhaps because another process was faster.
 	case api.ErrorCode(err) == "QueueDeletedRecently":
 		return api.ErrorOf("creating queue", q.Name, fmt.Errorf("it was deleted within the last minute, wait for a minute: %w", err))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -36,7 +35,7 @@ type source struct {
 	visibilityChanger *visibilityChanger
 	deleter           *deleter
 	lostSuspects      engine.SuspectLosses // by MessageId
-	failedReceives    atomic.Int64         // failed receives of suspects, which SQS may have counted
+	lostReceives      lostReceives         // of suspects
 
 	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 

@@ -3,10 +3,12 @@ package sqs
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -89,11 +91,56 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	e := engine.New(opt)
 	defer e.Close()
 	defer r.sub.RegisterLoad()()
+	defer r.layout.operations.Attach(r.sub)()
+	r.probeDeletions(ctx)
 	r.pause.Poll(ctx)
-	var all sync.WaitGroup
+	var all, watch sync.WaitGroup
+	watchCtx, endWatch := context.WithCancel(r.values)
+	watch.Go(func() { r.watchOperations(watchCtx) })
 	all.Go(func() { newSource(r, r.layout.main).run(ctx, e) })
 	all.Go(func() { newSource(r, r.layout.suspects).run(ctx, e) })
 	all.Wait()
+	endWatch()
+	watch.Wait()
+}
+
+// probeDeletions tries, before the first message runs, whether messages may be deleted.
+func (r *reader) probeDeletions(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, q := range []*api.Queue{r.layout.main, r.layout.suspects} {
+		all.Go(func() { q.Probe(ctx, actionDelete) })
+	}
+	all.Wait()
+}
+
+const (
+	// probeInterval is how often operations that fail are tried again.
+	probeInterval = 10 * time.Second
+	probeTimeout  = 5 * time.Second
+)
+
+// watchOperations tries operations that fail again until ctx ends, because the messages that need them may have gone.
+func (r *reader) watchOperations(ctx context.Context) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, op := range r.layout.operations.Failing() {
+			for _, q := range r.layout.queues() {
+				if q.Name == op.Place {
+					probeCtx, cancel := context.WithTimeout(ctx, probeTimeout)
+					q.Probe(probeCtx, op.Name)
+					cancel()
+				}
+			}
+		}
+	}
 }
 
 // wakeSuspects makes the reader look at the queue of suspects.

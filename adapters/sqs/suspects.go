@@ -3,6 +3,7 @@ package sqs
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
@@ -18,7 +19,7 @@ const (
 	// Pauses between looks at the queue of suspects; each look is a request. The pause starts at minSuspectPause
 	// after a suspect, and doubles while looks find none.
 	minSuspectPause = time.Second
-	maxSuspectPause = time.Minute
+	maxSuspectPause = 30 * time.Second
 	// A turn is inconclusive if SQS counts a suspect and delivers none, because another process has it or one of its
 	// group. Nothing else runs in a turn, so the pauses after it are longer.
 	minInconclusivePause = 20 * time.Second
@@ -80,8 +81,8 @@ func (s *source) runSuspect(ctx context.Context) (more, inconclusive bool) {
 		return false, false
 	}
 	msgs, err := s.receive(1, time.Second)
-	if err != nil {
-		s.failedReceives.Add(1) // SQS may have counted a receive that was not a crash
+	if err != nil && !api.IsRefusal(err) {
+		s.lostReceives.add(time.Now())
 	}
 	all := s.registerMessages(msgs, time.Now(), s.client.cfg.VisibilityTimeout)
 	if len(all) == 0 { // another process has it
@@ -139,4 +140,34 @@ func (s *source) requeueSuspect(d *delivery) {
 			s.deleted(d) // it comes back and counts as a crash
 		}
 	})
+}
+
+// lostReceives are the times of failed receives of suspects. SQS may have counted each as a receive of a message that was
+// in the queue by then, although it was no sign of a crash. The zero value has none. It is safe for concurrent use.
+type lostReceives struct {
+	mu  sync.Mutex
+	all []time.Time
+}
+
+const maxLostReceives = 100
+
+func (r *lostReceives) add(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) == maxLostReceives {
+		r.all = append(r.all[:0], r.all[1:]...)
+	}
+	r.all = append(r.all, at)
+}
+
+// since returns how many have failed since a message was sent.
+func (r *lostReceives) since(sent time.Time) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, at := range r.all {
+		if !at.Before(sent) {
+			n++
+		}
+	}
+	return n
 }

@@ -207,6 +207,45 @@ func TestALostSuspectHidesNoCrashOfAnother(t *testing.T) {
 	})
 }
 
+// A receive that SQS refused, or that failed before a suspect was there, is no receive of that suspect.
+func TestAFailedReceiveHidesNoLaterCrash(t *testing.T) {
+	for name, fault := range map[string]*failure{
+		"refused": {status: 403, code: "AccessDeniedException"},
+		"lost":    {err: errReset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create("orders")
+				c := b.start("one", "orders", Config{}, succeed)
+				b.advance(time.Second)
+				b.put("orders-suspects", "early", "v", "", nil)
+				b.setFault(func(action, queue string, _ map[string]any) *failure {
+					if action == "ReceiveMessage" && queue == "orders-suspects" {
+						return fault
+					}
+					return nil
+				})
+				b.advance(5*time.Minute + 7*time.Second)
+				b.setFault(nil)
+				b.put("orders-suspects", "killer", "v", "", nil)
+				b.fake.mu.Lock()
+				for _, m := range b.queues["orders-suspects"].messages {
+					if m.sent.Equal(time.Now()) {
+						m.count = redeliver.Policy{}.WithDefaults().MaxCrashes // as if so many processes had died with it
+					}
+				}
+				b.fake.mu.Unlock()
+				b.advance(time.Minute)
+				b.close(c)
+				b.wantRunsOnce("early")
+				if runs := b.ran("killer"); len(runs) != 0 || len(b.messagesIn("orders-dlq")) != 1 {
+					b.Errorf("the killer ran %v, %d dead", runs, len(b.messagesIn("orders-dlq")))
+				}
+			})
+		})
+	}
+}
+
 // A FIFO queue drops a message whose deduplication id it saw within five minutes. A message that moves to the suspects
 // and back several times never counts as a duplicate of an earlier move.
 func TestDeduplicationDropsNoMove(t *testing.T) {

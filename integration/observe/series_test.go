@@ -68,7 +68,7 @@ func scrapeAt(t *testing.T, url string) exported {
 // troubles are changes that no broker makes on demand. They are set by hand, so that every name in a rule is known
 // to exist.
 var troubles = []string{
-	"disconnected", "intake paused", "blocked", "throttled", "outage", "probing", "flood",
+	"disconnected", "intake paused", "an operation fails", "blocked", "throttled", "outage", "probing", "flood",
 	"commands are not read", "dedup store lost", "dedup marks lost",
 }
 

@@ -14,6 +14,7 @@ const (
 	disconnected    = "disconnected"
 	intakePaused    = "intake paused"
 	blocked         = "blocked"
+	operationFails  = string(redeliver.ChangeOperationFails)
 	throttled       = "throttled"
 	outage          = string(redeliver.ChangeOutage)
 	probing         = string(redeliver.ChangeProbing)
@@ -35,6 +36,8 @@ var Transitions = map[redeliver.Change][]Transition{
 	redeliver.ChangeIntakeResumed:       {{intakePaused, false}},
 	redeliver.ChangeBlocked:             {{blocked, true}},
 	redeliver.ChangeUnblocked:           {{blocked, false}},
+	redeliver.ChangeOperationFails:      {{operationFails, true}},
+	redeliver.ChangeOperationWorks:      {{operationFails, false}},
 	redeliver.ChangeThrottled:           {{throttled, true}},
 	redeliver.ChangeThrottleOver:        {{throttled, false}},
 	redeliver.ChangeOutage:              {{outage, true}, {probing, false}},

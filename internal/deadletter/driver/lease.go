@@ -73,6 +73,7 @@ type Leases struct {
 	mu        sync.Mutex
 	mine      map[string]lease
 	renewedAt time.Time // when the latest successful renewal began
+	renewErr  error     // of the last renewal
 	lost      error
 }
 
@@ -206,6 +207,9 @@ func (l *Leases) renewUntilDone(ctx context.Context) {
 			return
 		}
 		err := l.renew(ctx)
+		l.mu.Lock()
+		l.renewErr = err
+		l.mu.Unlock()
 		switch {
 		case errors.Is(err, ErrClaimLost):
 			return
@@ -225,6 +229,9 @@ func (l *Leases) Check() error {
 func (l *Leases) checkLocked() error {
 	if l.lost == nil && len(l.mine) > 0 && time.Since(l.renewedAt) > l.duration {
 		l.lost = fmt.Errorf("%w: the lease on %s could not be renewed for %s and has expired; see whether the broker answers", ErrClaimLost, l.dlq.Info().DLQ, l.duration)
+		if l.renewErr != nil {
+			l.lost = fmt.Errorf("%w. The last renewal: %w", l.lost, l.renewErr)
+		}
 	}
 	return l.lost
 }

@@ -90,6 +90,22 @@ func IsAccessDenied(err error) bool {
 	return slices.Contains([]string{"AccessDenied", "AccessDeniedException"}, ErrorCode(err))
 }
 
+// IsRefusal reports whether SQS answered that it does not carry out a request: a right is missing, a login has expired,
+// or a setting is wrong. A refused receive does not count as a receive.
+func IsRefusal(err error) bool {
+	code := ErrorCode(err)
+	if code == "" || code == "QueueDeletedRecently" || IsMissingQueue(err) || throttledCode.MatchString(code) {
+		return false
+	}
+	answer, ok := errors.AsType[interface {
+		error
+		HTTPStatusCode() int
+	}](err)
+	return IsAccessDenied(err) || ok && answer.HTTPStatusCode()/100 == 4
+}
+
+var throttledCode = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded|TooManyRequests`)
+
 // IsStaleReceipt reports whether a receipt is no longer valid: the message was deleted, or became visible and may be
 // with another process.
 func IsStaleReceipt(err error) bool {

@@ -33,6 +33,10 @@ type Queue struct {
 	AttributesDenied bool // reading its attributes is denied
 	Attributes       map[string]string
 
+	// OnResult is called with the result of each request about the queue's messages, attributes and tags; nil for none.
+	// err is nil if the queue answered. It is nil, too, if only a single message was refused or a receipt was stale.
+	OnResult func(action string, err error)
+
 	MaxSize   int           // bytes of a message
 	Delay     int32         // seconds, for messages without a delay of their own
 	Retention time.Duration // 0 means unknown
@@ -129,9 +133,24 @@ func AttributesText(attributes map[string]string) string {
 func (q *Queue) ReadAttributes(ctx context.Context, names ...types.QueueAttributeName) (map[string]string, error) {
 	out, err := q.API.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &q.URL, AttributeNames: names})
 	if err != nil {
-		return nil, ErrorOf("reading the attributes of queue", q.Name, err)
+		err = ErrorOf("reading the attributes of queue", q.Name, err)
+		q.Report(ctx, "GetQueueAttributes", err)
+		return nil, err
 	}
+	q.Report(ctx, "GetQueueAttributes", nil)
 	return out.Attributes, nil
+}
+
+// Tags asks SQS for the queue's tags.
+func (q *Queue) Tags(ctx context.Context) (map[string]string, error) {
+	out, err := q.API.ListQueueTags(ctx, &sqs.ListQueueTagsInput{QueueUrl: &q.URL})
+	if err != nil {
+		err = ErrorOf("reading the tags of queue", q.Name, err)
+		q.Report(ctx, "ListQueueTags", err)
+		return nil, err
+	}
+	q.Report(ctx, "ListQueueTags", nil)
+	return out.Tags, nil
 }
 
 // Counts are SQS's estimates of how many messages a queue has.

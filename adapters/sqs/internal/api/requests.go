@@ -35,8 +35,11 @@ func (q *Queue) Receive(ctx context.Context, maxMessages int, wait, visibility t
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 	})
 	if err != nil {
-		return nil, ErrorOf("receiving from", q.Name, err)
+		err = ErrorOf("receiving from", q.Name, err)
+		q.Report(ctx, "ReceiveMessage", err)
+		return nil, err
 	}
+	q.Report(ctx, "ReceiveMessage", nil)
 	return out.Messages, nil
 }
 
@@ -48,9 +51,12 @@ func (q *Queue) SendEntries(ctx context.Context, entries []types.SendMessageBatc
 	}
 	out, err := q.API.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &q.URL, Entries: entries})
 	if err != nil {
-		return repeated(err, len(entries))
+		results, err = repeated(err, len(entries))
+	} else {
+		results = entryResults(len(entries), out.Failed, out.Successful, func(ok types.SendMessageBatchResultEntry) *string { return ok.Id })
 	}
-	return entryResults(len(entries), out.Failed, out.Successful, func(ok types.SendMessageBatchResultEntry) *string { return ok.Id }), nil
+	q.reportEntries(ctx, "SendMessageBatch", "sending to", results)
+	return results, err
 }
 
 // DeleteReceipts deletes up to ten messages and returns the result of each. err concerns the whole request.
@@ -61,9 +67,12 @@ func (q *Queue) DeleteReceipts(ctx context.Context, receipts []string) (results 
 	}
 	out, err := q.API.DeleteMessageBatch(ctx, in)
 	if err != nil {
-		return repeated(err, len(receipts))
+		results, err = repeated(err, len(receipts))
+	} else {
+		results = entryResults(len(receipts), out.Failed, out.Successful, func(ok types.DeleteMessageBatchResultEntry) *string { return ok.Id })
 	}
-	return entryResults(len(receipts), out.Failed, out.Successful, func(ok types.DeleteMessageBatchResultEntry) *string { return ok.Id }), nil
+	q.reportEntries(ctx, "DeleteMessageBatch", "deleting from", results)
+	return results, err
 }
 
 // HideReceipts changes the visibility of up to ten messages and returns the result of each. err concerns the whole
@@ -75,9 +84,51 @@ func (q *Queue) HideReceipts(ctx context.Context, all []Hiding) (results []error
 	}
 	out, err := q.API.ChangeMessageVisibilityBatch(ctx, in)
 	if err != nil {
-		return repeated(err, len(all))
+		results, err = repeated(err, len(all))
+	} else {
+		results = entryResults(len(all), out.Failed, out.Successful, func(ok types.ChangeMessageVisibilityBatchResultEntry) *string { return ok.Id })
 	}
-	return entryResults(len(all), out.Failed, out.Successful, func(ok types.ChangeMessageVisibilityBatchResultEntry) *string { return ok.Id }), nil
+	q.reportEntries(ctx, "ChangeMessageVisibilityBatch", "changing the visibility of messages of", results)
+	return results, err
+}
+
+// probeReceipt is a receipt that no message has.
+const probeReceipt = "redeliver-probe"
+
+// Probe sends a request that changes nothing, to learn whether an action is allowed: SQS checks the right before the
+// receipt. OnResult gets the result. It does nothing for an action that always concerns a message.
+func (q *Queue) Probe(ctx context.Context, action string) {
+	switch action {
+	case "DeleteMessageBatch":
+		_, _ = q.DeleteReceipts(ctx, []string{probeReceipt})
+	case "ChangeMessageVisibilityBatch":
+		_, _ = q.HideReceipts(ctx, []Hiding{{Receipt: probeReceipt}})
+	case "GetQueueAttributes":
+		_, _ = q.ReadAttributes(ctx, types.QueueAttributeNameQueueArn)
+	default:
+	}
+}
+
+// Report passes the result of a request to OnResult. It omits requests that the caller has cancelled.
+func (q *Queue) Report(ctx context.Context, action string, err error) {
+	if q.OnResult != nil && (err == nil || !errors.Is(ctx.Err(), context.Canceled)) {
+		q.OnResult(action, err)
+	}
+}
+
+// reportEntries reports the result of a batch. It has failed if all of its entries have, for a reason that does not
+// concern the message.
+func (q *Queue) reportEntries(ctx context.Context, action, what string, results []error) {
+	if q.OnResult == nil {
+		return
+	}
+	for _, err := range results {
+		if err == nil || IsStaleReceipt(err) || IsMissingQueue(err) && action != "SendMessageBatch" || action == "SendMessageBatch" && mayConcernOneEntry(err) {
+			q.Report(ctx, action, nil)
+			return
+		}
+	}
+	q.Report(ctx, action, ErrorOf(what, q.Name, results[0]))
 }
 
 // repeated returns the error of a whole request, also as the result of each of its n entries.

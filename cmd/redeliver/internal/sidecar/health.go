@@ -21,15 +21,16 @@ type Health struct {
 	sqs       bool                           // queues may be given as URLs and ARNs
 
 	mu      sync.Mutex
-	waiting map[string]string // by topic: why it is not consumed
+	waiting map[string]bool                        // topics that are not consumed yet
+	trouble map[string]map[redeliver.Change]string // by origin, and the change that ends the trouble: what it is
 	ending  bool
 }
 
 // NewHealth returns the health of a sidecar that has not started to consume its topics.
 func NewHealth(broker brokerurl.Broker, topics []string) *Health {
-	h := &Health{sqs: broker == brokerurl.SQS, waiting: make(map[string]string)}
+	h := &Health{sqs: broker == brokerurl.SQS, waiting: make(map[string]bool), trouble: make(map[string]map[redeliver.Change]string)}
 	for _, t := range topics {
-		h.waiting[t] = "not consumed yet"
+		h.waiting[t] = true
 	}
 	return h
 }
@@ -56,8 +57,13 @@ func (h *Health) Handler() http.Handler {
 // Why returns why the sidecar is not ready. It is empty if the sidecar is ready.
 func (h *Health) Why() (why []string) {
 	h.mu.Lock()
-	for topic, reason := range h.waiting {
-		why = append(why, topic+": "+reason)
+	for topic := range h.waiting {
+		why = append(why, topic+": not consumed yet")
+	}
+	for origin, all := range h.trouble {
+		for _, text := range all {
+			why = append(why, origin+": "+text)
+		}
 	}
 	slices.Sort(why)
 	if h.ending {
@@ -101,14 +107,28 @@ func (h *Health) record(e redeliver.SubscriptionChanged) {
 	defer h.mu.Unlock()
 	switch e.Change {
 	// A paused group reads nothing, on purpose: a deploy must not wait for the end of the pause.
-	case redeliver.ChangeAssigned, redeliver.ChangeConsuming, redeliver.ChangeIntakeResumed, redeliver.ChangeGroupPaused:
-		maps.DeleteFunc(h.waiting, func(topic, _ string) bool {
+	case redeliver.ChangeAssigned, redeliver.ChangeConsuming, redeliver.ChangeGroupPaused:
+		maps.DeleteFunc(h.waiting, func(topic string, _ bool) bool {
 			return topic == e.Origin || h.sqs && queueName(topic) == e.Origin
 		})
-	case redeliver.ChangeDisconnected, redeliver.ChangeIntakePaused:
-		h.waiting[e.Origin] = string(e.Change)
+		delete(h.trouble[e.Origin], redeliver.ChangeConsuming)
+	case redeliver.ChangeDisconnected:
+		h.setTrouble(e.Origin, redeliver.ChangeConsuming, string(e.Change))
+	case redeliver.ChangeIntakePaused:
+		h.setTrouble(e.Origin, redeliver.ChangeIntakeResumed, string(e.Change))
+	case redeliver.ChangeOperationFails:
+		h.setTrouble(e.Origin, redeliver.ChangeOperationWorks, string(e.Change)+": "+e.Detail)
+	case redeliver.ChangeIntakeResumed, redeliver.ChangeOperationWorks:
+		delete(h.trouble[e.Origin], e.Change)
 	default: // the change does not affect consumption
 	}
+}
+
+func (h *Health) setTrouble(origin string, until redeliver.Change, text string) {
+	if h.trouble[origin] == nil {
+		h.trouble[origin] = make(map[redeliver.Change]string)
+	}
+	h.trouble[origin][until] = text
 }
 
 // queueName returns the name of an SQS queue, as events have it, for a name, a URL or an ARN.

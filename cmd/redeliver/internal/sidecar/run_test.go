@@ -188,6 +188,11 @@ func TestHealth(t *testing.T) {
 		{changed("orders", "assigned"), "ok"},
 		{changed("orders", "intake paused"), "orders: intake paused"},
 		{changed("orders", "intake resumed"), "ok"},
+		{changed("orders", "intake paused"), "orders: intake paused"},
+		{changed("orders", "an operation fails"), "orders: an operation fails: \norders: intake paused"},
+		{changed("orders", "consuming"), "orders: an operation fails: \norders: intake paused"},
+		{changed("orders", "intake resumed"), "orders: an operation fails:"},
+		{changed("orders", "an operation works again"), "ok"},
 		{func() { h.reached(&UnreachedError{errors.New("dial http://user:secret@host: refused")}) }, "dial http://***@host: refused"},
 		{func() { h.reached(nil) }, "ok"},
 		{func() { h.end() }, "the process is ending"},
@@ -202,7 +207,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("step %d: /healthz says %d %q", i, code, text)
 		}
 	}
-	if events != 7 {
+	if events != 12 {
 		t.Errorf("%d events were passed on", events)
 	}
 	if code, _ := ask("/"); code != http.StatusNotFound {

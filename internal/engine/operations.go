@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
+
+// Operation is one kind of request of an adapter, at one topic or queue.
+type Operation struct{ Name, Place string }
+
+func (o Operation) String() string { return o.Name + " on " + o.Place }
+
+const (
+	// minOperationTrouble is how long an operation must fail before that is reported, unless the broker refuses it.
+	minOperationTrouble = 10 * time.Second
+	// operationRepeat is the interval at which a lasting failure is reported again.
+	operationRepeat = time.Minute
+	// maxOperationIdle is how long an operation that has failed stays failed although nothing tries it again.
+	maxOperationIdle = 5 * time.Minute
+)
+
+// Operations knows which operations of an adapter fail, so that none fails forever in silence. An adapter passes the
+// result of each request that it makes for running subscriptions. A refusal is reported to the subscriptions' sinks
+// at once, any other failure when it has lasted. The next success is reported, too. The zero value is ready. It is safe
+// for concurrent use.
+type Operations struct {
+	mu      sync.Mutex
+	subs    []*Subscription
+	failed  map[Operation]*operationFailure
+	stopped bool // the gates of subs are closed
+}
+
+// operationFailure is a row of failures of one operation, without a success in between.
+type operationFailure struct {
+	since, last time.Time
+	reported    time.Time // the last time; zero if not yet
+	err         error
+	refused     bool
+	stops       bool // while it is refused, nothing new may begin
+}
+
+// Attach reports later failures to s, until detach is called.
+func (o *Operations) Attach(s *Subscription) (detach func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forgetLocked()
+	if o.stopped {
+		s.Gate.Close()
+	}
+	o.subs = append(o.subs, s)
+	for op, f := range o.failed {
+		if !f.reported.IsZero() {
+			emitFailure(s, op, f)
+		}
+	}
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for i, other := range o.subs {
+			if other == s {
+				o.subs = append(o.subs[:i:i], o.subs[i+1:]...)
+				break
+			}
+		}
+		if o.stopped {
+			s.Gate.Open()
+		}
+	}
+}
+
+// Failed records a failure. refused reports whether the broker refuses the operation, so that only a change of rights or
+// settings helps. stops reports whether nothing new may begin while the operation is refused.
+func (o *Operations) Failed(op Operation, err error, refused, stops bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	f := o.failed[op]
+	if f == nil {
+		if o.failed == nil {
+			o.failed = make(map[Operation]*operationFailure)
+		}
+		f = &operationFailure{since: now}
+		o.failed[op] = f
+	}
+	f.last, f.err, f.refused = now, err, refused
+	f.stops = f.stops || stops
+	o.setGatesLocked()
+	if (refused || now.Sub(f.since) >= minOperationTrouble) && now.Sub(f.reported) >= operationRepeat {
+		o.reportLocked(op, f)
+	}
+}
+
+// Stop lets nothing new begin while op is refused, if it is.
+func (o *Operations) Stop(op Operation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f := o.failed[op]; f != nil {
+		f.stops = true
+		o.setGatesLocked()
+	}
+}
+
+// Succeeded records a success.
+func (o *Operations) Succeeded(op Operation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed[op] != nil {
+		o.endLocked(op, op.String())
+	}
+}
+
+// Failing returns the operations that fail. It first forgets those that nothing has tried again for a while.
+func (o *Operations) Failing() []Operation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forgetLocked()
+	return slices.Collect(maps.Keys(o.failed))
+}
+
+// forgetLocked ends the rows of failures that nothing has continued for a while.
+func (o *Operations) forgetLocked() {
+	for op, f := range o.failed {
+		if time.Since(f.last) > maxOperationIdle {
+			o.endLocked(op, op.String()+": it was not needed again")
+		}
+	}
+}
+
+// endLocked ends a row of failures. The end of one must not look like the end of all, so it reports the others again.
+func (o *Operations) endLocked(op Operation, detail string) {
+	ended := o.failed[op]
+	delete(o.failed, op)
+	o.setGatesLocked()
+	if ended.reported.IsZero() {
+		return
+	}
+	for _, s := range o.subs {
+		s.EmitChange(redeliver.ChangeOperationWorks, detail, nil)
+	}
+	for other, f := range o.failed {
+		if !f.reported.IsZero() {
+			o.reportLocked(other, f)
+		}
+	}
+}
+
+func (o *Operations) reportLocked(op Operation, f *operationFailure) {
+	f.reported = time.Now()
+	for _, s := range o.subs {
+		emitFailure(s, op, f)
+	}
+}
+
+func emitFailure(s *Subscription, op Operation, f *operationFailure) {
+	detail := op.String()
+	if f.refused && f.stops {
+		detail += "; nothing new begins until it works"
+	}
+	s.EmitChange(redeliver.ChangeOperationFails, detail, f.err)
+}
+
+// setGatesLocked closes the gates of the subscriptions while a reported failure stops them.
+func (o *Operations) setGatesLocked() {
+	stopped := false
+	for _, f := range o.failed {
+		stopped = stopped || f.refused && f.stops
+	}
+	if stopped == o.stopped {
+		return
+	}
+	o.stopped = stopped
+	for _, s := range o.subs {
+		if stopped {
+			s.Gate.Close()
+		} else {
+			s.Gate.Open()
+		}
+	}
+}
