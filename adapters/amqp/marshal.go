@@ -59,12 +59,13 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp091.Publish
 	return amqp091.Publishing{Headers: headers, DeliveryMode: amqp091.Persistent, Body: msg.Payload}, nil
 }
 
-// These headers replace properties and headers that, if republished, would end the wait early, close the channel, or
-// send the message elsewhere too.
+// These headers replace properties and headers that, if republished, would end the wait early or delay the wait of
+// others, close the channel, or send the message elsewhere too.
 const (
 	HeaderExchange     = wire.HeaderExchange
 	HeaderRoutingKey   = wire.HeaderRoutingKey
 	HeaderExpiration   = wire.HeaderExpiration
+	HeaderPriority     = wire.HeaderPriority
 	HeaderUserID       = wire.HeaderUserID
 	HeaderCC           = wire.HeaderCC
 	HeaderBCC          = wire.HeaderBCC          // only of delayed publishes: the broker removes BCC

@@ -118,12 +118,21 @@ func (w *write) deadLetterInParts(st *redeliver.State) error {
 	return nil
 }
 
-// publish writes a delayed message to its exchange, as its publisher made it. If no queue takes it although the queue was
+// publish writes a delayed message to its exchange, as its publisher made it. But the broker accepts a user-id only from
+// a connection of that user. It was checked when the message was published with the delay. If no queue takes it although the queue was
 // just bound again (not with Topology.Existing), its routing key matches no binding: that concerns this message alone.
 func (w *write) publish() (string, error) {
 	d := w.d.Own()
 	where := link.PlaceText(d.Exchange, d.RoutingKey)
-	err := w.send(w.published, where, d.Exchange, d.RoutingKey, wire.PlainCopy(d))
+	p := wire.PlainCopy(d)
+	if p.UserId != w.published.User() {
+		p.UserId = ""
+	}
+	err := w.send(w.published, where, d.Exchange, d.RoutingKey, p)
+	if link.IsRefusal(err) && p.UserId != "" { // the login is not the user, as with a token
+		p.UserId = ""
+		err = w.send(w.published, where, d.Exchange, d.RoutingKey, p)
+	}
 	if errors.Is(err, link.ErrNoQueue) {
 		err = fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}

@@ -72,7 +72,7 @@ var allowed = map[string][]string{
 	"adapters/amqp/internal/crashes":    {module + "/adapters/amqp/internal/link", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/dlq":        {module, module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/wire", module + "/deadletter", module + "/internal/deadletter/driver", module + "/internal/statekeys", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/pausemark":  {module, module + "/adapters/amqp/internal/link", "github.com/rabbitmq/amqp091-go"},
-	"adapters/amqp/internal/scan":       {module + "/adapters/amqp/internal/link", "github.com/rabbitmq/amqp091-go"},
+	"adapters/amqp/internal/scan":       {module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/wire", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/layout":     {module, module + "/deadletter", module + "/delayqueue", module + "/internal/engine", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/link":       {module, module + "/adapters/amqp/internal/wire", module + "/driver", module + "/internal/engine", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/management": {module, module + "/adapters/amqp/internal/wire", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},

@@ -231,6 +231,23 @@ func (l *Link) FrameMax() int {
 	return l.conn.Config.FrameSize
 }
 
+// user returns the name with which the connection logged in, or "" if the login has none.
+func (l *Link) user() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil || len(l.conn.Config.SASL) == 0 {
+		return ""
+	}
+	switch login := l.conn.Config.SASL[0].(type) {
+	case *amqp091.PlainAuth:
+		return login.Username
+	case *amqp091.AMQPlainAuth:
+		return login.Username
+	default:
+		return ""
+	}
+}
+
 // ChannelMax returns the negotiated number of channels.
 func (l *Link) ChannelMax() int {
 	l.mu.Lock()

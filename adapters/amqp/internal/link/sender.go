@@ -67,6 +67,9 @@ func NewSender(l *Link) *Sender {
 // FrameMax returns the negotiated frame size of the connection, or 0 for no limit.
 func (s *Sender) FrameMax() int { return s.link.FrameMax() }
 
+// User returns the name with which the connection logged in, or "" if the login has none.
+func (s *Sender) User() string { return s.link.user() }
+
 // pending is a publish that waits for its confirm.
 type pending struct {
 	s       *Sender

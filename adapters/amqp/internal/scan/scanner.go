@@ -13,6 +13,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -43,9 +44,10 @@ type Scanner struct {
 	firstTag   uint64                  // of its messages; those of earlier consumers on its channel have lower tags
 	totalBytes int                     // of all bodies so far
 	total      int
-	left       int  // messages that were ready at the start and were not returned by Next
-	ready      int  // messages that were ready at the start
-	acked      bool // a message was acked
+	left       int       // messages that were ready at the start and were not returned by Next
+	ready      int       // messages that were ready at the start
+	began      time.Time // the start, to a second
+	acked      bool      // a message was acked
 
 	buf []Message // not yet returned by Next
 }
@@ -81,7 +83,8 @@ func New(conn *amqp091.Connection, queue string, bytes int) (*Scanner, error) {
 		_ = ch.Close()
 		return nil, err
 	}
-	return &Scanner{conn: conn, statChannel: ch, queue: queue, bytes: bytes, left: counts.Ready, ready: counts.Ready}, nil
+	began := time.Now().Truncate(time.Second)
+	return &Scanner{conn: conn, statChannel: ch, queue: queue, bytes: bytes, left: counts.Ready, ready: counts.Ready, began: began}, nil
 }
 
 // AtEnd reports whether Next has returned all messages.
@@ -194,7 +197,21 @@ func (h *Scanner) add(d amqp091.Delivery) {
 	h.received, h.total, h.totalBytes = h.received+1, h.total+1, h.totalBytes+len(d.Body)
 	g := h.lastChannel()
 	g.last, g.open = d.DeliveryTag, append(g.open, d.DeliveryTag)
+	if h.cameLater(&d) {
+		return
+	}
 	h.buf = append(h.buf, Message{d, Mark{g, d.DeliveryTag}})
+}
+
+// cameLater reports whether a message came after the scan began, although its priority brought it before older ones.
+// Without a priority the messages that were there at the start come first. The times of deaths have whole seconds, so a
+// message that came within the same second is left out, too: a later scan finds it.
+func (h *Scanner) cameLater(d *amqp091.Delivery) bool {
+	if d.Priority == 0 {
+		return false
+	}
+	at, known := wire.CameAt(d.Headers)
+	return known && !at.Before(h.began)
 }
 
 // readError returns the error of a queue that can no longer be read.

@@ -81,11 +81,25 @@ func lifetime(expiration string) (time.Duration, bool) {
 // LastDeathQueue returns the queue from which RabbitMQ has dead-lettered a message last, or "". redeliver writes no
 // message with x-death.
 func LastDeathQueue(headers amqp091.Table) string {
+	queue, _ := lastDeath(headers)["queue"].(string)
+	return queue
+}
+
+func lastDeath(headers amqp091.Table) amqp091.Table {
 	deaths, _ := headers["x-death"].([]any)
 	if len(deaths) == 0 {
-		return ""
+		return nil
 	}
 	last, _ := deaths[0].(amqp091.Table)
-	queue, _ := last["queue"].(string)
-	return queue
+	return last
+}
+
+// CameAt returns when a message came to its DLQ: when RabbitMQ dead-lettered it, or when redeliver did after its last
+// failure.
+func CameAt(headers amqp091.Table) (at time.Time, known bool) {
+	if at, known = lastDeath(headers)["time"].(time.Time); known {
+		return at, true
+	}
+	text, _ := TextOf(headers[redeliver.HeaderLastFailed])
+	return limits.ParseTime(text)
 }

@@ -66,8 +66,8 @@ func (r *Record) DeadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 	}
 	// Last resort: no header may grow, so the names of headers that would take effect change their case.
 	d := r.Own()
-	p = PlainCopy(d)
-	p.Expiration, p.UserId = "", ""
+	p = queueCopy(d)
+	p.DeliveryMode = d.DeliveryMode // a quorum queue keeps any message
 	if d.ReplyTo == directReplyTo {
 		p.ReplyTo = ""
 	}
@@ -86,8 +86,8 @@ func (r *Record) DeadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 
 // Released returns the copy of a waiting message that is due now. Everything else stays as it is on the level.
 func Released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.Publishing {
-	p := PlainCopy(d)
-	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
+	p := queueCopy(d)
+	setPriority(&p, d.Priority) // of a copy of an older version
 	delete(p.Headers, HeaderUntil)
 	if _, ours := p.Headers[redeliver.HeaderAttempt]; ours {
 		st := redeliver.State{Due: now}

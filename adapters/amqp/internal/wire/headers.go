@@ -17,6 +17,7 @@ const (
 	HeaderExchange     = "redeliver-amqp-exchange"
 	HeaderRoutingKey   = "redeliver-amqp-routing-key"
 	HeaderExpiration   = "redeliver-amqp-expiration"
+	HeaderPriority     = "redeliver-amqp-priority"
 	HeaderUserID       = "redeliver-amqp-user-id"
 	HeaderCC           = "redeliver-amqp-cc"
 	HeaderBCC          = "redeliver-amqp-bcc"
@@ -79,12 +80,28 @@ func DeliveryOf(p amqp091.Publishing, exchange, key string) amqp091.Delivery {
 	}
 }
 
+// queueCopy returns a copy for one of redeliver's queues: persistent, without the properties that would end its wait
+// early or that the broker would refuse, and without a priority. Since RabbitMQ 4.0 a quorum queue delivers, and expires,
+// messages with a priority first. But a level expires its messages in the order of their due times, and a scan of a DLQ
+// counts on reading older messages first.
+func queueCopy(d *amqp091.Delivery) amqp091.Publishing {
+	p := PlainCopy(d)
+	p.DeliveryMode, p.Expiration, p.UserId, p.Priority = amqp091.Persistent, "", "", 0
+	return p
+}
+
+// setPriority keeps the priority of a message in a header of its copy.
+func setPriority(p *amqp091.Publishing, priority uint8) {
+	if priority > 0 {
+		p.Headers[HeaderPriority] = strconv.Itoa(int(priority))
+	}
+}
+
 // Publishing returns the message for one of redeliver's queues: the user's body, properties and headers, and
 // redeliver's headers if st is not nil.
 func (r *Record) Publishing(st *redeliver.State) amqp091.Publishing {
 	d := r.Own()
-	p := PlainCopy(d)
-	p.DeliveryMode, p.Expiration, p.UserId = amqp091.Persistent, "", ""
+	p := queueCopy(d)
 	var foreign amqp091.Table
 	for name, v := range d.Headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) {
@@ -112,6 +129,7 @@ func (r *Record) Publishing(st *redeliver.State) amqp091.Publishing {
 	set(HeaderExpiration, d.Expiration)
 	set(HeaderUserID, d.UserId)
 	set(HeaderPart, r.Part)
+	setPriority(&p, d.Priority)
 	if d.ReplyTo == directReplyTo {
 		p.ReplyTo, p.Headers[HeaderReplyTo] = "", d.ReplyTo
 	}
@@ -173,6 +191,9 @@ func RestoreOriginal(d *amqp091.Delivery) (ours []redeliver.Header, findings []r
 		d.Expiration, d.UserId = text(HeaderExpiration), text(HeaderUserID)
 		if reply := text(HeaderReplyTo); reply != "" {
 			d.ReplyTo = reply
+		}
+		if priority, err := strconv.ParseUint(text(HeaderPriority), 10, 8); err == nil { // copies of older versions have the property
+			d.Priority = uint8(priority)
 		}
 		if mode, err := strconv.ParseUint(text(HeaderDeliveryMode), 10, 8); err == nil {
 			d.DeliveryMode = uint8(mode)

@@ -23,7 +23,7 @@ import (
 var specialNames = []string{
 	"CC", "BCC", "cc", "x-death", "x-first-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-mine", wirename.WatermillUUID, "",
 	redeliver.HeaderAttempt, redeliver.HeaderDue, redeliver.HeaderGroup, HeaderExchange, HeaderRoutingKey, HeaderCC, HeaderBCC, HeaderForeign,
-	HeaderReplyTo, HeaderUserID, HeaderExpiration, HeaderDeliveryMode, "redeliver-", "redeliver-amqp-else", "Redeliver-x",
+	HeaderReplyTo, HeaderUserID, HeaderExpiration, HeaderPriority, HeaderDeliveryMode, "redeliver-", "redeliver-amqp-else", "Redeliver-x",
 }
 
 // anyValue returns a header value of any type that the client reads, with at most depth nested tables.
@@ -123,7 +123,7 @@ func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 		on := Record{Delivery: first}
 		for range 2 {
 			p := on.Publishing(&st)
-			if p.Expiration != "" || p.UserId != "" || p.ReplyTo == directReplyTo || p.DeliveryMode != amqp091.Persistent {
+			if p.Priority != 0 || p.Expiration != "" || p.UserId != "" || p.ReplyTo == directReplyTo || p.DeliveryMode != amqp091.Persistent {
 				t.Fatalf("it waits with %+v", p)
 			}
 			for name := range p.Headers {

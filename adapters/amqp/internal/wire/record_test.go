@@ -26,7 +26,7 @@ func deliveryOfCopy(p amqp091.Publishing, queue string) amqp091.Delivery {
 // as it was in the first DLQ.
 func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	published := amqp091.Delivery{
-		Exchange: "shop", RoutingKey: "orders.new", Expiration: "60000", Type: "order", AppId: "till", DeliveryMode: amqp091.Persistent,
+		Exchange: "shop", RoutingKey: "orders.new", Expiration: "60000", Priority: 9, Type: "order", AppId: "till", DeliveryMode: amqp091.Persistent,
 		Headers: amqp091.Table{"tenant": "acme", "redeliver-forged": "1"}, Body: []byte("b"),
 	}
 	state := redeliver.State{
