@@ -81,8 +81,6 @@ type Commander interface {
 	SendCommand(ctx context.Context, c deadletter.Command) (deadletter.Command, error)
 	// Commands returns the commands that were sent, the oldest first.
 	Commands(ctx context.Context) ([]deadletter.Command, error)
-	// Withdraw withdraws a command. Effects that the command has had until then remain.
-	Withdraw(ctx context.Context, id string) error
 }
 
 // Pauser is a DLQ whose group can be paused until somebody resumes it, like kafka.Waiting. The group's consumers follow

@@ -111,7 +111,6 @@ var notes = map[string]string{
 	"command-sent":  "The command was sent. The consumers read it within a second or two.",
 	"group-paused":  "The group is paused. Its consumers follow within about 10 seconds.",
 	"group-resumed": "The group is resumed. Its consumers follow within about 10 seconds.",
-	"withdrawn":     "The command was withdrawn. Its earlier effects stay.",
 }
 
 // show renders a page and sends it. It renders the whole page before the first byte is sent, so that an error leaves no

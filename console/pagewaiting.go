@@ -20,7 +20,6 @@ type waitingPage struct {
 // commandView is a command with its state.
 type commandView struct {
 	deadletter.Command
-	Key    string
 	Words  []string
 	Active bool // has not expired
 }
@@ -47,7 +46,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 	}
 	p.Form.Reasons = nil // waiting messages have no reason yet
 	for _, one := range slices.Backward(all) {
-		v := commandView{Command: one, Key: o.Key, Active: time.Now().Before(one.Expires)}
+		v := commandView{Command: one, Active: time.Now().Before(one.Expires)}
 		for _, level := range one.Filter.Levels {
 			v.Words = append(v.Words, "level "+level)
 		}
@@ -85,17 +84,5 @@ func (c *Console) command(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	redirect(w, address("waiting", key, nil, "note", "command-sent"))
-	return nil
-}
-
-func (c *Console) withdraw(w http.ResponseWriter, r *http.Request) error {
-	if err := parseForm(r); err != nil {
-		return err
-	}
-	key, id := r.PostForm.Get("dlq"), r.PostForm.Get("id")
-	if err := c.svc.withdrawCommand(r.Context(), actorOf(r), key, id); err != nil {
-		return err
-	}
-	redirect(w, address("waiting", key, nil, "note", "withdrawn"))
 	return nil
 }

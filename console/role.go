@@ -151,11 +151,9 @@ const (
 	Resume Action = "resume"
 	Edit   Action = "edit"
 	Purge  Action = "purge"
-	// Release and CancelWaiting send a command about waiting messages to the group's consumers. Withdraw withdraws such
-	// a command.
+	// Release and CancelWaiting send a command about waiting messages to the group's consumers.
 	Release       Action = "release"
 	CancelWaiting Action = "cancel waiting"
-	Withdraw      Action = "withdraw"
 	// PauseGroup and ResumeGroup pause and resume the group whose messages the DLQ has.
 	PauseGroup  Action = "pause group"
 	ResumeGroup Action = "resume group"

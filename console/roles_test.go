@@ -50,7 +50,6 @@ func requests(t *testing.T, q deadletter.Queue) []request {
 		{"waiting form", "GET", page("waiting", q), nil, Operator, true},
 		{"release", "POST", "/waiting", form("level", "1h", "kind", "release", "confirm", key), Operator, true},
 		{"cancel waiting", "POST", "/waiting", form("id", "none", "kind", "cancel", "confirm", key), Operator, true},
-		{"withdraw", "POST", "/withdraw", form("id", "none"), Operator, true},
 		{"pause group form", "GET", page("pause", q), nil, Operator, true},
 		{"pause group", "POST", "/pause", form("confirm", key), Operator, true},
 		{"resume group", "POST", "/resume", form(), Operator, true},

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
@@ -65,17 +64,6 @@ func (svc *service) sendCommand(ctx context.Context, who Actor, key string, c de
 		sent, err := to.SendCommand(ctx, c)
 		rec.Task = sent.ID
 		return err
-	})
-}
-
-// withdrawCommand withdraws a command.
-func (svc *service) withdrawCommand(ctx context.Context, who Actor, key, id string) error {
-	rec := Record{Action: Withdraw, Task: truncate(id, maxActor)}
-	return svc.sendToConsumers(ctx, &who, key, &rec, func(ctx context.Context, to Commander) error {
-		if err := to.Withdraw(ctx, id); err != nil {
-			return fmt.Errorf("withdrawing command %s: %w", id, err)
-		}
-		return nil
 	})
 }
 

@@ -22,7 +22,7 @@ type Command struct {
 	// Created is the time of the request. The command does not apply to messages that were
 	// scheduled later. Consumers use the broker's clock if that is earlier.
 	Created time.Time `json:"created"`
-	// Expires is when the command ends. Default DefaultCommandLife after Created.
+	// Expires is when the command ends: CommandLife after Created.
 	Expires time.Time `json:"expires"`
 	// Filter selects the messages. A filter that matches all needs Everything. A release applies to
 	// whole levels, so its filter has nothing but Levels.
@@ -30,8 +30,8 @@ type Command struct {
 	Everything bool          `json:"everything,omitempty"`
 }
 
-// DefaultCommandLife is how long a command is valid by default.
-const DefaultCommandLife = 24 * time.Hour
+// CommandLife is how long a command is in force. Messages that are due later than that are not cancelled.
+const CommandLife = 30 * 24 * time.Hour
 
 // CommandKind is the effect of a command on its messages.
 type CommandKind string
@@ -85,12 +85,7 @@ func NewCommand(c Command) (Command, error) {
 	var ps redeliver.Problems
 	checkWhoWhy(&ps, c.Who, c.Why)
 	c.Created = now()
-	if c.Expires.IsZero() {
-		c.Expires = c.Created.Add(DefaultCommandLife)
-	}
-	if !c.Expires.After(c.Created) {
-		ps.Add("Expires", c.Expires, "must be in the future, or zero for 24 hours from now")
-	}
+	c.Expires = c.Created.Add(CommandLife)
 	if err := errors.Join(ps.Err(), c.Check()); err != nil {
 		return c, err
 	}

@@ -77,12 +77,8 @@ func (w *Waiting) createControl() error {
 	return w.c.topics.CreateCompanion(w.control.Name, topology.Control, existing[w.back])
 }
 
-// Withdraw takes a command back; its effects so far stay. The error is deadletter.ErrNoTask if
-// there is no such command.
-func (w *Waiting) Withdraw(ctx context.Context, id string) error { return w.control.Withdraw(ctx, id) }
-
-// Commands returns the commands to the consumers, oldest first. Commands that expired more than a
-// day ago are deleted when the next command is sent.
+// Commands returns the commands to the consumers, oldest first. Expired ones are deleted when the next
+// command is sent.
 func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
 	return w.control.Commands(ctx)
 }

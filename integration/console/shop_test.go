@@ -57,12 +57,10 @@ func (waiting) SendCommand(context.Context, deadletter.Command) (deadletter.Comm
 	return deadletter.Command{}, errSilent
 }
 
-func (waiting) Withdraw(context.Context, string) error { return errSilent }
-
 func (waiting) Commands(context.Context) ([]deadletter.Command, error) {
 	return []deadletter.Command{{
 		ID: "7f3a", Kind: deadletter.ReleaseWaiting, Who: "ann@ops", Why: "the bank is back, INC-1207",
-		Created: time.Now().Add(-2 * time.Minute), Expires: time.Now().Add(24 * time.Hour), Filter: deadletter.WaitingFilter{Levels: []string{"2h"}},
+		Created: time.Now().Add(-2 * time.Minute), Expires: time.Now().Add(deadletter.CommandLife), Filter: deadletter.WaitingFilter{Levels: []string{"2h"}},
 	}}, nil
 }
 

@@ -19,7 +19,7 @@ func asRecord(t *testing.T, c deadletter.Command) *topiclog.Record {
 	return &topiclog.Record{Key: []byte(keyPrefix + c.ID), Value: value, Time: time.Now()}
 }
 
-func TestCommandLogReadsCommandsAndForgetsWithdrawnOnes(t *testing.T) {
+func TestCommandLogReadsCommandsAndForgetsDeletedOnes(t *testing.T) {
 	t.Parallel()
 	var b log
 	var given []*topiclog.Record

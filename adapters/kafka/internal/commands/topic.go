@@ -39,7 +39,7 @@ type Topic struct {
 // NewTopic returns the topic of cfg. It sends no request.
 func NewTopic(cfg TopicConfig) *Topic { return &Topic{TopicConfig: cfg} }
 
-// Send writes a command, and deletes those that expired long ago. The first command creates the topic.
+// Send writes a command, and deletes those that have expired. The first command creates the topic.
 func (t *Topic) Send(ctx context.Context, cmd *deadletter.Command) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,24 +55,11 @@ func (t *Topic) Send(ctx context.Context, cmd *deadletter.Command) error {
 	}
 	entries := []produce.Entry{e}
 	for i := range t.log.commands {
-		if old := &t.log.commands[i]; time.Since(old.Expires) > deadletter.DefaultCommandLife {
+		if old := &t.log.commands[i]; time.Since(old.Expires) > 0 {
 			entries = append(entries, produce.Tombstone(keyPrefix+old.ID))
 		}
 	}
 	return t.writeLocked(ctx, entries...)
-}
-
-// Withdraw deletes a command. The error is deadletter.ErrNoTask if there is no such command.
-func (t *Topic) Withdraw(ctx context.Context, id string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.refreshLocked(ctx); err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(t.log.commands, func(c deadletter.Command) bool { return c.ID == id }) {
-		return fmt.Errorf("%w: command %q is not in %s", deadletter.ErrNoTask, id, t.Name)
-	}
-	return t.writeLocked(ctx, produce.Tombstone(keyPrefix+id))
 }
 
 // Commands returns the commands, oldest first, with those that have expired.

@@ -40,20 +40,12 @@ var abilityTable = []ability{
 		sqsHides + "Use `waiting list` without a filter, which counts the messages",
 	},
 	{
-		"waiting list --commands", "yes", shareNoCommands + useInvalid, "no: RabbitMQ keeps no commands, a release is over when it returns. Keep its output",
-		"no: SQS has no commands. " + useInvalid,
-	},
-	{
 		"waiting release", "yes: the consumers carry it out", shareNoCommands + "Publish the message again, or wait",
 		"yes: the command moves the levels; `--all` needs `--management-url`", sqsHides + "Publish the message again, or wait",
 	},
 	{
 		"waiting cancel", "yes", shareNoCommands + useInvalid,
 		"no: RabbitMQ shows only the head of a queue, so a search would take messages out of their wait. " + useInvalid, sqsHides + useInvalid,
-	},
-	{
-		"waiting withdraw", "yes", shareNoCommands + "There is nothing to withdraw", "no: RabbitMQ keeps no commands, a release is over when it returns. There is nothing to withdraw",
-		"no: SQS has no commands. There is nothing to withdraw",
 	},
 }
 

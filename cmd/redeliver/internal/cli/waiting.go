@@ -71,7 +71,7 @@ list counts the messages on each level. release makes whole levels due now, on K
 RabbitMQ. cancel sends messages to the DLQ when they are due, on Kafka. On Kafka, the
 consumers of the group carry out these commands.`,
 	}
-	cmd.AddCommand(waitingListCommand(a), controlCommand(a, deadletter.ReleaseWaiting), controlCommand(a, deadletter.CancelWaiting), withdrawCommand(a))
+	cmd.AddCommand(waitingListCommand(a), controlCommand(a, deadletter.ReleaseWaiting), controlCommand(a, deadletter.CancelWaiting))
 	refuseUnknownVerbs(cmd)
 	return cmd
 }
@@ -99,14 +99,6 @@ func (w *waiting) end() error {
 		return nil
 	}
 	return w.close()
-}
-
-// onCommands is onWaiting for a verb that needs Kafka's commands and messages.
-func (a *app) onCommands(cmd *cobra.Command, verb string, flags *waitingFlags, do func(context.Context, *kafka.Waiting, subject) error) error {
-	if err := a.supported(verb); err != nil {
-		return err
-	}
-	return a.onWaiting(cmd, flags, setup{}, func(ctx context.Context, _ *broker, w *waiting, of subject) error { return do(ctx, w.commands, of) })
 }
 
 // levelCell formats a level for a table.

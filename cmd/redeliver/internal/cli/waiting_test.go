@@ -85,7 +85,7 @@ func TestWaitingListSaysHowMuchWaits(t *testing.T) {
 	s.run("waiting", "list", "--topic", "payments", "--group", "billing").want(t, 1, "has never subscribed")
 }
 
-func TestACommandIsSentListedAndWithdrawn(t *testing.T) {
+func TestACommandIsSentAndACancelIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newTestKafka(t)
 	s.writeWaiting()
@@ -100,40 +100,35 @@ func TestACommandIsSentListedAndWithdrawn(t *testing.T) {
 	if no := s.with(call{terminal: true, in: strings.NewReader("n\n")}, append([]string{"waiting", "cancel", "--all", "--note", "test"}, whose...)...); no.code != 1 || !strings.Contains(no.err, "5 messages") {
 		t.Errorf("%+v", no)
 	}
-	s.waiting("list", "--commands").want(t, 0, "there are no commands")
 	for topic, n := range s.everything() {
 		if n != before[topic] {
 			t.Errorf("%d records were written to %s", n-before[topic], topic)
 		}
 	}
 
-	sent := s.waiting("release", "--level", "1h", "--for", "2h", "--note", "the bank is back", "--yes", "-o", "json").want(t, 0, "sent: ").object(t)
+	sent := s.waiting("release", "--level", "1h", "--note", "the bank is back", "--yes", "-o", "json").want(t, 0, "sent: ").object(t)
 	cancel := s.waiting("cancel", "--all", "--note", "not any more", "--yes", "-o", "json").want(t, 0).object(t)
-	all := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t)
-	if len(all) != 2 || all[0]["id"] != sent["id"] || all[1]["id"] != cancel["id"] {
-		t.Fatalf("%v", all)
+	if sent["kind"] != "release" || sent["who"] != "ann@ops-1" || sent["note"] != "the bank is back" || sent["filter"] == nil {
+		t.Errorf("%v", sent)
 	}
-	if c := all[0]; c["kind"] != "release" || c["status"] != "active" || c["who"] != "ann@ops-1" || c["note"] != "the bank is back" || c["filter"] == nil {
-		t.Errorf("%v", c)
+	if cancel["kind"] != "cancel" || cancel["filter"] != nil {
+		t.Errorf("%v", cancel)
 	}
-	if c := all[1]; c["kind"] != "cancel" || c["filter"] != nil {
-		t.Errorf("%v", c)
-	}
-	back := s.waiting("withdraw", sent["id"].(string), "-o", "json").want(t, 0).object(t)
-	if back["id"] != sent["id"] || back["status"] != "withdrawn" {
-		t.Errorf("%v", back)
-	}
-	s.waiting("withdraw", sent["id"].(string)).want(t, 1, "no such task")
-	if left := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t); len(left) != 1 || left[0]["id"] != cancel["id"] {
-		t.Errorf("%v", left)
+	s.waiting("cancel", "--header", "tenant=acme", "--note", "the tenant is gone", "--yes").want(t, 0)
+	all := s.waiting("list").want(t, 0, "ann@ops-1 has cancelled all messages that failed before ", ": not any more (command "+cancel["id"].(string)+", until ",
+		`has cancelled messages that match {"filter":{"headers":{"tenant":"acme"}}} that failed before `)
+	if strings.Contains(all.err, sent["id"].(string)) {
+		t.Errorf("a release is no cancel: %s", all.err)
 	}
 	if _, err := s.adm.DeleteTopic(t.Context(), "orders.billing.control"); err != nil {
 		t.Fatal(err)
 	}
-	s.waiting("list", "--commands").want(t, 0, "there are no commands")
-	again := s.waiting("release", "--all", "--note", "test", "--yes", "-o", "json").want(t, 0, "sent: ").object(t) // creates the topic
-	if left := s.waiting("list", "--commands", "-o", "json").want(t, 0).objects(t); len(left) != 1 || left[0]["id"] != again["id"] {
-		t.Errorf("%v", left)
+	if none := s.waiting("list").want(t, 0); strings.Contains(none.err, "cancelled") {
+		t.Errorf("without a control topic: %s", none.err)
+	}
+	s.waiting("release", "--all", "--note", "test", "--yes", "-o", "json").want(t, 0, "sent: ") // creates the topic
+	if n := s.everything()["orders.billing.control"]; n != 1 {
+		t.Errorf("the control topic has %d records", n)
 	}
 }
 
@@ -142,13 +137,12 @@ func TestWaitingSchema(t *testing.T) {
 	t.Parallel()
 	s := newTestKafka(t)
 	s.writeWaiting()
-	command := "created expires filter group id kind note origin status who"
+	command := "created expires filter group id kind note origin who"
 	for _, at := range []struct{ args, want string }{
 		{"list", "broker exact group messages origin place"},
 		{"list --messages", "attempts body body_text due error error_type fingerprint first_failed group headers id key key_text last_failed level origin place position replays time"},
 		{"release --all --dry-run", "dry_run group kind matched origin scanned"},
 		{"cancel --id 7 --note test --yes", command},
-		{"list --commands", command},
 	} {
 		text := s.waiting(append(strings.Fields(at.args), "--output", "jsonl")...).want(t, 0).out
 		var v map[string]any
@@ -167,13 +161,13 @@ func TestWrongCallsOfWaiting(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
 		"waiting nosuch", "waiting list", "waiting list --topic orders", "waiting list --topic orders --group billing --limit -1",
-		"waiting list --topic orders --group billing --messages --commands", "waiting list --topic orders --group billing --level 90s",
+		"waiting list --topic orders --group billing --level 90s",
 		"waiting list --topic orders --group billing --header tenant",
 		"waiting release --topic orders --group billing --note test --yes", "waiting release --topic orders --group billing --all --yes",
 		"waiting cancel --topic orders --group billing --all --id 7 --note test --yes", "waiting cancel --topic orders --group billing --all --note test",
-		"waiting cancel --topic orders --group billing --all --note test --yes --rate 5", "waiting cancel --topic orders --group billing --all --note test --yes --for 0s",
+		"waiting cancel --topic orders --group billing --all --note test --yes --rate 5",
 		"waiting release --topic orders --group billing --id 7 --note test --yes",
-		"waiting withdraw --topic orders --group billing", "waiting list --topic orders --group billing --broker sqs+http://127.0.0.1:1",
+		"waiting list --topic orders --group billing --broker sqs+http://127.0.0.1:1",
 	} {
 		args, given := strings.Fields(args), args
 		if !strings.Contains(given, "--broker") {
@@ -191,7 +185,6 @@ func TestWrongReleasesOnRabbitMQ(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"waiting release --topic orders --all --note test --yes":                     "--management-url",
-		"waiting release --topic orders --level 1h --note test --yes --for 2h":       "--for is for Kafka",
 		"waiting release --topic orders --level 1h --note test --yes --group emails": "--group",
 	} {
 		call{}.run(t, append(strings.Fields(args), "--broker", "amqp://127.0.0.1:1")...).want(t, 2, want)

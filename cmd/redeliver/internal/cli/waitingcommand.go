@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
@@ -32,7 +31,6 @@ func controlCommand(a *app, kind deadletter.CommandKind) *cobra.Command {
 	var w waitingFlags
 	var sign signature
 	var c deadletter.Command
-	var life time.Duration
 	var dry, yes bool
 	verb, short, long, example := "release", "Make waiting messages due now (Kafka, RabbitMQ)", `Make messages that wait due now. They run as fast as the consumers take them.
 
@@ -55,8 +53,7 @@ them. A message that was released is due now.`,
 		Long: long + `
 
 On Kafka, the command applies to messages that were scheduled before it. The consumers of the
-group read it within ten seconds, and it is in force for as long as --for says. "waiting
-withdraw" ends it earlier.`,
+group read it within ten seconds. It ends after 30 days; until then "waiting list" names it.`,
 		Example: example,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if c.Filter, err = w.filter(); err != nil {
@@ -71,17 +68,14 @@ withdraw" ends it earlier.`,
 				return usagef("no filter given, so this would %s everything: give a filter flag, or --all", verb)
 			case !c.Filter.All() && c.Everything:
 				return usagef("--all and a filter flag exclude each other: omit one")
-			case life <= 0:
-				return usagef("--for is %s: must be more than 0", life)
 			}
-			c.Expires = time.Now().Add(life).UTC().Truncate(time.Millisecond)
 			if err := a.supported("waiting " + verb); err != nil {
 				return err
 			}
 			if err := a.checkConfirmable(cmd, dry || yes); err != nil {
 				return err
 			}
-			policy, err := a.policyOfLevels(cmd, &c)
+			policy, err := a.policyOfLevels(&c)
 			if err != nil {
 				return err
 			}
@@ -95,7 +89,6 @@ withdraw" ends it earlier.`,
 	}
 	w.flags(cmd, kind == deadletter.CancelWaiting)
 	cmd.Flags().BoolVar(&c.Everything, "all", false, "Take all waiting messages. Without it a filter flag is required")
-	cmd.Flags().DurationVar(&life, "for", deadletter.DefaultCommandLife, "Keep the command in force for this `duration`. Give more if messages wait for longer")
 	preview := "Count the messages and change nothing"
 	if kind == deadletter.CancelWaiting {
 		preview += ". It reads all waiting messages"
@@ -162,7 +155,14 @@ func (a *app) confirmAndSend(ctx context.Context, w *waiting, of subject, c dead
 		return err
 	}
 	a.sayf("sent: the consumers read it within ten seconds. To see what still waits: redeliver waiting list --topic %s --group %s", of.topic, of.group)
-	return a.oneCommand(commandRowOf(of, &sent, time.Now()))
+	row := commandRowOf(of, &sent)
+	return a.printOne(row, func(c *details) {
+		c.line("command", row.ID)
+		c.line("kind", row.Kind)
+		c.line("topic", row.Origin)
+		c.line("group", row.Group)
+		c.line("expires", row.Expires)
+	})
 }
 
 // releaseRow is the result of a release that does not use a command.
@@ -203,13 +203,10 @@ func levelsOf(c *deadletter.Command) (levels []time.Duration) {
 
 // policyOfLevels returns a policy with the levels of a release. RabbitMQ needs it to find them, because AMQP cannot
 // list queues.
-func (a *app) policyOfLevels(cmd *cobra.Command, c *deadletter.Command) (p redeliver.Policy, err error) {
+func (a *app) policyOfLevels(c *deadletter.Command) (p redeliver.Policy, err error) {
 	u, err := a.conn.url(a.Env)
 	if err != nil || u.Broker != brokerurl.RabbitMQ {
 		return p, err
-	}
-	if cmd.Flags().Changed("for") {
-		return p, usagef("--for is for Kafka, where the consumers carry the command out: on RabbitMQ a release is over when it returns; omit it")
 	}
 	api, err := a.conn.managementURL(a.Env, u)
 	if err != nil {
@@ -225,44 +222,25 @@ func (a *app) policyOfLevels(cmd *cobra.Command, c *deadletter.Command) (p redel
 	return p, nil
 }
 
-func (p *printer) oneCommand(row commandRow) error {
-	return p.printOne(row, func(c *details) {
-		c.line("command", row.ID)
-		c.line("kind", row.Kind)
-		c.line("status", state(row.Status))
-		c.line("topic", row.Origin)
-		c.line("group", row.Group)
-		c.line("expires", row.Expires)
-	})
+// commandRow is a command to the consumers of a group.
+type commandRow struct {
+	ID      string                    `json:"id"`
+	Kind    string                    `json:"kind"` // release, cancel
+	Origin  string                    `json:"origin"`
+	Group   string                    `json:"group"`
+	Who     string                    `json:"who"`
+	Note    string                    `json:"note"`
+	Created time.Time                 `json:"created"` // it affects messages that were scheduled earlier
+	Expires time.Time                 `json:"expires"`
+	Filter  *deadletter.WaitingFilter `json:"filter,omitempty"` // absent if it affects all messages
 }
 
-func withdrawCommand(a *app) *cobra.Command {
-	var w waitingFlags
-	cmd := &cobra.Command{
-		Use: "withdraw COMMAND --topic TOPIC [--group GROUP]", Short: "End a release or cancel command early; its earlier effects stay (Kafka)",
-		Long: `End a release or cancel command early, on Kafka. Its earlier effects stay. COMMAND is its id, as
-"waiting list --commands" prints it.`,
-		Args: exactly("the id of a command"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onCommands(cmd, "waiting withdraw", &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
-				all, err := at.Commands(ctx)
-				if err != nil {
-					return err
-				}
-				if err := at.Withdraw(ctx, args[0]); err != nil {
-					return err
-				}
-				for i := range all {
-					if all[i].ID == args[0] {
-						row := commandRowOf(of, &all[i], time.Now())
-						row.Status = "withdrawn"
-						return a.oneCommand(row)
-					}
-				}
-				return nil
-			})
-		},
+func commandRowOf(of subject, c *deadletter.Command) commandRow {
+	row := commandRow{
+		ID: c.ID, Kind: string(c.Kind), Origin: of.topic, Group: of.group, Who: c.Who, Note: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
 	}
-	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { topicAndGroupFlags(flags, &w.topic, &w.group) })
-	return cmd
+	if !c.Everything {
+		row.Filter = &c.Filter
+	}
+	return row
 }

@@ -3,8 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,46 +55,38 @@ func waitingListCommand(a *app) *cobra.Command {
 	var w waitingFlags
 	var p policyFlags
 	var limit int
-	var messages, commands bool
+	var messages bool
 	cmd := &cobra.Command{
-		Use: "list --topic TOPIC [--group GROUP]", Short: "Count the messages on each level, or list messages or commands", Args: exactly(),
+		Use: "list --topic TOPIC [--group GROUP]", Short: "Count the messages on each level, or list messages", Args: exactly(),
 		Long: `Count the messages that wait on each level, and show when the first one is due and how late
 it is.
 
 On Kafka, --messages or any filter flag lists the messages themselves; it may read all of
-them. --commands lists the commands of "waiting release" and "waiting cancel".
+them. Notes on stderr name the cancels in force.
 
 On RabbitMQ without --management-url, list shows the levels of the policy that the policy
 flags describe. SQS reports only an estimate of the delayed messages.`,
 		Example: `  redeliver waiting list --topic orders --group billing
-  redeliver waiting list --topic orders --group billing --error-text 'card declined' --limit 10
-  redeliver waiting list --topic orders --group billing --commands`,
+  redeliver waiting list --topic orders --group billing --error-text 'card declined' --limit 10`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := w.filter()
 			if err != nil {
 				return err
 			}
 			messages = messages || !filter.All()
-			switch {
-			case limit < 0:
+			if limit < 0 {
 				return usagef("--limit is %d: must be 0 (for all) or more", limit)
-			case messages && commands:
-				return usagef("--commands lists commands, not messages: omit --messages and the filter flags")
 			}
 			policy, err := p.policy(cmd.Flags())
 			if err != nil {
 				return err
 			}
-			if messages || commands {
-				verb := "waiting list --messages"
-				if commands {
-					verb = "waiting list --commands"
+			if messages {
+				if err := a.supported("waiting list --messages"); err != nil {
+					return err
 				}
-				return a.onCommands(cmd, verb, &w, func(ctx context.Context, at *kafka.Waiting, of subject) error {
-					if commands {
-						return a.listCommands(ctx, at, of)
-					}
-					return a.listWaiting(ctx, at, of, filter, limit)
+				return a.onWaiting(cmd, &w, setup{}, func(ctx context.Context, _ *broker, at *waiting, of subject) error {
+					return a.listWaiting(ctx, at.commands, of, filter, limit)
 				})
 			}
 			return a.onWaiting(cmd, &w, setup{policy: policy}, a.listLevels)
@@ -104,7 +96,6 @@ flags describe. SQS reports only an estimate of the delayed messages.`,
 	p.flags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&messages, "messages", false, "List the messages (Kafka)")
-	flags.BoolVar(&commands, "commands", false, "List the commands to the consumers (Kafka)")
 	flags.IntVar(&limit, "limit", defaultLimit, "List at most this `number` of messages, 0 for all")
 	return cmd
 }
@@ -135,7 +126,7 @@ func (p *printer) listLevels(ctx context.Context, b *broker, w *waiting, of subj
 	for _, n := range w.notes {
 		p.sayf("note: %s", n)
 	}
-	return err
+	return errors.Join(err, p.noteCancels(ctx, w))
 }
 
 func (p *printer) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
@@ -174,50 +165,23 @@ func waitingRowOf(of subject, at deadletter.WaitingLevel, m *deadletter.Message)
 	}
 }
 
-// commandRow is a command to the consumers of a group.
-type commandRow struct {
-	ID      string                    `json:"id"`
-	Kind    string                    `json:"kind"`   // release, cancel
-	Status  string                    `json:"status"` // active, expired, withdrawn
-	Origin  string                    `json:"origin"`
-	Group   string                    `json:"group"`
-	Who     string                    `json:"who"`
-	Note    string                    `json:"note"`
-	Created time.Time                 `json:"created"` // it affects messages that were scheduled earlier
-	Expires time.Time                 `json:"expires"`
-	Filter  *deadletter.WaitingFilter `json:"filter,omitempty"` // absent if it affects all messages
-}
-
-func commandRowOf(of subject, c *deadletter.Command, now time.Time) commandRow {
-	row := commandRow{
-		ID: c.ID, Kind: string(c.Kind), Status: "active", Origin: of.topic, Group: of.group, Who: c.Who, Note: c.Why, Created: c.Created.UTC(), Expires: c.Expires.UTC(),
+// noteCancels names the cancels in force, because messages that they select do not run.
+func (p *printer) noteCancels(ctx context.Context, w *waiting) error {
+	if w.commands == nil {
+		return nil
 	}
-	if !now.Before(c.Expires) {
-		row.Status = "expired"
-	}
-	if !c.Everything {
-		row.Filter = &c.Filter
-	}
-	return row
-}
-
-func (p *printer) listCommands(ctx context.Context, w *kafka.Waiting, of subject) error {
-	all, err := w.Commands(ctx)
-	if err != nil {
-		return err
-	}
-	out, now := p.list("COMMAND", "KIND", "STATUS", "LEVELS", "CREATED", "EXPIRES", "WHO", "NOTE"), time.Now()
+	all, err := w.commands.Commands(ctx)
 	for i := range all {
-		row, levels := commandRowOf(of, &all[i], now), "all"
-		if names := all[i].Filter.Levels; len(names) > 0 {
-			levels = strings.Join(names, ",")
+		c := &all[i]
+		if c.Kind != deadletter.CancelWaiting || !time.Now().Before(c.Expires) {
+			continue
 		}
-		if err := out.add(row, row.ID, row.Kind, state(row.Status), levels, row.Created, row.Expires, row.Who, short(row.Note, 60)); err != nil {
-			return err
+		what := "all messages"
+		if !c.Everything {
+			text, _ := json.Marshal(c.Filter)
+			what = "messages that match " + string(text)
 		}
+		p.sayf("note: %s has cancelled %s that failed before %s: %s (command %s, until %s)", c.Who, what, c.Created.UTC().Format(time.RFC3339), c.Why, c.ID, c.Expires.UTC().Format(time.RFC3339))
 	}
-	if len(all) == 0 {
-		p.sayf("there are no commands to the consumers of group %s", of.group)
-	}
-	return out.end()
+	return err
 }
