@@ -36,6 +36,8 @@ type Decision struct {
 	Pause time.Duration
 	// MessageAtFault is Class.MessageAtFault of the error.
 	MessageAtFault bool
+	// Unreachable is Class.Unreachable of the error.
+	Unreachable bool
 	// State is the message's state after the answer, for its headers.
 	State State
 }
@@ -82,7 +84,7 @@ func (p *Policy) decideInto(d *Decision, err error, now time.Time) {
 		return
 	}
 	class := p.classify(s, err)
-	d.MessageAtFault = class.MessageAtFault
+	d.MessageAtFault, d.Unreachable = class.MessageAtFault, class.Unreachable
 	if class.Kind == KindPostpone {
 		if pause, ok := as[*PauseError](err); ok && pause != nil && pause.Duration > 0 {
 			d.Pause = min(pause.Duration, MaxPause)

@@ -86,6 +86,11 @@ type Class struct {
 	// of an [Outage], counts as an attempt even in an outage, and does not reduce how many messages run (MinInFlight). To detect
 	// outages of dependencies only, set it for all other errors.
 	MessageAtFault bool
+	// Unreachable says that the program that handles the messages does not seem to be there: a gateway answered in its place, or a
+	// route is missing. Such a failure counts as an attempt only if the message fails so again, and another attempt, which began
+	// in between, has shown that the program is there: by a success, by Permanent or Reject, or by MessageAtFault. Otherwise the
+	// message is postponed, and three such failures, one after another, are an [Outage]. Without its detection this has no effect.
+	Unreachable bool
 }
 
 // Kind is the kind of a failure.

@@ -31,10 +31,22 @@ func (d *Delivery) countFailure(dec *redeliver.Decision, before *redeliver.State
 	if signalOf(dec, err) != signalFailure {
 		return false
 	}
-	return d.sub.slots.countFailure(&guard.Failure{
-		Err: err, Cause: causeOf(&dec.State), Key: d.keyHash(before.ID), ID: maphash.String(keySeed, before.ID), Probe: d.isProbe(), Postponable: isPostponable(dec),
+	f := d.sub.failure(dec, before, err, now)
+	f.Key, f.Probe = d.keyHash(before.ID), d.isProbe()
+	return d.sub.slots.countFailure(f, d.began)
+}
+
+// failure describes a failure for the guard, with the state before it.
+func (s *Subscription) failure(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) *guard.Failure {
+	f := &guard.Failure{
+		Err: err, Cause: causeOf(&dec.State), ID: maphash.String(keySeed, before.ID), Postponable: isPostponable(dec),
 		FailedBefore: before.Attempts > 0 && before.PostponedSince.IsZero(), SinceFirst: now.Sub(before.FirstFailed),
-	})
+		Unreachable: dec.Unreachable, Before: -1,
+	}
+	if dec.Unreachable && !before.LastFailed.IsZero() && (!before.PostponedSince.IsZero() || causeOf(before) == f.Cause) {
+		f.Before = s.slots.at(before.LastFailed, now)
+	}
+	return f
 }
 
 // signal says what the end of a message shows about the dependencies of its handler.

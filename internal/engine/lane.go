@@ -583,9 +583,9 @@ func (l *lane[R]) release(e *entry[R]) {
 	}
 	switch {
 	case e.slotted:
-		l.e.sub.slots.release(e.class(), d.probe, sig)
+		l.e.sub.slots.release(e.class(), d.probe, sig, d.began)
 	case !l.opt.Exclusive:
-		l.e.sub.slots.endWithoutSlot(sig)
+		l.e.sub.slots.endWithoutSlot(sig, d.began)
 	}
 }
 

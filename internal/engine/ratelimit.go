@@ -47,7 +47,7 @@ func (r *rateLimiter) take(now time.Time) {
 // cancel undoes take for a message that could not begin, in the slots and in the rate.
 func (s *slots) cancel(class int, probe bool) {
 	s.cancelRate()
-	s.release(class, probe, signalNone)
+	s.release(class, probe, signalNone, 0)
 }
 
 // cancelRate undoes take for a message that no handler sees.

@@ -53,6 +53,7 @@ type slots struct {
 	promised [2]int               // waiters with mayTake, by class
 	last     int                  // the class that was woken last
 	start    time.Time            // all times are counted from here
+	epoch    time.Duration        // the time of the variable epoch
 	alarmAt  time.Duration        // what the alarm is set for; 0 for none
 	alarm    *time.Timer
 
@@ -73,6 +74,7 @@ func (s *slots) init(sub *Subscription) {
 	s.guard.Init(&sub.Policy)
 	s.rate = newRateLimiter(sub.Policy.Rate)
 	s.start, s.since = time.Now(), -1
+	s.epoch = epoch.Sub(s.start)
 }
 
 // acquire takes a slot of a class. If there is none, it queues the waiter, which is woken when it may acquire a slot.
@@ -203,31 +205,48 @@ func (s *slots) reportChanges() {
 	}
 }
 
-// release releases the slot of a message that has ended, and counts its outcome.
-func (s *slots) release(class int, probe bool, sig signal) {
+// release releases the slot of a message that has ended, and counts its outcome. began is Delivery.began.
+func (s *slots) release(class int, probe bool, sig signal, began time.Duration) {
 	s.step(func(now time.Duration) {
 		s.used[class]--
 		s.inFlight--
 		if probe {
 			s.guard.EndProbe(sig != signalNone)
 		}
-		s.countLocked(probe, sig, now)
+		s.countLocked(probe, sig, began, now)
 	})
 }
 
 // endWithoutSlot counts the outcome of a message that had no slot.
-func (s *slots) endWithoutSlot(sig signal) {
-	s.step(func(now time.Duration) { s.countLocked(true, sig, now) })
+func (s *slots) endWithoutSlot(sig signal, began time.Duration) {
+	s.step(func(now time.Duration) { s.countLocked(true, sig, began, now) })
 }
 
 // countLocked counts the outcome of a message.
-func (s *slots) countLocked(probe bool, sig signal, now time.Duration) {
-	if s.guard.Detects && sig == signalSuccess {
-		s.guard.Succeeded(probe, now)
+func (s *slots) countLocked(probe bool, sig signal, began, now time.Duration) {
+	switch {
+	case !s.guard.Detects:
+	case sig == signalSuccess:
+		s.guard.Succeeded(probe, s.beganAt(began), now)
+	case sig == signalMessage:
+		s.guard.BlamedMessage(probe, s.beganAt(began), now)
 	}
 	if s.minLimit > 0 {
 		s.countInWindowLocked(sig, now)
 	}
+}
+
+// beganAt returns a time of Delivery.began as the guard counts it, and -1 if it is not known.
+func (s *slots) beganAt(began time.Duration) time.Duration {
+	if began == 0 || began == waitsForBatch { // no attempt began
+		return -1
+	}
+	return began + s.epoch
+}
+
+// at returns a time as the guard counts it, 0 for one before start. now is the present time.
+func (s *slots) at(t, now time.Time) time.Duration {
+	return max(0, time.Since(s.start)-now.Sub(t))
 }
 
 // countInWindowLocked counts an outcome, and adapts the limit at the end of a window.
@@ -279,8 +298,9 @@ func (s *slots) currentLimit() int {
 	return s.limit
 }
 
-// countFailure passes a failure to the guard, and reports whether the message must be postponed.
-func (s *slots) countFailure(f *guard.Failure) (postpone bool) {
+// countFailure passes a failure to the guard, and reports whether the message must be postponed. began is Delivery.began.
+func (s *slots) countFailure(f *guard.Failure, began time.Duration) (postpone bool) {
+	f.Began = s.beganAt(began)
 	s.step(func(now time.Duration) { postpone = s.guard.CountFailure(f, now) })
 	return postpone
 }
@@ -302,13 +322,10 @@ func (s *slots) countDeadLetter(probe bool) {
 	s.step(func(now time.Duration) { s.guard.DeadLettered(probe, now) })
 }
 
-func (s *slots) inOutage() bool {
-	if !s.guard.Detects {
-		return false
-	}
+func (s *slots) postpones(f *guard.Failure) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.guard.InOutage()
+	return s.guard.Postpones(f)
 }
 
 // armLocked sets the alarm for the time of nextLocked. The caller has found no slot at the time now.

@@ -24,7 +24,7 @@ func TestNoTimerRunsForASlotThatOnlyAHandlerReleases(t *testing.T) {
 		t.Fatal("take gave more slots than the limit")
 	}
 	for key := range uint64(2) { // an outage, whose pause is over
-		s.countFailure(&guard.Failure{Key: key})
+		s.countFailure(&guard.Failure{Key: key}, 0)
 	}
 	s.onAlarm()
 	s.mu.Lock()
@@ -49,7 +49,7 @@ func TestAQuickLaneDoesNotStarveTheOtherClass(t *testing.T) {
 				got[class]++
 				s.acquire(firstDelivery, quick) // both lanes have more
 				s.acquire(retry, slow)
-				s.release(class, probe, signalNone)
+				s.release(class, probe, signalNone, 0)
 				break
 			}
 		}

@@ -85,7 +85,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 	woken := make(chan struct{}, 1)
 	w := &slotWaiter{wake: func() { woken <- struct{}{} }}
 	fails := func(key uint64, probe bool) {
-		sub.slots.countFailure(&guard.Failure{Cause: 1, Key: key, ID: key, Probe: probe, Postponable: true})
+		sub.slots.countFailure(&guard.Failure{Cause: 1, Key: key, ID: key, Probe: probe, Postponable: true}, 0)
 	}
 	fails(1, false)
 	fails(2, false)
@@ -102,7 +102,7 @@ func TestAProbeFollowsEveryPause(t *testing.T) {
 			runtime.KeepAlive(w)
 		}
 		fails(uint64(n%2)+1, true)
-		sub.slots.release(firstDelivery, true, signalFailure)
+		sub.slots.release(firstDelivery, true, signalFailure, 0)
 	}
 }
 
@@ -121,6 +121,6 @@ func TestEveryWaitForTheRateEnds(t *testing.T) {
 			}
 			awaitWake(t, woken, n)
 		}
-		sub.slots.release(firstDelivery, false, signalSuccess)
+		sub.slots.release(firstDelivery, false, signalSuccess, 0)
 	}
 }

@@ -59,7 +59,7 @@ func TestSlotsShrinkToHalfOfThePeak(t *testing.T) {
 			if i == 11 {
 				<-time.After(time.Second)
 			}
-			sub.slots.release(firstDelivery, false, sig)
+			sub.slots.release(firstDelivery, false, sig, 0)
 		}
 		if want := "10 of 12 messages failed in a second; at most 6 of 100 are in flight now, and fewer if that continues"; len(details) != 1 || details[0] != want {
 			t.Errorf("reported %q, want %q", details, want)
@@ -79,18 +79,18 @@ func TestAMessageStillInFlightCountsInTheNextWindow(t *testing.T) {
 		for range 21 {
 			sub.slots.acquire(firstDelivery, w)
 		}
-		sub.slots.release(firstDelivery, false, signalSuccess)
+		sub.slots.release(firstDelivery, false, signalSuccess, 0)
 		<-time.After(time.Second)
 		for range 10 {
-			sub.slots.release(firstDelivery, false, signalSuccess)
+			sub.slots.release(firstDelivery, false, signalSuccess, 0)
 		}
 		<-time.After(time.Second)
-		sub.slots.release(firstDelivery, false, signalSuccess) // the window of 10 in flight begins
+		sub.slots.release(firstDelivery, false, signalSuccess, 0) // the window of 10 in flight begins
 		for range 9 {
-			sub.slots.release(firstDelivery, false, signalFailure)
+			sub.slots.release(firstDelivery, false, signalFailure, 0)
 		}
 		<-time.After(time.Second)
-		sub.slots.endWithoutSlot(signalFailure)
+		sub.slots.endWithoutSlot(signalFailure, 0)
 		if limit := sub.slots.currentLimit(); limit < 2 {
 			t.Errorf("the limit is %d, of about 10 in flight", limit)
 		}
@@ -131,7 +131,7 @@ func TestLanesGetSlotsInOrder(t *testing.T) {
 		t.Fatal("there is no slot")
 	}
 	q.yield(firstDelivery, q.all[2]) // it ends, or has no ready message any more, while it waits
-	q.release(firstDelivery, false, signalNone)
+	q.release(firstDelivery, false, signalNone, 0)
 	if q.acquires(0) || q.acquires(2) || q.acquires(3) {
 		t.Error("the slot did not go to the lane that has waited longest")
 	}
@@ -139,7 +139,7 @@ func TestLanesGetSlotsInOrder(t *testing.T) {
 	if q.acquires(1) || !q.acquires(3) {
 		t.Error("the slot that a lane yielded did not go to the next lane")
 	}
-	q.release(firstDelivery, false, signalNone)
+	q.release(firstDelivery, false, signalNone, 0)
 	for _, lane := range q.all {
 		q.yield(firstDelivery, lane)
 	}
@@ -166,7 +166,7 @@ func TestALaneDoesNotTakeAPromisedSlot(t *testing.T) {
 			}
 			for round := range 4 {
 				has, waits := round%2, 1-round%2
-				q.release(firstDelivery, false, signalNone)
+				q.release(firstDelivery, false, signalNone, 0)
 				<-time.After(2 * time.Second) // the rate allows one a second
 				synctest.Wait()
 				if woken := q.lanesWoken(); len(woken) != round+1 || woken[round] != waits {
@@ -194,8 +194,8 @@ func TestALaneTakesASlotBesideAPromisedOne(t *testing.T) {
 	if q.acquires(1) {
 		t.Fatal("there are more than two slots")
 	}
-	q.release(firstDelivery, false, signalNone)
-	q.release(firstDelivery, false, signalNone)
+	q.release(firstDelivery, false, signalNone, 0)
+	q.release(firstDelivery, false, signalNone, 0)
 	if !q.acquires(0) || q.acquires(0) || !q.acquires(1) {
 		t.Error("the lanes do not get one slot each")
 	}
@@ -205,7 +205,7 @@ func TestALaneTakesASlotBesideAPromisedOne(t *testing.T) {
 func outageOf(q *testQueue) time.Duration {
 	o := q.sub.Policy.Outage
 	for key := range uint64(o.MinKeys) {
-		q.countFailure(&guard.Failure{Key: key})
+		q.countFailure(&guard.Failure{Key: key}, 0)
 	}
 	return o.Probe
 }
@@ -237,7 +237,7 @@ func TestProbesAreTheMessagesThatWaitedLongest(t *testing.T) {
 			if !ok || !probe {
 				t.Fatalf("lane %d: a slot %t, as a probe %t", want, ok, probe)
 			}
-			q.release(firstDelivery, true, signalNone) // it says nothing
+			q.release(firstDelivery, true, signalNone, 0) // it says nothing
 		}
 	})
 }
@@ -265,8 +265,8 @@ func TestALaneThatGivesUpPassesItsProbeOn(t *testing.T) {
 		if waited := time.Since(began); waited != q.sub.Policy.Outage.MaxPause {
 			t.Errorf("another probe begins %s after one that does not end, want %s", waited, q.sub.Policy.Outage.MaxPause)
 		}
-		q.release(firstDelivery, true, signalNone)
-		q.release(firstDelivery, true, signalNone)
+		q.release(firstDelivery, true, signalNone, 0)
+		q.release(firstDelivery, true, signalNone, 0)
 		if q.guard.Probes != 0 || q.inFlight != 0 {
 			t.Errorf("%d probes of %d messages run", q.guard.Probes, q.inFlight)
 		}
@@ -283,7 +283,7 @@ func TestAPauseThatEndsDuringAStepWakesTheLane(t *testing.T) {
 		q.acquires(0)
 		<-time.After(q.sub.Policy.Outage.Probe)
 		if !q.acquires(0) {
-			q.release(firstDelivery, false, signalNone) // some message in flight ends
+			q.release(firstDelivery, false, signalNone, 0) // some message in flight ends
 		}
 		if len(q.lanesWoken()) == 0 && q.inFlight == 0 {
 			t.Error("the waiting lane was not woken")
@@ -304,7 +304,7 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 			q.acquire(firstDelivery, q.all[0])
 			q.pause(time.Minute, redeliver.ErrNacked)
 			q.pause(time.Second, redeliver.ErrNacked)
-			q.release(firstDelivery, false, signalFailure)
+			q.release(firstDelivery, false, signalFailure, 0)
 			retries := &slotWaiter{wake: func() {}}
 			first, _ := q.acquire(firstDelivery, q.all[0])
 			again, _ := q.acquire(retry, retries)
@@ -324,7 +324,7 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 					t.Fatalf("%s: the first message does not run alone as a probe", name)
 				}
 				q.pause(time.Second, redeliver.ErrNacked) // the probe asks again
-				q.release(firstDelivery, true, signalFailure)
+				q.release(firstDelivery, true, signalFailure, 0)
 				if q.acquires(0) {
 					t.Fatalf("%s: a message began although the probe asked again", name)
 				}
@@ -335,11 +335,11 @@ func TestAHandlerPausesItsSubscription(t *testing.T) {
 			if ok, _ := q.acquire(firstDelivery, q.all[0]); !ok {
 				t.Fatalf("%s: no probe after the pause", name)
 			}
-			q.release(firstDelivery, true, signalNone) // it says nothing
+			q.release(firstDelivery, true, signalNone, 0) // it says nothing
 			if ok, probe := q.acquire(firstDelivery, q.all[0]); !ok || !probe {
 				t.Fatalf("%s: no probe after an inconclusive one", name)
 			}
-			q.release(firstDelivery, true, outcome)
+			q.release(firstDelivery, true, outcome, 0)
 			if !q.acquires(0) || !q.acquires(1) {
 				t.Errorf("%s: messages still do not begin", name)
 			}

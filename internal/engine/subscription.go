@@ -146,7 +146,7 @@ func wants(to redeliver.Sink, e redeliver.Event) (wants bool) {
 // Decide asks the policy about the failure of a message with the state st, without counting it.
 func (s *Subscription) Decide(st redeliver.State, err error, now time.Time) *redeliver.Decision {
 	dec := s.applyPolicy(st, err, now)
-	if isPostponable(&dec) && s.slots.inOutage() {
+	if s.slots.guard.Detects && s.slots.postpones(s.failure(&dec, &st, err, now)) {
 		dec = s.postpone(st, err, now)
 	}
 	return &dec

@@ -128,6 +128,10 @@ type Failure struct {
 	FailedBefore   bool          // an earlier failure of the message counted
 	SinceFirst     time.Duration // the time since the first failure of the message
 	Postponable    bool          // an outage would postpone the message instead
+	// Unreachable says that the handler's program does not seem to be there. Began is when the attempt began. Before is when the
+	// message failed before in that way, or was postponed; negative if it was not.
+	Unreachable   bool
+	Began, Before time.Duration
 }
 
 // CountFailure counts a failed attempt. It reports whether the message is to be postponed.
@@ -135,16 +139,43 @@ func (g *Guard) CountFailure(f *Failure, now time.Duration) (postpone bool) {
 	if g.outage == nil {
 		return false
 	}
+	if f.Unreachable { // the count concerns the next failure
+		postpone = g.Postpones(f)
+		g.outage.unreached(f, now)
+		return postpone
+	}
 	g.outage.failed(f, now)
-	return g.InOutage() && f.Postponable
+	return g.Postpones(f)
 }
 
-// InOutage reports whether there is an outage.
-func (g *Guard) InOutage() bool { return g.outage != nil && g.outage.state != breakerClosed }
+// Postpones reports whether a message that has failed is to be postponed.
+func (g *Guard) Postpones(f *Failure) bool {
+	if g.outage == nil || !f.Postponable {
+		return false
+	}
+	if f.Unreachable {
+		return !g.outage.isToBlame(f)
+	}
+	return g.inOutage()
+}
 
-// Succeeded counts a message that succeeded.
-func (g *Guard) Succeeded(probe bool, now time.Duration) {
+func (g *Guard) inOutage() bool { return g.outage != nil && g.outage.state != breakerClosed }
+
+// BlamedMessage counts a message that its handler has rejected, or whose failure it blames on the message. began is when the attempt
+// began, or negative if that is not known.
+func (g *Guard) BlamedMessage(probe bool, began, now time.Duration) {
 	if g.outage != nil {
+		g.outage.answered(began)
+		if probe && g.outage.isOfReach {
+			g.outage.succeeded(true, now)
+		}
+	}
+}
+
+// Succeeded counts a message that succeeded. For began, see BlamedMessage.
+func (g *Guard) Succeeded(probe bool, began, now time.Duration) {
+	if g.outage != nil {
+		g.outage.answered(began)
 		g.outage.succeeded(probe, now)
 	}
 	if g.flood != nil {

@@ -21,6 +21,8 @@ import (
 type outage struct {
 	breaker
 	spread
+	reach
+	isOfReach                       bool // this outage began because the handler's program is not there
 	changes                         *Changes
 	recentSuccesses, recentFailures windowCount
 	probeErrors                     []probeError  // of the probes of this outage
@@ -49,6 +51,7 @@ func newOutage(o redeliver.Outage, c *Changes) *outage {
 	return &outage{
 		breaker: breaker{firstPause: o.Probe, maxPause: o.MaxPause, needed: o.Probes}, spread: newSpread(o), changes: c,
 		recentSuccesses: newWindowCount(o.Window), recentFailures: newWindowCount(o.Window),
+		reach: newReach(),
 	}
 }
 
@@ -65,10 +68,39 @@ func (o *outage) failed(f *Failure, now time.Duration) {
 	}
 	o.recentFailures.add(now)
 	if o.addFailure(f.Cause, f.Key, now) {
-		o.trip(now)
-		o.probeErrors, o.lastFailedProbe, o.sameFailedProbe, o.began, o.probes = []probeError{{f.Cause, minProbeMessages}}, 0, 0, now, 0
+		o.begin(f, now)
 		o.changes.Addf(redeliver.ChangeOutage, f.Err, "messages of %d keys failed with the same error; nothing new begins, and the first probe follows in %s", o.minKeys, o.pause)
 	}
+}
+
+// begin begins an outage.
+func (o *outage) begin(f *Failure, now time.Duration) {
+	o.trip(now)
+	o.isOfReach = f.Unreachable
+	o.probeErrors, o.lastFailedProbe, o.sameFailedProbe, o.began, o.probes = []probeError{{f.Cause, minProbeMessages}}, 0, 0, now, 0
+}
+
+// unreached counts a failure because the handler's program does not seem to be there.
+func (o *outage) unreached(f *Failure, now time.Duration) {
+	switch {
+	case o.wasThereSince(f.Before):
+		if o.state == breakerClosed {
+			o.failed(f, now)
+		}
+	case o.state != breakerClosed:
+		if f.Probe {
+			o.countFailedProbe(f, now)
+		}
+	case o.addSign(f.Began, now):
+		o.begin(f, now)
+		o.changes.Addf(redeliver.ChangeOutage, f.Err, "the handler does not seem to be there, %d times one after another; nothing new begins, and the first probe follows in %s", minSigns, o.pause)
+	}
+}
+
+// isToBlame reports whether a message may be the cause of its failure, although the handler's program does not seem to be there: the
+// program was there since the message failed in that way before, or only this message is left to probe with.
+func (o *outage) isToBlame(f *Failure) bool {
+	return o.wasThereSince(f.Before) || o.sameFailedProbe >= maxSameProbe && o.lastFailedProbe == f.ID
 }
 
 // countFailedProbe counts the failure of a probe.
@@ -80,7 +112,7 @@ func (o *outage) countFailedProbe(f *Failure, now time.Duration) {
 	}
 	o.lastFailedProbe = f.ID
 	o.sameFailedProbe++
-	if o.sameFailedProbe >= maxSameProbe {
+	if o.sameFailedProbe >= maxSameProbe && !f.Unreachable {
 		o.close()
 		o.changes.Addf(redeliver.ChangeOutageOver, nil, "only one message still fails, %d times in a row: its attempts count again", maxSameProbe)
 		return

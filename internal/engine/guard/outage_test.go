@@ -167,13 +167,13 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	begins(11)
 	fails(12, true, 1)
 	begins(14)
-	g.Succeeded(true, 15*time.Second)
+	g.Succeeded(true, 0, 15*time.Second)
 	begins(15)
 	fails(16, true, 2)
 	begins(19)
-	g.Succeeded(true, 19*time.Second)
+	g.Succeeded(true, 0, 19*time.Second)
 	begins(19)
-	g.Succeeded(true, 20*time.Second)
+	g.Succeeded(true, 0, 20*time.Second)
 
 	var got []string
 	for _, e := range g.Changes {
@@ -204,7 +204,7 @@ func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 		t.Error("the first probe does not follow the end of the pause")
 	}
 	for range 2 {
-		g.Succeeded(true, 63*time.Second)
+		g.Succeeded(true, 0, 63*time.Second)
 	}
 	var got []string
 	for _, e := range g.Changes {
