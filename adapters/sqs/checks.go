@@ -22,13 +22,13 @@ func (l *layout) check(ps *redeliver.Problems) {
 			ps.Add("queue "+q.Name, q.MaxSize, fmt.Sprintf("must take messages of %d bytes as %s does: raise its MaximumMessageSize", l.main.MaxSize, l.main.Name))
 		}
 		switch {
-		case !q.Exists || q.Retention == 0:
+		case !q.Exists || q.Retention() == 0:
 		case q == l.dlq && l.dlqRetention > 0:
-			if q.Retention != l.dlqRetention {
-				ps.Add("queue "+q.Name, q.Retention, fmt.Sprintf("must keep messages for %s, as DLQ.Retention says: change one of the two", l.dlqRetention))
+			if q.Retention() != l.dlqRetention {
+				ps.Add("queue "+q.Name, q.Retention(), fmt.Sprintf("must keep messages for %s, as DLQ.Retention says: change one of the two", l.dlqRetention))
 			}
-		case q.Retention < api.MaxRetention:
-			l.notes = append(l.notes, fmt.Sprintf("%s keeps its messages for %s only; SQS can keep them for %s", q.Name, q.Retention, api.MaxRetention))
+		case q.Retention() < api.MaxRetention:
+			l.notes = append(l.notes, fmt.Sprintf("%s keeps its messages for %s only; SQS can keep them for %s", q.Name, q.Retention(), api.MaxRetention))
 		}
 	}
 	l.checkRetention(ps)
@@ -54,15 +54,19 @@ func (l *layout) check(ps *redeliver.Problems) {
 // checkRetention refuses a queue that deletes messages while they wait in it.
 func (l *layout) checkRetention(ps *redeliver.Problems) {
 	q := l.main
-	if q.Retention == 0 {
+	if q.Retention() == 0 {
 		return
 	}
-	wait, rule := min(l.longestWait, maxDelay), "the longest wait of one copy"
+	if q.Retention() < api.MinRetention {
+		ps.Add("queue "+q.Name, q.Retention(), fmt.Sprintf("must keep messages for at least %s, so that they can wait: raise its MessageRetentionPeriod", api.MinRetention))
+		return
+	}
+	wait, rule := min(l.longestWait, 15*time.Minute), "the longest wait of one copy"
 	if q.FIFO {
 		wait, rule = l.totalWait, "all waits together: a message keeps its age"
 	}
-	if q.Retention <= wait {
-		ps.Add("queue "+q.Name, q.Retention, fmt.Sprintf("must keep messages for longer than %s, %s: raise its MessageRetentionPeriod", wait, rule))
+	if q.Retention() <= wait {
+		ps.Add("queue "+q.Name, q.Retention(), fmt.Sprintf("must keep messages for longer than %s, %s: raise its MessageRetentionPeriod", wait, rule))
 	}
 }
 
@@ -104,8 +108,12 @@ func (l *layout) checkRedrive(ps *redeliver.Problems, q *api.Queue) {
 
 // maxHandlerWait returns the longest wait that a handler may ask for.
 func (l *layout) maxHandlerWait() time.Duration {
-	if l.main.FIFO {
+	switch kept := l.main.Retention(); {
+	case !l.main.FIFO:
+		return redeliver.MaxWait
+	case kept > 0: // the message keeps its age
+		return min(maxVisibility, kept)
+	default:
 		return maxVisibility
 	}
-	return redeliver.MaxWait
 }

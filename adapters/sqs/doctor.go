@@ -53,15 +53,15 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		d.Add(kind, strings.TrimPrefix(p.Field, "queue "), fmt.Sprintf("%v: %s", p.Value, p.Rule))
 	}
 	for _, q := range l.queues() {
-		if q.Exists && !q.AttributesDenied && q.Retention == 0 {
+		if q.Exists && !q.AttributesDenied && q.Retention() == 0 {
 			d.NotChecked = append(d.NotChecked, "the retention of "+q.Name+" (the server does not report it)")
 		}
-		if q != l.main && q.Exists && q.Retention > 0 && q.Retention < api.MaxRetention {
-			d.Add(doctor.SymptomRetention, q.Name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.Retention, api.MaxRetention))
+		if q != l.main && q.Exists && q.Retention() > 0 && q.Retention() < api.MaxRetention {
+			d.Add(doctor.SymptomRetention, q.Name, fmt.Sprintf("SQS deletes its messages after %s, and can keep them for %s: raise its MessageRetentionPeriod", q.Retention(), api.MaxRetention))
 		}
 	}
 	d.Checked = append(d.Checked, "which queues are there, and their RedrivePolicy")
-	if l.main.Retention > 0 {
+	if l.main.Retention() > 0 {
 		d.Checked = append(d.Checked, "retention")
 	}
 	d.NotChecked = append(d.NotChecked, l.unchecked...)

@@ -43,6 +43,7 @@ type fake struct {
 	abandoned          int            // receives for which the client did not wait
 	abandonedReceives  sync.WaitGroup // abandoned receives that still run
 	acceptsOldReceipts bool           // a deletion with an old receipt reports success without effect, as on SQS
+	expired            int            // messages that were deleted at the end of the retention
 	blockedReceives    int            // receives that wait although there are messages, because their groups are held
 	// entry is called for each entry of a batch; a code makes the entry fail.
 	entry func(action, queue string, entry map[string]any) string
@@ -386,6 +387,7 @@ func (f *fake) abandonReceive(name string, in map[string]any, end time.Time) {
 }
 
 func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked map[any]bool) []any {
+	f.expire(q, now)
 	most, _ := in["MaxNumberOfMessages"].(float64)
 	hidden, _ := in["VisibilityTimeout"].(float64)
 	for _, m := range q.messages {
@@ -411,6 +413,19 @@ func (f *fake) visible(q *fakeQueue, in map[string]any, now time.Time, locked ma
 		})
 	}
 	return found
+}
+
+// expire deletes the messages whose retention is over, hidden and delayed ones, too.
+func (f *fake) expire(q *fakeQueue, now time.Time) {
+	seconds, err := strconv.Atoi(q.attributes["MessageRetentionPeriod"])
+	if err != nil {
+		return
+	}
+	before := len(q.messages)
+	q.messages = slices.DeleteFunc(q.messages, func(m *fakeMessage) bool {
+		return now.Sub(m.sent) >= time.Duration(seconds)*time.Second
+	})
+	f.expired += before - len(q.messages)
 }
 
 // redrive moves a message to the target of the RedrivePolicy when it has been received maxReceiveCount times.

@@ -113,7 +113,7 @@ func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism str
 	if l.main.FIFO {
 		return nil, "in the process, hidden from others (visibility timeout)"
 	}
-	left := d
+	left, maxDelay := d, l.main.MaxDelay()
 	for left >= time.Second {
 		hop := min(left, maxDelay).Truncate(time.Second)
 		hops = append(hops, hop)

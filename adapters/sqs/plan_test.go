@@ -96,6 +96,7 @@ func TestUnsuitableQueuesAreRefused(t *testing.T) {
 		"enough FIFO":         {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x.fifo", "7")) }, nil},
 		"another kind":        {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x", "1000")) }, []string{"queue orders.fifo"}},
 		"retention":           {"orders", Config{Policy: steps(1, time.Hour)}, func(b *bubble) { b.create("orders", "MessageRetentionPeriod", "600") }, []string{"queue orders"}},
+		"no hop is possible":  {"orders", Config{}, func(b *bubble) { b.create("orders", "MessageRetentionPeriod", "59") }, []string{"queue orders"}},
 		"retention of a FIFO": {"orders.fifo", Config{Policy: steps(3, time.Hour)}, func(b *bubble) { b.create("orders.fifo", "MessageRetentionPeriod", "7200") }, []string{"queue orders.fifo"}},
 		"a DLQ of 4 days":     {"orders", Config{}, func(b *bubble) { b.create("orders-dlq", "MessageRetentionPeriod", "345600") }, nil},
 		"as asked":            {"orders", Config{DLQ: deadletter.Config{Retention: 96 * time.Hour}}, func(b *bubble) { b.create("orders-dlq", "MessageRetentionPeriod", "345600") }, nil},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -35,6 +36,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(messages, isDelayed) {
+		q.RefreshRetention(ctx)
+	}
 	errs := p.client.sender(q, api.PublishLinger).SendAll(ctx, len(messages), func(i int) (wire.Outgoing, error) {
 		o, err := p.composeMessage(topic, q, messages[i])
 		if err != nil {
@@ -52,6 +56,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		p.client.forgetTopic(topic)
 	}
 	return err
+}
+
+func isDelayed(m *message.Message) bool {
+	_, later, err := delayqueue.PublishDue(m, time.Now())
+	return later && err == nil
 }
 
 // composeMessage makes the outgoing message.
@@ -100,12 +109,12 @@ func (p *Publisher) delayedCopy(q *api.Queue, msg *message.Message, o wire.Outgo
 	rec.FirstID = st.ID
 	waiting, ok := rec.WaitingCopy(&st, q.MaxSize)
 	if ok {
-		waiting.Delay = delaySeconds(due.Sub(now))
+		waiting.Delay = delaySeconds(q, due.Sub(now))
 		return waiting, nil
 	}
 	// There is no room for state. SQS alone can delay the message, for up to 15 minutes.
-	o.Delay = delaySeconds(due.Sub(now) + time.Second - 1)
-	if due.Sub(now) > maxDelay {
+	o.Delay = delaySeconds(q, due.Sub(now)+time.Second-1)
+	if maxDelay := q.MaxDelay(); due.Sub(now) > maxDelay {
 		return o, fmt.Errorf("body and attributes of %d bytes leave no room for redeliver's state in the %d that the queue takes, and SQS alone delays by %s at most", o.Size(), q.MaxSize, maxDelay)
 	}
 	return o, nil

@@ -151,8 +151,8 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 		s.mu.Lock()
 	}
 	d := &delivery{source: s, id: id, bytes: wire.MessageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.hidden.Take(id)}
-	if begun := wire.SentAt(m); s.queue.Retention > 0 && !begun.IsZero() {
-		d.expires = begun.Add(s.queue.Retention)
+	if begun := wire.SentAt(m); s.queue.Retention() > 0 && !begun.IsZero() {
+		d.expires = begun.Add(s.queue.Retention())
 	}
 	d.setReceipt(m, at, hidden)
 	if s.readsSuspects() {

@@ -13,9 +13,6 @@ import (
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// maxDelay is SQS's limit for one message.
-const maxDelay = 900 * time.Second
-
 // store writes the messages of one subscription back to its queue, to the suspects and to the DLQ. It implements
 // driver.Store.
 type store struct {
@@ -120,14 +117,15 @@ func (t *store) waitingCopy(d *delivery, st *redeliver.State) (o wire.Outgoing, 
 	o, ok = compose(st, q.MaxSize)
 	o.DedupID = wire.MoveDedupID("retry", &d.Record, st)
 	if !q.FIFO {
-		o.Delay = max(minDelay, delaySeconds(time.Until(st.Due)))
+		o.Delay = max(minDelay, delaySeconds(q, time.Until(st.Due)))
 	}
 	return o, ok
 }
 
-// delaySeconds returns the DelaySeconds of a copy. It rounds down, and the receiver holds the message for the rest.
-func delaySeconds(left time.Duration) int32 {
-	return int32(min(max(left, 0), maxDelay) / time.Second)
+// delaySeconds returns the DelaySeconds of a copy in q. It rounds down, and the receiver holds the message for the rest,
+// or writes the next copy.
+func delaySeconds(q *api.Queue, left time.Duration) int32 {
+	return int32(min(max(left, 0), q.MaxDelay()) / time.Second)
 }
 
 // suspectCopy returns the copy for the queue of suspects. It has no state if there is no room for it.

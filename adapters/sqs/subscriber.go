@@ -2,6 +2,8 @@ package sqs
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -121,13 +123,55 @@ const (
 	probeTimeout  = 5 * time.Second
 )
 
-// watchOperations tries operations that fail again until ctx ends, because the messages that need them may have gone.
+// jittered returns d, or up to a tenth less, so that processes which were started together do not ask together.
+func jittered(d time.Duration) time.Duration { return d - rand.N(d/10) }
+
+// checkAgain repeats the checks of the start, and takes over the retention of each queue: waits depend on it. It reports
+// problems unless they are the known ones, and returns them.
+func (r *reader) checkAgain(ctx context.Context, known string) (problems string) {
+	ctx, cancel := context.WithTimeout(ctx, r.client.cfg.SendTimeout)
+	defer cancel()
+	fresh, err := newLayout(&r.client.cfg, r.layout.topic)
+	if err != nil {
+		return known // it was checked at the start
+	}
+	now := fresh.queues()
+	for i, q := range r.layout.queues() {
+		now[i].API, now[i].URL, now[i].OnResult = q.API, q.URL, q.OnResult
+		if now[i].Describe(ctx, "", r.client.cfg.MaxMessageSize) != nil || !now[i].Exists {
+			return known // what uses the queue reports it
+		}
+		if !now[i].AttributesDenied {
+			q.SetRetention(now[i].Retention())
+		}
+	}
+	var ps redeliver.Problems
+	fresh.check(&ps)
+	err = ps.Err()
+	if err == nil {
+		return ""
+	}
+	if problems = err.Error(); problems != known {
+		r.sub.EmitChange(redeliver.ChangeTopicUnfit, "it was changed since the start; messages may be lost", fmt.Errorf("sqs: %w", err))
+	}
+	return problems
+}
+
+// watchOperations repeats the checks of the start at intervals until ctx ends. It also tries operations that fail, because
+// the messages that need them may have gone.
 func (r *reader) watchOperations(ctx context.Context) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
+	checks := time.NewTimer(jittered(api.ReadInterval))
+	defer checks.Stop()
+	problems := ""
 	for {
 		select {
 		case <-tick.C:
+		case <-checks.C:
+			problems = r.checkAgain(ctx, problems)
+			checks.Reset(jittered(api.ReadInterval))
+			continue
 		case <-ctx.Done():
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -37,9 +38,11 @@ type Queue struct {
 	// err is nil if the queue answered. It is nil, too, if only a single message was refused or a receipt was stale.
 	OnResult func(action string, err error)
 
-	MaxSize   int           // bytes of a message
-	Delay     int32         // seconds, for messages without a delay of their own
-	Retention time.Duration // 0 means unknown
+	MaxSize int   // bytes of a message
+	Delay   int32 // seconds, for messages without a delay of their own
+
+	retention atomic.Int64 // a time.Duration
+	readAt    atomic.Int64 // when the retention was read, in nanoseconds since 1970
 }
 
 // Kind is the purpose of a queue.
@@ -52,8 +55,54 @@ const (
 	DeadQueue    Kind = "dlq"
 )
 
-// MaxRetention is SQS's limit of the time for which a queue keeps a message.
-const MaxRetention = 14 * 24 * time.Hour
+// SQS's limits of the time for which a queue keeps a message.
+const (
+	MinRetention = time.Minute
+	MaxRetention = 14 * 24 * time.Hour
+)
+
+// ReadInterval is how long the settings of a queue are believed.
+const ReadInterval = 5 * time.Minute
+
+// maxDelay is SQS's limit for one message.
+const maxDelay = 900 * time.Second
+
+// Retention returns for how long the queue keeps a message; 0 means unknown.
+func (q *Queue) Retention() time.Duration { return time.Duration(q.retention.Load()) }
+
+// SetRetention stores a retention that was read now.
+func (q *Queue) SetRetention(r time.Duration) {
+	q.retention.Store(int64(r))
+	q.readAt.Store(time.Now().UnixNano())
+}
+
+// RefreshRetention reads the retention again if that was long ago. After an error the old one stays.
+func (q *Queue) RefreshRetention(ctx context.Context) {
+	if q.AttributesDenied || time.Since(time.Unix(0, q.readAt.Load())) < ReadInterval {
+		return
+	}
+	if attributes, err := q.ReadAttributes(ctx, types.QueueAttributeNameMessageRetentionPeriod); err == nil {
+		q.SetRetention(retentionOf(attributes))
+	}
+}
+
+// MaxDelay returns the longest DelaySeconds of a message in this queue. SQS deletes a message at the end of the
+// retention although its delay is not over. So half of the retention stays for somebody to receive it.
+func (q *Queue) MaxDelay() time.Duration {
+	if r := q.Retention(); r > 0 {
+		return min(maxDelay, max(r, MinRetention)/2).Truncate(time.Second)
+	}
+	return maxDelay
+}
+
+// retentionOf returns the retention in attributes; 0 means unknown.
+func retentionOf(attributes map[string]string) time.Duration {
+	n, err := strconv.Atoi(attributes["MessageRetentionPeriod"])
+	if err != nil {
+		return 0
+	}
+	return time.Duration(n) * time.Second
+}
 
 // DefaultMaxMessageSize is the size of the largest message of a queue that does not report it.
 const DefaultMaxMessageSize = 256 << 10
@@ -98,9 +147,7 @@ func (q *Queue) setAttributes(attributes map[string]string, maxSize int) {
 	if n, err := strconv.ParseInt(attributes["DelaySeconds"], 10, 32); err == nil {
 		q.Delay = int32(n)
 	}
-	if n, err := strconv.Atoi(attributes["MessageRetentionPeriod"]); err == nil {
-		q.Retention = time.Duration(n) * time.Second
-	}
+	q.SetRetention(retentionOf(attributes))
 }
 
 // RedrivePolicy returns the ARN to which SQS itself moves messages, and after how many receives. ok is false if it
