@@ -154,7 +154,7 @@ type Abandoned struct {
 }
 
 // MessagesLost: waiting messages have disappeared from one of redeliver's topics, because its retention was too short or it was
-// deleted. Or a share group of Kafka drops a message at its delivery limit.
+// deleted. Or, on Kafka, the origin was deleted and created again, and with it went what the group had not settled. Or a share group of Kafka drops a message at its delivery limit.
 type MessagesLost struct {
 	Origin, Group string
 	Where         string // the topic, and the partition if only one is concerned

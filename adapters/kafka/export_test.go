@@ -34,3 +34,13 @@ func CheckTopics(w *Wrapped) {
 		r.CheckTopics()
 	}
 }
+
+// Sweep makes the readers of w look for topics that were created again now.
+func Sweep(w *Wrapped) error {
+	for _, r := range w.readers {
+		if err := r.Sweep(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

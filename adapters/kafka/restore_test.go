@@ -114,6 +114,55 @@ func TestOnKafkaARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 	ev.await(t, 1, lost(level))
 }
 
+// recreate deletes a topic, and creates it again with four partitions.
+func recreate(t *testing.T, p fixture, topic string) {
+	t.Helper()
+	kafkatest.DropTopic(t, kadm.NewClient(independent(t, p.addrs)), topic)
+	makeTopics(t, p, map[string]string{"retention.ms": "-1"}, topic)
+}
+
+// sarama fetches by name, and goes on at its old position in the new log. The records before it would be skipped.
+func TestOnKafkaAnOriginThatIsCreatedAgainWhileAMemberRunsIsReadFromItsBeginning(t *testing.T) {
+	t.Parallel()
+	run := func(t *testing.T, p fixture, ev *events, look func() error) {
+		t.Helper()
+		ev.awaitJoined(t, 1)
+		write := func(name string, n int) (ids []string) {
+			for i := range n {
+				ids = append(ids, putOnPartitions(t, p, fmt.Sprintf("%s%d-", name, i), 4)...)
+			}
+			return ids
+		}
+		ev.awaitEnds(t, write("old-", 5)...)
+		recreate(t, p, p.topic)
+		ids := write("new-", 20) // so many that the old positions are valid in the new log
+		if err := look(); err != nil {
+			t.Fatal(err)
+		}
+		ev.awaitEnds(t, ids...)
+		ev.await(t, 1, lost(p.topic))
+		for id, n := range ev.attempts() {
+			if n > 2 { // once in each of the two sessions
+				t.Errorf("%s ran %d times", id, n)
+			}
+		}
+	}
+	t.Run("Subscribe", func(t *testing.T) {
+		t.Parallel()
+		p := onKafka(t)
+		c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+		kafka.SweepEvery(c, 2*time.Second)
+		route(t, c, p.topic, func(*message.Message) error { return nil })
+		run(t, p, ev, func() error { return nil })
+	})
+	t.Run("Wrap", func(t *testing.T) {
+		t.Parallel()
+		p := onKafka(t)
+		ev, w := wrap(t, p, kafka.Config{Policy: quick(1)}, func(context.Context, *sarama.ConsumerMessage) error { return nil })
+		run(t, p, ev, func() error { return kafka.Sweep(w) })
+	})
+}
+
 // The coordinator refuses the session's first requests for the metadata that shows that a level was created again.
 func TestARecreatedTopicIsReadFromItsBeginningAlthoughMetadataIsLate(t *testing.T) {
 	t.Parallel()

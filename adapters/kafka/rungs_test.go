@@ -164,7 +164,7 @@ func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 func TestOnKafkaWrapReadsRungs(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	ev := wrap(t, p, kafka.Config{}, func(ctx context.Context, _ *sarama.ConsumerMessage) error {
+	ev, _ := wrap(t, p, kafka.Config{}, func(ctx context.Context, _ *sarama.ConsumerMessage) error {
 		if st, _ := redeliver.FromContext(ctx); st.Attempts == 0 {
 			return redeliver.RetryAfter(errDeclined, 2*time.Minute)
 		}

@@ -202,10 +202,13 @@ func (w *Wrapped) describeGroup(group string) (*sarama.GroupDescription, error) 
 }
 
 // Cleanup implements [sarama.ConsumerGroupHandler].
-func (w *Wrapped) Cleanup(sarama.ConsumerGroupSession) error {
+func (w *Wrapped) Cleanup(sess sarama.ConsumerGroupSession) error {
 	if w.endSession != nil { // Setup has not failed
 		w.endSession()
 		w.commits.Stop()
+		for _, s := range w.sessions {
+			_ = s.Cleanup(sess) // it returns nil
+		}
 	}
 	return nil
 }

@@ -136,15 +136,18 @@ func (s *source) settleConfig(sess sarama.ConsumerGroupSession, last claimMeta) 
 }
 
 // resetRecreated makes the session read partitions from their beginning if their committed offsets belong to an earlier
-// topic of the same name. Otherwise new records would be skipped.
+// topic of the same name. Otherwise new records would be skipped. It reports each topic that was created again: the
+// metadata of an offset shows that, or the id that the topic had in this reader's last session.
 func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
+	recreated := r.topicIDs.differFrom(s.topicIDs)
 	for topic, partitions := range s.metas {
-		reported := topic == r.Layout.Origin || r.keeper.RestoredRecently(topic)
 		for p, found := range partitions {
-			if !s.topicIDs.Differs(topic, found.meta.Topic) {
+			byMemory := recreated[topic] && found.meta.Topic == "" && found.offset >= 0
+			if !byMemory && !s.topicIDs.Differs(topic, found.meta.Topic) {
 				continue
 			}
+			recreated[topic] = true
 			oldest, err := r.admin().Client.GetOffset(topic, p, sarama.OffsetOldest)
 			if err != nil {
 				return fmt.Errorf("kafka: asking for the start of %s/%d: %w", topic, p, err)
@@ -153,13 +156,14 @@ func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 			sess.MarkOffset(topic, p, oldest, text)
 			sess.ResetOffset(topic, p, oldest, text)
 			partitions[p] = claimMeta{offset: oldest}
-			if !reported {
-				reported = true
-				r.Sub.Emit(redeliver.MessagesLost{
-					Origin: r.Layout.Origin, Group: r.Layout.Group, Where: topic,
-					Detail: "the topic was deleted with its messages and created again; it is read from its beginning",
-				})
-			}
+		}
+	}
+	for topic := range recreated {
+		if !r.keeper.RestoredRecently(topic) { // it is reported
+			r.Sub.Emit(redeliver.MessagesLost{
+				Origin: r.Layout.Origin, Group: r.Layout.Group, Where: topic,
+				Detail: "the topic was deleted and created again; its records that had not settled are gone; the new topic is read from its beginning",
+			})
 		}
 	}
 	return nil

@@ -43,10 +43,7 @@ func (r *Reader) startJanitor() (stop func()) {
 			}
 			// Without the right to delete, records stay, but no message is lost. Only the first error in a row is
 			// reported.
-			recreated, err := r.sweeper.Sweep()
-			if recreated {
-				r.keeper.Rejoin() // the lanes' offsets belong to topics that are gone
-			}
+			err := r.Sweep()
 			if err != nil && !reported {
 				r.Sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)
 			}
@@ -58,4 +55,22 @@ func (r *Reader) startJanitor() (stop func()) {
 		cancel()
 		done.Wait()
 	}
+}
+
+// Sweep deletes settled records. If a topic was created again, it ends the session instead, because the lanes' offsets
+// belong to a topic that is gone. The next session reads the new topic from its beginning.
+func (r *Reader) Sweep() error {
+	topics := r.topicIDs.topics()
+	if len(topics) == 0 {
+		return nil
+	}
+	ids, err := r.admin().TopicIDs(topics...)
+	if err != nil {
+		return err
+	}
+	if len(r.topicIDs.differFrom(ids)) > 0 {
+		r.keeper.Rejoin()
+		return nil
+	}
+	return r.sweeper.Sweep(ids)
 }

@@ -71,6 +71,7 @@ type Reader struct {
 	commands   *commands.Follower
 	reported   reportTimes
 	jitter     time.Duration // the largest jitter that the policy's backoff adds to a delay
+	topicIDs   sessionIDs
 	bytesAhead atomic.Int64  // key, value and header bytes that the lanes have read ahead
 
 	reportedUncounted atomic.Bool

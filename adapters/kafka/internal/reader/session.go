@@ -79,6 +79,7 @@ func (s *Session) Setup(sess sarama.ConsumerGroupSession) error {
 	if err := s.resetRecreated(sess); err != nil {
 		return err
 	}
+	r.topicIDs.begin(ids)
 	r.keeper.BeginSession(s.levels)
 	r.keeper.Recheck()
 	r.reportJoined(claimsText(r.Layout.Origin, sess.Claims()))
@@ -121,7 +122,10 @@ func (s *Session) reportNoOffsets(ctx context.Context, claims map[string][]int32
 }
 
 // Cleanup implements [sarama.ConsumerGroupHandler].
-func (s *Session) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+func (s *Session) Cleanup(sarama.ConsumerGroupSession) error {
+	s.reader.topicIDs.end()
+	return nil
+}
 
 // ConsumeClaim implements [sarama.ConsumerGroupHandler]. It reports its error, because sarama gives it only to
 // listeners of the group's errors.
@@ -163,6 +167,9 @@ func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	}
 	if s.topicIDs.Differs(claim.Topic(), meta.meta.Topic) {
 		return nil // A cooperative rebalance brought the partition. The next Setup resets it to its beginning.
+	}
+	if claim.InitialOffset() >= 0 && meta.offset < 0 {
+		return nil // The topic was deleted, and the offset with it, after sarama had asked for it. The next session asks again.
 	}
 	if claim.InitialOffset() == sarama.OffsetOldest && meta.offset > from {
 		r.Sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; its records run again from offset %d",

@@ -4,8 +4,6 @@ package sweep
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
@@ -55,25 +53,13 @@ func (s *Sweeper) SetMark(topic string, p int32, offset int64) {
 	}
 }
 
-// Sweep deletes records that are settled and committed. A failing topic does not stop the others. If a topic was created
-// again since its lane began, it deletes nothing and reports that.
-func (s *Sweeper) Sweep() (recreated bool, err error) {
+// Sweep deletes records that are settled and committed. ids has the present ids of the topics. A failing topic does not
+// stop the others.
+func (s *Sweeper) Sweep(ids cluster.TopicIDs) error {
 	partitions := s.partitions()
 	if len(partitions) == 0 {
-		return false, nil
+		return nil
 	}
-	ids, err := s.admin.TopicIDs(slices.Collect(maps.Keys(partitions))...)
-	if err != nil {
-		return false, err
-	}
-	if s.recreated(ids) {
-		return true, nil
-	}
-	return false, s.deleteSettled(ids, partitions)
-}
-
-// deleteSettled is Sweep for known topic ids.
-func (s *Sweeper) deleteSettled(ids cluster.TopicIDs, partitions map[string][]int32) error {
 	committed, err := s.admin.GroupOffsets(s.group, partitions)
 	if err != nil {
 		return err
@@ -114,20 +100,6 @@ func (s *Sweeper) partitions() map[string][]int32 {
 		}
 	}
 	return all
-}
-
-// recreated reports whether topics were created again since their lanes began.
-func (s *Sweeper) recreated(ids cluster.TopicIDs) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for topic, own := range s.owned {
-		for _, p := range own {
-			if ids.Differs(topic, p.topicID) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // deletableBelow returns the offset below which the records of a partition may be deleted. ok is false if none of them

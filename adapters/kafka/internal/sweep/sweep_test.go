@@ -46,7 +46,7 @@ func (d *fakeAdmin) DeleteRecords(topic string, below map[int32]int64) error {
 func (d *fakeAdmin) expect(t *testing.T, s *Sweeper, want map[string]int64) {
 	t.Helper()
 	d.deleted = make(map[string]int64)
-	if err := s.deleteSettled(cluster.TopicIDs{"1s": "a", "2s": "b"}, s.partitions()); (err != nil) != (d.refuses+d.unknown != "") {
+	if err := s.Sweep(cluster.TopicIDs{"1s": "a", "2s": "b"}); (err != nil) != (d.refuses+d.unknown != "") {
 		t.Errorf("sweeping: %v", err)
 	}
 	if !maps.Equal(d.deleted, want) {

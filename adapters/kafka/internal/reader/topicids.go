@@ -1,0 +1,55 @@
+package reader
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+)
+
+// sessionIDs has the ids of the topics that a reader reads: the origin and its levels. sarama fetches by name. If a
+// topic is deleted and created again while a session runs, sarama goes on at its old position, and the records before
+// it would be skipped.
+type sessionIDs struct {
+	mu      sync.Mutex
+	last    cluster.TopicIDs // of the last session that began
+	running bool             // that session has not ended
+}
+
+// begin sets the ids of the session that begins.
+func (s *sessionIDs) begin(ids cluster.TopicIDs) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.running = ids, true
+}
+
+// end says that the session has ended. The next one compares its ids itself.
+func (s *sessionIDs) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running = false
+}
+
+// topics returns the topics of the running session.
+func (s *sessionIDs) topics() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		return nil
+	}
+	return slices.Collect(maps.Keys(s.last))
+}
+
+// differFrom returns the topics that were created again since the last session began.
+func (s *sessionIDs) differFrom(ids cluster.TopicIDs) map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	topics := make(map[string]bool)
+	for topic, id := range s.last {
+		if ids.Differs(topic, id) {
+			topics[topic] = true
+		}
+	}
+	return topics
+}
