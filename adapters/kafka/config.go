@@ -79,6 +79,11 @@ type Config struct {
 	// timeout a member gets its partitions back at once. It must be different in every process. The
 	// topic is appended to it, and each topic can be subscribed to once. Default: none.
 	InstanceID string
+	// SkipExisting lets a new group skip the records that its topics have when it starts. It concerns
+	// the first session of a group, once: partitions that are added later, and a topic that is deleted
+	// and created again, are read from their beginning. A group that has committed offsets continues
+	// from these. Default: a new group reads all records.
+	SkipExisting bool
 	// SpringHeaders adds the headers of Spring Kafka's DeadLetterPublishingRecoverer to dead
 	// letters, for a Spring listener on the DLQ. They come after redeliver's own headers, and no
 	// handler or replay sees them. A dead letter that would be too large for the DLQ is written
@@ -96,9 +101,9 @@ type Config struct {
 	Tracer tracing.Tracer
 	// Sarama is the client's configuration: TLS, SASL, version, client id, rebalance strategy and
 	// everything else that has no field here. It is copied. redeliver replaces sarama's defaults by
-	// its own, except Offsets.Initial. sarama's default there is Newest: a new group skips older
-	// messages, but not in partitions that are added later. Values that you set stay, and are
-	// refused if they cannot work. Exceptions are Metadata.Full (members and producers ask only for
+	// its own, except Offsets.Initial. sarama's default there is Newest. With it, Subscribe refuses a
+	// new group that would skip records, and says so: set Oldest, or SkipExisting. Values that you set
+	// stay, and are refused if they cannot work. Exceptions are Metadata.Full (members and producers ask only for
 	// their own topics) and what redeliver's promises need, such as RequiredAcks. Default:
 	// sarama.NewConfig() with Offsets.Initial Oldest.
 	//

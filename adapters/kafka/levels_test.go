@@ -213,7 +213,7 @@ func TestLostOffsetsLoseNoWaitingMessage(t *testing.T) {
 		t.Fatalf("offsets are still there: %v", offsets)
 	}
 	// sarama's default is Newest. Waiting messages are read from the start in any case.
-	cfg.Sarama = sarama.NewConfig()
+	cfg.SkipExisting = true
 	now, ev := open(t, cfg)
 	route(t, now, "orders", failFirst(0))
 	ev.awaitEnds(t, ids...)
@@ -243,7 +243,7 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 				FirstFailed: time.Now(), LastFailed: time.Now(), Source: redeliver.Source{Known: true, Partition: 1, Offset: 7},
 			}
 			put(t, addrs, ours("orders.billing.retry.100ms", "failed", st))
-			cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}, Sarama: sarama.NewConfig()}
+			cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}, Sarama: sarama.NewConfig(), SkipExisting: true}
 			cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
 			var oldSeen atomic.Int32
 			handler := func(msg *message.Message) error {

@@ -38,7 +38,7 @@ func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteGroup(t.Context(), p.group); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Sarama = newest() // the origin repeats nothing
+	cfg.SkipExisting = true // the origin repeats nothing
 	second, after := open(t, cfg)
 	route(t, second, p.topic, func(*message.Message) error { return nil })
 	after.awaitJoined(t, 1)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -39,9 +38,7 @@ func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	if _, err := adm.DeleteRecords(t.Context(), cut); err != nil { // its retention is over
 		t.Fatal(err)
 	}
-	cfg := sarama.NewConfig()
-	cfg.Consumer.Offsets.Initial = sarama.OffsetNewest
-	cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: cfg})
+	cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), SkipExisting: true})
 	route(t, cl, "orders", failFirst(0))
 	ev.awaitJoined(t, 1)
 	fresh, ids := orders("orders", 20)

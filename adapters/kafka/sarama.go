@@ -144,11 +144,6 @@ func (c Config) memberUserData(topic string, cfg *sarama.Config) []byte {
 	return diagnose.UserData(c.policy(topic))
 }
 
-// startsAtNewest reports whether a group without offsets reads only new records of the origin.
-func (c Config) startsAtNewest() bool {
-	return c.Sarama.Consumer.Offsets.Initial == sarama.OffsetNewest
-}
-
 // perKey reports whether a policy of the group has the order PerKey. All members of a group must use one strategy.
 func (c Config) perKey() bool {
 	if c.Policy.Order == redeliver.PerKey {

@@ -51,6 +51,11 @@ func (c *Client) openReader(ctx context.Context, topic string) (*reader.Reader, 
 	if err != nil {
 		return nil, err
 	}
+	if c.cfg.Sarama.Consumer.Offsets.Initial == sarama.OffsetNewest && !c.cfg.SkipExisting {
+		if err := reader.CheckNewest(c.admin, l); err != nil {
+			return nil, err
+		}
+	}
 	if err := c.claimStatic(topic); err != nil {
 		return nil, err
 	}
@@ -72,7 +77,7 @@ func (c *Client) newReader(ctx context.Context, l *topology.Layout, group sarama
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
 			KeepsPlace: l.Policy.Order == redeliver.Blocking, Discards: l.Discards, Turn: c.turn,
 		},
-		StartsAtNewest: cfg.startsAtNewest(), SpringHeaders: cfg.SpringHeaders, MaxWaiting: cfg.MaxWaiting, DrainTimeout: cfg.DrainTimeout,
+		SkipsExisting: cfg.SkipExisting, SpringHeaders: cfg.SpringHeaders, MaxWaiting: cfg.MaxWaiting, DrainTimeout: cfg.DrainTimeout,
 		CommitInterval: cfg.clientConfig().Consumer.Offsets.AutoCommit.Interval, SweepInterval: c.sweepInterval,
 		FencedAfter: cfg.Sarama.Consumer.Group.Session.Timeout + cfg.Sarama.Consumer.Group.Heartbeat.Interval,
 	})

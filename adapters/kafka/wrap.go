@@ -69,7 +69,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	if config.Sarama != nil {
 		if config.Sarama.Consumer.Offsets.Initial != sarama.OffsetOldest {
 			ps.Add("Sarama.Consumer.Offsets.Initial", config.Sarama.Consumer.Offsets.Initial,
-				"must be OffsetOldest: with OffsetNewest a message that waits on a new delay topic is skipped. A group that has committed offsets continues from these")
+				"must be OffsetOldest: with OffsetNewest a message that waits on a new delay topic is skipped. A group that has committed offsets continues from these. Set SkipExisting if a new group should skip the messages that the topics have")
 		}
 		own := *config.Sarama // a static member belongs to the service's own group
 		own.Consumer.Group.InstanceId = ""

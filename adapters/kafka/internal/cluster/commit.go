@@ -83,19 +83,15 @@ func commitVersion(v sarama.KafkaVersion) int16 {
 	}
 }
 
-// CommitAll commits offsets of a topic. It tries until all are accepted, one is refused, or sess ends.
-func (a Admin) CommitAll(group string, sess sarama.ConsumerGroupSession, topic string, offsets map[int32]int64, text string) error {
-	var pending []OffsetCommit
-	for p, offset := range offsets {
-		pending = append(pending, OffsetCommit{topic, p, offset, text})
-	}
+// CommitAll commits offsets. It tries until all are accepted, one is refused, or sess ends.
+func (a Admin) CommitAll(group string, sess sarama.ConsumerGroupSession, pending []OffsetCommit) error {
 	for {
 		var retry []OffsetCommit
 		for i, err := range a.Commit(group, sess, pending) {
 			switch {
 			case err == nil:
 			case IsPermanentRefusal(err), IsFenced(err):
-				return fmt.Errorf("kafka: committing the end of %s/%d for group %s: %w", topic, pending[i].Partition, group, err)
+				return fmt.Errorf("kafka: committing %s/%d for group %s: %w", pending[i].Topic, pending[i].Partition, group, err)
 			default:
 				retry = append(retry, pending[i])
 			}
@@ -104,7 +100,7 @@ func (a Admin) CommitAll(group string, sess sarama.ConsumerGroupSession, topic s
 			return nil
 		}
 		if err := wait.For(sess.Context(), CommitRetryPause); err != nil {
-			return fmt.Errorf("kafka: committing the end of %s for group %s: %w", topic, group, err)
+			return fmt.Errorf("kafka: committing %s for group %s: %w", pending[0].Topic, group, err)
 		}
 	}
 }

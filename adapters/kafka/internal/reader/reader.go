@@ -42,15 +42,14 @@ import (
 
 // Config is what a client gives its reader.
 type Config struct {
-	Layout      *topology.Layout
-	Sub         *engine.Subscription
-	Group       sarama.ConsumerGroup
-	Provisioner *topology.Provisioner
-	Producer    *produce.Producer
-	Unmarshaler engine.Unmarshaler[*sarama.ConsumerMessage]
-	Owner       string // the client's name in commit metadata
-	// StartsAtNewest reports whether a group without offsets reads only new records of the origin.
-	StartsAtNewest bool
+	Layout         *topology.Layout
+	Sub            *engine.Subscription
+	Group          sarama.ConsumerGroup
+	Provisioner    *topology.Provisioner
+	Producer       *produce.Producer
+	Unmarshaler    engine.Unmarshaler[*sarama.ConsumerMessage]
+	Owner          string        // the client's name in commit metadata
+	SkipsExisting  bool          // a new group reads only records of the origin that are written after its start
 	SpringHeaders  bool          // dead letters have Spring's headers, too
 	MaxWaiting     int           // messages that may wait at a time with the order PerKey
 	DrainTimeout   time.Duration // of a lane
@@ -72,7 +71,8 @@ type Reader struct {
 	reported   reportTimes
 	jitter     time.Duration // the largest jitter that the policy's backoff adds to a delay
 	topicIDs   sessionIDs
-	bytesAhead atomic.Int64  // key, value and header bytes that the lanes have read ahead
+	hasBegun   atomic.Bool  // the group need not skip existing records any more
+	bytesAhead atomic.Int64 // key, value and header bytes that the lanes have read ahead
 
 	reportedUncounted atomic.Bool
 }

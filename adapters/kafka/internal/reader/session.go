@@ -46,8 +46,8 @@ func (s *Session) Reads(topic string) bool {
 	return waits || topic == s.reader.Layout.Origin
 }
 
-// Setup implements [sarama.ConsumerGroupHandler]. If the group starts at Newest, Setup commits the end of the origin's
-// partitions that have no offset. Our client itself starts at Oldest: with Newest, delay topics would lose messages
+// Setup implements [sarama.ConsumerGroupHandler]. If a new group skips existing records, Setup commits the end of the
+// origin's partitions that have no offset. Our client itself starts at Oldest: with Newest, delay topics would lose messages
 // that were written before their first claim, and all messages after the group's offsets expired.
 func (s *Session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
@@ -63,8 +63,8 @@ func (s *Session) Setup(sess sarama.ConsumerGroupSession) error {
 	if err := s.reportNoOffsets(sess.Context(), sess.Claims()); err != nil {
 		return err
 	}
-	if r.StartsAtNewest {
-		if _, err := s.commitNewest(sess, sess.Claims()[r.Layout.Origin]); err != nil {
+	if r.SkipsExisting {
+		if _, err := s.skipExisting(sess, sess.Claims()[r.Layout.Origin]); err != nil {
 			return err
 		}
 	}
@@ -140,10 +140,10 @@ func (s *Session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.Co
 // consume reads a claim until the partition is revoked or the session ends.
 func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	r := s.reader
-	if claim.Topic() == r.Layout.Origin && claim.InitialOffset() == sarama.OffsetOldest && r.StartsAtNewest {
+	if claim.Topic() == r.Layout.Origin && claim.InitialOffset() == sarama.OffsetOldest && r.SkipsExisting {
 		// A cooperative rebalance brought a partition that Setup did not see. Start a new session when it has an
 		// offset. This happens once in the life of a partition.
-		moved, err := s.commitNewest(sess, []int32{claim.Partition()})
+		moved, err := s.skipExisting(sess, []int32{claim.Partition()})
 		if err != nil {
 			return err
 		}

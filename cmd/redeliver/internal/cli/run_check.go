@@ -73,7 +73,7 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		if c.Group = cmp.Or(f.group, group); c.Group == "" {
 			bad("%w", missing("--group", "the consumer group or share group"))
 		}
-		c.SpringHeaders = f.springHeaders
+		c.SpringHeaders, c.SkipExisting = f.springHeaders, f.skipExisting
 		if f.keyHeader != "" {
 			bad("--key-header is %q: a Kafka record has a key; omit --key-header", f.keyHeader)
 		}
@@ -86,6 +86,9 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		}
 		if f.springHeaders {
 			bad("--spring-headers: only Kafka supports it; omit --spring-headers")
+		}
+		if f.skipExisting {
+			bad("--skip-existing: only Kafka supports it; omit --skip-existing")
 		}
 		if f.instance != "" {
 			bad("--instance-id is %q: only Kafka supports it; omit --instance-id", f.instance)
@@ -112,6 +115,9 @@ func (f *runFlags) checkShare(order redeliver.Order, bad func(string, ...any)) {
 	}
 	if f.springHeaders {
 		bad("--spring-headers: only consumer groups support it; omit --spring-headers")
+	}
+	if f.skipExisting {
+		bad("--skip-existing: set share.auto.offset.reset=latest for the share group instead; omit --skip-existing")
 	}
 	if f.retention > 0 {
 		bad("--retention is %s: set retention.ms of the DLQ's topic instead; omit --retention", f.retention)

@@ -49,7 +49,7 @@ type runFlags struct {
 	guards                       guardFlags
 	topics                       []string
 	group, instance, keyHeader   string
-	springHeaders                bool
+	springHeaders, skipExisting  bool
 	retention                    time.Duration // of the DLQ
 	url, eventType               string
 	exec, events, noProvisioning bool
@@ -104,6 +104,7 @@ that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		flags.BoolVar(&f.noProvisioning, "no-provisioning", false, "Refuse to start when a topic or queue is missing, instead of creating it")
 		flags.DurationVar(&f.retention, "retention", 0, "Keep dead letters for this `duration`, at least 1m, on SQS at most 336h. A DLQ that exists must have the same retention (default forever, on SQS 336h, or as the DLQ that exists)")
 		flags.StringVar(&f.instance, "instance-id", "", "Kafka: join the group as a static member with this `id`, which no other process of the group may use")
+		flags.BoolVar(&f.skipExisting, "skip-existing", false, "Kafka: let a new group skip the records that the topic has when it starts")
 		flags.BoolVar(&f.springHeaders, "spring-headers", false, "Kafka: add Spring Kafka's headers to dead letters")
 		flags.StringVar(&f.keyHeader, "key-header", "", "RabbitMQ: take the key of a message from this `header`, for --order PerKey")
 	})

@@ -25,7 +25,7 @@ func (r *runner) kafka(ctx context.Context) error {
 	c := kafka.Config{
 		Group: r.Group, Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
 		DrainTimeout: r.Drain, InstanceID: r.Instance, NoProvisioning: r.NoProvisioning, Sink: r.Sink,
-		SpringHeaders: r.SpringHeaders, DLQ: r.DLQ,
+		SpringHeaders: r.SpringHeaders, SkipExisting: r.SkipExisting, DLQ: r.DLQ,
 	}
 	if r.Batch.Size == 0 {
 		return kafka.Consume(ctx, client, c, r.Topics, func(ctx context.Context, rec *sarama.ConsumerMessage) error {

@@ -30,8 +30,10 @@ type Config struct {
 	KeyHeader string
 	// SpringHeaders adds Spring's headers to dead letters (Kafka).
 	SpringHeaders bool
-	Policy        redeliver.Policy
-	Handler       Handler
+	// SkipExisting lets a new group skip the records that its topics have (Kafka).
+	SkipExisting bool
+	Policy       redeliver.Policy
+	Handler      Handler
 	// Batch configures the batches of a Handler that is a Batcher. A Size of 0 means no batches.
 	Batch engine.BatchConfig
 	// InFlight is the maximum number of concurrent first deliveries per topic, RetriesInFlight the maximum number of
