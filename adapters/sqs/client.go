@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -129,6 +130,12 @@ func (c *Client) provisionedLayout(ctx context.Context, topic string) (*layout, 
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	err = engine.CheckDistinct("sqs", l, maps.Values(c.layouts))
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	if err := c.provision(ctx, l); err != nil {
 		return nil, err
 	}
@@ -136,6 +143,9 @@ func (c *Client) provisionedLayout(ctx context.Context, topic string) (*layout, 
 	defer c.mu.Unlock()
 	if known := c.layouts[topic]; known != nil { // another goroutine was faster
 		return known, nil
+	}
+	if err := engine.CheckDistinct("sqs", l, maps.Values(c.layouts)); err != nil {
+		return nil, err
 	}
 	c.layouts[topic] = l
 	return l, nil

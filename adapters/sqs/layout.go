@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -72,6 +73,23 @@ func (l *layout) checkVisibilityLimits(ps *redeliver.Problems) {
 		ps.Add(l.field+".Backoff", l.totalWait, fmt.Sprintf(
 			"must plan waits, jitter included, of at most %s in all: a message of a FIFO queue waits under one receive, and SQS hides it for 12 hours", maxWait))
 	}
+}
+
+// Places returns the queues for engine.CheckDistinct. Queues of one name in two accounts are two origins; redeliver's
+// queues are in the client's account.
+func (l *layout) Places() engine.Places {
+	account := parseTopic(l.main.ARN).account
+	if l.address.url == "" || account == "" {
+		account = cmp.Or(l.address.account, account)
+	}
+	p := engine.Places{Origin: l.main.Name, Read: l.main.Name, Own: []string{l.suspects.Name}}
+	if account != "" {
+		p.Origin = account + "/" + l.main.Name
+	}
+	if l.dlq != nil {
+		p.DLQ = l.dlq.Name
+	}
+	return p
 }
 
 // recordResult records the result of a request. Nothing may begin while settled messages cannot be deleted: each would

@@ -120,3 +120,39 @@ func wantProblems(t *testing.T, what string, err error, want []string) {
 		}
 	}
 }
+
+// Queues that two subscriptions of a client would share are refused: one would get the other's suspects or dead letters.
+// A service may read its own DLQ, and one queue under two names.
+func TestSharedQueuesAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		names  Names
+		topics []string
+		want   string // in the error; "" for none
+	}{
+		"one DLQ":            {Names{DLQ: func(string) string { return "dead" }}, []string{"orders", "mails"}, "dead"},
+		"one suspects queue": {Names{Suspects: func(string) string { return "suspects" }}, []string{"orders", "mails"}, "suspects"},
+		"another's origin":   {Names{Suspects: func(q string) string { return map[string]string{"orders": "mails", "mails": "x"}[q] }}, []string{"orders", "mails"}, "mails"},
+		"two accounts":       {Names{}, []string{"arn:aws:sqs:eu-west-1:1:orders", "arn:aws:sqs:eu-west-1:2:orders"}, "orders-suspects"},
+		"its own DLQ":        {Names{}, []string{"orders", "orders-dlq"}, ""},
+		"one queue twice":    {Names{}, []string{"orders", "http://sqs.test/1/orders", "arn:aws:sqs:eu-west-1:1:orders"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create("orders")
+				b.create("mails")
+				b.create("orders-dlq")
+				client := b.client(b.T, Config{Names: c.names})
+				var err error
+				for _, topic := range c.topics {
+					if err == nil {
+						_, err = client.Subscriber().Subscribe(b.Context(), topic)
+					}
+				}
+				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					b.Errorf("they are refused with %v", err)
+				}
+				b.close(client)
+			})
+		})
+	}
+}
