@@ -177,8 +177,18 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 			pause.Reset()
 		}
 		r.disconnected(cfg.queue, err)
+		if link.IsDenied(err) {
+			r.checkLogin(ctx, cfg.queue)
+		}
 		_ = wait.For(ctx, pause.NextBackOff()) // the loop notices the end of ctx
 	}
+}
+
+// checkLogin asks for the right to read a queue that was denied, which logs in again if that helps.
+func (r *reader) checkLogin(ctx context.Context, queue string) {
+	d := r.client.broker().Declarer(ctx)
+	defer d.Close()
+	d.CheckRead(queue)
 }
 
 // mustWait reports whether the queue must not be read, because it is paused. A queue that expires without a consumer is

@@ -28,6 +28,9 @@ type Server struct {
 	Mute     atomic.Bool  // Consume and Cancel get no answer
 	Read     chan string  // queues that got a consumer
 	Remote   net.Conn
+	// Stale is how many logins, from the first, have expired: the broker denies what their connections ask for. Logins
+	// counts all. Published counts the messages that were confirmed.
+	Stale, Logins, Published atomic.Int64
 }
 
 const (
@@ -91,6 +94,7 @@ func (w *Server) serve(conn net.Conn) {
 		_, _ = conn.Write(append(append(frame, payload...), 0xCE)) // a closed client is noticed at the next read
 	}
 	// Start: version, no properties, mechanisms, locales.
+	login, tags := int64(0), make(map[uint16]uint64) // tags counts the messages of channels with confirms
 	send(0, 10, 10, append([]byte{0, 9, 0, 0, 0, 0, 0, 0, 0, 5}, "PLAIN\x00\x00\x00\x05en_US"...)...)
 	for {
 		var head [7]byte
@@ -101,14 +105,33 @@ func (w *Server) serve(conn net.Conn) {
 		if _, err := io.ReadFull(in, payload); err != nil {
 			return
 		}
+		channel := binary.BigEndian.Uint16(head[1:])
+		_, confirms := tags[channel]
+		stale := login > 0 && login <= w.Stale.Load()
 		switch {
+		case head[0] == headerFrame && stale: // its publish closed the channel
+		case head[0] == headerFrame && confirms:
+			w.Published.Add(1)
+			tags[channel]++
+			send(channel, 60, 80, append(binary.BigEndian.AppendUint64(nil, tags[channel]), 0)...)
 		case head[0] == headerFrame:
 			w.headers <- payload[:len(payload)-1]
 		case head[0] != methodFrame:
 		default:
 			switch [2]byte{payload[1], payload[3]} {
 			case [2]byte{10, 11}: // StartOk: answer with Tune, without limits and heartbeat
+				login = w.Logins.Add(1)
 				send(0, 10, 30, 0, 0, 0, 0, 0, 0, 0, 0)
+			case [2]byte{10, 50}: // Close
+				send(0, 10, 51)
+			case [2]byte{85, 10}: // Select of confirms
+				tags[channel] = 0
+				send(channel, 85, 11)
+			case [2]byte{60, 40}: // Publish
+				if stale {
+					delete(tags, channel)
+					send(channel, 20, 40, denied...)
+				}
 			case [2]byte{60, 80}: // an ack
 				w.Acks.Add(1)
 			case [2]byte{10, 40}: // Open
@@ -136,21 +159,26 @@ func (w *Server) serve(conn net.Conn) {
 				if w.Mute.Load() {
 					continue
 				}
-				class, method, args := w.consume(payload[6:])
+				class, method, args := w.consume(payload[6:], stale)
 				send(binary.BigEndian.Uint16(head[1:]), class, method, args...)
 			}
 		}
 	}
 }
 
+// closing is the rest of a Close of a channel: no text, and the class and method of a request.
+const closing = "\x00\x00\x3c\x00\x14"
+
+// denied are the arguments of the Close of a channel on which something was denied.
+var denied = append([]byte{amqp091.AccessRefused >> 8, amqp091.AccessRefused & 0xff}, closing...)
+
 // consume answers a Consume with a ConsumeOk, or with a Close of the channel.
-func (w *Server) consume(args []byte) (class, method uint16, answer []byte) {
+func (w *Server) consume(args []byte, stale bool) (class, method uint16, answer []byte) {
 	queue, rest := shortString(args)
 	tag, arguments := shortString(rest)
-	const closing = "\x00\x00\x3c\x00\x14" // no text, and the class and method of the request
 	switch name := string(queue[1:]); {
-	case name == w.Denied:
-		return 20, 40, append([]byte{amqp091.AccessRefused >> 8, amqp091.AccessRefused & 0xff}, closing...)
+	case name == w.Denied || stale:
+		return 20, 40, denied
 	case bytes.Contains(arguments, []byte("x-stream-offset")):
 		return 20, 40, append([]byte{amqp091.PreconditionFailed >> 8, amqp091.PreconditionFailed & 0xff}, closing...)
 	default:

@@ -43,7 +43,11 @@ func (c *Counts) Update(ctx context.Context, id string, change func(n int) int) 
 }
 
 func (c *Counts) rewrite(ctx context.Context, id string, change func(n int) int) error {
-	ch, err := c.Link.Channel(ctx)
+	return c.Link.Do(ctx, func(l *link.Link) error { return c.rewriteOn(ctx, l, id, change) })
+}
+
+func (c *Counts) rewriteOn(ctx context.Context, l *link.Link, id string, change func(n int) int) error {
+	ch, err := l.Channel(ctx)
 	if err != nil {
 		return err
 	}

@@ -38,8 +38,16 @@ func (q *Queue) Append(ctx context.Context, entries ...driver.Entry) error {
 	return err
 }
 
-// updateState reads the state, empty before the first write, and applies entries.
+// updateState reads the state, empty before the first write, and applies entries. A denial may end with another login.
 func (q *Queue) updateState(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
+	snap, err = q.updateStateOnce(ctx, entries)
+	if link.IsDenied(err) && q.stateLink.Drop() {
+		snap, err = q.updateStateOnce(ctx, entries)
+	}
+	return snap, err
+}
+
+func (q *Queue) updateStateOnce(ctx context.Context, entries []driver.Entry) (snap driver.Snapshot, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.SendTimeout, fmt.Errorf("not within %s", q.SendTimeout))
 	defer cancel()
 	select {

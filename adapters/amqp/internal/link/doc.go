@@ -8,6 +8,8 @@
 // returned it. If the broker refuses a message as it is, it closes the channel, with all other messages on it. So the
 // sender repeats such a publish alone, to find out which one was meant.
 //
+// A request that the broker denies may need another login, because a token has expired: see [Link.Do].
+//
 // RabbitMQ answers that a quorum queue is empty when its leader does not answer in time. [Stat] and [ConfirmedStat]
 // notice that.
 package link

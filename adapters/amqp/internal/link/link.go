@@ -44,13 +44,14 @@ type Link struct {
 	conn   *amqp091.Connection
 	closed bool
 	next   int // index in URLs
+	login  login
 
 	// Blocked is closed while the broker is in alarm and takes no messages.
 	Blocked engine.Gate
 }
 
 // New returns a link, which connects when it is first used.
-func New(opt Options) *Link { return &Link{Options: opt} }
+func New(opt Options) *Link { return &Link{Options: opt, login: newLogin()} }
 
 // Get returns the open connection, or dials each URL once.
 func (l *Link) Get(ctx context.Context) (*amqp091.Connection, error) {
@@ -67,7 +68,7 @@ func (l *Link) Get(ctx context.Context) (*amqp091.Connection, error) {
 		url := l.URLs[l.next]
 		conn, err := l.dial(ctx, url)
 		if err == nil {
-			l.conn = conn
+			l.conn, l.login.last = conn, time.Now()
 			l.watchAlarms(conn)
 			return conn, nil
 		}
@@ -270,6 +271,10 @@ func (l *Link) Close() {
 	l.closed, l.conn = true, nil
 	l.mu.Unlock()
 	if conn != nil {
-		_ = conn.CloseDeadline(time.Now().Add(5 * time.Second)) // the error has no use
+		closeConn(conn)
 	}
+}
+
+func closeConn(conn *amqp091.Connection) {
+	_ = conn.CloseDeadline(time.Now().Add(5 * time.Second)) // the error has no use
 }

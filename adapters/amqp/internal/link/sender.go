@@ -59,8 +59,18 @@ func identityOf(exchange, key string, headers amqp091.Table, messageID string) i
 
 func NewSender(l *Link) *Sender {
 	return &Sender{
-		link: l, slots: make(chan struct{}, maxUnconfirmed), writeLock: make(chan struct{}, 1),
-		isolated: &Sender{link: l, slots: make(chan struct{}, 1), writeLock: make(chan struct{}, 1)},
+		link: l, slots: make(chan struct{}, maxUnconfirmed), writeLock: make(chan struct{}, 1), isolated: newIsolated(l),
+	}
+}
+
+func newIsolated(l *Link) *Sender {
+	return &Sender{link: l, slots: make(chan struct{}, 1), writeLock: make(chan struct{}, 1)}
+}
+
+// close closes the channel of a sender that is no longer used.
+func (s *Sender) close() {
+	if s.channel != nil {
+		_ = s.channel.ch.Close() // the broker may have closed it
 	}
 }
 
@@ -87,11 +97,25 @@ func (s *Sender) Send(ctx context.Context, exchange, key string, m amqp091.Publi
 // SendAwaiting is Send, but if ctx ends before the broker's answer, it calls unanswered and waits for the answer. It
 // calls it at most once.
 func (s *Sender) SendAwaiting(ctx context.Context, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
+	before := s.link.current()
 	err := s.sendOnce(ctx, exchange, key, m, unanswered)
+	return s.sendAgain(ctx, before, err, exchange, key, m, unanswered)
+}
+
+// sendAgain repeats a publish that failed with err on the connection before, if another message on its channel may be
+// the cause, or if a new login may help.
+func (s *Sender) sendAgain(ctx context.Context, before *amqp091.Connection, err error, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
 	if IsRefusal(err) || isOfOtherExchange(err, exchange) {
-		return s.sendAlone(ctx, exchange, key, m, unanswered)
+		err = s.sendAlone(ctx, exchange, key, m, unanswered)
 	}
-	return err
+	return s.link.again(ctx, before, err, func(l *Link) error {
+		through := s
+		if l != s.link {
+			through = newIsolated(l)
+			defer through.close()
+		}
+		return through.sendOnce(ctx, exchange, key, m, unanswered)
+	})
 }
 
 func (s *Sender) sendOnce(ctx context.Context, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
@@ -115,6 +139,7 @@ type Outgoing struct {
 // makes the ith message, perhaps twice. The errors are those of Send.
 func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoing, error)) []error {
 	errs, sent := make([]error, n), make([]*pending, n)
+	before := s.link.current()
 	settle := func() {
 		for i, p := range sent {
 			if p != nil {
@@ -142,11 +167,8 @@ func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoi
 			continue
 		}
 		m, failed := compose(i)
-		switch {
-		case failed != nil:
-			errs[i] = failed
-		case IsRefusal(err) || isOfOtherExchange(err, m.Exchange): // another message on the channel may be the cause
-			errs[i] = s.sendAlone(ctx, m.Exchange, m.Key, m.Publishing, nil)
+		if errs[i] = failed; failed == nil {
+			errs[i] = s.sendAgain(ctx, before, err, m.Exchange, m.Key, m.Publishing, nil)
 		}
 	}
 	return errs

@@ -20,7 +20,15 @@ const (
 
 // Call calls do on a channel of its own. It returns an error when ctx ends first: a queue without a leader does not
 // answer. queue is for that error.
-func Call[T any](ctx context.Context, l *Link, queue string, do func(*amqp091.Channel) (T, error)) (none T, err error) {
+func Call[T any](ctx context.Context, l *Link, queue string, do func(*amqp091.Channel) (T, error)) (value T, err error) {
+	err = l.Do(ctx, func(l *Link) (err error) {
+		value, err = callOn(ctx, l, queue, do)
+		return err
+	})
+	return value, err
+}
+
+func callOn[T any](ctx context.Context, l *Link, queue string, do func(*amqp091.Channel) (T, error)) (none T, err error) {
 	ch, err := l.Channel(ctx)
 	if err != nil {
 		return none, err

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -54,7 +55,9 @@ func (d *Declarer) Refusal(ps redeliver.Problems) error {
 
 // Declarer declares queues. It opens a new channel after an error has closed one.
 type Declarer struct {
-	open           func() (*amqp091.Channel, error)
+	ctx            context.Context
+	link           *link.Link
+	open           func() (*amqp091.Channel, error) // on the link
 	noProvisioning bool
 	ch             *amqp091.Channel
 	err            error // of the connection; ends all further work
@@ -89,11 +92,22 @@ func (d *Declarer) runOnce(what func(*amqp091.Channel) error) (refused *amqp091.
 func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.BackOff) (refused *amqp091.Error) {
 	failed := backoff.Retry(func() error {
 		refused = nil
-		ch, ok := d.channel()
-		if !ok {
+		err := d.link.Do(d.ctx, func(l *link.Link) error {
+			if l != d.link { // another login
+				d.Close()
+				if d.ch, d.err = l.Channel(d.ctx); d.err != nil {
+					return nil
+				}
+			}
+			ch, ok := d.channel()
+			if !ok {
+				return nil
+			}
+			return what(ch)
+		})
+		if d.err != nil {
 			return nil
 		}
-		err := what(ch)
 		answer, ok := errors.AsType[*amqp091.Error](err)
 		switch {
 		case err == nil:

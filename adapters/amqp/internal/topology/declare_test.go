@@ -24,7 +24,7 @@ func TestClosedConnectionIsNoConfigError(t *testing.T) {
 		"other arguments":            {&amqp091.Error{Code: amqp091.PreconditionFailed, Server: true, Recover: true}, true},
 		"no such thing":              {&amqp091.Error{Code: amqp091.NotImplemented, Server: true}, true},
 	} {
-		d := &Declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}
+		d := &Declarer{ctx: t.Context(), link: link.New(link.Options{}), open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}
 		refused := d.run(func(*amqp091.Channel) error { return c.err })
 		if (refused != nil) != c.refused || (d.err != nil) == c.refused {
 			t.Errorf("%s: refused %v, the connection's error %v", name, refused, d.err)
@@ -54,7 +54,7 @@ func TestBrokerErrorsAreRetried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, asked := &Declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
+				d, asked := &Declarer{ctx: t.Context(), link: link.New(link.Options{}), open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
 				refused := d.run(func(*amqp091.Channel) error {
 					if asked++; asked <= c.times {
 						return c.trouble
@@ -74,7 +74,7 @@ func TestBrokerErrorsAreRetried(t *testing.T) {
 
 // A call that may have succeeded is not repeated.
 func TestDeletionIsNotRepeated(t *testing.T) {
-	d, asked := &Declarer{open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
+	d, asked := &Declarer{ctx: t.Context(), link: link.New(link.Options{}), open: func() (*amqp091.Channel, error) { return &amqp091.Channel{}, nil }}, 0
 	refused := d.runOnce(func(*amqp091.Channel) error {
 		asked++
 		return &amqp091.Error{Code: amqp091.InternalError, Server: true}

@@ -123,7 +123,18 @@ func (b *Broker) checkWrite(ctx context.Context, r *missingRights) error {
 	if b.Publishing.Blocked.Closed() {
 		return errAlarm
 	}
-	ch, err := b.Publishing.Channel(ctx)
+	denied := b.Publishing.Do(ctx, func(l *link.Link) error { return b.tryWrite(ctx, l) })
+	if refused, ok := errors.AsType[*amqp091.Error](denied); ok && isAccessRefused(refused) {
+		r.write.add("exchange amq.default, which is the default exchange", refused)
+		return nil
+	}
+	return denied
+}
+
+// tryWrite asks for a publish that is denied, or refused before it is routed. It returns only a denial, or why the broker
+// did not answer.
+func (b *Broker) tryWrite(ctx context.Context, l *link.Link) error {
+	ch, err := l.Channel(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,7 +149,7 @@ func (b *Broker) checkWrite(ctx context.Context, r *missingRights) error {
 		select {
 		case refused := <-closed:
 			if isAccessRefused(refused) {
-				r.write.add("exchange amq.default, which is the default exchange", refused)
+				return refused
 			}
 			return nil
 		case <-look.C:

@@ -29,7 +29,7 @@ type Broker struct {
 // Declarer returns a declarer, which must be closed.
 func (b *Broker) Declarer(ctx context.Context) *Declarer {
 	// Not the publishing connection, which does not answer while the broker is in alarm.
-	return &Declarer{open: func() (*amqp091.Channel, error) { return b.Consuming.Channel(ctx) }, noProvisioning: b.NoProvisioning}
+	return &Declarer{ctx: ctx, link: b.Consuming, open: func() (*amqp091.Channel, error) { return b.Consuming.Channel(ctx) }, noProvisioning: b.NoProvisioning}
 }
 
 // Survey is the broker's information about a subscription's queues before they are declared.
