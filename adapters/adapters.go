@@ -50,9 +50,9 @@ type Config[R any] struct {
 	// Group is the consumer group. On a broker without groups it is the name of the queue. Required.
 	Group string
 	// Codec returns the parts of a record. The Consumer completes the states of first deliveries: Origin, Group, the
-	// expiry in redeliver.HeaderExpires, and, if the producer gave no id, the ID origin/partition/offset. A producer's
-	// id of that form gets the prefix given:, and an id of more than 512 bytes is hashed. A panic of Message is an
-	// error. Required.
+	// expiry in redeliver.HeaderExpires, and, if the producer gave no id, the ID origin/partition/offset@timestamp. Without
+	// a timestamp it is derived:origin/partition/offset, which middleware.Dedup does not accept. A producer's id of that
+	// form gets the prefix given:, and an id of more than 512 bytes is hashed. A panic of Message is an error. Required.
 	Codec driver.Codec[R]
 	// Store writes messages to where they wait and to the DLQ. Required.
 	Store driver.Store[R]

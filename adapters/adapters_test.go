@@ -128,7 +128,7 @@ func (b *broker) Age(m *driver.Message[*record]) (state *redeliver.State, create
 }
 
 func (b *broker) State(m *driver.Message[*record], st *redeliver.State) {
-	st.ID, st.Source = m.Record.id, redeliver.Source{Known: true, Partition: 1, Offset: 7}
+	st.ID, st.Source = m.Record.id, redeliver.Source{Known: true, Partition: 1, Offset: 7, Timestamp: m.Record.written}
 }
 
 func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
@@ -228,7 +228,7 @@ func TestTheStateOfAFirstDeliveryIsCompleted(t *testing.T) {
 		ran := 0
 		handler := func(context.Context, *record) error { ran++; return errors.New("declined") }
 		b.run(t, b.config(policy, handler), func() {
-			for _, rec := range []*record{{id: ""}, {id: "orders/1/7"}, {id: string(make([]byte, 600))}, {id: "expired", metadata: expired}} {
+			for _, rec := range []*record{{id: "", written: time.UnixMilli(1764316800123)}, {id: "orders/1/7@1764316800123"}, {id: string(make([]byte, 600))}, {id: "expired", metadata: expired}, {id: ""}} {
 				b.in <- rec
 				synctest.Wait()
 			}
@@ -237,11 +237,11 @@ func TestTheStateOfAFirstDeliveryIsCompleted(t *testing.T) {
 		for _, st := range b.dead {
 			ids = append(ids, st.ID)
 		}
-		if len(ids) != 4 || ids[0] != "orders/1/7" || ids[1] != "given:orders/1/7" || len(ids[2]) > 512 || ids[2] == "" || ids[3] != "expired" {
+		if len(ids) != 5 || ids[0] != "orders/1/7@1764316800123" || ids[1] != "given:orders/1/7@1764316800123" || len(ids[2]) > 512 || ids[2] == "" || ids[3] != "expired" || ids[4] != "derived:orders/1/7" {
 			t.Fatalf("the ids are %q", ids)
 		}
-		if st := b.dead[3]; ran != 3 || st.Reason != redeliver.ReasonExpired || st.Expires.IsZero() {
-			t.Errorf("%d handlers ran, want 3; the expired message has %q", ran, st.Reason)
+		if st := b.dead[3]; ran != 4 || st.Reason != redeliver.ReasonExpired || st.Expires.IsZero() {
+			t.Errorf("%d handlers ran, want 4; the expired message has %q", ran, st.Reason)
 		}
 	})
 }

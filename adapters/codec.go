@@ -1,7 +1,6 @@
 package adapters
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -47,7 +46,7 @@ func (c codec[R]) State(m *driver.Message[R], st *redeliver.State) {
 	}
 	st.Group, st.Origin = c.group, c.origin
 	if st.ID == "" && st.Source.Known {
-		st.ID = limits.ShortID(fmt.Sprintf("%s/%d/%d", c.origin, st.Source.Partition, st.Source.Offset))
+		st.ID = engine.PlaceID(c.origin, st.Source.Partition, st.Source.Offset, st.Source.Timestamp)
 	} else {
 		st.ID = engine.GivenID(st.ID)
 	}

@@ -23,8 +23,8 @@ const (
 	defaultDedupStoreTimeout = 5 * time.Second
 )
 
-// ErrDerivedID is the reason why a message is not deduplicated: its id was derived from its content, and two messages
-// with equal content are not the same message.
+// ErrDerivedID is the reason why a message is not deduplicated: another message may have its id, which was derived from its
+// content, or on Kafka from the offset of a record without a timestamp.
 var ErrDerivedID = errors.New("dedup: the message has no id of its own; have its publisher set one, or set DedupConfig.Derived where equal messages are duplicates")
 
 // ErrProduced is the reason why a message is not marked: its handler has produced other messages, which a Router
@@ -45,7 +45,8 @@ type DedupConfigOf[M any] struct {
 	// ID returns the id of a message, or an empty one for a message that is not deduplicated. It must be safe for concurrent
 	// use. Default: redeliver's id, which is the message's own if its publisher set one.
 	ID func(M) string
-	// Derived accepts ids that were derived from a message's content, so that messages with equal content are duplicates.
+	// Derived accepts ids that were derived from a message's content, so that messages with equal content are duplicates, and
+	// from an offset without a timestamp, so that a topic that is created again loses messages.
 	// Default false: a message with such an id is handled each time it comes, and the sink gets one SubscriptionChanged.
 	Derived bool
 	// Skipped is called for each duplicate. It must be quick. Default: none.
@@ -97,8 +98,8 @@ type DedupStore interface {
 //     prevents that.
 //   - Copies at the same time in two processes may both run.
 //   - A copy that comes after the TTL, or after more ids than the store holds, runs again. Each process has its own DedupMemory.
-//   - Duplicates are recognised by their ids. On Kafka the id of a message without a Watermill UUID is its offset, so a message that
-//     its producer wrote twice is no duplicate.
+//   - Duplicates are recognised by their ids. On Kafka the id of a message without a Watermill UUID is its offset and timestamp,
+//     so a message that its producer wrote twice is no duplicate.
 //   - The answer of a handler that exceeded its Timeout is ignored, but its mark counts: the retry is a duplicate then.
 //
 // While the store does not answer, messages are postponed: no attempt is counted. When the store refuses a mark, the

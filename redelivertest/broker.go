@@ -154,7 +154,7 @@ func (b *Broker) busyLocked() (what []string) {
 		if n := len(r.q.items); n > 0 && !seen[r.q] {
 			seen[r.q] = true
 			it := r.q.items[0]
-			what = append(what, fmt.Sprintf("%d messages of %s for %s, the first is %s on %s", n, r.q.topic, r.q.group, it.idOf(r.q.topic, it.offset), it.where))
+			what = append(what, fmt.Sprintf("%d messages of %s for %s, the first is %s on %s", n, r.q.topic, r.q.group, it.idOf(r.q.topic, it.offset, it.at), it.where))
 		}
 	}
 	return what

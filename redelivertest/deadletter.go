@@ -144,7 +144,7 @@ func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
 	for _, h := range users.headers {
 		m.Headers = append(m.Headers, deadletter.Header{Name: h.name, Value: bytes.Clone(h.value)})
 	}
-	deadletter.ReadHeaders(m, d.Info(), ours, func() string { return users.idOf(d.q.dlq(), c.n) })
+	deadletter.ReadHeaders(m, d.Info(), ours, func() string { return users.idOf(d.q.dlq(), c.n, c.at) })
 	return m
 }
 

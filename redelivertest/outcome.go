@@ -19,7 +19,7 @@ type timedEvent struct {
 
 // Outcome describes what happened to one message in one group.
 type Outcome struct {
-	// ID is the message's UUID, or topic/0/offset if it has none.
+	// ID is the message's UUID, or topic/0/offset@time if it has none.
 	ID string
 	// Committed reports whether it was handled.
 	Committed bool

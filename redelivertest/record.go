@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -134,12 +133,12 @@ func deliveredIn(ctx context.Context) *received {
 	return nil
 }
 
-// idOf returns the id of a record that was at offset in a topic.
-func (rec *record) idOf(topic string, offset int64) string {
+// idOf returns the id of a record that was written to offset in a topic at a time.
+func (rec *record) idOf(topic string, offset int64, at time.Time) string {
 	if rec.uuid != "" {
 		return engine.GivenID(rec.uuid)
 	}
-	return limits.ShortID(fmt.Sprintf("%s/0/%d", topic, offset))
+	return engine.PlaceID(topic, 0, offset, at)
 }
 
 type keyKey struct{}

@@ -108,7 +108,7 @@ func (s *source) Parse(m *driver.Message[*received]) error {
 		s.parseWaiting(m)
 	} else {
 		found := append(s.readDeadLetter(rec), rec.foreignHeaders()...)
-		rec.id = rec.idOf(s.q.topic, it.offset)
+		rec.id = rec.idOf(s.q.topic, it.offset, it.at)
 		if rec.deadLetter != nil && rec.deadLetter.ID != "" {
 			rec.id = rec.deadLetter.ID
 		}
@@ -128,7 +128,7 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 	stay := delayqueue.Arrive(&delayqueue.Arrival{
 		Group: s.q.group, Origin: s.q.topic, Ladder: s.ladder,
 		Level: it.level, Written: it.at, Jitter: s.jitter, Now: time.Now(),
-	}, ours, func() string { return users.idOf(it.where, it.offset) })
+	}, ours, func() string { return users.idOf(it.where, it.offset, it.at) })
 	if len(stay.Findings) > 0 {
 		s.sub.Emit(redeliver.HeadersIgnored{Topic: it.where, ID: stay.State.ID, Findings: stay.Findings})
 	}

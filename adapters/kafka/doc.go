@@ -33,7 +33,7 @@
 // lowest unsettled one. After a kill, a rebalance or a deploy, records are delivered again
 // only if they were not settled at the last commit. Commits are at most 200 ms apart; with [Wrap],
 // the service's own interval applies. The records keep their id: the header
-// _watermill_message_uuid, or topic/partition/offset.
+// _watermill_message_uuid, or topic/partition/offset@timestamp (Unix milliseconds).
 //
 // Records of one key run one after another on their first delivery. Later records of a
 // key overtake a failed one, unless Policy.Order says otherwise. A record that kills its

@@ -220,7 +220,7 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *topiclog.Record
 	}
 	m.State.Origin = w.topic
 	if m.ID = st.ID; m.ID == "" {
-		m.ID = record.ID(&sarama.ConsumerMessage{Topic: t.log.Topic, Partition: partition, Offset: rec.Offset, Headers: users})
+		m.ID = record.ID(&sarama.ConsumerMessage{Topic: t.log.Topic, Partition: partition, Offset: rec.Offset, Timestamp: rec.Time, Headers: users})
 	}
 	return m
 }

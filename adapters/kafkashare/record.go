@@ -2,7 +2,6 @@ package kafkashare
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -133,12 +132,12 @@ func appendState(rec *kgo.Record, st *redeliver.State) {
 	}
 }
 
-// recordID returns Watermill's UUID header of a record, or else its coordinates in the origin.
+// recordID returns Watermill's UUID header of a record, or else its place and timestamp, see [engine.PlaceID].
 func recordID(rec *kgo.Record) string {
 	if id := header(rec, UUIDHeader); id != "" {
 		return engine.GivenID(id)
 	}
-	return fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset)
+	return engine.PlaceID(rec.Topic, rec.Partition, rec.Offset, rec.Timestamp)
 }
 
 // header returns the last value of a header, or "".
@@ -191,7 +190,11 @@ var _ driver.Codec[*kgo.Record] = codec{}
 
 // Message implements [driver.Codec].
 func (c codec) Message(m *driver.Message[*kgo.Record]) (*message.Message, error) {
-	return engine.Unmarshal(c.marshaler, m.Record)
+	msg, err := engine.Unmarshal(c.marshaler, m.Record)
+	if err == nil && m.State != nil && msg.UUID == recordID(m.Record) {
+		msg.UUID = m.State.ID // the id that the message came with, which an older version may have derived in another way
+	}
+	return msg, err
 }
 
 // Key implements [driver.Codec].

@@ -39,7 +39,6 @@ func (o *origin) work(args ...string) *program {
 type kafkaTopic struct {
 	*origin
 	client *kgo.Client
-	sent   int
 }
 
 func newKafkaTopic(t *testing.T, name string) *kafkaTopic {
@@ -60,18 +59,19 @@ func newKafkaTopic(t *testing.T, name string) *kafkaTopic {
 		for name, value := range headers {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 		}
-		k.produce(rec)
-		return fmt.Sprintf("%s/0/%d", k.topic, k.sent-1)
+		return k.produce(rec)
 	}
 	return k
 }
 
-func (k *kafkaTopic) produce(recs ...*kgo.Record) {
+// produce writes records and returns the id that the last one will have.
+func (k *kafkaTopic) produce(recs ...*kgo.Record) (id string) {
 	k.t.Helper()
 	if err := k.client.ProduceSync(k.t.Context(), recs...).FirstErr(); err != nil {
 		k.t.Fatal(err)
 	}
-	k.sent += len(recs)
+	rec := recs[len(recs)-1]
+	return fmt.Sprintf("%s/0/%d@%d", k.topic, rec.Offset, rec.Timestamp.UnixMilli())
 }
 
 // queue is an origin on the run's RabbitMQ. The worker declares it.

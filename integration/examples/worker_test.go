@@ -1,7 +1,6 @@
 package examples_test
 
 import (
-	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,12 +28,11 @@ func TestWorkerExit(t *testing.T) {
 			t.Errorf("exit status %d, more lines %q; want 1 and none", status, more)
 		}
 	}
-	f.produce(&kgo.Record{Value: []byte("done before")})
+	id := f.produce(&kgo.Record{Value: []byte("done before")})
 	p := work("never")
-	p.expect(f.origin, f.topic+"/0/0", nil, 0, rules["never"]...)
+	p.expect(f.origin, id, nil, 0, rules["never"]...)
 	p.stop()
-	f.produce(&kgo.Record{Value: []byte("v")})
-	id := f.topic + "/0/1"
+	id = f.produce(&kgo.Record{Value: []byte("v")})
 	crash(id, 1, "")
 	crash(id, 1, "")
 	p = work("attempt<2")
@@ -70,14 +68,14 @@ func TestWorkerPolicy(t *testing.T) {
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			f := newKafkaTopic(t, newName())
-			f.produce(&kgo.Record{Value: []byte("v")})
+			id := f.produce(&kgo.Record{Value: []byte("v")})
 			p := f.work(append(c.args, "--fail", "always")...)
 			if c.least == 0 {
-				p.expect(f.origin, f.topic+"/0/0", nil, 0, every(0, step{"dead_letter", 1, "exhausted"})...)
+				p.expect(f.origin, id, nil, 0, every(0, step{"dead_letter", 1, "exhausted"})...)
 				p.stop()
 				return
 			}
-			p.expect(f.origin, f.topic+"/0/0", nil, 0, step{"attempt", 1, ""})
+			p.expect(f.origin, id, nil, 0, step{"attempt", 1, ""})
 			e := p.event()
 			if wait := stamp(t, e.Due).Sub(stamp(t, e.At)); e.Event != "retry" || e.Attempt != 1 || wait < c.least || wait > c.longest {
 				t.Errorf("%s %d, due after %s; want retry 1, from %s to %s", e.Event, e.Attempt, wait, c.least, c.longest)
@@ -95,7 +93,7 @@ func TestWorkerKeys(t *testing.T) {
 	t.Parallel()
 	f := newKafkaTopic(t, newName())
 	p := f.work("--max-in-flight", "1")
-	for i, c := range []struct {
+	for _, c := range []struct {
 		key  []byte
 		want *string
 	}{
@@ -105,8 +103,8 @@ func TestWorkerKeys(t *testing.T) {
 		{[]byte{0xff, 0x00}, new("base64:/wA=")},
 		{[]byte("base64:/wA="), new("base64:YmFzZTY0Oi93QT0=")},
 	} {
-		f.produce(&kgo.Record{Key: c.key, Value: []byte("v")})
-		p.expect(f.origin, fmt.Sprintf("%s/0/%d", f.topic, i), c.want, 0, rules["never"]...)
+		id := f.produce(&kgo.Record{Key: c.key, Value: []byte("v")})
+		p.expect(f.origin, id, c.want, 0, rules["never"]...)
 	}
 	p.stop()
 }

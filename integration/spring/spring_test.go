@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -126,12 +127,18 @@ type row struct {
 	Mismatch  string `json:"mismatch"`
 	BodyText  string `json:"body_text"`
 	Source    struct {
-		Partition int `json:"partition"`
-		Offset    int `json:"offset"`
+		Partition int       `json:"partition"`
+		Offset    int       `json:"offset"`
+		Timestamp time.Time `json:"timestamp"`
 	} `json:"source"`
 	Headers []struct {
 		Name string `json:"name"`
 	} `json:"headers"`
+}
+
+// place returns the id of a record that came without one.
+func (r *row) place(topic string) string {
+	return fmt.Sprintf("%s/%d/%d@%d", topic, r.Source.Partition, r.Source.Offset, r.Source.Timestamp.UnixMilli())
 }
 
 func (w *world) rows(t *testing.T, args ...string) (all []row) {
@@ -232,7 +239,7 @@ func (w *world) isUnderstood(t *testing.T, dlq, topic string, attempts int, ids 
 		if r.Filler != "spring-kafka" || r.Origin != w.topic(topic) || r.Group != w.group || r.Mismatch != "" || r.Reason != "exhausted" ||
 			r.ErrorType != "java.lang.IllegalStateException" || !strings.Contains(r.Error, "declined: order "+ids[i]) ||
 			r.Attempts != attempts || r.Replays != 0 || r.Source.Partition != 1 || r.Source.Offset != i ||
-			r.BodyText != "order "+ids[i] || fmt.Sprint(r.Headers) != "[{tenant}]" || r.ID != fmt.Sprintf("%s/1/%d", w.topic(topic), i) {
+			r.BodyText != "order "+ids[i] || fmt.Sprint(r.Headers) != "[{tenant}]" || r.ID != r.place(w.topic(topic)) {
 			t.Errorf("order %s is %+v", ids[i], r)
 		}
 	}
@@ -248,7 +255,8 @@ func (w *world) isUnderstood(t *testing.T, dlq, topic string, attempts int, ids 
 
 // comesBack checks that the command recognises a message that was replayed too early and dead-lettered again.
 func (w *world) comesBack(t *testing.T, dlq, topic, back string) {
-	id := w.topic(topic) + "/1/0"
+	first := w.rows(t, w.about("show", dlq, topic)...)
+	id := first[slices.IndexFunc(first, func(r row) bool { return r.Source.Offset == 0 })].ID
 	w.command(t, w.about("replay", dlq, topic, "--replay-to", w.topic(back), "--id", id, "--note", "too early", "--yes")...)
 	w.awaitRecords(t, dlq, 3)
 	got := w.rows(t, w.about("show", dlq, topic, "--id", id)...)

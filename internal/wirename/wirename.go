@@ -2,7 +2,8 @@
 package wirename
 
 const (
-	// DerivedID begins an id that is a hash of its message, which came without an id.
+	// DerivedID begins an id that two messages may have: a hash of a message that came without an id, or the place of a record
+	// without a timestamp.
 	DerivedID = "derived:"
 	// WatermillUUID is the header or attribute in which Watermill's Pub/Subs send a message's UUID.
 	WatermillUUID = "_watermill_message_uuid"

@@ -90,8 +90,8 @@ func (i *Inbox) exec(ctx context.Context, what, query string, args ...any) error
 // returns nil and does not run work. If work fails or panics, nothing is changed, and Do returns the error of work
 // unchanged. A commit that returns an error may have succeeded: the next attempt finds out.
 //
-// A message whose id was derived from its content (derived:..., on RabbitMQ) is not marked, because equal messages have one id: its
-// work runs at each attempt. A handler must call Do once: a second call finds the mark of the first.
+// A message whose id others may have (derived:..., on RabbitMQ from its content, on Kafka from an offset without a timestamp) is
+// not marked: its work runs at each attempt. A handler must call Do once: a second call finds the mark of the first.
 //
 // If copies of a message run at the same time, one waits for the other, or fails and is retried; that depends on the database.
 // work must not commit or roll back.

@@ -3,14 +3,11 @@ package dlq
 import (
 	"context"
 	"io"
-	"strconv"
 
-	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -166,7 +163,7 @@ func (q *Queue) idOf(m *deadletter.Message, place place) string {
 		}
 	}
 	if src := m.State.Source; src.Known {
-		return limits.ShortID(q.Where.Origin + "/" + strconv.FormatInt(int64(src.Partition), 10) + "/" + strconv.FormatInt(src.Offset, 10))
+		return engine.PlaceID(q.Where.Origin, src.Partition, src.Offset, src.Timestamp)
 	}
-	return limits.ShortID(q.Where.DLQ + "/" + string(record.Position(place.partition, place.offset)))
+	return engine.PlaceID(q.Where.DLQ, place.partition, place.offset, m.Time)
 }

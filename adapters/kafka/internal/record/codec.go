@@ -25,7 +25,11 @@ var _ driver.Codec[*sarama.ConsumerMessage] = Codec{}
 
 // Message implements [driver.Codec].
 func (c Codec) Message(m *driver.Message[*sarama.ConsumerMessage]) (*message.Message, error) {
-	return engine.Unmarshal(c.Unmarshaler, m.Record)
+	msg, err := engine.Unmarshal(c.Unmarshaler, m.Record)
+	if err == nil && m.State != nil && msg.UUID == ID(m.Record) {
+		msg.UUID = m.State.ID // the id that the message came with, which an older version may have derived in another way
+	}
+	return msg, err
 }
 
 // Key implements [driver.Codec].

@@ -11,7 +11,6 @@ package record
 import (
 	"bytes"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/IBM/sarama"
@@ -205,7 +204,7 @@ func Detach(m *sarama.ConsumerMessage) {
 	}
 }
 
-// ID returns Watermill's UUID header of a record, or else its coordinates in the origin. It hashes an id that
+// ID returns Watermill's UUID header of a record, or else its place and timestamp, see [engine.PlaceID]. It hashes an id that
 // does not fit into a header.
 func ID(m *sarama.ConsumerMessage) string {
 	for _, h := range m.Headers {
@@ -213,12 +212,5 @@ func ID(m *sarama.ConsumerMessage) string {
 			return engine.GivenID(string(h.Value))
 		}
 	}
-	var b strings.Builder
-	b.Grow(len(m.Topic) + 24)
-	b.WriteString(m.Topic)
-	b.WriteByte('/')
-	b.WriteString(strconv.FormatInt(int64(m.Partition), 10))
-	b.WriteByte('/')
-	b.WriteString(strconv.FormatInt(m.Offset, 10))
-	return b.String()
+	return engine.PlaceID(m.Topic, m.Partition, m.Offset, m.Timestamp)
 }

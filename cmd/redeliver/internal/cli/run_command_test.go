@@ -197,11 +197,14 @@ func TestRunPostsEvents(t *testing.T) {
 	got := h.stop().want(t, 0)
 	header := p.all[0].header
 	for name, want := range map[string]string{
-		"Ce-Specversion": "1.0", "Ce-Id": "payments/0/0", "Ce-Source": "/payments", "Ce-Type": "shop.payment", "Ce-Partitionkey": "a", "Authorization": "Bearer secret",
+		"Ce-Specversion": "1.0", "Ce-Source": "/payments", "Ce-Type": "shop.payment", "Ce-Partitionkey": "a", "Authorization": "Bearer secret",
 	} {
 		if header.Get(name) != want {
 			t.Errorf("%s is %q, want %q", name, header.Get(name), want)
 		}
+	}
+	if id := header.Get("Ce-Id"); !strings.HasPrefix(id, "payments/0/0@") {
+		t.Errorf("the event's id is %q", id)
 	}
 	if strings.Contains(got.out+got.err, "secret") {
 		t.Errorf("it contains the secret: %s%s", got.out, got.err)
