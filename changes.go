@@ -20,6 +20,7 @@ const (
 	ChangeOperationWorks   Change = "an operation works again"    // SQS: the request succeeds again
 	ChangeRetryMissing     Change = "middleware.Retry is missing" // a handler failed, and no middleware of redeliver got its error
 	ChangeBatchRefused     Change = "batches refused"             // a Size above MaxInFlight; no message runs
+	ChangePolicyUnused     Change = "a policy is not used"        // Topics or Queues name what does not exist and nothing reads
 	ChangeDedupRefused     Change = "dedup refused"               // Dedup does not remember messages of this subscription
 	ChangePolicyDiffers    Change = "policies differ"             // other instances of the group run another policy
 	ChangePoliciesAgree    Change = "policies agree"              // all instances run the same policy again

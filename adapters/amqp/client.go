@@ -33,6 +33,7 @@ type Client struct {
 	subs   []*Subscriber
 	closed bool
 
+	policyNames  engine.PolicyNames
 	turn         *engine.Turn
 	places       engine.States[placeKey]
 	lostSuspects engine.SuspectLosses

@@ -59,6 +59,9 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []str
 	if err != nil {
 		return err
 	}
+	if err := client.checkPolicyNames(ctx, queues...); err != nil {
+		return errors.Join(err, client.Close(ctx))
+	}
 	var readers []*reader
 	var errs []error
 	for _, queue := range queues {

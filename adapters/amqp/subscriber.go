@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -36,6 +37,11 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
+		if s.client.cfg.Topology.Existing { // otherwise a later Subscribe may create the other queues
+			if err := s.client.checkPolicyNames(ctx, topic); err != nil {
+				return nil, err
+			}
+		}
 		r, err := s.client.reader(ctx, topic)
 		if err != nil {
 			return nil, err
@@ -51,6 +57,28 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		}, nil
 	})
 	return out, err
+}
+
+// checkPolicyNames refuses policies of queues that do not exist and that the client does not read.
+func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
+	var read []string
+	for _, topic := range topics {
+		read = append(read, c.cfg.Topology.queue(topic))
+	}
+	for _, l := range c.declared.all() {
+		read = append(read, l.Queue)
+	}
+	d := c.broker().Declarer(ctx)
+	defer d.Close()
+	err := engine.CheckPolicyNames("queue", c.cfg.Queues, read, func(name string) (bool, error) {
+		var ps redeliver.Problems // the queue is not ours to judge
+		found := d.Exists(&ps, name)
+		return found, d.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("amqp: %w", err)
+	}
+	return nil
 }
 
 // reader returns the reader of a topic's queue. It declares or checks the queues first, and reads nothing yet, see
@@ -140,6 +168,9 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	defer r.sub.RegisterLoad()()
 	var all sync.WaitGroup
 	all.Go(func() { r.comparePolicies(ctx) })
+	all.Go(func() {
+		r.client.policyNames.Watch(ctx, r.sub, func(ctx context.Context) error { return r.client.checkPolicyNames(ctx) })
+	})
 	all.Go(func() { r.pause.Run(ctx, r.reachable) })
 	defer r.close()
 	for i := range r.queues {

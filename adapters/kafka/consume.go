@@ -68,6 +68,9 @@ func (c Config) runReaders(ctx context.Context, ps redeliver.Problems, topics []
 
 // openReaders makes a reader for each topic. If it returns an error, it returns no reader.
 func (c *Client) openReaders(ctx context.Context, topics []string) ([]*reader.Reader, error) {
+	if err := c.checkPolicyNames(topics...); err != nil {
+		return nil, err
+	}
 	var readers []*reader.Reader
 	var errs []error
 	for _, topic := range topics {

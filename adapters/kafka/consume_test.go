@@ -385,3 +385,40 @@ func TestConsumeReportsTheProblemsOfAllTopics(t *testing.T) {
 		}
 	}
 }
+
+// With a misspelled name, the topic that was meant would run the default policy.
+func TestAPolicyOfATopicThatDoesNotExistIsRefused(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders", "mails").ListenAddrs(), topic: "orders", group: "billing"}
+	handle := func(context.Context, *sarama.ConsumerMessage) error { return nil }
+	client, group := ownGroup(t, p.addrs, p.group)
+	for name, start := range map[string]func(kafka.Config) error{
+		"Subscribe": func(cfg kafka.Config) error {
+			cfg.Brokers = p.addrs
+			c, _ := open(t, cfg)
+			_, err := c.Subscriber().Subscribe(t.Context(), p.topic)
+			return err
+		},
+		"Consume": func(cfg kafka.Config) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // Consume returns at its end, without an error
+			defer cancel()
+			return kafka.Consume(ctx, client, cfg, []string{p.topic}, handle)
+		},
+		"Wrap": func(cfg kafka.Config) error {
+			w, err := kafka.Wrap(t.Context(), client, group, cfg, []string{p.topic}, handle)
+			if err == nil {
+				err = w.Close(context.Background())
+			}
+			return err
+		},
+	} {
+		cfg := kafka.Config{Group: p.group, Policy: quick(1), Topics: map[string]redeliver.Policy{"orders": quick(2), "mails": quick(3)}}
+		if err := start(cfg); err != nil {
+			t.Errorf("%s, with the names of topics: %v", name, err)
+		}
+		cfg.Topics["ordesr"] = quick(2)
+		if err := start(cfg); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Topics["ordesr"]`) || strings.Contains(err.Error(), "mails") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -31,6 +33,9 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
+		if err := s.client.checkPolicyNames(topic); err != nil {
+			return nil, err
+		}
 		r, err := s.client.openReader(ctx, topic)
 		if err != nil {
 			return nil, err
@@ -42,6 +47,21 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		}, nil
 	})
 	return out, err
+}
+
+// checkPolicyNames refuses policies of topics that do not exist and that the client does not read.
+func (c *Client) checkPolicyNames(topics ...string) error {
+	c.mu.Lock()
+	read := append(slices.Collect(maps.Keys(c.layouts)), topics...)
+	c.mu.Unlock()
+	err := engine.CheckPolicyNames("topic", c.cfg.Topics, read, func(name string) (bool, error) {
+		existing, err := c.admin.Topics(name)
+		return existing[name] != nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	return nil
 }
 
 // openReader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics

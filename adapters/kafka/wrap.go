@@ -84,6 +84,9 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	if err != nil {
 		return nil, err
 	}
+	if err := c.checkPolicyNames(topics...); err != nil {
+		return nil, errors.Join(err, c.Close(ctx))
+	}
 	w := &Wrapped{client: c}
 	var errs []error
 	for _, topic := range topics {

@@ -46,6 +46,9 @@ func (c Config) runReaders(ctx context.Context, ps redeliver.Problems, topics []
 	if err != nil {
 		return err
 	}
+	if err := client.checkPolicyNames(ctx, topics...); err != nil {
+		return errors.Join(err, client.Close(ctx))
+	}
 	var readers []*reader
 	var errs []error
 	for _, topic := range topics {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +35,9 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
+		if err := s.client.checkPolicyNames(ctx, topic); err != nil {
+			return nil, err
+		}
 		r, err := s.client.openReader(ctx, topic)
 		if err != nil {
 			return nil, err
@@ -71,6 +76,22 @@ type reader struct {
 	downMembers    int // members that cannot read
 	lastDeliveries int // messages in hand that the broker will not deliver again
 	unread         map[partition]unreadReport
+}
+
+// checkPolicyNames refuses policies of topics that do not exist and that the client does not read.
+func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
+	c.mu.Lock()
+	read := append(slices.Collect(maps.Keys(c.layouts)), topics...)
+	c.mu.Unlock()
+	err := engine.CheckPolicyNames("topic", c.cfg.Topics, read, func(name string) (bool, error) {
+		found, _, err := c.admin.topics(ctx, name)
+		_, exists := found[name]
+		return exists, err
+	})
+	if err != nil {
+		return fmt.Errorf("kafkashare: %w", err)
+	}
+	return nil
 }
 
 // openReader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx,

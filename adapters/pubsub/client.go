@@ -20,6 +20,8 @@ type Client struct {
 	subs   []*Subscriber
 	closed bool
 
+	policyNames engine.PolicyNames
+
 	preparing sync.Mutex         // one topic at a time
 	layouts   map[string]*layout // ready ones, by topic; guarded by preparing
 }

@@ -3,6 +3,9 @@ package pubsub
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,6 +65,19 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 // flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they come back.
 func (s *Subscriber) Close() error {
 	s.readers.Close()
+	return nil
+}
+
+// checkPolicyNames returns an error if Config.Topics names topics that the client does not read. Whether they exist
+// cannot be known.
+func (c *Client) checkPolicyNames(context.Context) error {
+	c.preparing.Lock()
+	read := slices.Collect(maps.Keys(c.layouts))
+	c.preparing.Unlock()
+	err := engine.CheckPolicyNames("topic", c.cfg.Topics, read, func(string) (bool, error) { return false, nil })
+	if err != nil {
+		return fmt.Errorf("pubsub: %w", err)
+	}
 	return nil
 }
 
@@ -129,6 +145,7 @@ func (r *reader) run(ctx context.Context, sources []*source) {
 	defer r.sub.RegisterLoad()()
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	var all sync.WaitGroup
+	all.Go(func() { r.client.policyNames.Watch(ctx, r.sub, r.client.checkPolicyNames) })
 	for _, s := range sources {
 		all.Go(func() { r.readInput(ctx, e, s) })
 	}

@@ -22,11 +22,12 @@ import (
 // Client holds a service's access to SQS, its policies, and everything that is opened from it. It is safe for
 // concurrent use.
 type Client struct {
-	cfg     Config
-	api     *sqs.Client
-	turn    *engine.Turn
-	maxHeld maxHeld
-	hidden  engine.States[string] // of messages that wait hidden: SQS cannot keep their state
+	cfg         Config
+	api         *sqs.Client
+	turn        *engine.Turn
+	policyNames engine.PolicyNames
+	maxHeld     maxHeld
+	hidden      engine.States[string] // of messages that wait hidden: SQS cannot keep their state
 
 	mu      sync.Mutex
 	layouts map[string]*layout    // provisioned, by topic

@@ -227,3 +227,61 @@ func TestConsumeReportsTheProblemsOfAllQueues(t *testing.T) {
 		t.Errorf("the error is %v, want the problems of six queues", err)
 	}
 }
+
+// With a misspelled name, the queue that was meant would run the default policy. A later Subscribe may create the queue,
+// unless nothing may be created.
+func TestAPolicyOfAQueueThatDoesNotExistIsRefused(t *testing.T) {
+	policies := map[string]redeliver.Policy{"orders": steps(1, time.Second), "mails": steps(2, time.Second), "ordesr": steps(3, time.Second)}
+	calls := map[string]func(*bubble) error{
+		"Consume": func(b *bubble) error {
+			return Consume(b.Context(), b.fake.config(Config{Queues: policies}), []string{"orders"}, func(context.Context, types.Message) error { return nil })
+		},
+		"Subscribe without provisioning": func(b *bubble) error {
+			_, err := b.fake.client(b.T, Config{Queues: policies, NoProvisioning: true}).Subscriber().Subscribe(b.Context(), "orders")
+			return err
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create("orders")
+				b.create("mails")
+				err := call(b)
+				if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Queues["ordesr"]`) || strings.Contains(err.Error(), `Queues["mails"]`) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// The calls of Subscribe of one client come one after the other, and each may create its queue.
+func TestAPolicyOfAQueueThatNothingReadsIsReported(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		policies := map[string]redeliver.Policy{"orders": steps(1, time.Second), "mails": steps(2, time.Second), "ordesr": steps(3, time.Second)}
+		c := b.fake.client(b.T, Config{Queues: policies, Sink: b})
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		s := c.Subscriber()
+		for _, queue := range []string{"orders", "mails"} { // neither exists
+			if _, err := s.Subscribe(ctx, queue); err != nil {
+				b.Fatal(err)
+			}
+		}
+		time.Sleep(time.Hour)
+		b.mu.Lock()
+		var reported []error
+		for _, e := range b.events {
+			if e, ok := e.(redeliver.SubscriptionChanged); ok && e.Change == redeliver.ChangePolicyUnused {
+				reported = append(reported, e.Err)
+			}
+		}
+		b.mu.Unlock()
+		if len(reported) != 1 || !strings.Contains(reported[0].Error(), `Queues["ordesr"]`) || strings.Contains(reported[0].Error(), `Queues["mails"]`) {
+			b.Errorf("reported %v", reported)
+		}
+		if err := c.Close(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+}

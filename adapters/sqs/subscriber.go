@@ -3,7 +3,9 @@ package sqs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,11 @@ type Subscriber struct {
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	var out chan *message.Message
 	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
+		if s.client.cfg.NoProvisioning { // otherwise a later Subscribe may create the other queues
+			if err := s.client.checkPolicyNames(ctx, topic); err != nil {
+				return nil, err
+			}
+		}
 		l, err := s.client.provisionedLayout(ctx, topic)
 		if err != nil {
 			return nil, err
@@ -39,6 +46,25 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return func(ctx context.Context) { r.run(ctx, engine.Options[*delivery]{Out: out}) }, nil
 	})
 	return out, err
+}
+
+// checkPolicyNames refuses policies of queues that do not exist and that the client does not read.
+func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
+	c.mu.Lock()
+	all := append(slices.Collect(maps.Keys(c.layouts)), topics...)
+	c.mu.Unlock()
+	var read []string
+	for _, topic := range all {
+		read = append(read, parseTopic(topic).name)
+	}
+	err := engine.CheckPolicyNames("queue", c.cfg.Queues, read, func(name string) (bool, error) {
+		q, err := c.findQueue(ctx, address{name: name})
+		return q.Exists, err
+	})
+	if err != nil {
+		return fmt.Errorf("sqs: %w", err)
+	}
+	return nil
 }
 
 // SubscribeInitialize creates the missing queues that a subscription of the topic needs.
@@ -99,6 +125,9 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	var all, watch sync.WaitGroup
 	watchCtx, endWatch := context.WithCancel(r.values)
 	watch.Go(func() { r.watchOperations(watchCtx) })
+	watch.Go(func() {
+		r.client.policyNames.Watch(watchCtx, r.sub, func(ctx context.Context) error { return r.client.checkPolicyNames(ctx) })
+	})
 	all.Go(func() { newSource(r, r.layout.main).run(ctx, e) })
 	all.Go(func() { newSource(r, r.layout.suspects).run(ctx, e) })
 	all.Wait()

@@ -243,3 +243,32 @@ func TestConsumeChecksAllQueuesFirst(t *testing.T) {
 		t.Error("the messages of the first queue were fetched")
 	}
 }
+
+// With a misspelled name, the queue that was meant would run the default policy.
+func TestAPolicyOfAQueueThatDoesNotExistIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, r := range brokers.RequireRabbitMQs(t) {
+		t.Run(name, func(t *testing.T) {
+			l := native(t, r, nil)
+			l.declared()
+			other := l.queue + "-mails"
+			l.declare(other, nil)
+			defer l.delete("-mails")
+			l.cfg.Queues = map[string]redeliver.Policy{l.queue: steps(1, time.Second), other: steps(1, time.Second), l.queue + "-typo": steps(1, time.Second)}
+			refused := func(call string, err error) {
+				if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), l.queue+`-typo"]`) || strings.Contains(err.Error(), other) {
+					t.Errorf("%s: %v", call, err)
+				}
+			}
+			refused("Consume", amqp.Consume(t.Context(), l.cfg, []string{l.queue}, func(context.Context, amqp091.Delivery) error { return nil }))
+			l.cfg.Topology = amqp.ExistingQueue() // no later Subscribe creates the queue
+			c, err := amqp.Open(t.Context(), l.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close(context.Background()) }()
+			_, err = c.Subscriber().Subscribe(t.Context(), l.queue)
+			refused("Subscribe", err)
+		})
+	}
+}

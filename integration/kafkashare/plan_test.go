@@ -67,6 +67,16 @@ func TestAPlanListsTopicsAndCreatesNothing(t *testing.T) {
 	wantProblems(t, err, "topic "+origin+"."+groups[0]+".retry.1h")
 }
 
+// With a misspelled name, the topic that was meant would run the default policy.
+func TestAPolicyOfATopicThatDoesNotExistIsRefused(t *testing.T) {
+	t.Parallel()
+	h := kafkatest.NewShare(t, brokers.RequireKafka(t))
+	origin, groups := h.Origin(t, 1)
+	c := open(t, kafkashare.Config{Group: groups[0], Topics: map[string]redeliver.Policy{origin: {}, origin + "-typo": {}}})
+	_, err := c.Subscriber().Subscribe(t.Context(), origin)
+	wantProblems(t, err, `Topics["`+origin+`-typo"]`)
+}
+
 func TestDoctorFindsMissingUnreadLateAndOldTopics(t *testing.T) {
 	t.Parallel()
 	h := kafkatest.NewShare(t, brokers.RequireKafka(t))

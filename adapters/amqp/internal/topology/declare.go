@@ -130,6 +130,9 @@ func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 	return refused
 }
 
+// Err returns the error of the connection, if there was one.
+func (d *Declarer) Err() error { return d.err }
+
 // Exists reports whether a queue exists.
 func (d *Declarer) Exists(ps *redeliver.Problems, name string) bool {
 	refused := d.run(func(ch *amqp091.Channel) error {
