@@ -136,6 +136,10 @@ func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 	case f.exec && (len(f.argv) == 0 || dash != 0):
 		bad("--exec needs a command after --, as in --exec -- ./charge --fast")
 	}
+	var err error
+	if f.statuses, err = sidecar.ParseStatuses(f.status, f.exec); err != nil {
+		bad("--status %w", err)
+	}
 	if f.exec && (f.events || f.batch > 0) {
 		bad("--cloudevents and --batch need --http: a command gets one unchanged message")
 	}
@@ -146,7 +150,6 @@ func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 		bad("--event-type is empty: every CloudEvent has a type")
 	}
 	if f.url != "" {
-		var err error
 		if f.to, err = sidecar.ParseURL(f.url, envAuthorization); err != nil {
 			bad("--http is %s: %w", redeliver.RedactAddress(f.url), err)
 		}

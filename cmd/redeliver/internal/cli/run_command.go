@@ -62,6 +62,8 @@ type runFlags struct {
 
 	to            *url.URL // parsed url
 	authorization string
+	status        []string
+	statuses      sidecar.Statuses // parsed status
 
 	webhook webhookFlags
 	metrics bool
@@ -79,13 +81,14 @@ func runCommand(a *app) *cobra.Command {
 that receives each message as a POST to a URL, or a command that runs for each message.
 
 With --http, 2xx means that the message is done. 429 and 503 with Retry-After say when to
-retry. 408, 409, 425, 429, 431, 3xx, 5xx and no answer are retried by the policy. All other
-4xx go to the DLQ; 401, 403, 404 and 405 do so only after the first 2xx, because before it
-the URL may be wrong. With --batch many messages are one JSON document, and each has its own
-answer.
+retry. 408, 409, 425, 429, 431, 5xx and no answer are retried by the policy. 3xx, 401, 403,
+404, 405, 407 and 502 to 504 mean that the handler is not there: while no other message is
+handled, they count for nothing; otherwise they are retried, too. All other 4xx go to the
+DLQ. With --batch many messages are one JSON document, and each has its own answer.
 
 With --exec the body is the standard input of the command, which runs without a shell. Exit
-status 0 means that the message is done, 65 sends it to the DLQ, and all others are retried.
+status 0 means that the message is done, 65 sends it to the DLQ, 126 and 127 mean that the
+command is not there, and all others are retried. --status changes the meaning of a status.
 
 run ends on SIGTERM or Ctrl-C. Messages that are running then have --drain to finish; those
 that do not finish are delivered again. See docs/reference/sidecar.md.`,
@@ -113,6 +116,7 @@ that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		flags.BoolVar(&f.exec, "exec", false, "Run the command after -- for each message")
 		flags.BoolVar(&f.events, "cloudevents", false, "Send each message as a CloudEvent in binary mode")
 		flags.StringVar(&f.eventType, "event-type", defaultEventType, "Use this `type` for CloudEvents of messages that have no type")
+		flags.StringArrayVar(&f.status, "status", nil, "Treat this HTTP or exit status as ack, retry, reject or unreachable, `CODE=MEANING`, as in 404=reject. Repeatable")
 		flags.IntVar(&f.batch, "batch", 0, "Send at most this `number` of messages in one POST (default no batches)")
 		flags.DurationVar(&f.batchWait, "batch-wait", engine.DefaultBatchTimeout, "Let the first message of a batch wait for others for this `duration`, 0 for not at all")
 		flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "Put bodies of at most this `number` of bytes into a batch; a single message may have more")
@@ -213,11 +217,11 @@ func (a *app) newHandler(f *runFlags, c *sidecar.Config) (sidecar.Handler, error
 		if f.log == "json" {
 			say = func(id, line string) { c.Log.Info("output of the command", "id", visible(id), "line", visible(line)) }
 		}
-		return sidecar.NewExec(f.argv, os.Environ(), say)
+		return sidecar.NewExec(f.argv, os.Environ(), f.statuses, say)
 	}
 	policy := c.Policy.WithDefaults()
 	return sidecar.NewHTTP(sidecar.HTTPConfig{
-		URL: f.to, Authorization: f.authorization, CloudEvents: f.events, EventType: f.eventType,
+		URL: f.to, Authorization: f.authorization, CloudEvents: f.events, EventType: f.eventType, Statuses: f.statuses,
 		Requests: len(c.Topics) * (c.InFlight + c.RetriesInFlight), Timeout: policy.Timeout, Retries: policy.MaxRetries,
 	}), nil
 }

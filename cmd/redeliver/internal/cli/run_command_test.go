@@ -128,10 +128,10 @@ func TestRunHTTP(t *testing.T) {
 		case a.body == "bad":
 			http.Error(w, "no such card", http.StatusBadRequest)
 		case a.body == "down", a.body == "recovers" && attempt < "3":
-			http.Error(w, "the bank is closed", http.StatusBadGateway)
+			http.Error(w, "the bank is closed", http.StatusInternalServerError)
 		case a.body == "busy" && attempt == "1":
 			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusServiceUnavailable)
+			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	})
 	s.put(payments("good", "bad", "down", "recovers", "busy")...)
@@ -139,7 +139,7 @@ func TestRunHTTP(t *testing.T) {
 	want := map[string]string{"good": "1", "bad": "1", "down": "123", "recovers": "123", "busy": "12"}
 	s.await("all attempts are made", func() bool { return fmt.Sprint(p.attempts()) == fmt.Sprint(want) })
 	got := s.dead(2)
-	if got["bad"] != "permanent: the handler answered 400 Bad Request: no such card" || got["down"] != "exhausted: the handler answered 502 Bad Gateway: the bank is closed" {
+	if got["bad"] != "permanent: the handler answered 400 Bad Request: no such card" || got["down"] != "exhausted: the handler answered 500 Internal Server Error: the bank is closed" {
 		t.Errorf("in the DLQ are %q", got)
 	}
 	var row struct {

@@ -42,47 +42,72 @@ func records(t *testing.T, text string) (all []map[string]any) {
 	return all
 }
 
-// A wrong URL sends nothing to the DLQ. Until the handler has answered 2xx once, its 404 does not count as an attempt,
-// and the log says why nothing happens.
-func TestRunWithAWrongURL(t *testing.T) {
+// A gateway answers for a handler that is away: while a route is missing, or a login is not accepted. That sends nothing to the DLQ,
+// also after the handler has answered before, and the log and /readyz say why nothing happens. A message that gets such an answer while
+// others are handled goes to the DLQ after its retries.
+func TestRunBehindAGateway(t *testing.T) {
 	t.Parallel()
-	s := newTestKafka(t)
-	s.topics("payments")
-	var right atomic.Bool
-	p := newProgram(t, func(w http.ResponseWriter, a asked) {
-		if !right.Load() || a.body == "bad" {
-			http.Error(w, "no such page", http.StatusNotFound)
-		}
-	})
-	s.put(payments("a", "b", "bad", "c")...)
-	h := s.handle("--http", p.URL, "--retries", "0", "--log", "json", "--health", "127.0.0.1:0")
-	health := h.healthOf(s)
-	s.await("it is not ready", func() bool {
-		answer, err := http.Get(health + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer answer.Body.Close()
-		why, _ := io.ReadAll(answer.Body)
-		return answer.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(why), "404 Not Found: no such page")
-	})
-	right.Store(true)
-	if got := s.dead(1); got["bad"] != "permanent: the handler answered 404 Not Found: no such page" {
-		t.Errorf("in the DLQ are %q", got)
-	}
-	for body, attempts := range p.attempts() {
-		if strings.Trim(attempts, "1") != "" {
-			t.Errorf("%s: attempts %s", body, attempts)
-		}
-	}
-	warned := slices.ContainsFunc(records(t, h.stop().want(t, 0).err), func(r map[string]any) bool {
-		return r["msg"] == "handler not reached; no attempts are counted" && strings.Contains(fmt.Sprint(r["error"]), "404 Not Found")
-	})
-	if !warned {
-		t.Error("it is not reported")
-	}
-	if n := s.written("payments.billing.dlq"); n != 1 {
-		t.Errorf("%d are in the DLQ", n)
+	for name, args := range map[string][]string{
+		"no retries": {"--retries", "0"},
+		"retries":    {"--retries", "2", "--backoff", "fixed:1s"},
+		"batches":    {"--retries", "2", "--batch", "5", "--batch-wait", "10ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTestKafka(t)
+			s.topics("payments")
+			var away, handled atomic.Int32
+			p := newProgram(t, func(w http.ResponseWriter, a asked) {
+				switch code := int(away.Load()); {
+				case code != 0:
+					http.Error(w, "no such page", code)
+				case strings.Contains(a.body, "kills"):
+					http.Error(w, "its worker has ended", http.StatusBadGateway)
+				default:
+					handled.Add(int32(max(1, strings.Count(a.body, `"id":`))))
+				}
+			})
+			h := s.handle(append(args, "--http", p.URL, "--log", "json", "--health", "127.0.0.1:0")...)
+			health := h.healthOf(s)
+			ready := func() (string, bool) {
+				answer, err := http.Get(health + "/readyz")
+				if err != nil {
+					return "", false
+				}
+				defer answer.Body.Close()
+				why, _ := io.ReadAll(answer.Body)
+				return string(why), answer.StatusCode == http.StatusOK
+			}
+			for i, code := range []int32{http.StatusNotFound, http.StatusUnauthorized} {
+				s.put(payments(fmt.Sprint("before ", i))...)
+				s.await("it and all before it are handled", func() bool { return int(handled.Load()) >= 1+101*i })
+				away.Store(code)
+				for n := range 100 {
+					s.put(payments(fmt.Sprintf("a%d-%d", i, n))...)
+				}
+				s.await("it is not ready", func() bool {
+					why, ok := ready()
+					return !ok && strings.Contains(why, "outage") && strings.Contains(why, "no such page")
+				})
+				away.Store(0)
+				s.await("it is ready again", func() bool {
+					_, ok := ready()
+					return ok
+				})
+			}
+			s.put(payments("kills")...)
+			for n := range 30 {
+				s.put(payments(fmt.Sprintf("b-%d", n))...)
+				time.Sleep(100 * time.Millisecond) // others come all the time
+			}
+			if got := s.dead(1); got["kills"] != "exhausted: the handler answered 502 Bad Gateway: its worker has ended" {
+				t.Errorf("in the DLQ are %q", got)
+			}
+			h.stop().want(t, 0)
+			if n := s.written("payments.billing.dlq"); n != 1 {
+				t.Errorf("%d are in the DLQ", n)
+			}
+		})
 	}
 }
 

@@ -14,7 +14,7 @@ type guardFlags struct {
 }
 
 func (g *guardFlags) flags(flags *pflag.FlagSet) {
-	flags.BoolVar(&g.outage, "outage", false, "When nearly all messages fail in the same way, pause until that ends instead of dead-lettering them")
+	flags.BoolVar(&g.outage, "outage", true, "When nearly all messages fail in the same way, or the handler is not there, pause until that ends instead of dead-lettering them")
 	flags.Float64Var(&g.rate.PerSecond, "rate-limit", 0, "Begin at most this `number` of attempts per second, over all messages of a topic (default no limit)")
 	flags.IntVar(&g.rate.Burst, "burst", 0, "With --rate-limit: begin at most this `number` of attempts at once after a pause (default a tenth of --rate-limit)")
 	flags.IntVar(&g.flood, "dead-letter-rate", 0, "Pause when more than this `number` of messages go to the DLQ within a minute (default no limit)")

@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// The guards are off by default, and an invalid value is refused.
+// Only the detection of outages is on by default, and an invalid value is refused.
 func TestRunGuards(t *testing.T) {
 	read := func(args ...string) redeliver.Policy {
 		t.Helper()
@@ -23,10 +23,13 @@ func TestRunGuards(t *testing.T) {
 		g.setFields(&p)
 		return p
 	}
-	if p := read(); p.Outage.On() || p.DeadLetterRate.On() || p.Rate.On() {
+	if p := read("--outage=false"); p.Outage.On() {
+		t.Errorf("--outage=false is %+v", p.Outage)
+	}
+	if p := read(); !p.Outage.On() || p.DeadLetterRate.On() || p.Rate.On() {
 		t.Errorf("no caller asked for %+v", p)
 	}
-	p := read("--outage", "--dead-letter-rate", "50")
+	p := read("--dead-letter-rate", "50")
 	if !p.Outage.On() || p.DeadLetterRate.Max != 50 || p.Validate("Policy") != nil {
 		t.Errorf("%+v: %v", p, p.Validate("Policy"))
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +16,8 @@ import (
 type StatusError struct {
 	Code int
 	Text string // the beginning of the answer's body, or a reason
+	// Unreachable says that the handler does not seem to be there: a gateway answered, or a wrong server.
+	Unreachable bool
 }
 
 func (e *StatusError) Error() string {
@@ -40,19 +41,24 @@ func status(code int) string {
 const pauseHeader = "Redeliver-Pause"
 
 // errorOfStatus returns the meaning of a status as an error. text is the beginning of the body.
-func errorOfStatus(code int, header http.Header, text string, now time.Time) error {
-	err := &StatusError{code, text}
-	switch {
-	case code >= 200 && code < 300:
+func (s Statuses) errorOfStatus(code int, header http.Header, text string, now time.Time) error {
+	err := &StatusError{Code: code, Text: text}
+	switch s.ofHTTP(code, text) {
+	case Ack:
 		return nil
+	case Reject:
+		return redeliver.Permanent(err)
+	case Unreachable:
+		err.Unreachable = true
+	case Retry:
+	}
+	switch {
 	case code >= 300 && code < 400:
-		// Redirects are not followed, because an answer must not choose where a message's body is sent. The message is
-		// not at fault.
+		// Redirects are not followed, because an answer must not choose where a message's body is sent.
 		err.Text = "redirects are not followed; give the new URL with --http"
 		if to := header.Get("Location"); to != "" {
 			err.Text += fmt.Sprintf(" (it names %q)", limits.Cut(to, 200))
 		}
-		return err
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		if d, ok := retryAfter(header.Get(pauseHeader), now); ok {
 			return redeliver.Pause(err, d)
@@ -60,40 +66,15 @@ func errorOfStatus(code int, header http.Header, text string, now time.Time) err
 		if d, ok := retryAfter(header.Get("Retry-After"), now); ok {
 			return redeliver.RetryAfter(err, d)
 		}
-		return err
-	case code == http.StatusRequestTimeout, code == http.StatusConflict, code == http.StatusTooEarly:
-		return err
-	case code == http.StatusRequestHeaderFieldsTooLarge: // most of the fields are ours
-		return err
-	case code >= 400 && code < 500:
-		return redeliver.Permanent(err)
-	default:
-		return err
 	}
+	return err
 }
 
 // Classify is the [redeliver.Policy.Classify] of a sidecar. A 409 concerns only its message: no sign of an outage.
 func Classify(err error) redeliver.Class {
 	s, ok := errors.AsType[*StatusError](err)
-	return redeliver.Class{MessageAtFault: ok && s.Code == http.StatusConflict}
+	return redeliver.Class{MessageAtFault: ok && s.Code == http.StatusConflict, Unreachable: isUnreachable(err)}
 }
-
-// mayBeWrongURL reports whether an answer may be about the request's destination rather than the message: a wrong path,
-// missing rights, or http:// to a TLS port.
-func mayBeWrongURL(code int, text string) bool {
-	switch code {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
-		return true
-	case http.StatusBadRequest:
-		text = strings.ToLower(text)
-		return slices.ContainsFunc(plainToTLS, func(said string) bool { return strings.Contains(text, said) })
-	default:
-		return false
-	}
-}
-
-// plainToTLS are the responses of servers to http:// on a TLS port, in lower case: Go, nginx, Apache.
-var plainToTLS = []string{"http request to an https server", "http request was sent to https port", "plain http to an ssl-enabled server port"}
 
 // retryAfter parses a Retry-After value: seconds or an HTTP date. It returns false if the value is missing, past, or
 // more than the maximum wait. Then the policy decides.

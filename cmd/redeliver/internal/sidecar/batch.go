@@ -77,7 +77,6 @@ func (h *HTTP) postBatch(ctx context.Context, all []*Message, answer func(i int,
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return h.errorOfAnswer(res, firstWords(readAnswer(res, 2*maxText)))
 	}
-	h.succeeded.Store(true)
 	defer func() { _ = res.Body.Close() }()
 	maxBytes := maxAnswer(len(all))
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxBytes+1))

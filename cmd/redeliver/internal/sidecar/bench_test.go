@@ -57,7 +57,7 @@ func BenchmarkExec(b *testing.B) {
 	if err != nil {
 		b.Skip("this system has no command true")
 	}
-	e, err := NewExec([]string{program}, os.Environ(), func(string, string) {})
+	e, err := NewExec([]string{program}, os.Environ(), nil, func(string, string) {})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -44,8 +44,8 @@ type Batcher interface {
 	HandleBatch(ctx context.Context, all []*Message, answer func(i int, err error)) error
 }
 
-// UnreachedError reports why a program has not received its message: nothing listens, it cannot be started, or the
-// wrong server seems to have answered. It does not count as an attempt.
+// UnreachedError reports why a program has not received its message: nothing listens, or it cannot be started. It does not
+// count as an attempt.
 type UnreachedError struct{ Err error }
 
 func (e *UnreachedError) Error() string { return e.Err.Error() }

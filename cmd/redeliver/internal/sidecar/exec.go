@@ -13,15 +13,14 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// statusData is the exit status for the DLQ. Any other failure is retried, such as 75, EX_TEMPFAIL.
-const statusData = 65 // EX_DATAERR
-
 // Exec is a handler that runs a command for each message. The body is its standard input, and its exit status is the
 // answer.
 type Exec struct {
 	argv   []string
 	env    []string // of every child
 	onLine func(id, line string)
+	// statuses replaces the meaning of single exit statuses.
+	statuses Statuses
 	// grace is how long a child may take to end after its timeout. Together with the following steps, it is shorter
 	// than the time after which a handler counts as stuck.
 	grace time.Duration
@@ -33,8 +32,8 @@ type Exec struct {
 
 // NewExec returns a handler that runs a program with its arguments, without a shell. env is the environment of every
 // child, from which REDELIVER_ variables are removed. onLine is called with each line of the children's output and the
-// id of the message. It must be safe for concurrent use.
-func NewExec(argv, env []string, onLine func(id, line string)) (*Exec, error) {
+// id of the message. It must be safe for concurrent use. statuses replaces the meaning of single exit statuses.
+func NewExec(argv, env []string, statuses Statuses, onLine func(id, line string)) (*Exec, error) {
 	if !groups {
 		return nil, errors.New("commands as handlers are not supported on this system: use --http")
 	}
@@ -43,7 +42,7 @@ func NewExec(argv, env []string, onLine func(id, line string)) (*Exec, error) {
 		return nil, err
 	}
 	e := &Exec{
-		argv: append([]string{path}, argv[1:]...), env: withoutOurs(env), onLine: onLine,
+		argv: append([]string{path}, argv[1:]...), env: withoutOurs(env), onLine: onLine, statuses: statuses,
 		grace: 500 * time.Millisecond, pipes: 750 * time.Millisecond,
 	}
 	if os.Getpid() == 1 {
@@ -56,6 +55,8 @@ func NewExec(argv, env []string, onLine func(id, line string)) (*Exec, error) {
 type ExitError struct {
 	How  string // "exit status 75", "signal: killed"
 	Text string // the end of its standard error
+	// Unreachable says that the program does not seem to be there: a shell, or another program before it, could not run it.
+	Unreachable bool
 }
 
 func (e *ExitError) Error() string {
@@ -102,23 +103,25 @@ func (e *Exec) Handle(ctx context.Context, m *Message) error {
 		}
 		return context.Cause(ctx)
 	}
-	return errorOfExit(cmd.ProcessState, err, lastWords(errs.tail))
+	return e.errorOfExit(cmd.ProcessState, err, lastWords(errs.tail))
 }
 
-// errorOfExit returns the meaning of a child's exit status for its message.
-func errorOfExit(state *os.ProcessState, err error, text string) error {
+// errorOfExit returns the meaning of a child's exit status for its message. A child may leave processes running.
+func (e *Exec) errorOfExit(state *os.ProcessState, err error, text string) error {
 	if state == nil {
 		return fmt.Errorf("waiting for the command: %w", err)
 	}
-	failed := &ExitError{state.String(), text}
-	switch state.ExitCode() {
-	case 0: // even if it has left processes running
+	failed := &ExitError{How: state.String(), Text: text}
+	switch e.statuses.ofCommand(state.ExitCode()) {
+	case Ack:
 		return nil
-	case statusData:
+	case Reject:
 		return redeliver.Permanent(failed)
-	default:
-		return failed
+	case Unreachable:
+		failed.Unreachable = true
+	case Retry:
 	}
+	return failed
 }
 
 // extraInput is the data that a child may read from descriptor 3.

@@ -39,7 +39,7 @@ func (h *heard) all() []string {
 func startExec(t *testing.T, what string, args ...string) (*Exec, *heard) {
 	t.Helper()
 	said := &heard{}
-	e, err := NewExec(append([]string{os.Args[0]}, args...), append(os.Environ(), asChild+"="+what), said.add)
+	e, err := NewExec(append([]string{os.Args[0]}, args...), append(os.Environ(), asChild+"="+what), nil, said.add)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +65,47 @@ func TestExecAnswers(t *testing.T) {
 		slices.Sort(lines)
 		if want := []string{"orders/0/17  is closed", "orders/0/17 on stdout", "orders/0/17 the bank"}; !slices.Equal(lines, want) {
 			t.Errorf("it says %q", lines)
+		}
+	}
+}
+
+// A wrapper that cannot run its command ends with 126 or 127. A status may be given another meaning.
+func TestExecWithoutItsCommand(t *testing.T) {
+	t.Parallel()
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		argv     []string
+		statuses Statuses
+		want     string // ack, reject, unreachable or retry
+	}{
+		{[]string{"env", "/no-such-program"}, nil, "unreachable"},
+		{[]string{"nice", plain}, nil, "unreachable"},
+		{[]string{"sh", "-c", "/no-such-program"}, nil, "unreachable"},
+		{[]string{"sh", "-c", "exit 125"}, nil, "retry"},
+		{[]string{"sh", "-c", "kill -9 $$"}, nil, "retry"},
+		{[]string{"sh", "-c", "exit 127"}, Statuses{127: Retry}, "retry"},
+		{[]string{"sh", "-c", "exit 3"}, Statuses{3: Reject}, "reject"},
+		{[]string{"sh", "-c", "exit 3"}, Statuses{3: Ack}, "ack"},
+		{[]string{"sh", "-c", "exit 3"}, Statuses{3: Unreachable}, "unreachable"},
+	} {
+		e, err := NewExec(c.argv, os.Environ(), c.statuses, func(string, string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "retry"
+		switch err := e.Handle(t.Context(), newMessage()); {
+		case err == nil:
+			got = "ack"
+		case errors.Is(err, redeliver.ErrPermanent):
+			got = "reject"
+		case Classify(err).Unreachable:
+			got = "unreachable"
+		}
+		if got != c.want {
+			t.Errorf("%q: %s, want %s", c.argv, got, c.want)
 		}
 	}
 }
@@ -217,14 +258,14 @@ func TestExecDoesNotWaitForProcessesLeftBehind(t *testing.T) {
 // A command that cannot be started has not received its message. A command that does not exist is not a handler.
 func TestExecCannotStart(t *testing.T) {
 	t.Parallel()
-	if _, err := NewExec([]string{"no-such-command"}, nil, nil); err == nil {
+	if _, err := NewExec([]string{"no-such-command"}, nil, nil, nil); err == nil {
 		t.Error("there is no such command")
 	}
 	path := filepath.Join(t.TempDir(), "command")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	e, err := NewExec([]string{path}, nil, func(string, string) {})
+	e, err := NewExec([]string{path}, nil, nil, func(string, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,14 +52,13 @@ func FuzzVerdict(f *testing.F) {
 		if len(text) > maxText || strings.ContainsAny(text, "\r\n") || len(lastWords(body)) > maxText {
 			t.Errorf("%q is said of %q", text, body)
 		}
-		err := errorOfStatus(code, http.Header{"Retry-After": {after}, "Location": {after}}, text, now)
+		err := Statuses(nil).errorOfStatus(code, http.Header{"Retry-After": {after}, "Location": {after}}, text, now)
 		if (err == nil) != (code >= 200 && code < 300) {
 			t.Errorf("%d is %v", code, err)
 		}
 		if d, ok := retryAfter(after, now); ok && (d <= 0 || d > redeliver.MaxWait) {
 			t.Errorf("%q waits %s", after, d)
 		}
-		mayBeWrongURL(code, text)
 	})
 }
 

@@ -1,7 +1,6 @@
 package sidecar
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -82,23 +81,12 @@ func (h *Health) end() {
 	h.ending = true
 }
 
-// reached records whether the handler was reached: err is nil if it was. It reports whether that is news: the handler
-// was or was not reached before, or another kind of failure (see answered).
+// reached records whether the handler was reached: err is nil if it was. It reports whether that is news.
 func (h *Health) reached(err *UnreachedError) (changed bool) {
 	if err == nil && h.unreached.Load() == nil { // a load is cheaper than a swap
 		return false
 	}
-	old := h.unreached.Swap(err)
-	return (old == nil) != (err == nil) || old.answered() != err.answered()
-}
-
-// answered reports whether a server answered, though it seems to be the wrong one.
-func (e *UnreachedError) answered() bool {
-	if e == nil {
-		return false
-	}
-	_, ok := errors.AsType[*StatusError](e.Err)
-	return ok
+	return (h.unreached.Swap(err) == nil) != (err == nil)
 }
 
 // record records an adapter's event about a topic.
@@ -118,7 +106,9 @@ func (h *Health) record(e redeliver.SubscriptionChanged) {
 		h.setTrouble(e.Origin, redeliver.ChangeIntakeResumed, string(e.Change))
 	case redeliver.ChangeOperationFails:
 		h.setTrouble(e.Origin, redeliver.ChangeOperationWorks, string(e.Change)+": "+e.Detail)
-	case redeliver.ChangeIntakeResumed, redeliver.ChangeOperationWorks:
+	case redeliver.ChangeOutage:
+		h.setTrouble(e.Origin, redeliver.ChangeOutageOver, redeliver.Redact(fmt.Sprintf("%s: %v", e.Change, e.Err)))
+	case redeliver.ChangeOutageOver, redeliver.ChangeIntakeResumed, redeliver.ChangeOperationWorks:
 		delete(h.trouble[e.Origin], e.Change)
 	default: // the change does not affect consumption
 	}

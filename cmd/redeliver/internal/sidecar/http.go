@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -29,6 +30,8 @@ type HTTPConfig struct {
 	// Timeout is the policy's timeout of an attempt. Connecting may take a quarter of it, at most 10 s. If it is
 	// not positive: 10 s.
 	Timeout time.Duration
+	// Statuses replaces the meaning of single statuses.
+	Statuses Statuses
 	// Retries is the policy's MaxRetries. In a batch, a message that has used them up is posted alone; 0 disables
 	// this.
 	Retries int
@@ -45,9 +48,8 @@ func (c *HTTPConfig) dialer() *net.Dialer {
 
 // HTTP is a handler that is reached at a URL.
 type HTTP struct {
-	c         HTTPConfig
-	transport http.RoundTripper
-	succeeded atomic.Bool // it has answered 2xx once, so it is the right server
+	c                HTTPConfig
+	transport, fresh http.RoundTripper // fresh makes a new connection for each post
 }
 
 const (
@@ -65,7 +67,9 @@ const (
 func NewHTTP(c HTTPConfig) *HTTP {
 	dialer := c.dialer()
 	// A try may begin at half of the attempt's time.
-	return &HTTP{c: c, transport: newTransport(dialer, dialer.Timeout/2, c.Requests)}
+	fresh := newTransport(dialer, dialer.Timeout/2, 0)
+	fresh.DisableKeepAlives = true
+	return &HTTP{c: c, transport: newTransport(dialer, dialer.Timeout/2, c.Requests), fresh: fresh}
 }
 
 func newTransport(dialer *net.Dialer, handshake time.Duration, connections int) *http.Transport {
@@ -98,46 +102,59 @@ func (h *HTTP) Handle(ctx context.Context, m *Message) error {
 	return h.errorOfAnswer(res, firstWords(readAnswer(res, keep)))
 }
 
-// errorOfAnswer returns the meaning of an answer for a message. text is the beginning of the answer's body. Before the
-// first 2xx, an answer that may be about the URL is treated as such, because otherwise a wrong URL would send a whole
-// topic to its DLQ.
+// errorOfAnswer returns the meaning of an answer for a message. text is the beginning of the answer's body.
 func (h *HTTP) errorOfAnswer(res *http.Response, text string) error {
-	err := errorOfStatus(res.StatusCode, res.Header, text, time.Now())
-	switch {
-	case err == nil:
-		h.succeeded.Store(true)
-	case !h.succeeded.Load() && mayBeWrongURL(res.StatusCode, text):
-		// Do not wrap err itself, which is permanent.
-		return &UnreachedError{fmt.Errorf("%w; this counts as no attempt until the first 2xx: check --http and REDELIVER_HTTP_AUTHORIZATION", &StatusError{res.StatusCode, text})}
-	}
-	return err
+	return h.c.Statuses.errorOfStatus(res.StatusCode, res.Header, text, time.Now())
 }
 
-// post sends one request and returns the answer. The caller must read its body.
+// post sends one request and returns the answer. The caller must read its body. A server may close an idle connection at the moment
+// at which it is used again. Then post tries once more, on a new one. If that one is refused, the process of the server has ended,
+// perhaps because of this message: then the first failure is the answer.
 func (h *HTTP) post(ctx context.Context, header http.Header, body []byte) (*http.Response, error) {
-	connected := false
+	res, idle, err := h.postOver(ctx, h.transport, header, body)
+	if err == nil || !idle {
+		return res, err
+	}
+	res, _, again := h.postOver(ctx, h.fresh, header, body)
+	if _, unreached := errors.AsType[*UnreachedError](again); unreached {
+		return nil, err
+	}
+	return res, again
+}
+
+// postOver is post over one transport. idle reports whether an idle connection was closed without a byte of an answer.
+func (h *HTTP) postOver(ctx context.Context, over http.RoundTripper, header http.Header, body []byte) (res *http.Response, idle bool, err error) {
+	connected, wasIdle := false, false
+	var answered atomic.Bool // another goroutine sets it
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { connected = false }, // also for a retry, of which nothing was sent yet
-		GotConn: func(httptrace.GotConnInfo) { connected = true },
+		GetConn:              func(string) { connected = false }, // also for a retry, of which nothing was sent yet
+		GotConn:              func(c httptrace.GotConnInfo) { connected, wasIdle = true, c.WasIdle },
+		GotFirstResponseByte: func() { answered.Store(true) },
 	}), http.MethodPost, "", bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	req.URL, req.Host, req.Header = h.c.URL, h.c.URL.Host, header
 	if h.c.Authorization != "" {
 		header["Authorization"] = []string{h.c.Authorization}
 	}
-	res, err := h.transport.RoundTrip(req)
+	res, err = over.RoundTrip(req)
 	switch {
 	case err == nil:
-		return res, nil
+		return res, false, nil
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return nil, false, context.Cause(ctx)
 	case !connected || isTLSAlert(err):
-		return nil, &UnreachedError{fmt.Errorf("the handler cannot be reached: %w", err)}
+		return nil, false, &UnreachedError{fmt.Errorf("the handler cannot be reached: %w", err)}
 	default:
-		return nil, fmt.Errorf("the handler did not answer: %w", err)
+		return nil, wasIdle && !answered.Load() && isClosed(err), fmt.Errorf("the handler did not answer: %w", err)
 	}
+}
+
+// isClosed reports whether the server has closed the connection. net/http has no name for one of these errors.
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		strings.Contains(err.Error(), "server closed idle connection")
 }
 
 // isTLSAlert reports whether the TLS peer has sent an alert. With TLS 1.3 it may reject a client's certificate after

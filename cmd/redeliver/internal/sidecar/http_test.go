@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -115,6 +116,82 @@ func TestHTTPWithoutAnAnswer(t *testing.T) {
 	err = NewHTTP(HTTPConfig{URL: u, Requests: 1}).Handle(t.Context(), newMessage())
 	if _, unreached := errors.AsType[*UnreachedError](err); !unreached {
 		t.Errorf("its certificate is unknown: %v", err)
+	}
+}
+
+// A server may close a connection at the moment at which it is used again. Its request is posted again at once, on a new connection.
+// A request that breaks off on a new one may have been handled, so it is an answer, and no post is repeated twice.
+func TestHTTPPostsAgainWhenAnIdleConnectionCloses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers  []string // of each request on one connection: "ok", "" to close without a byte, or a part of an answer
+		listens  int      // connections before the server ends; 0 for all
+		posts    int
+		requests int32
+		failed   int
+	}{
+		"closes on the second":     {[]string{"ok", ""}, 0, 10, 15, 0},
+		"closes on the first":      {[]string{""}, 0, 3, 3, 3},
+		"a part of an answer":      {[]string{"ok", "HTTP/1.1 2"}, 0, 4, 4, 2},
+		"the process ends with it": {[]string{"ok", ""}, 1, 2, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var requests atomic.Int32
+			ended := make(chan struct{})
+			serve := func(conn net.Conn) {
+				defer func() { _ = conn.Close() }()
+				r := bufio.NewReader(conn)
+				for _, answer := range c.answers {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, req.Body)
+					requests.Add(1)
+					if answer != "ok" {
+						_, _ = io.WriteString(conn, answer)
+						return
+					}
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			}
+			go func() {
+				defer close(ended)
+				for n := 1; ; n++ {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					if n == c.listens {
+						_ = l.Close()
+					}
+					go serve(conn)
+				}
+			}()
+			h := NewHTTP(HTTPConfig{URL: &url.URL{Scheme: "http", Host: l.Addr().String()}, Requests: 1})
+			failed := 0
+			for range c.posts {
+				m := newMessage()
+				m.Body = []byte("body")
+				if err := h.Handle(t.Context(), m); err != nil {
+					if _, unreached := errors.AsType[*UnreachedError](err); unreached || !strings.Contains(err.Error(), "did not answer") {
+						t.Error(err)
+					}
+					failed++
+				}
+			}
+			if n := requests.Load(); failed != c.failed || n != c.requests {
+				t.Errorf("%d posts failed, of %d requests", failed, n)
+			}
+			_ = l.Close()
+			<-ended
+			h.transport.(*http.Transport).CloseIdleConnections()
+		})
 	}
 }
 

@@ -30,7 +30,7 @@ func first(messages string) int {
 		fmt.Println(err)
 		return 1
 	}
-	e, err := NewExec([]string{os.Args[0]}, append(os.Environ(), asChild+"=quick"), func(string, string) {})
+	e, err := NewExec([]string{os.Args[0]}, append(os.Environ(), asChild+"=quick"), nil, func(string, string) {})
 	if err != nil {
 		fmt.Println(err)
 		return 1

@@ -93,44 +93,6 @@ func TestHTTPConnectsInTime(t *testing.T) {
 	}
 }
 
-// An answer that is about the URL or the credentials does not dead-letter a message before the handler has answered
-// 2xx.
-func TestAWrongURLDeadLettersNothing(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		code      int
-		text      string
-		unreached bool // before the first 2xx
-		batches   bool
-	}{
-		{401, "who are you", true, false}, {403, "", true, true}, {404, "no such page", true, false}, {405, "", true, true},
-		{400, "Client sent an HTTP request to an HTTPS server.", true, false}, {400, "<h1>The plain HTTP request was sent to HTTPS port</h1>", true, true},
-		{400, "You're speaking plain HTTP to an SSL-enabled server port.", true, false},
-		{400, "no such card", false, true}, {410, "", false, false}, {422, "", false, true}, {413, "", false, true},
-	} {
-		code, text := c.code, c.text
-		h := handlerOver(HTTPConfig{}, func(*http.Request) (*http.Response, error) { return answers(code, text), nil })
-		post := func() error {
-			if c.batches {
-				return h.HandleBatch(t.Context(), batchOf("a"), func(int, error) {})
-			}
-			return h.Handle(t.Context(), newMessage())
-		}
-		err := post()
-		if _, unreached := errors.AsType[*UnreachedError](err); unreached != c.unreached || errors.Is(redeliver.Postpone(err), redeliver.ErrPermanent) == unreached || !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%d %s: %v", c.code, c.text, err)
-		}
-		code, text = 204, ""
-		if err := post(); err != nil {
-			t.Error(err)
-		}
-		code, text = c.code, c.text
-		if err := post(); !errors.Is(err, redeliver.ErrPermanent) {
-			t.Errorf("%d %s, after a 2xx: %v", c.code, c.text, err)
-		}
-	}
-}
-
 // The response of Go's TLS server to plain http:// is recognised.
 func TestPlainHTTPToATLSPortIsRecognised(t *testing.T) {
 	t.Parallel()
@@ -140,7 +102,7 @@ func TestPlainHTTPToATLSPortIsRecognised(t *testing.T) {
 	defer server.Close()
 	h := NewHTTP(HTTPConfig{URL: &url.URL{Scheme: "http", Host: server.Listener.Addr().String()}, Requests: 1})
 	err := h.Handle(t.Context(), newMessage())
-	if _, unreached := errors.AsType[*UnreachedError](err); !unreached {
+	if !Classify(err).Unreachable {
 		t.Errorf("%v", err)
 	}
 }

@@ -125,7 +125,7 @@ func (w *Webhook) post(ctx context.Context, body []byte) error {
 		return nil
 	case code >= 300 && code < 400:
 		return backoff.Permanent(fmt.Errorf("it answered %s, and redirects are not followed", status(code)))
-	case code >= 500, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
+	case isAboutTheWay(code), code >= 500, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
 		return fmt.Errorf("it answered %s", status(code))
 	default:
 		return backoff.Permanent(fmt.Errorf("it answered %s", status(code)))

@@ -112,7 +112,7 @@ func TestWebhookAnswers(t *testing.T) {
 		tries  int // of the first letter
 		posted int64
 	}{
-		{200, 1, 2}, {204, 1, 2}, {500, 3, 1}, {503, 3, 1}, {429, 3, 1}, {408, 3, 1}, {400, 1, 1}, {401, 1, 1}, {404, 1, 1}, {302, 1, 1}, {307, 1, 1},
+		{200, 1, 2}, {204, 1, 2}, {500, 3, 1}, {503, 3, 1}, {429, 3, 1}, {408, 3, 1}, {400, 1, 1}, {401, 3, 1}, {404, 3, 1}, {302, 1, 1}, {307, 1, 1},
 	} {
 		tries, elsewhere := 0, false
 		w, log := postLetters(t, func(res http.ResponseWriter, r *http.Request) {
