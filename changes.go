@@ -18,6 +18,7 @@ const (
 	ChangeNotChecked       Change = "not checked"                 // RabbitMQ: the management API did not answer at the start
 	ChangeOperationFails   Change = "an operation fails"          // SQS: a request is refused, or fails again and again; Detail names it
 	ChangeOperationWorks   Change = "an operation works again"    // SQS: the request succeeds again
+	ChangeSettingRefused   Change = "a setting is refused"        // SQS: a queue was created without an attribute that it can do without
 	ChangeRetryMissing     Change = "middleware.Retry is missing" // a handler failed, and no middleware of redeliver got its error
 	ChangeBatchRefused     Change = "batches refused"             // a Size above MaxInFlight; no message runs
 	ChangePolicyUnused     Change = "a policy is not used"        // Topics or Queues name what does not exist and nothing reads

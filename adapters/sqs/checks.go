@@ -12,6 +12,7 @@ import (
 
 // check refuses settings that would cut retries short, and adds notes.
 func (l *layout) check(ps *redeliver.Problems) {
+	l.notes, l.unchecked = nil, nil
 	for _, q := range l.queues() {
 		if q.AttributesDenied {
 			l.unchecked = append(l.unchecked, fmt.Sprintf("the attributes of %s (sqs:GetQueueAttributes is denied)", q.Name))
@@ -41,6 +42,11 @@ func (l *layout) check(ps *redeliver.Problems) {
 		l.notes = append(l.notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else if target, _, ok := l.dlq.RedrivePolicy(); ok {
 		ps.Add("queue "+l.dlq.Name, target, "must have no RedrivePolicy of its own: each scan is a receive of every dead letter")
+	}
+	for _, q := range []*api.Queue{l.main, l.suspects} {
+		if text := l.redriveRefusal(q); text != "" {
+			l.notes = append(l.notes, text)
+		}
 	}
 	if l.main.Delay > 0 {
 		if l.main.FIFO {
@@ -116,4 +122,18 @@ func (l *layout) maxHandlerWait() time.Duration {
 	default:
 		return maxVisibility
 	}
+}
+
+// redriveRefusal says that the DLQ's RedriveAllowPolicy refuses a queue of redeliver, or a queue that redeliver creates, as
+// a source. It returns "" if not. Such a queue has no RedrivePolicy, and needs none.
+func (l *layout) redriveRefusal(q *api.Queue) string {
+	if _, _, has := q.RedrivePolicy(); has || q == l.main && q.Exists || l.dlq == nil || l.dlq.ARN == "" {
+		return ""
+	}
+	arn := l.dlq.ARN[:strings.LastIndexByte(l.dlq.ARN, ':')+1] + q.Name
+	if l.dlq.AllowsSource(arn) {
+		return ""
+	}
+	return fmt.Sprintf("the RedriveAllowPolicy of %s does not allow %s, which has no RedrivePolicy therefore: SQS moves nothing there, and redeliver needs no such move. "+
+		"If you want one, set redrivePermission byQueue with %s in sourceQueueArns, and then the RedrivePolicy of %s", l.dlq.Name, q.Name, arn, q.Name)
 }

@@ -52,6 +52,9 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		}
 		d.Add(kind, strings.TrimPrefix(p.Field, "queue "), fmt.Sprintf("%v: %s", p.Value, p.Rule))
 	}
+	if text := l.redriveRefusal(l.suspects); text != "" {
+		d.Add(doctor.SymptomSettings, l.dlq.Name, text)
+	}
 	for _, q := range l.queues() {
 		if q.Exists && !q.AttributesDenied && q.Retention() == 0 {
 			d.NotChecked = append(d.NotChecked, "the retention of "+q.Name+" (the server does not report it)")

@@ -135,7 +135,7 @@ func (l *layout) desiredAttributes(cfg *Config, q *api.Queue) map[string]string 
 	}
 	switch q.Kind {
 	case api.MainQueue:
-		l.setRedrivePolicy(attributes)
+		l.setRedrivePolicy(attributes, q)
 		for name, v := range cfg.QueueAttributes {
 			attributes[name] = v
 			if v == "" { // an empty value removes even a default
@@ -144,7 +144,7 @@ func (l *layout) desiredAttributes(cfg *Config, q *api.Queue) map[string]string 
 		}
 		return attributes
 	case api.SuspectQueue:
-		l.setRedrivePolicy(attributes)
+		l.setRedrivePolicy(attributes, q)
 		attributes["VisibilityTimeout"] = strconv.Itoa(int(cfg.VisibilityTimeout / time.Second))
 	default:
 	}
@@ -169,9 +169,15 @@ func (l *layout) desiredAttributes(cfg *Config, q *api.Queue) map[string]string 
 	return attributes
 }
 
-// setRedrivePolicy sets the RedrivePolicy of a queue that redeliver creates.
-func (l *layout) setRedrivePolicy(attributes map[string]string) {
-	if l.dlq != nil {
+// needs reports whether a queue must not be created without an attribute.
+func (l *layout) needs(cfg *Config, q *api.Queue, attribute string) bool {
+	_, asked := cfg.QueueAttributes[attribute]
+	return api.IsNeeded(attribute) || q.Kind == api.MainQueue && asked || q.Kind == api.DeadQueue && attribute == "MessageRetentionPeriod" && cfg.DLQ.Retention > 0
+}
+
+// setRedrivePolicy sets the RedrivePolicy of a queue that redeliver creates, unless the DLQ would refuse it.
+func (l *layout) setRedrivePolicy(attributes map[string]string, q *api.Queue) {
+	if l.dlq != nil && l.redriveRefusal(q) == "" {
 		attributes["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, l.dlq.ARN, maxReceiveCount)
 	}
 }

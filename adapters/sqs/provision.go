@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // findQueue asks SQS for a queue. A missing queue has no URL, unless its address has one.
@@ -72,11 +71,22 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 }
 
 // provision creates the missing queues of a layout. A queue that others point to comes first.
+// It reads back the queues that it has created, and refuses those that break a promise.
 func (c *Client) provision(ctx context.Context, l *layout) error {
+	created := false
 	for _, q := range slices.Backward(l.queues()) {
+		created = created || !q.Exists
 		if err := c.createQueue(ctx, l, q); err != nil {
 			return err
 		}
+	}
+	if !created {
+		return nil
+	}
+	var ps redeliver.Problems
+	l.check(&ps)
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("sqs: %w", err)
 	}
 	return nil
 }
@@ -93,28 +103,22 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *api.Queue) error
 			return fmt.Errorf("sqs: queue %s was deleted, and NoProvisioning is set: create it", q.Name)
 		}
 	}
-	out, err := c.api.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(q.Name), Attributes: l.desiredAttributes(&c.cfg, q)})
-	at := address{name: q.Name}
-	exists := slices.Contains([]string{"QueueNameExists", "QueueAlreadyExists"}, api.ErrorCode(err))
-	if err == nil || exists {
-		q.Report(ctx, "CreateQueue", nil)
-	} else {
-		q.Report(ctx, "CreateQueue", api.ErrorOf("creating queue", q.Name, err))
-	}
+	url, leftOut, err := q.Create(ctx, l.desiredAttributes(&c.cfg, q), func(name string) bool { return l.needs(&c.cfg, q, name) })
 	switch {
-	case err == nil:
-		at.url = aws.ToString(out.QueueUrl)
-	case exists:
-		// The queue exists with other attributes, perhaps because another process was faster.
+	case err == nil || api.Exists(err): // with other attributes, perhaps because another process was faster
 	case api.ErrorCode(err) == "QueueDeletedRecently":
-		return api.ErrorOf("creating queue", q.Name, fmt.Errorf("it was deleted within the last minute, wait for a minute: %w", err))
+		return fmt.Errorf("%w; it was deleted within the last minute, wait for a minute", err)
 	default:
-		return api.ErrorOf("creating queue", q.Name, err)
+		return err
+	}
+	sub := engine.Subscription{Origin: l.main.Name, Group: l.main.Name, Sink: c.cfg.Sink}
+	for _, err := range leftOut {
+		sub.EmitChange(redeliver.ChangeSettingRefused, "queue "+q.Name, err)
 	}
 	if known {
 		return nil
 	}
-	if err := c.describeQueue(ctx, q, at); err != nil {
+	if err := c.describeQueue(ctx, q, address{name: q.Name, url: url}); err != nil {
 		return err
 	}
 	if !q.Exists {

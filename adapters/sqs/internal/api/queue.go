@@ -167,6 +167,18 @@ func (q *Queue) RedrivePolicy() (target string, maxReceives int, ok bool) {
 	return p.Target, maxReceives, true
 }
 
+// AllowsSource reports whether the queue's RedriveAllowPolicy lets SQS move messages here from the queue with an ARN.
+func (q *Queue) AllowsSource(arn string) bool {
+	var p struct {
+		Permission string   `json:"redrivePermission"`
+		Sources    []string `json:"sourceQueueArns"`
+	}
+	if raw := q.Attributes["RedriveAllowPolicy"]; raw == "" || json.Unmarshal([]byte(raw), &p) != nil {
+		return true
+	}
+	return p.Permission != "denyAll" && (p.Permission != "byQueue" || slices.Contains(p.Sources, arn))
+}
+
 // AttributesText formats attributes in order.
 func AttributesText(attributes map[string]string) string {
 	parts := make([]string, 0, len(attributes))

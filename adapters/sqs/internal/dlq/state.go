@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
@@ -187,10 +186,13 @@ func (q *Queue) provisionState(ctx context.Context, create bool) (isNew bool, er
 		ps.Add("queue "+q.state.Name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+api.AttributesText(attributes))
 		return false, fmt.Errorf("sqs: %w", ps.Err())
 	}
-	out, err := q.state.API.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &q.state.Name, Attributes: attributes})
-	if err != nil {
-		return false, api.ErrorOf("creating queue", q.state.Name, err)
+	url, _, err := q.state.Create(ctx, attributes, api.IsNeeded)
+	if api.Exists(err) { // with other attributes, because another process was faster
+		return false, q.state.Describe(ctx, "", 0)
 	}
-	q.state.URL, q.state.Exists = aws.ToString(out.QueueUrl), true
+	if err != nil {
+		return false, err
+	}
+	q.state.URL, q.state.Exists = url, true
 	return true, nil
 }
