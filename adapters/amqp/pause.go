@@ -9,6 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -31,7 +32,7 @@ func (c *Client) writePauseMark(ctx context.Context, topic string, mark redelive
 	if err != nil {
 		return err
 	}
-	if err := c.checkPausable(ctx, l, true); err != nil {
+	if err := c.checkPausable(ctx, l); err != nil {
 		return err
 	}
 	if l.Expires {
@@ -46,32 +47,45 @@ func (c *Client) writePauseMark(ctx context.Context, topic string, mark redelive
 	return nil
 }
 
-// checkPausable refuses a queue that does not exist. With mark it makes sure that the marker queue exists.
-func (c *Client) checkPausable(ctx context.Context, l *layout.Layout, mark bool) error {
+// checkPausable refuses a queue that does not exist, and makes sure that the marker queue exists.
+func (c *Client) checkPausable(ctx context.Context, l *layout.Layout) error {
 	d := c.broker().Declarer(ctx)
 	defer d.Close()
 	var ps redeliver.Problems
-	if !d.Exists(&ps, l.Queue) && d.Result(ps) == nil {
-		return fmt.Errorf("amqp: queue %s does not exist", l.Queue)
+	if err := checkExists(d, l.Queue); err != nil {
+		return err
 	}
 	for _, q := range l.Queues {
-		if mark && q.Kind == layout.PauseQueue && !d.Exists(&ps, q.Name) { // a declaration needs more rights
+		if q.Kind == layout.PauseQueue && !d.Exists(&ps, q.Name) { // a declaration needs more rights
 			d.DeclareQueue(&ps, q, !c.cfg.NoProvisioning)
 		}
 	}
 	return d.Result(ps)
 }
 
-// Resume ends a pause. It does nothing if there is none.
+// checkExists returns an error if a queue does not exist, or cannot be seen.
+func checkExists(d *topology.Declarer, queue string) error {
+	var ps redeliver.Problems
+	exists := d.Exists(&ps, queue)
+	if err := d.Result(ps); err != nil || exists {
+		return err
+	}
+	return fmt.Errorf("amqp: queue %s does not exist", queue)
+}
+
+// Resume ends a pause, also one of a queue that was deleted meanwhile. It does nothing if there is none.
 func (c *Client) Resume(ctx context.Context, topic string) error {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return err
 	}
-	if err := c.checkPausable(ctx, l, false); err != nil {
+	existed, err := c.marker(l).Clear(ctx)
+	if err != nil || existed {
 		return err
 	}
-	return c.marker(l).Clear(ctx)
+	d := c.broker().Declarer(ctx)
+	defer d.Close()
+	return checkExists(d, l.Queue)
 }
 
 // Paused returns by whom, when and why the queue of a topic was paused, or nil.

@@ -159,3 +159,25 @@ func TestAPauseNeedsItsMarkerQueueWithNoProvisioning(t *testing.T) {
 		l.Errorf("reported %d times that commands are not read", n)
 	}
 }
+
+// A queue that is deleted in a pause is declared again only when the pause ends. Resume once insisted that it exists.
+func TestAPauseOfADeletedQueueEnds(t *testing.T) {
+	t.Parallel()
+	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
+	l.consume(func(*message.Message, run) error { return nil })
+	if err := l.client.Pause(l.Context(), l.queue, "the bank is closed"); err != nil {
+		l.Fatal(err)
+	}
+	l.awaitChange("group paused", 1)
+	l.delete("")
+	if err := l.client.Resume(l.Context(), l.queue); err != nil {
+		l.Fatal(err)
+	}
+	l.awaitChange("group resumed", 1)
+	l.awaitChange("consuming", 2)
+	l.publishMessages("after")
+	l.awaitEnds([]string{"after"})
+	if err := l.client.Resume(l.Context(), l.queue+"-misspelt"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		l.Errorf("resuming a queue that was never there: %v", err)
+	}
+}

@@ -125,9 +125,9 @@ func (q Queue) read(ctx context.Context, tries int) (mark *redeliver.PauseMark, 
 	return mark, true, err
 }
 
-// Clear empties the queue, if it exists.
-func (q Queue) Clear(ctx context.Context) error {
-	_, err := link.Call(ctx, q.Link, q.Name, func(ch *amqp091.Channel) (none struct{}, err error) {
+// Clear empties the queue. It reports whether the queue exists.
+func (q Queue) Clear(ctx context.Context) (exists bool, err error) {
+	_, err = link.Call(ctx, q.Link, q.Name, func(ch *amqp091.Channel) (none struct{}, err error) {
 		for empty := 0; empty < maxReads; { // a process that reads the mark returns it
 			n, err := ch.QueuePurge(q.Name, false)
 			if err != nil {
@@ -143,7 +143,7 @@ func (q Queue) Clear(ctx context.Context) error {
 		return none, nil
 	})
 	if link.IsNotFound(err) {
-		return nil
+		return false, nil
 	}
-	return err
+	return true, err
 }
