@@ -411,3 +411,23 @@ func TestAnExpiredCancelHasNoEffect(t *testing.T) {
 		t.Errorf("%d are dead", dead)
 	}
 }
+
+// A pause is in the control topic. It ends although the group has lost its other topics.
+func TestAPauseOfAGroupWithoutTopicsEnds(t *testing.T) {
+	t.Parallel()
+	p := newDoctorCase(t)
+	p.provision(t, p.policy)
+	c, _ := open(t, p.config(p.policy))
+	if err := c.Pause(t.Context(), p.topic, "the bank is closed"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteTopics(t.Context(), p.topic, p.ours("retry")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Resume(t.Context(), p.topic); err != nil {
+		t.Fatal(err)
+	}
+	if mark, err := c.Paused(t.Context(), p.topic); mark != nil || err != nil {
+		t.Errorf("still paused: %+v, %v", mark, err)
+	}
+}

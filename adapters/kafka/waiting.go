@@ -63,8 +63,8 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 		return nil, err
 	}
 	names := c.cfg.names()
-	back := names.RetryTopic(cfg.Topic, cfg.Group)
-	if existing[back] == nil {
+	back, control := names.RetryTopic(cfg.Topic, cfg.Group), names.ControlTopic(cfg.Topic, cfg.Group)
+	if existing[back] == nil && existing[control] == nil { // the control topic alone may pause a group that has lost its topics
 		return nil, fmt.Errorf("kafka: %s does not exist: group %s has never subscribed to %s, or its Names differ", back, cfg.Group, cfg.Topic)
 	}
 	client, err := cluster.Dial(ctx, c.cfg.Brokers, c.cfg.clientConfig())
@@ -79,7 +79,6 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 		}
 	}
 	slices.SortFunc(w.levels, func(x, y waitingTopic) int { return cmp.Compare(x.level, y.level) })
-	control := names.ControlTopic(cfg.Topic, cfg.Group)
 	w.control = commands.NewTopic(commands.TopicConfig{
 		Name: control, Exists: existing[control] != nil, Create: w.createControl,
 		Client: client, Admin: c.admin, Producer: c.producer, SendTimeout: c.cfg.SendTimeout,
