@@ -37,7 +37,7 @@ func (a *arrival) read() {
 	d.Keys = a.r.client.cfg.StateKeys
 	m.Retry, m.Displaced, m.Alone = a.kind != layout.MainQueue, a.kind != layout.MainQueue, a.kind == layout.SuspectQueue
 	count, counted := wire.DeliveryCount(d.Headers)
-	counted = counted && !(a.kind == layout.MainQueue && a.r.layout.Classic)
+	counted = counted && !(a.kind == layout.MainQueue && a.r.classic.Load())
 	var found []redeliver.Finding
 	if a.kind == layout.MainQueue {
 		found = d.ReadDeadLetter(a.r.layout.Queue, a.r.layout.Names.DLQOf)

@@ -15,7 +15,7 @@ func TestAClassicQueueCountsNoDeliveries(t *testing.T) {
 	for _, order := range []redeliver.Order{redeliver.Unordered, redeliver.Blocking} {
 		for _, classic := range []bool{false, true} {
 			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: order}}, nil)
-			f.r.layout.Classic = classic
+			f.r.classic.Store(classic)
 			s, in := f.source(true)
 			in <- amqp091.Delivery{MessageId: "a", DeliveryTag: 1, Redelivered: true, Headers: amqp091.Table{"x-delivery-count": int64(1)}}
 			m := parsed(s, in)[0]

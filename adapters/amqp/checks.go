@@ -2,12 +2,18 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -52,6 +58,51 @@ func (c *Client) RemoveOldLevels(ctx context.Context, topic string, places ...st
 		return nil, err
 	}
 	return c.broker().RemoveOldLevels(ctx, l, places...)
+}
+
+// checkInterval is how often the checks of the start are repeated, and up to a tenth less, so that processes which were
+// started together do not ask together.
+const checkInterval = 5 * time.Minute
+
+// openChecked is open. A queue that its owner may have declared again is checked first, as at the start.
+func (r *reader) openChecked(ctx context.Context, cfg *queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
+	if cfg.kind == layout.MainQueue && cfg.first == nil {
+		if err := r.checkOrigin(ctx, (*topology.Broker).CheckOrigin, "it is not read until that is corrected"); err != nil {
+			return nil, nil, err
+		}
+	}
+	return r.open(ctx, cfg)
+}
+
+// checkOrigin makes a check of the origin, takes over what it has found, and reports problems once, with their result.
+func (r *reader) checkOrigin(ctx context.Context, check func(*topology.Broker, context.Context, *layout.Layout, *topology.Origin) error, result string) error {
+	r.originMu.Lock()
+	defer r.originMu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, r.client.cfg.SendTimeout)
+	defer cancel()
+	fresh, err := newLayout(&r.client.cfg, r.layout.Topic)
+	if err != nil {
+		return err
+	}
+	err = check(r.client.broker(), ctx, fresh, &r.origin)
+	r.expires.Store(r.origin.Expires)
+	r.classic.Store(r.origin.Classic)
+	switch {
+	case err == nil:
+		r.unfit = ""
+	case errors.Is(err, redeliver.ErrConfig) && err.Error() != r.unfit:
+		r.unfit = err.Error()
+		r.sub.EmitChange(redeliver.ChangeTopicUnfit, result, err)
+	}
+	return err
+}
+
+// checkRegularly repeats the checks of the start until ctx ends.
+func (r *reader) checkRegularly(ctx context.Context) {
+	for wait.For(ctx, checkInterval-rand.N(checkInterval/10)) == nil {
+		// Another error has no use: what uses the broker reports it.
+		_ = r.checkOrigin(ctx, (*topology.Broker).CheckAgain, "it was changed since the start; messages may be lost")
+	}
 }
 
 // compareEvery is how often a subscription reads the policies of its queue's consumers. The management API knows a

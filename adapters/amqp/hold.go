@@ -93,7 +93,7 @@ func (h *hold) pause(now time.Time, shut bool) {
 // may begin as a probe or the queue would expire without a consumer.
 func (h *hold) pausedWindow(shut bool) int {
 	s := h.s
-	if !shut || s.kind == layout.MainQueue && s.r.layout.Expires {
+	if !shut || s.kind == layout.MainQueue && s.r.expires.Load() {
 		return 1
 	}
 	return 0
@@ -111,7 +111,7 @@ func (h *hold) checkOrdered(now time.Time) {
 	limit := s.r.client.cfg.ConsumerTimeout / 2
 	switch {
 	case s.ending:
-	case !h.since.IsZero() && !s.r.layout.Expires && (now.Sub(h.since) >= h.returnAfter() || s.r.isPaused(s.kind) && s.acks.open() == 0):
+	case !h.since.IsZero() && !s.r.expires.Load() && (now.Sub(h.since) >= h.returnAfter() || s.r.isPaused(s.kind) && s.acks.open() == 0):
 		h.endWhenIdle(errPaused) // in a pause, channels without messages end first, so that they do not get those of others
 	default:
 		for d := range s.acks.unsent {

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -35,8 +36,12 @@ func (c *Client) writePauseMark(ctx context.Context, topic string, mark redelive
 	if err := c.checkPausable(ctx, l); err != nil {
 		return err
 	}
-	if l.Expires {
-		return fmt.Errorf("amqp: queue %s cannot be paused: it has x-expires, and the broker would delete it with its messages, because nobody consumes in a pause", topic)
+	origin := topology.Origin{Expires: l.Expires}
+	if err := c.broker().CheckOrigin(ctx, l, &origin); err != nil && !errors.Is(err, redeliver.ErrConfig) {
+		return err
+	}
+	if origin.Expires || origin.AutoDelete() {
+		return fmt.Errorf("amqp: queue %s cannot be paused: it has x-expires or is auto-delete, and the broker would delete it with its messages, because nobody consumes in a pause", l.Queue)
 	}
 	err = c.forwarded.Send(ctx, "", l.Paused(), amqp091.Publishing{
 		ContentType: "text/plain", DeliveryMode: amqp091.Persistent, Body: []byte(mark.String()),

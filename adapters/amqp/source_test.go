@@ -392,7 +392,7 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				over := make(chan struct{})
 				f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
-				f.r.layout.Expires = row.expires
+				f.r.expires.Store(row.expires)
 				ctx, stop := context.WithCancel(t.Context())
 				s, in := f.source(false, "a", "b", "c")
 				f.server.Prefetch.Store(50)

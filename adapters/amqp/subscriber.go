@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -114,6 +116,12 @@ type reader struct {
 	queues  []queueConfig
 	pause   engine.PausePoller
 
+	// The origin's owner, or a policy, may change these.
+	expires, classic atomic.Bool
+	originMu         sync.Mutex // held during a check
+	origin           topology.Origin
+	unfit            string // the problems that were reported
+
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue
 	reportedLost bool                        // the loss was reported
@@ -132,6 +140,9 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, KeepsPlace: l.Ordered(), Turn: c.turn, Discards: l.DeadLetters.Discard,
 		},
 	}
+	r.origin = topology.Origin{Expires: l.Expires, Classic: l.Classic}
+	r.expires.Store(l.Expires)
+	r.classic.Store(l.Classic)
 	r.crashes = &crashes.Counts{
 		Queue: l.Place(), Blocking: l.Policy.Order == redeliver.Blocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
 	}
@@ -171,6 +182,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	all.Go(func() {
 		r.client.policyNames.Watch(ctx, r.sub, func(ctx context.Context) error { return r.client.checkPolicyNames(ctx) })
 	})
+	all.Go(func() { r.checkRegularly(ctx) })
 	all.Go(func() { r.pause.Run(ctx, r.reachable) })
 	defer r.close()
 	for i := range r.queues {
@@ -225,7 +237,7 @@ func (r *reader) checkLogin(ctx context.Context, queue string) {
 // mustWait reports whether the queue must not be read, because it is paused. A queue that expires without a consumer is
 // read.
 func (r *reader) mustWait(cfg queueConfig) bool {
-	return r.isPaused(cfg.kind) && !(cfg.kind == layout.MainQueue && r.layout.Expires)
+	return r.isPaused(cfg.kind) && !(cfg.kind == layout.MainQueue && r.expires.Load())
 }
 
 // isPaused reports whether an operator has paused the queues of a kind.
@@ -238,8 +250,11 @@ func (r *reader) isShut(kind layout.Kind) bool {
 	return r.sub.Gate.Closed() || kind == layout.MainQueue && r.sub.NewGate.Closed()
 }
 
-// awaitOpen returns when messages of a queue may begin, or ctx ends.
+// awaitOpen returns when messages of a queue may begin, or ctx ends, or it is time to see whether the queue must be read in
+// the pause, because it expires now.
 func (r *reader) awaitOpen(ctx context.Context, kind layout.Kind) {
+	ctx, cancel := context.WithTimeout(ctx, checkInterval)
+	defer cancel()
 	gates := []*engine.Gate{&r.sub.Gate, &r.sub.NewGate}
 	if kind != layout.MainQueue {
 		gates = gates[:1]
@@ -254,11 +269,11 @@ func (r *reader) awaitOpen(ctx context.Context, kind layout.Kind) {
 
 // readUntilEnd reads a queue on its own channel until the source ends.
 func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], cfg *queueConfig) error {
-	ch, in, err := r.open(ctx, cfg)
+	ch, in, err := r.openChecked(ctx, cfg)
 	if link.IsNotFound(err) {
 		// The queue was deleted. Redeliver's queues, and the origin if redeliver may create it, are declared again.
 		if err = r.client.declared.restore(ctx, r.layout); err == nil {
-			ch, in, err = r.open(ctx, cfg)
+			ch, in, err = r.openChecked(ctx, cfg)
 		}
 	}
 	if err != nil {

@@ -22,13 +22,12 @@ import (
 const maxCompared = 30
 
 // readArguments finds out the arguments of the existing queue, as far as RabbitMQ compares them. It declares nothing,
-// because the queue exists. why is not empty if it failed.
-func (d *Declarer) readArguments(q layout.Queue) (there management.QueueInfo, why string) {
-	there = management.QueueInfo{Name: q.Name, Type: amqp091.QueueTypeClassic, Durable: true}
-	args := maps.Clone(q.Args) // first guess: redeliver's own
-	if args == nil {
-		args = amqp091.Table{}
-	}
+// because the queue exists. The fewer of them differ from guess, the fewer errors are in the broker's log. why is not empty
+// if it failed.
+func (d *Declarer) readArguments(guess management.QueueInfo) (there management.QueueInfo, why string) {
+	q, there := guess, management.QueueInfo{Name: guess.Name, Type: amqp091.QueueTypeClassic, Durable: guess.Durable, AutoDelete: guess.AutoDelete}
+	args := amqp091.Table{}
+	maps.Copy(args, amqp091.Table(guess.Arguments))
 	for range maxCompared {
 		refused := d.run(func(ch *amqp091.Channel) error {
 			if _, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, nil); err != nil {
@@ -44,10 +43,10 @@ func (d *Declarer) readArguments(q layout.Queue) (there management.QueueInfo, wh
 				there.Type = kind
 			}
 			return there, ""
-		case isInequivalent(refused, "durable") && there.Durable:
-			there.Durable = false
-		case isInequivalent(refused, "auto_delete") && !there.AutoDelete:
-			there.AutoDelete = true
+		case isInequivalent(refused, "durable") && there.Durable == guess.Durable:
+			there.Durable = !guess.Durable
+		case isInequivalent(refused, "auto_delete") && there.AutoDelete == guess.AutoDelete:
+			there.AutoDelete = !guess.AutoDelete
 		case !applyDifference(args, refused.Reason):
 			return there, refused.Reason
 		}

@@ -72,7 +72,12 @@ func (b *Broker) Verify(ctx context.Context, s *Survey, rights bool) (there map[
 
 // checkExisting checks the queue of the subscription over AMQP, without a management API.
 func (s *Survey) checkExisting(d *Declarer) error {
-	q, why := d.readArguments(s.layout.OriginQueue())
+	q, why := d.readArguments(s.infoOf(s.layout.OriginQueue()))
+	return s.checkArgumentsOf(d, q, why)
+}
+
+// checkArgumentsOf checks the queue of the subscription, as readArguments returned it.
+func (s *Survey) checkArgumentsOf(d *Declarer, q management.QueueInfo, why string) error {
 	switch {
 	case d.err != nil:
 		return d.err
