@@ -24,7 +24,6 @@ const (
 	ChangePolicyUnused     Change = "a policy is not used"        // Topics or Queues name what does not exist and nothing reads
 	ChangeDedupRefused     Change = "dedup refused"               // Dedup does not remember messages of this subscription
 	ChangePolicyDiffers    Change = "policies differ"             // other instances of the group run another policy
-	ChangePoliciesAgree    Change = "policies agree"              // all instances run the same policy again
 )
 
 // Changes of the intake: what may begin.

@@ -1,5 +1,5 @@
 // Package doctor has the types for the method Doctor of an adapter's client. Doctor examines a subscription from
-// outside: it changes nothing and joins no group. OldLevel is the result of OldLevels.
+// outside: it changes nothing and joins no group.
 package doctor
 
 import (
@@ -40,9 +40,8 @@ const (
 	SymptomMissing   SymptomKind = "missing"   // a topic or queue does not exist
 	SymptomSettings  SymptomKind = "settings"  // settings that lose messages or stop the subscription
 	SymptomRetention SymptomKind = "retention" // messages are dropped before their wait is over
-	SymptomOrphan    SymptomKind = "orphan"    // a level that no policy uses, or that no consumer reads
+	SymptomOrphan    SymptomKind = "orphan"    // a level that the policy does not use, or that no consumer reads
 	SymptomLate      SymptomKind = "late"      // messages are due and do not run
-	SymptomPolicies  SymptomKind = "policies"  // members of a group run different policies
 	SymptomConsumer  SymptomKind = "consumer"  // messages wait and no consumer reads them
 	SymptomPaused    SymptomKind = "paused"    // an operator has paused the group
 )
@@ -92,4 +91,17 @@ func (d *Diagnosis) AddPause(m *redeliver.PauseMark, err error) {
 // Add adds a symptom.
 func (d *Diagnosis) Add(kind SymptomKind, place, text string) {
 	d.Symptoms = append(d.Symptoms, Symptom{kind, place, text})
+}
+
+// AddUnusedLevel adds the symptom of a level that the policy does not use. messages is how many wait on it, or -1 if
+// that is not known. command is the broker's own command that deletes it.
+func (d *Diagnosis) AddUnusedLevel(place string, messages int64, command string) {
+	waiting, when := fmt.Sprintf("%d messages wait on it, and come back when they are due", messages), "it is empty and "
+	switch messages {
+	case -1:
+		waiting = "how many messages wait on it is not known yet"
+	case 0:
+		waiting, when = "no message waits on it", ""
+	}
+	d.Add(SymptomOrphan, place, fmt.Sprintf("is a level that this policy does not use; %s. When %sno instance and no publisher uses a policy with this level, delete it: %s", waiting, when, command))
 }

@@ -132,7 +132,7 @@ func (a *acks) unsent(yield func(*delivery) bool) {
 // the message if it is returned too often.
 func confirmAcks(ch *amqp091.Channel, queue string) (head *amqp091.Delivery, err error) {
 	const tag = link.ConsumerTag + "-acks"
-	in, err := link.StartConsumer(ch, queue, tag, 1, nil)
+	in, err := link.StartConsumer(ch, queue, tag, 1)
 	if err != nil {
 		return nil, err
 	}

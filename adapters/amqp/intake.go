@@ -92,7 +92,7 @@ func (i *intake) cancel(in <-chan amqp091.Delivery, n int, room *slab) (err erro
 // message, and RabbitMQ 3.10 would close the connection at the second change.
 func (i *intake) start(n, window int) (in <-chan amqp091.Delivery, err error) {
 	i.call(func() {
-		in, err = link.StartConsumer(i.s.ch, i.s.queue, link.ConsumerTagOf(n), window, i.s.r.policyArgs())
+		in, err = link.StartConsumer(i.s.ch, i.s.queue, link.ConsumerTagOf(n), window)
 	})
 	return in, err
 }

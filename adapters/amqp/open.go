@@ -8,7 +8,6 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
-	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 )
 
@@ -69,11 +68,6 @@ func (r *reader) openFirst(ctx context.Context, d *topology.Declarer, origin boo
 	}
 }
 
-// policyArgs returns the arguments of the subscription's consumers.
-func (r *reader) policyArgs() amqp091.Table {
-	return amqp091.Table{management.PolicyArg: r.layout.Fingerprint}
-}
-
 // close closes channels that no source has used.
 func (r *reader) close() {
 	for i := range r.queues {
@@ -98,7 +92,7 @@ func (r *reader) open(ctx context.Context, cfg *queueConfig) (*amqp091.Channel, 
 	if cfg.kind == layout.SuspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
 	} else {
-		in, err = link.StartConsumer(ch, cfg.queue, link.ConsumerTag, cfg.firstWindow(r.client.cfg.RetryBytes), r.policyArgs())
+		in, err = link.StartConsumer(ch, cfg.queue, link.ConsumerTag, cfg.firstWindow(r.client.cfg.RetryBytes))
 	}
 	if err != nil {
 		_ = ch.Close() // it may be closed already

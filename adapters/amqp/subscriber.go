@@ -178,7 +178,6 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	defer r.store.writers.Close()
 	defer r.sub.RegisterLoad()()
 	var all sync.WaitGroup
-	all.Go(func() { r.comparePolicies(ctx) })
 	all.Go(func() {
 		r.client.policyNames.Watch(ctx, r.sub, func(ctx context.Context) error { return r.client.checkPolicyNames(ctx) })
 	})

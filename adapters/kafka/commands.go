@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/IBM/sarama"
-
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/diagnose"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
@@ -50,19 +49,17 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 			return fmt.Errorf("kafka: group %s has no level %s of %s; its levels are %s", w.group, name, w.topic, strings.Join(levels, ", "))
 		}
 	}
-	found, err := w.c.admin.Sarama.DescribeConsumerGroups([]string{w.group})
-	if err == nil && len(found) == 1 && !errors.Is(found[0].Err, sarama.ErrNoError) {
-		err = found[0].Err
+	found, err := w.c.admin.DescribeGroup(w.group)
+	switch {
+	case errors.Is(err, cluster.ErrUnseenMembers): // a member with PerKey refuses the release itself
+		return nil
+	case err != nil:
+		return err
+	case diagnose.IsPerKey(found, w.topic):
+		return commands.ErrPerKeyRelease
+	default:
+		return nil
 	}
-	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) {
-		return fmt.Errorf("kafka: asking group %s for its order: %w", w.group, err)
-	}
-	for _, group := range found {
-		if diagnose.MembersOf(group, w.topic).PerKey {
-			return commands.ErrPerKeyRelease
-		}
-	}
-	return nil
 }
 
 // createControl creates the control topic if it does not exist.

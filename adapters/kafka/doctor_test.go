@@ -1,10 +1,15 @@
 package kafka_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -84,9 +89,9 @@ func TestOnKafkaDoctorFindsNothingInAHealthyGroup(t *testing.T) {
 	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
 		d := p.examine(t, how)
 		wantSymptoms(t, d)
-		checked, unchecked := 7, 0
-		if how.AnyPolicy { // levels of older policies are not checked
-			checked, unchecked = 6, 1
+		checked, unchecked := 6, 0
+		if how.AnyPolicy { // levels that the policy does not use are not checked
+			checked, unchecked = 5, 1
 		}
 		if len(d.Checked) != checked || len(d.NotChecked) != unchecked {
 			t.Errorf("checked: %q, not checked: %q", d.Checked, d.NotChecked)
@@ -126,7 +131,11 @@ func TestOnKafkaDoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	p.provision(t, p.policy)
 	p.putWaiting(t, "1h", time.Now().Add(time.Hour))
 	p.member(t, p.policy)
-	empty, left := "orphan "+p.ours("retry.10m")+" is an empty level", "orphan "+p.ours("retry.1h")+" and 1 messages wait on it"
+	remove := func(level string) string {
+		return fmt.Sprintf("delete it: kafka-topics.sh --bootstrap-server %s --delete --topic %s", strings.Join(p.addrs, ","), p.ours("retry."+level))
+	}
+	empty := "orphan " + p.ours("retry.10m") + " does not use; no message waits on it. When no instance and no publisher uses a policy with this level, " + remove("10m")
+	left := "orphan " + p.ours("retry.1h") + " does not use; 1 messages wait on it, and come back when they are due. When it is empty and no instance and no publisher uses a policy with this level, " + remove("1h")
 	wantSymptoms(t, p.examine(t, doctor.Examination{}), empty, left)
 	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true})) // it cannot know
 	// A level that is created after the members' check has no reader for a while.
@@ -135,23 +144,59 @@ func TestOnKafkaDoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	wantSymptoms(t, p.examine(t, doctor.Examination{AnyPolicy: true}), "orphan "+p.ours("retry.2h")+" no member of the group reads it")
 }
 
-func TestOnKafkaDoctorFindsMembersWithDifferentPolicies(t *testing.T) {
+// describeNoMembers makes a cluster answer as Kafka does about a group of another type: it is Dead.
+func describeNoMembers(cluster *kfake.Cluster) {
+	cluster.ControlKey(int16(kmsg.DescribeGroups), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		res := req.ResponseKind().(*kmsg.DescribeGroupsResponse)
+		for _, name := range req.(*kmsg.DescribeGroupsRequest).Groups {
+			one := kmsg.NewDescribeGroupsResponseGroup()
+			one.Group, one.State = name, "Dead"
+			res.Groups = append(res.Groups, one)
+		}
+		return res, nil, true
+	})
+}
+
+// The broker answers about a group of the protocol of KIP-848 as if it did not exist. Its levels once counted as having no
+// reader.
+func TestOnKafkaMembersThatCannotBeDescribedAreNotMissing(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)
-	other := p.policy
-	other.MaxRetries = 1
-	_, first := p.member(t, p.policy)
-	wantSymptoms(t, p.examine(t, doctor.Examination{}))
-	p.member(t, other)
-	first.awaitJoined(t, 2) // after the rebalance it reports its assignment again
-	for _, how := range []doctor.Examination{{}, {AnyPolicy: true}} {
-		wantSymptoms(t, p.examine(t, how), "policies "+p.group+" members run different policies: ")
+	p.provision(t, p.policy)
+	p.putWaiting(t, "1m", time.Now().Add(time.Minute))
+	write(t, p.addrs, order(p.topic, "a"))
+	waits := p.ours("retry.1m")
+	cl := independent(t, p.addrs, kgo.ConsumerGroup(p.group), kgo.ConsumeTopics(p.topic), kgo.ServerSideBalancer(), kgo.DisableAutoCommit())
+	eventually(t, "the member has joined", func() bool {
+		cl.PollFetches(t.Context())
+		_, generation := cl.GroupMetadata()
+		return generation > 0
+	})
+	if p.cluster != nil { // it describes such members
+		describeNoMembers(p.cluster)
 	}
-	p.policy = redeliver.Policy{MaxRetries: 7, Backoff: redeliver.Steps(time.Second, time.Minute), Levels: p.policy.Levels}
-	alone := newDoctorCase(t)
-	alone.member(t, other)
-	wantSymptoms(t, alone.examine(t, doctor.Examination{AnyPolicy: true}))
-	wantSymptoms(t, alone.examine(t, doctor.Examination{}), "policies "+alone.group+" a policy other than the given one")
+	wantUnseen := func(about string, symptoms ...string) {
+		t.Helper()
+		d := p.examine(t, doctor.Examination{})
+		wantSymptoms(t, d, symptoms...)
+		if !slices.ContainsFunc(d.NotChecked, func(s string) bool {
+			return strings.Contains(s, about) && strings.Contains(s, "group.protocol=consumer")
+		}) {
+			t.Errorf("not checked: %q, want %q", d.NotChecked, about)
+		}
+	}
+	wantUnseen("the members of group " + p.group)
+	w := p.waiting(t)
+	if _, err := w.SendCommand(t.Context(), release()); err != nil {
+		t.Errorf("a release is refused: %v", err)
+	}
+
+	// The same for another group of the topic. The examined one does not exist.
+	others := p.group
+	p.group += "-renamed"
+	p.provision(t, p.policy)
+	wantUnseen("whether group "+others+", for which 1 messages wait on "+waits, "consumer "+p.group+" no member of the group reads "+p.topic)
 }
 
 func TestOnKafkaDoctorFindsShortRetention(t *testing.T) {

@@ -106,7 +106,9 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 	if c.perKey() {
 		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{c.perKeyStrategy()}
 	}
-	cfg.Consumer.Group.Member.UserData = c.memberUserData(topic, cfg)
+	if data := diagnose.UserData(c.policy(topic)); data != nil {
+		cfg.Consumer.Group.Member.UserData = data
+	}
 	if c.InstanceID != "" {
 		cfg.Consumer.Group.InstanceId = c.InstanceID + "-" + topic
 		if !cfg.Version.IsAtLeast(sarama.V2_3_0_0) {
@@ -128,20 +130,6 @@ func (c Config) producerConfig() *sarama.Config {
 	cfg.Producer.Retry.Max = max(1, cfg.Producer.Retry.Max)
 	cfg.Producer.Partitioner = produce.Partitioner(cfg.Producer.Partitioner)
 	return cfg
-}
-
-// memberUserData returns the user data of a member. Sticky balance strategies need it for themselves.
-func (c Config) memberUserData(topic string, cfg *sarama.Config) []byte {
-	data := cfg.Consumer.Group.Member.UserData
-	for _, s := range cfg.Consumer.Group.Rebalance.GroupStrategies {
-		if !slices.Contains([]string{sarama.RangeBalanceStrategyName, sarama.RoundRobinBalanceStrategyName, perkey.StrategyName}, s.Name()) {
-			return data
-		}
-	}
-	if len(data) > 0 || cfg.Consumer.Group.Rebalance.Strategy != nil {
-		return data
-	}
-	return diagnose.UserData(c.policy(topic))
 }
 
 // perKey reports whether a policy of the group has the order PerKey. All members of a group must use one strategy.

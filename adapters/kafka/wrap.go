@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -162,9 +163,12 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 // checkMember checks that the session's member belongs to the group of the configuration, and reads all topics.
 func (w *Wrapped) checkMember(member string, all []reader.Topics) error {
 	group := w.client.cfg.Group
-	described, err := w.describeGroup(group)
+	described, err := w.client.admin.DescribeGroup(group)
+	if errors.Is(err, cluster.ErrUnseenMembers) {
+		return nil // other members use another protocol: the check is a help, and no condition
+	}
 	if err != nil {
-		return fmt.Errorf("kafka: asking for the members of group %s: %w", group, err)
+		return err
 	}
 	m, ok := described.Members[member]
 	if !ok {
@@ -186,22 +190,6 @@ func (w *Wrapped) checkMember(member string, all []reader.Topics) error {
 		return fmt.Errorf("kafka: member %s of group %s does not read %s; pass the result of Topics to group.Consume, and call Topics each time", member, group, strings.Join(missing, ", "))
 	}
 	return nil
-}
-
-// describeGroup asks the coordinator for the members of a group.
-func (w *Wrapped) describeGroup(group string) (*sarama.GroupDescription, error) {
-	described, err := w.client.admin.Sarama.DescribeConsumerGroups([]string{group})
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(described, func(d *sarama.GroupDescription) bool { return d.GroupId == group })
-	switch {
-	case i < 0:
-		return nil, errors.New("no answer")
-	case !errors.Is(described[i].Err, sarama.ErrNoError):
-		return nil, described[i].Err
-	}
-	return described[i], nil
 }
 
 // Cleanup implements [sarama.ConsumerGroupHandler].

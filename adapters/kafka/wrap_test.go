@@ -105,6 +105,18 @@ func TestOnKafkaWrapAppliesEachAnswer(t *testing.T) {
 	ev.noFindings(t)
 }
 
+// While other members of the group use the protocol of KIP-848, the broker does not describe the wrapped one.
+func TestWrapRunsInAGroupThatCannotBeDescribed(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	describeNoMembers(cluster)
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	ev, _ := wrap(t, p, kafka.Config{Policy: quick(1)}, func(context.Context, *sarama.ConsumerMessage) error { return nil })
+	write(t, p.addrs, order(p.topic, "a"))
+	ev.awaitEnds(t, "a")
+	ev.noFindings(t)
+}
+
 // Wrap reads all topics in one member, Consume in one member each.
 func TestDropInsReadTopicsWithDifferentPolicies(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // examination is one call of Doctor.
@@ -27,7 +28,7 @@ type examination struct {
 
 // Doctor checks the client's groups and the topics on which messages of a topic wait: whether they
 // exist with the right settings, whether messages are read and run when due, whether the group is
-// paused, and which levels an older policy left. It joins no group, and writes and creates nothing.
+// paused, and which levels the policy does not use. It joins no group, and writes and creates nothing.
 // It returns an error if the cluster does not answer, the topic itself does not exist, or how names
 // another group.
 func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
@@ -40,7 +41,6 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		return nil, err
 	}
 	d := &examination{&doctor.Diagnosis{Origin: topic, Group: l.group}, c, l, how.WithDefaults()}
-	d.NotChecked = append(d.NotChecked, "the policies of the members (members of share groups do not report them)")
 	var ps redeliver.Problems
 	if refused != nil {
 		ps = refused.Problems
@@ -135,13 +135,13 @@ func (d *examination) addWaiting(counts map[string]int64, isRead bool) {
 		}
 		retries += counts[topic]
 		if level != 0 && !slices.Contains(d.layout.ladder, level) && !d.options.AnyPolicy {
-			d.Add(doctor.SymptomOrphan, topic, fmt.Sprintf("is a level of an older policy, and %d messages wait on it; it is read as long as it exists", counts[topic]))
+			d.AddUnusedLevel(topic, counts[topic], kafkaname.DeleteCommand(d.client.cfg.Brokers, topic))
 		}
 	}
 	if backlog+retries > 0 && !isRead {
 		d.Add(doctor.SymptomConsumer, d.Group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.Origin, backlog+retries, retries))
 	}
-	d.Checked = append(d.Checked, "the members of group "+d.Group, "waiting messages, and whether they are late", "levels of older policies")
+	d.Checked = append(d.Checked, "the members of group "+d.Group, "waiting messages, and whether they are late", "levels that the policy does not use")
 }
 
 // checkLate checks how old the unsettled records are. from has the offset of the oldest in each partition.

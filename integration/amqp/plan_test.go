@@ -3,6 +3,7 @@ package amqp_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -224,6 +226,20 @@ func planFindsOldLevels(t *testing.T, r *brokers.Rabbit) {
 	}
 	if want := []string{"changed.retry.10m"}; !slices.Equal(old, want) {
 		t.Errorf("the old levels are %q, want %q", old, want)
+	}
+	d, err := p.open(t).Doctor(t.Context(), p.queue, doctor.Examination{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := url.Parse(r.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := "delete it: rabbitmqctl delete_queue --vhost " + strings.TrimPrefix(address.Path, "/") + " changed.retry.10m"
+	if !slices.ContainsFunc(d.Symptoms, func(s doctor.Symptom) bool {
+		return s.Kind == doctor.SymptomOrphan && s.Place == "changed.retry.10m" && strings.Contains(s.Text, "2 messages wait on it") && strings.HasSuffix(s.Text, command)
+	}) {
+		t.Errorf("the doctor found %+v, want the command %q", d.Symptoms, command)
 	}
 }
 

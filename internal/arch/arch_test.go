@@ -20,6 +20,7 @@ const module = "github.com/redeliver/redeliver"
 var allowed = map[string][]string{
 	".":                   {"github.com/cenkalti/backoff/v4"},
 	"internal/limits":     {},
+	"internal/shell":      {},
 	"internal/errortext":  {},
 	"internal/contextkey": {},
 	"internal/wirename":   {},
@@ -32,7 +33,7 @@ var allowed = map[string][]string{
 	"internal/engine": {module, module + "/internal/engine/guard", module + "/internal/tracing", module + "/delayqueue", module + "/driver", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
 	"internal/statekeys":         {module},
-	"internal/kafkaname":         {module, module + "/delayqueue"},
+	"internal/kafkaname":         {module, module + "/delayqueue", module + "/internal/shell"},
 	"internal/awshttp":           {"github.com/aws/aws-sdk-go-v2/aws/transport/http"}, // for the adapter, and for clients of the tests
 	"doctor":                     {module},                                            // what the Doctor of a client finds
 	"internal/deadletter/driver": {module, module + "/driver"},
@@ -75,7 +76,7 @@ var allowed = map[string][]string{
 	"adapters/amqp/internal/scan":       {module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/wire", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/layout":     {module, module + "/deadletter", module + "/delayqueue", module + "/internal/engine", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/link":       {module, module + "/adapters/amqp/internal/wire", module + "/driver", module + "/internal/engine", "github.com/rabbitmq/amqp091-go"},
-	"adapters/amqp/internal/management": {module, module + "/adapters/amqp/internal/wire", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
+	"adapters/amqp/internal/management": {module, module + "/adapters/amqp/internal/wire", module + "/internal/shell", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/topology":   {module, module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/wire":       {module, module + "/driver", module + "/internal/engine", module + "/internal/statekeys", "github.com/rabbitmq/amqp091-go"},
 	"adapters/sqs/internal/wire":        {module, module + "/internal/engine", module + "/internal/statekeys", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},

@@ -30,8 +30,8 @@ type otherPolicies struct {
 	reported map[string]time.Time // by fingerprint
 }
 
-// CheckPolicyOf checks whether an instance that runs another policy now has written a message that has come back, and
-// reports that. An adapter calls it for every message that redeliver has written. It is safe for concurrent use.
+// CheckPolicyOf checks whether an instance that runs another policy now has written a message that has come back. It
+// reports that, at most once an hour for each policy. An adapter calls it for every message that redeliver has written. It is safe for concurrent use.
 func (s *Subscription) CheckPolicyOf(st *redeliver.State) {
 	if s.Sink == nil || st.Policy == "" || st.Policy == s.fingerprint {
 		return
@@ -43,32 +43,9 @@ func (s *Subscription) CheckPolicyOf(st *redeliver.State) {
 	}
 	overlaps := st.LastFailed.After(r.since.Add(overlapMargin))
 	r.mu.Unlock()
-	if overlaps {
-		s.ReportOtherPolicy(st.Policy, fmt.Sprintf("a message that failed at %s was written by it", st.LastFailed.UTC().Format(time.RFC3339)))
-	}
-}
-
-// ReportOtherPolicy reports to the sink that an instance runs the policy with this fingerprint, at most once an hour. how
-// says how that was noticed.
-func (s *Subscription) ReportOtherPolicy(fingerprint, how string) {
-	if s.Sink != nil && s.otherPolicies.shouldReport(fingerprint, time.Now()) {
-		s.EmitChange(redeliver.ChangePolicyDiffers, fmt.Sprintf("this instance runs policy %s, another one runs %s: %s", s.fingerprint, fingerprint, how), ErrPolicies)
-	}
-}
-
-// ReportOnePolicy reports to the sink that all instances run this policy, if another one was reported before. It is for
-// adapters whose broker knows the policies of all instances.
-func (s *Subscription) ReportOnePolicy() {
-	r := &s.otherPolicies
-	r.mu.Lock()
-	n := len(r.reported)
-	r.reported = nil
-	if n > 0 {
-		r.since = time.Now() // older messages of others are no sign of another instance
-	}
-	r.mu.Unlock()
-	if n > 0 {
-		s.EmitChange(redeliver.ChangePoliciesAgree, "all instances run "+s.fingerprint, nil)
+	if overlaps && r.shouldReport(st.Policy, time.Now()) {
+		s.EmitChange(redeliver.ChangePolicyDiffers, fmt.Sprintf("this instance runs policy %s, another one runs %s: a message that failed at %s was written by it",
+			s.fingerprint, st.Policy, st.LastFailed.UTC().Format(time.RFC3339)), ErrPolicies)
 	}
 }
 

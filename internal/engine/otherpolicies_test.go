@@ -78,30 +78,3 @@ func TestAnotherPolicyThatWritesNowIsReported(t *testing.T) {
 		}
 	})
 }
-
-func TestAgreementIsReportedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(redeliver.Policy{})
-		sub := j.sub
-		sub.Start()
-		sub.ReportOnePolicy() // nothing was reported
-		sub.CheckPolicyOf(&redeliver.State{Policy: "other", LastFailed: time.Now().Add(-time.Hour)})
-		sub.ReportOtherPolicy("other", "it runs on 10.0.0.1")
-		sub.ReportOtherPolicy("other", "it runs on 10.0.0.1")
-		<-time.After(10 * time.Minute)
-		wrote := time.Now()
-		<-time.After(time.Second)
-		sub.ReportOnePolicy()
-		sub.ReportOnePolicy()
-		sub.CheckPolicyOf(&redeliver.State{Policy: "other", LastFailed: wrote}) // it waited, and comes now
-		if got := j.changes(); !slices.Equal(got, []string{"policies differ", "policies agree"}) {
-			t.Errorf("reported %q", got)
-		}
-		<-time.After(10 * time.Minute)
-		sub.ReportOnePolicy() // again, which changes nothing
-		sub.CheckPolicyOf(&redeliver.State{Policy: "other", LastFailed: time.Now()})
-		if got := j.changes(); len(got) != 3 {
-			t.Errorf("reported %q: it writes again", got)
-		}
-	})
-}

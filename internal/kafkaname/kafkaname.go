@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/shell"
 )
 
 // Limits of names. A topic has at most 249 bytes of [a-zA-Z0-9._-]. Our longest suffix is ".retry." and a level.
@@ -122,4 +123,9 @@ func CheckGroup(ps *redeliver.Problems, field, group string) {
 	case len(group) > maxGroup:
 		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(group, 40)), fmt.Sprintf("is %d bytes long; at most %d are allowed", len(group), maxGroup))
 	}
+}
+
+// DeleteCommand returns Kafka's command that deletes a topic.
+func DeleteCommand(brokers []string, topic string) string {
+	return "kafka-topics.sh --bootstrap-server " + shell.Quote(strings.Join(brokers, ",")) + " --delete --topic " + shell.Quote(topic)
 }

@@ -174,7 +174,7 @@ func (w *waitingSubscription) collect(ctx context.Context, c *waitingCollector, 
 // symptomKinds are the kinds of findings that are exported: all kinds of package doctor.
 var symptomKinds = []doctor.SymptomKind{
 	doctor.SymptomMissing, doctor.SymptomSettings, doctor.SymptomRetention, doctor.SymptomOrphan,
-	doctor.SymptomLate, doctor.SymptomPolicies, doctor.SymptomConsumer, doctor.SymptomPaused,
+	doctor.SymptomLate, doctor.SymptomConsumer, doctor.SymptomPaused,
 }
 
 // queryLocked asks the broker.

@@ -9,12 +9,12 @@ import (
 // ConsumerTag is the tag of a channel's first consumer.
 const ConsumerTag = "redeliver"
 
-// StartConsumer starts a consumer. args may be nil.
-func StartConsumer(ch *amqp091.Channel, queue, tag string, prefetch int, args amqp091.Table) (<-chan amqp091.Delivery, error) {
+// StartConsumer starts a consumer.
+func StartConsumer(ch *amqp091.Channel, queue, tag string, prefetch int) (<-chan amqp091.Delivery, error) {
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, err
 	}
-	return ch.Consume(queue, tag, false, false, false, false, args)
+	return ch.Consume(queue, tag, false, false, false, false, nil)
 }
 
 // ConsumerTagOf returns the tag of a channel's nth consumer, from 0.

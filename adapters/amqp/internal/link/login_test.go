@@ -64,7 +64,7 @@ func TestALastingDenialKeepsTheConnection(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_, err = StartConsumer(ch, "secret", ConsumerTag, 1, nil)
+				_, err = StartConsumer(ch, "secret", ConsumerTag, 1)
 				return err
 			})
 		}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/shell"
 )
 
 var ErrNoAPI = errors.New("AMQP cannot list queues, and Config.ManagementURL is not set")
@@ -232,6 +232,15 @@ func (m *API) Queues(ctx context.Context, pattern string) (map[string]QueueInfo,
 	}
 }
 
+// DeleteCommand returns the broker's command that deletes a queue.
+func (m *API) DeleteCommand(queue string) string {
+	command := "rabbitmqctl delete_queue "
+	if m.vhost != "/" {
+		command += "--vhost " + shell.Quote(m.vhost) + " "
+	}
+	return command + shell.Quote(queue)
+}
+
 // Exists reports whether a queue exists.
 func (m *API) Exists(ctx context.Context, queue string) (bool, error) {
 	found, err := m.Queues(ctx, "^"+regexp.QuoteMeta(queue)+"$")
@@ -255,38 +264,4 @@ func (m *API) Disabled(ctx context.Context, names ...string) (missing []string, 
 		}
 	}
 	return missing, nil
-}
-
-// PolicyArg is a consumer argument with the fingerprint of its policy. RabbitMQ ignores it; Doctor reads it.
-const PolicyArg = "x-redeliver-policy"
-
-// Consumers returns the connections that read a queue, by the policy that they report, and the number of consumers
-// without one. A missing queue has none.
-func (m *API) Consumers(ctx context.Context, queue string) (runs map[string][]string, unreported int, err error) {
-	var found struct {
-		Consumers []struct {
-			Arguments Object `json:"arguments"`
-			Channel   Object `json:"channel_details"` // empty while the broker does not know the channel
-		} `json:"consumer_details"`
-	}
-	err = m.get(ctx, &found, url.Values{"columns": {"consumer_details"}}, "queues", m.vhost, queue)
-	if answer, ok := errors.AsType[*answerError](err); ok && answer.code == http.StatusNotFound {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	runs = make(map[string][]string)
-	for _, c := range found.Consumers {
-		if policy, ok := c.Arguments[PolicyArg].(string); ok {
-			connection, _ := c.Channel["connection_name"].(string)
-			runs[policy] = append(runs[policy], connection)
-		} else {
-			unreported++
-		}
-	}
-	for _, p := range runs {
-		slices.Sort(p)
-	}
-	return runs, unreported, nil
 }

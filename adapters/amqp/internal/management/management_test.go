@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,21 +124,6 @@ func TestManagementURLs(t *testing.T) {
 	}
 	if got := strings.Join(asked, ", "); got != "/rabbit/api/queues/my%2Fhost 1, /rabbit/api/queues/my%2Fhost 2" {
 		t.Error(got)
-	}
-}
-
-// A broker that does not know a consumer's channel yet answers with an empty list, because Erlang does not
-// distinguish it from an empty object.
-func TestConsumerOfAnUnknownChannelCounts(t *testing.T) {
-	server := httptest.NewServer(text(200, `{"consumer_details":[
-		{"arguments":{"`+PolicyArg+`":"one"},"channel_details":{"connection_name":"here"}},
-		{"arguments":{"`+PolicyArg+`":"one"},"channel_details":[]},
-		{"arguments":[],"channel_details":[]}]}`))
-	t.Cleanup(server.Close)
-	m := managementAt(withPassword(server.URL))
-	runs, unreported, err := m.Consumers(context.Background(), "orders")
-	if want := []string{"", "here"}; err != nil || unreported != 1 || len(runs) != 1 || !slices.Equal(runs["one"], want) {
-		t.Errorf("%q report a policy and %d do not (%v), want %q and 1", runs, unreported, err, want)
 	}
 }
 

@@ -167,7 +167,7 @@ func (h *Scanner) consume(left int) error {
 		h.channels = append(h.channels, &scanChannel{ch: ch})
 	}
 	h.firstTag = h.lastChannel().last + 1
-	in, err := link.StartConsumer(h.lastChannel().ch, h.queue, link.ConsumerTagOf(h.consumers), h.batch, nil)
+	in, err := link.StartConsumer(h.lastChannel().ch, h.queue, link.ConsumerTagOf(h.consumers), h.batch)
 	if err != nil {
 		return h.readError(err)
 	}

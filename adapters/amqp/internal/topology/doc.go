@@ -9,5 +9,5 @@
 //
 // Policies, limits, counts and old levels come from the management API, if there is one. A [Survey] has both: what would
 // refuse a start ([Broker.Verify]), what a plan notes, and what nobody could check. The doctor examines a running
-// subscription ([Survey.Examine]), and old levels are removed when they are drained ([Broker.RemoveOldLevels]).
+// subscription ([Survey.Examine]).
 package topology

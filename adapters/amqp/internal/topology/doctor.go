@@ -28,7 +28,7 @@ type examination struct {
 func (s *Survey) Examine(ctx context.Context, how doctor.Examination, paused func() (*redeliver.PauseMark, error)) (*doctor.Diagnosis, error) {
 	d := &examination{&doctor.Diagnosis{Origin: s.layout.Queue, Group: s.layout.Queue}, s, how}
 	if how.AnyPolicy {
-		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy is not given)")
+		d.NotChecked = append(d.NotChecked, "levels that the policy does not use, and levels that are missing (the policy is not given)")
 	}
 	if err := d.checkQueues(ctx); err != nil {
 		return nil, err
@@ -36,17 +36,17 @@ func (s *Survey) Examine(ctx context.Context, how doctor.Examination, paused fun
 	d.AddPause(paused())
 	d.NotChecked = append(d.NotChecked, s.Unchecked...)
 	if !s.Asked {
-		d.NotChecked = append(d.NotChecked, "what is late, and the policies of the consumers (ManagementURL is not set)")
+		d.NotChecked = append(d.NotChecked, "what is late (ManagementURL is not set)")
 		return d.Diagnosis, nil
 	}
 	d.reportSettings()
 	if !how.AnyPolicy {
-		d.reportOldLevels()
+		d.reportUnusedLevels()
 	}
 	if err := d.findLate(ctx); err != nil {
 		return nil, err
 	}
-	return d.Diagnosis, d.comparePolicies(ctx)
+	return d.Diagnosis, nil
 }
 
 // checkQueues checks which queues exist, and whether anything reads them.
@@ -96,11 +96,15 @@ func (d *examination) reportSettings() {
 	d.Checked = append(d.Checked, "arguments of the queues, and policies and limits on them")
 }
 
-func (d *examination) reportOldLevels() {
+func (d *examination) reportUnusedLevels() {
 	for _, q := range d.OldLevels() {
-		d.Add(doctor.SymptomOrphan, q.Name, d.oldLevelText(q))
+		messages := int64(-1)
+		if n := d.Queues[q.Name].Messages; n != nil {
+			messages = *n
+		}
+		d.AddUnusedLevel(q.Name, messages, d.broker.Management.DeleteCommand(q.Name))
 	}
-	d.Checked = append(d.Checked, "levels of older policies")
+	d.Checked = append(d.Checked, "levels that the policy does not use")
 }
 
 // countDelay is a bound for how old the broker's own counts may be.
@@ -139,29 +143,4 @@ func (d *examination) countStuck(queues map[string]management.QueueInfo) map[str
 		}
 	}
 	return found
-}
-
-// comparePolicies checks whether all consumers of the queue run one policy.
-func (d *examination) comparePolicies(ctx context.Context) error {
-	runs, unreported, err := d.broker.Management.Consumers(ctx, d.layout.Queue)
-	if err != nil {
-		return err
-	}
-	if unreported > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d consumers of %s (they do not report one: an older version, or another program)", unreported, d.layout.Queue))
-	}
-	if len(runs) > 0 {
-		d.Checked = append(d.Checked, "the policies of the consumers")
-	}
-	var texts []string
-	for _, p := range slices.Sorted(maps.Keys(runs)) {
-		texts = append(texts, fmt.Sprintf("%s runs on %s", p, strings.Join(runs[p], ", ")))
-	}
-	switch {
-	case len(runs) > 1:
-		d.Add(doctor.SymptomPolicies, d.layout.Queue, "consumers run different policies: "+strings.Join(texts, "; ")+". Which one decides depends on the consumer that gets a message: finish the deployment that is under way")
-	case len(runs) == 1 && !d.how.AnyPolicy && runs[d.layout.Fingerprint] == nil:
-		d.Add(doctor.SymptomPolicies, d.layout.Queue, "the consumers run a policy other than the given one, which is "+d.layout.Fingerprint+": "+texts[0])
-	}
-	return nil
 }

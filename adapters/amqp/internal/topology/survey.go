@@ -229,7 +229,7 @@ func (s *Survey) oldLevelText(old layout.Queue) string {
 	case *n > 0:
 		return fmt.Sprintf("%s; %d messages wait on it and come back when they are due", text, *n)
 	default:
-		return text + " and is empty: when no older version of the service runs, delete it, for example with redeliver prune"
+		return text + " and is empty: when no older version of the service runs, delete it: " + s.broker.Management.DeleteCommand(old.Name)
 	}
 }
 

@@ -238,15 +238,6 @@ func (a Admin) AddPartitions(topic string, n int) error {
 	return nil
 }
 
-// DeleteTopic deletes a topic. A missing topic is no error.
-func (a Admin) DeleteTopic(topic string) error {
-	err := retryTimeouts(func() error { return a.Sarama.DeleteTopic(topic) })
-	if err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		return fmt.Errorf("kafka: deleting topic %s: %w; the user needs Delete on it", topic, err)
-	}
-	return nil
-}
-
 // retryTimeouts repeats a request that timed out. The first one may meanwhile have succeeded.
 func retryTimeouts(ask func() error) error {
 	err := ask()

@@ -1,5 +1,5 @@
-// Package diagnose examines a group and the topics on which its messages wait, for kafka.Client.Doctor and OldLevels. It
-// joins no group, and writes nothing.
+// Package diagnose examines a group and the topics on which its messages wait, for kafka.Client.Doctor. It joins no group,
+// and writes nothing.
 package diagnose
 
 import (
@@ -22,10 +22,12 @@ import (
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
-// Examiner examines groups. CheckInterval is how often members look for levels of other policies.
+// Examiner examines groups. CheckInterval is how often members look for levels of other policies. Brokers are the
+// addresses for the commands that it prints.
 type Examiner struct {
 	Topics        *topology.Provisioner
 	CheckInterval time.Duration
+	Brokers       []string
 }
 
 // examination is one examination of a group.
@@ -38,24 +40,18 @@ type examination struct {
 	options doctor.Examination
 }
 
-func (e *Examiner) begin(l *topology.Layout, how doctor.Examination) *examination {
-	return &examination{&doctor.Diagnosis{Origin: l.Origin, Group: l.Group}, e, e.Topics.Admin, l, how}
-}
-
 // Examine examines the group of a layout, see kafka.Client.Doctor. It may change the layout.
 func (e *Examiner) Examine(ctx context.Context, l *topology.Layout, how doctor.Examination) (*doctor.Diagnosis, error) {
-	d := e.begin(l, how)
+	d := &examination{&doctor.Diagnosis{Origin: l.Origin, Group: l.Group}, e, e.Topics.Admin, l, how}
 	if how.AnyPolicy {
 		l.AdoptLevels()
-		d.NotChecked = append(d.NotChecked, "levels of older policies, and levels that are missing (the policy of the group is not given)")
+		d.NotChecked = append(d.NotChecked, "levels that the policy does not use, and levels that are missing (the policy of the group is not given)")
 	}
 	if err := d.checkSettings(); err != nil {
 		return nil, err
 	}
 	d.checkPause(ctx)
-	g := d.describeGroup(ctx)
-	d.checkPolicies(g)
-	if err := d.checkWaiting(ctx, g); err != nil {
+	if err := d.checkWaiting(ctx, d.findReaders(ctx)); err != nil {
 		return nil, err
 	}
 	return d.Diagnosis, d.checkAbandoned(ctx)
@@ -87,15 +83,18 @@ func (d *examination) checkAbandoned(ctx context.Context) error {
 		if _, waits := kafkaname.Level(names.RetryTopic(d.layout.Origin, group), name); !waits {
 			continue
 		}
-		found, err := d.admin.Sarama.DescribeConsumerGroups([]string{group})
-		if err != nil || len(found) != 1 || len(found[0].Members) > 0 || !slices.Contains([]string{"Empty", "Dead"}, found[0].State) {
-			continue // it has members, or that is not known
+		found, err := d.admin.DescribeGroup(group)
+		if err == nil && (len(found.Members) > 0 || !slices.Contains([]string{"Empty", "Dead"}, found.State)) {
+			continue // it has members
 		}
-		lags, err := d.lags(ctx, group, []string{name})
-		if err != nil {
-			return err
+		lags, failure := d.lags(ctx, group, []string{name})
+		if failure != nil {
+			return failure
 		}
-		if n := lags[name].total(); n > 0 {
+		switch n := lags[name].total(); {
+		case n > 0 && err != nil:
+			d.NotChecked = append(d.NotChecked, fmt.Sprintf("whether group %s, for which %d messages wait on %s, has members (%v)", group, n, name, err))
+		case n > 0:
 			d.Add(doctor.SymptomOrphan, name, fmt.Sprintf("%d messages wait on it for group %s, which has no members: if the group was renamed, start a member with the old name until they have run", n, group))
 		}
 	}
@@ -133,7 +132,7 @@ func (d *examination) checkSettings() error {
 }
 
 // checkWaiting checks how many messages wait, who reads them, and whether they are late.
-func (d *examination) checkWaiting(ctx context.Context, g *Members) error {
+func (d *examination) checkWaiting(ctx context.Context, of readers) error {
 	topics := []string{d.layout.Origin}
 	for _, t := range d.layout.Topics {
 		if t.Waits() && t.Exists {
@@ -150,18 +149,16 @@ func (d *examination) checkWaiting(ctx context.Context, g *Members) error {
 	}
 	backlog := lags[d.layout.Origin].total()
 	d.Backlog = &backlog
-	d.checkReaders(g, lags)
+	d.checkReaders(of, lags)
 	for _, t := range d.layout.Topics {
 		if !t.Waits() || !t.Exists {
 			continue
 		}
 		n := lags[t.Name].total()
 		switch {
-		case t.Old && n == 0:
-			d.Add(doctor.SymptomOrphan, t.Name, "is an empty level of an older policy. Delete it, or run redeliver prune, when no older version of the service runs")
 		case t.Old:
-			d.Add(doctor.SymptomOrphan, t.Name, fmt.Sprintf("is a level of an older policy, and %d messages wait on it: it is read until it is empty", n))
-		case g.reads(d.layout.Origin) && !g.reads(t.Name) && n > 0:
+			d.AddUnusedLevel(t.Name, n, kafkaname.DeleteCommand(d.Brokers, t.Name))
+		case of.read(d.layout.Origin) && !of.read(t.Name) && n > 0:
 			d.Add(doctor.SymptomOrphan, t.Name, fmt.Sprintf("%d messages wait on it, and no member of the group reads it: members look for such levels when the group rebalances, and every %s", n, d.CheckInterval))
 		}
 		if err := d.checkLate(ctx, t, lags[t.Name]); err != nil {
@@ -170,16 +167,13 @@ func (d *examination) checkWaiting(ctx context.Context, g *Members) error {
 	}
 	d.Checked = append(d.Checked, "waiting messages, and whether they are late")
 	if !d.options.AnyPolicy {
-		d.Checked = append(d.Checked, "levels of older policies")
+		d.Checked = append(d.Checked, "levels that the policy does not use")
 	}
 	return nil
 }
 
 // checkReaders checks whether a member reads the messages that wait.
-func (d *examination) checkReaders(g *Members, lags map[string]lag) {
-	if g == nil {
-		return // describeGroup has reported why
-	}
+func (d *examination) checkReaders(of readers, lags map[string]lag) {
 	var sum, retries int64
 	for topic, lag := range lags {
 		sum += lag.total()
@@ -187,7 +181,7 @@ func (d *examination) checkReaders(g *Members, lags map[string]lag) {
 			retries += lag.total()
 		}
 	}
-	if sum > 0 && !g.reads(d.layout.Origin) {
+	if sum > 0 && !of.read(d.layout.Origin) {
 		d.Add(doctor.SymptomConsumer, d.layout.Group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.layout.Origin, sum, retries))
 	}
 }

@@ -4,79 +4,71 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
-	"github.com/redeliver/redeliver/delayqueue"
-	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// policyPrefix begins the user data of a member. It names the member's policy.
-const policyPrefix = "redeliver-policy="
+// perKeyData is what a member with the order PerKey announces to its group: nothing can be released then.
+const perKeyData = "redeliver PerKey"
 
-// perKeySuffix ends that data if the Order is PerKey: nothing can be released then.
-const perKeySuffix = " PerKey"
-
-// UserData returns the data with which a member announces its policy to the group.
+// UserData returns what a member of a policy announces to its group.
 func UserData(policy redeliver.Policy) []byte {
-	data := policyPrefix + delayqueue.Fingerprint(policy)
 	if policy.Order == redeliver.PerKey {
-		data += perKeySuffix
+		return []byte(perKeyData)
 	}
-	return []byte(data)
+	return nil
 }
 
-// Members is the coordinator's description of a group that does not rebalance.
-type Members struct {
-	Policies   map[string][]string // members by fingerprint of the policy that they announce
-	Unreported int                 // members that do not announce their policy
-	PerKey     bool                // a member announces the order PerKey
-
-	topics map[string]int // number of members that read a topic
+// IsPerKey reports whether a member that reads the origin announces the order PerKey.
+func IsPerKey(found *sarama.GroupDescription, origin string) bool {
+	for _, m := range found.Members {
+		meta, err := m.GetMemberMetadata()
+		if err == nil && meta != nil && string(meta.UserData) == perKeyData && slices.Contains(meta.Topics, origin) {
+			return true
+		}
+	}
+	return false
 }
 
-// reads reports whether a member reads a topic. It returns true if that is not known.
-func (g *Members) reads(topic string) bool { return g == nil || g.topics[topic] > 0 }
+// readers is the set of topics that the members of a group read. It is nil if that is not known.
+type readers map[string]bool
+
+// read reports whether a member reads a topic. It returns true if that is not known.
+func (r readers) read(topic string) bool { return r == nil || r[topic] }
 
 const (
 	maxGroupTries = 20
 	groupPause    = 500 * time.Millisecond
 )
 
-// describeGroup asks the coordinator about the group. If it gets no answer, it returns nil and adds the reason to
-// NotChecked.
-func (d *examination) describeGroup(ctx context.Context) *Members {
-	unknown := func(why string) *Members {
-		d.NotChecked = append(d.NotChecked, "the members of group "+d.layout.Group+" and their policies ("+why+")")
+// findReaders asks the coordinator what the members of the group read. If it gets no answer, it returns nil and adds the
+// reason to NotChecked.
+func (d *examination) findReaders(ctx context.Context) readers {
+	unknown := func(why string) readers {
+		d.NotChecked = append(d.NotChecked, "the members of group "+d.layout.Group+" ("+why+")")
 		return nil
 	}
 	why := ""
 	for range maxGroupTries {
-		found, err := d.admin.Sarama.DescribeConsumerGroups([]string{d.layout.Group})
-		if err == nil && len(found) == 1 {
-			err = found[0].Err
-		}
+		found, err := d.admin.DescribeGroup(d.layout.Group)
 		switch {
 		case errors.Is(err, sarama.ErrGroupAuthorizationFailed):
 			return unknown("the user needs Describe on the group")
 		case isCoordinatorMoving(err):
 			why = err.Error()
-		case err != nil && !errors.Is(err, sarama.ErrNoError) && !errors.Is(err, sarama.ErrGroupIDNotFound):
+		case err != nil:
 			return unknown(err.Error())
-		case len(found) != 1:
-			return unknown("the coordinator does not answer")
-		case slices.Contains([]string{"Stable", "Empty", "Dead"}, found[0].State):
+		case slices.Contains([]string{"Stable", "Empty", "Dead"}, found.State):
 			d.Checked = append(d.Checked, "the members of group "+d.layout.Group)
-			return MembersOf(found[0], d.layout.Origin)
+			return readersOf(found)
 		default:
-			why = "it is " + found[0].State // it rebalances
+			why = "it is " + found.State // it rebalances
 		}
 		if wait.For(ctx, groupPause) != nil {
 			return unknown(ctx.Err().Error())
@@ -90,55 +82,17 @@ func isCoordinatorMoving(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetsLoadInProgress) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer)
 }
 
-// MembersOf reads the user data of the members that read the origin.
-func MembersOf(found *sarama.GroupDescription, origin string) *Members {
-	g := &Members{topics: make(map[string]int), Policies: make(map[string][]string)}
+// readersOf returns the topics that the members of a group read.
+func readersOf(found *sarama.GroupDescription) readers {
+	r := make(readers)
 	for _, m := range found.Members {
-		meta, err := m.GetMemberMetadata()
-		if err != nil || meta == nil {
-			g.Unreported++
-			continue
-		}
-		for _, t := range meta.Topics {
-			g.topics[t]++
-		}
-		if !slices.Contains(meta.Topics, origin) {
-			continue
-		}
-		if policy, ok := strings.CutPrefix(string(meta.UserData), policyPrefix); ok {
-			policy, perKey := strings.CutSuffix(policy, perKeySuffix)
-			g.PerKey = g.PerKey || perKey
-			g.Policies[policy] = append(g.Policies[policy], fmt.Sprintf("%s (%s)", m.ClientHost, m.ClientId))
-		} else {
-			g.Unreported++
+		if meta, err := m.GetMemberMetadata(); err == nil && meta != nil {
+			for _, t := range meta.Topics {
+				r[t] = true
+			}
 		}
 	}
-	return g
-}
-
-// checkPolicies checks whether all members run one policy.
-func (d *examination) checkPolicies(g *Members) {
-	if g == nil {
-		return
-	}
-	if g.Unreported > 0 {
-		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the policies of %d members of group %s (they do not report one: an older version, or their own balance strategy)", g.Unreported, d.layout.Group))
-	}
-	if len(g.Policies) > 0 {
-		d.Checked = append(d.Checked, "the policies of the members")
-	}
-	var runs []string
-	for _, p := range slices.Sorted(maps.Keys(g.Policies)) {
-		slices.Sort(g.Policies[p])
-		runs = append(runs, fmt.Sprintf("%s runs on %s", p, strings.Join(g.Policies[p], ", ")))
-	}
-	ours := d.layout.Fingerprint
-	switch {
-	case len(runs) > 1:
-		d.Add(doctor.SymptomPolicies, d.layout.Group, "members run different policies: "+strings.Join(runs, "; ")+". Which one decides depends on the member that gets a message: finish a running deployment")
-	case len(runs) == 1 && !d.options.AnyPolicy && g.Policies[ours] == nil:
-		d.Add(doctor.SymptomPolicies, d.layout.Group, "the members run a policy other than the given one, which is "+ours+": "+runs[0])
-	}
+	return r
 }
 
 // lag has the unsettled offsets of a topic, by partition.

@@ -38,9 +38,7 @@ func (r *Reader) startJanitor() (stop func()) {
 			case <-ctx.Done():
 				return
 			}
-			if r.keeper.CheckIfDue(n%sweepsPerCheck == 0) {
-				r.comparePolicies()
-			}
+			r.keeper.CheckIfDue(n%sweepsPerCheck == 0)
 			// Without the right to delete, records stay, but no message is lost. Only the first error in a row is
 			// reported.
 			err := r.Sweep()

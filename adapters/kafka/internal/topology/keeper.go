@@ -133,15 +133,14 @@ func (k *Keeper) rejoinLocked() {
 // Recheck makes the next CheckIfDue check even if no check is due.
 func (k *Keeper) Recheck() { k.recheck.Store(true) }
 
-// CheckIfDue checks our topics and their settings if a check is due or Recheck was called. It reports whether it did.
-func (k *Keeper) CheckIfDue(due bool) (checked bool) {
+// CheckIfDue checks our topics and their settings if a check is due or Recheck was called.
+func (k *Keeper) CheckIfDue(due bool) {
 	if !k.recheck.Swap(false) && !due {
-		return false
+		return
 	}
 	if existing, err := k.CheckTopics(); err == nil { // on an error, the next check compares
 		k.compareSettings(existing)
 	}
-	return true
 }
 
 // CheckTopics creates our deleted topics again, ends the session if the levels to read have changed, and returns all

@@ -16,7 +16,6 @@ type ability struct {
 const (
 	sqsHides        = "no: SQS shows a delayed message to nobody before it is due. "
 	shareNoCommands = "no: the consumers of a share group read no commands about waiting messages. "
-	sharePolicies   = "no: the members of a share group report no policy. "
 	useInvalid      = "Set `Policy.Invalid` in the consumers, which ask it before each attempt"
 	withManagement  = "yes: with `--management-url`"
 )
@@ -24,10 +23,6 @@ const (
 // abilityTable lists the verbs that differ between brokers. Any other verb is the same on each.
 var abilityTable = []ability{
 	{"doctor", "yes", "yes", "yes: mostly with `--management-url`", "yes: partly"},
-	{
-		"prune", "yes", sharePolicies + "Delete an empty level with kafka-topics.sh when no older version of the service runs", withManagement,
-		"no: SQS has no levels, messages wait in the queue itself. There is nothing to remove",
-	},
 	{"console", "yes", "yes", withManagement, "yes"},
 	{"exporter", "yes", "yes", "yes: lists DLQs with `--management-url`", "yes"},
 	{"top", "yes", "yes", withManagement, "yes: with an estimate of waiting messages"},

@@ -35,8 +35,8 @@ func TestTheTableOfBrokersIsTrue(t *testing.T) {
 		}
 	}
 	calls := map[string]string{
-		"prune": "prune --retries 3 --dry-run", "waiting list --messages": "waiting list --messages",
-		"waiting release": "waiting release --level 1h --note test --yes", "waiting cancel": "waiting cancel --id 7 --note test --yes",
+		"waiting list --messages": "waiting list --messages",
+		"waiting release":         "waiting release --level 1h --note test --yes", "waiting cancel": "waiting cancel --id 7 --note test --yes",
 	}
 	for _, a := range abilities {
 		for i, url := range []string{"kafka://127.0.0.1:1", "kafka+share://127.0.0.1:1", "amqp://127.0.0.1:1", "sqs+http://127.0.0.1:1"} {

@@ -25,8 +25,6 @@ type broker struct {
 	doctor func(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error)
 	// pauser pauses subscriptions.
 	pauser pauser
-	// old finds and removes old levels. It is nil on share groups, and if the broker has no levels.
-	old *oldLevels
 	// waiting opens the waiting messages of a topic and a group.
 	waiting func(ctx context.Context, s subject) (*waiting, error)
 	conn    connection // how the broker was reached

@@ -34,8 +34,8 @@ func doctorCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor --topic TOPIC [--group GROUP]", Short: "Find problems of a subscription (exit code 3 if there are any)", Args: exactly(),
 		Long: `Inspect a subscription from outside, and end with exit code 3 if there is a problem: a
-topic or queue that is missing or drops messages, levels of an older policy, messages that
-are due and do not run, members of a group with different policies, or messages that nobody
+topic or queue that is missing or drops messages, a level that the policy does not use (with
+the command that deletes it), messages that are due and do not run, or messages that nobody
 consumes. doctor changes nothing. It lists what the broker does not report as "not checked".
 
 Give the policy of the service with the same flags as for plan, and doctor compares the

@@ -41,7 +41,6 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 func kafkaBroker(c *kafka.Client, u brokerurl.URL, order redeliver.Order) *broker {
 	return &broker{
 		kind:   u.Broker,
-		old:    &oldLevels{c.OldLevels, c.RemoveOldLevels},
 		queues: c.DeadLetterQueues,
 		ownerOf: func(ctx context.Context, dlq string) (topic, group string, err error) {
 			all, err := c.DeadLetterQueues(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/shell"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -38,7 +39,6 @@ func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, err
 		return nil, errors.Join(err, c.Close(ctx))
 	}
 	b := kafkaBroker(c, u, s.policy.Order)
-	b.old = nil
 	b.plan = func(ctx context.Context, topic string) (p *planned, err error) {
 		err = withShareClient(ctx, u, s, func(share *kafkashare.Client) error {
 			plan, err := share.Plan(ctx, topic)
@@ -90,7 +90,7 @@ func planOnKafkaShare(p *kafkashare.Plan, operator *kafka.Plan, hosts []string) 
 		values = append(values, name+"="+p.GroupSettings[name])
 	}
 	note := fmt.Sprintf("the share group has or gets these settings; with NoProvisioning set them first: kafka-configs.sh --alter --entity-type groups --entity-name %s --add-config %s",
-		shellQuote(p.Group), strings.Join(values, ","))
+		shell.Quote(p.Group), strings.Join(values, ","))
 	p.Notes = append(p.Notes, note)
 	asKafka := kafka.Plan{
 		Origin: p.Origin, Group: p.Group, Delays: p.Delays, LongestWait: p.LongestWait, Notes: p.Notes, OperatorTopics: operator.OperatorTopics,

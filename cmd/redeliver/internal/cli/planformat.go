@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/internal/shell"
 )
 
 // The formats of a plan that an administrator applies without redeliver.
@@ -93,17 +94,6 @@ func checkScriptName(what, name string) error {
 	}
 }
 
-// shellQuote quotes an argument for a POSIX shell. The argument must not have line breaks; see checkScriptName.
-func shellQuote(arg string) string {
-	plain := func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-/:=,@%+", r)
-	}
-	if arg != "" && strings.IndexFunc(arg, func(r rune) bool { return !plain(r) }) < 0 {
-		return arg
-	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-}
-
 // script returns a POSIX shell script: comments, then one command per line.
 func script(tool string, hosts []string, lines [][]string, comments ...string) string {
 	var b strings.Builder
@@ -114,9 +104,9 @@ func script(tool string, hosts []string, lines [][]string, comments ...string) s
 	b.WriteString("set -eu\n")
 	for _, line := range lines {
 		// The script passes its arguments to each command, because they configure the login.
-		b.WriteString(tool + ` "$@" --bootstrap-server ` + shellQuote(strings.Join(hosts, ",")))
+		b.WriteString(tool + ` "$@" --bootstrap-server ` + shell.Quote(strings.Join(hosts, ",")))
 		for _, arg := range line {
-			b.WriteString(" " + shellQuote(arg))
+			b.WriteString(" " + shell.Quote(arg))
 		}
 		b.WriteString("\n")
 	}

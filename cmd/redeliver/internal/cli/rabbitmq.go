@@ -30,7 +30,6 @@ func openRabbitMQ(ctx context.Context, u brokerurl.URL, s setup) (*broker, error
 		},
 		doctor: c.Doctor,
 		pauser: c,
-		old:    &oldLevels{c.OldLevels, c.RemoveOldLevels},
 		plan: func(ctx context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)
 			if s.forAdministrator {

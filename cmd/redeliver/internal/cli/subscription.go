@@ -9,7 +9,7 @@ import (
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// subscriptionFlags are the topic, the group and the policy of plan, doctor and prune.
+// subscriptionFlags are the topic, the group and the policy of plan and doctor.
 type subscriptionFlags struct {
 	topic, group string
 	policy       policyFlags
