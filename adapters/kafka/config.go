@@ -104,7 +104,7 @@ type Config struct {
 	// its own, except Offsets.Initial. sarama's default there is Newest. With it, Subscribe refuses a
 	// new group that would skip records, and says so: set Oldest, or SkipExisting. Values that you set
 	// stay, and are refused if they cannot work. Exceptions are Metadata.Full (members and producers ask only for
-	// their own topics) and what redeliver's promises need, such as RequiredAcks. Default:
+	// their own topics), a Net.ReadTimeout that ends while other members drain, and what redeliver's promises need, such as RequiredAcks. Default:
 	// sarama.NewConfig() with Offsets.Initial Oldest.
 	//
 	// If you do not trust the producers, set sarama.MaxDecompressedBatchSize. It applies to the

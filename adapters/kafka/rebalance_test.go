@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // sequence checks the order of each key's first deliveries over all members.
@@ -281,5 +282,34 @@ func TestOnKafkaAHandlerBeyondTheDrainTimeoutIsNoAttempt(t *testing.T) {
 	ev.awaitEnds(t, "a")
 	if a := all[redeliver.Attempted](ev); len(a) != 1 || a[0].State.Attempt() != 1 {
 		t.Errorf("came back as %+v, want attempt 1", a)
+	}
+}
+
+// The answer to a join comes when the other members have drained, which may take longer than sarama waits for answers.
+func TestOnKafkaAMemberWaitsWhileAnotherOneDrains(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	runs := make(chan struct{}, 1)
+	config := func() kafka.Config {
+		cfg := fastMetadataConfig()
+		cfg.Net.ReadTimeout = time.Second
+		return kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, DrainTimeout: longDrain}
+	}
+	first, before := open(t, config())
+	route(t, first, p.topic, func(msg *message.Message) error {
+		runs <- struct{}{}
+		return wait.For(msg.Context(), 4*time.Second)
+	})
+	before.awaitJoined(t, 1)
+	put(t, p.addrs, order(p.topic, "slow"))
+	<-runs
+	second, ev := open(t, config())
+	route(t, second, p.topic, func(*message.Message) error { return nil })
+	ev.awaitJoined(t, 1)
+	before.awaitEnds(t, "slow")
+	for _, e := range all[redeliver.SubscriptionChanged](ev) {
+		if e.Change == redeliver.ChangeDisconnected {
+			t.Errorf("reported %q: %v", e.Change, e.Err)
+		}
 	}
 }

@@ -94,6 +94,10 @@ func (c Config) ownTopicsConfig() *sarama.Config {
 	return cfg
 }
 
+// joinMargin is how much longer than DrainTimeout a member waits for an answer. With the default of both, it is sarama's
+// own 30 s: with a longer one, a broker that stalls would be noticed later.
+const joinMargin = 20 * time.Second
+
 // consumerConfig returns the settings of a member that reads topic and its delay topics. It reads partitions without a
 // valid offset from their start, whatever the caller wants for the origin: see Session.Setup of package reader.
 func (c Config) consumerConfig(topic string) *sarama.Config {
@@ -103,6 +107,8 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 	cfg.Consumer.Return.Errors = true
 	cfg.Consumer.Offsets.AutoCommit.Enable = false // the session's committer does it
 	cfg.Consumer.Group.ResetInvalidOffsets = true
+	// A join is answered when the other members have drained.
+	cfg.Net.ReadTimeout = max(cfg.Net.ReadTimeout, c.DrainTimeout+joinMargin)
 	if c.perKey() {
 		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{c.perKeyStrategy()}
 	}

@@ -72,6 +72,9 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 			ps.Add("Sarama.Consumer.Offsets.Initial", config.Sarama.Consumer.Offsets.Initial,
 				"must be OffsetOldest: with OffsetNewest a message that waits on a new delay topic is skipped. A group that has committed offsets continues from these. Set SkipExisting if a new group should skip the messages that the topics have")
 		}
+		if read, drain := config.Sarama.Net.ReadTimeout, config.withDefaults().DrainTimeout; read <= drain {
+			ps.Add("Sarama.Net.ReadTimeout", read, fmt.Sprintf("must be longer than DrainTimeout, %s: a join is answered when the other members have drained, so this member would try again and again", drain))
+		}
 		own := *config.Sarama // a static member belongs to the service's own group
 		own.Consumer.Group.InstanceId = ""
 		config.Sarama = &own

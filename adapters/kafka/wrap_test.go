@@ -214,6 +214,7 @@ func TestWrapRefusesABadCall(t *testing.T) {
 	t.Run("settings", func(t *testing.T) {
 		cfg := sarama.NewConfig() // Offsets.Initial is Newest
 		cfg.Consumer.Offsets.AutoCommit.Enable = false
+		cfg.Net.ReadTimeout = 5 * time.Second // shorter than the default of DrainTimeout
 		client, err := sarama.NewClient(p.addrs, cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -232,12 +233,12 @@ func TestWrapRefusesABadCall(t *testing.T) {
 			fields = append(fields, p.Field)
 		}
 		if want := []string{
-			"group", "InstanceID", "Sarama.Consumer.Offsets.Initial", "Group", `Topics["a"].Order`, `Topics["b"].Order`, `Topics["c"].Order`,
+			"group", "InstanceID", "Sarama.Consumer.Offsets.Initial", "Sarama.Net.ReadTimeout", "Group", `Topics["a"].Order`, `Topics["b"].Order`, `Topics["c"].Order`,
 			"MaxInFlight", "Sarama.Consumer.Offsets.AutoCommit.Enable",
 		}; !slices.Equal(fields, want) {
 			t.Errorf("refused for %q, want %q: %v", fields, want, err)
 		}
-		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+		cfg.Consumer.Offsets.Initial, cfg.Net.ReadTimeout = sarama.OffsetOldest, 30*time.Second
 		_, group := ownGroup(t, p.addrs, p.group)
 		_, err = kafka.Wrap(t.Context(), client, group, kafka.Config{Group: p.group}, []string{"orders"}, handle)
 		if err == nil || !strings.Contains(err.Error(), "AutoCommit") {
