@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
 func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
@@ -143,4 +145,38 @@ func TestPerKeyPausesWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	ev.awaitEnds(t, "a")
+}
+
+// An origin that was created again may have fewer partitions than before, and messages wait on its levels. Partitions
+// cannot be removed, so the refusal says how the levels run empty. Each of its steps must work.
+func TestOnKafkaPerKeyRefusesLevelsWithMorePartitionsAndSaysHowToLoseThem(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	adm := kadm.NewClient(independent(t, p.addrs))
+	level := p.ours("retry.100ms")
+	forever := "-1"
+	size := "3000000"
+	kafkatest.MakeTopic(t, adm, 6, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size}, level)
+	put(t, p.addrs, leftOnLevel(p, 100*time.Millisecond, "ann", "waits", 7, 1, 0, time.Now()))
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)}
+	c, _ := open(t, cfg)
+	_, err := c.Subscriber().Subscribe(t.Context(), p.topic)
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "order KeyOrder until the topic is empty") || strings.Contains(err.Error(), "Raise") {
+		t.Fatal(err)
+	}
+	cfg.Policy.Order = redeliver.KeyOrder
+	ordered, ev := open(t, cfg)
+	route(t, ordered, p.topic, func(*message.Message) error { return nil })
+	ev.awaitEnds(t, "waits")
+	if err := ordered.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range p.topics(t) {
+		kafkatest.DropTopic(t, adm, p.ours(suffix))
+	}
+	cfg.Policy.Order = redeliver.PerKey
+	c, ev = open(t, cfg)
+	route(t, c, p.topic, func(*message.Message) error { return nil })
+	put(t, p.addrs, order(p.topic, "new"))
+	ev.awaitEnds(t, "new")
 }

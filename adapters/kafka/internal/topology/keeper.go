@@ -237,6 +237,14 @@ func (k *Keeper) EqualizePartitions(ctx context.Context, topics []string) error 
 }
 
 func (l *Layout) unequalPartitions(topic string, n, want int) error {
-	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order PerKey needs equal numbers; give %s %d (kafka-topics --alter --partitions), or delete it when it is empty",
-		topic, n, l.Origin, want, topic, want)
+	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order PerKey needs equal numbers. %s", topic, n, l.Origin, want, equalizeHint(n, want))
+}
+
+// equalizeHint says how a topic with n partitions gets want. Kafka removes no partitions, and with the order PerKey the
+// messages of such a topic are not read.
+func equalizeHint(n, want int) string {
+	if n < want {
+		return "Raise them (kafka-topics --alter --partitions)"
+	}
+	return "Partitions cannot be removed. Run all members with the order KeyOrder until the topic is empty, then delete it, and start with PerKey again"
 }

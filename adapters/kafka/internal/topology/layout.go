@@ -198,7 +198,11 @@ func (l *Layout) check(cfg Config, settings map[string]map[string]string) error 
 	var ps redeliver.Problems
 	l.Warnings, l.Unfit = nil, nil
 	if n := l.partitionCount(); n > cfg.MaxPartitions {
-		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set RetryPartitions or Policy.MaxLevels", l.Origin, l.Group, n))
+		fewer := "RetryPartitions or Policy.MaxLevels"
+		if l.isPerKey() { // it needs as many partitions as the origin has
+			fewer = "Policy.MaxLevels"
+		}
+		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set %s", l.Origin, l.Group, n, fewer))
 	}
 	if l.isPerKey() && cfg.RetryPartitions > 0 && int32(cfg.RetryPartitions) != l.Partitions {
 		ps.Add("RetryPartitions", cfg.RetryPartitions, fmt.Sprintf("must be 0, or %d, as %s has: its Order is PerKey", l.Partitions, l.Origin))
@@ -213,7 +217,7 @@ func (l *Layout) check(cfg Config, settings map[string]map[string]string) error 
 			found = &l.Unfit
 		}
 		if l.isPerKey() && t.Waits() && t.Partitions != l.Partitions {
-			rule := fmt.Sprintf("must be %d, as %s has: its Order is PerKey. Raise them (kafka-topics --alter --partitions), or delete the topic when it is empty", l.Partitions, l.Origin)
+			rule := fmt.Sprintf("must be %d, as %s has: its Order is PerKey. %s", l.Partitions, l.Origin, equalizeHint(int(t.Partitions), int(l.Partitions)))
 			if t.Old {
 				rule += "; until then it is not read"
 			}

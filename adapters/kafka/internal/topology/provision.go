@@ -50,7 +50,7 @@ func (p *Provisioner) Layout(topic, group string, policy redeliver.Policy) (*Lay
 func (p *Provisioner) layoutOf(topic, group string, policy redeliver.Policy, existing map[string]*sarama.TopicMetadata) (*Layout, error) {
 	origin := existing[topic]
 	if origin == nil {
-		return nil, fmt.Errorf("kafka: topic %s does not exist: create it before you subscribe to it, or call SubscribeInitialize", topic)
+		return nil, fmt.Errorf("kafka: topic %s does not exist: create it first", topic)
 	}
 	l := &Layout{
 		Origin: topic, Group: group, Policy: policy, Ladder: delayqueue.NewLadder(policy),
