@@ -44,6 +44,9 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch Bat
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
+	timeout := func(queue string) time.Duration { return config.policy(queue).Timeout }
+	batch.CheckHeld(&ps, queues, timeout, cmp.Or(config.ConsumerTimeout, defaultConsumerTimeout),
+		"RabbitMQ takes unacked messages back after its consumer_timeout. Raise it in rabbitmq.conf and ConsumerTimeout here, or wait for less")
 	return config.consume(ctx, ps, queues, engine.Options[*delivery]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*delivery]) error {

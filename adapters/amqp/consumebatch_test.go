@@ -43,7 +43,8 @@ func TestConsumeBatchRefuses(t *testing.T) {
 	fine := func(context.Context, *Batch) error { return nil }
 	for want, err := range map[string]error{
 		"Marshaler queues handler BatchConfig.Timeout BatchConfig.Size": ConsumeBatch(t.Context(), Config{MaxInFlight: 5, Marshaler: DefaultMarshaler{}}, nil, BatchConfig{Size: 6, Timeout: -5}, nil),
-		"BatchConfig.Size": ConsumeBatch(t.Context(), Config{}, []string{"orders"}, BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
+		"BatchConfig.Timeout": ConsumeBatch(t.Context(), Config{}, []string{"orders", "mails"}, BatchConfig{Timeout: 30 * time.Minute}, fine),
+		"BatchConfig.Size":    ConsumeBatch(t.Context(), Config{}, []string{"orders"}, BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
 	} {
 		refused, ok := errors.AsType[*redeliver.ConfigError](err)
 		if !ok {

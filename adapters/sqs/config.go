@@ -139,6 +139,17 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// forgetCredentials makes the next request ask for new credentials if err says that the present ones are not valid any
+// more. The SDK keeps credentials that do not say when they end.
+func (c *Config) forgetCredentials(err error) {
+	if c.AWS == nil || !api.IsLoginRefused(err) {
+		return
+	}
+	if cache, ok := c.AWS.Credentials.(*aws.CredentialsCache); ok {
+		cache.Invalidate()
+	}
+}
+
 // maxAhead returns how many messages of a queue may run or wait: at most twice as many as may run.
 func (c *Config) maxAhead() int {
 	slots := c.MaxInFlight + c.MaxRetriesInFlight

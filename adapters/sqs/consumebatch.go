@@ -44,6 +44,11 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch Bat
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
+	timeout := func(queue string) time.Duration {
+		p, _ := config.policy(parseTopic(queue).name)
+		return p.Timeout
+	}
+	batch.CheckHeld(&ps, queues, timeout, maxVisibility, "SQS hides a received message no longer than 12 hours")
 	return config.consume(ctx, ps, queues, engine.Options[*delivery]{
 		BatchConfig: batch,
 		Batch:       func(b *engine.Batch, all []*engine.BatchMember[*delivery]) error { return handler(b, newBatch(b, all)) },

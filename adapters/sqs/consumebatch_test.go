@@ -130,7 +130,8 @@ func TestConsumeBatchRefusesInvalidCalls(t *testing.T) {
 	fine := func(context.Context, *Batch) error { return nil }
 	for want, err := range map[string]error{
 		"Marshaler NackDelay queues handler BatchConfig.Timeout BatchConfig.Size": ConsumeBatch(t.Context(), Config{MaxInFlight: 5, Marshaler: DefaultMarshaler{}, NackDelay: 1}, nil, BatchConfig{Size: 6, Timeout: -5}, nil),
-		"BatchConfig.Size": ConsumeBatch(t.Context(), Config{}, []string{"orders"}, BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
+		"BatchConfig.Timeout": ConsumeBatch(t.Context(), Config{}, []string{"orders", "mails"}, BatchConfig{Timeout: 12 * time.Hour}, fine),
+		"BatchConfig.Size":    ConsumeBatch(t.Context(), Config{}, []string{"orders"}, BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
 	} {
 		refused, ok := errors.AsType[*redeliver.ConfigError](err)
 		if !ok {

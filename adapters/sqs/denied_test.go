@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
@@ -154,6 +156,47 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
+// Credentials that SQS refuses are asked for again, although they do not say when they end.
+func TestRefusedCredentialsAreAskedForAgain(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		var logins atomic.Int64
+		cfg := b.config(Config{Sink: b, WaitTime: time.Second})
+		cfg.AWS.Credentials = aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: fmt.Sprint("KEY", logins.Add(1)), SecretAccessKey: "s"}, nil
+		}))
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() {
+			done <- Consume(ctx, cfg, []string{"orders"}, func(ctx context.Context, _ types.Message) error {
+				st, _ := redeliver.FromContext(ctx)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.runs = append(b.runs, run{id: st.ID})
+				return nil
+			})
+		}()
+		b.advance(time.Second)
+		expired := logins.Load()
+		b.setFault(func(string, string, map[string]any) *failure {
+			if logins.Load() == expired {
+				return &failure{status: 403, code: "ExpiredToken"}
+			}
+			return nil
+		})
+		b.put("orders", "a", "v", "", nil)
+		b.advance(time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+		b.wantRunsOnce("a")
+		if n := len(b.messagesIn("orders")); n > 0 {
+			b.Error("the message is not deleted")
+		}
+	})
+}
+
 // deniedRun is a subscription with all kinds of traffic, of which one operation is denied.
 type deniedRun struct {
 	*bubble
@@ -236,7 +279,7 @@ func (r *deniedRun) run(deny time.Duration, action, queue string) (used map[[2]s
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Config{Sink: r, Policy: steps(1, 3*time.Second), WaitTime: time.Second, MaxInFlight: 10}
 	go func() {
-		stopped <- Consume(ctx, r.config(cfg), []string{r.queue}, func(ctx context.Context, m types.Message) error {
+		stopped <- Consume(ctx, r.config(cfg), []string{r.queue}, func(ctx context.Context, _ types.Message) error {
 			st, _ := redeliver.FromContext(ctx)
 			r.mu.Lock()
 			r.runs = append(r.runs, run{id: st.ID, at: time.Since(r.began)})

@@ -47,7 +47,10 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 		l.dlq = &api.Queue{Name: cfg.Names.dlq(a.name), Kind: api.DeadQueue, FIFO: l.main.FIFO}
 	}
 	for _, q := range l.queues() {
-		q.OnResult = func(action string, err error) { l.recordResult(q, action, err) }
+		q.OnResult = func(action string, err error) {
+			l.recordResult(q, action, err)
+			cfg.forgetCredentials(err)
+		}
 	}
 	delays, jitter, _ := l.policy.Delays()
 	for _, d := range delays {

@@ -81,6 +81,19 @@ func (c BatchConfig) CheckSize(ps *redeliver.Problems, maxInFlight int) {
 	}
 }
 
+// CheckHeld adds a problem to ps if the broker takes messages back before their batch has run. A message waits for up to
+// the batch's Timeout, and then its handler runs for up to the longest Timeout of the policies of queues. maxHeld is how
+// long a consumer may have a message, and rule says why. The batch's Timeout has its default.
+func (c BatchConfig) CheckHeld(ps *redeliver.Problems, queues []string, timeout func(queue string) time.Duration, maxHeld time.Duration, rule string) {
+	longest := time.Duration(0)
+	for _, queue := range queues {
+		longest = max(longest, timeout(queue))
+	}
+	if c.Timeout > 0 && c.Timeout <= redeliver.MaxWait && c.Timeout+longest >= maxHeld {
+		ps.Add("BatchConfig.Timeout", c.Timeout, fmt.Sprintf("must be below %s, less the policy's Timeout of %s: %s", maxHeld, longest, rule))
+	}
+}
+
 var (
 	// ErrRetryRequested is the failure of a message for which a batch function asked for a retry without an error.
 	ErrRetryRequested = errors.New("the batch function asked for a retry")

@@ -70,7 +70,7 @@ func TestLastingFailuresOfOperations(t *testing.T) {
 		fail := func(d time.Duration) {
 			for range d / time.Second {
 				o.Failed(receiveOrders, errDenied, false, true)
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 		}
 		fail(9 * time.Second)
@@ -86,7 +86,7 @@ func TestLastingFailuresOfOperations(t *testing.T) {
 		if len(o.Failing()) != 1 {
 			t.Error("it is forgotten at once")
 		}
-		time.Sleep(6 * time.Minute)
+		<-time.After(6 * time.Minute)
 		if failing := o.Failing(); len(failing) > 0 || !slices.Equal(changes(), []string{receiveIsStale}) {
 			t.Errorf("after six minutes %v fail", failing)
 		}

@@ -104,6 +104,11 @@ func IsRefusal(err error) bool {
 	return IsAccessDenied(err) || ok && answer.HTTPStatusCode()/100 == 4
 }
 
+// IsLoginRefused reports whether the credentials are expired or unknown.
+func IsLoginRefused(err error) bool {
+	return slices.Contains([]string{"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException", "InvalidSecurity"}, ErrorCode(err))
+}
+
 var throttledCode = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded|TooManyRequests`)
 
 // IsStaleReceipt reports whether a receipt is no longer valid: the message was deleted, or became visible and may be
