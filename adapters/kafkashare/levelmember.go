@@ -218,6 +218,7 @@ func (s *levelSource) Parse(m *driver.Message[*kgo.Record]) error {
 	r, rec := s.member.r, *m.Record
 	m.Seq = s.first + uint64(len(s.track))
 	s.track = append(s.track, tracked{next: kgo.EpochOffset{Epoch: rec.LeaderEpoch, Offset: rec.Offset + 1}})
+	unread := cutHeaders(&rec)
 	var ours []redeliver.Header
 	rec.Headers, ours = splitHeaders(rec.Headers)
 	stay := delayqueue.Arrive(&delayqueue.Arrival{
@@ -241,6 +242,9 @@ func (s *levelSource) Parse(m *driver.Message[*kgo.Record]) error {
 		m.Step = driver.Hop
 	case stay.Publish:
 		m.Step = driver.Publish
+	}
+	if unread != nil {
+		r.codec().makeStub(m, unread)
 	}
 	return nil
 }

@@ -150,13 +150,38 @@ func header(rec *kgo.Record, name string) string {
 	return ""
 }
 
-// sizeOf returns a record's size in bytes.
+// headerBytes is the memory of a header beside its name and value: a text and a slice.
+const headerBytes = 64
+
+// sizeOf returns the memory that a record takes, in bytes.
 func sizeOf(rec *kgo.Record) int {
 	n := len(rec.Key) + len(rec.Value)
 	for _, h := range rec.Headers {
-		n += len(h.Key) + len(h.Value)
+		n += len(h.Key) + len(h.Value) + headerBytes
 	}
 	return n
+}
+
+// cutHeaders returns why a record's headers are not read, or nil. Then the record keeps only the last headers, without
+// their array. Redeliver's are among them.
+func cutHeaders(rec *kgo.Record) error {
+	err := engine.CheckHeaderCount(len(rec.Headers))
+	if err != nil {
+		rec.Headers = slices.Clone(rec.Headers[len(rec.Headers)-limits.MaxTail:])
+	}
+	return err
+}
+
+// makeStub makes a message go to the DLQ without its headers and its body.
+func (c codec) makeStub(m *driver.Message[*kgo.Record], why error) {
+	st, rec := m.State, m.Record
+	if st == nil {
+		st = new(redeliver.State)
+		c.State(m, st)
+	}
+	engine.MakeStub(m, st, rec.Value, why)
+	rec.Headers, rec.Value = nil, nil
+	m.Size = sizeOf(rec)
 }
 
 // expiresOf returns the expiry that a record names.

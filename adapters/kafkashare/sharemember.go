@@ -274,6 +274,7 @@ func (m *shareMember) Stop() <-chan struct{} {
 // Parse implements [driver.Source].
 func (m *shareMember) Parse(msg *driver.Message[*kgo.Record]) error {
 	rec, l := msg.Record, m.r.layout
+	unread := cutHeaders(rec)
 	msg.Place, msg.Size = rec.Topic, sizeOf(rec)
 	dead, found := l.readDeadLetter(rec)
 	if dead != nil {
@@ -294,6 +295,9 @@ func (m *shareMember) Parse(msg *driver.Message[*kgo.Record]) error {
 	}
 	if rec.DeliveryCount() >= copyAtDelivery {
 		msg.Step = driver.Hop // topicFor then returns the retry topic
+	}
+	if unread != nil {
+		m.r.codec().makeStub(msg, unread)
 	}
 	if m.isLastDelivery(rec) {
 		m.r.countLastDeliveries(1, fmt.Sprintf("%s/%d at offset %d", rec.Topic, rec.Partition, rec.Offset))

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -201,8 +200,7 @@ func (m *move) fail(where string, err error) {
 	case m.to == driver.DLQ && refused && m.dec.State.Truncated != "":
 		err = fmt.Errorf("the DLQ refuses even a message without its body: %v", err) //nolint:errorlint // It accepts nothing: this is an outage.
 	case m.to == driver.DLQ && refused && m.d.entry.truncates():
-		body := m.d.entry.body()
-		m.dec.State.Truncated = fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256(body))
+		m.dec.State.Truncated = describeBody(m.d.entry.body())
 		s.Policy.RejectUnschedulable(m.dec, err)
 		m.write()
 		return

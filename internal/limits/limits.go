@@ -16,6 +16,8 @@ const (
 	MaxName        = 512       // bytes of an id, a group, an origin
 	MaxHeaderBytes = 4096      // bytes of all headers
 	MaxAttempts    = 1_000_000 // the largest number of attempts or replays that is believed in a header
+	MaxHeaders     = 10_000    // headers of a Kafka record that is read; one with more is undecodable
+	MaxTail        = 64        // of such a record's headers, the last ones that are looked at: redeliver's are at the end
 )
 
 // Bounds and default of the waits in Blocking order. They are those of suspendCurrentQueueTimeMillis in RocketMQ's ordered consumer.

@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/IBM/sarama"
 
@@ -78,5 +79,8 @@ func (r *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Messag
 		texts = record.AppendTexts(room[:0], ours)
 	}
 	deadletter.ReadHeaders(m, q.Where, texts, func() string { return q.idOf(m, v.place) })
+	if rec.Unread > 0 {
+		m.Headers, m.Mismatch = nil, fmt.Sprintf("it has %d headers, which are not read; nothing but a purge is possible", rec.Unread)
+	}
 	return m
 }

@@ -128,6 +128,10 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	}
 	rec := m.Record
 	m.Place = s.topic
+	unread := engine.CheckHeaderCount(len(rec.Headers))
+	if unread != nil {
+		rec.Headers = record.CutHeaders(rec.Headers)
+	}
 	switch order := s.r.Sub.Policy.Order; {
 	case order == redeliver.Unordered, order == redeliver.PerKey: // see package perkey
 	case order == redeliver.Blocking && !s.onLevel:
@@ -141,9 +145,20 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	} else {
 		s.parseFirst(m)
 	}
+	if unread != nil {
+		s.makeStub(m, unread)
+	}
 	s.addBytes(m)
 	s.heldCount++
 	return nil
+}
+
+// makeStub makes a message go to the DLQ without its headers and its body.
+func (s *source) makeStub(m *driver.Message[*sarama.ConsumerMessage], why error) {
+	st, rec := new(redeliver.State), m.Record
+	s.r.codec().State(m, st)
+	engine.MakeStub(m, st, rec.Value, why)
+	rec.Headers, rec.Value = nil, nil
 }
 
 // addBytes counts the memory of a message as read ahead.

@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -36,6 +37,11 @@ func SplitHeaders(headers []*sarama.RecordHeader) (users, ours []*sarama.RecordH
 		}
 	}
 	return headers, nil
+}
+
+// CutHeaders returns the last of many headers, without their array. Redeliver's are among them.
+func CutHeaders(headers []*sarama.RecordHeader) []*sarama.RecordHeader {
+	return slices.Clone(headers[max(0, len(headers)-limits.MaxTail):])
 }
 
 // headerNames has redeliver's header names as text and as bytes, so that no record needs copies of them.

@@ -10,11 +10,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -38,6 +40,8 @@ type Record struct {
 	Key     []byte // key, value and headers alias the response
 	Value   []byte
 	Headers []*sarama.RecordHeader
+	// Unread is the number of headers if there are more than limits.MaxHeaders. Headers then has only the last ones.
+	Unread int
 }
 
 // Page is the result of one request.
@@ -214,7 +218,11 @@ func (p *Page) addRecords(block *sarama.FetchResponseBlock, from int64) error {
 					if b.LogAppendTime {
 						at = b.MaxTimestamp
 					}
-					p.Records = append(p.Records, Record{offset, at, r.Key, r.Value, r.Headers})
+					one := Record{Offset: offset, Time: at, Key: r.Key, Value: r.Value, Headers: r.Headers}
+					if n := len(r.Headers); n > limits.MaxHeaders {
+						one.Headers, one.Unread = slices.Clone(r.Headers[n-limits.MaxTail:]), n // without their array
+					}
+					p.Records = append(p.Records, one)
 				}
 			}
 		}
