@@ -97,8 +97,8 @@ type Message[R any] struct {
 	Place string
 	// Err is the reason to send the message to the DLQ, with the step DeadLetter.
 	Err error
-	// Size is the message's size in bytes, for the bound on the memory of a source's messages. 0 means that it is not
-	// counted.
+	// Size is the message's size in bytes, with its key and its headers, for the bounds on the memory of a source's messages
+	// and on a batch. A header takes more memory than its text: count some bytes for each. 0 means that it is not counted.
 	Size int
 	// Seq is the source's own: a slot in its tracker, a delivery tag. The engine does not change it.
 	Seq uint64

@@ -87,7 +87,7 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		t, _ = d.Task().(*task)
 	}
 	g := b.gatherer(sub)
-	m.batched.Init(m.ctx, (*batchWaiter)(m), d, len(m.Payload))
+	m.batched.Init(m.ctx, (*batchWaiter)(m), d, engine.SizeOf(msg))
 	over := false // its Timeout was over before it came here
 	added := g.batches.Add(&m.batched, func() bool {
 		over = t != nil && !d.StopClock()

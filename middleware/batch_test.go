@@ -121,6 +121,24 @@ func TestBatchByBytes(t *testing.T) {
 	})
 }
 
+// Headers count: a message of many headers and no body once took no room in a batch.
+func TestBatchByBytesCountsHeaders(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		l := &batchLog{b: b}
+		index(b, redeliver.Policy{}, middleware.BatchConfig{Bytes: 20_000}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
+		for _, id := range []string{"a", "b", "c"} {
+			msg := message.NewMessage(id, []byte(id))
+			for n := range 100 {
+				msg.Metadata.Set(fmt.Sprint("header ", n), "")
+			}
+			b.Publish("documents", msg)
+			synctest.Wait() // it has reached the handler
+		}
+		b.Wait()
+		l.want(t, "0s a b", "5s c")
+	})
+}
+
 // The messages that come while a batch runs are the next batch.
 func TestBatchNoWait(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {

@@ -12,7 +12,7 @@ type acks struct {
 	oldest, newest *delivery   // deliveries without an ack
 	behindOpen     []*delivery // settled behind an unsettled one
 	settled        int         // settled deliveries without an ack
-	unacked, bytes int         // all deliveries without an ack, and the size of their bodies
+	unacked, bytes int         // all deliveries without an ack, and their sizes
 }
 
 // ackEntry is a delivery's entry in acks.
@@ -31,7 +31,7 @@ const (
 
 // add adds the newest delivery of its channel.
 func (a *acks) add(e *delivery) {
-	a.unacked, a.bytes = a.unacked+1, a.bytes+len(e.Body)
+	a.unacked, a.bytes = a.unacked+1, a.bytes+e.size
 	e.before, a.newest = a.newest, e
 	if e.before == nil {
 		a.oldest = e
@@ -54,7 +54,7 @@ func (a *acks) settle(e *delivery) {
 
 // remove removes a delivery that was acked, or returned to the broker.
 func (a *acks) remove(e *delivery) {
-	a.unacked, a.bytes = a.unacked-1, a.bytes-len(e.Body)
+	a.unacked, a.bytes = a.unacked-1, a.bytes-e.size
 	if e.before == nil {
 		a.oldest = e.after
 	} else {

@@ -87,7 +87,8 @@ type Config struct {
 	// due, uses at most twice MaxRetriesInFlight. Default: 4,000 if the policy's backoff has
 	// jitter, otherwise twice MaxRetriesInFlight. At most 65,535.
 	RetryPrefetch int
-	// RetryBytes bounds the bodies that each of these queues has unacked in this process. The
+	// RetryBytes bounds the bytes of the messages, with their headers, that each of these queues has
+	// unacked in this process. The
 	// broker has no such bound, so the subscriber estimates the size of the next messages from
 	// earlier ones, and asks for fewer. The others wait in the queue; if the backoff has jitter,
 	// they may be late. Default 32 MiB.

@@ -61,6 +61,8 @@ type delivery struct {
 	ackWritten   atomic.Bool
 	placeTurn    *inPlaceTurn
 
+	size int // in memory, in bytes
+
 	// For a message that goes to the DLQ in parts. Only one write at a time uses these.
 	maxBody int // bytes that the broker accepts, after it refused the message as too large
 	parts   int // parts that the DLQ has
@@ -73,12 +75,12 @@ func (d *delivery) Declined() bool {
 }
 
 // slab allocates deliveries that a channel brings one after another, so that a successful message allocates nothing
-// else. A slab lives as long as any of its deliveries, with their bodies. So a slab ends early if its bodies are
+// else. A slab lives as long as any of its deliveries, with their messages. So a slab ends early if these are
 // large, and a channel with little traffic uses small ones. One slab keeps at most maxSlab messages and maxSlabBytes,
 // plus the last message.
 type slab struct {
 	deliveries []delivery
-	bytes      int // of its bodies
+	bytes      int // of its messages
 	size       int
 }
 
@@ -95,7 +97,8 @@ func (s *slab) delivery(d *amqp091.Delivery) *delivery {
 	}
 	x := &s.deliveries[0]
 	s.deliveries = s.deliveries[1:]
-	s.bytes += len(d.Body)
+	x.size = wire.MemoryOf(d)
+	s.bytes += x.size
 	x.Delivery, x.tag, x.arrived, x.redelivered = *d, d.DeliveryTag, time.Now(), d.Redelivered
 	// Only the source acks.
 	x.Acknowledger, x.DeliveryTag, x.ConsumerTag = nil, 0, ""

@@ -115,7 +115,7 @@ func (r *release) read(ctx context.Context, h *scan.Scanner) (window []scan.Mess
 		if err != nil {
 			return nil, err
 		}
-		window, bytes = append(window, d), bytes+len(d.Body)
+		window, bytes = append(window, d), bytes+wire.MemoryOf(&d.Delivery)
 	}
 	return window, nil
 }

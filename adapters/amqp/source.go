@@ -193,7 +193,7 @@ func (s *source) Lost() <-chan struct{} { return s.lost }
 // Parse implements [driver.Source].
 func (s *source) Parse(m *driver.Message[*delivery]) error {
 	d := m.Record
-	d.m, m.Seq, m.Place, m.Size = m, d.tag, s.queue, len(d.Body)
+	d.m, m.Seq, m.Place, m.Size = m, d.tag, s.queue, d.size
 	s.acks.add(d)
 	(&arrival{s, d, m}).read()
 	return nil

@@ -143,3 +143,31 @@ func TestConsumeBatchRefusesABadCall(t *testing.T) {
 		}
 	}
 }
+
+// Keys and headers count as the values do.
+func TestABatchIsBoundedByKeysAndHeaders(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	recs, ids := orders(p.topic, 12)
+	for i, rec := range recs {
+		if rec.Partition = 1; i%2 == 0 {
+			rec.Headers = append(rec.Headers, make([]kgo.RecordHeader, 100)...)
+		} else {
+			rec.Key = append(rec.Key, make([]byte, 7000)...)
+		}
+	}
+	var mu sync.Mutex
+	largest := 0
+	ev, _ := consumeBatch(t, p, kafka.Config{}, kafka.BatchConfig{Size: 12, Bytes: 20_000, Timeout: time.Second}, func(_ context.Context, b *kafka.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		largest = max(largest, len(b.Messages))
+		return nil
+	})
+	put(t, p.addrs, recs...)
+	ev.awaitEnds(t, ids...)
+	if mu.Lock(); largest > 3 {
+		t.Errorf("a batch has %d messages of 6,500 bytes and more, want at most 20,000 bytes", largest)
+	}
+	mu.Unlock()
+}

@@ -137,7 +137,7 @@ func (s *source) Stop() <-chan struct{} {
 // reports the others, and the next write corrects them.
 func (s *source) Parse(m *driver.Message[*record]) error {
 	rec, lay, now := m.Record, s.r.layout, time.Now()
-	m.Size = len(rec.payload)
+	m.Size = engine.SizeOf(rec.raw)
 	s.requested, s.lastAcked = false, nil
 	s.abandonWhenTakenBack(m)
 	if s.kind == origin {

@@ -3,6 +3,7 @@
 package amqp_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -18,13 +19,14 @@ import (
 func TestHeldMessagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		size, least, most int
-		rabbit            *brokers.Rabbit
+		size, headers, least, most int
+		rabbit                     *brokers.Rabbit
 	}{
-		"large":               {100 << 10, 1, 23, brokers.RequireRabbitMQ(t)}, // the first 16 and three quarters of a MiB
-		"large on RabbitMQ 4": {100 << 10, 1, 23, brokers.RequireRabbitMQ4(t)},
-		"small":               {100, 200, 268, brokers.RequireRabbitMQ(t)},
-		"small on RabbitMQ 4": {100, 200, 268, brokers.RequireRabbitMQ4(t)},
+		"large":               {100 << 10, 0, 1, 23, brokers.RequireRabbitMQ(t)}, // the first 16 and three quarters of a MiB
+		"large on RabbitMQ 4": {100 << 10, 0, 1, 23, brokers.RequireRabbitMQ4(t)},
+		"headers":             {0, 750, 1, 23, brokers.RequireRabbitMQ(t)}, // in memory as large
+		"small":               {100, 0, 200, 268, brokers.RequireRabbitMQ(t)},
+		"small on RabbitMQ 4": {100, 0, 200, 268, brokers.RequireRabbitMQ4(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,6 +43,9 @@ func TestHeldMessagesAreBoundedInBytes(t *testing.T) {
 					due = later
 				}
 				p := amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}, Body: make([]byte, row.size)}
+				for n := range row.headers {
+					p.Headers[fmt.Sprint("h", n)] = true
+				}
 				st := redeliver.State{ID: id, Group: l.queue, Origin: l.queue, Attempts: 1, FirstFailed: time.Now(), LastFailed: time.Now(), Due: due}
 				for name, value := range st.Headers() {
 					p.Headers[name] = string(value)

@@ -23,8 +23,8 @@ type BatchConfig struct {
 	// Size is the maximum number of messages in a batch. A Size above the subscription's MaxInFlight is refused: such a
 	// batch could never be full. Default 10.
 	Size int
-	// Bytes is the maximum size of all payloads in a batch, in bytes. A larger message is a batch of its own. Default: no
-	// bound.
+	// Bytes is the maximum size of all messages in a batch, in bytes: keys, payloads and headers, each header with 64
+	// bytes for its place in memory or in JSON. A larger message is a batch of its own. Default: no bound.
 	Bytes int
 	// Timeout is the maximum time that the first message of a batch waits for others. Default 5 s, at most 366 days;
 	// [NoWait] means that it does not wait.

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/redeliver/redeliver"
 )
 
@@ -30,8 +32,11 @@ type Batched struct {
 }
 
 // Init prepares a message for the queue. The end of ctx takes it out of the queue, waiter gets its answer, d may be nil,
-// and bytes is the length of its payload.
+// and bytes is its size, if its source does not report a larger one.
 func (m *Batched) Init(ctx context.Context, waiter BatchWaiter, d *Delivery, bytes int) {
+	if d != nil {
+		bytes = max(bytes, d.entry.size())
+	}
 	m.waiter, m.d, m.ctx, m.bytes = waiter, d, ctx, bytes
 }
 
@@ -188,4 +193,16 @@ func (b *Batch) settle(all []*Batched, err error) {
 	for _, m := range unanswered {
 		m.waiter.SetAnswer(err)
 	}
+}
+
+// headerBytes is what a header takes beside its name and value, in memory or in JSON.
+const headerBytes = 64
+
+// SizeOf returns about how many bytes a message takes.
+func SizeOf(msg *message.Message) int {
+	n := len(msg.Payload)
+	for name, value := range msg.Metadata {
+		n += len(name) + len(value) + headerBytes
+	}
+	return n
 }

@@ -20,6 +20,8 @@ type anyEntry interface {
 	key() []byte
 	body() []byte
 	headers() redeliver.Headers
+	// size is the message's Size.
+	size() int
 	// age is Codec.Age.
 	age() (state *redeliver.State, created, expires time.Time)
 	readState(*redeliver.State)

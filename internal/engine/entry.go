@@ -80,6 +80,7 @@ func (e *entry[R]) newMessage() (*message.Message, error) {
 func (e *entry[R]) record() any                   { return e.Record }
 func (e *entry[R]) key() []byte                   { return e.lane.e.opt.Codec.Key(&e.Message) }
 func (e *entry[R]) body() []byte                  { return e.lane.e.opt.Codec.Body(&e.Message) }
+func (e *entry[R]) size() int                     { return e.Size }
 func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.Headers(&e.Message) }
 func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.Message, st) }
 func (e *entry[R]) age() (*redeliver.State, time.Time, time.Time) {

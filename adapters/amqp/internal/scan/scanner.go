@@ -194,7 +194,7 @@ func (h *Scanner) stopConsumer() error {
 }
 
 func (h *Scanner) add(d amqp091.Delivery) {
-	h.received, h.total, h.totalBytes = h.received+1, h.total+1, h.totalBytes+len(d.Body)
+	h.received, h.total, h.totalBytes = h.received+1, h.total+1, h.totalBytes+wire.MemoryOf(&d)
 	g := h.lastChannel()
 	g.last, g.open = d.DeliveryTag, append(g.open, d.DeliveryTag)
 	if h.cameLater(&d) {

@@ -41,7 +41,7 @@ type headerBuilder struct {
 // newHeaderBuilder returns a builder that has the fields of every request. They always fit, because the lengths of ids
 // and topics are limited elsewhere.
 func newHeaderBuilder(m *Message) *headerBuilder {
-	most := 18 + len(m.Headers) + len(m.Properties)
+	most := 18 + min(len(m.Headers)+len(m.Properties), maxHeaders)
 	h := &headerBuilder{make(http.Header, most), make([]string, 0, most), budget{bytes: maxHeaderBytes, fields: maxHeaders}, 0}
 	h.header["User-Agent"] = userAgent
 	h.setAlways("Content-Type", m.contentType())

@@ -84,6 +84,14 @@ func TestRequestHeaderIsBounded(t *testing.T) {
 	}
 }
 
+// The room for a request's fields once followed from the number of headers, of which most do not fit.
+func TestRequestHeaderReservesNoRoomForOmittedHeaders(t *testing.T) {
+	m := &Message{Headers: make([]Header, 1_000_000)}
+	if room := cap(newHeaderBuilder(m).values); room > 100 {
+		t.Errorf("there is room for %d values", room)
+	}
+}
+
 // All data of a message together has one limit, counted as escaped, also in an event.
 func TestRequestHeaderHasOneBound(t *testing.T) {
 	full := func(value string) *Message {
