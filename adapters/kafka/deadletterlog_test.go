@@ -183,6 +183,45 @@ func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 	}
 }
 
+// A task deletes the records that it has settled at its end. If the DLQ was deleted and created again meanwhile, nobody
+// has seen the records at these offsets.
+func TestOnKafkaATaskDeletesNothingOfADLQThatWasCreatedAgain(t *testing.T) {
+	t.Parallel()
+	m := newFailingGroup(t, onKafka(t))
+	m.deadLetter(t, 40)
+	q := m.queue(t, kafka.DeadLetterConfig{})
+	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scan, err := c.Scan(t.Context(), deadletter.Start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var purged []deadletter.Settlement
+	for len(purged) < 40 {
+		msg, err := scan.Next(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		purged = append(purged, deadletter.Settlement{Message: msg, Outcome: deadletter.Purged})
+	}
+	if err := c.Settle(t.Context(), deadletter.Task{ID: "t"}, purged); err != nil {
+		t.Fatal(err)
+	}
+	dlq := m.ours("dlq")
+	recreate(t, m.fixture, dlq)
+	for i := range 20 {
+		putOnPartitions(t, fixture{addrs: m.addrs, topic: dlq}, fmt.Sprint(i, "-"), 4)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := remainingIDs(t, m.queue(t, kafka.DeadLetterConfig{})); len(got) != 80 {
+		t.Errorf("%d of 80 dead letters are left", len(got))
+	}
+}
+
 // Spring Kafka fills a DLQ in transactions, one of which is aborted. Markers of transactions are no messages, and the
 // log ends with one.
 func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {

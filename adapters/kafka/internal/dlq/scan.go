@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
@@ -53,6 +54,11 @@ func (s *session) Open(ctx context.Context, from deadletter.From) (driver.Reader
 	r := &reader{q: q, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
 	if from == deadletter.Start && s.claims { // a scan that begins elsewhere does not see all records
 		r.session = s
+		ids, err := cluster.Call(ctx, func() (cluster.TopicIDs, error) { return q.Admin.TopicIDs(q.Where.DLQ) })
+		if err != nil {
+			return nil, err
+		}
+		s.topicID = ids[q.Where.DLQ]
 	}
 	for p := range q.partitionCount() {
 		start, end, err := q.bounds(ctx, p)

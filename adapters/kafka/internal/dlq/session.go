@@ -21,6 +21,7 @@ type session struct {
 	stop   func() bool // forgets the session, which q.Close would close
 
 	seen     map[int32]seenRange // by partition; only records that were seen may be deleted
+	topicID  string              // of the DLQ when they were seen; empty if it is not known
 	lastTrim time.Time
 	writer   writer
 }

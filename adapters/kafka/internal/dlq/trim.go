@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 )
@@ -50,6 +51,13 @@ func (s *session) trim(ctx context.Context) {
 	}
 	var err error
 	if len(below) > 0 {
+		var ids cluster.TopicIDs
+		if ids, err = s.q.Admin.TopicIDs(s.q.Where.DLQ); err == nil && ids.Differs(s.q.Where.DLQ, s.topicID) {
+			clear(s.seen) // the records were in a topic that is gone; nobody has seen those of the new one
+			return
+		}
+	}
+	if len(below) > 0 && err == nil {
 		err = s.q.Admin.Sarama.DeleteRecords(s.q.Where.DLQ, below)
 	}
 	if err == nil {
