@@ -156,6 +156,48 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
+// A queue is deleted, and the role may not create it again. An event says so, and everything continues when it may.
+func TestCreationDeniedWhileRunning(t *testing.T) {
+	for _, queue := range []string{"orders", "orders-suspects", "orders-dlq"} {
+		t.Run(queue, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create("orders")
+				r := &deniedRun{bubble: b, queue: "orders"}
+				stop := b.consume("orders", Config{Policy: steps(1, time.Second), WaitTime: time.Second}, func(_ context.Context, st redeliver.State, _ types.Message) error {
+					if st.ID == "fails" {
+						return errHandler
+					}
+					return nil
+				})
+				b.advance(time.Second)
+				b.fake.mu.Lock()
+				delete(b.queues, queue)
+				b.fake.mu.Unlock()
+				allow := b.denyAction("CreateQueue")
+				if queue != "orders" {
+					b.put("orders", "fails", "v", "", nil)
+				}
+				b.advance(time.Minute)
+				if len(r.troubles()) == 0 || !r.names("CreateQueue", queue) {
+					b.Errorf("the troubles are %v; an event names it: %t", r.troubles(), r.names("CreateQueue", queue))
+				}
+				allow()
+				b.advance(time.Minute)
+				b.put("orders", "fine", "v", "", nil)
+				b.advance(10 * time.Second)
+				if trouble := r.troubles(); len(trouble) > 0 {
+					b.Errorf("a minute after the right came back, %v", trouble)
+				}
+				stop()
+				b.wantRunsOnce("fine")
+				if n := len(b.messagesIn("orders-dlq")); queue != "orders" && n != 1 {
+					b.Errorf("%d are in the DLQ", n)
+				}
+			})
+		})
+	}
+}
+
 // Credentials that SQS refuses are asked for again, although they do not say when they end.
 func TestRefusedCredentialsAreAskedForAgain(t *testing.T) {
 	inBubble(t, func(b *bubble) {

@@ -167,12 +167,10 @@ func (r *reader) checkAgain(ctx context.Context, known string) (problems string)
 	now := fresh.queues()
 	for i, q := range r.layout.queues() {
 		now[i].API, now[i].URL, now[i].OnResult = q.API, q.URL, q.OnResult
-		if now[i].Describe(ctx, "", r.client.cfg.MaxMessageSize) != nil || !now[i].Exists {
-			return known // what uses the queue reports it
+		if now[i].Describe(ctx, "", r.client.cfg.MaxMessageSize) != nil || !now[i].Exists || now[i].AttributesDenied {
+			return known // operations reports it
 		}
-		if !now[i].AttributesDenied {
-			q.SetRetention(now[i].Retention())
-		}
+		q.SetRetention(now[i].Retention())
 	}
 	var ps redeliver.Problems
 	fresh.check(&ps)

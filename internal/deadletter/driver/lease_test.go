@@ -64,3 +64,34 @@ func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
 		}
 	})
 }
+
+// deniedState is a state that can be written only once, by Lock.
+type deniedState struct {
+	slowState
+
+	written bool
+}
+
+var errDenied = errors.New("the role may not write")
+
+func (s *deniedState) Append(ctx context.Context, entries ...driver.Entry) error {
+	if s.written {
+		return errDenied
+	}
+	s.written = true
+	return s.slowState.Append(ctx, entries...)
+}
+
+// A lease that could not be renewed says why.
+func TestALostLeaseNamesItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := driver.NewLeases(t.Context(), &deniedState{slowState: slowState{state: make(driver.State), begun: time.Now()}}, 30*time.Second, driver.LeaseOptions{})
+		if err := l.Lock(t.Context(), driver.ClaimLock, driver.Holder{Who: "first"}); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(31 * time.Second)
+		if err := l.Check(); !errors.Is(err, driver.ErrClaimLost) || !errors.Is(err, errDenied) {
+			t.Errorf("the lease is lost with %v", err)
+		}
+	})
+}

@@ -64,7 +64,10 @@ func (s *session) extendHeld(ctx context.Context) {
 		all = append(all, api.Hiding{Receipt: h.receipt, Seconds: int32(h.hidden / time.Second)})
 	}
 	s.mu.Unlock()
-	_ = changeVisibility(ctx, s.q.DLQ, all) // after an error others may receive the message, and so may this session
+	err := changeVisibility(ctx, s.q.DLQ, all) // after an error others may receive the message, and so may this session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extendErr = err
 }
 
 // changeVisibility changes the visibility of messages, ten per request. It ignores stale receipts, because such a message
@@ -171,6 +174,9 @@ func (s *session) deleteMessages(ctx context.Context, ids []string) error {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err != nil && s.extendErr != nil {
+		err = fmt.Errorf("%w. It could not be kept hidden: %w", err, s.extendErr)
+	}
 	for _, id := range ids {
 		delete(s.held, id) // a message that was not deleted is read again
 	}

@@ -39,6 +39,8 @@ type session struct {
 
 	mu   sync.Mutex
 	held map[string]*heldMessage // by MessageId
+
+	extendErr error // of the last try to keep them hidden
 }
 
 // Write implements [driver.Session].
