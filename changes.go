@@ -9,7 +9,7 @@ const (
 	ChangeAssigned         Change = "assigned"                    // Kafka: the group has given this member its partitions
 	ChangeConsuming        Change = "consuming"                   // the other brokers: it reads its queue
 	ChangeDisconnected     Change = "disconnected"                // the connection or the membership is lost; the subscriber tries again
-	ChangeTopicMissing     Change = "a topic is missing"          // Kafka: one of redeliver's topics was deleted; the others are read
+	ChangeTopicMissing     Change = "a topic is missing"          // one of redeliver's topics or queues was deleted; the others are read
 	ChangeTopicUnfit       Change = "a topic is unfit"            // a setting of a topic or queue may lose messages
 	ChangeNotRead          Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
 	ChangeReadFromStart    Change = "read from the start"         // Kafka: the group has no offset for a level, or one that is past the end of the log

@@ -3,7 +3,9 @@ package amqp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -65,10 +67,33 @@ func (r *reader) checkOrigin(ctx context.Context, check func(*topology.Broker, c
 	return err
 }
 
+// restore declares the queues again of which one is missing, and reports it once: its messages are lost.
+func (r *reader) restore(ctx context.Context, missing error) error {
+	r.mu.Lock()
+	if text := missing.Error(); text != r.missing {
+		r.missing = text
+		r.sub.EmitChange(redeliver.ChangeTopicMissing, "it is declared again; if it was deleted, by a policy with expires for example, the messages on it are lost", missing)
+	}
+	r.mu.Unlock()
+	err := r.client.declared.restore(ctx, r.layout)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.missing = ""
+	}
+	return err
+}
+
 // checkRegularly repeats the checks of the start until ctx ends.
 func (r *reader) checkRegularly(ctx context.Context) {
 	for wait.For(ctx, checkInterval-rand.N(checkInterval/10)) == nil {
 		// Another error has no use: what uses the broker reports it.
 		_ = r.checkOrigin(ctx, (*topology.Broker).CheckAgain, "it was changed since the start; messages may be lost")
+		r.originMu.Lock()
+		missing := strings.Join(r.origin.Missing, ", ")
+		r.originMu.Unlock()
+		if missing != "" {
+			_ = r.restore(ctx, fmt.Errorf("amqp: %s does not exist", missing)) // see above
+		}
 	}
 }

@@ -23,7 +23,7 @@ type store struct {
 	sender    *link.Sender
 	published *link.Sender // for delayed publishes that are due
 	layout    *layout.Layout
-	declare   func(context.Context) error // declares the layout's queues again
+	declare   func(ctx context.Context, missing error) error // declares the layout's queues again
 	writers   *engine.Workers[*write]
 }
 
@@ -148,7 +148,7 @@ func (w *write) send(through *link.Sender, where, exchange, key string, p amqp09
 	}
 	err := try()
 	if errors.Is(err, link.ErrNoQueue) || link.IsNotFound(err) {
-		if err := w.declare(w.ctx); err != nil {
+		if err := w.declare(w.ctx, err); err != nil {
 			return err
 		}
 		err = try()

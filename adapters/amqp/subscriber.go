@@ -125,6 +125,7 @@ type reader struct {
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue
 	reportedLost bool                        // the loss was reported
+	missing      string                      // what was reported to be missing
 }
 
 func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
@@ -132,7 +133,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	r := &reader{
 		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),
 		store: &store{
-			sender: c.forwarded, published: c.published, layout: l, declare: func(ctx context.Context) error { return c.declared.restore(ctx, l) },
+			sender: c.forwarded, published: c.published, layout: l,
 			writers: engine.NewWorkers((*write).do),
 		},
 		sub: &engine.Subscription{
@@ -140,6 +141,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, KeepsPlace: l.Ordered(), Turn: c.turn, Discards: l.DeadLetters.Discard,
 		},
 	}
+	r.store.declare = r.restore
 	r.origin = topology.Origin{Expires: l.Expires, Classic: l.Classic}
 	r.expires.Store(l.Expires)
 	r.classic.Store(l.Classic)
@@ -271,7 +273,7 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	ch, in, err := r.openChecked(ctx, cfg)
 	if link.IsNotFound(err) {
 		// The queue was deleted. Redeliver's queues, and the origin if redeliver may create it, are declared again.
-		if err = r.client.declared.restore(ctx, r.layout); err == nil {
+		if err = r.restore(ctx, err); err == nil {
 			ch, in, err = r.openChecked(ctx, cfg)
 		}
 	}

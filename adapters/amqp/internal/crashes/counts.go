@@ -27,7 +27,7 @@ type Counts struct {
 	Blocking bool // messages run one by one, so the counts of other messages are out of date
 	Link     *link.Link
 	Sender   *link.Sender
-	Declare  func(context.Context) error // declares the queue again
+	Declare  func(ctx context.Context, missing error) error // declares the queue again
 }
 
 // Update changes the count of a message. It is raised before the message runs, and lowered when the process has
@@ -35,7 +35,7 @@ type Counts struct {
 func (c *Counts) Update(ctx context.Context, id string, change func(n int) int) error {
 	err := c.rewrite(ctx, id, change)
 	if link.IsNotFound(err) || errors.Is(err, link.ErrNoQueue) { // the queue was deleted
-		if err = c.Declare(ctx); err == nil {
+		if err = c.Declare(ctx, err); err == nil {
 			err = c.rewrite(ctx, id, change)
 		}
 	}

@@ -57,6 +57,7 @@ func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 		return err
 	}
 	s.locks = append(s.locks, lock)
+	s.useLock(LockQueue(s.q.info.DLQ, lock))
 	if lock == driver.ReadLock {
 		return s.q.waitForNoConsumers(ctx, s.conn)
 	}
@@ -65,6 +66,14 @@ func (s *deadSession) Lock(ctx context.Context, lock string, h deadletter.Holder
 		return fmt.Errorf("amqp: %w", err)
 	}
 	return s.q.Append(ctx, driver.Entry{Key: holderPrefix + lock, Value: value})
+}
+
+// useLock consumes from a lock's queue, which stays empty. A policy with expires would delete an unused queue, and with
+// it the lock. Without the right to read it, the lock is left as it is.
+func (s *deadSession) useLock(queue string) {
+	if ch, err := s.conn.Channel(); err == nil {
+		_, _ = ch.Consume(queue, "", true, true, false, false, nil)
+	}
 }
 
 // Close implements [driver.Session].

@@ -117,6 +117,7 @@ func New(opt Options) *Layout {
 	l.add(l.Suspects(), SuspectQueue, l.deadLetteringArgs())
 	newestOnly := UnlimitedArgs()
 	newestOnly[amqp091.QueueMaxLenArg] = int32(1)
+	delete(newestOnly, amqp091.QueueOverflowArg) // a new mark replaces the old one
 	l.add(l.Paused(), PauseQueue, newestOnly)
 	if l.Ordered() {
 		l.add(l.Place(), PlaceQueue, UnlimitedArgs())
@@ -168,9 +169,26 @@ func deadLetterArgs(to string) amqp091.Table {
 	}
 }
 
-// UnlimitedArgs returns the arguments of a quorum queue that drops nothing.
+// UnlimitedArgs returns the arguments of a quorum queue that drops nothing. If a policy limits its length, it refuses
+// messages, which redeliver notices, instead of dropping old ones.
 func UnlimitedArgs() amqp091.Table {
-	return amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, DeliveryLimit: int32(NoLimit)}
+	return amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, DeliveryLimit: int32(NoLimit), amqp091.QueueOverflowArg: RejectPublish}
+}
+
+// IsWished reports whether redeliver can do without an argument of one of its queues: an older version declared the queue
+// without it, or the broker does not know it. It then only protects against what an administrator may do.
+func (q Queue) IsWished(arg string) bool {
+	_, deadLetters := q.Args[DeadLetterTo]
+	switch arg {
+	case amqp091.QueueOverflowArg: // at-least-once dead-lettering needs it
+		return !deadLetters
+	case DeliveryLimit: // a message is rewritten long before any limit
+		return q.Kind == RetryQueue || q.Kind == SuspectQueue
+	case amqp091.QueueMaxLenArg: // the oldest mark counts instead of the newest
+		return q.Kind == PauseQueue
+	default:
+		return false
+	}
 }
 
 // deadLetteringArgs returns the arguments of a quorum queue that dead-letters to the DLQ before it drops a message.

@@ -105,8 +105,11 @@ func (s *Sender) SendAwaiting(ctx context.Context, exchange, key string, m amqp0
 // sendAgain repeats a publish that failed with err on the connection before, if another message on its channel may be
 // the cause, or if a new login may help.
 func (s *Sender) sendAgain(ctx context.Context, before *amqp091.Connection, err error, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
-	if IsRefusal(err) || isOfOtherExchange(err, exchange) {
+	switch {
+	case IsRefusal(err) || isOfOtherExchange(err, exchange):
 		err = s.sendAlone(ctx, exchange, key, m, unanswered)
+	case errors.Is(err, errNacked) && ctx.Err() == nil:
+		err = s.sendOnNewChannel(ctx, err, exchange, key, m, unanswered)
 	}
 	return s.link.again(ctx, before, err, func(l *Link) error {
 		through := s
@@ -163,7 +166,7 @@ func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (Outgoi
 	}
 	settle()
 	for i, err := range errs {
-		if ErrorCode(err) == 0 {
+		if ErrorCode(err) == 0 && !errors.Is(err, errNacked) {
 			continue
 		}
 		m, failed := compose(i)
@@ -182,6 +185,20 @@ func (s *Sender) sendAlone(ctx context.Context, exchange, key string, m amqp091.
 		err = fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}
 	return err
+}
+
+// sendOnNewChannel repeats a publish that a full queue has refused with err. A channel learns that the queue takes messages
+// again when some have left it, but not when its limit was raised. A new channel asks. One at a time does.
+func (s *Sender) sendOnNewChannel(ctx context.Context, err error, exchange, key string, m amqp091.Publishing, unanswered func(error)) error {
+	select {
+	case s.isolated.slots <- struct{}{}:
+		defer func() { <-s.isolated.slots }()
+	case <-ctx.Done():
+		return err
+	}
+	once := newIsolated(s.link)
+	defer once.close()
+	return once.sendOnce(ctx, exchange, key, m, unanswered)
 }
 
 // IsRefusal reports whether the broker closed a channel because it refuses a message as it is, such as one that is

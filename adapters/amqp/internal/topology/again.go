@@ -14,6 +14,8 @@ import (
 type Origin struct {
 	Expires bool // the broker may delete the queue while it has no consumer
 	Classic bool
+	// Missing are redeliver's queues that do not exist, if the latest check has looked for them.
+	Missing []string
 
 	info management.QueueInfo
 	fit  bool // it had no problem
@@ -34,6 +36,7 @@ func (b *Broker) CheckAgain(ctx context.Context, l *layout.Layout, o *Origin) er
 }
 
 func (b *Broker) checkAgain(ctx context.Context, l *layout.Layout, o *Origin, whole bool) error {
+	o.Missing = nil
 	d := b.Declarer(ctx)
 	defer d.Close()
 	s := &Survey{broker: b, layout: l}
@@ -59,7 +62,12 @@ func (b *Broker) checkAgain(ctx context.Context, l *layout.Layout, o *Origin, wh
 	s = asked
 	silent := err != nil // the management API, which knows the policies
 	if whole {
-		d.inspectQueues(s, false)
+		there := d.inspectQueues(s, false)
+		for _, q := range l.Queues {
+			if !there[q.Name] && !b.NoProvisioning { // otherwise it is a problem
+				o.Missing = append(o.Missing, q.Name)
+			}
+		}
 	}
 	if !s.originKnown {
 		if err := s.checkArgumentsOf(d, info, why); err != nil {

@@ -168,8 +168,8 @@ func (d *Declarer) DeclareQueue(ps *redeliver.Problems, q layout.Queue, create b
 		_, err := ch.QueueDeclare(q.Name, true, false, false, false, q.Args)
 		return err
 	})
-	if existing, ok := withExistingTTL(q, refused); ok {
-		d.DeclareQueue(ps, existing, true)
+	if other, ok := withOtherArguments(q, refused); ok {
+		d.DeclareQueue(ps, other, true)
 		return
 	}
 	switch {

@@ -220,6 +220,9 @@ func (s *Survey) checkArguments(q layout.Queue, there management.QueueInfo) {
 	for _, key := range slices.Sorted(maps.Keys(q.Args)) {
 		have, ok := there.Arguments[key]
 		switch {
+		case key == amqp091.QueueOverflowArg && q.IsWished(key) && have != q.Args[key]:
+			s.notef("%s lacks %s=%s, with which redeliver declares it now: a policy with a max-length would drop its messages. Delete it when it is empty; redeliver declares it again",
+				q.Name, key, wire.ValueText(q.Args[key]))
 		case !ok:
 			differ = append(differ, fmt.Sprintf("%s is missing and must be %s", key, wire.ValueText(q.Args[key])))
 		case fmt.Sprint(have) != fmt.Sprint(q.Args[key]):

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -18,20 +19,43 @@ func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 	refused := &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: said}
 	args := amqp091.Table{layout.DeliveryLimit: int32(layout.NoLimit)}
 	dlq := layout.Queue{Name: "orders.dlq", Kind: layout.DeadQueue, Args: args}
-	if q, ok := withExistingTTL(dlq, refused); !ok || q.Args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.Args[layout.DeliveryLimit] != int32(layout.NoLimit) || len(args) != 1 {
+	if q, ok := withOtherArguments(dlq, refused); !ok || q.Args[amqp091.QueueMessageTTLArg] != int64(345600000) || q.Args[layout.DeliveryLimit] != int32(layout.NoLimit) || len(args) != 1 {
 		t.Errorf("it is declared with %v, and redeliver's arguments are %v", q.Args, args)
 	}
 	asked := amqp091.Table{amqp091.QueueMessageTTLArg: int64(1000)}
 	for name, q := range map[string]layout.Queue{
 		"another retention": {Kind: layout.DeadQueue, Args: asked}, "a queue of waiting messages": {Kind: layout.RetryQueue, Args: args},
 	} {
-		if _, ok := withExistingTTL(q, refused); ok {
+		if _, ok := withOtherArguments(q, refused); ok {
 			t.Errorf("%s is accepted unchanged", name)
 		}
 	}
 	for _, other := range []*amqp091.Error{nil, {Code: amqp091.PreconditionFailed, Reason: "inequivalent arg 'x-expires'"}, {Code: amqp091.AccessRefused, Reason: said}} {
-		if _, ok := withExistingTTL(dlq, other); ok {
+		if _, ok := withOtherArguments(dlq, other); ok {
 			t.Errorf("%v counts as another retention", other)
+		}
+	}
+}
+
+// A roll-back or a roll-forward meets queues with and without the arguments that only protect. A broker may not know them.
+func TestQueuesWithoutWishedArgumentsAreAccepted(t *testing.T) {
+	l := layout.New(layout.Options{Queue: "orders", Policy: redeliver.Policy{Order: redeliver.Blocking}.WithDefaults()})
+	const none, invalid = "inequivalent arg 'x-overflow' for queue 'q' in vhost '/': received the value 'reject-publish' of type 'longstr' but current is none", "invalid arg '%s' for queue 'q' in vhost '/': unknown"
+	for reason, want := range map[string]map[layout.Kind]bool{
+		none:                                      {layout.DeadQueue: true, layout.PlaceQueue: true},
+		fmt.Sprintf(invalid, "x-overflow"):        {layout.DeadQueue: true, layout.PlaceQueue: true},
+		fmt.Sprintf(invalid, "x-delivery-limit"):  {layout.RetryQueue: true, layout.SuspectQueue: true},
+		fmt.Sprintf(invalid, "x-max-length"):      {layout.PauseQueue: true},
+		fmt.Sprintf(invalid, "x-queue-type"):      {},
+		fmt.Sprintf(invalid, "x-message-ttl"):     {},
+		"inequivalent arg 'x-max-length' for 'q'": {},
+	} {
+		refused := &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: "PRECONDITION_FAILED - " + reason}
+		for _, q := range l.Queues {
+			other, ok := withOtherArguments(q, refused)
+			if ok != want[q.Kind] || ok && len(other.Args) != len(q.Args)-1 {
+				t.Errorf("%s, refused with %q: accepted %t with %v, want %t", q.Name, reason, ok, other.Args, want[q.Kind])
+			}
 		}
 	}
 }

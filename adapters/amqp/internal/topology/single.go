@@ -102,14 +102,34 @@ func applyDifference(args amqp091.Table, reason string) bool {
 	return true
 }
 
-// withExistingTTL returns the DLQ with its existing retention if the broker refused the declaration only for that. A
-// configuration without DLQ.Retention accepts it; all other arguments must match.
-func withExistingTTL(q layout.Queue, refused *amqp091.Error) (layout.Queue, bool) {
-	if _, asked := q.Args[amqp091.QueueMessageTTLArg]; q.Kind != layout.DeadQueue || asked || !isInequivalent(refused, amqp091.QueueMessageTTLArg) {
+// invalidName matches the argument that a broker does not know, or does not accept.
+var invalidName = regexp.MustCompile(`invalid arg '([^']+)'`)
+
+// withOtherArguments returns a queue with other arguments that are good enough, if the broker refused its declaration only
+// for one of them: the existing retention of the DLQ, which a configuration without DLQ.Retention accepts, and what
+// [layout.Queue.IsWished] can do without. All others must match.
+func withOtherArguments(q layout.Queue, refused *amqp091.Error) (layout.Queue, bool) {
+	if refused == nil || refused.Code != amqp091.PreconditionFailed {
 		return q, false
 	}
-	q.Args = maps.Clone(q.Args)
-	return q, applyDifference(q.Args, refused.Reason)
+	args := maps.Clone(q.Args)
+	_, asked := args[amqp091.QueueMessageTTLArg]
+	switch invalid := invalidName.FindStringSubmatch(refused.Reason); {
+	case invalid != nil:
+		if _, ours := args[invalid[1]]; !ours || !q.IsWished(invalid[1]) {
+			return q, false
+		}
+		delete(args, invalid[1])
+	case q.Kind == layout.DeadQueue && !asked && isInequivalent(refused, amqp091.QueueMessageTTLArg),
+		q.IsWished(amqp091.QueueOverflowArg) && isInequivalent(refused, amqp091.QueueOverflowArg):
+		if !applyDifference(args, refused.Reason) {
+			return q, false
+		}
+	default:
+		return q, false
+	}
+	q.Args = args
+	return q, true
 }
 
 // addNotSingleActive adds the problem of a queue that several consumers read at once.

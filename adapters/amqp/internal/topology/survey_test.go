@@ -282,7 +282,7 @@ func TestTheTypeOfTheOriginIsKnown(t *testing.T) {
 func TestDeniedResourcesAreNotChecked(t *testing.T) {
 	s, err := surveyWith(t, amqptest.API{Deny: []string{"feature-flags", "policies", "operator-policies"}, Queues: []amqptest.Fields{
 		amqptest.QueueAnswer("orders", amqptest.Quorum, amqptest.Fields{"policy": "p", "effective_policy_definition": amqptest.Fields{"message-ttl": 1000}}),
-		amqptest.QueueAnswer("orders.dlq", amqptest.With(amqptest.Quorum, "x-delivery-limit", layout.NoLimit), amqptest.Fields{"effective_policy_definition": nil}),
+		amqptest.QueueAnswer("orders.dlq", amqptest.With(amqptest.With(amqptest.Quorum, "x-delivery-limit", layout.NoLimit), "x-overflow", layout.RejectPublish), amqptest.Fields{"effective_policy_definition": nil}),
 	}}, nil)
 	if err != nil {
 		t.Fatal(err)
