@@ -54,7 +54,7 @@ var allowed = map[string][]string{
 	"adapters/kafka/internal/settle": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/crash",
 		module + "/driver", module + "/internal/engine", "github.com/IBM/sarama"},
 	"adapters/kafka/internal/sweep":    {module + "/adapters/kafka/internal/cluster"},
-	"adapters/kafka/internal/topiclog": {module + "/adapters/kafka/internal/cluster", "github.com/IBM/sarama"},
+	"adapters/kafka/internal/topiclog": {module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commitmeta", "github.com/IBM/sarama"},
 	"adapters/kafka/internal/dlq": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/record",
 		module + "/adapters/kafka/internal/topiclog", module + "/deadletter", module + "/internal/deadletter/driver", module + "/internal/engine", module + "/internal/foreign", "github.com/IBM/sarama"},
 	"adapters/kafka/internal/diagnose": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/record",

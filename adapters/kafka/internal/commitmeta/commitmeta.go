@@ -2,7 +2,7 @@
 // owner of the partition has begun and settled. The metadata needs no write of its own, and the next owner finds it
 // beside the offset.
 //
-//	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ
+//	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw last=2PpKpYgJ state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ
 //
 // All records below the committed offset are settled, whatever the metadata says. The metadata states two facts about
 // those above it.
@@ -14,7 +14,14 @@
 // One of the others may have killed the owner. [Meta.Inherit] concludes from state, end, window, suspects and alone
 // which records the next owner must suspect.
 //
-// The numbers in window, suspects, alone and settled are relative to base, which is the committed offset. 7x2 is a
+// A listed offset is believed only for the log that it was written for. The topic's id shows that the topic was created
+// again, and base shows that a tool copied the text to another offset. last identifies the last record that the owner
+// had read, see [Record]. If the log no longer has that record, it has lost its end, and may have other records at the
+// listed offsets.
+//
+// A broker bounds the text. Where it has no room for all, settled comes first, then alone, end, window and suspects.
+//
+// The numbers in last, window, suspects, alone and settled are relative to base, which is the committed offset. 7x2 is a
 // suspect that ran alone twice when its process died. Readers skip unknown fields, so that fields can be added. Text
 // that begins differently or cannot be read is not ours and is ignored.
 package commitmeta
@@ -37,6 +44,7 @@ type Meta struct {
 	Window   map[int64]bool // offsets that may have begun
 	Suspects map[int64]int  // records that may have killed a process, and how often each ran alone when its process died
 	Alone    int64          // the suspect that ran alone when this was written; -1 for none
+	Last     Record         // the last record that the owner had read; the zero Record if unknown
 	Settled  Runs           // above the committed offset; only Parse sets it
 
 	base int64 // the offset to which the numbers are relative; 0 if there are none
@@ -54,13 +62,12 @@ const (
 
 const (
 	metaVersion = "redeliver/1"
-	// A broker accepts 4096 bytes (offset.metadata.max.bytes). Suspects that do not fit are left out, and found again.
-	// A window that is too long is not begun.
-	maxWindowText   = 2000 // bytes
-	maxSuspectsText = 1500
-	maxMetaOffsets  = 4096 // text with more offsets is ignored
-	maxMetaText     = 4000 // bytes
-	maxCrashCount   = 1000
+	// MaxText bounds the text in bytes. A broker accepts 4,096 bytes (offset.metadata.max.bytes). It has room for all
+	// fields but suspects, whatever they have. Suspects that do not fit are left out, and found again.
+	MaxText        = 4000
+	maxWindowText  = 700  // bytes; a window that is longer is not begun
+	maxMetaOffsets = 4096 // text with more offsets is ignored
+	maxCrashCount  = 1000
 )
 
 // NewOwner returns a name under which one Client writes its metadata.
@@ -81,41 +88,90 @@ func (m Meta) Known() bool { return m.State != "" }
 // offsets at which there are other records.
 func (m Meta) IsOf(offset int64) bool { return m.base == offset || m.base == 0 && len(m.Settled) == 0 }
 
-// Text formats the metadata for a commit of mark, with the settled records above it. It leaves out offsets below mark,
-// which are settled. whole is false if not all of settled fits.
+// Below returns the metadata without the offsets from end on, where the log ends.
+func (m Meta) Below(end int64) Meta {
+	m.Window, m.Suspects, m.End = maps.Clone(m.Window), maps.Clone(m.Suspects), min(m.End, end)
+	maps.DeleteFunc(m.Window, func(o int64, _ bool) bool { return o >= end })
+	maps.DeleteFunc(m.Suspects, func(o int64, _ int) bool { return o >= end })
+	if m.Alone >= end {
+		m.Alone = -1
+	}
+	return m
+}
+
+// Written is the text of a commit.
+type Written struct {
+	Text     string
+	Unlisted int64 // the lowest settled offset that the text does not list; -1 for none
+	Complete bool  // it has all fields, except some suspects
+}
+
+// Text is [Meta.TextIn] with MaxText. whole is false if not all of settled fits.
 func (m Meta) Text(mark int64, settled Runs) (text string, whole bool) {
-	var b strings.Builder
-	b.WriteString(metaVersion + " by=" + m.Owner)
+	w := m.TextIn(MaxText, mark, settled)
+	return w.Text, w.Unlisted < 0
+}
+
+// TextIn formats the metadata for a commit of mark, with the settled records above it, in at most size bytes. It leaves
+// out offsets below mark, which are settled.
+func (m Meta) TextIn(size int, mark int64, settled Runs) Written {
+	head := metaVersion + " by=" + m.Owner
 	if m.Topic != "" {
-		b.WriteString(" topic=" + m.Topic)
+		head += " topic=" + m.Topic
 	}
-	b.WriteString(" state=" + string(m.State))
-	if m.End > mark {
-		b.WriteString(" end=" + strconv.FormatInt(m.End, 10))
+	w := Written{Unlisted: -1, Complete: true}
+	if len(settled) > 0 {
+		w.Unlisted = max(mark, settled[0].From)
 	}
-	window := offsetsFrom(maps.Keys(m.Window), mark)
-	suspects := offsetsFrom(maps.Keys(m.Suspects), mark)
-	if len(window)+len(suspects)+len(settled) == 0 && m.Alone < mark {
-		return b.String(), true
+	state := " state=" + string(m.State)
+	room := size - len(head) - len(state)
+	if room < 0 {
+		w.Complete = false
+		return w
 	}
-	b.WriteString(" base=" + strconv.FormatInt(mark, 10))
-	writeRuns(&b, " window=", window, mark, func(int64) int { return 0 }, maxWindowText)
-	writeRuns(&b, " suspects=", suspects, mark, func(o int64) int { return m.Suspects[o] }, maxSuspectsText)
+	fit := func(field string) string {
+		if len(field) > room {
+			w.Complete = false
+			return ""
+		}
+		room -= len(field)
+		return field
+	}
+	var last, end, base, window, suspected, alone, set string
+	windowed, suspects := offsetsFrom(maps.Keys(m.Window), mark), offsetsFrom(maps.Keys(m.Suspects), mark)
+	if len(windowed)+len(suspects)+len(settled) > 0 || m.Alone >= mark {
+		last, base = m.Last.text(mark), " base="+strconv.FormatInt(mark, 10)
+		if fit(last+base) == "" {
+			return Written{head + state, w.Unlisted, false}
+		}
+	}
+	if len(settled) > 0 {
+		const name = " settled="
+		text, n := writeSettled(settled, mark, room-len(name))
+		if n > 0 {
+			set = fit(name + text)
+		}
+		if w.Unlisted = -1; n < len(settled) {
+			w.Unlisted = settled[n].From
+		}
+	}
 	if m.Alone >= mark {
-		b.WriteString(" alone=" + strconv.FormatInt(m.Alone-mark, 10))
+		alone = fit(" alone=" + strconv.FormatInt(m.Alone-mark, 10))
 	}
-	set, whole := writeSettled(settled, mark, maxMetaText-b.Len()-len(" settled="))
-	if set != "" {
-		b.WriteString(" settled=" + set)
+	if m.End > mark {
+		end = fit(" end=" + strconv.FormatInt(m.End, 10))
 	}
-	return b.String(), whole
+	window, _ = runsText(" window=", windowed, mark, noCount, maxWindowText)
+	window = fit(window)
+	suspected, _ = runsText(" suspects=", suspects, mark, func(o int64) int { return m.Suspects[o] }, room)
+	w.Text = head + last + state + end + base + window + suspected + alone + set
+	return w
 }
 
 // WindowFits reports whether the whole window fits into the text.
 func (m Meta) WindowFits(mark int64) bool {
-	var b strings.Builder
-	writeRuns(&b, "", offsetsFrom(maps.Keys(m.Window), mark), mark, func(int64) int { return 0 }, maxWindowText)
-	return b.Len() < maxWindowText
+	_, whole := runsText(" window=", offsetsFrom(maps.Keys(m.Window), mark), mark, noCount, maxWindowText)
+	return whole
 }
 
 // offsetsFrom returns the offsets from mark on, ascending.
@@ -123,24 +179,33 @@ func offsetsFrom(offsets func(func(int64) bool), mark int64) []int64 {
 	return slices.DeleteFunc(slices.Sorted(offsets), func(o int64) bool { return o < mark })
 }
 
-// writeRuns writes ascending offsets as runs with the same count, up to about maxBytes.
-func writeRuns(b *strings.Builder, name string, offsets []int64, base int64, count func(int64) int, maxBytes int) {
-	begin, sep := b.Len(), name
-	for i := 0; i < len(offsets) && b.Len()-begin < maxBytes; {
+func noCount(int64) int { return 0 }
+
+// runsText formats ascending offsets as runs with the same count, in at most size bytes. whole is false if it left out
+// the highest offsets.
+func runsText(name string, offsets []int64, base int64, count func(int64) int, size int) (text string, whole bool) {
+	var b strings.Builder
+	sep := name
+	for i := 0; i < len(offsets); {
 		first, n := offsets[i], count(offsets[i])
 		last := first
 		for i++; i < len(offsets) && offsets[i] == last+1 && count(offsets[i]) == n; i++ {
 			last = offsets[i]
 		}
-		b.WriteString(sep + strconv.FormatInt(first-base, 10))
+		run := sep + strconv.FormatInt(first-base, 10)
 		if last > first {
-			b.WriteString("-" + strconv.FormatInt(last-base, 10))
+			run += "-" + strconv.FormatInt(last-base, 10)
 		}
 		if n > 0 {
-			b.WriteString("x" + strconv.Itoa(n))
+			run += "x" + strconv.Itoa(n)
 		}
+		if b.Len()+len(run) > size {
+			return b.String(), false
+		}
+		b.WriteString(run)
 		sep = ","
 	}
+	return b.String(), true
 }
 
 // Parse parses a commit's metadata. It returns the zero value if that is not redeliver's or cannot be read.
@@ -184,6 +249,7 @@ func Parse(text string) Meta {
 	if m.Settled, ok = readSettled(values["settled"], base); !ok {
 		return Meta{}
 	}
+	m.Last = parseRecord(values["last"], base)
 	return m
 }
 
@@ -196,7 +262,7 @@ func parseOffset(text string, base int64) (int64, bool) {
 	return base + n, err == nil && n >= 0 && n <= math.MaxInt64-base-1
 }
 
-// readRuns parses the text of writeRuns.
+// readRuns parses the text of runsText.
 func readRuns(text string, base int64, add func(offset int64, crashes int) bool) bool {
 	if text == "" {
 		return true

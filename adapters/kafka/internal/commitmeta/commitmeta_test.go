@@ -139,7 +139,7 @@ func FuzzCommitMeta(f *testing.F) {
 		n := Parse(text)
 		n.base = 0 // as the text has it
 		again := textOf(n, 0)
-		if !n.Known() || len(again) > maxSuspectsText {
+		if !n.Known() || len(again) > MaxText/2 {
 			return // the text may have been cut
 		}
 		if got := Parse(again); !reflect.DeepEqual(got, n) {

@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/binary"
+	"math/bits"
 	"slices"
 )
 
 const (
 	// maxSettledText bounds the text of a set in bytes. A broker accepts metadata of 4,096 bytes.
 	maxSettledText = 3000
-	// MaxSureSpan is a number of records. If the offsets have no gaps, every set within it fits into maxSettledText as bits.
+	// MaxSureSpan is a number of offsets. Every set within it fits into maxSettledText as bits.
 	MaxSureSpan = 16_384
+	// MaxRunBytes is the size of the runs that surely fit into maxSettledText, see Runs.Size.
+	MaxRunBytes = (maxSettledText - 1) * 3 / 4
 )
 
 // Run is a run of offsets, from From to before To.
@@ -26,39 +29,76 @@ func (all Runs) Contains(offset int64) bool {
 	return i < len(all) && all[i].From <= offset
 }
 
-// writeSettled formats runs above base in at most size bytes, as runs or as bits, whichever is shorter. whole
-// is false if it left out the runs with the highest offsets.
-func writeSettled(all Runs, base int64, size int) (text string, whole bool) {
+// From returns the runs from an offset on.
+func (all Runs) From(offset int64) Runs {
+	i, _ := slices.BinarySearchFunc(all, offset, func(r Run, offset int64) int { return cmp.Compare(r.To, offset+1) })
+	if i == len(all) || all[i].From >= offset {
+		return all[i:]
+	}
+	return append(Runs{{offset, all[i].To}}, all[i+1:]...)
+}
+
+// Append returns the runs followed by more, which are above them.
+func (all Runs) Append(more Runs) Runs {
+	if last := len(all) - 1; last >= 0 && len(more) > 0 && all[last].To == more[0].From {
+		all[last].To, more = more[0].To, more[1:]
+	}
+	return append(all, more...)
+}
+
+// Count returns the number of offsets.
+func (all Runs) Count() (n int64) {
+	for _, r := range all {
+		n += r.To - r.From
+	}
+	return n
+}
+
+// Size returns the bytes of runs above base, before they become text.
+func (all Runs) Size(base int64) (n int) {
+	for at := base; len(all) > 0; all = all[1:] {
+		n += sizeOf(all[0].From-at) + sizeOf(all[0].To-all[0].From)
+		at = all[0].To
+	}
+	return n
+}
+
+// SizeOfOne bounds by how much the size of runs above base grows when one offset joins them: it is a run of its own at
+// most, and shortens the gap before the next.
+func SizeOfOne(offset, base int64) int { return sizeOf(offset-base) + 1 }
+
+// sizeOf returns the bytes of n as a varint.
+func sizeOf(n int64) int { return (bits.Len64(uint64(n)|1) + 6) / 7 }
+
+// writeSettled formats runs above base in at most size bytes, as runs or as bits, whichever is shorter. n is how many
+// runs it has written; it leaves out those with the highest offsets.
+func writeSettled(all Runs, base int64, size int) (text string, n int) {
 	if len(all) == 0 {
-		return "", true
+		return "", 0
 	}
 	size = min(size, maxSettledText)
 	room := base64.RawURLEncoding.DecodedLen(max(0, size-1))
 	var runs []byte
-	whole = true
 	at := base
 	for _, s := range all {
 		next := binary.AppendUvarint(runs, uint64(s.From-at))
 		next = binary.AppendUvarint(next, uint64(s.To-s.From))
 		if len(next) > room {
-			whole = false
 			break
 		}
 		runs, at = next, s.To
+		n++
 	}
-	if n := (all[len(all)-1].To - base + 7) / 8; n <= int64(room) && (!whole || n < int64(len(runs))) {
-		bits := make([]byte, n)
+	if length := (all[len(all)-1].To - base + 7) / 8; length <= int64(room) && (n < len(all) || length < int64(len(runs))) {
+		set := make([]byte, length)
 		for _, s := range all {
 			for o := s.From - base; o < s.To-base; o++ {
-				bits[o/8] |= 1 << (o % 8)
+				set[o/8] |= 1 << (o % 8)
 			}
 		}
-		return "b" + base64.RawURLEncoding.EncodeToString(bits), true
+		return "b" + base64.RawURLEncoding.EncodeToString(set), len(all)
 	}
-	if len(runs) == 0 {
-		return "", false
-	}
-	return "r" + base64.RawURLEncoding.EncodeToString(runs), whole
+	return "r" + base64.RawURLEncoding.EncodeToString(runs), n
 }
 
 // readSettled parses the text of writeSettled.
@@ -78,11 +118,13 @@ func readSettled(text string, base int64) (all Runs, ok bool) {
 				return nil, false
 			}
 			length, m := binary.Uvarint(data[n:])
-			if m <= 0 || skip > 1<<48 || length > 1<<48 || at > 1<<61 {
+			if m <= 0 || skip > 1<<61 || length > 1<<61 || at > 1<<61 {
 				return nil, false
 			}
 			at += int64(skip)
-			all = append(all, Run{at, at + int64(length)})
+			if length > 0 {
+				all = append(all, Run{at, at + int64(length)})
+			}
 			at += int64(length)
 			data = data[n+m:]
 		}

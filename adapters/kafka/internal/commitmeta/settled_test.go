@@ -24,10 +24,10 @@ func TestASettlementSetIsBounded(t *testing.T) {
 		"far from each other": {far, 400, false},
 		"none":                {nil, 0, true},
 	} {
-		text, whole := writeSettled(c.all, 0, maxSettledText)
+		text, n := writeSettled(c.all, 0, maxSettledText)
 		read, ok := readSettled(text, 0)
-		if whole != c.whole || len(text) > maxSettledText || !ok || len(read) < c.minCount || !slices.Equal(read, c.all[:len(read)]) {
-			t.Errorf("%s: %d of %d are read from %d bytes, whole %v", name, len(read), len(c.all), len(text), whole)
+		if whole := n == len(c.all); whole != c.whole || n != len(read) || len(text) > maxSettledText || !ok || len(read) < c.minCount || !slices.Equal(read, c.all[:len(read)]) {
+			t.Errorf("%s: %d of %d are read from %d bytes, which have %d", name, len(read), len(c.all), len(text), n)
 		}
 	}
 	for _, text := range []string{"x", "r!", "r_w", "bAQ=", "r____________________________"} {
@@ -35,7 +35,7 @@ func TestASettlementSetIsBounded(t *testing.T) {
 			t.Errorf("read %v from %q", read, text)
 		}
 	}
-	if text, whole := writeSettled(everyThird, 0, 10); len(text) > 10 || whole {
-		t.Errorf("wrote %q, whole %v, into 10 bytes", text, whole)
+	if text, n := writeSettled(everyThird, 0, 10); len(text) > 10 || n == 0 || n == len(everyThird) {
+		t.Errorf("wrote %q, %d runs, into 10 bytes", text, n)
 	}
 }

@@ -13,6 +13,7 @@ package crash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,10 +28,8 @@ import (
 )
 
 const (
-	// metaTimeout bounds how long a lane waits for the commit of its metadata. Then it continues without, and tries
-	// again after metaRetryPause.
-	metaTimeout    = 10 * time.Second
-	metaRetryPause = time.Minute
+	// metaTimeout bounds how long a lane waits for the commit of its metadata. Then its messages begin without.
+	metaTimeout = 10 * time.Second
 	// maxTurn bounds how long one suspect after another may run in one turn.
 	maxTurn = time.Second
 	// turnPoll is how often an unused turn is checked, because a gate may have closed meanwhile.
@@ -58,8 +57,6 @@ type Partition interface {
 	Mark() int64
 	// Commit makes a commit necessary: at once, or with the next regular one.
 	Commit(atOnce bool)
-	// Idle is called when the gate no longer waits for a commit.
-	Idle()
 	// Post calls f in the lane's goroutine, with the lock. It reports whether it will.
 	Post(f func()) bool
 }
@@ -90,8 +87,7 @@ type Gate struct {
 	version    uint64 // of the metadata to commit
 	writing    bool   // pending is not committed yet
 	pending    commitmeta.Meta
-	unwritable bool // metadata cannot be committed: all messages may begin
-	willRetry  bool // a timer will try to commit metadata again
+	unwritable bool // what may begin cannot be committed, so all messages may; until a commit succeeds that says so
 
 	running   int                   // handlers that the gate has let begin
 	waiting   []*message            // for a window, in order
@@ -141,53 +137,66 @@ func (g *Gate) IsSuspect(offset int64) bool {
 
 // Metadata is the metadata of one commit.
 type Metadata struct {
-	Text  string // the metadata
-	Whole bool   // it has all settled records
-	Idle  bool   // there are no suspects, and no message waits for this commit
+	commitmeta.Written
+
+	Idle bool // there are no suspects, and no message waits for this commit
 
 	version uint64
+	allows  bool // all messages may begin, and the text says so
 }
 
-// Metadata returns the metadata of a commit of mark. settled has the settled records above mark.
-func (g *Gate) Metadata(mark int64, settled commitmeta.Runs) Metadata {
+// Metadata returns the metadata of a commit of mark, in at most size bytes. settled has the settled records above mark,
+// which a commit always lists. last is the last record that was read.
+func (g *Gate) Metadata(mark int64, settled commitmeta.Runs, last commitmeta.Record, size int) Metadata {
 	next := Metadata{Idle: g.isIdle(), version: g.version}
 	n := g.meta
 	switch {
-	case g.unwritable:
-		next.Whole = len(settled) == 0
-		return next
 	case g.ended:
 		n.State, n.Window, n.Alone = commitmeta.Left, nil, -1
 	case !g.counted:
 		n = commitmeta.Ended(n.Owner, n.Topic)
+	case g.unwritable:
+		n = running(n)
 	case g.writing:
 		n = g.pending
 	case g.unrestricted:
 		n.State = commitmeta.Running
 	}
-	next.Text, next.Whole = n.Text(mark, settled)
+	n.Last = last
+	next.Written = n.TextIn(size, mark, settled)
+	next.allows = g.unwritable && next.Complete && size == commitmeta.MaxText
 	return next
 }
 
+// running returns the metadata of an owner that may have begun all messages but suspects.
+func running(n commitmeta.Meta) commitmeta.Meta {
+	n.State, n.End, n.Window, n.Alone = commitmeta.Running, 0, nil, -1
+	return n
+}
+
+var errTooLittle = errors.New("kafka: the broker accepts too little metadata")
+
 // Committed is called when a commit has succeeded.
 func (g *Gate) Committed(n Metadata) {
-	if g.writing && n.version == g.version {
+	switch {
+	case g.writing && n.version == g.version && !n.Complete:
+		g.GiveUp(errTooLittle)
+	case g.writing && n.version == g.version:
 		g.partition.Post(func() { g.applyPending(n.version) })
+	case n.allows:
+		g.partition.Post(g.countAgain)
 	}
 }
 
-// GiveUp is called when the broker has refused a commit for good. It lets all messages begin, and tries again later. It
-// reports whether a commit without metadata may succeed.
-func (g *Gate) GiveUp(err error) (first bool) {
-	first = !g.unwritable
+// GiveUp is called when the broker has refused a commit for good. It lets all messages begin until a commit succeeds.
+func (g *Gate) GiveUp(err error) {
 	g.unwritable = true
 	g.partition.Post(func() { g.allowAll(err) })
-	return first
 }
 
 // isIdle reports whether there are no suspects and no message waits for a commit.
 func (g *Gate) isIdle() bool {
-	return !g.counted || !g.writing && g.turn == noTurn && (g.unwritable || g.unrestricted && len(g.meta.Suspects) == 0)
+	return !g.counted || !g.writing && g.turn == noTurn && g.unrestricted && !g.unwritable && len(g.meta.Suspects) == 0
 }
 
 // Begin decides whether a message may begin.
@@ -305,9 +314,8 @@ func (g *Gate) requestWindow() {
 	offset := g.partition.Offset
 	next := g.copyMeta()
 	if slices.ContainsFunc(g.waiting, func(m *message) bool { return offset(m) >= g.meta.End }) {
-		next.State, next.End, next.Window = commitmeta.Running, 0, nil
 		g.forgetWindow()
-		g.write(next)
+		g.write(running(next))
 		return
 	}
 	next.State = commitmeta.Careful
@@ -378,9 +386,6 @@ func (g *Gate) applyPending(number uint64) {
 	}
 	mark := g.partition.Mark()
 	maps.DeleteFunc(g.meta.Suspects, func(o int64, _ int) bool { return o < mark })
-	if g.isIdle() {
-		g.partition.Idle()
-	}
 	if g.turn == turnHeld && g.meta.Alone >= 0 {
 		g.aloneAt = time.Now()
 		g.runSuspectsLater()
@@ -400,22 +405,17 @@ func (g *Gate) allowAll(err error) {
 	g.writing, g.pending, g.unwritable = false, commitmeta.Meta{}, true
 	g.meta.Alone, g.meta.Window = -1, make(map[int64]bool)
 	g.forgetWindow()
-	g.partition.Commit(false) // of settled records, without metadata
-	if !g.willRetry {
-		g.willRetry = true
-		time.AfterFunc(metaRetryPause, func() { g.partition.Post(g.retryWrite) })
-	}
+	g.partition.Commit(false) // says that all may have begun
 	g.runSuspects()
 }
 
-// retryWrite tries again to commit metadata after allowAll.
-func (g *Gate) retryWrite() {
-	g.willRetry = false
-	if g.unwritable && !g.ended {
-		next := g.copyMeta()
-		next.State, next.End, next.Window, next.Alone = commitmeta.Running, 0, nil, -1
-		g.write(next)
+// countAgain ends what allowAll has begun: a commit says that all messages but suspects may have begun.
+func (g *Gate) countAgain() {
+	if !g.unwritable || g.ended {
+		return
 	}
+	g.meta, g.unrestricted, g.unwritable = running(g.meta), true, false
+	g.runSuspects()
 }
 
 // runSuspects lets the next suspect run alone, or gives the turn back.
@@ -487,7 +487,7 @@ func (g *Gate) takeTurn() {
 func (g *Gate) Finish(progressed bool) {
 	g.ended, g.writing = true, false
 	g.cancel()
-	if progressed || g.cleared && !g.unwritable {
+	if progressed || g.cleared {
 		g.version++
 		g.partition.Commit(false)
 	}

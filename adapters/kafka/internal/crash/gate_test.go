@@ -6,8 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -19,7 +17,6 @@ type onePartition struct{ posted int }
 func (*onePartition) Offset(m *message) int64 { return int64(m.Seq) }
 func (*onePartition) Mark() int64             { return 0 }
 func (*onePartition) Commit(bool)             {}
-func (*onePartition) Idle()                   {}
 func (p *onePartition) Post(func()) bool      { p.posted++; return true }
 
 // Suspects run like other messages while metadata cannot be committed. Then they need slots, or all would begin at
@@ -52,7 +49,9 @@ type livePartition struct {
 	posted []func()
 }
 
-func (p *livePartition) Commit(bool) { p.Post(func() { p.g.Committed(p.g.Metadata(0, nil)) }) }
+func (p *livePartition) Commit(bool) {
+	p.Post(func() { p.g.Committed(p.g.Metadata(0, nil, commitmeta.Record{}, commitmeta.MaxText)) })
+}
 
 func (p *livePartition) Post(f func()) bool {
 	p.mu.Lock()
@@ -174,27 +173,6 @@ func TestTheFirstMessagesNeedOneCommit(t *testing.T) {
 		p.runFor(time.Second)
 		if admission := p.g.Begin(m); admission != engine.Begins || p.commits != 1 {
 			t.Errorf("it was answered %v after %d commits, want one", admission, p.commits)
-		}
-	})
-}
-
-// While the broker refuses commits, the gate tries once a minute, however many it refuses.
-func TestRefusalsDoNotMultiplyTheRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &countedPartition{}
-		sub := &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}, Turn: engine.NewTurn()}
-		g := New(p, Config{Sub: sub, Owner: "me", ReportUncounted: func(error) {}}, commitmeta.Meta{})
-		for range 10 {
-			g.GiveUp(sarama.ErrTopicAuthorizationFailed)
-		}
-		p.runFor(metaRetryPause + time.Second)
-		if p.commits != 1 {
-			t.Errorf("%d commits, want 1", p.commits)
-		}
-		g.GiveUp(sarama.ErrTopicAuthorizationFailed)
-		p.runFor(metaRetryPause + time.Second)
-		if p.commits != 2 {
-			t.Errorf("%d commits after another refusal, want 2", p.commits)
 		}
 	})
 }

@@ -7,7 +7,7 @@
 // The files in the order of a record's life:
 //
 //	reader.go, session.go, newest.go        the reader joins, and chooses topics and offsets
-//	claimmeta.go, keyqueues.go              a partition is claimed with the state that its last owner left
+//	claimmeta.go, believe.go, keyqueues.go  a partition is claimed with the state that its last owner left
 //	source.go, arrive.go                    a record arrives, or was settled before
 //	gate.go                                 may it begin now?
 //	  internal/perkey                         its key (PerKey)
@@ -75,6 +75,7 @@ type Reader struct {
 	bytesAhead atomic.Int64 // key, value and header bytes that the lanes have read ahead
 
 	reportedUncounted atomic.Bool
+	metadataLimit     settle.Limit
 }
 
 // New returns a reader. It has the values of ctx, but does not end with ctx.
@@ -200,6 +201,6 @@ func (r *Reader) NewCommitter(saramaCommits bool) *settle.Committer {
 		Commit: func(sess sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
 			return r.admin().Commit(r.Layout.Group, sess, all)
 		},
-		Interval: r.CommitInterval, FencedAfter: r.FencedAfter, SaramaCommits: saramaCommits,
+		Interval: r.CommitInterval, FencedAfter: r.FencedAfter, SaramaCommits: saramaCommits, Limit: &r.metadataLimit,
 	})
 }

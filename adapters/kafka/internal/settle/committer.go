@@ -15,9 +15,9 @@ import (
 // and at once if a message waits for its metadata. One request runs at a time, so an earlier one never undoes a later
 // one.
 //
-// In a service's own group (see Wrap) sarama commits: the committer marks settled offsets, and itself commits only
-// metadata for which a message waits. Meanwhile it marks nothing of that partition, so that no older commit of sarama's
-// undoes its own.
+// In a service's own group (see Wrap) sarama commits what the committer marks. sarama does not say whether the broker has
+// accepted a commit. So the committer itself commits metadata for which a message waits, and metadata that are longer
+// than any that was accepted. Then it marks them, too, so that sarama's next commit does not undo its own.
 type Committer struct {
 	CommitterConfig
 
@@ -38,13 +38,17 @@ type CommitterConfig struct {
 	Interval time.Duration
 	// FencedAfter is how long the group accepts a session after its last heartbeat.
 	FencedAfter   time.Duration
-	SaramaCommits bool // sarama commits marked offsets
+	SaramaCommits bool   // sarama commits marked offsets
+	Limit         *Limit // of the metadata
 }
 
 // NewCommitter returns the committer of one session.
 func NewCommitter(cfg CommitterConfig) *Committer {
 	if cfg.SaramaCommits {
 		cfg.Interval = min(cfg.Interval, 200*time.Millisecond) // sarama keeps the service's interval
+	}
+	if cfg.Limit == nil {
+		cfg.Limit = new(Limit)
 	}
 	return &Committer{
 		CommitterConfig: cfg, partitions: make(map[*Partition]struct{}),
@@ -131,13 +135,13 @@ func (c *Committer) flush() (again bool) {
 	c.mu.Unlock()
 	var all, awaited []*snapshot
 	for _, p := range partitions {
-		snap, cfg := p.takeSnapshot(), &p.cfg
+		snap := p.takeSnapshot()
+		if snap != nil {
+			snap.report()
+		}
 		switch {
 		case snap == nil:
-		case c.SaramaCommits && snap.metadata.Idle:
-			// MarkOffset ignores the metadata of a marked offset, so ResetOffset sets it.
-			cfg.Session.MarkOffset(cfg.Topic, cfg.Partition, snap.offset, snap.metadata.Text)
-			cfg.Session.ResetOffset(cfg.Topic, cfg.Partition, snap.offset, snap.metadata.Text)
+		case c.SaramaCommits && snap.metadata.Idle && c.Limit.hasAccepted(len(snap.metadata.Text)):
 			snap.apply(nil)
 		case snap.metadata.Idle:
 			all = append(all, snap)

@@ -16,8 +16,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -36,7 +36,9 @@ const MaxSpan = 65_536
 // lastCommitTimeout bounds how long an ending lane waits for its last commit.
 const lastCommitTimeout = 3 * time.Second
 
-const changeRunAgain = "settled messages run again"
+// ChangeRunAgain is reported if messages that are settled may run again, because no commit lists them. The detail names
+// the partition and how many they are.
+const ChangeRunAgain redeliver.Change = "settled messages run again"
 
 // message is a message of a partition.
 type message = driver.Message[*sarama.ConsumerMessage]
@@ -59,12 +61,18 @@ type Partition struct {
 	cfg       Config
 	committer *Committer
 	lane      driver.Lane[*sarama.ConsumerMessage]
-	overflows atomic.Bool // the settled records above the mark do not fit into a commit
 
-	mu      sync.Mutex // the lane's goroutine and the committer's use the following; track changes only in the lane's
+	mu      sync.Mutex // the lane's goroutine and the committer's use the following; track and high change only in the lane's
 	track   tracker
-	settled int64 // number of messages
+	high    int64             // the offset behind all records that have begun or are settled
+	last    commitmeta.Record // the last record of the log that was read, by this session or an earlier one
+	settled int64             // number of messages
 	crashes *crash.Gate
+
+	room      int   // bytes that commits surely have for records that begin, see IsTooFar
+	countedAt int64 // value of settled when room was counted
+	needsRoom bool  // a message waits for room
+	named     int64 // settled records from this offset on were reported as unlisted
 
 	dirty, inFlight bool // to be committed; being committed
 	hasCommitted    bool
@@ -77,8 +85,12 @@ type Partition struct {
 // NewPartition returns a partition for a lane, which calls Start. If the last owner has died, it reports what is
 // restricted because of that.
 func NewPartition(c *Committer, cfg Config) *Partition {
-	p := &Partition{cfg: cfg, committer: c}
+	p := &Partition{cfg: cfg, committer: c, last: cfg.Meta.Last, named: math.MaxInt64}
 	p.track.mark = cfg.Crash.From
+	if runs := cfg.Settled; len(runs) > 0 {
+		p.high = runs[len(runs)-1].To
+	}
+	p.countRoomLocked(p.listedLocked())
 	p.dirty = cfg.Crash.From != cfg.Committed // Commit even on a level without an offset, or deletions there would not be noticed.
 	p.crashes = crash.New(guarded{p}, cfg.Crash, cfg.Meta)
 	if end, suspects := p.crashes.Restrictions(); cfg.Meta.Known() && cfg.Meta.State != commitmeta.Left && end+int64(suspects) > 0 {
@@ -97,11 +109,15 @@ func (p *Partition) Start(lane driver.Lane[*sarama.ConsumerMessage]) {
 // Add adds the message of a record that was read, and sets its Seq and Alone. It returns [driver.ErrSettled] if an
 // earlier session settled the record.
 func (p *Partition) Add(m *message) error {
-	offset := m.Record.Offset
+	rec := m.Record
+	offset := rec.Offset
 	wasSettled := p.cfg.Settled.Contains(offset)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.Seq = p.track.add(offset)
+	if offset > p.last.Offset || !p.last.Known() {
+		p.last = commitmeta.Identify(offset, rec.Timestamp, rec.Key, len(rec.Value))
+	}
 	if wasSettled {
 		before := p.track.mark
 		p.track.settle(m.Seq)
@@ -118,6 +134,7 @@ func (p *Partition) Settle(number uint64) (lowest uint64) {
 	defer p.mu.Unlock()
 	p.settled++
 	p.dirty = true
+	p.beginLocked(number) // it may be settled without
 	p.track.settle(number)
 	return p.track.lowest
 }
@@ -126,18 +143,65 @@ func (p *Partition) Settle(number uint64) (lowest uint64) {
 func (p *Partition) Span() int { return p.track.Len() }
 
 // IsTooFar reports whether a record may not begin, because it is so far above the lowest unsettled one that a commit
-// might not have room for all settled records. The lane asks again when the lowest one has settled. If a commit has
-// room again, the lane gets an empty Post.
+// might not have room to list it when it is settled. The lane asks again when the lowest one has settled. If commits
+// have room again, the lane gets an empty Post.
+//
+// A broker that accepts little metadata bounds only the number of records: otherwise they would run one after another.
+// An event names what its commits do not list.
 func (p *Partition) IsTooFar(number uint64) bool {
 	ahead := number - p.track.lowest
-	return ahead >= MaxSpan || ahead >= commitmeta.MaxSureSpan && p.overflows.Load()
+	r := p.track.At(number)
+	switch {
+	case ahead >= MaxSpan:
+		return true
+	case ahead == 0, r.begun, max(p.high, r.offset+1)-p.track.mark <= commitmeta.MaxSureSpan:
+		return false
+	case p.committer.Limit.isShort():
+		return ahead >= commitmeta.MaxSureSpan
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size := commitmeta.SizeOfOne(r.offset, p.track.mark)
+	if size > p.room && p.settled-p.countedAt >= recountAfter {
+		p.countRoomLocked(p.listedLocked())
+	}
+	p.needsRoom = size > p.room
+	return p.needsRoom
+}
+
+// recountAfter is after how many settled records room is counted again for one that waits. It takes a pass over all
+// records.
+const recountAfter = 256
+
+// listedLocked returns the settled records above the mark, those of earlier sessions included that were not read again.
+func (p *Partition) listedLocked() commitmeta.Runs {
+	return p.track.above().Append(p.cfg.Settled.From(max(p.track.read, p.track.mark)))
+}
+
+// countRoomLocked counts the room of commits that list the given records. Those that have begun need room, too.
+func (p *Partition) countRoomLocked(listed commitmeta.Runs) {
+	p.room = commitmeta.MaxRunBytes - listed.Size(p.track.mark) - p.track.begunSize()
+	p.countedAt = p.settled
+}
+
+// beginLocked takes the room of a record that begins.
+func (p *Partition) beginLocked(number uint64) {
+	if r := p.track.At(number); !r.begun {
+		r.begun = true
+		p.high = max(p.high, r.offset+1)
+		p.room -= commitmeta.SizeOfOne(r.offset, p.track.mark)
+	}
 }
 
 // Begin decides whether a message may begin, see [crash.Gate.Begin].
 func (p *Partition) Begin(m *message) engine.Admission {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.crashes.Begin(m)
+	admission := p.crashes.Begin(m)
+	if admission == engine.Begins {
+		p.beginLocked(m.Seq)
+	}
+	return admission
 }
 
 // HandlerEnded records that the handler of a message has returned.
@@ -208,7 +272,7 @@ func (p *Partition) awaitLastCommit(ctx context.Context, lastCommit chan struct{
 	if late {
 		err = errors.Join(fmt.Errorf("kafka: the broker did not accept the last commit of %s within %s", where, lastCommitTimeout), err)
 	}
-	p.cfg.Crash.Sub.EmitChange(changeRunAgain, fmt.Sprintf("%s: up to %d messages, because the last commit, of offset %d, failed. "+
+	p.cfg.Crash.Sub.EmitChange(ChangeRunAgain, fmt.Sprintf("%s: up to %d messages, because the last commit, of offset %d, failed. "+
 		"If that happens at every rebalance, check that members have enough CPU for their heartbeats, and that DrainTimeout is well below Sarama.Consumer.Group.Rebalance.Timeout",
 		where, n, mark), err)
 }
@@ -227,6 +291,7 @@ type snapshot struct {
 	offset   int64
 	metadata crash.Metadata
 	settled  int64 // messages settled since the partition began
+	unlisted int64 // settled messages that the metadata do not list and that were not reported
 	last     bool
 }
 
@@ -238,12 +303,29 @@ func (p *Partition) takeSnapshot() *snapshot {
 		return nil
 	}
 	snap := &snapshot{p: p, offset: p.track.mark, settled: p.settled, last: p.ending}
-	snap.metadata = p.crashes.Metadata(snap.offset, p.track.above())
-	if overflowed := p.overflows.Swap(!snap.metadata.Whole); overflowed && snap.metadata.Whole {
+	listed := p.listedLocked()
+	snap.metadata = p.crashes.Metadata(snap.offset, listed, p.last, p.committer.Limit.size())
+	if from := snap.metadata.Unlisted; from >= 0 && from < p.named {
+		p.named, snap.unlisted = from, listed.From(from).Count()
+	}
+	p.countRoomLocked(listed)
+	if p.needsRoom && p.room > 0 {
+		p.needsRoom = false
 		p.lane.Post(func() {}) // the lane asks again for messages that were too far
 	}
 	p.dirty, p.inFlight = false, true
 	return snap
+}
+
+// report reports settled messages that a commit, for the first time, does not list. The caller calls it before it
+// commits.
+func (snap *snapshot) report() {
+	if snap.unlisted == 0 {
+		return
+	}
+	cfg := &snap.p.cfg
+	cfg.Crash.Sub.EmitChange(ChangeRunAgain, fmt.Sprintf("%s/%d: up to %d messages, because the broker accepts too little metadata: commits do not list settled offsets from %d on, and these run again if another member takes the partition over before offset %d is settled. "+
+		"Set the brokers' offset.metadata.max.bytes to 4096, the default", cfg.Topic, cfg.Partition, snap.unlisted, snap.metadata.Unlisted, snap.offset), nil)
 }
 
 // apply applies the result of committing a snapshot. It reports whether to try again soon.
@@ -257,9 +339,15 @@ func (snap *snapshot) apply(err error) (again bool) {
 		return snap.refusedLocked(err)
 	}
 	p.hasCommitted, p.settledAtCommit = true, snap.settled
+	if cfg := &p.cfg; p.committer.SaramaCommits {
+		// MarkOffset ignores the metadata of a marked offset, so ResetOffset sets it.
+		cfg.Session.MarkOffset(cfg.Topic, cfg.Partition, snap.offset, snap.metadata.Text)
+		cfg.Session.ResetOffset(cfg.Topic, cfg.Partition, snap.offset, snap.metadata.Text)
+	}
 	if p.cfg.OnCommit != nil {
 		p.cfg.OnCommit(snap.offset)
 	}
+	p.committer.Limit.accept(len(snap.metadata.Text))
 	p.crashes.Committed(snap.metadata)
 	if snap.last {
 		p.stopWaitingLocked()
@@ -270,10 +358,11 @@ func (snap *snapshot) apply(err error) (again bool) {
 func (snap *snapshot) refusedLocked(err error) (again bool) {
 	p := snap.p
 	switch {
+	case errors.Is(err, sarama.ErrOffsetMetadataTooLarge) && snap.metadata.Text != "":
+		p.committer.Limit.refuse(len(snap.metadata.Text))
+		return true // with less
 	case cluster.IsPermanentRefusal(err):
-		if first := p.crashes.GiveUp(err); first && errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
-			return true // without metadata
-		}
+		p.crashes.GiveUp(err)
 		p.stopWaitingLocked()
 		return false
 	case snap.last && (cluster.IsFenced(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
@@ -295,12 +384,6 @@ func (g guarded) Commit(atOnce bool) {
 	g.p.dirty = true
 	if atOnce {
 		g.p.committer.commitNow()
-	}
-}
-
-func (g guarded) Idle() {
-	if g.p.committer.SaramaCommits { // sarama's next commit is of marked offsets only
-		g.p.dirty = true
 	}
 }
 

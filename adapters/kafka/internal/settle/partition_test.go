@@ -54,29 +54,53 @@ func TestNothingBeginsTooFarAboveTheLowestUnsettledRecord(t *testing.T) {
 	if lowest := p.Settle(slow); lowest != far || p.IsTooFar(far) {
 		t.Errorf("it does not begin when the lowest unsettled record is %d", lowest)
 	}
-	// Within the span, no more may begin while the set does not fit into a commit. Offsets with large gaps do not.
-	for n := range uint64(commitmeta.MaxSureSpan) {
+}
+
+// Offsets with large gaps need much room in a commit. A record begins only if the commit surely has room for it and for
+// all others that run, whichever of them are settled first.
+func TestNothingBeginsThatACommitCannotList(t *testing.T) {
+	t.Parallel()
+	posted := 0
+	p := testPartition(func() { posted++ })
+	add := func() *message {
 		m := &message{Record: &sarama.ConsumerMessage{Offset: int64(p.track.next) << 20}}
 		if err := p.Add(m); err != nil {
 			t.Fatal(err)
 		}
-		if n%2 == 0 {
-			p.Settle(m.Seq)
+		return m
+	}
+	slow := add()
+	p.Begin(slow)
+	var running []uint64
+	next := add()
+	for ; !p.IsTooFar(next.Seq); next = add() {
+		p.Begin(next)
+		if running = append(running, next.Seq); len(running) > commitmeta.MaxSureSpan {
+			t.Fatal("the records that run are not bounded")
+		}
+		if len(running)%100 == 0 { // a commit counts the room again
+			p.dirty = true
+			p.takeSnapshot()
 		}
 	}
-	near := addRecord(t, p)
-	if p.IsTooFar(near) {
-		t.Error("a record does not begin before the settlement set is full")
+	if len(running) < 200 {
+		t.Errorf("only %d run beside a slow one", len(running))
 	}
-	if snap := p.takeSnapshot(); snap.metadata.Whole || !p.IsTooFar(near) {
-		t.Errorf("a record began although the settlement set is full; it was whole: %v", snap.metadata.Whole)
+	for _, odd := range []uint64{1, 0} { // every second record first, which makes the most runs
+		for _, n := range running {
+			if n%2 == odd {
+				p.Settle(n)
+			}
+		}
+		if snap := p.takeSnapshot(); snap.metadata.Unlisted >= 0 {
+			t.Fatalf("%d records run, and a commit does not list those from offset %d on", len(running), snap.metadata.Unlisted)
+		}
 	}
-	for n := p.track.lowest; n < near; n++ {
-		p.Settle(n)
+	if posted == 0 || p.IsTooFar(next.Seq) {
+		t.Errorf("all that ran are one run of offsets, and the next does not begin; the lane was asked to ask again %d times", posted)
 	}
-	before := posted
-	if snap := p.takeSnapshot(); !snap.metadata.Whole || p.IsTooFar(near) || posted != before+1 {
-		t.Errorf("the lane was asked to ask again %d times; the set was whole: %v", posted-before, snap.metadata.Whole)
+	if p.Settle(slow.Seq); p.track.mark != next.Record.Offset-1<<20+1 {
+		t.Errorf("the mark is %d", p.track.mark)
 	}
 }
 

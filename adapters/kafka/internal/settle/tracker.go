@@ -8,11 +8,13 @@ type tracker struct {
 	Ring[tracked]
 
 	mark int64 // offset to commit: all below it are settled
+	read int64 // the offset behind the last record that was added; 0 for none
 }
 
 // tracked is one record.
 type tracked struct {
 	offset  int64
+	begun   bool
 	settled bool
 }
 
@@ -21,6 +23,7 @@ func (t *tracker) add(offset int64) uint64 {
 	if t.Len() == 0 && offset < t.mark { // the log's start moved between sarama's question and ours
 		t.mark = offset
 	}
+	t.read = offset + 1
 	return t.Add(tracked{offset: offset})
 }
 
@@ -47,4 +50,15 @@ func (t *tracker) above() (all commitmeta.Runs) {
 		}
 	}
 	return all
+}
+
+// begunSize bounds by how much the settled records above the mark grow when all records that have begun are settled. It
+// is a size as that of commitmeta.Runs.
+func (t *tracker) begunSize() (size int) {
+	for n := t.lowest; n < t.next; n++ {
+		if r := t.At(n); r.begun && !r.settled {
+			size += commitmeta.SizeOfOne(r.offset, t.mark)
+		}
+	}
+	return size
 }
