@@ -131,10 +131,17 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 			return nil, err
 		}
 		r := offsetRange{partition: p, start: next, end: end}
-		if next < start || next > end { // as a member does
+		if next < start || next > end {
 			r.start = start
-		} else if meta := commitmeta.Parse(committed.Metadata(t.log.Topic, p)); meta.IsOf(next) {
-			r.settled = meta.Settled
+		}
+		if meta := commitmeta.Parse(committed.Metadata(t.log.Topic, p)); len(meta.Settled) > 0 && meta.IsOf(next) { // as a member does
+			has, err := t.log.Has(ctx, p, meta.Last)
+			if err != nil {
+				return nil, err
+			}
+			if has {
+				r.settled = meta.Settled
+			}
 		}
 		all = append(all, r)
 	}

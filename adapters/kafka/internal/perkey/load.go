@@ -58,8 +58,11 @@ func (l *Loader) loadLevel(ctx context.Context, log *Log) error {
 		return err
 	}
 	next, settled := log.Committed, log.Settled
-	if next < start || next > end { // as the lane does
+	switch { // as the lane does
+	case next > end:
 		next, settled = start, nil
+	case next < start:
+		next = start
 	}
 	next, err = log.ReadAll(ctx, l.Partition, next, end, func(rec *topiclog.Record) {
 		if !settled.Contains(rec.Offset) {

@@ -111,17 +111,10 @@ func (s *source) settleConfig(sess sarama.ConsumerGroupSession, last claimMeta) 
 			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, last.offset),
 		})
 	}
-	meta := last.meta
-	switch {
-	case last.offset != from && meta.Known(): // the log was truncated, or the offset was moved: the metadata does not apply
-		meta = commitmeta.Meta{}
-	case !meta.IsOf(last.offset):
-		meta = meta.WithoutOffsets()
-	}
 	slots := r.Sub.MaxInFlight
 	cfg := settle.Config{
 		Session: sess, Topic: s.topic, Partition: s.partition,
-		Committed: last.offset, Settled: session.settledBefore(s.topic, last, from), Meta: meta,
+		Committed: last.offset, Settled: last.meta.Settled, Meta: last.meta,
 	}
 	if s.onLevel {
 		slots = r.Sub.MaxRetriesInFlight
@@ -167,13 +160,4 @@ func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 		}
 	}
 	return nil
-}
-
-// settledBefore returns the records above from that found lists as settled. It returns nil if the metadata was copied
-// to another offset or belongs to an earlier topic of the same name.
-func (s *Session) settledBefore(topic string, found claimMeta, from int64) commitmeta.Runs {
-	if found.offset != from || !found.meta.IsOf(found.offset) || s.topicIDs.Differs(topic, found.meta.Topic) {
-		return nil
-	}
-	return found.meta.Settled
 }

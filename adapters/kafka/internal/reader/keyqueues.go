@@ -89,14 +89,19 @@ func (s *Session) tryLoadQueues(ctx context.Context, loader perkey.Loader) error
 		if s.topicIDs.Differs(topic, found.meta.Topic) {
 			found = claimMeta{offset: -1} // the lane reads it from its beginning, see resetRecreated
 		}
-		log := perkey.Log{Reader: topiclog.Reader{Client: r.admin().Client, Topic: topic}, Committed: found.offset}
+		from := found.offset
 		if topic == r.Layout.Origin {
-			log.Settled = s.settledBefore(topic, found, loader.From)
-			loader.Origin = log
-			continue
+			from = loader.From
 		}
-		log.Settled = s.settledBefore(topic, found, found.offset)
-		loader.Levels = append(loader.Levels, log)
+		if found, err = s.believe(ctx, topic, loader.Partition, found, from); err != nil {
+			return err
+		}
+		log := perkey.Log{Reader: topiclog.Reader{Client: r.admin().Client, Topic: topic}, Committed: found.offset, Settled: found.meta.Settled}
+		if topic == r.Layout.Origin {
+			loader.Origin = log
+		} else {
+			loader.Levels = append(loader.Levels, log)
+		}
 	}
 	return loader.Load(ctx)
 }

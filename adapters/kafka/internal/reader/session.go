@@ -175,6 +175,9 @@ func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 		r.Sub.EmitChange(redeliver.ChangeReadFromStart, fmt.Sprintf("%s/%d ends before offset %d, which the group had committed: it has lost records, or is a copy; its records run again from offset %d",
 			claim.Topic(), claim.Partition(), meta.offset, from), nil)
 	}
+	if meta, err = s.believe(sess.Context(), claim.Topic(), claim.Partition(), meta, from); err != nil {
+		return err
+	}
 	r.keeper.Recheck() // members may come and go in a cooperative session
 	r.commands.Await(sess.Context())
 	var queues *perkey.Queues

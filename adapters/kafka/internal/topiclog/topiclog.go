@@ -16,6 +16,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -86,6 +87,34 @@ func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, by
 	})
 }
 
+// Has reports whether the log still has a record. A log that has lost its end may have another one at the same offset,
+// and compaction may have removed it. A new leader may not know the end of its log at once, so Has asks again for a
+// second before it reports that the log ends before the record.
+func (l *Reader) Has(ctx context.Context, partition int32, rec commitmeta.Record) (bool, error) {
+	const tries, pause = 5, 200 * time.Millisecond
+	for try := range tries {
+		page, err := l.ReadUpTo(ctx, partition, rec.Offset, 1)
+		if errors.Is(err, errOldFormat) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		for _, found := range page.Records {
+			if found.Offset == rec.Offset {
+				return commitmeta.Identify(found.Offset, found.Time, found.Key, len(found.Value)) == rec, nil
+			}
+		}
+		if page.Next > rec.Offset || try == tries-1 {
+			break
+		}
+		if err := wait.For(ctx, pause); err != nil {
+			return false, fmt.Errorf("kafka: reading %s: %w", l.Topic, err)
+		}
+	}
+	return false, nil
+}
+
 // ReadToEnd is ReadAll, but an open transaction is an error.
 func (l *Reader) ReadToEnd(ctx context.Context, partition int32, next, end int64, apply func(*Record)) (int64, error) {
 	next, err := l.ReadAll(ctx, partition, next, end, apply)
@@ -130,7 +159,7 @@ func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call fun
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
 			return none, fmt.Errorf("kafka: reading %s: %w; the user needs Read on it", l.Topic, err)
 		}
-		if errors.Is(err, sarama.ErrClosedClient) {
+		if errors.Is(err, sarama.ErrClosedClient) || errors.Is(err, errOldFormat) {
 			break
 		}
 		if leader, lerr := l.Client.Leader(l.Topic, partition); lerr == nil && !isBrokerError(err) {
@@ -143,6 +172,8 @@ func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call fun
 	}
 	return none, fmt.Errorf("kafka: reading %s/%d: %w; check whether its leader answers", l.Topic, partition, err)
 }
+
+var errOldFormat = errors.New("its records have the format of Kafka 0.10 or older, which cannot be read")
 
 // isBrokerError reports whether a broker sent the error. Otherwise the connection failed.
 func isBrokerError(err error) bool {
@@ -194,7 +225,7 @@ func (p *Page) addRecords(block *sarama.FetchResponseBlock, from int64) error {
 	for _, set := range block.RecordsSet {
 		b := set.RecordBatch
 		if b == nil {
-			return errors.New("its records have the format of Kafka 0.10 or older, which cannot be read")
+			return errOldFormat
 		}
 		if b.PartialTrailingRecord {
 			return nil

@@ -1,0 +1,98 @@
+package kafka_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+)
+
+// Metadata that list offsets as settled or suspect are believed only for the log that they were written for. The log of
+// these tests has lost its end, from offset 3 on, and may have other records there.
+func TestRecordsOfAnotherLogRun(t *testing.T) {
+	t.Parallel()
+	const from, end = 2, 10
+	written := time.UnixMilli(1_700_000_000_000)
+	records := func(n int, at time.Time) (recs []*kgo.Record, ids []string) {
+		recs, ids = orders("orders", n)
+		for _, r := range recs {
+			r.Timestamp = at
+		}
+		return recs, ids
+	}
+	recs, _ := records(end, written)
+	last := commitmeta.Identify(end-1, written, recs[end-1].Key, len(recs[end-1].Value))
+	lists := commitmeta.Meta{Owner: "dead", State: commitmeta.Left, Alone: -1, Last: last}
+	settled, _ := lists.Text(from, commitmeta.Runs{{From: from + 1, To: end}})
+	lists.Last = commitmeta.Record{}
+	withoutLast, _ := lists.Text(from, commitmeta.Runs{{From: from + 1, To: end}})
+	suspects := commitmeta.Meta{Owner: "dead", State: commitmeta.Careful, Alone: -1, Last: last, Suspects: map[int64]int{5: 3}}
+	crashed, _ := suspects.Text(from, nil)
+	perKey := perKeyPolicy(100 * time.Millisecond)
+	for name, c := range map[string]struct {
+		text     string
+		before   int       // records that the log has when the next owner begins
+		written  time.Time // when they were written
+		policy   redeliver.Policy
+		want     int // messages that run
+		crashed  int // messages that go to the DLQ
+		reported int
+	}{
+		"the log is as it was":                              {settled, end, written, quick(1), 1, 0, 0},
+		"it is as it was, per key":                          {settled, end, written, perKey, 1, 0, 0},
+		"it is shorter":                                     {settled, 3, written, quick(1), 8, 0, 1},
+		"it has grown again":                                {settled, end, written.Add(time.Second), quick(1), 8, 0, 1},
+		"it has grown again, per key":                       {settled, end, written.Add(time.Second), perKey, 8, 0, 2},
+		"it has grown further":                              {settled, 20, written.Add(time.Second), quick(1), 18, 0, 1},
+		"an earlier version wrote the list":                 {withoutLast, end, written, quick(1), 8, 0, 1},
+		"a suspect of the same log":                         {crashed, end, written, quick(1), 7, 1, 0},
+		"a suspect, and the log has grown again":            {crashed, end, written.Add(time.Second), quick(1), 8, 0, 0},
+		"a suspect of an earlier version, shorter log":      {"redeliver/1 by=dead state=careful end=10 base=2 suspects=3x3", 3, written, quick(1), 8, 0, 0},
+		"the list was copied from another offset by a tool": {strings.Replace(settled, "base=2", "base=1", 1), end, written, quick(1), 8, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+			n := max(end, c.before)
+			recs, all := records(n, c.written)
+			put(t, p.addrs, recs[:c.before]...)
+			var offsets kadm.Offsets
+			offsets.Add(kadm.Offset{Topic: "orders", At: from, LeaderEpoch: -1, Metadata: c.text})
+			if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), "billing", offsets); err != nil {
+				t.Fatal(err)
+			}
+			cfg := slowConfig()
+			cfg.Policy = c.policy
+			ev, stop := consume(t, p, cfg, succeed)
+			ev.awaitJoined(t, 1)
+			for _, r := range recs[c.before:] {
+				r.Timestamp = r.Timestamp.Add(time.Second) // others than those that were lost
+			}
+			put(t, p.addrs, recs[c.before:]...)
+			eventually(t, "all are committed", func() bool { return unacked(t, p.addrs, "billing", "orders", 0) == int64(n) })
+			stop()
+			if ran := ev.attempts(); len(ran) != c.want {
+				t.Errorf("%d of %d ran, want %d: %v", len(ran), len(all)-from, c.want, ran)
+			}
+			if dead := deadIDs(ev); len(dead) != c.crashed {
+				t.Errorf("dead letters: %v, want %d", dead, c.crashed)
+			}
+			if reported := runAgain(ev); len(reported) != c.reported || c.reported > 0 && repeatsIn(t, reported[0]) != end-from-1 {
+				t.Errorf("reported %+v, want the %d that run again", reported, end-from-1)
+			}
+		})
+	}
+}
+
+func deadIDs(ev *events) (ids []string) {
+	for _, d := range all[redeliver.DeadLettered](ev) {
+		ids = append(ids, fmt.Sprintf("%s: %s", d.State.ID, d.State.Reason))
+	}
+	return ids
+}
