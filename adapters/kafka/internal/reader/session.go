@@ -148,7 +148,6 @@ func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 			return err
 		}
 		if moved {
-			sess.Commit()
 			return nil
 		}
 	}
