@@ -57,6 +57,9 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	for _, l := range []*link.Link{c.publishing, c.consuming} {
 		if _, err := l.Get(ctx); err != nil {
 			c.disconnect()
+			if errors.Is(err, redeliver.ErrConfig) {
+				return nil, err
+			}
 			return nil, fmt.Errorf("%w; check the address, the user, the virtual host and TLS", err)
 		}
 	}

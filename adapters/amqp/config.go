@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
 	"github.com/redeliver/redeliver/internal/tracing"
@@ -138,6 +139,7 @@ type Config struct {
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer tracing.Tracer
 	// AMQP is the client's configuration: TLS, SASL, heartbeat, frame size, connection properties.
+	// The frame size must be at least 8 KiB, and so must the broker's frame_max.
 	// Its Recovery must be nil: redeliver reconnects itself, because a recovered channel lets a
 	// late ack settle another message. Default: the zero Config of amqp091-go.
 	AMQP amqp091.Config
@@ -272,7 +274,7 @@ func (c Config) validate() error {
 		}
 	}
 	statekeys.Keys(c.StateKeys).Check(&ps)
-	checkRecovery(&ps, c.AMQP)
+	checkClient(&ps, c.AMQP)
 	return ps.Err()
 }
 
@@ -297,7 +299,11 @@ func checkURLs(ps *redeliver.Problems, urls []string) {
 	}
 }
 
-func checkRecovery(ps *redeliver.Problems, cfg amqp091.Config) {
+// checkClient checks the client's configuration.
+func checkClient(ps *redeliver.Problems, cfg amqp091.Config) {
+	if cfg.FrameSize != 0 {
+		ps.CheckCount("AMQP.FrameSize", cfg.FrameSize, wire.MinFrame, 0)
+	}
 	if cfg.Recovery != nil {
 		ps.Add("AMQP.Recovery", "set", "must be nil: on a recovered channel a late ack settles another message; redeliver reconnects itself")
 	}

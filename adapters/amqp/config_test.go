@@ -44,13 +44,13 @@ func TestInvalidConfigIsRefusedWithAllProblems(t *testing.T) {
 		Queues:   map[string]redeliver.Policy{"amq.gen": {}, "": {}, strings.Repeat("q", 256): {}, "\xff": {}, "fine": {MaxRetries: -7}},
 		Topology: Topology{Kind: "x-random"}, MaxInFlight: -1, MaxRetriesInFlight: maxPrefetch + 1, Prefetch: -1, RetryPrefetch: -1,
 		NackDelay: -1, DrainTimeout: -1, SendTimeout: -1, DialTimeout: -1, ConsumerTimeout: time.Millisecond,
-		ManagementURL: "amqp://guest:s3cret@host", AMQP: amqp091.Config{Recovery: &amqp091.Recovery{}},
+		ManagementURL: "amqp://guest:s3cret@host", AMQP: amqp091.Config{FrameSize: 4096, Recovery: &amqp091.Recovery{}},
 	})
 	found := problemsOf(t, err)
 	for _, field := range []string{
 		"URLs[0]", "URLs[1]", "Policy.Levels[1]", `Queues["amq.gen"]`, `Queues[""]`, `Queues["` + strings.Repeat("q", 256) + `"]`, `Queues["\xff"]`, `Queues["fine"].MaxRetries`,
 		"Topology.Kind", "MaxInFlight", "MaxRetriesInFlight", "Prefetch", "RetryPrefetch", "NackDelay", "DrainTimeout", "SendTimeout",
-		"DialTimeout", "ConsumerTimeout", "ManagementURL", "AMQP.Recovery",
+		"DialTimeout", "ConsumerTimeout", "ManagementURL", "AMQP.FrameSize", "AMQP.Recovery",
 	} {
 		if _, ok := found[field]; !ok {
 			t.Errorf("%s is not named", field)

@@ -31,6 +31,7 @@ type Server struct {
 	// Stale is how many logins, from the first, have expired: the broker denies what their connections ask for. Logins
 	// counts all. Published counts the messages that were confirmed.
 	Stale, Logins, Published atomic.Int64
+	FrameMax                 atomic.Uint32 // that the broker proposes; 0 is no limit
 }
 
 const (
@@ -119,9 +120,9 @@ func (w *Server) serve(conn net.Conn) {
 		case head[0] != methodFrame:
 		default:
 			switch [2]byte{payload[1], payload[3]} {
-			case [2]byte{10, 11}: // StartOk: answer with Tune, without limits and heartbeat
+			case [2]byte{10, 11}: // StartOk: answer with Tune, without a limit of channels and heartbeat
 				login = w.Logins.Add(1)
-				send(0, 10, 30, 0, 0, 0, 0, 0, 0, 0, 0)
+				send(0, 10, 30, append(binary.BigEndian.AppendUint32([]byte{0, 0}, w.FrameMax.Load()), 0, 0)...)
 			case [2]byte{10, 50}: // Close
 				send(0, 10, 51)
 			case [2]byte{85, 10}: // Select of confirms

@@ -130,10 +130,28 @@ func (l *Link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 		return newGatheringConn(conn), nil
 	}
 	conn, err := amqp091.DialConfig(url, cfg)
-	if err == nil && in != nil {
-		in.SetFrame(conn.Config.FrameSize) // before any message is requested
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	frame := conn.Config.FrameSize
+	if err := checkFrame(frame); err != nil {
+		closeConn(conn)
+		return nil, err
+	}
+	if in != nil {
+		in.SetFrame(frame) // before any message is requested
+	}
+	return conn, nil
+}
+
+// checkFrame refuses the frame size that client and broker have agreed on if no message could wait; 0 is no limit.
+func checkFrame(size int) error {
+	var ps redeliver.Problems
+	if size > 0 && size < wire.MinFrame {
+		ps.Add("the frame size", size, fmt.Sprintf(
+			"must be at least %d bytes, so that the headers of a waiting message fit into a frame: raise frame_max in rabbitmq.conf, and AMQP.FrameSize if the client sets it", wire.MinFrame))
+	}
+	return ps.Err()
 }
 
 // dialTarget returns the URL for the client to dial. For amqps that is an amqp URL, and secure is the configuration

@@ -22,6 +22,10 @@ const (
 	CountRoom   = 64      // for any quorum queue: delivery counts
 )
 
+// MinFrame is the smallest frame size of a connection. Half of it is room for the broker's headers, the other half for
+// redeliver's and the message's own. In AMQP's smallest frame, 4,096 bytes, no message could wait.
+const MinFrame = 2 * WaitingRoom
+
 // Redeliver's headers that a message can do without, while it waits and in the DLQ. Neither list has the
 // reason, attempts or id.
 var (
