@@ -20,7 +20,7 @@ const (
 	ChangeOperationWorks   Change = "an operation works again"    // SQS: the request succeeds again
 	ChangeSettingRefused   Change = "a setting is refused"        // SQS: a queue was created without an attribute that it can do without
 	ChangeRetryMissing     Change = "middleware.Retry is missing" // a handler failed, and no middleware of redeliver got its error
-	ChangeBatchRefused     Change = "batches refused"             // a Size above MaxInFlight; no message runs
+	ChangeBatchRefused     Change = "batches refused"             // a Size above MaxInFlight, or a Timeout that the broker does not allow; no message runs
 	ChangePolicyUnused     Change = "a policy is not used"        // Topics or Queues name what does not exist and nothing reads
 	ChangeDedupRefused     Change = "dedup refused"               // Dedup does not remember messages of this subscription
 	ChangePolicyDiffers    Change = "policies differ"             // other instances of the group run another policy

@@ -47,8 +47,9 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 //
 // A function that exceeds the Timeout by more than a second is stuck: its messages were settled, and the next batch begins beside it.
 //
-// A Size above the subscription's MaxInFlight is refused: the sink gets a SubscriptionChanged ("batches refused"), and
-// the messages of the subscription are not handled and stay unacked. An invalid config and a nil fn are a
+// A Size above the subscription's MaxInFlight is refused, and so is a Timeout after which the broker would have taken the messages
+// back: the sink gets a SubscriptionChanged ("batches refused"), and the messages of the subscription are not handled and stay
+// unacked. An invalid config and a nil fn are a
 // [redeliver.ConfigError].
 func Batch(config BatchConfig, fn BatchFunc) (message.NoPublishHandlerFunc, error) {
 	var ps redeliver.Problems

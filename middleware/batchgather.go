@@ -20,7 +20,8 @@ func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gathere
 		return g
 	}
 	var ps redeliver.Problems
-	if c.CheckSize(&ps, sub.MaxInFlight); ps != nil {
+	c.CheckSize(&ps, sub.MaxInFlight)
+	if c.CheckWait(&ps, sub); ps != nil {
 		g.refused = ps.Err()
 		sub.EmitChange(redeliver.ChangeBatchRefused, "no message is handled until the service starts with another configuration", g.refused)
 	}

@@ -37,16 +37,15 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // concurrent use if batch.Concurrency is above 1 or there are several queues, because each queue
 // has batches of its own.
 //
-// A batch.Size above MaxInFlight is refused. When ctx ends, a partial batch is handled without
+// A batch.Size above MaxInFlight is refused, and so is a batch.Timeout that, together with the
+// policy's Timeout, exceeds ConsumerTimeout. When ctx ends, a partial batch is handled without
 // waiting for more. A message that may have killed its process is a batch of its own.
 func ConsumeBatch(ctx context.Context, config Config, queues []string, batch BatchConfig, handler BatchHandler) error {
 	ps := config.checkConsume(queues, handler == nil)
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
-	timeout := func(queue string) time.Duration { return config.policy(queue).Timeout }
-	batch.CheckHeld(&ps, queues, timeout, cmp.Or(config.ConsumerTimeout, defaultConsumerTimeout),
-		"RabbitMQ takes unacked messages back after its consumer_timeout. Raise it in rabbitmq.conf and ConsumerTimeout here, or wait for less")
+	batch.CheckWait(&ps, config.holders(queues)...)
 	return config.consume(ctx, ps, queues, engine.Options[*delivery]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*delivery]) error {

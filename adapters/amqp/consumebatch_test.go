@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -56,6 +58,33 @@ func TestConsumeBatchRefuses(t *testing.T) {
 		}
 		if got := strings.Join(fields, " "); got != want {
 			t.Errorf("refused for %q, want %q: %v", got, want, err)
+		}
+	}
+}
+
+// A partial batch must run before the broker takes its messages back.
+func TestABatchTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
+	fixed := redeliver.Fixed(5 * time.Second)
+	key := func(amqp091.Delivery) string { return "one" }
+	for name, c := range map[string]struct {
+		policy  redeliver.Policy
+		timeout time.Duration
+		refused bool
+	}{
+		"above":                   {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second}, 100 * time.Second, true},
+		"with the handler's time": {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second}, 16 * time.Second, true},
+		"the most":                {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second}, 14 * time.Second, false},
+		"with immediate retries":  {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second, Immediate: 1}, 6 * time.Second, true},
+		"with jitter":             {redeliver.Policy{Backoff: redeliver.ExponentialBackoff{Base: 5 * time.Second}, Timeout: 5 * time.Second}, 11 * time.Second, true},
+		"with a wait in place":    {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second, Order: redeliver.PerKey}, 11 * time.Second, true},
+		"without a handler's end": {redeliver.Policy{Backoff: fixed, Timeout: redeliver.NoTimeout}, 19 * time.Second, false},
+		"no wait":                 {redeliver.Policy{Backoff: fixed, Timeout: 20 * time.Second}, NoWait, false},
+	} {
+		cfg := Config{ConsumerTimeout: 20 * time.Second, Policy: c.policy, Key: key}
+		var ps redeliver.Problems
+		BatchConfig{Timeout: c.timeout}.WithDefaults().CheckWait(&ps, cfg.holders([]string{"orders"})...)
+		if err := ps.Err(); errors.Is(err, redeliver.ErrConfig) != c.refused {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // A failed message of an ordered queue waits in the process, unacked, and those behind it. RabbitMQ delivers in
@@ -61,6 +62,32 @@ func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.P
 		ps.Add(field, all, fmt.Sprintf(
 			"must plan waits of less than ConsumerTimeout, %s, in all where Order is Blocking: the message stays unacked meanwhile. Retry less often, or wait for less", cfg.ConsumerTimeout))
 	}
+}
+
+// boundHeld sets how long the broker leaves a message of a subscription unacked for an attempt, if the message has waited
+// before as the policy plans it: for the jitter, or for a whole wait of an ordered queue, which checkWaits has bounded.
+func (c *Config) boundHeld(s *engine.Subscription) {
+	delays, jitter, _ := s.Policy.Delays()
+	before := min(jitter, c.ConsumerTimeout/4)
+	if layout.Ordered(s.Policy) {
+		for _, d := range delays {
+			before = max(before, d+jitter)
+		}
+	}
+	s.MaxHeld = c.ConsumerTimeout - before
+	s.MaxHeldWhy = fmt.Sprintf("the broker takes a message back that is unacked for ConsumerTimeout, %s, waits of the policy included; it and consumer_timeout in rabbitmq.conf can be raised", c.ConsumerTimeout)
+}
+
+// holders returns for each topic how long its messages may be unacked.
+func (c Config) holders(topics []string) (all []*engine.Subscription) {
+	c = c.withDefaults()
+	for _, topic := range topics {
+		queue := c.Topology.queue(topic)
+		s := &engine.Subscription{Origin: queue, Policy: c.policy(queue)}
+		c.boundHeld(s)
+		all = append(all, s)
+	}
+	return all
 }
 
 // checkTimeout refuses handlers that may run longer than the broker leaves a message unacked. They would lose their

@@ -151,6 +151,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	if l.Policy.Order == redeliver.PerKey {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
+	cfg.boundHeld(r.sub)
 	r.pause = engine.PausePoller{Sub: r.sub, Mark: (&pausemark.Reader{Queue: c.marker(l)}).Look}
 	return r
 }

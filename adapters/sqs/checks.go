@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // check refuses settings that would cut retries short, and adds notes.
@@ -67,13 +68,43 @@ func (l *layout) checkRetention(ps *redeliver.Problems) {
 		ps.Add("queue "+q.Name, q.Retention(), fmt.Sprintf("must keep messages for at least %s, so that they can wait: raise its MessageRetentionPeriod", api.MinRetention))
 		return
 	}
-	wait, rule := min(l.longestWait, 15*time.Minute), "the longest wait of one copy"
-	if q.FIFO {
-		wait, rule = l.totalWait, "all waits together: a message keeps its age"
-	}
-	if q.Retention() <= wait {
+	if wait, rule := l.waitOfCopy(); q.Retention() <= wait {
 		ps.Add("queue "+q.Name, q.Retention(), fmt.Sprintf("must keep messages for longer than %s, %s: raise its MessageRetentionPeriod", wait, rule))
 	}
+}
+
+// maxHeld returns how long a received message can be hidden for an attempt, without the waits that the policy plans, and
+// why not longer.
+func (l *layout) maxHeld() (longest time.Duration, why string) {
+	longest, why = maxVisibility, "SQS hides a received message for at most 12 h"
+	if l.main.FIFO { // waits are spent under one receive
+		longest, why = longest-l.totalWait, why+", the waits of its group included"
+	}
+	wait, _ := l.waitOfCopy()
+	if kept := l.main.Retention(); kept > 0 && kept-wait < longest {
+		longest, why = kept-wait, fmt.Sprintf("SQS deletes a message, hidden or not, %s after it was sent; MessageRetentionPeriod can be raised", kept)
+	}
+	return longest, why
+}
+
+// holders returns for each queue how long its messages can be hidden, as far as that is known without a request.
+func (c Config) holders(queues []string) (all []*engine.Subscription) {
+	for _, queue := range queues {
+		if l, err := newLayout(&c, queue); err == nil { // otherwise the start fails for that
+			s := &engine.Subscription{Origin: l.main.Name, Policy: l.policy}
+			s.MaxHeld, s.MaxHeldWhy = l.maxHeld()
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// waitOfCopy returns the longest time for which the policy lets a copy of a message wait in the queue, and what that is.
+func (l *layout) waitOfCopy() (wait time.Duration, rule string) {
+	if l.main.FIFO {
+		return l.totalWait, "all waits together: a message keeps its age"
+	}
+	return min(l.longestWait, 15*time.Minute), "the longest wait of one copy"
 }
 
 // checkRedrive checks a queue's own RedrivePolicy.

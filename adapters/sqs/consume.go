@@ -59,7 +59,10 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 	for _, queue := range queues {
 		l, err := client.provisionedLayout(ctx, queue)
 		if err == nil {
-			readers = append(readers, newReader(context.WithoutCancel(ctx), client, l))
+			r := newReader(context.WithoutCancel(ctx), client, l)
+			var late redeliver.Problems // the queue's retention is known now
+			opt.BatchConfig.CheckWait(&late, r.sub)
+			readers, err = append(readers, r), late.Err()
 		}
 		errs = append(errs, err)
 	}

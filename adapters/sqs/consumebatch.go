@@ -36,7 +36,8 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // 1 or there are several queues, because each queue has batches of its own.
 //
 // Messages of one group of a FIFO queue run one after another, so a batch has at most one of each
-// group. A batch.Size above MaxInFlight is refused. Messages that wait for their batch are hidden
+// group. A batch.Size above MaxInFlight is refused, and so is a batch.Timeout that, together with
+// the policy's Timeout, exceeds 12 hours or the queue's retention. Messages that wait for their batch are hidden
 // from others. When ctx ends, a partial batch is handled without waiting for more. A message that
 // may have killed its process is a batch of its own.
 func ConsumeBatch(ctx context.Context, config Config, queues []string, batch BatchConfig, handler BatchHandler) error {
@@ -44,11 +45,7 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch Bat
 	batch.Check(&ps)
 	batch = batch.WithDefaults()
 	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
-	timeout := func(queue string) time.Duration {
-		p, _ := config.policy(parseTopic(queue).name)
-		return p.Timeout
-	}
-	batch.CheckHeld(&ps, queues, timeout, maxVisibility, "SQS hides a received message no longer than 12 hours")
+	batch.CheckWait(&ps, config.holders(queues)...)
 	return config.consume(ctx, ps, queues, engine.Options[*delivery]{
 		BatchConfig: batch,
 		Batch:       func(b *engine.Batch, all []*engine.BatchMember[*delivery]) error { return handler(b, newBatch(b, all)) },

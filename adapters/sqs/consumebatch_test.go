@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/middleware"
 )
 
 // consumeBatch calls handler for a queue's messages until stop is called.
@@ -144,5 +146,62 @@ func TestConsumeBatchRefusesInvalidCalls(t *testing.T) {
 		if got := strings.Join(fields, " "); got != want {
 			t.Errorf("refused for %q, want %q: %v", got, want, err)
 		}
+	}
+}
+
+// A partial batch must run before SQS shows its messages to others, or deletes them. Such a Timeout once was accepted: the
+// messages came again and again, or were lost, and no batch ran.
+func TestABatchTimeoutThatOutlivesItsMessagesIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		queue, retention string
+		policy           redeliver.Policy
+		timeout          time.Duration
+		refused          bool
+	}{
+		"12 h":                    {"orders", "1209600", redeliver.Policy{}, 12 * time.Hour, true},
+		"with the handler's time": {"orders", "1209600", redeliver.Policy{Timeout: 2 * time.Hour}, 10 * time.Hour, true},
+		"with immediate retries":  {"orders", "1209600", redeliver.Policy{Timeout: 2 * time.Hour, Immediate: 1}, 5 * time.Hour, true},
+		"the most":                {"orders", "1209600", redeliver.Policy{Timeout: 2 * time.Hour}, 10*time.Hour - time.Second, false},
+		"no wait":                 {"orders", "1209600", redeliver.Policy{Timeout: 12 * time.Hour}, NoWait, false},
+		"the retention":           {"orders", "3600", redeliver.Policy{Timeout: time.Minute}, time.Hour, true},
+		"within the retention":    {"orders", "3600", redeliver.Policy{Timeout: time.Minute}, 50 * time.Minute, false},
+		"a wait of the group":     {"orders.fifo", "1209600", steps(1, 11*time.Hour), time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				b.create(c.queue, "MessageRetentionPeriod", c.retention)
+				config := Config{Policy: c.policy, Sink: b}
+				batch := BatchConfig{Size: 10, Timeout: c.timeout}
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				err := ConsumeBatch(ctx, b.fake.config(config), []string{c.queue}, batch, func(context.Context, *Batch) error { return nil })
+				if errors.Is(err, redeliver.ErrConfig) != c.refused || c.refused && !strings.Contains(err.Error(), "BatchConfig.Timeout") {
+					b.Errorf("ConsumeBatch: %v", err)
+				}
+				handle, err := middleware.Batch(batch, func(context.Context, *middleware.MessageBatch) error { return nil })
+				if err != nil {
+					b.Fatal(err)
+				}
+				client := b.start("one", c.queue, config, func(_ redeliver.State, msg *message.Message) error { return handle(msg) })
+				group := ""
+				if api.IsFIFO(c.queue) {
+					group = "g"
+				}
+				b.put(c.queue, "a", "v", group, nil)
+				b.advance(time.Minute)
+				b.close(client)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				var refused []redeliver.SubscriptionChanged
+				for _, e := range b.events {
+					if e, ok := e.(redeliver.SubscriptionChanged); ok && e.Change == redeliver.ChangeBatchRefused {
+						refused = append(refused, e)
+					}
+				}
+				if len(refused) > 0 != c.refused {
+					b.Errorf("middleware.Batch: %v", refused)
+				}
+			})
+		})
 	}
 }

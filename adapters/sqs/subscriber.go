@@ -109,6 +109,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 			Turn: c.turn, Discards: cfg.DLQ.Discard, WaitsInSource: l.main.FIFO,
 		},
 	}
+	r.sub.MaxHeld, r.sub.MaxHeldWhy = l.maxHeld()
 	r.pause = engine.PausePoller{Sub: r.sub, Mark: r.readPause}
 	return r
 }

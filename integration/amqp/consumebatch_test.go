@@ -2,15 +2,18 @@ package amqp_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/middleware"
 )
 
 // consumeBatch opens a service that handles batches in the client's own form.
@@ -98,4 +101,25 @@ func TestConsumeBatch(t *testing.T) {
 	if largest < 2 {
 		t.Errorf("no batch had more than %d messages", largest)
 	}
+}
+
+// The broker takes a message back after the consumer timeout. A batch that may wait for longer is refused: once no partial
+// batch ever ran, and its messages came again each time.
+func TestABatchThatMayWaitForTheConsumerTimeoutIsRefused(t *testing.T) {
+	t.Parallel()
+	batch := amqp.BatchConfig{Size: 10, Timeout: 100 * time.Second}
+	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
+		l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = 20*time.Second, 5*time.Second
+	})
+	if err := amqp.ConsumeBatch(t.Context(), l.cfg, []string{l.queue}, batch, func(context.Context, *amqp.Batch) error { return nil }); !errors.Is(err, redeliver.ErrConfig) {
+		t.Errorf("ConsumeBatch: %v", err)
+	}
+	handle, err := middleware.Batch(batch, func(context.Context, *middleware.MessageBatch) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.consume(func(msg *message.Message, _ run) error { return handle(msg) })
+	l.awaitChange("consuming", 1)
+	l.publishMessages("m")
+	l.awaitChange("batches refused", 1)
 }

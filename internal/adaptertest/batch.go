@@ -31,6 +31,9 @@ func batching() []test {
 	return append(tests, test{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: answersPerMessage})
 }
 
+// neverReached is a BatchConfig.Timeout that no test waits for, and that every broker allows.
+const neverReached = 10 * time.Minute
+
 // batchProcess is a process with a batch handler.
 type batchProcess struct {
 	*process
@@ -173,7 +176,7 @@ func answersPerMessage(b *fixture) {
 func fullAtOnce(b *fixture) {
 	const size = 5
 	_, ids := numberedMessages(3 * size)
-	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, ackAll)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: neverReached}, ackAll)
 	b.handled(ids...) // at once: not after the Timeout of an hour
 	for _, ran := range p.ranBatches() {
 		if len(ran) != size {
@@ -231,7 +234,7 @@ func aboveMaxInFlight(b *fixture) {
 	if n := len(b.all()); n > 0 {
 		b.Errorf("%d messages ran in batches that can never be full", n)
 	}
-	b.startBatch(Config{Policy: quickPolicy(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: time.Hour}, ackAll)
+	b.startBatch(Config{Policy: quickPolicy(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: neverReached}, ackAll)
 	b.awaitEnds(ids...)
 	if b.h.Features.KeepsAttempts {
 		for _, id := range ids {

@@ -31,7 +31,7 @@ func batchEnds() []test {
 func flushed(b *fixture) {
 	const n = 3
 	msgs, ids := numberedMessages(n)
-	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: Timeout / 3}, middleware.BatchConfig{Size: 10, Timeout: time.Hour}, ackAll)
+	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: Timeout / 3}, middleware.BatchConfig{Size: 10, Timeout: neverReached}, ackAll)
 	b.put(msgs...)
 	p.awaitGathered(n)
 	if n := len(b.all()); n > 0 {
@@ -43,7 +43,7 @@ func flushed(b *fixture) {
 
 // lostWhileGathering ends the drain timeout while one batch runs and a message waits for the next.
 func lostWhileGathering(b *fixture) {
-	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: time.Hour},
+	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: neverReached},
 		func(ctx context.Context, _ *Batch) error {
 			b.hold(ctx.Done()) // this process loses all its messages
 			return errHandler
@@ -71,7 +71,7 @@ func stuckBatch(b *fixture) {
 	p.Timeout = 2 * time.Second // only the hanging one waits that long
 	var calls atomic.Int64
 	var unacked string // the message that the first function has not acked
-	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(_ context.Context, mb *Batch) error {
+	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: neverReached}, func(_ context.Context, mb *Batch) error {
 		if calls.Add(1) > 1 {
 			return nil
 		}
@@ -102,7 +102,7 @@ func stuckBatch(b *fixture) {
 func killedBatch(b *fixture) {
 	const size = 4
 	msgs, ids := numberedMessages(size)
-	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: time.Hour}, func(context.Context, *Batch) error {
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: neverReached}, func(context.Context, *Batch) error {
 		<-b.Context().Done()
 		return nil
 	})
@@ -151,7 +151,7 @@ func suspectsAlone(b *fixture) {
 func extendedBatch(b *fixture) {
 	p, takes := extendingPolicy()
 	var runs atomic.Int32
-	b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: time.Hour}, func(ctx context.Context, mb *Batch) error {
+	b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: neverReached}, func(ctx context.Context, mb *Batch) error {
 		if runs.Add(1) == 2 {
 			ctx = mb.Messages[1].Context()
 		}

@@ -323,21 +323,3 @@ func TestABatchEndsWithTheLastOfItsLanes(t *testing.T) {
 		}
 	})
 }
-
-// A batch must be able to run before the broker takes its messages back.
-func TestBatchesThatAreHeldForTooLong(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		wait, timeout time.Duration
-		refused       bool
-	}{
-		{time.Minute, 0, true}, {59 * time.Second, 0, false}, {30 * time.Second, 30 * time.Second, true}, {30 * time.Second, 29 * time.Second, false},
-		{engine.NoWait, time.Hour, false},
-	} {
-		var ps redeliver.Problems
-		engine.BatchConfig{Timeout: c.wait}.CheckHeld(&ps, []string{"orders"}, func(string) time.Duration { return c.timeout }, time.Minute, "the broker's limit")
-		if refused := ps.Err() != nil; refused != c.refused {
-			t.Errorf("a wait of %s and a handler of %s: refused is %t, want %t", c.wait, c.timeout, refused, c.refused)
-		}
-	}
-}

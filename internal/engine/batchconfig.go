@@ -27,7 +27,8 @@ type BatchConfig struct {
 	// bytes for its place in memory or in JSON. A larger message is a batch of its own. Default: no bound.
 	Bytes int
 	// Timeout is the maximum time that the first message of a batch waits for others. Default 5 s, at most 366 days;
-	// [NoWait] means that it does not wait.
+	// [NoWait] means that it does not wait. It is refused if RabbitMQ or SQS would take the message back, or delete it, before
+	// the handler has returned.
 	Timeout time.Duration
 	// Concurrency is the maximum number of batches of one subscription that run at once. To keep them all busy, the subscription needs a
 	// MaxInFlight of (Concurrency + 1) x Size. Default 1.
@@ -81,16 +82,18 @@ func (c BatchConfig) CheckSize(ps *redeliver.Problems, maxInFlight int) {
 	}
 }
 
-// CheckHeld adds a problem to ps if the broker takes messages back before their batch has run. A message waits for up to
-// the batch's Timeout, and then its handler runs for up to the longest Timeout of the policies of queues. maxHeld is how
-// long a consumer may have a message, and rule says why. The batch's Timeout has its default.
-func (c BatchConfig) CheckHeld(ps *redeliver.Problems, queues []string, timeout func(queue string) time.Duration, maxHeld time.Duration, rule string) {
-	longest := time.Duration(0)
-	for _, queue := range queues {
-		longest = max(longest, timeout(queue))
-	}
-	if c.Timeout > 0 && c.Timeout <= redeliver.MaxWait && c.Timeout+longest >= maxHeld {
-		ps.Add("BatchConfig.Timeout", c.Timeout, fmt.Sprintf("must be below %s, less the policy's Timeout of %s: %s", maxHeld, longest, rule))
+// CheckWait adds a problem to ps if the broker takes the messages of a subscription back before a partial batch of them has
+// run. c has its defaults.
+func (c BatchConfig) CheckWait(ps *redeliver.Problems, all ...*Subscription) {
+	for _, s := range all {
+		times := time.Duration(1 + s.Policy.Immediate) // an immediate retry waits for a batch again
+		run := max(0, s.Policy.Timeout)
+		if s.MaxHeld > 0 && c.Timeout > 0 && c.Timeout <= redeliver.MaxWait && c.Timeout >= s.MaxHeld/times-run {
+			ps.Add("BatchConfig.Timeout", c.Timeout, fmt.Sprintf(
+				"must be so low that (1 + Immediate) x (it + the policy's Timeout), %d x (%s + %s), is below %s for %s: %s. Otherwise a partial batch never runs. Lower one of them",
+				times, c.Timeout, run, s.MaxHeld, s.Origin, s.MaxHeldWhy))
+			return
+		}
 	}
 }
 

@@ -41,6 +41,10 @@ type Subscription struct {
 	// MaxInPlace, with KeepsPlace, is the longest wait in place; a longer one is unschedulable. If it is 0, waits are
 	// from limits.MinBlock to MaxBlock.
 	MaxInPlace time.Duration
+	// MaxHeld is how long the broker leaves an attempt a message that is unsettled here, without the wait that the policy may
+	// spend before it; 0 means no bound. MaxHeldWhy says why, and how to raise it.
+	MaxHeld    time.Duration
+	MaxHeldWhy string
 	// WaitsInSource reports whether failed messages wait in their source although the order is not Blocking. After a timeout
 	// the message is then settled only when its handler has returned or is stuck: attempts must not run side by side.
 	WaitsInSource bool
