@@ -268,7 +268,7 @@ func TestAPolicyOfAQueueThatNothingReadsIsReported(t *testing.T) {
 				b.Fatal(err)
 			}
 		}
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		b.mu.Lock()
 		var reported []error
 		for _, e := range b.events {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 const (
@@ -70,6 +71,9 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 			if err == nil {
 				m.source.lostSuspects.Forget(m.id)
 			}
+			if m.deletion.tries > 0 {
+				m.source.layout.operations.Succeeded(d.deletionOf(m))
+			}
 			d.onDeleted(m)
 			return
 		}
@@ -79,6 +83,15 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 	default:
 		pause := min(minRetryPause<<min(m.deletion.tries, 10), maxRetryPause)
 		m.deletion.tries++
+		// If no message can be deleted, the requests themselves say so.
+		if all := &m.source.layout.operations; !all.Fails(engine.Operation{Name: actionDelete, Place: d.queue.Name}) {
+			all.Failed(d.deletionOf(m), api.ErrorOf("deleting from", d.queue.Name, err), false, false)
+		}
 		time.AfterFunc(pause, func() { d.batches.Add(m) })
 	}
+}
+
+// deletionOf returns the deletion of one message as an operation.
+func (d *deleter) deletionOf(m *delivery) engine.Operation {
+	return engine.Operation{Name: actionDelete, Place: d.queue.Name + ", message " + m.id}
 }

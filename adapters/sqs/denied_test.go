@@ -156,6 +156,42 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
+// The deletion of one message fails, again and again, while those of others succeed. An event names the message.
+func TestOneMessageCannotBeDeleted(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.create("orders")
+		r := &deniedRun{bubble: b, queue: "orders"}
+		stuck := b.put("orders", "stuck", "v", "", nil)
+		fails := true
+		b.setEntryFault(func(action, _ string, e map[string]any) string {
+			for _, m := range b.queues["orders"].messages {
+				if fails && action == actionDelete && m.id == stuck && m.receipt == e["ReceiptHandle"] {
+					return "InternalError"
+				}
+			}
+			return ""
+		})
+		stop := b.consume("orders", Config{Policy: steps(1, time.Second), WaitTime: time.Second}, func(context.Context, redeliver.State, types.Message) error { return nil })
+		for i := range 300 {
+			b.put("orders", fmt.Sprint("fine", i), "v", "", nil)
+			b.advance(200 * time.Millisecond)
+		}
+		named := slices.ContainsFunc(eventsOf[redeliver.SubscriptionChanged](b), func(e redeliver.SubscriptionChanged) bool {
+			return e.Change == redeliver.ChangeOperationFails && strings.Contains(e.Detail, stuck) && strings.Contains(e.Err.Error(), "InternalError")
+		})
+		if !named || len(r.troubles()) == 0 {
+			b.Errorf("an event names the message: %t; the troubles are %v", named, r.troubles())
+		}
+		b.withoutEntryFaults(func() { fails = false })
+		b.advance(time.Minute)
+		stop()
+		if n := len(b.messagesIn("orders")); n > 0 || len(r.troubles()) > 0 {
+			b.Errorf("%d messages remain; the troubles are %v", n, r.troubles())
+		}
+		b.wantRunsOnce("stuck")
+	})
+}
+
 // A queue is deleted, and the role may not create it again. An event says so, and everything continues when it may.
 func TestCreationDeniedWhileRunning(t *testing.T) {
 	for _, queue := range []string{"orders", "orders-suspects", "orders-dlq"} {

@@ -113,6 +113,13 @@ func (o *Operations) Succeeded(op Operation) {
 	}
 }
 
+// Fails reports whether the last request of op has failed.
+func (o *Operations) Fails(op Operation) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failed[op] != nil
+}
+
 // Failing returns the operations that fail. It first forgets those that nothing has tried again for a while.
 func (o *Operations) Failing() []Operation {
 	o.mu.Lock()
