@@ -56,8 +56,7 @@ type named engine.Places
 func (n named) Places() engine.Places { return engine.Places(n) }
 
 func refusedNames(err error) (names []string) {
-	var refused *redeliver.ConfigError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		for _, p := range refused.Problems {
 			names = append(names, p.Value.(string))
 		}

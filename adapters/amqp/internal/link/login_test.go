@@ -34,7 +34,7 @@ func TestADenialLeadsToANewLogin(t *testing.T) {
 			t.Fatal(err)
 		}
 		was := l.current()
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		w.Stale.Store(w.Logins.Load())
 		if err := send(); err != nil {
 			t.Errorf("after the token has expired: %v", err)
@@ -43,7 +43,7 @@ func TestADenialLeadsToANewLogin(t *testing.T) {
 			t.Errorf("%d messages are published, want 2; the old connection is closed: %t", w.Published.Load(), was.IsClosed())
 		}
 		before := w.Logins.Load()
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		w.Stale.Store(before)
 		errs := s.SendAll(t.Context(), 100, func(int) (Outgoing, error) { return Outgoing{Key: "orders.retry"}, nil })
 		if err := errors.Join(errs...); err != nil || w.Logins.Load() != before+1 {
@@ -72,7 +72,7 @@ func TestALastingDenialKeepsTheConnection(t *testing.T) {
 			if err := read(); !IsDenied(err) {
 				t.Fatalf("got %v, want a denial", err)
 			}
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		if now := l.current(); now != was {
 			t.Error("the connection was replaced")
@@ -81,7 +81,7 @@ func TestALastingDenialKeepsTheConnection(t *testing.T) {
 			t.Errorf("%d logins in ten minutes, want about one a minute", n)
 		}
 		w.Denied = ""
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if err := read(); err != nil {
 			t.Errorf("once it is allowed: %v", err)
 		}
@@ -95,7 +95,7 @@ func TestADroppedLinkLogsInAgain(t *testing.T) {
 		if l.Drop() {
 			t.Error("a login was dropped at once")
 		}
-		time.Sleep(minLoginPause)
+		<-time.After(minLoginPause)
 		before := w.Logins.Load()
 		if !l.Drop() || l.current() != nil {
 			t.Error("it was not dropped")

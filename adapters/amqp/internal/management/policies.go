@@ -30,6 +30,9 @@ func (p *Policy) String() string {
 	return fmt.Sprintf("policy %q", p.Name)
 }
 
+// IsOperator reports whether the policy is one of the service's operator, which the user may be unable to change.
+func (p *Policy) IsOperator() bool { return p.operator }
+
 // matches reports whether a policy applies to a queue. It returns an error if only Erlang can read the pattern.
 func (p *Policy) matches(q QueueInfo) (bool, error) {
 	switch p.ApplyTo {

@@ -95,18 +95,16 @@ func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 		err := d.link.Do(d.ctx, func(l *link.Link) error {
 			if l != d.link { // another login
 				d.Close()
-				if d.ch, d.err = l.Channel(d.ctx); d.err != nil {
-					return nil
-				}
+				d.ch, d.err = l.Channel(d.ctx)
 			}
 			ch, ok := d.channel()
 			if !ok {
-				return nil
+				return d.err
 			}
 			return what(ch)
 		})
 		if d.err != nil {
-			return nil
+			return backoff.Permanent(d.err)
 		}
 		answer, ok := errors.AsType[*amqp091.Error](err)
 		switch {
@@ -124,7 +122,7 @@ func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 		}
 		return nil
 	}, again)
-	if failed != nil && refused == nil {
+	if failed != nil && refused == nil && d.err == nil {
 		d.err = fmt.Errorf("amqp: declaring queues: %w", failed)
 	}
 	return refused

@@ -172,6 +172,10 @@ func (s *Survey) checkOwn(q layout.Queue, r management.QueueSettings) {
 	for _, p := range r.Policies {
 		for _, key := range slices.Sorted(maps.Keys(p.Definition)) {
 			v := management.Setting{Key: key, Value: p.Definition[key], By: p.String()}
+			if p.IsOperator() && isLength(key) && refusesWhenFull(r) {
+				s.notef("%s has %s, which the service's operator sets: a full queue refuses messages, and redeliver pauses until it takes them", q.Name, v)
+				continue
+			}
 			if why := forbiddenReason(q, v); why != "" {
 				s.Problems.Add("queue "+q.Name, v, why+". Leave redeliver's queues out of its pattern "+p.Pattern)
 			}
@@ -180,6 +184,14 @@ func (s *Survey) checkOwn(q layout.Queue, r management.QueueSettings) {
 	if q.Kind == layout.RetryQueue || q.Kind == layout.SuspectQueue || q.Kind == layout.PlaceQueue {
 		s.checkConsumerTimeout(r)
 	}
+}
+
+func isLength(key string) bool { return key == "max-length" || key == "max-length-bytes" }
+
+// refusesWhenFull reports whether a queue refuses messages when it is full, and drops none.
+func refusesWhenFull(r management.QueueSettings) bool {
+	all := r.Settings("overflow")
+	return len(all) > 0 && !slices.ContainsFunc(all, func(v management.Setting) bool { return v.Value != layout.RejectPublish })
 }
 
 // forbiddenReason returns why a policy must not set v on one of redeliver's queues, or "". Dead-letter settings are

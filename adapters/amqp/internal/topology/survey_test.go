@@ -190,6 +190,15 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 			api:     amqptest.API{Queues: []amqptest.Fields{fine}, Operator: []amqptest.Fields{amqptest.Policy("op", `^orders\.retry$`, amqptest.Fields{"expires": 1000}, amqptest.Fields{"apply-to": "quorum_queues"})}},
 			refused: `queue orders.retry is expires=1000 by operator policy "op": must not expire`,
 		},
+		"length by an operator policy": {
+			api:   amqptest.API{Queues: []amqptest.Fields{fine}, Operator: []amqptest.Fields{amqptest.Policy("plan", `^orders\.dlq$`, amqptest.Fields{"max-length": 10_000}, nil)}},
+			noted: `orders.dlq has max-length=10000 by operator policy "plan", which the service's operator sets: a full queue refuses messages`,
+		},
+		"length by an operator policy, where messages are dropped": {
+			api: amqptest.API{Queues: []amqptest.Fields{fine}, Operator: []amqptest.Fields{amqptest.Policy("plan", `^orders\.dlq$`, amqptest.Fields{"max-length": 10_000}, nil)}, Policy: []amqptest.Fields{
+				amqptest.Policy("p", `^orders\.dlq$`, amqptest.Fields{"overflow": "drop-head"}, nil)}},
+			refused: `queue orders.dlq is max-length=10000 by operator policy "plan": must not be limited`,
+		},
 		"limit by policy on the DLQ": {
 			api:     amqptest.API{Queues: []amqptest.Fields{fine}, Policy: []amqptest.Fields{amqptest.Policy("p", `^orders\.dlq$`, amqptest.Fields{"delivery-limit": 20}, nil)}},
 			refused: `queue orders.dlq is delivery-limit=20 by policy "p": must not have a lower limit`,
