@@ -4,17 +4,26 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// maxDecodeTime is the timeout of a [Decoder], which may query a schema registry.
-const maxDecodeTime = 3 * time.Second
+// maxDecodeTime is the timeout of a [Decoder], which may query a schema registry. maxDecodeBody bounds the bodies that it
+// gets, and maxDecoded its results, in bytes.
+const (
+	maxDecodeTime = 3 * time.Second
+	maxDecodeBody = maxIndent
+	maxDecoded    = 1 << 20
+)
 
 // Decoder converts the body of a message to readable JSON. It returns a nil Decoded.JSON if it does not know the encoding. If it
-// returns an error, the page shows the error beside the body. It must be safe for concurrent use, and must not modify its
-// arguments.
+// returns an error, the page shows the error beside the body. It is called by one page at a
+// time, with bodies of at most 256 KiB, and must not modify its arguments. A JSON of more than 1 MiB is not shown.
+//
+// A Decoder must bound what it makes of a body before it allocates that: producers choose the body, and in many formats a
+// byte can become a large value. It must end when ctx ends.
 type Decoder func(ctx context.Context, body []byte, headers []deadletter.Header) (Decoded, error)
 
 // Decoded is the result of a [Decoder].
@@ -29,8 +38,17 @@ func (svc *service) decodeBody(ctx context.Context, l *messageView) (p *payloadV
 	if svc.cfg.Decode == nil || !l.Shown || !l.Whole || len(l.Body) == 0 {
 		return nil, ""
 	}
+	if n := len(l.Body); n > maxDecodeBody {
+		return nil, fmt.Sprintf("a body of %d bytes is not decoded; at most %d are", n, maxDecodeBody)
+	}
 	ctx, cancel := context.WithTimeout(ctx, maxDecodeTime)
 	defer cancel()
+	select {
+	case svc.decodeSlot <- struct{}{}:
+		defer func() { <-svc.decodeSlot }()
+	case <-ctx.Done():
+		return nil, "other bodies are being decoded; try again"
+	}
 	headers := make([]deadletter.Header, len(l.Headers))
 	for i, h := range l.Headers {
 		headers[i] = deadletter.Header{Name: h.Name, Value: h.Value}
@@ -45,6 +63,9 @@ func (svc *service) decodeBody(ctx context.Context, l *messageView) (p *payloadV
 	}
 	if decoded.JSON == nil {
 		return nil, ""
+	}
+	if n := len(decoded.JSON); n > maxDecoded {
+		return nil, fmt.Sprintf("its JSON has %d bytes; at most %d are shown", n, maxDecoded)
 	}
 	if !json.Valid(decoded.JSON) {
 		return nil, "the decoder returned invalid JSON"

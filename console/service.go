@@ -19,9 +19,10 @@ type service struct {
 	hub       *hub
 	readSlots chan struct{} // semaphore for concurrent readers of DLQs
 
-	ctx      context.Context // of the background work
-	runs     taskRuns
-	pollSlot chan struct{} // semaphore for background reads
+	ctx        context.Context // of the background work
+	runs       taskRuns
+	pollSlot   chan struct{} // semaphore for background reads
+	decodeSlot chan struct{} // semaphore for Config.Decode
 
 	listMu sync.RWMutex // guards queues and notes
 	queues []*openQueue // never modified in place
@@ -48,7 +49,7 @@ type openQueue struct {
 }
 
 func newService(ctx context.Context, cfg Config) *service {
-	svc := &service{cfg: cfg, audit: audit{w: cfg.Audit}, ctx: ctx, hub: newHub(), readSlots: make(chan struct{}, maxReads), pollSlot: make(chan struct{}, 1), notes: cfg.Notes}
+	svc := &service{cfg: cfg, audit: audit{w: cfg.Audit}, ctx: ctx, hub: newHub(), readSlots: make(chan struct{}, maxReads), pollSlot: make(chan struct{}, 1), decodeSlot: make(chan struct{}, 1), notes: cfg.Notes}
 	names := make(map[string]int)
 	for _, q := range cfg.Queues {
 		names[q.Info().DLQ]++

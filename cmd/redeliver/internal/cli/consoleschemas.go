@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -130,10 +131,17 @@ func (r *schemaRegistry) newDecoder(ctx context.Context, id uint32) (d bodyDecod
 	case "", "AVRO":
 		cache := new(avro.SchemaCache)
 		schema, err := r.parseAvro(ctx, cache, &s, &left)
+		if err == nil {
+			err = checkAvro(schema)
+		}
 		return bodyDecoder{"Avro", func(data []byte) ([]byte, string, error) { return decodeAvro(schema, data) }}, err
 	case "PROTOBUF":
 		files := new(protoregistry.Files)
 		file, err := r.parseProtobuf(ctx, files, "main.proto", &left, at...)
+		files.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+			err = cmp.Or(err, checkNames(f.Messages(), f.Enums()))
+			return err == nil
+		})
 		return bodyDecoder{"Protobuf", func(data []byte) ([]byte, string, error) { return decodeProtobuf(file, data) }}, err
 	case "JSON":
 		return bodyDecoder{"JSON", func(data []byte) ([]byte, string, error) { return data, "", nil }}, nil
@@ -289,4 +297,33 @@ func decodeProtobuf(file protoreflect.FileDescriptor, data []byte) (text []byte,
 	}
 	text, err = protojson.Marshal(m)
 	return text, string(m.Descriptor().FullName()), err
+}
+
+// checkNames refuses long names in Protobuf: a field or a value of an enumeration of two bytes becomes its name.
+func checkNames(messages protoreflect.MessageDescriptors, enums protoreflect.EnumDescriptors) error {
+	long := func(d protoreflect.Descriptor) error {
+		if n := len(d.Name()); n > maxNameSize {
+			return fmt.Errorf("it is not decoded, because the name of a field or a value has %d bytes, more than %d", n, maxNameSize)
+		}
+		return nil
+	}
+	for i := range enums.Len() {
+		for values, n := enums.Get(i).Values(), 0; n < values.Len(); n++ {
+			if err := long(values.Get(n)); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range messages.Len() {
+		m := messages.Get(i)
+		for n := range m.Fields().Len() {
+			if err := long(m.Fields().Get(n)); err != nil {
+				return err
+			}
+		}
+		if err := checkNames(m.Messages(), m.Enums()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
