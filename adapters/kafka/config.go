@@ -111,7 +111,7 @@ type Config struct {
 	// whole process and is 0 by default, which means no bound: a record of 32 KB can unpack to 300
 	// MB. A batch above the bound, or one that the client cannot decode, is reported
 	// (ChangeNotRead). Until the batch is deleted or skipped, no partition that the same broker
-	// leads is read. The command redeliver has a bound of 128 MiB.
+	// leads is read. The command redeliver has a bound of 8 MiB.
 	Sarama *sarama.Config
 }
 

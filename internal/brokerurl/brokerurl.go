@@ -53,6 +53,7 @@ type URL struct {
 	Client         url.Values // for RabbitMQ: parameters that its client reads
 	Region         string     // for sqs://
 	StateKeys      [][]byte   // for RabbitMQ and SQS; never part of a URL, the command's flag sets them
+	MaxBatch       int32      // for Kafka, in bytes: see MaxDecompressedBatch; 0 for the default
 }
 
 // scheme describes the part of a URL before "://".

@@ -1,6 +1,7 @@
 package brokerurl
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,10 +47,10 @@ func (u *URL) readKafka(path string, values url.Values) error {
 	return nil
 }
 
-// MaxDecompressedBatch bounds the size of a decompressed batch of records, in bytes, for programs that import this
-// package. A record of 32 KB can decompress to 300 MB and repeatedly end a process in a container of 512 MiB. Records
-// that such a program writes are below sarama's bound of 100 MiB for a request.
-const MaxDecompressedBatch = 128 << 20
+// MaxDecompressedBatch bounds the size of a decompressed batch of records, in bytes, for programs that import this package,
+// unless URL.MaxBatch is set. A record of 350 bytes can decompress to 8 MB of empty headers, which sarama makes 224 MB of
+// before anybody can count them. The records that such a program writes are not compressed.
+const MaxDecompressedBatch = 8 << 20
 
 // sarama has one bound for the process. It must be set before any client exists.
 var _ = func() bool {
@@ -60,6 +61,9 @@ var _ = func() bool {
 // Sarama returns a client's configuration with the URL's TLS and SASL settings and otherwise sarama's defaults, except
 // that a new group begins at the oldest record.
 func (u URL) Sarama() *sarama.Config {
+	if u.MaxBatch != 0 && u.MaxBatch != sarama.MaxDecompressedBatchSize {
+		sarama.MaxDecompressedBatchSize = u.MaxBatch // of the process: a command has one broker
+	}
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 	cfg.Net.TLS.Enable = u.TLS
@@ -86,7 +90,7 @@ func (u URL) Sarama() *sarama.Config {
 
 // Franz returns the options of a client of franz-go: the URL's TLS and SASL settings, and the client's id.
 func (u URL) Franz(clientID string) []kgo.Opt {
-	opts := []kgo.Opt{kgo.ClientID(clientID), kgo.MaxDecompressBatchBytes(MaxDecompressedBatch)}
+	opts := []kgo.Opt{kgo.ClientID(clientID), kgo.MaxDecompressBatchBytes(int(cmp.Or(u.MaxBatch, MaxDecompressedBatch)))}
 	if u.TLS {
 		opts = append(opts, kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12}))
 	}

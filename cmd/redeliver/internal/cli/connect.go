@@ -34,6 +34,7 @@ type connection struct {
 	passwordFile string
 	management   string
 	stateKeyFile string
+	maxBatch     int32
 
 	from      string  // source of the broker for errors, such as --broker kafka://host:9092
 	loaded    profile // set by c.url
@@ -47,6 +48,7 @@ func (c *connection) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.passwordFile, "password-file", "", "Read the password of the URL's user from this `file` (default the value of $"+envPassword+")")
 	flags.StringVar(&c.management, "management-url", "", "RabbitMQ: the `URL` of the management API, http://host:15672. AMQP cannot list queues (default $"+envManagement+", or the profile's)")
 	flags.StringVar(&c.stateKeyFile, "state-key-file", "", "RabbitMQ and SQS: read the keys that sign redeliver's state from this `file`, one per line. The first key signs, and every key verifies (default the profile's)")
+	flags.Int32Var(&c.maxBatch, "max-batch-bytes", brokerurl.MaxDecompressedBatch, "Kafka: decompress no batch of records to more than this `number` of bytes")
 }
 
 // url returns the URL of the broker. Its errors contain no password.
@@ -85,6 +87,9 @@ func (c *connection) url(env func(string) string) (brokerurl.URL, error) {
 		return brokerurl.URL{}, usagef("%s: %w", strings.TrimSpace(c.from+" "+brokerurl.Shown(raw)), err)
 	}
 	c.from += " " + u.String()
+	if u.MaxBatch = c.maxBatch; u.MaxBatch < 1<<10 {
+		return u, usagef("--max-batch-bytes is %d: must be at least 1024", u.MaxBatch)
+	}
 	u.StateKeys, err = readStateKeys(cmp.Or(c.stateKeyFile, c.loaded.StateKeyFile))
 	return u, err
 }
