@@ -90,6 +90,30 @@ func TestRecordsOfAnotherLogRun(t *testing.T) {
 	}
 }
 
+// If retention deletes the record that the list is relative to, the list still applies.
+func TestAListOutlivesTheRecordsBelowIt(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	ids := fillPartitions(t, p.addrs, 100, 0)
+	ev, stop := consume(t, p, slowConfig(), hangOn(ids[2]))
+	ev.awaitEnds(t, append(ids[:2:2], ids[3:]...)...)
+	stop()
+	var until kadm.Offsets
+	until.Add(kadm.Offset{Topic: "orders", At: 10, LeaderEpoch: -1})
+	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteRecords(t.Context(), until); err != nil {
+		t.Fatal(err)
+	}
+	more := order("orders", "more")
+	put(t, p.addrs, more)
+	ev, stop = consume(t, p, slowConfig(), succeed)
+	ev.awaitEnds(t, "more")
+	eventually(t, "all are committed", func() bool { return unacked(t, p.addrs, "billing", "orders", 0) == 101 })
+	stop()
+	if ran := ev.attempts(); len(ran) != 1 {
+		t.Errorf("%v ran, want only the last", ran)
+	}
+}
+
 func deadIDs(ev *events) (ids []string) {
 	for _, d := range all[redeliver.DeadLettered](ev) {
 		ids = append(ids, fmt.Sprintf("%s: %s", d.State.ID, d.State.Reason))

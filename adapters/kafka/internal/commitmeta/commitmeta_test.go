@@ -132,15 +132,23 @@ func FuzzCommitMeta(f *testing.F) {
 	for _, text := range []string{
 		"redeliver/1 by=k3jv8q2a state=run", "redeliver/1 by= state=left",
 		"redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-3,105 suspects=3-5,7x2,8x1 alone=7", "redeliver/1 state=run x=1", "offset of the batch job",
+		"redeliver/1 by=k3jv8q2a last=2PpKpYgJ state=run base=1000 settled=rAwUCAQ",
 	} {
 		f.Add(text, int64(100))
 	}
 	f.Fuzz(func(t *testing.T, text string, mark int64) {
 		n := Parse(text)
 		n.base = 0 // as the text has it
-		again := textOf(n, 0)
-		if !n.Known() || len(again) > MaxText/2 {
+		w := n.TextIn(MaxText, 0, n.Settled)
+		again := w.Text
+		if !n.Known() || len(again) > MaxText/2 || w.Unlisted >= 0 {
 			return // the text may have been cut
+		}
+		if last := len(n.Settled) - 1; last >= 0 && n.Settled[last].To > 1<<60 {
+			return // too large from offset 0
+		}
+		if len(n.Window)+len(n.Suspects)+len(n.Settled) == 0 && n.Alone < 0 {
+			n.Last = Record{} // nothing is listed
 		}
 		if got := Parse(again); !reflect.DeepEqual(got, n) {
 			t.Errorf("%q was read as %+v, written as %q, and read as %+v", text, n, again, got)

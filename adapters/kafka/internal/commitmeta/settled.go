@@ -122,7 +122,11 @@ func readSettled(text string, base int64) (all Runs, ok bool) {
 				return nil, false
 			}
 			at += int64(skip)
-			if length > 0 {
+			switch last := len(all) - 1; {
+			case length == 0:
+			case last >= 0 && all[last].To == at:
+				all[last].To += int64(length)
+			default:
 				all = append(all, Run{at, at + int64(length)})
 			}
 			at += int64(length)

@@ -176,3 +176,30 @@ func TestTheFirstMessagesNeedOneCommit(t *testing.T) {
 		}
 	})
 }
+
+// While commits are refused, all messages begin. The next one that succeeds says so, and keeps the suspects with their
+// charges. From then on suspects run alone again.
+func TestACommitAfterRefusalsKeepsTheSuspects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &countedPartition{}
+		sub := &engine.Subscription{Policy: redeliver.Policy{MaxCrashes: 3}, Turn: engine.NewTurn()}
+		g := New(p, Config{Sub: sub, Owner: "me", LogEnd: 100, ReportUncounted: func(error) {}}, commitmeta.Parse("redeliver/1 by=x state=careful end=9 base=0 window=4 suspects=7x2"))
+		g.Begin(&message{Seq: 1}) // waits for a window
+		p.runFor(metaTimeout + time.Second)
+		if admission := g.Begin(&message{Seq: 1}); admission != engine.Begins {
+			t.Errorf("after %s it was answered %v", metaTimeout, admission)
+		}
+		settled := commitmeta.Runs{{From: 2, To: 4}}
+		text := g.Metadata(1, settled, commitmeta.Record{}, commitmeta.MaxText)
+		if want := "redeliver/1 by=me state=run base=1 suspects=3,6x2 settled=bBg"; text.Text != want {
+			t.Errorf("then the metadata is %q, want %q", text.Text, want)
+		}
+		g.Committed(text)
+		p.runFor(time.Second)
+		if admission := g.Begin(&message{Seq: 7}); admission != engine.NotYet {
+			t.Errorf("after a commit the suspect was answered %v", admission)
+		}
+		g.Finish(true)
+		g.ReleaseTurn()
+	})
+}
