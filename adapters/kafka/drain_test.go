@@ -170,3 +170,35 @@ func TestOnKafkaADroppedCopyDoesNotRunAgain(t *testing.T) {
 		t.Errorf("then ran %v, want only the last", ran)
 	}
 }
+
+// Attempts that a rebalance cuts do not count, so nothing else ends them if members come and go.
+func TestAttemptsThatEveryRebalanceCutsAreReported(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	join := func() (*kafka.Client, *events) {
+		c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 50 * time.Millisecond})
+		route(t, c, p.topic, func(msg *message.Message) error {
+			<-msg.Context().Done()
+			return msg.Context().Err()
+		})
+		return c, ev
+	}
+	putOnPartitions(t, p, "long-", 4)
+	_, ev := join()
+	joined := 0
+	run := func() {
+		joined++
+		ev.awaitJoined(t, joined)
+		eventually(t, "messages run", func() bool { return ev.lastLoad().InFlight > 0 })
+	}
+	run()
+	for range 2 {
+		second, _ := join()
+		run()
+		if err := second.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		run()
+	}
+	ev.await(t, 1, isChangeWithError("attempts are cut", ""))
+}

@@ -160,6 +160,7 @@ func (d *Delivery) abandon(cause error) error {
 func (d *Delivery) abandonClaimed(cause error) {
 	d.EndSpan(tracing.Abandoned, cause)
 	if cause != nil {
+		d.sub.abandoned.Add(1)
 		d.sub.Emit(redeliver.Abandoned{State: d.State(), Err: cause})
 	}
 	d.entry.end(Ending{Kind: Abandoned})

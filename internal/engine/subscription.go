@@ -75,6 +75,7 @@ type Subscription struct {
 	eventMu          sync.Mutex                      // keeps the events of changes in order
 	gathers          atomic.Bool                     // its handler gathers batches
 	loads            registry[func() redeliver.Load] // of its parts: partitions or queues
+	abandoned        atomic.Int64                    // attempts that ended early, uncounted
 	stuck            atomic.Int64                    // handlers that still run although their message was settled
 	hasMiddleware    atomic.Bool                     // a middleware of redeliver gets its messages
 	retryMissing     atomic.Bool                     // the sink got ChangeRetryMissing
@@ -87,6 +88,9 @@ func (s *Subscription) Start() {
 	s.fingerprint = delayqueue.Fingerprint(s.Policy)
 	s.findCounter()
 }
+
+// Abandoned returns how many attempts have ended early, uncounted.
+func (s *Subscription) Abandoned() int64 { return s.abandoned.Load() }
 
 // OnlyProbes reports whether only probes may begin, because of an outage, of too many dead letters, or of a handler's pause.
 func (s *Subscription) OnlyProbes() bool {

@@ -76,6 +76,10 @@ type Reader struct {
 
 	reportedUncounted atomic.Bool
 	metadataLimit     settle.Limit
+
+	// Used only at the end of a session.
+	abandoned int64 // attempts that have ended early
+	cuts      int   // sessions in a row that have cut attempts
 }
 
 // New returns a reader. It has the values of ctx, but does not end with ctx.

@@ -124,6 +124,7 @@ func (s *Session) reportNoOffsets(ctx context.Context, claims map[string][]int32
 // Cleanup implements [sarama.ConsumerGroupHandler].
 func (s *Session) Cleanup(sarama.ConsumerGroupSession) error {
 	s.reader.topicIDs.end()
+	s.reader.countCuts()
 	return nil
 }
 
