@@ -2,7 +2,7 @@
 
 It needs nothing but Python: no client of a broker, no loop, no retries. An order is
 POSTed to it, and it answers with a status. The card of some orders is unknown, and the
-bank is closed now and then, as banks are.
+bank is busy now and then, as banks are.
 """
 
 import json
@@ -24,7 +24,7 @@ class Orders(BaseHTTPRequestHandler):
         if order.get("card") is None:
             return self.answer(422, "no such card")  # so is this
         if number % 5 == 0 and attempt == 1:
-            return self.answer(503, "the bank is closed", {"Retry-After": "2"})  # again in 2 s
+            return self.answer(429, "the bank is busy", {"Retry-After": "2"})  # again in 2 s
         if number % 3 == 0 and attempt < 3:
             return self.answer(500, "the bank does not answer")  # again when the policy says
         print(f"order {number} is charged, attempt {attempt}\n", end="", flush=True)  # in one piece

@@ -143,24 +143,21 @@ func TestRunPosts(t *testing.T) {
 			case body == "bad":
 				http.Error(w, "no such card", http.StatusUnprocessableEntity)
 			case body == "down", body == "recovers" && attempt == "1":
-				http.Error(w, "the bank is closed", http.StatusBadGateway)
+				http.Error(w, "the bank is closed", http.StatusInternalServerError)
 			case body == "busy" && attempt == "1":
 				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(http.StatusTooManyRequests)
-			case body == "moved" && attempt == "1":
-				w.Header().Set("Location", "/elsewhere")
-				w.WriteHeader(http.StatusPermanentRedirect)
 			}
 		})
 		run := s.sidecar("--http", h.URL+"/orders")
-		for _, body := range []string{"good", "bad", "down", "recovers", "busy", "moved"} {
+		for _, body := range []string{"good", "bad", "down", "recovers", "busy"} {
 			s.send(body, "tenant=acme")
 		}
-		want := map[string]string{"good": "1", "bad": "1", "down": "123", "recovers": "12", "busy": "12", "moved": "12"}
+		want := map[string]string{"good": "1", "bad": "1", "down": "123", "recovers": "12", "busy": "12"}
 		await(t, func() string { return fmt.Sprint(h.seen()) }, func() bool { return maps.Equal(h.seen(), want) })
 		dead := s.awaitDeadLetters(2)
 		run.end()
-		if dead["bad"] != "permanent: the handler answered 422 Unprocessable Entity: no such card" || dead["down"] != "exhausted: the handler answered 502 Bad Gateway: the bank is closed" {
+		if dead["bad"] != "permanent: the handler answered 422 Unprocessable Entity: no such card" || dead["down"] != "exhausted: the handler answered 500 Internal Server Error: the bank is closed" {
 			t.Errorf("in the DLQ are %v", dead)
 		}
 	})

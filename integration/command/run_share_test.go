@@ -20,7 +20,7 @@ func TestRunReadsAShareGroup(t *testing.T) {
 		case body == "bad" && !repaired.Load():
 			http.Error(w, "no such card", http.StatusUnprocessableEntity)
 		case body == "recovers" && attempt == "1":
-			http.Error(w, "the bank is closed", http.StatusBadGateway)
+			http.Error(w, "the bank is closed", http.StatusInternalServerError)
 		}
 	})
 	run := s.sidecar("--http", h.URL+"/orders")

@@ -211,7 +211,7 @@ func TestASidecarAlerts(t *testing.T) {
 		first := r.Header.Get("Redeliver-Attempt") == "1"
 		switch text := string(body); {
 		case text == "recovers" && first, strings.HasPrefix(text, "down"):
-			http.Error(w, "the bank is closed", http.StatusBadGateway)
+			http.Error(w, "the bank is closed", http.StatusInternalServerError)
 		case text == "waits":
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -229,7 +229,7 @@ func TestASidecarAlerts(t *testing.T) {
 	redeliver, broker := filepath.Join(dir, "redeliver"), "kafka://"+strings.Join(addrs, ",")
 	run := process(t, "health", redeliver, "run", "--output", "json", "--broker", broker, "--topic", orders, "--topic", flooded, "--group", group,
 		"--http", handler.URL, "--health", "127.0.0.1:0", "--metrics", "--retries", "1", "--backoff", "fixed:1s", "--timeout", "2s",
-		"--retention", "96h", "--outage", "--dead-letter-rate", "1")
+		"--retention", "96h", "--dead-letter-rate", "1")
 	put := func(topic string, bodies ...string) {
 		t.Helper()
 		for _, body := range bodies {
