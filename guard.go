@@ -10,12 +10,13 @@ import (
 // the cause. In an outage one message at a time runs, as a probe. No other message begins, no failure counts as an attempt, and no
 // message goes to the DLQ because of the outage. When enough probes in a row have succeeded, the outage ends.
 //
-// The zero Outage is off. [DefaultOutage] is on, and so is any Outage with a field set; unset fields then have their
-// defaults. Each process detects outages on its own.
+// The zero Outage is on, with its defaults. Off turns it off. Each process detects outages on its own.
 //
 // Permanent and Reject count even in an outage: they mean that the message is the cause. MaxAge, and the bound of 24 h for
 // postponed messages, still limit how long a message waits.
 type Outage struct {
+	// Off turns the detection off: a failure counts as an attempt also when all messages fail. The other fields must be zero then.
+	Off bool
 	// MinKeys is how many different keys (or ids, if messages have no key) must fail with one error before there is an outage.
 	// Errors are the same if they have the same type, and the same text except for numbers, ids and quotations. From 2 to 1000.
 	// Default 20, or 3 in Blocking order, in which only the first message of each partition fails.
@@ -35,15 +36,8 @@ type Outage struct {
 	Probes int
 }
 
-// DefaultOutage returns an [Outage] that is on, with its defaults.
-func DefaultOutage() Outage {
-	o := Outage{}.withDefaults(KeyOrder)
-	o.MinKeys = 0 // by the policy's Order
-	return o
-}
-
 // On reports whether outages are detected.
-func (o Outage) On() bool { return o != Outage{} }
+func (o Outage) On() bool { return !o.Off }
 
 func (o Outage) withDefaults(order Order) Outage {
 	keys := 20
@@ -112,6 +106,9 @@ func (p *Policy) guardDefaults() {
 
 // checkGuards adds the problems of the guards of a policy that has its defaults.
 func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
+	if p.Outage.Off && p.Outage != (Outage{Off: true}) {
+		ps.Add(field("Outage.Off"), true, "must be false if another field of Outage is set")
+	}
 	if o := p.Outage; o.On() {
 		in := func(name string) string { return field("Outage." + name) }
 		ps.CheckCount(in("MinKeys"), o.MinKeys, 2, 1000)

@@ -70,7 +70,7 @@ type Policy struct {
 	MaxLevels int
 	// Rate bounds the attempts that begin in a second. Default: no bound.
 	Rate Rate
-	// Outage detects an outage of a dependency of the handler, and waits for its end. Default: off; DefaultOutage() is on.
+	// Outage detects an outage of a dependency of the handler, and waits for its end. Default: on; Outage{Off: true} is off.
 	Outage Outage
 	// DeadLetterRate pauses the intake when too many messages go to the DLQ. Default: off.
 	DeadLetterRate DeadLetterRate

@@ -39,8 +39,8 @@ func TestValidPoliciesAreAccepted(t *testing.T) {
 	}
 }
 
-// Guards are off unless a field is set. Then the other fields have their defaults.
-func TestGuardsAreOffUnlessAFieldIsSet(t *testing.T) {
+// Outages are detected unless Off is set. Other guards are off unless a field is set. The other fields have their defaults.
+func TestDefaultsOfGuards(t *testing.T) {
 	p := redeliver.Policy{
 		Outage: redeliver.Outage{Probe: time.Minute}, DeadLetterRate: redeliver.DeadLetterRate{Probes: 3},
 	}
@@ -52,9 +52,16 @@ func TestGuardsAreOffUnlessAFieldIsSet(t *testing.T) {
 		t.Errorf("%+v, want %+v; %v", got, want, p.Validate("P"))
 	}
 	for order, keys := range map[redeliver.Order]int{redeliver.KeyOrder: 20, redeliver.PerKey: 20, redeliver.Blocking: 3} {
-		if o := (redeliver.Policy{Order: order, Outage: redeliver.DefaultOutage()}).WithDefaults().Outage; o.MinKeys != keys || o.MaxPause != 30*time.Second || o.Probe != time.Second {
+		if o := (redeliver.Policy{Order: order}).WithDefaults().Outage; o.MinKeys != keys || o.MaxPause != 30*time.Second || o.Probe != time.Second {
 			t.Errorf("%s: %+v", order, o)
 		}
+	}
+	off := redeliver.Policy{Outage: redeliver.Outage{Off: true}}
+	if o := off.WithDefaults().Outage; o.On() || o != off.Outage || off.Validate("P") != nil {
+		t.Errorf("off is %+v, %v", o, off.Validate("P"))
+	}
+	if !(redeliver.Policy{}).WithDefaults().Outage.On() || (redeliver.Policy{}).WithDefaults().DeadLetterRate.On() {
+		t.Error("outages alone are detected by default")
 	}
 	if p.Fingerprint() != (redeliver.Policy{}).Fingerprint() {
 		t.Error("guards plan no waits, and change no schedule")
@@ -88,6 +95,7 @@ func TestInvalidPoliciesAreRefused(t *testing.T) {
 		"P.Outage.Probe is 2s: must be from 10ms to MaxPause, 1s, or 0 for the default":                  {Outage: redeliver.Outage{Probe: 2 * time.Second, MaxPause: time.Second}},
 		"P.Outage.Probe is 9ms: must be from 10ms to MaxPause, 30s, or 0 for the default":                {Outage: redeliver.Outage{Probe: 9 * ms}},
 		"P.Outage.Share is 0.09: must be from 0.1 to 1, or 0 for the default":                            {Outage: redeliver.Outage{Share: 0.09}},
+		"P.Outage.Off is true: must be false if another field of Outage is set":                          {Outage: redeliver.Outage{Off: true, MinKeys: 5}},
 		"P.Outage.Probes is -1: must be from 1 to 100, or 0 for the default":                             {Outage: redeliver.Outage{Probes: -1}},
 		"P.DeadLetterRate.Max is -1: must be at least 1, or 0 for the default":                           {DeadLetterRate: redeliver.DeadLetterRate{Max: -1}},
 		"P.DeadLetterRate.Window is 1ms: must be from 1s to 24h0m0s, or 0 for the default":               {DeadLetterRate: redeliver.DeadLetterRate{Window: ms}},
@@ -150,7 +158,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 	zeroIs := map[string]string{
 		"Immediate": "none", "MaxAge": "no bound", "Rate": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
 		"ErrorText": "the Error method", "Order": "KeyOrder", "Levels": "made by package delayqueue of the backoff's delays",
-		"Outage": "off", "DeadLetterRate": "off",
+		"DeadLetterRate": "off",
 	}
 	v := reflect.ValueOf(redeliver.Policy{}.WithDefaults())
 	for i := range v.NumField() {
@@ -163,7 +171,8 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 	if len(zeroIs) > 0 {
 		t.Errorf("no such fields: %v", zeroIs)
 	}
-	want := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential(), Timeout: 5 * time.Minute, MaxTimeout: 20 * time.Minute, MaxLevels: 8, MaxCrashes: 3}
+	want := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential(), Timeout: 5 * time.Minute, MaxTimeout: 20 * time.Minute, MaxLevels: 8, MaxCrashes: 3,
+		Outage: redeliver.Outage{MinKeys: 20, Share: 0.8, Window: time.Minute, Probe: time.Second, MaxPause: 30 * time.Second, Probes: 3}}
 	if got := (redeliver.Policy{}).WithDefaults(); !reflect.DeepEqual(got, want) {
 		t.Errorf("defaults %+v, want %+v", got, want)
 	}
@@ -172,7 +181,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 func TestWithDefaultsKeepsSetFields(t *testing.T) {
 	set := redeliver.Policy{
 		MaxRetries: redeliver.NoRetries, Immediate: 1, Backoff: redeliver.RocketMQ(), Timeout: redeliver.NoTimeout, MaxAge: time.Hour,
-		Levels: []time.Duration{time.Second}, MaxLevels: 2, MaxCrashes: 5, Order: redeliver.Unordered,
+		Levels: []time.Duration{time.Second}, MaxLevels: 2, MaxCrashes: 5, Order: redeliver.Unordered, Outage: redeliver.Outage{Off: true},
 	}
 	if got := set.WithDefaults(); !reflect.DeepEqual(got, set) {
 		t.Errorf("defaults changed %+v to %+v", set, got)

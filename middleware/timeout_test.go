@@ -192,7 +192,7 @@ func TestTimeoutsExpireInOrder(t *testing.T) {
 		release := make(chan struct{})
 		timeouts := map[string]time.Duration{"orders": 10 * second, "letters": 12 * second}
 		for topic, timeout := range timeouts {
-			b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Timeout: timeout, MaxRetries: redeliver.NoRetries}}).
+			b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Timeout: timeout, MaxRetries: redeliver.NoRetries, Outage: redeliver.Outage{Off: true}}}).
 				Handle(topic, func(msg *message.Message) error {
 					if strings.HasPrefix(msg.UUID, "quick") { // answers within its time
 						<-time.After(5 * second)
@@ -238,7 +238,7 @@ func TestTimeoutsExpireInOrder(t *testing.T) {
 func TestAnswersAtTheLastMoment(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		const n = 200
-		orders := b.Open(redelivertest.Config{Group: "billing", MaxInFlight: n, Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries}}).
+		orders := b.Open(redelivertest.Config{Group: "billing", MaxInFlight: n, Policy: redeliver.Policy{Timeout: second, MaxRetries: redeliver.NoRetries, Outage: redeliver.Outage{Off: true}}}).
 			Handle("orders", func(*message.Message) error { <-time.After(second); return nil })
 		for i := range n {
 			b.Publish("orders", published(fmt.Sprint(i)))
@@ -258,7 +258,7 @@ func TestAnswersAtTheLastMoment(t *testing.T) {
 // A stuck handler changes its message while the message moves on. The race detector finds shared data.
 func TestStuckHandlerSharesNothingWithTheWatch(t *testing.T) {
 	b := redelivertest.New(t)
-	orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: 5 * ms, MaxRetries: redeliver.NoRetries, Invalid: func(m redeliver.Message) error {
+	orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: 5 * ms, MaxRetries: redeliver.NoRetries, Outage: redeliver.Outage{Off: true}, Invalid: func(m redeliver.Message) error {
 		_ = m.Headers.Get("tenant")
 		return nil
 	}}})

@@ -121,7 +121,7 @@ func publish(b *redelivertest.Broker, prefix string, n, keys int) {
 
 // guarded returns a policy with three retries after a second that detects outages.
 func guarded(order redeliver.Order) redeliver.Policy {
-	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Second), Order: order, Outage: redeliver.DefaultOutage()}
+	return redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Second), Order: order}
 }
 
 var outageAndBack = []redeliver.Change{redeliver.ChangeOutage, redeliver.ChangeProbing, redeliver.ChangeOutageOver}
@@ -141,8 +141,8 @@ func TestAnOutageDeadLettersNothing(t *testing.T) {
 		"per key":         {guarded(redeliver.PerKey), 100, 0, false},
 		"and a throttle":  {guarded(redeliver.KeyOrder), 0, 2, false},
 		"in batches":      {guarded(redeliver.KeyOrder), 0, 0, true},
-		"retries at once": {redeliver.Policy{MaxRetries: 2, Immediate: 2, Backoff: redeliver.Fixed(time.Second), Outage: redeliver.DefaultOutage()}, 0, 0, false},
-		"no retries":      {redeliver.Policy{MaxRetries: redeliver.NoRetries, Outage: redeliver.DefaultOutage()}, 0, 0, false},
+		"retries at once": {redeliver.Policy{MaxRetries: 2, Immediate: 2, Backoff: redeliver.Fixed(time.Second)}, 0, 0, false},
+		"no retries":      {redeliver.Policy{MaxRetries: redeliver.NoRetries}, 0, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -399,5 +399,34 @@ func TestAFloodOfDeadLettersPauses(t *testing.T) {
 		s.set(nil) // a new version was deployed
 		b.Wait()
 		s.want(t, 500-dead, dead, redeliver.ChangeFlood, redeliver.ChangeFloodOver)
+	})
+}
+
+// One message that makes its whole batch fail is no outage, although the batch has more messages than an outage needs keys. When all
+// batches fail, it is one.
+func TestABatchThatFailsAsAWholeIsNoOutage(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		s := newShop()
+		client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s})
+		client.Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 50, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
+			for _, m := range mb.Messages {
+				if err := s.handle(m.Message); err != nil {
+					return err
+				}
+			}
+			return nil
+		})))
+		s.own["bad-0"] = errors.New("no such card")
+		publish(b, "bad", 1, 0)
+		publish(b, "m", 49, 0)
+		b.Wait()
+		s.want(t, 0, 50)
+		s.set(errAway)
+		publish(b, "n", 1000, 0)
+		<-time.After(10 * time.Minute)
+		s.want(t, 0, 50, redeliver.ChangeOutage)
+		s.set(nil)
+		b.Wait()
+		s.want(t, 1000, 50, outageAndBack...)
 	})
 }

@@ -271,7 +271,7 @@ func TestNewUsesRealTime(t *testing.T) {
 
 func TestManyDeadLettersTakeNoTime(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		orders := open(b, redeliver.Policy{Backoff: redeliver.RocketMQ()}).Handle("orders", declines)
+		orders := open(b, redeliver.Policy{Backoff: redeliver.RocketMQ(), Outage: redeliver.Outage{Off: true}}).Handle("orders", declines)
 		for i := range 300 {
 			b.Publish("orders", msg(fmt.Sprint("o-", i)))
 		}

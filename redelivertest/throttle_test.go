@@ -77,7 +77,7 @@ func TestConcurrencyShrinksAndGrowsBack(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l, sink := &load{}, &changes{}
 		l.set(nil)
-		policy := redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Second)}
+		policy := redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Second), Outage: redeliver.Outage{Off: true}}
 		orders := b.Open(redelivertest.Config{Group: "billing", Policy: policy, MaxInFlight: 20, MinInFlight: 2, Sink: sink}).Handle("orders", l.handle)
 		seq := 0
 		if most := l.feed(b, &seq, 15, 5); most < 14 {
@@ -129,7 +129,7 @@ func TestSomeFailuresDoNotShrinkTheLimit(t *testing.T) {
 				l, sink := &load{}, &changes{}
 				l.set(c.err)
 				b.Open(redelivertest.Config{
-					Group: "billing", Sink: sink, MaxInFlight: 20, MinInFlight: c.least, Policy: redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Hour)},
+					Group: "billing", Sink: sink, MaxInFlight: 20, MinInFlight: c.least, Policy: redeliver.Policy{MaxRetries: 5, Backoff: redeliver.Fixed(time.Hour), Outage: redeliver.Outage{Off: true}},
 				}).Handle("orders", l.handle)
 				seq := 0
 				l.feed(b, &seq, c.rate, 8)
@@ -151,7 +151,7 @@ func TestBatchOfAThrottledSubscription(t *testing.T) {
 		away.Store(true)
 		var last atomic.Int64
 		b.Open(redelivertest.Config{
-			Group: "search", MaxInFlight: 20, MinInFlight: 2, Policy: redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Second)},
+			Group: "search", MaxInFlight: 20, MinInFlight: 2, Policy: redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Second), Outage: redeliver.Outage{Off: true}},
 		}).Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 10, Timeout: 10 * time.Minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			<-time.After(200 * time.Millisecond)
 			last.Store(int64(len(mb.Messages)))

@@ -21,7 +21,7 @@ var errGone = errors.New("404 no such route")
 // behindGateway returns a policy of four attempts within about seven seconds, whose handler is behind a gateway.
 func behindGateway(order redeliver.Order) redeliver.Policy {
 	return redeliver.Policy{
-		Order: order, Outage: redeliver.DefaultOutage(),
+		Order:    order,
 		Classify: func(err error) redeliver.Class { return redeliver.Class{Unreachable: errors.Is(err, errGone)} },
 	}
 }

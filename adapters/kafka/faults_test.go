@@ -19,7 +19,7 @@ import (
 
 // quick returns a policy with one level of 100 ms. Its backoff leaves room for writes that are late.
 func quick(retries int) redeliver.Policy {
-	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(180 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
+	return redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: retries, Backoff: redeliver.Fixed(180 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}}
 }
 
 // unacked returns the lowest uncommitted offset of a partition. It is 0 if the group has committed nothing.

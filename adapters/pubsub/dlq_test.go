@@ -41,7 +41,7 @@ func TestMessageThatTheDLQRefusesBecomesAStub(t *testing.T) {
 					}
 					return m.Publish(topic, msg)
 				}}, m)
-				cfg.Sink, cfg.Refused, cfg.MaxInFlight, cfg.Policy = sink, refused, 2, redeliver.Policy{MaxRetries: redeliver.NoRetries}
+				cfg.Sink, cfg.Refused, cfg.MaxInFlight, cfg.Policy = sink, refused, 2, redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: redeliver.NoRetries}
 				serve(t, cfg, func(*message.Message) error { return errors.New("declined") })
 				large := message.NewMessage("large", make([]byte, 101))
 				large.Metadata["tenant"] = "acme"

@@ -135,7 +135,7 @@ func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.put("orders.billing.retry.1", msg)
-		cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second, 10 * time.Minute}}
+		cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 1, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second, 10 * time.Minute}}
 		var mu sync.Mutex
 		took := make(map[string]time.Duration)
 		serve(t, cfg, func(msg *message.Message) error {
@@ -249,7 +249,7 @@ func TestPanickingPublisherIsTriedAgain(t *testing.T) {
 			}
 			return m.Publish(topic, msg)
 		}}, m)
-		cfg.Sink, cfg.Policy, cfg.SendTimeout = sink, redeliver.Policy{MaxRetries: redeliver.NoRetries}, time.Second
+		cfg.Sink, cfg.Policy, cfg.SendTimeout = sink, redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: redeliver.NoRetries}, time.Second
 		serve(t, cfg, func(*message.Message) error { return errors.New("declined") })
 		if err := m.Publish("orders", message.NewMessage("a", nil)); err != nil {
 			t.Fatal(err)

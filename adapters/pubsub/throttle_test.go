@@ -84,7 +84,7 @@ func TestThrottledMessagesAreUnackedForTheirTurnsOnly(t *testing.T) {
 		sub := &measuringSubscriber{Subscriber: m, unsettledSince: make(map[*message.Message]time.Time)}
 		cfg := checkConfig(m, sub)
 		cfg.MaxInFlight, cfg.MinInFlight, cfg.Sink = inFlight, 1, sink
-		cfg.Policy = redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second)}
+		cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second)}
 		serve(t, cfg, func(*message.Message) error {
 			<-time.After(takes)
 			return errors.New("declined")

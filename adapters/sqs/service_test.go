@@ -151,7 +151,7 @@ func eventsOf[E redeliver.Event](b *bubble) (all []E) {
 }
 
 func steps(retries int, delays ...time.Duration) redeliver.Policy {
-	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Steps(delays...)}
+	return redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: retries, Backoff: redeliver.Steps(delays...)}
 }
 
 func failHandler(redeliver.State, *message.Message) error { return errHandler }

@@ -291,7 +291,7 @@ func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 			}
 			return nil
 		})
-		c := b.start("one", "orders", Config{Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}, failHandler)
+		c := b.start("one", "orders", Config{Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: redeliver.NoRetries}}, failHandler)
 		b.read(c, "one", "invoices", succeed)
 		b.advance(time.Minute)
 		if len(b.ran("a")) != 1 {

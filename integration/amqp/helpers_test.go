@@ -80,7 +80,7 @@ func newFixture(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *fixture
 
 // steps returns a policy with one delay and no jitter.
 func steps(retries int, d time.Duration) redeliver.Policy {
-	return redeliver.Policy{MaxRetries: retries, Backoff: redeliver.Fixed(d), Levels: []time.Duration{d}}
+	return redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: retries, Backoff: redeliver.Fixed(d), Levels: []time.Duration{d}}
 }
 
 func unique(t *testing.T) string {

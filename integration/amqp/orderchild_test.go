@@ -85,7 +85,7 @@ func orderChild(raw string) error {
 	defer stop()
 	return amqp.Consume(ctx, amqp.Config{
 		URLs: []string{cfg.URL}, Key: keyOf, MaxInFlight: 10, Prefetch: 40, DrainTimeout: 2 * time.Second,
-		Policy: redeliver.Policy{Order: cfg.Order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)},
+		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: cfg.Order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)},
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			if e, ok := e.(redeliver.DeadLettered); ok {
 				note("settled", e.State.ID, e.State.Attempts)

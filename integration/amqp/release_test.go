@@ -29,7 +29,7 @@ func TestAReleaseMovesALevelToTheRetryQueue(t *testing.T) {
 				// Half an hour above the levels, for a copy that is written late: a level above the remaining wait is
 				// not used.
 				l.cfg.Policy = redeliver.Policy{
-					MaxRetries: 2, Backoff: redeliver.Steps(90*time.Minute, 150*time.Minute), Levels: []time.Duration{time.Hour, 2 * time.Hour},
+					Outage: redeliver.Outage{Off: true}, MaxRetries: 2, Backoff: redeliver.Steps(90*time.Minute, 150*time.Minute), Levels: []time.Duration{time.Hour, 2 * time.Hour},
 				}
 			})
 			l.consume(func(_ *message.Message, r run) error {
@@ -78,7 +78,7 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 			t.Parallel()
 			const n, kills, window = 4000, 5, 500
 			l := newFixture(t, b, func(l *fixture) {
-				l.cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
+				l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
 			})
 			l.declared()
 			var waiting []amqp091.Publishing

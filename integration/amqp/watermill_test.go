@@ -58,7 +58,7 @@ func runWatermillSuite(t *testing.T, url, name string, inFlight int, short bool)
 		client, err := amqp.Open(context.Background(), amqp.Config{
 			URLs: []string{url}, Topology: topology, MaxInFlight: inFlight,
 			Policy: redeliver.Policy{
-				MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second},
+				Outage: redeliver.Outage{Off: true}, MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second},
 			},
 			NackDelay: time.Millisecond, DrainTimeout: 200 * time.Millisecond,
 			Sink: redeliver.SinkFunc(func(redeliver.Event) {}),

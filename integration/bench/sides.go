@@ -88,7 +88,7 @@ func (s spec) config(sink redeliver.Sink) kafka.Config {
 }
 
 func (s spec) policy() redeliver.Policy {
-	p := redeliver.Policy{MaxRetries: retries}
+	p := redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: retries}
 	if s.PerKey {
 		p.Order = redeliver.PerKey
 	}

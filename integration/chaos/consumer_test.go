@@ -51,7 +51,7 @@ type consumerConfig struct {
 
 func (c consumerConfig) policy() redeliver.Policy {
 	p := redeliver.Policy{
-		MaxRetries: len(c.Load.Steps), Backoff: redeliver.Steps(c.Load.Steps...),
+		Outage: redeliver.Outage{Off: true}, MaxRetries: len(c.Load.Steps), Backoff: redeliver.Steps(c.Load.Steps...),
 		// A process that is killed at random charges the message that was alone in it, because it cannot know the
 		// cause.
 		MaxCrashes: 50,

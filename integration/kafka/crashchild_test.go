@@ -48,7 +48,7 @@ func crashChild(ctx context.Context, cfg crashConfig) error {
 	level := 200 * time.Millisecond
 	config := kafka.Config{
 		Group: cfg.Group, MaxInFlight: cfg.MaxInFlight, InstanceID: "one",
-		Policy: redeliver.Policy{Order: cfg.Order, MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level}},
+		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: cfg.Order, MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level}},
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			switch e := e.(type) {
 			case redeliver.Committed:

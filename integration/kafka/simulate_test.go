@@ -34,7 +34,7 @@ import (
 func scenario(outages ...simulate.Outage) simulate.Scenario {
 	return simulate.Scenario{
 		Policy: redeliver.Policy{
-			MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: 200 * time.Millisecond, Max: 800 * time.Millisecond},
+			Outage: redeliver.Outage{Off: true}, MaxRetries: 3, Backoff: redeliver.ExponentialBackoff{Base: 200 * time.Millisecond, Max: 800 * time.Millisecond},
 			Levels: []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond},
 		},
 		Duration: 6 * time.Second, Rate: 50, PoisonShare: 0.05, ErrorShare: 0.1, Outages: outages, Seed: 7,

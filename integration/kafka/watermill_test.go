@@ -50,7 +50,7 @@ func TestWatermillSuite(t *testing.T) {
 					client, err := kafka.Open(context.Background(), kafka.Config{
 						Brokers: addrs, Group: group, MaxInFlight: inFlight, MaxRetriesInFlight: inFlight,
 						Policy: redeliver.Policy{
-							MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second},
+							Outage: redeliver.Outage{Off: true}, MaxRetries: 1000, Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{time.Second},
 						},
 						NackDelay: time.Millisecond, DrainTimeout: 200 * time.Millisecond, RetryPartitions: 1,
 						Marshaler: byPayload{}, Sink: redeliver.SinkFunc(func(redeliver.Event) {}),

@@ -60,7 +60,7 @@ func TestSettledRecordsOfLevelsAndTheRetryTopicAreDeleted(t *testing.T) {
 	retry := origin + "." + group + ".retry"
 	level := retry + ".1h"
 	seen := newEvents()
-	s, err := h.Open(t, adaptertest.Config{Origin: origin, Group: group, Sink: seen, Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}})
+	s, err := h.Open(t, adaptertest.Config{Origin: origin, Group: group, Sink: seen, Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -247,7 +247,7 @@ func TestConsumeAppliesEachAnswer(t *testing.T) {
 	h := kafkatest.NewShare(t, addrs)
 	origin, groups := h.Origin(t, 1)
 	seen := newEvents()
-	cfg := kafkashare.Config{Brokers: addrs, Group: groups[0], Sink: seen, Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(50 * time.Millisecond)}}
+	cfg := kafkashare.Config{Brokers: addrs, Group: groups[0], Sink: seen, Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 2, Backoff: redeliver.Fixed(50 * time.Millisecond)}}
 	var mu sync.Mutex
 	attempts := make(map[string][]int)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -21,7 +21,7 @@ func TestTopicsMayBeCreatedAgain(t *testing.T) {
 	addrs := brokers.RequireKafka(t)
 	origin, groups := kafkatest.NewShare(t, addrs).Origin(t, 1)
 	seen := newEvents()
-	c := open(t, kafkashare.Config{Group: groups[0], Sink: seen, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(50 * time.Millisecond)}})
+	c := open(t, kafkashare.Config{Group: groups[0], Sink: seen, Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 1, Backoff: redeliver.Fixed(50 * time.Millisecond)}})
 	messages, err := c.Subscriber().Subscribe(t.Context(), origin)
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ type consumerConfig struct {
 }
 
 func (c consumerConfig) policy() redeliver.Policy {
-	return redeliver.Policy{MaxRetries: maxRetries, Backoff: redeliver.Steps(c.Steps...), Levels: c.Steps}
+	return redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: maxRetries, Backoff: redeliver.Steps(c.Steps...), Levels: c.Steps}
 }
 
 // connector opens a broker's adapter in a consumer, with a client whose traffic the watcher sees.

@@ -52,7 +52,7 @@ func unique(name string) string { return name + "-" + strings.ToLower(rand.Text(
 func config(pub message.Publisher, sub message.Subscriber, group string) pubsub.Config {
 	return pubsub.Config{
 		Publisher: pub, Subscriber: sub, Group: group, Confirms: true, MaxUnacked: pubsub.NoLimit, MaxInFlight: 2,
-		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(200 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}},
+		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 2, Backoff: redeliver.Fixed(200 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond}},
 	}
 }
 

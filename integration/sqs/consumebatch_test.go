@@ -69,7 +69,7 @@ func TestConsumeBatch(t *testing.T) {
 			done := make(chan error, 1)
 			cfg := sqs.Config{
 				AWS: anyAWS(), Endpoint: endpoint, WaitTime: time.Second, VisibilityTimeout: time.Minute,
-				Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)},
+				Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)},
 				Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 					switch e.(type) {
 					case redeliver.Committed, redeliver.DeadLettered:

@@ -35,7 +35,7 @@ func TestWatermillSuite(t *testing.T) {
 				client, err := sqs.Open(context.Background(), sqs.Config{
 					AWS: anyAWS(), Endpoint: endpoint, VisibilityTimeout: visibility(t), WaitTime: time.Second,
 					// Fewer than the 1,000 receives of SQS's own limit.
-					Policy:    redeliver.Policy{MaxRetries: 900, Backoff: redeliver.Fixed(time.Second)},
+					Policy:    redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 900, Backoff: redeliver.Fixed(time.Second)},
 					NackDelay: time.Millisecond, DrainTimeout: 2 * time.Second, // longer than a receive
 					Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
 				})

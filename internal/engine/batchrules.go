@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -191,6 +192,9 @@ func (b *Batch) settle(all []*Batched, err error) {
 	}
 	b.mu.Unlock()
 	for _, m := range unanswered {
+		if err != nil && len(all) > 1 && m.d != nil {
+			m.d.failedBatch = maphash.Comparable(keySeed, b)
+		}
 		m.waiter.SetAnswer(err)
 	}
 }

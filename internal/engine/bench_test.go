@@ -108,8 +108,8 @@ func succeed(context.Context, *record) error { return nil }
 func guards() map[string]redeliver.Policy {
 	return map[string]redeliver.Policy{
 		"none":   {},
-		"outage": {Outage: redeliver.DefaultOutage()},
-		"all":    {Outage: redeliver.DefaultOutage(), DeadLetterRate: redeliver.DeadLetterRate{Max: 100}},
+		"outage": {},
+		"all":    {DeadLetterRate: redeliver.DeadLetterRate{Max: 100}},
 	}
 }
 

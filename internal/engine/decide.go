@@ -28,8 +28,11 @@ func (d *Delivery) decideAndCount(err error, now time.Time) *redeliver.Decision 
 
 // countFailure passes a failure to the guard, with the state before it. It reports whether the message is to be postponed.
 func (d *Delivery) countFailure(dec *redeliver.Decision, before *redeliver.State, err error, now time.Time) (postpone bool) {
-	if signalOf(dec, err) != signalFailure {
+	switch {
+	case signalOf(dec, err) != signalFailure:
 		return false
+	case dec.Action == redeliver.Postponed && !dec.Unreachable && !d.isProbe():
+		return false // the handler has decided to wait, perhaps for another message
 	}
 	f := d.sub.failure(dec, before, err, now)
 	f.Key, f.Probe = d.keyHash(before.ID), d.isProbe()
@@ -81,12 +84,20 @@ func signalOf(dec *redeliver.Decision, cause error) signal {
 
 var keySeed = maphash.MakeSeed()
 
+// maxBatchKeys is how many keys a batch that has failed as a whole counts for: one of its messages may be the only cause.
+const maxBatchKeys = 4
+
 // keyHash returns the hash of the message's key, or of its id if it has no key.
-func (d *Delivery) keyHash(id string) uint64 {
+func (d *Delivery) keyHash(id string) (h uint64) {
 	if key := d.entry.key(); key != nil {
-		return maphash.Bytes(keySeed, key)
+		h = maphash.Bytes(keySeed, key)
+	} else {
+		h = maphash.String(keySeed, id)
 	}
-	return maphash.String(keySeed, id)
+	if d.failedBatch != 0 {
+		return d.failedBatch + h%maxBatchKeys
+	}
+	return h
 }
 
 // causeOf returns a hash of ErrorType and Error. Errors of one type whose texts differ only in numbers, ids and quotations have

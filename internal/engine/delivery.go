@@ -68,11 +68,12 @@ type Delivery struct {
 	timedOut   bool          // its time is over, and its handler may still answer
 	answered   bool          // its handler has answered
 
-	span   atomic.Pointer[handlerSpan] // of the attempt; nil without a tracer
-	signal signal                      // evidence about the dependencies of the handler
-	probe  bool                        // a guard's probe
-	runs   bool                        // a handler may still run. Set by serve, cleared by the claimer if none does
-	alone  bool                        // nothing else of the process runs meanwhile
+	span        atomic.Pointer[handlerSpan] // of the attempt; nil without a tracer
+	failedBatch uint64                      // a hash of the batch that has failed as a whole; 0 for none
+	signal      signal                      // evidence about the dependencies of the handler
+	probe       bool                        // a guard's probe
+	runs        bool                        // a handler may still run. Set by serve, cleared by the claimer if none does
+	alone       bool                        // nothing else of the process runs meanwhile
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	displaced bool

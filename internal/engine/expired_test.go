@@ -16,7 +16,7 @@ import (
 // late retry. No attempt is counted, and the guards do not count it.
 func TestAnExpiredMessageNeverRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(redeliver.Policy{MaxAge: time.Hour, Outage: redeliver.DefaultOutage()})
+		j := newJournal(redeliver.Policy{MaxAge: time.Hour})
 		now := time.Now()
 		var ran []string
 		j.start(t, handle(func(_ context.Context, r *record) error {

@@ -28,9 +28,9 @@ func TestEveryWaitHasAnAlarm(t *testing.T) {
 	out := redeliver.Outage{MinKeys: 2, Share: 0.75, Window: 10 * time.Second, Probe: time.Hour, MaxPause: time.Hour, Probes: 2}
 	for name, policy := range map[string]redeliver.Policy{
 		"outage": {Outage: out},
-		"flood":  {DeadLetterRate: redeliver.DeadLetterRate{Max: 1, Window: time.Hour, Pause: time.Hour, Probes: 1}},
-		"rate":   {Rate: redeliver.Rate{PerSecond: 1.0 / 3600, Burst: 1}},
-		"pause":  {},
+		"flood":  {Outage: redeliver.Outage{Off: true}, DeadLetterRate: redeliver.DeadLetterRate{Max: 1, Window: time.Hour, Pause: time.Hour, Probes: 1}},
+		"rate":   {Outage: redeliver.Outage{Off: true}, Rate: redeliver.Rate{PerSecond: 1.0 / 3600, Burst: 1}},
+		"pause":  {Outage: redeliver.Outage{Off: true}},
 		"both":   {Outage: out, Rate: redeliver.Rate{PerSecond: 1.0 / 1800, Burst: 1}},
 	} {
 		sub := &Subscription{Policy: policy}

@@ -214,7 +214,7 @@ func outageOf(q *testQueue) time.Duration {
 // over, also in a subscription that has run for a long time.
 func TestProbesAreTheMessagesThatWaitedLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTestQueue(4, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		q := newTestQueue(4, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{}.WithDefaults()})
 		<-time.After(time.Hour)
 		pause := outageOf(q)
 		for lane := range q.all {
@@ -246,7 +246,7 @@ func TestProbesAreTheMessagesThatWaitedLongest(t *testing.T) {
 // MaxPause.
 func TestALaneThatGivesUpPassesItsProbeOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTestQueue(3, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		q := newTestQueue(3, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{}.WithDefaults()})
 		pause := outageOf(q)
 		for lane := range q.all {
 			q.acquires(lane)
@@ -277,7 +277,7 @@ func TestALaneThatGivesUpPassesItsProbeOn(t *testing.T) {
 // end in between, without an alarm, and nothing would begin again.
 func TestAPauseThatEndsDuringAStepWakesTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTestQueue(1, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{Outage: redeliver.DefaultOutage()}.WithDefaults()})
+		q := newTestQueue(1, &Subscription{MaxInFlight: 10, Policy: redeliver.Policy{}.WithDefaults()})
 		outageOf(q)
 		q.alarm.Stop() // it has not fired yet
 		q.acquires(0)

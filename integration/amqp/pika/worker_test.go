@@ -78,7 +78,7 @@ type fixture struct {
 
 // policy waits on one level, and then with a hop and a hold.
 var policy = redeliver.Policy{
-	MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 450*time.Millisecond),
+	Outage: redeliver.Outage{Off: true}, MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 450*time.Millisecond),
 	Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 }
 

@@ -120,7 +120,7 @@ func (b *fixture) trace() string {
 }
 
 // policy waits with a hold, and then with a copy that SQS delays, and a hold.
-var policy = redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 1400*time.Millisecond)}
+var policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 1400*time.Millisecond)}
 
 // config returns the configuration of a worker.
 func (b *fixture) config(p redeliver.Policy) sqs.Config {

@@ -129,7 +129,7 @@ var errRule = errors.New("the body says so")
 func (l *fixture) config() sqs.Config {
 	return sqs.Config{
 		AWS: anyAWS(), Endpoint: l.proxy.URL(), Sink: redeliver.SinkFunc(l.event),
-		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(1200 * time.Millisecond)},
+		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 2, Backoff: redeliver.Fixed(1200 * time.Millisecond)},
 		// Generous, because a busy machine is not a fault.
 		VisibilityTimeout: 12 * time.Second, WaitTime: time.Second, SendTimeout: 15 * time.Second, DrainTimeout: 2 * time.Second,
 	}

@@ -35,8 +35,9 @@ func (c *Changes) Addf(change redeliver.Change, err error, format string, args .
 	*c = append(*c, redeliver.SubscriptionChanged{Change: change, Detail: fmt.Sprintf(format, args...), Err: err})
 }
 
-// Init prepares the guard for a policy, which has its defaults.
-func (g *Guard) Init(p *redeliver.Policy) {
+// Init prepares the guard for a policy.
+func (g *Guard) Init(policy *redeliver.Policy) {
+	p := policy.WithDefaults()
 	if p.Outage.On() {
 		g.outage = newOutage(p.Outage, &g.Changes)
 		g.breakers = append(g.breakers, &g.outage.breaker)

@@ -193,7 +193,7 @@ func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 // The events of a flood have its figures, and the first probe follows its pause.
 func TestAFloodIsReportedWithItsFigures(t *testing.T) {
 	policy := redeliver.Policy{
-		DeadLetterRate: redeliver.DeadLetterRate{Max: 2, Window: 5 * time.Minute, Pause: time.Minute, Probes: 2},
+		Outage: redeliver.Outage{Off: true}, DeadLetterRate: redeliver.DeadLetterRate{Max: 2, Window: 5 * time.Minute, Pause: time.Minute, Probes: 2},
 	}
 	var g Guard
 	g.Init(&policy)

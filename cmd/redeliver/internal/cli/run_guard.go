@@ -22,8 +22,6 @@ func (g *guardFlags) flags(flags *pflag.FlagSet) {
 
 // setFields sets the fields of a policy from the flags.
 func (g *guardFlags) setFields(p *redeliver.Policy) {
-	if g.outage {
-		p.Outage = redeliver.DefaultOutage()
-	}
+	p.Outage.Off = !g.outage
 	p.DeadLetterRate.Max, p.Rate = g.flood, g.rate
 }
