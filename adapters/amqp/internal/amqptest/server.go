@@ -94,9 +94,11 @@ func (w *Server) serve(conn net.Conn) {
 		frame = binary.BigEndian.AppendUint32(frame, uint32(len(payload)))
 		_, _ = conn.Write(append(append(frame, payload...), 0xCE)) // a closed client is noticed at the next read
 	}
-	// Start: version, no properties, mechanisms, locales.
+	// Start: version, properties, mechanisms, locales.
 	login, tags := int64(0), make(map[uint16]uint64) // tags counts the messages of channels with confirms
-	send(0, 10, 10, append([]byte{0, 9, 0, 0, 0, 0, 0, 0, 0, 5}, "PLAIN\x00\x00\x00\x05en_US"...)...)
+	const properties = "\x07productS\x00\x00\x00\x08RabbitMQ" + "\x07versionS\x00\x00\x00\x063.10.8"
+	start := append([]byte{0, 9, 0, 0, 0, byte(len(properties))}, properties...)
+	send(0, 10, 10, append(start, "\x00\x00\x00\x05PLAIN\x00\x00\x00\x05en_US"...)...)
 	for {
 		var head [7]byte
 		if _, err := io.ReadFull(in, head[:]); err != nil {
