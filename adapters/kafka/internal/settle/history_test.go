@@ -37,6 +37,8 @@ func TestASettledRecordStaysListed(t *testing.T) {
 	for seed := range histories {
 		synctest.Test(t, func(t *testing.T) { // timeouts and intervals take no time
 			c := runHistory(uint64(seed))
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			if c.problem != "" {
 				t.Fatalf("history %d: %s", seed, c.problem)
 			}
@@ -296,8 +298,8 @@ func runHistory(seed uint64) *coordinator {
 		who := random.IntN(2)
 		m := c.join(owners[who], limits[who])
 		stuck := c.log[random.IntN(n)]
-		if at := max(0, c.offset); random.IntN(2) == 0 {
-			stuck = at // the lowest
+		if random.IntN(2) == 0 {
+			stuck = m.p.cfg.Crash.From // the lowest
 		}
 		for range 1 + random.IntN(6) {
 			c.setFault(faults[random.IntN(len(faults))])
@@ -325,7 +327,10 @@ func runHistory(seed uint64) *coordinator {
 		default:
 			m.leave()
 		}
-		if c.problem != "" {
+		c.mu.Lock()
+		broken := c.problem != ""
+		c.mu.Unlock()
+		if broken {
 			break
 		}
 	}
