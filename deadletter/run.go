@@ -114,7 +114,13 @@ func (r *runner) openScan(ctx context.Context) error {
 	if r.scan != nil {
 		return nil
 	}
-	scan, err := r.claim.Scan(ctx, Start)
+	var scan Scan
+	var err error
+	if c, ok := r.claim.(*driverClaim); ok && r.task.Kind == KindPurge && r.task.Filter.onlyPositions() {
+		scan, err = c.locate(ctx, r.task.Filter.Positions)
+	} else {
+		scan, err = r.claim.Scan(ctx, Start)
+	}
 	if err == nil {
 		r.scan, r.opened = scan, time.Now()
 	}

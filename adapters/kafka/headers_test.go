@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -126,5 +128,48 @@ func TestADeadLetterWithTooManyHeadersIsShownAndPurged(t *testing.T) {
 	}
 	if browse(); len(seen) > 0 {
 		t.Errorf("%d are left of %v", len(seen), ids)
+	}
+}
+
+// A purge by position reads no record of the DLQ, because one that is read is decoded first.
+func TestAPurgeByPositionReadsNothing(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	m := newFailingGroup(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing", cluster: cluster})
+	m.deadLetter(t, 3)
+	dlq := m.ours("dlq")
+	q := m.queue(t, kafka.DeadLetterConfig{})
+	var at []deadletter.Position
+	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 2, func(m *deadletter.Message) bool {
+		at = append(at, m.Position)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var read atomic.Bool
+	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		for _, topic := range req.(*kmsg.FetchRequest).Topics {
+			if topic.Topic == dlq {
+				read.Store(true)
+			}
+		}
+		return nil, nil, false
+	})
+	nowhere := []deadletter.Position{"0/77", "99/0", "x", at[0]}
+	for _, want := range []int64{2, 0} {
+		task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{Positions: append(nowhere, at[1])}})
+		if err != nil || task.Status != deadletter.StatusDone || task.Counts.Purged != want {
+			t.Errorf("the purge says %+v, want %d: %v", task.Counts, want, err)
+		}
+	}
+	if read.Load() {
+		t.Error("the DLQ was read")
+	}
+	if left := remainingIDs(t, q); len(left) != 1 {
+		t.Errorf("%q are left", left)
+	}
+	if !read.Load() {
+		t.Error("the test does not see that the DLQ is read")
 	}
 }

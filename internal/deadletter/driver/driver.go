@@ -113,6 +113,13 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
+// Locator is a [Session] that finds messages by their positions without reading them, so that a message can be removed that
+// nobody can decode.
+type Locator interface {
+	// Locate returns the messages at the positions that may be in the DLQ. They have only what Remove needs.
+	Locate(ctx context.Context, at []Position) ([]*Message, error)
+}
+
 // Reader reads the messages that are in the DLQ when it is opened and have not been removed.
 type Reader interface {
 	// Next is that of a deadletter.Scan, except that only a reader from [End] must return newer messages

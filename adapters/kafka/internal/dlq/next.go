@@ -62,7 +62,7 @@ func (r *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Messag
 		return nil
 	}
 	v := &r.buffer
-	v.place = place{part.partition, rec.Offset, from, rec.Time.UnixMilli()}
+	v.place = place{partition: part.partition, offset: rec.Offset, from: from, at: rec.Time.UnixMilli()}
 	users, ours := rec.Headers, []*sarama.RecordHeader(nil)
 	if !q.Foreign { // in a foreign DLQ redeliver's headers are copies
 		users, ours = record.SplitHeaders(rec.Headers)

@@ -18,6 +18,7 @@ type place struct {
 	partition    int32
 	offset, from int64
 	at           int64 // timestamp in Unix milliseconds
+	until        int64 // set for a record that was not read: its timestamp is at most this
 }
 
 // reader reads the DLQ, one partition after another. It implements [driver.Reader].

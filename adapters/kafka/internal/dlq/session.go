@@ -116,11 +116,11 @@ func spansOf(msgs []*deadletter.Message) (all []partitionSpan, err error) {
 			last := &all[len(all)-1]
 			if last.partition == p.partition && last.Through+1 == p.from {
 				last.Through = p.offset
-				last.First, last.Last = min(last.First, p.at), max(last.Last, p.at)
+				last.First, last.Last = min(last.First, p.at), max(last.Last, p.at, p.until)
 				continue
 			}
 		}
-		all = append(all, partitionSpan{p.partition, removedSpan{From: p.from, Through: p.offset, First: p.at, Last: p.at, Outcome: deadletter.Replayed}})
+		all = append(all, partitionSpan{p.partition, removedSpan{From: p.from, Through: p.offset, First: p.at, Last: max(p.at, p.until), Outcome: deadletter.Replayed}})
 	}
 	return all, nil
 }

@@ -21,7 +21,9 @@ func purgeCommand(a *app) *cobra.Command {
 The filter selects among the messages that are in the DLQ now; messages that arrive later
 stay. To remove all messages give --all. On a terminal purge shows how many messages match,
 and you type the name of the DLQ to confirm. It removes nothing when more messages match
-than it showed, or than --expect allows.`,
+than it showed, or than --expect allows.
+
+On Kafka, --yes with nothing but --position removes records without reading them.`,
 		example: `  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --dry-run
   redeliver dlq purge orders.billing.dlq --before 2026-01-01 --note 'older than we may keep'`,
 		flags: func(flags *pflag.FlagSet) {
