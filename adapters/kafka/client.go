@@ -184,7 +184,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 		return err
 	}
 	if existing[topic] == nil {
-		if _, err := s.client.admin.CreateTopic(cluster.Topic{Name: topic, Partitions: -1, Replicas: -1}, 0); err != nil {
+		if _, err := s.client.admin.CreateTopic(cluster.Topic{Name: topic, Partitions: -1, Replicas: -1}); err != nil {
 			return err
 		}
 		if err := s.client.admin.AwaitLeaders(topic); err != nil {

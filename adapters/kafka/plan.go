@@ -62,7 +62,16 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	if err := c.topics.VerifyFresh(l); err != nil {
 		return nil, err
 	}
-	return planOf(l), nil
+	p := planOf(l)
+	problems, wishes, err := c.topics.CheckCompanions(l)
+	if err != nil {
+		p.Notes = append(p.Notes, fmt.Sprintf("the settings of %s and %s were not checked: %v", l.State.Name, l.Control.Name, err))
+	}
+	for _, w := range problems {
+		p.Notes = append(p.Notes, w.String()+" (this refuses no start)")
+	}
+	p.Notes = append(p.Notes, wishes...)
+	return p, nil
 }
 
 func planOf(l *topology.Layout) *Plan {
@@ -84,6 +93,7 @@ func planOf(l *topology.Layout) *Plan {
 	for _, w := range l.Warnings {
 		p.Notes = append(p.Notes, w.String()+" (this refuses nothing: it is a level of an older policy)")
 	}
+	p.Notes = append(p.Notes, l.Wishes...)
 	if l.Policy.Order == redeliver.PerKey {
 		p.Notes = append(p.Notes, "the Order is PerKey: messages behind a failed message of their key wait on the levels, too; the other members of the group need such a policy as well")
 	}

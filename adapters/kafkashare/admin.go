@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -111,15 +113,28 @@ func (a admin) configureGroup(ctx context.Context, group string, values map[stri
 	return err
 }
 
-// create creates a topic. An existing one is no error.
-func (a admin) create(ctx context.Context, t PlannedTopic) error {
-	values := make(map[string]*string)
-	for k, v := range t.Settings {
-		values[k] = &v
-	}
-	resp, err := kadm.NewClient(a.client).CreateTopic(ctx, t.Partitions, t.Replicas, values, t.Name)
+// create creates a topic, without the settings that the broker refuses. An existing one is no error. batchBytes is the
+// size of the largest batch that it must take.
+func (a admin) create(ctx context.Context, t PlannedTopic, batchBytes int) error {
+	err := (&kafkaname.Creation{
+		Topic: t.Name, Settings: t.Settings, Kept: redeliver.MaxWait, BatchBytes: batchBytes,
+		Try: func(settings map[string]string) error {
+			values := make(map[string]*string)
+			for k, v := range settings {
+				values[k] = &v
+			}
+			resp, err := kadm.NewClient(a.client).CreateTopic(ctx, t.Partitions, t.Replicas, values, t.Name)
+			if err != nil && resp.ErrMessage != "" {
+				err = fmt.Errorf("%w: %s", err, resp.ErrMessage)
+			}
+			return err
+		},
+		Refuses: func(err error) bool {
+			return errors.Is(err, kerr.InvalidConfig) || errors.Is(err, kerr.PolicyViolation)
+		},
+	}).Create()
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("kafkashare: creating topic %s with partitions=%d, replicas=%d, %v: %w %s", t.Name, t.Partitions, t.Replicas, t.Settings, err, resp.ErrMessage)
+		return fmt.Errorf("kafkashare: creating topic %s with partitions=%d, replicas=%d, %s: %w", t.Name, t.Partitions, t.Replicas, kafkaname.SettingsText(t.Settings), err)
 	}
 	return nil
 }

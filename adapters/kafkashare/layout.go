@@ -145,7 +145,7 @@ func (c *Client) checkTopics(ctx context.Context, ps *redeliver.Problems, l *lay
 				return err
 			}
 		case c.cfg.NoProvisioning:
-			ps.Add("topic "+t.Name, missing, fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %v", t.Partitions, t.Replicas, t.Settings))
+			ps.Add("topic "+t.Name, missing, fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %s", t.Partitions, t.Replicas, kafkaname.SettingsText(t.Settings)))
 		}
 	}
 	return nil
@@ -160,7 +160,7 @@ func (c *Client) checkTopic(ctx context.Context, ps *redeliver.Problems, l *layo
 	if err != nil {
 		return err
 	}
-	kafkaname.CheckSettings(ps, t.Name, l.origin, t.waits(), s.all, l.recordBytes+limits.MaxHeaderBytes)
+	kafkaname.CheckSettings(ps, t.Name, l.origin, t.waits(), t.Settings, s.all, l.recordBytes+limits.MaxHeaderBytes)
 	if kept := s.all["retention.ms"]; t.waits() && kept != "-1" && kept != "" {
 		ps.Add("topic "+t.Name+" retention.ms", kept, "must be -1: messages that wait would be lost")
 	}
@@ -203,13 +203,24 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 	}
 	for _, t := range l.topics {
 		if !t.Exists {
-			if err := c.admin.create(ctx, t); err != nil {
+			if err := c.admin.create(ctx, t, l.recordBytes+limits.MaxHeaderBytes); err != nil {
 				return err
 			}
 		}
 	}
 	if _, err := c.admin.awaitLeaders(ctx, l.topicNames()...); err != nil {
 		return err
+	}
+	var ps redeliver.Problems
+	for i := range l.topics { // the broker may have refused a setting, or ignored one
+		if t := &l.topics[i]; !t.Exists {
+			if err := c.checkTopic(ctx, &ps, l, t); err != nil {
+				return err
+			}
+		}
+	}
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("kafkashare: %w", err)
 	}
 	var err error
 	l.writer, err = c.newWriter(kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(choosePartition)), kgo.ProducerLinger(0),

@@ -9,13 +9,13 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // Admin lists and changes topics. It has its own client, because a fetch that waits for records blocks a connection.
@@ -162,42 +162,44 @@ func (c GroupOffsets) Any() bool {
 	return false
 }
 
-// retentions are tried in order if a managed Kafka refuses -1.
-var retentions = []time.Duration{365 * 24 * time.Hour, 90 * 24 * time.Hour, 30 * 24 * time.Hour, 14 * 24 * time.Hour, 7 * 24 * time.Hour}
-
 // Topic is a topic to create.
 type Topic struct {
 	Name       string
 	Partitions int32 // -1 for the default of the broker, as for replicas
 	Replicas   int16
 	Settings   map[string]string
+	// Kept is the shortest retention.ms that will do, and BatchBytes the least max.message.bytes; 0 for none.
+	Kept       time.Duration
+	BatchBytes int
 }
 
-// CreateTopic creates a topic, and reports whether it did. An existing topic is no error. If unlimited
-// retention is refused, it tries shorter ones, down to needed.
-func (a Admin) CreateTopic(t Topic, needed time.Duration) (created bool, err error) {
-	settings := maps.Clone(t.Settings)
-	err = a.tryCreate(t, settings)
-	for _, r := range retentions {
-		if err == nil || t.Settings["retention.ms"] != "-1" || !errors.Is(err, sarama.ErrInvalidConfig) && !errors.Is(err, sarama.ErrPolicyViolation) || r < needed {
-			break
-		}
-		settings["retention.ms"] = strconv.FormatInt(r.Milliseconds(), 10)
-		err = a.tryCreate(t, settings)
-	}
+// String says how the topic should be created.
+func (t Topic) String() string {
+	return fmt.Sprintf("partitions=%d, replicas=%d, %s", t.Partitions, t.Replicas, kafkaname.SettingsText(t.Settings))
+}
+
+// CreateTopic creates a topic, and reports whether it did. An existing topic is no error. It leaves out settings that the
+// broker refuses: the caller must read back what the topic has, and refuse what breaks a promise.
+func (a Admin) CreateTopic(t Topic) (created bool, err error) {
+	err = (&kafkaname.Creation{
+		Topic: t.Name, Settings: t.Settings, Kept: t.Kept, BatchBytes: t.BatchBytes,
+		Try: func(settings map[string]string) error { return a.tryCreate(t, settings) },
+		Refuses: func(err error) bool {
+			return errors.Is(err, sarama.ErrInvalidConfig) || errors.Is(err, sarama.ErrPolicyViolation)
+		},
+	}).Create()
 	switch {
 	case err == nil:
 		return true, nil
 	case errors.Is(err, sarama.ErrTopicAlreadyExists):
 		return false, nil
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
-		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with partitions=%d, replicas=%d, %s, and set NoProvisioning",
-			t.Name, err, t.Partitions, t.Replicas, SettingsText(t.Settings))
+		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %s, and set NoProvisioning", t.Name, err, t)
 	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.Name) != "":
 		return false, fmt.Errorf("kafka: creating topic %s: topic %s exists, and Kafka refuses names that differ only by dots and underscores: %w; "+
 			"set Config.Names, to give other names to the topics of one of the two subscriptions", t.Name, a.collidingTopic(t.Name), err)
 	default:
-		return false, fmt.Errorf("kafka: creating topic %s with partitions=%d, replicas=%d, %s: %w", t.Name, t.Partitions, t.Replicas, SettingsText(settings), err)
+		return false, fmt.Errorf("kafka: creating topic %s with %s: %w", t.Name, t, err)
 	}
 }
 
@@ -271,16 +273,4 @@ func (a Admin) AwaitLeaders(topics ...string) error {
 		}
 		<-time.After(20 * time.Millisecond)
 	}
-}
-
-// SettingsText returns settings as text, sorted by name.
-func SettingsText(s map[string]string) string {
-	var text string
-	for _, k := range slices.Sorted(maps.Keys(s)) {
-		if text != "" {
-			text += ", "
-		}
-		text += k + "=" + s[k]
-	}
-	return text
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -43,7 +44,7 @@ func NewTopic(cfg TopicConfig) *Topic { return &Topic{TopicConfig: cfg} }
 func (t *Topic) Send(ctx context.Context, cmd *deadletter.Command) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.prepareLocked(); err != nil {
+	if err := t.prepareLocked(true); err != nil {
 		return err
 	}
 	if err := t.refreshLocked(ctx); err != nil {
@@ -76,7 +77,7 @@ func (t *Topic) Commands(ctx context.Context) ([]deadletter.Command, error) {
 func (t *Topic) SetPaused(ctx context.Context, mark *redeliver.PauseMark) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.prepareLocked(); err != nil {
+	if err := t.prepareLocked(false); err != nil && (mark != nil || !t.Exists) { // a pause can always be ended
 		return err
 	}
 	e := produce.Tombstone(wirename.PauseKey)
@@ -107,8 +108,8 @@ func (t *Topic) refreshLocked(ctx context.Context) error {
 }
 
 // prepareLocked makes sure that the topic exists. It refuses one that would lose commands, or whose commands would be
-// ignored.
-func (t *Topic) prepareLocked() error {
+// ignored. timed says that the broker's clock must time what is written.
+func (t *Topic) prepareLocked(timed bool) error {
 	if !t.Exists {
 		if err := t.Create(); err != nil {
 			return err
@@ -127,13 +128,7 @@ func (t *Topic) prepareLocked() error {
 	if n := len(partitions); n != 1 {
 		ps.Add("topic "+t.Name+" partitions", n, "must be 1: everybody must read it in the same order")
 	}
-	if policy := settings[t.Name]["cleanup.policy"]; policy != "compact" {
-		ps.Add("topic "+t.Name+" cleanup.policy", policy, "must be compact: commands would be forgotten")
-	}
-	if by := settings[t.Name]["message.timestamp.type"]; by != "LogAppendTime" {
-		ps.Add("topic "+t.Name+" message.timestamp.type", by, "must be LogAppendTime, so that the broker's clock times a command: "+
-			"kafka-configs.sh --alter --entity-type topics --entity-name "+t.Name+" --add-config message.timestamp.type=LogAppendTime")
-	}
+	kafkaname.CheckCompacted(&ps, t.Name, timed, settings[t.Name])
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}

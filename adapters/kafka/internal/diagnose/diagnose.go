@@ -112,6 +112,11 @@ func (d *examination) checkSettings() error {
 	d.Checked = append(d.Checked, "which topics exist, their settings and their retention")
 	err := d.Topics.Verify(d.layout)
 	found := slices.Concat(d.layout.Unfit, d.layout.Warnings)
+	companions, _, failure := d.Topics.CheckCompanions(d.layout)
+	if failure != nil {
+		d.NotChecked = append(d.NotChecked, fmt.Sprintf("the settings of %s and %s (%v)", d.layout.State.Name, d.layout.Control.Name, failure))
+	}
+	found = append(found, companions...)
 	if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {
 		found = append(refused.Problems, found...)
 	} else if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // refresh reads the state topic to its end, and reports records that redeliver cannot have written.
@@ -59,7 +60,7 @@ func (q *Queue) provisionState(existing map[string]*sarama.TopicMetadata) error 
 		return err
 	}
 	q.hasState = true
-	return nil
+	return q.checkState(1) // the broker may have refused a setting, or ignored one
 }
 
 func (q *Queue) checkState(partitions int) error {
@@ -71,9 +72,7 @@ func (q *Queue) checkState(partitions int) error {
 	if partitions != 1 {
 		ps.Add("topic "+q.state.Topic+" partitions", partitions, "must be 1: everybody must read it in the same order")
 	}
-	if policy := settings[q.state.Topic]["cleanup.policy"]; policy != "compact" {
-		ps.Add("topic "+q.state.Topic+" cleanup.policy", policy, "must be compact, or settled messages would be replayed again")
-	}
+	kafkaname.CheckCompacted(&ps, q.state.Topic, false, settings[q.state.Topic])
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}

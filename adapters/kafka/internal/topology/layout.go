@@ -61,6 +61,8 @@ type Layout struct {
 	// Warnings are problems of levels of older policies, and Unfit are problems of rungs. They do not refuse a start,
 	// because nothing is written there.
 	Warnings, Unfit redeliver.Problems
+	// Wishes describe wished settings that existing topics do not have. They refuse nothing.
+	Wishes []string
 	// writable has the levels that this process writes to, see rungs.go.
 	writable *atomic.Pointer[delayqueue.Ladder]
 }
@@ -78,7 +80,9 @@ type Topic struct {
 	Unfit      bool // a rung that exists but would lose messages
 	Old        bool // a level of an older policy, read until it is empty
 
-	wanted int32 // partitions with which it is created
+	wanted     int32         // partitions with which it is created
+	kept       time.Duration // the shortest retention that will do
+	batchBytes int           // the largest batch that it must take
 }
 
 // Kind is the purpose of a topic.
@@ -95,7 +99,7 @@ const (
 
 // spec returns how the topic is created.
 func (t Topic) spec() cluster.Topic {
-	return cluster.Topic{Name: t.Name, Partitions: t.Partitions, Replicas: t.Replicas, Settings: t.Settings}
+	return cluster.Topic{Name: t.Name, Partitions: t.Partitions, Replicas: t.Replicas, Settings: t.Settings, Kept: t.kept, BatchBytes: t.batchBytes}
 }
 
 // Waits reports whether messages wait on the topic and come back from it.
@@ -112,7 +116,7 @@ func (l *Layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata
 		if l.isPerKey() && k != DLQ {
 			partitions = l.Partitions // records that share a partition of the origin share one on every level
 		}
-		t := Topic{Name: name, Kind: k, Level: level, Partitions: partitions, Replicas: replicas, Settings: settings, Old: old}
+		t := Topic{Name: name, Kind: k, Level: level, Partitions: partitions, Replicas: replicas, Settings: settings, Old: old, kept: l.neededRetention(), batchBytes: l.batchBytes(cfg)}
 		if k == DLQ && cfg.DLQ.Retention > 0 {
 			t.Settings = maps.Clone(settings)
 			t.Settings["retention.ms"] = strconv.FormatInt(cfg.DLQ.Retention.Milliseconds(), 10)
@@ -187,6 +191,11 @@ func (l *Layout) longestWait() time.Duration {
 	return slices.Max(delays) + jitter
 }
 
+// batchBytes returns the size of the largest batch that our topics must take.
+func (l *Layout) batchBytes(cfg Config) int {
+	return min(math.MaxInt32, max(l.MaxRecordBytes+limits.MaxHeaderBytes, cfg.MaxMessageBytes))
+}
+
 // neededRetention returns the shortest retention that our topics may have.
 func (l *Layout) neededRetention() time.Duration {
 	return max(minRetention, retentionFactor*l.longestWait())
@@ -196,7 +205,7 @@ func (l *Layout) neededRetention() time.Duration {
 // also sets MaxWait.
 func (l *Layout) check(cfg Config, settings map[string]map[string]string) error {
 	var ps redeliver.Problems
-	l.Warnings, l.Unfit = nil, nil
+	l.Warnings, l.Unfit, l.Wishes = nil, nil, nil
 	if n := l.partitionCount(); n > cfg.MaxPartitions {
 		fewer := "RetryPartitions or Policy.MaxLevels"
 		if l.isPerKey() { // it needs as many partitions as the origin has
@@ -225,13 +234,16 @@ func (l *Layout) check(cfg Config, settings map[string]map[string]string) error 
 		}
 		s, ok := settings[t.Name]
 		if !t.Exists && cfg.NoProvisioning {
-			ps.Add("topic "+t.Name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %s", t.Partitions, t.Replicas, cluster.SettingsText(t.Settings)))
+			ps.Add("topic "+t.Name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with %s", t.spec()))
 		}
 		if !ok {
 			continue
 		}
 		before := len(*found)
 		l.checkSettings(cfg, *t, s, found)
+		if !t.Old {
+			l.Wishes = append(l.Wishes, kafkaname.Wishes(t.Name, t.Settings, s)...)
+		}
 		t.Unfit = t.Rung && len(*found) > before
 	}
 	return ps.Err()
@@ -239,19 +251,21 @@ func (l *Layout) check(cfg Config, settings map[string]map[string]string) error 
 
 // checkSettings adds the problems of an existing topic's settings s to found.
 func (l *Layout) checkSettings(cfg Config, t Topic, s map[string]string, found *redeliver.Problems) {
-	kafkaname.CheckSettings(found, t.Name, l.Origin, t.Waits(), s, max(l.MaxRecordBytes+limits.MaxHeaderBytes, cfg.MaxMessageBytes))
-	refuse := func(rule string) { found.Add("topic "+t.Name+" retention.ms", s["retention.ms"], rule) }
+	kafkaname.CheckSettings(found, t.Name, l.Origin, t.Waits(), t.Settings, s, l.batchBytes(cfg))
+	refuse := func(rule, value string) {
+		kafkaname.Refuse(found, t.Name, "retention.ms", s["retention.ms"], rule, value)
+	}
 	ms, err := strconv.ParseInt(s["retention.ms"], 10, 64)
 	switch {
 	case err != nil:
 	case t.Kind == DLQ: // the user chooses how long dead letters are kept
 		if want := cfg.DLQ.Retention.Milliseconds(); want > 0 && ms != want {
-			refuse(fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want))
+			refuse(fmt.Sprintf("must be %d, as DLQ.Retention says: change one of the two", want), strconv.FormatInt(want, 10))
 		}
 	case ms >= 0:
 		kept := time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 		if needed := l.neededRetention(); kept < needed {
-			refuse(fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed + time.Millisecond - 1).Milliseconds(), retentionFactor))
+			refuse(fmt.Sprintf("must be -1, or at least %d: %d times the longest wait and 7 days", (needed+time.Millisecond-1).Milliseconds(), retentionFactor), "-1")
 		} else if t.Waits() && !t.Old && !t.Rung { // messages on a rung hop within an hour
 			l.MaxWait = min(l.MaxWait, kept/retentionFactor)
 		}

@@ -76,7 +76,7 @@ func (p *Provisioner) Provision(l *Layout) error {
 	created := false
 	for _, t := range l.Topics {
 		if !t.Exists && !t.Rung {
-			if _, err := p.Admin.CreateTopic(t.spec(), l.neededRetention()); err != nil {
+			if _, err := p.Admin.CreateTopic(t.spec()); err != nil {
 				return err
 			}
 			created = true
@@ -142,12 +142,32 @@ func (p *Provisioner) CreateCompanion(name string, k Kind, of *sarama.TopicMetad
 	}
 	t := companion(name, k, int16(len(of.Partitions[0].Replicas)), settings[of.Name]["min.insync.replicas"])
 	if p.Config.NoProvisioning {
-		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.Name, t.Replicas, cluster.SettingsText(t.Settings))
+		return fmt.Errorf("kafka: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", t.Name, t.Replicas, kafkaname.SettingsText(t.Settings))
 	}
-	if _, err := p.Admin.CreateTopic(t.spec(), 0); err != nil {
+	if _, err := p.Admin.CreateTopic(t.spec()); err != nil {
 		return err
 	}
 	return p.Admin.AwaitLeaders(t.Name)
+}
+
+// CheckCompanions returns the problems of the existing companions of a DLQ and a group, and their unmet wishes.
+func (p *Provisioner) CheckCompanions(l *Layout) (problems redeliver.Problems, wishes []string, err error) {
+	var there []Topic
+	var names []string
+	for _, t := range []Topic{l.State, l.Control} {
+		if t.Exists {
+			there, names = append(there, t), append(names, t.Name)
+		}
+	}
+	settings, err := p.Admin.Settings(names...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range there {
+		kafkaname.CheckCompacted(&problems, t.Name, t.Kind == Control, settings[t.Name])
+		wishes = append(wishes, kafkaname.Wishes(t.Name, t.Settings, settings[t.Name])...)
+	}
+	return problems, wishes, nil
 }
 
 // companion returns a compacted topic: a DLQ's state, or the commands to a group.

@@ -7,7 +7,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 // minRestoreInterval is the least time between two restores of a topic. If a program deletes it in a loop, that is
@@ -60,12 +59,12 @@ func (k *Keeper) RestoredRecently(topic string) bool {
 
 func (k *Keeper) restoreLocked(t Topic) (created bool, err error) {
 	if k.provisioner.Config.NoProvisioning {
-		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with partitions=%d, replicas=%d, %s", t.Name, t.Partitions, t.Replicas, cluster.SettingsText(t.Settings))
+		return false, fmt.Errorf("kafka: topic %s was deleted, and NoProvisioning is set: create it with %s", t.Name, t.spec())
 	}
 	if time.Since(k.restoredAt[t.Name]) < minRestoreInterval {
 		return false, fmt.Errorf("kafka: topic %s was deleted again within %s: it is created again after that, or when a process starts", t.Name, minRestoreInterval)
 	}
-	if created, err = k.provisioner.Admin.CreateTopic(t.spec(), k.layout.neededRetention()); created {
+	if created, err = k.provisioner.Admin.CreateTopic(t.spec()); created {
 		if k.restoredAt == nil {
 			k.restoredAt = make(map[string]time.Time)
 		}

@@ -117,7 +117,7 @@ func (k *Keeper) tryToCreateRungs() error {
 		if existing[t.Name] != nil {
 			continue
 		}
-		if _, err := k.provisioner.Admin.CreateTopic(t.spec(), k.layout.neededRetention()); err != nil {
+		if _, err := k.provisioner.Admin.CreateTopic(t.spec()); err != nil {
 			errs = append(errs, err)
 			continue
 		}

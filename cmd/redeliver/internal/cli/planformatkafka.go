@@ -41,6 +41,7 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 	}
 	return script("kafka-topics.sh", hosts, lines,
 		fmt.Sprintf("The topics that group %s needs besides %s, with every setting that is not a broker's default.", p.Group, p.Origin),
+		"A service may refuse segment.bytes, unclean.leader.election.enable and min.compaction.lag.ms: leave them out then.",
 		"Run it with sh FILE, or to log in: sh FILE --command-config admin.properties")
 }
 

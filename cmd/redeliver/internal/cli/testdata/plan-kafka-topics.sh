@@ -1,5 +1,6 @@
 #!/bin/sh
 # The topics that group bil'ling; $(boom) needs besides payments, with every setting that is not a broker's default.
+# A service may refuse segment.bytes, unclean.leader.election.enable and min.compaction.lag.ms: leave them out then.
 # Run it with sh FILE, or to log in: sh FILE --command-config admin.properties
 set -eu
 kafka-topics.sh "$@" --bootstrap-server HOSTS --create --if-not-exists --topic payments.bil_27ling_3b_20_24_28boom_29.retry.10s --partitions 2 --replication-factor 1 --config cleanup.policy=delete --config max.message.bytes=2097176 --config message.timestamp.type=CreateTime --config min.insync.replicas=1 --config retention.bytes=-1 --config retention.ms=-1 --config segment.bytes=16777216 --config unclean.leader.election.enable=false
