@@ -50,14 +50,16 @@ func (w avroWalk) cost(text json.RawMessage) (c avroCost, err error) {
 		return w.union(branches)
 	}
 	var s struct {
-		Type, Name string
-		Fields     []struct {
-			Name string
-			Type json.RawMessage
-		}
-		Items, Values json.RawMessage
-		Symbols       []string
-		Size          int
+		Type   string `json:"type"`
+		Name   string `json:"name"`
+		Fields []struct {
+			Name string          `json:"name"`
+			Type json.RawMessage `json:"type"`
+		} `json:"fields"`
+		Items   json.RawMessage `json:"items"`
+		Values  json.RawMessage `json:"values"`
+		Symbols []string        `json:"symbols"`
+		Size    int             `json:"size"`
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
 		return c, err

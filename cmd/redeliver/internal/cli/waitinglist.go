@@ -178,7 +178,10 @@ func (p *printer) noteCancels(ctx context.Context, w *waiting) error {
 		}
 		what := "all messages"
 		if !c.Everything {
-			text, _ := json.Marshal(c.Filter)
+			text, failed := json.Marshal(c.Filter)
+			if failed != nil {
+				return errors.Join(err, failed)
+			}
 			what = "messages that match " + string(text)
 		}
 		p.sayf("note: %s has cancelled %s that failed before %s: %s (command %s, until %s)", c.Who, what, c.Created.UTC().Format(time.RFC3339), c.Why, c.ID, c.Expires.UTC().Format(time.RFC3339))
