@@ -11,6 +11,10 @@ import (
 // pauseAfter bounds how long a source keeps messages that may not begin.
 const pauseAfter = 10 * time.Second
 
+// maxSilence is how long a source waits for a message of a broker that may have forgotten the consumer. The broker says
+// nothing, counts the messages as unacked, and gives them back when the channel ends. So the source then ends.
+const maxSilence = time.Minute
+
 // hold pauses a source while nothing may begin: after a while the source stops consuming and returns its messages once.
 type hold struct {
 	s            *source
@@ -53,6 +57,11 @@ func (h *hold) check() {
 		return
 	}
 	now := time.Now()
+	if s.mayBeForgotten && s.acks.unacked == 0 && now.Sub(s.lastArrival) >= maxSilence && !s.r.isShut(s.kind) && !h.paused {
+		s.acked = false // long ago: no ack is on its way
+		h.endWhenIdle(errSilent)
+		return
+	}
 	if s.ordered {
 		h.checkOrdered(now)
 		return

@@ -23,6 +23,7 @@ type queueConfig struct {
 	level    time.Duration // of a delay queue
 	prefetch int
 	first    *openChannel // opened by Subscribe
+	silent   bool         // the last source ended with errSilent
 }
 
 // source reads one queue on one channel. It ends with its channel and is never reused, because tags start again on a
@@ -58,7 +59,9 @@ type source struct {
 	running         int         // messages with handlers, in ordered queues
 	ending          bool        // the source of an ordered queue ends soon: nothing begins any more
 	stopped         bool
-	acked           bool // an ack was sent
+	mayBeForgotten  bool      // see link.ForgetsConsumers
+	lastArrival     time.Time // of a delivery, or of the start
+	acked           bool      // an ack was sent
 }
 
 var (
@@ -72,7 +75,11 @@ var (
 var (
 	errHeldTooLong = errors.New("amqp: messages have waited in the process for half of the consumer timeout; they come back")
 	errPaused      = errors.New("amqp: nothing may begin; the messages wait in the queue")
+	errSilent      = errors.New("amqp: no message has come for a while; the broker may have forgotten the consumer")
 )
+
+// errForgotten is reported when messages come back at the start of a new channel, after a silence on the old one.
+var errForgotten = errors.New("amqp: the broker kept messages from the consumer, which it confused with an older one: the queue was deleted and declared again at once")
 
 var errCancelled = errors.New("the broker cancelled the consumer: the queue was deleted, or its leader moved")
 
@@ -82,7 +89,7 @@ var errLost = errors.New("amqp: the channel is closed; the message comes back")
 func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	s := &source{
 		queueConfig: cfg, r: r, ch: ch, in: make(chan *delivery, min(256, cfg.prefetch)), ordered: cfg.kind == layout.MainQueue && r.layout.Ordered(),
-		lost: make(chan struct{}), laneEnded: make(chan struct{}),
+		lost: make(chan struct{}), laneEnded: make(chan struct{}), lastArrival: time.Now(),
 	}
 	s.suspectCtx, s.cancelSuspects = context.WithCancel(r.values)
 	s.intake = newIntake(s, cfg.firstWindow(r.client.cfg.RetryBytes))
@@ -195,6 +202,14 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	d := m.Record
 	d.m, m.Seq, m.Place, m.Size = m, d.tag, s.queue, d.size
 	s.acks.add(d)
+	if s.silent {
+		s.silent = false
+		if d.redelivered && d.arrived.Sub(s.lastArrival) < maxSilence/10 {
+			s.r.disconnected(s.queue, errForgotten)
+			s.r.reportConsuming(s.queue, s.ch, false)
+		}
+	}
+	s.lastArrival = d.arrived
 	(&arrival{s, d, m}).read()
 	return nil
 }

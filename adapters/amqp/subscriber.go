@@ -215,6 +215,9 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 			return
 		case errors.Is(err, errHeldTooLong):
 			continue
+		case errors.Is(err, errSilent):
+			cfg.silent = true
+			continue
 		case errors.Is(err, errPaused):
 			r.awaitOpen(ctx, cfg.kind)
 			continue
@@ -282,7 +285,9 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 		return err
 	}
 	s := newSource(r, *cfg, ch)
-	r.reportConsuming(cfg.queue, ch)
+	s.mayBeForgotten = cfg.kind == layout.MainQueue && !r.classic.Load() && r.client.consuming.ForgetsConsumers()
+	r.reportConsuming(cfg.queue, ch, cfg.silent)
+	cfg.silent = false
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
 	if s.hold.paused { // the broker counts returns, and in an alarm no message can be rewritten
@@ -304,8 +309,9 @@ func (r *reader) disconnected(queue string, err error) {
 	r.reportedLost = true
 }
 
-// reportConsuming records that a queue is read, and reports when all are.
-func (r *reader) reportConsuming(queue string, ch *amqp091.Channel) {
+// reportConsuming records that a queue is read, and reports when all are. If silently is set, the channel was replaced as
+// a precaution, and only the end of a loss is reported.
+func (r *reader) reportConsuming(queue string, ch *amqp091.Channel, silently bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.channels[queue] = ch
@@ -313,8 +319,9 @@ func (r *reader) reportConsuming(queue string, ch *amqp091.Channel) {
 	for _, ch := range r.channels { // a source may not have noticed yet that its channel has ended
 		all = all && !ch.IsClosed()
 	}
+	report := all && (r.reportedLost || !silently)
 	r.reportedLost = r.reportedLost && !all
-	if all {
+	if report {
 		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	neturl "net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -248,6 +249,18 @@ func (l *Link) FrameMax() int {
 		return 0
 	}
 	return l.conn.Config.FrameSize
+}
+
+// ForgetsConsumers reports whether the broker may send nothing to the consumer of a quorum queue that was deleted and
+// declared again at once, and not cancel it either. RabbitMQ 3.10 does so, 4.0 does not.
+func (l *Link) ForgetsConsumers() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil {
+		return false
+	}
+	version, _ := l.conn.Properties["version"].(string)
+	return strings.HasPrefix(version, "3.")
 }
 
 // user returns the name with which the connection logged in, or "" if the login has none.
