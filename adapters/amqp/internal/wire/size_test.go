@@ -10,7 +10,7 @@ import (
 // Headers of three bytes on the wire take more than a hundred bytes of memory.
 func TestMemoryOfCountsHeaders(t *testing.T) {
 	flags := amqp091.Table{}
-	for _, name := range strings.Split(strings.Repeat("x", 99), "") {
+	for name := range strings.SplitSeq(strings.Repeat("x", 99), "") {
 		flags[name+strings.Repeat("y", len(flags))] = true
 	}
 	for name, c := range map[string]struct {
