@@ -77,7 +77,7 @@ func TestAnOutageDropsNothing(t *testing.T) {
 			t.Parallel()
 			l := newFixture(t, r, func(l *fixture) {
 				l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = time.Second, time.Second
-				l.cfg.Policy.Outage.MaxPause = 2 * time.Second
+				l.cfg.Policy.Outage = redeliver.Outage{MaxPause: 2 * time.Second}
 				l.declareQueue(limited(version))
 			})
 			l.declared()
