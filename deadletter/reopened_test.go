@@ -30,7 +30,7 @@ func TestAReplayDoesNotReplayWhatCameBack(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var replayed atomic.Int64
 		var fails sync.Map // the replayed message that fails again
-		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}}).Handle("orders",
+		orders := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: redeliver.NoRetries}}).Handle("orders",
 			func(msg *message.Message) error {
 				st, _ := redeliver.FromContext(msg.Context())
 				if st.Replays > 0 && replayed.Add(1) == 10 {

@@ -38,7 +38,7 @@ func saramaClient(t *testing.T, addrs []string) sarama.Client {
 func consume(t *testing.T, p fixture, cfg kafka.Config, h kafka.Handler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
-	cfg.Group, cfg.Sink = p.group, ev
+	cfg.Group, cfg.Sink, cfg.Policy = p.group, ev, withoutOutages(cfg.Policy)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	client := saramaClient(t, p.addrs)

@@ -20,7 +20,7 @@ import (
 func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfig, h kafka.BatchHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
-	cfg.Group, cfg.Sink = p.group, ev
+	cfg.Group, cfg.Sink, cfg.Policy = p.group, ev, withoutOutages(cfg.Policy)
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), valueKey{}, "the caller's"))
 	done := make(chan error, 1)
 	client := saramaClient(t, p.addrs)

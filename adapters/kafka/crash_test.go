@@ -298,7 +298,7 @@ func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 	addrs := cluster.ListenAddrs()
 	ids := fillPartitions(t, addrs, 3, 0)
 	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=3 base=0 suspects=0")
-	p := redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 500, Backoff: redeliver.Fixed(100 * time.Millisecond), Order: redeliver.Blocking}
+	p := redeliver.Policy{MaxRetries: 500, Backoff: redeliver.Fixed(100 * time.Millisecond), Order: redeliver.Blocking}
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
 	with := newOverlapRecorder()
 	failed, between := make(chan struct{}, 10), make(chan struct{})

@@ -34,7 +34,7 @@ type failingGroup struct {
 func newFailingGroup(t *testing.T, p fixture) *failingGroup {
 	t.Helper()
 	m := &failingGroup{fixture: p}
-	m.c, m.ev = open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: redeliver.NoRetries}})
+	m.c, m.ev = open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
 	route(t, m.c, p.topic, func(msg *message.Message) error {
 		if !m.fixed.Load() {
 			return errDeclined

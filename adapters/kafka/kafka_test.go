@@ -106,6 +106,14 @@ func withLongTimeouts(cfg *sarama.Config) *sarama.Config {
 	return &sc
 }
 
+// withoutOutages turns the detection of outages off, unless the test configures it. In many tests all messages fail.
+func withoutOutages(p redeliver.Policy) redeliver.Policy {
+	if p.Outage == (redeliver.Outage{}) {
+		p.Outage.Off = true
+	}
+	return p
+}
+
 // open connects a client, and collects its events.
 func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	t.Helper()
@@ -113,7 +121,7 @@ func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
 	if cfg.Sink == nil {
 		cfg.Sink = ev
 	}
-	cfg.Sarama = withLongTimeouts(cfg.Sarama)
+	cfg.Sarama, cfg.Policy = withLongTimeouts(cfg.Sarama), withoutOutages(cfg.Policy)
 	c, err := kafka.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

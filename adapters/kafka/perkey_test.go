@@ -19,7 +19,7 @@ import (
 
 // perKeyPolicy returns a policy whose failing keys wait.
 func perKeyPolicy(levels ...time.Duration) redeliver.Policy {
-	return redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
+	return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
 }
 
 // A later message of the key is before the other keys in the partition.

@@ -166,7 +166,7 @@ func TestOnKafkaRebalancesLoseNoRetry(t *testing.T) {
 			recs, ids := orders(p.topic, 1500)
 			join := func() (*kafka.Client, *events) {
 				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
-					Outage: redeliver.Outage{Off: true}, MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
+					MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 				}, Sarama: sarama.NewConfig(), DrainTimeout: longDrain}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}

@@ -31,7 +31,7 @@ func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", MaxInFlight: 500, Policy: redeliver.Policy{
-		Outage: redeliver.Outage{Off: true}, MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
+		MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
 	}})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestTheLargestRecordFitsDelayTopicsAndDLQ(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
-		Outage: redeliver.Outage{Off: true}, MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
+		MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
 	}})
 	route(t, c, "orders", func(*message.Message) error { return errDeclined })
 	value := randomBytes(1, 2_999_900)

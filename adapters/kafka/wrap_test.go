@@ -42,7 +42,7 @@ func ownGroup(t *testing.T, addrs []string, name string) (sarama.Client, sarama.
 func wrap(t *testing.T, p fixture, cfg kafka.Config, h kafka.Handler) (*events, *kafka.Wrapped) {
 	t.Helper()
 	ev := newEvents()
-	cfg.Group, cfg.Sink = p.group, ev
+	cfg.Group, cfg.Sink, cfg.Policy = p.group, ev, withoutOutages(cfg.Policy)
 	client, group := ownGroup(t, p.addrs, p.group)
 	ctx, cancel := context.WithCancel(context.Background())
 	w, err := kafka.Wrap(ctx, client, group, cfg, []string{p.topic}, h)
@@ -173,7 +173,7 @@ func TestWrapReadsNewLevels(t *testing.T) {
 	old := p.ours("retry.3s")
 	cfg := kafka.Config{Policy: quick(1)}
 	ev := newEvents()
-	cfg.Group, cfg.Sink = p.group, ev
+	cfg.Group, cfg.Sink, cfg.Policy = p.group, ev, withoutOutages(cfg.Policy)
 	client, group := ownGroup(t, p.addrs, p.group)
 	w, err := kafka.Wrap(t.Context(), client, group, cfg, []string{p.topic}, func(_ context.Context, rec *sarama.ConsumerMessage) error {
 		ran <- string(rec.Key)
