@@ -194,6 +194,38 @@ func TestAnOutageDeadLettersNothing(t *testing.T) {
 	}
 }
 
+// Bad messages that came one after another look like an outage. It ends when others succeed between them, so that they are
+// dead-lettered by the policy and the others do not wait for them.
+func TestBadMessagesBetweenOthersEndAnOutage(t *testing.T) {
+	for name, order := range map[string]redeliver.Order{"key order": redeliver.KeyOrder, "unordered": redeliver.Unordered, "per key": redeliver.PerKey} {
+		t.Run(name, func(t *testing.T) {
+			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+				s := newShop()
+				const bad, good = 25, 300
+				for i := range bad {
+					s.own[fmt.Sprintf("bad-%d", i)] = errAway
+				}
+				b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: order}, Sink: s, MaxInFlight: 50}).Handle("orders", s.handle)
+				publish(b, "bad", bad, 0)
+				published := map[string]time.Duration{}
+				for i := range good {
+					id := fmt.Sprint("m", i)
+					published[id+"-0"] = time.Since(s.start)
+					publish(b, id, 1, 0)
+					<-time.After(200 * time.Millisecond)
+				}
+				b.Wait()
+				s.want(t, good, bad, s.reported...)
+				for id, at := range published {
+					if took := s.done[id] - at; took > 30*time.Second {
+						t.Errorf("%s took %s", id, took)
+					}
+				}
+			})
+		})
+	}
+}
+
 // In blocking order one message of a partition fails at a time. One message is no outage.
 func TestOneMessageInBlockingOrderIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {

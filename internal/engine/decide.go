@@ -46,7 +46,7 @@ func (s *Subscription) failure(dec *redeliver.Decision, before *redeliver.State,
 		FailedBefore: before.Attempts > 0 && before.PostponedSince.IsZero(), SinceFirst: now.Sub(before.FirstFailed),
 		Unreachable: dec.Unreachable, Before: -1,
 	}
-	if dec.Unreachable && !before.LastFailed.IsZero() && (!before.PostponedSince.IsZero() || causeOf(before) == f.Cause) {
+	if !before.LastFailed.IsZero() && (!before.PostponedSince.IsZero() || causeOf(before) == f.Cause) {
 		f.Before = s.slots.at(before.LastFailed, now)
 	}
 	return f

@@ -129,10 +129,11 @@ type Failure struct {
 	FailedBefore   bool          // an earlier failure of the message counted
 	SinceFirst     time.Duration // the time since the first failure of the message
 	Postponable    bool          // an outage would postpone the message instead
-	// Unreachable says that the handler's program does not seem to be there. Began is when the attempt began. Before is when the
-	// message failed before in that way, or was postponed; negative if it was not.
-	Unreachable   bool
-	Began, Before time.Duration
+	// Before is when the message failed before with this cause, or was postponed; negative if it was not.
+	Before time.Duration
+	// Unreachable says that the handler's program does not seem to be there. Began is when the attempt began.
+	Unreachable bool
+	Began       time.Duration
 }
 
 // CountFailure counts a failed attempt. It reports whether the message is to be postponed.

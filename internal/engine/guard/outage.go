@@ -12,8 +12,9 @@ import (
 // failures of one cause are spread over enough keys, the breaker opens. From then on the messages that fail are postponed.
 //
 // A probe that fails with an error of the outage makes the next pause longer. Any other error concerns only the message of the
-// probe, until the probes of several messages have failed with it. When the same message has failed several probes in a row,
-// there is no outage.
+// probe, until the probes of several messages have failed with it. A failure also concerns only its message if the message has
+// failed before, and a probe of another one has succeeded since: otherwise a few bad messages, between others that succeed, would
+// keep the outage from ending. When the same message has failed several probes in a row, there is no outage.
 //
 // A message that has failed while others succeeded is poison. Its failures count towards an outage only when the successes of
 // the others are no longer in the window. Otherwise poison alone would look like an outage: after the other messages have ended,
@@ -30,6 +31,7 @@ type outage struct {
 	sameFailedProbe                 int           // how many probes in a row that message has failed
 	began                           time.Duration // when this outage began
 	probes                          int           // how many probes of this outage have ended
+	lastSuccess                     time.Duration // when a probe of this outage last succeeded; negative if none has
 }
 
 // probeError is an error with which probes failed.
@@ -78,6 +80,7 @@ func (o *outage) begin(f *Failure, now time.Duration) {
 	o.trip(now)
 	o.isOfReach = f.Unreachable
 	o.probeErrors, o.lastFailedProbe, o.sameFailedProbe, o.began, o.probes = []probeError{{f.Cause, minProbeMessages}}, 0, 0, now, 0
+	o.lastSuccess = -1
 }
 
 // unreached counts a failure because the handler's program does not seem to be there.
@@ -118,7 +121,11 @@ func (o *outage) countFailedProbe(f *Failure, now time.Duration) {
 		return
 	}
 	hadSuccesses := o.successes > 0
-	o.probeFailed(now, o.countProbeError(f.Cause, !same))
+	concernsAll := o.countProbeError(f.Cause, !same)
+	if f.Before >= 0 && o.lastSuccess >= f.Before {
+		concernsAll = false
+	}
+	o.probeFailed(now, concernsAll)
 	if hadSuccesses && o.successes == 0 {
 		o.changes.Addf(redeliver.ChangeOutage, f.Err, "a probe failed after others had succeeded; the next one follows in %s", o.pause)
 	}
@@ -162,7 +169,7 @@ func (o *outage) succeeded(probe bool, now time.Duration) {
 		return
 	}
 	o.probes++
-	o.sameFailedProbe = 0
+	o.sameFailedProbe, o.lastSuccess = 0, now
 	first, took := o.successes == 0, (now - o.began).Round(time.Millisecond)
 	switch {
 	case o.probeSucceeded():

@@ -128,7 +128,7 @@ func TestAnOutageBeginsAndEnds(t *testing.T) {
 			if s.id == 0 {
 				o.succeeded(s.probe, now)
 			} else {
-				o.failed(&Failure{Cause: s.what, Key: s.id, ID: s.id, Probe: s.probe}, now)
+				o.failed(&Failure{Cause: s.what, Key: s.id, ID: s.id, Probe: s.probe, Before: -1}, now)
 			}
 			got := none
 			if len(reported) > 0 {
@@ -144,13 +144,37 @@ func TestAnOutageBeginsAndEnds(t *testing.T) {
 	}
 }
 
+// A message that fails again, although another has succeeded since its last failure, does not keep an outage from ending.
+func TestAKnownFailureBetweenSuccessesConcernsItsMessage(t *testing.T) {
+	for name, c := range map[string]struct {
+		before time.Duration // in seconds
+		want   breakerState
+	}{
+		"failed before the success": {1, breakerClosed},
+		"failed after the success":  {3, breakerHalfOpen},
+		"its first failure":         {-1, breakerHalfOpen},
+	} {
+		var reported Changes
+		o := newOutage(threeKeys(), &reported)
+		for key := range uint64(3) {
+			o.failed(&Failure{Cause: 7, Key: key, ID: key, Before: -1}, 0)
+		}
+		o.succeeded(true, 2*time.Second)
+		o.failed(&Failure{Cause: 7, Key: 1, ID: 1, Probe: true, Before: c.before * time.Second}, 4*time.Second)
+		o.succeeded(true, 9*time.Second)
+		if o.state != c.want {
+			t.Errorf("%s: phase %d, want %d", name, o.state, c.want)
+		}
+	}
+}
+
 // The events of an outage have its figures.
 func TestAnOutageIsReportedWithItsFigures(t *testing.T) {
 	policy := redeliver.Policy{Outage: threeKeys()}
 	var g Guard
 	g.Init(&policy)
 	fails := func(at int, probe bool, id uint64) {
-		g.CountFailure(&Failure{Cause: 7, Key: id, ID: id, Probe: probe, Postponable: true}, time.Duration(at)*time.Second)
+		g.CountFailure(&Failure{Cause: 7, Key: id, ID: id, Probe: probe, Postponable: true, Before: -1}, time.Duration(at)*time.Second)
 	}
 	begins := func(at int) {
 		t.Helper()
