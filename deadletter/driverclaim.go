@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
@@ -42,38 +41,6 @@ func (c *driverClaim) Scan(ctx context.Context, from From) (Scan, error) {
 	c.hasReadLock = true
 	return s, nil
 }
-
-// locate returns a scan of the messages at positions. If the driver can, it does not read them.
-func (c *driverClaim) locate(ctx context.Context, at []Position) (Scan, error) {
-	l, ok := c.s.Session.(driver.Locator)
-	if !ok {
-		return c.Scan(ctx, Start)
-	}
-	msgs, err := l.Locate(ctx, at)
-	return &listScan{msgs}, c.s.explain(err)
-}
-
-// listScan is a [Scan] of messages that were not read.
-type listScan struct{ rest []*Message }
-
-// Next implements [Scan].
-func (s *listScan) Next(ctx context.Context, want func(*Message) bool) (*Message, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if len(s.rest) == 0 {
-		return nil, io.EOF
-	}
-	m := s.rest[0]
-	s.rest = s.rest[1:]
-	if want != nil && !want(m) {
-		return nil, nil //nolint:nilnil // as the interface defines it
-	}
-	return m, nil
-}
-
-// Close implements [Scan].
-func (*listScan) Close() error { return nil }
 
 // Send implements [Claim].
 func (c *driverClaim) Send(ctx context.Context, msgs []*Message) []error {

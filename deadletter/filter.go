@@ -74,13 +74,6 @@ func (f *Filter) All() bool {
 		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == ""
 }
 
-// onlyPositions reports whether the filter needs nothing but the positions of messages.
-func (f *Filter) onlyPositions() bool {
-	others := *f
-	others.Positions = nil
-	return len(f.Positions) > 0 && others.All()
-}
-
 // maxFilterValues bounds each list of a filter, which is recorded with its task.
 const maxFilterValues = 1000
 

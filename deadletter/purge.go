@@ -40,6 +40,32 @@ func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 	return (&runner{q: q, task: t, report: p.Report}).start(ctx)
 }
 
+// DryRunPurge returns what Purge would remove: Forecast.Matched messages. It changes nothing, and needs no claim, Who or
+// Why. On Kafka it reads no messages if the filter has only positions, or matches everything.
+func DryRunPurge(ctx context.Context, q Queue, p PurgeOptions) (Forecast, error) {
+	d, ok := q.(*driverQueue)
+	if err := p.Filter.check(); !ok || err != nil {
+		return DryRun(ctx, q, ReplayOptions{Filter: p.Filter})
+	}
+	s, err := d.connect(ctx)
+	if err != nil {
+		return Forecast{}, err
+	}
+	found, err := s.locate(ctx, &p.Filter)
+	if err = errors.Join(err, finish(ctx, s.Close)); err != nil {
+		return Forecast{}, err
+	}
+	if found.Messages == nil {
+		return DryRun(ctx, q, ReplayOptions{Filter: p.Filter})
+	}
+	f := Forecast{ReplayTo: q.Info().ReplayTo, About: !found.Exact}
+	for range found.Messages {
+		f.Matched++
+	}
+	f.Scanned = f.Matched
+	return f, nil
+}
+
 func (p *PurgeOptions) validate() error {
 	var ps redeliver.Problems
 	checkWhoWhy(&ps, p.Who, p.Why)

@@ -160,6 +160,9 @@ type Forecast struct {
 	Scanned, Matched, Replay, Skip, Refuse int64
 	// Refusals are the reasons of the first 10 refusals.
 	Refusals []string
+	// About reports whether Scanned and Matched may be too high: they count offsets of Kafka, and not all of
+	// those need have a message.
+	About bool
 }
 
 // maxRefusals bounds Forecast.Refusals.

@@ -37,6 +37,7 @@ type runner struct {
 	settling settlingSet // messages that an earlier runner has counted
 	stayed   settlingSet // messages that this runner has counted and left in the DLQ
 
+	located      driver.Located // the messages of a purge, if they need not be read
 	scan         Scan
 	opened       time.Time // when scan was opened
 	pace         pace
@@ -114,16 +115,28 @@ func (r *runner) openScan(ctx context.Context) error {
 	if r.scan != nil {
 		return nil
 	}
-	var scan Scan
-	var err error
-	if c, ok := r.claim.(*driverClaim); ok && r.task.Kind == KindPurge && r.task.Filter.onlyPositions() {
-		scan, err = c.locate(ctx, r.task.Filter.Positions)
-	} else {
-		scan, err = r.claim.Scan(ctx, Start)
+	if err := r.locate(ctx); err != nil {
+		return err
 	}
+	if r.located.Messages != nil { // the same messages as before: none that arrived later
+		r.scan, r.opened = newLocatedScan(r.located.Messages), time.Now()
+		return nil
+	}
+	scan, err := r.claim.Scan(ctx, Start)
 	if err == nil {
 		r.scan, r.opened = scan, time.Now()
 	}
+	return err
+}
+
+// locate finds the messages of a purge without reading them, if that is possible. If the scan may return later messages,
+// only their positions can exclude them.
+func (r *runner) locate(ctx context.Context) (err error) {
+	c, ok := r.claim.(*driverClaim)
+	if !ok || r.task.Kind != KindPurge || r.located.Messages != nil || r.newer && len(r.task.Filter.Positions) == 0 {
+		return nil
+	}
+	r.located, err = c.s.locate(ctx, &r.task.Filter)
 	return err
 }
 

@@ -2,14 +2,17 @@ package kafka_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -163,6 +166,10 @@ func TestAPurgeByPositionReadsNothing(t *testing.T) {
 			t.Errorf("the purge says %+v, want %d: %v", task.Counts, want, err)
 		}
 	}
+	options := deadletter.PurgeOptions{Filter: deadletter.Filter{Positions: at[:1]}}
+	if f, err := deadletter.DryRunPurge(t.Context(), q, options); err != nil || f.Matched != 0 {
+		t.Errorf("a second purge would remove %d: %v", f.Matched, err)
+	}
 	if read.Load() {
 		t.Error("the DLQ was read")
 	}
@@ -171,5 +178,72 @@ func TestAPurgeByPositionReadsNothing(t *testing.T) {
 	}
 	if !read.Load() {
 		t.Error("the test does not see that the DLQ is read")
+	}
+}
+
+// A purge of everything reads nothing either. It removes what was in the DLQ when it was counted, not what arrives later, and
+// deletes the records.
+func TestAPurgeOfEverythingReadsNothing(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	m := newFailingGroup(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing", cluster: cluster})
+	m.deadLetter(t, 5)
+	dlq := m.ours("dlq")
+	q := m.queue(t, kafka.DeadLetterConfig{})
+	var at []deadletter.Position
+	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 2, func(m *deadletter.Message) bool {
+		at = append(at, m.Position)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	all := deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true}
+	one := all
+	one.Filter.Positions = at[1:] // so that there is a hole
+	if task, err := deadletter.Purge(t.Context(), q, one); err != nil || task.Counts.Purged != 1 {
+		t.Fatalf("the purge says %+v: %v", task, err)
+	}
+	var read atomic.Bool
+	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		for _, topic := range req.(*kmsg.FetchRequest).Topics {
+			if topic.Topic == dlq {
+				read.Store(true)
+			}
+		}
+		return nil, nil, false
+	})
+	if f, err := deadletter.DryRunPurge(t.Context(), q, all); err != nil || f.Matched != 4 || f.Scanned != 4 || f.About {
+		t.Errorf("the forecast is %+v: %v", f, err)
+	}
+	all.Expect = 3
+	if task, err := deadletter.Purge(t.Context(), q, all); !errors.Is(err, deadletter.ErrTooMany) {
+		t.Errorf("the purge of more than expected says %+v: %v", task, err)
+	}
+	all.Expect = 100
+	var once sync.Once
+	all.Report.Progress = func(deadletter.Task) {
+		once.Do(func() { write(t, m.addrs, &kgo.Record{Topic: dlq, Value: []byte("late")}) }) // after the count
+	}
+	if task, err := deadletter.Purge(t.Context(), q, all); err != nil || task.Status != deadletter.StatusDone || task.Counts.Purged != 4 {
+		t.Errorf("the purge says %+v: %v", task, err)
+	}
+	if read.Load() {
+		t.Error("the DLQ was read")
+	}
+	if left := remainingIDs(t, q); len(left) != 1 {
+		t.Errorf("%q are left", left)
+	}
+	if !read.Load() {
+		t.Error("the test does not see that the DLQ is read")
+	}
+	starts, err := kadm.NewClient(independent(t, m.addrs)).ListStartOffsets(t.Context(), dlq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := int64(0)
+	starts.Each(func(o kadm.ListedOffset) { deleted += o.Offset })
+	if deleted != 5 {
+		t.Errorf("%d records are deleted, want 5", deleted)
 	}
 }

@@ -4,11 +4,19 @@ package command_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/binary"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +28,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -69,6 +78,13 @@ func (g memoryGroup) used(t *testing.T) int {
 		t.Fatal(err, bad)
 	}
 	return n >> 20
+}
+
+// command returns a run of the command in the cgroup.
+func (g memoryGroup) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("sh", append([]string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.dir, filepath.Join(built, "redeliver")}, args...)...)
+	cmd.Env = append(os.Environ(), fmt.Sprint("GOMEMLIMIT=", podMemory))
+	return cmd
 }
 
 // dustBatch returns a batch of one record with n headers of two bytes, compressed to some hundred bytes.
@@ -129,25 +145,71 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-func (l *lines) has(text string) bool {
+func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), text)
+	return l.text.String()
 }
+
+func (l *lines) has(text string) bool {
+	return strings.Contains(l.String(), text)
+}
+
+// tlsKafka starts a Kafka with a listener for TLS. It returns the addresses of the listener without TLS, those of the one
+// with TLS, and the file of the CA that clients must trust.
+func tlsKafka(t *testing.T) (addrs, tlsAddrs []string, ca string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Kafka of a test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, store := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "store.pem")
+	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), public...)
+	if err := errors.Join(os.WriteFile(ca, public, 0o600), os.WriteFile(store, both, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	b := brokers.OwnKafka(t, brokers.KafkaOptions{
+		Heap:  "512m",
+		Users: map[string]string{"nobody": "unused"}, // their listener becomes the one with TLS
+		Properties: map[string]string{
+			"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SSL",
+			"ssl.keystore.type":              "PEM", "ssl.keystore.location": store,
+		},
+	})
+	return b.Addrs(), b.UserAddrs(), ca
+}
+
+// maxNeighbours is within what time the messages beside a record of many headers are handled.
+const maxNeighbours = time.Minute
 
 // A record of a few hundred bytes with millions of headers once killed the process of a pod at every start. If its batch
 // is within the bound, it goes to the DLQ and its neighbours run. A larger batch is not decompressed: it holds up the
 // partitions of its broker, which is reported, and the process lives.
 func TestRunSurvivesRecordsOfHeadersInAPod(t *testing.T) {
-	addrs := brokers.RequireKafka(t) // without TLS, which it does not offer
+	addrs, tlsAddrs, ca := tlsKafka(t)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
 	for _, headers := range []int{4_000_000, 10_000_000, 45_000_000} {
 		t.Run(fmt.Sprintf("%d headers", headers), func(t *testing.T) {
-			s, batch := kafkaShop(t), dustBatch(headers)
-			cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(cl.Close)
+			t.Parallel()
+			s, batch := kafkaShopAt(t, addrs), dustBatch(headers)
 			put := func(partition int32, body string) {
 				t.Helper()
 				rec := &kgo.Record{Topic: s.topic, Partition: partition, Value: []byte(body), Headers: []kgo.RecordHeader{{Key: "tenant", Value: []byte("acme")}}}
@@ -162,12 +224,10 @@ func TestRunSurvivesRecordsOfHeadersInAPod(t *testing.T) {
 			for start := range 3 {
 				h := newHandler(t, func(w http.ResponseWriter, _, _ string) { w.WriteHeader(http.StatusOK) })
 				g, said := newMemoryGroup(t), &lines{}
-				group := fmt.Sprint(s.group, start)
-				cmd := exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.dir,
-					filepath.Join(built, "redeliver"), "run", "--topic", s.topic, "--group", group, "--http", h.URL)
-				cmd.Env = append(os.Environ(), "REDELIVER_BROKER="+s.url, fmt.Sprint("GOMEMLIMIT=", podMemory))
+				cmd := g.command("run", "--topic", s.topic, "--group", fmt.Sprint(s.group, start), "--http", h.URL)
+				cmd.Env = append(cmd.Env, "REDELIVER_BROKER=kafka+tls://"+strings.Join(tlsAddrs, ","), "SSL_CERT_FILE="+ca)
 				cmd.Stderr = said
-				c := &sidecar{t: t, cmd: cmd}
+				c, began := &sidecar{t: t, cmd: cmd}, time.Now()
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
@@ -179,17 +239,83 @@ func TestRunSurvivesRecordsOfHeadersInAPod(t *testing.T) {
 				})
 				within := 2*headers < 8<<20
 				await(t, func() string {
-					return fmt.Sprintf("start %d handled %v, and says\n%s", start, h.seen(), said.text.String())
+					return fmt.Sprintf("start %d handled %v, and says\n%s", start, h.seen(), said)
 				}, func() bool {
 					if within {
 						return len(h.seen()) == 3 && said.has("undecodable")
 					}
-					return said.has("cannot decode")
+					return said.has("cannot decode") && time.Since(began) > maxNeighbours
 				})
-				used := g.used(t)
-				t.Logf("report: %d headers in a batch of %d bytes: start %d used %d MiB, and handled %v", headers, len(batch), start, used, h.seen())
+				took := time.Since(began)
+				if within && took > maxNeighbours {
+					t.Errorf("start %d handled the neighbours after %s, want %s", start, took, maxNeighbours)
+				}
+				t.Logf("report: %d headers in a batch of %d bytes: start %d used %d MiB in %s, and handled %v",
+					headers, len(batch), start, g.used(t), took.Round(time.Second), h.seen())
 				c.end() // alive
 			}
 		})
 	}
+}
+
+// A batch that is larger than the bound can be in a DLQ, too, if its writer may write there. Nobody can read it, but the
+// programs live in a pod, say where it is, and a purge removes it.
+func TestABatchThatIsTooLargeIsPurgedInAPod(t *testing.T) {
+	addrs := brokers.RequireKafka(t)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	for _, by := range []string{"--all", "--position"} {
+		t.Run(by, func(t *testing.T) {
+			s := kafkaShopAt(t, addrs)
+			h := newHandler(t, func(w http.ResponseWriter, _, _ string) { w.WriteHeader(http.StatusUnprocessableEntity) })
+			c := s.sidecar("--http", h.URL)
+			s.send("before", "tenant=acme")
+			await(t, func() string { return "nothing was handled" }, func() bool { return len(h.seen()) == 1 }) // the DLQ exists
+			s.awaitDeadLetters(1)
+			c.end()
+			putBatch(t, cl, s.dlq, dustBatch(45_000_000))
+			g := newMemoryGroup(t)
+			run := func(code int, args ...string) string {
+				t.Helper()
+				var out bytes.Buffer
+				cmd := g.command(append(args, s.whose...)...)
+				cmd.Env, cmd.Stdout, cmd.Stderr = append(cmd.Env, "REDELIVER_BROKER="+s.url), &out, &out
+				if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+					t.Fatalf("%q ends with %v, want %d:\n%s", args, err, code, out.String())
+				}
+				return out.String()
+			}
+			bomb := offsetOfBomb(t, cl, s.dlq)
+			for _, read := range [][]string{{"dlq", "show", "--limit", "0"}, {"dlq", "groups"}} {
+				if said := run(1, read...); !strings.Contains(said, fmt.Sprintf("%s/0: the batch at offset %d", s.dlq, bomb)) {
+					t.Errorf("%q does not say where the batch is:\n%s", read, said)
+				}
+			}
+			which, left := []string{by}, 0
+			if by == "--position" {
+				which, left = []string{by, fmt.Sprint("0/", bomb)}, 1
+			}
+			for _, how := range [][]string{{"--dry-run"}, {"--yes", "--note", "a test"}} {
+				run(0, append(append([]string{"dlq", "purge"}, which...), how...)...)
+			}
+			if dead := s.rows(0, append([]string{"dlq", "show", "--limit", "0"}, s.whose...)...); len(dead) != left {
+				t.Errorf("the DLQ has %v, want %d", dead, left)
+			}
+			t.Logf("report: %d MiB were used", g.used(t))
+		})
+	}
+}
+
+// offsetOfBomb returns the last offset of partition 0.
+func offsetOfBomb(t *testing.T, cl *kgo.Client, topic string) int64 {
+	t.Helper()
+	ends, err := kadm.NewClient(cl).ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, _ := ends.Lookup(topic, 0)
+	return end.Offset - 1
 }

@@ -45,7 +45,11 @@ func onEachBroker(t *testing.T, test func(t *testing.T, s *shop)) {
 
 func kafkaShop(t *testing.T) *shop {
 	t.Helper()
-	addrs := brokers.RequireKafka(t)
+	return kafkaShopAt(t, brokers.RequireKafka(t))
+}
+
+func kafkaShopAt(t *testing.T, addrs []string) *shop {
+	t.Helper()
 	s := &shop{t: t, url: "kafka://" + strings.Join(addrs, ","), topic: name(), group: name()}
 	s.dlq, s.whose, s.known = s.topic+"."+s.group+".dlq", []string{"--topic", s.topic, "--group", s.group}, s.group
 	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...))

@@ -58,6 +58,7 @@ package driver
 
 import (
 	"context"
+	"iter"
 	"time"
 )
 
@@ -113,11 +114,19 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
-// Locator is a [Session] that finds messages by their positions without reading them, so that a message can be removed that
-// nobody can decode.
+// Locator is a [Session] that finds messages without reading them, so that a message can be removed that nobody can decode.
 type Locator interface {
-	// Locate returns the messages at the positions that may be in the DLQ. They have only what Remove needs.
-	Locate(ctx context.Context, at []Position) ([]*Message, error)
+	// Locate returns the messages that are at the positions, or all that are in the DLQ now if at is nil.
+	// Located.Messages is nil if they must be read.
+	Locate(ctx context.Context, at []Position) (Located, error)
+}
+
+// Located are messages that were not read.
+type Located struct {
+	// Messages has messages with only what Remove needs. It can be used again, and then has the same messages.
+	Messages iter.Seq[*Message]
+	// Exact reports whether each of them is a message. Otherwise some may be markers of transactions, or be compacted.
+	Exact bool
 }
 
 // Reader reads the messages that are in the DLQ when it is opened and have not been removed.

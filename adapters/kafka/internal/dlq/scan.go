@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
@@ -105,8 +106,20 @@ func (r *reader) startRead(partition int32, next int64) {
 	r.ahead = ahead
 	go func() {
 		p, err := r.q.log.Read(r.ctx, partition, next)
+		if errors.Is(err, topiclog.ErrTooLarge) {
+			if behind := r.q.behindRemoved(partition, next); behind > next {
+				p, err = topiclog.Page{Next: behind}, nil
+			}
+		}
 		ahead <- fetched{p, err}
 	}()
+}
+
+// behindRemoved returns the first offset from one on that is not removed.
+func (q *Queue) behindRemoved(partition int32, from int64) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.ledger.prefix(partition, from)
 }
 
 // nextPage reads the next page. It returns io.EOF at the end.

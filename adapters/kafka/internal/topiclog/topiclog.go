@@ -64,6 +64,37 @@ func (l *Reader) Bounds(ctx context.Context, partition int32) (start, end int64,
 	return both[0], max(both[0], both[1]), err
 }
 
+// StableEnd returns the end of a partition, at most end, without the records of open transactions.
+func (l *Reader) StableEnd(ctx context.Context, partition int32, end int64) (int64, error) {
+	stable, err := retryFetch(ctx, l, partition, func() (int64, error) {
+		leader, err := l.Client.Leader(l.Topic, partition)
+		if err != nil {
+			return 0, err
+		}
+		req := sarama.NewOffsetRequest(l.Client.Config().Version)
+		req.IsolationLevel = sarama.ReadCommitted
+		req.AddBlock(l.Topic, partition, sarama.OffsetNewest, 1)
+		res, err := leader.GetAvailableOffsets(req)
+		if err != nil {
+			return 0, err
+		}
+		switch block := res.GetBlock(l.Topic, partition); {
+		case block == nil || errors.Is(block.Err, sarama.ErrNoError) && len(block.Offsets) != 1:
+			return 0, sarama.ErrIncompleteResponse
+		case !errors.Is(block.Err, sarama.ErrNoError):
+			return 0, block.Err
+		default:
+			return block.Offsets[0], nil
+		}
+	})
+	return min(stable, end), err
+}
+
+// FirstAfter returns the offset of the first record of a partition that is later than a time, or -1 if there is none.
+func (l *Reader) FirstAfter(ctx context.Context, partition int32, at time.Time) (int64, error) {
+	return retryFetch(ctx, l, partition, func() (int64, error) { return l.Client.GetOffset(l.Topic, partition, at.UnixMilli()+1) })
+}
+
 // Read returns records from an offset on. It skips records that were deleted meanwhile.
 func (l *Reader) Read(ctx context.Context, partition int32, offset int64) (Page, error) {
 	return l.ReadUpTo(ctx, partition, offset, fetchBytes)
@@ -73,6 +104,12 @@ func (l *Reader) Read(ctx context.Context, partition int32, offset int64) (Page,
 func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, bytes int32) (Page, error) {
 	return retryFetch(ctx, l, partition, func() (Page, error) {
 		p, err := l.fetch(partition, offset, bytes)
+		if errors.Is(err, ErrTooLarge) && bytes > 1 { // one batch fails the whole response
+			p, err = l.fetch(partition, offset, 1)
+		}
+		if errors.Is(err, ErrTooLarge) {
+			err = fmt.Errorf("the batch at offset %d: %w", offset, err)
+		}
 		if !errors.Is(err, sarama.ErrOffsetOutOfRange) {
 			return p, err
 		}
@@ -159,7 +196,7 @@ func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call fun
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
 			return none, fmt.Errorf("kafka: reading %s: %w; the user needs Read on it", l.Topic, err)
 		}
-		if errors.Is(err, sarama.ErrClosedClient) || errors.Is(err, errOldFormat) {
+		if errors.Is(err, sarama.ErrClosedClient) || errors.Is(err, errOldFormat) || errors.Is(err, ErrTooLarge) {
 			break
 		}
 		if leader, lerr := l.Client.Leader(l.Topic, partition); lerr == nil && !isBrokerError(err) {
@@ -172,6 +209,9 @@ func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call fun
 	}
 	return none, fmt.Errorf("kafka: reading %s/%d: %w; check whether its leader answers", l.Topic, partition, err)
 }
+
+// ErrTooLarge marks a batch that would be larger than the bound when it is decompressed.
+var ErrTooLarge = sarama.ErrDecompressedBatchTooLarge
 
 var errOldFormat = errors.New("its records have the format of Kafka 0.10 or older, which cannot be read")
 

@@ -23,7 +23,9 @@ stay. To remove all messages give --all. On a terminal purge shows how many mess
 and you type the name of the DLQ to confirm. It removes nothing when more messages match
 than it showed, or than --expect allows.
 
-On Kafka, --yes with nothing but --position removes records without reading them.`,
+On Kafka, --all or nothing but --position removes records without reading them. A DLQ that
+another program fills is then counted by offsets: the number is too high if that program
+writes in transactions.`,
 		example: `  redeliver dlq purge orders.billing.dlq --before 2026-01-01 --dry-run
   redeliver dlq purge orders.billing.dlq --before 2026-01-01 --note 'older than we may keep'`,
 		flags: func(flags *pflag.FlagSet) {
@@ -40,11 +42,11 @@ On Kafka, --yes with nothing but --position removes records without reading them
 			return nil
 		},
 		forecast: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error) {
-			plan, err := deadletter.DryRun(ctx, q, deadletter.ReplayOptions{Filter: f})
+			plan, err := deadletter.DryRunPurge(ctx, q, deadletter.PurgeOptions{Filter: f})
 			if err != nil {
 				return nil, err
 			}
-			row := &forecastRow{DryRun: true, DLQ: q.Info().DLQ, Scanned: plan.Scanned, Matched: plan.Matched, Purge: plan.Matched, verbs: []string{"remove"}}
+			row := &forecastRow{DryRun: true, DLQ: q.Info().DLQ, Scanned: plan.Scanned, Matched: plan.Matched, Purge: plan.Matched, About: plan.About, verbs: []string{"remove"}}
 			if p.Expect > 0 && row.Purge > p.Expect {
 				err = failed(codeFailed, "%w: %d messages match, and --expect is %d", deadletter.ErrTooMany, row.Purge, p.Expect)
 			}
@@ -52,7 +54,11 @@ On Kafka, --yes with nothing but --position removes records without reading them
 		},
 		ask: func(f *forecastRow) (question, answer string) {
 			p.Expect = cmp.Or(p.Expect, f.Purge)
-			return fmt.Sprintf("Remove %d of %d messages in %s for good? Type the name of the DLQ:", f.Purge, f.Scanned, f.DLQ), f.DLQ
+			about := ""
+			if f.About {
+				about = "about "
+			}
+			return fmt.Sprintf("Remove %s%d of %d messages in %s for good? Type the name of the DLQ:", about, f.Purge, f.Scanned, f.DLQ), f.DLQ
 		},
 		run: func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error) {
 			p.Filter, p.Who, p.Why, p.Report = f, s.who, s.note, report

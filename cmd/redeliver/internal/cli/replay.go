@@ -22,6 +22,7 @@ type forecastRow struct {
 	Refuse   int64    `json:"refuse,omitempty"`   // messages that name another group or origin
 	Purge    int64    `json:"purge,omitempty"`    // messages that would be removed
 	Refusals []string `json:"refusals,omitempty"` // the reasons of the first few refusals
+	About    bool     `json:"about,omitempty"`    // the numbers may be too high, because they count offsets
 
 	verbs []string // the rows of the table
 }
@@ -33,6 +34,9 @@ func (f *forecastRow) draw(c *details) {
 	c.line("matched", f.Matched)
 	for _, verb := range f.verbs {
 		c.line("would "+verb, map[string]int64{"replay": f.Replay, "skip": f.Skip, "refuse": f.Refuse, "remove": f.Purge}[verb])
+	}
+	if f.About {
+		c.line("counted", "by offsets: the numbers may be too high")
 	}
 	for _, r := range f.Refusals {
 		c.line("refusal", r)
