@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,6 +297,84 @@ func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	}
 	if n := count(t, m.addrs, dlt); n == 0 || len(read(t, m.addrs, dlt, 3)) < 3 {
 		t.Error("records of a foreign DLQ were deleted")
+	}
+}
+
+// A purge that reads nothing leaves the records of an open transaction. Its count includes the markers.
+func TestOnKafkaAPurgeOfEverythingLeavesOpenTransactions(t *testing.T) {
+	t.Parallel()
+	m := newFailingGroup(t, onKafka(t))
+	dlt := m.topic + "-dlt"
+	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, m.addrs)), 1, nil, dlt)
+	cl := independent(t, m.addrs, kgo.TransactionalID(dlt))
+	begin := func(id string) {
+		t.Helper()
+		if err := cl.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cl.ProduceSync(t.Context(), order(dlt, id)).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit := func() {
+		t.Helper()
+		if err := cl.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("a")
+	commit()
+	begin("undecided")
+	q := m.queue(t, kafka.DeadLetterConfig{DLQ: dlt})
+	options := deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true}
+	if f, err := deadletter.DryRunPurge(t.Context(), q, options); err != nil || f.Matched != 2 || !f.About {
+		t.Errorf("the forecast is %+v, want about 2, one of which is a marker: %v", f, err)
+	}
+	if task, err := deadletter.Purge(t.Context(), q, options); err != nil || task.Status != deadletter.StatusDone {
+		t.Fatalf("the purge says %+v: %v", task, err)
+	}
+	commit()
+	eventually(t, "the message is left whose transaction was open", func() bool { return fmt.Sprint(remainingIDs(t, q)) == "[undecided]" })
+}
+
+// If a DLQ was created again, a purge of everything does not believe the old outcomes, which are of other records.
+func TestAPurgeOfEverythingIsNotMisledByAnEarlierDLQ(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	m := newFailingGroup(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing", cluster: cluster})
+	dlq := m.ours("dlq")
+	cl := independent(t, m.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	put := func(at time.Time) {
+		t.Helper()
+		for key := range 3 {
+			rec := &kgo.Record{Topic: dlq, Key: []byte(strconv.Itoa(key)), Timestamp: at}
+			if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	purge := func(f deadletter.Filter, want int64) {
+		t.Helper()
+		q := m.queue(t, kafka.DeadLetterConfig{})
+		task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "a test", Filter: f, Everything: true})
+		if err != nil || task.Counts.Purged != want {
+			t.Errorf("the purge says %+v, want %d: %v", task, want, err)
+		}
+	}
+	put(time.Now().Add(-time.Hour))
+	purge(deadletter.Filter{Key: []byte("1")}, 1)
+	adm := kadm.NewClient(cl)
+	if _, err := adm.DeleteTopic(t.Context(), dlq); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adm.CreateTopic(t.Context(), 4, 1, nil, dlq); err != nil {
+		t.Fatal(err)
+	}
+	cl = independent(t, m.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	put(time.Now())
+	purge(deadletter.Filter{}, 3)
+	if left := remainingIDs(t, m.queue(t, kafka.DeadLetterConfig{})); len(left) > 0 {
+		t.Errorf("%q are left", left)
 	}
 }
 

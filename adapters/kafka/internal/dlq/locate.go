@@ -106,8 +106,12 @@ func (q *Queue) canLocate(ctx context.Context, partition int32, start, end int64
 	if !found {
 		return true, nil
 	}
+	first, err := q.log.FirstAfter(ctx, partition, time.UnixMilli(-1)) // the log may begin with a gap
+	if err != nil {
+		return false, err
+	}
 	later, err = q.log.FirstAfter(ctx, partition, oldest)
-	return later != start, err // the first record of this topic is not later than the span's last one
+	return later < 0 || later > first, err // the first record of this topic is not later than the span's last one
 }
 
 // left returns those of the offsets whose records are not removed.
