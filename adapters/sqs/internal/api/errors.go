@@ -139,6 +139,12 @@ func isRefused(err error) bool {
 // temporaryCode matches codes that AWS counts as the sender's fault although the message is valid.
 var temporaryCode = regexp.MustCompile(`Throttl|OverLimit|SlowDown|LimitExceeded|Kms|KMS|Denied|Token|Signature|Security|Authoriz`)
 
+// isAnswer reports whether SQS carried out a request as far as that is possible: it neither denied nor postponed it.
+func isAnswer(err error) bool {
+	entry, ok := errors.AsType[*entryError](err)
+	return (ok && entry.sender || IsRefusal(err)) && !temporaryCode.MatchString(ErrorCode(err))
+}
+
 // mayConcernOneEntry reports whether one entry, or the total size, may have caused the refusal of a whole batch. Then
 // each entry is sent alone.
 func mayConcernOneEntry(err error) bool {

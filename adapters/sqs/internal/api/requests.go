@@ -55,7 +55,7 @@ func (q *Queue) SendEntries(ctx context.Context, entries []types.SendMessageBatc
 	} else {
 		results = entryResults(len(entries), out.Failed, out.Successful, func(ok types.SendMessageBatchResultEntry) *string { return ok.Id })
 	}
-	q.reportEntries(ctx, "SendMessageBatch", "sending to", results)
+	q.reportEntries(ctx, "SendMessageBatch", "sending to", false, results)
 	return results, err
 }
 
@@ -71,7 +71,7 @@ func (q *Queue) DeleteReceipts(ctx context.Context, receipts []string) (results 
 	} else {
 		results = entryResults(len(receipts), out.Failed, out.Successful, func(ok types.DeleteMessageBatchResultEntry) *string { return ok.Id })
 	}
-	q.reportEntries(ctx, "DeleteMessageBatch", "deleting from", results)
+	q.reportEntries(ctx, "DeleteMessageBatch", "deleting from", receipts[0] == probeReceipt, results)
 	return results, err
 }
 
@@ -88,7 +88,7 @@ func (q *Queue) HideReceipts(ctx context.Context, all []Hiding) (results []error
 	} else {
 		results = entryResults(len(all), out.Failed, out.Successful, func(ok types.ChangeMessageVisibilityBatchResultEntry) *string { return ok.Id })
 	}
-	q.reportEntries(ctx, "ChangeMessageVisibilityBatch", "changing the visibility of messages of", results)
+	q.reportEntries(ctx, "ChangeMessageVisibilityBatch", "changing the visibility of messages of", all[0].Receipt == probeReceipt, results)
 	return results, err
 }
 
@@ -117,13 +117,13 @@ func (q *Queue) Report(ctx context.Context, action string, err error) {
 }
 
 // reportEntries reports the result of a batch. It has failed if all of its entries have, for a reason that does not
-// concern the message.
-func (q *Queue) reportEntries(ctx context.Context, action, what string, results []error) {
+// concern the message. A probe has not failed if the server has read its receipt: servers refuse it with different codes.
+func (q *Queue) reportEntries(ctx context.Context, action, what string, isProbe bool, results []error) {
 	if q.OnResult == nil {
 		return
 	}
 	for _, err := range results {
-		if err == nil || IsStaleReceipt(err) || IsMissingQueue(err) && action != "SendMessageBatch" || action == "SendMessageBatch" && mayConcernOneEntry(err) {
+		if err == nil || IsStaleReceipt(err) || isProbe && isAnswer(err) || IsMissingQueue(err) && action != "SendMessageBatch" || action == "SendMessageBatch" && mayConcernOneEntry(err) {
 			q.Report(ctx, action, nil)
 			return
 		}
