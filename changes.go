@@ -13,7 +13,7 @@ const (
 	ChangeTopicUnfit       Change = "a topic is unfit"            // a setting of a topic or queue may lose messages
 	ChangeNotRead          Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
 	ChangeReadFromStart    Change = "read from the start"         // Kafka: the group has no offset for a level, or one that is past the end of the log
-	ChangeAttemptsCut      Change = "attempts are cut"            // Kafka: rebalance after rebalance ends attempts that take longer than DrainTimeout
+	ChangeAttemptsCut      Change = "attempts are cut"            // Kafka: rebalance after rebalance ends attempts that take longer than the group waits
 	ChangeReadingWaiting   Change = "reading waiting messages"    // Kafka, PerKey: a new owner reads the waiting messages before any runs
 	ChangeSuspectsRunAlone Change = "suspects run alone"          // Kafka: the last owner died; messages that may have crashed it run alone
 	ChangeNotChecked       Change = "not checked"                 // RabbitMQ: the management API did not answer at the start

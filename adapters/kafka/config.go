@@ -52,9 +52,11 @@ type Config struct {
 	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for
 	// an error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers have to finish when partitions move or the subscriber
-	// closes. After that their contexts are cancelled, and their messages stay unacked. It must be
-	// shorter than the rebalance timeout (sarama's default 60 s). Default 10 s.
+	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that
+	// their contexts are cancelled, and their messages stay unacked. It must be shorter than the
+	// rebalance timeout, Sarama.Consumer.Group.Rebalance.Timeout. When partitions move, handlers have
+	// the rebalance timeout less 10 s, at least half of it: 50 s with sarama's default. The other
+	// members wait for the longest one meanwhile. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds a Publish, and how long the client may take to accept a message for
 	// writing. redeliver waits for the answer to an accepted message, because the client cannot
@@ -104,7 +106,7 @@ type Config struct {
 	// its own, except Offsets.Initial. sarama's default there is Newest. With it, Subscribe refuses a
 	// new group that would skip records, and says so: set Oldest, or SkipExisting. Values that you set
 	// stay, and are refused if they cannot work. Exceptions are Metadata.Full (members and producers ask only for
-	// their own topics), a Net.ReadTimeout that ends while other members drain, and what redeliver's promises need, such as RequiredAcks. Default:
+	// their own topics), a Net.ReadTimeout that is shorter than a rebalance may take, and what redeliver's promises need, such as RequiredAcks. Default:
 	// sarama.NewConfig() with Offsets.Initial Oldest.
 	//
 	// If you do not trust the producers, set sarama.MaxDecompressedBatchSize. It applies to the

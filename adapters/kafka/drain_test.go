@@ -7,11 +7,13 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // A retry that settles in a drain may be above others that wait.
@@ -176,7 +178,10 @@ func TestAttemptsThatEveryRebalanceCutsAreReported(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	join := func() (*kafka.Client, *events) {
-		c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 50 * time.Millisecond})
+		cfg := fastMetadataConfig()
+		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+		cfg.Consumer.Group.Rebalance.Timeout = 2 * time.Second
+		c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, DrainTimeout: 50 * time.Millisecond})
 		route(t, c, p.topic, func(msg *message.Message) error {
 			<-msg.Context().Done()
 			return msg.Context().Err()
@@ -201,4 +206,104 @@ func TestAttemptsThatEveryRebalanceCutsAreReported(t *testing.T) {
 		run()
 	}
 	ev.await(t, 1, isChangeWithError("attempts are cut", ""))
+}
+
+// runUntilDrained is a handler that ends some time after its member has begun to drain, which is much later than a
+// DrainTimeout of 50 ms.
+func runUntilDrained(ctx context.Context) error {
+	drain := &engine.FromContext(ctx).Sub().Drain
+	for !drain.Draining() {
+		if err := wait.For(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return wait.For(ctx, 600*time.Millisecond)
+}
+
+// A rebalance waits for attempts that take longer than DrainTimeout, so each of them begins once.
+func TestRebalancesWaitForLongAttempts(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range map[string]func() sarama.BalanceStrategy{
+		"eager": sarama.NewBalanceStrategyRange, "cooperative": sarama.NewBalanceStrategyCooperativeSticky,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+			join := func() (*kafka.Client, *events) {
+				cfg := fastMetadataConfig()
+				cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+				cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
+				c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, DrainTimeout: 50 * time.Millisecond})
+				route(t, c, p.topic, func(msg *message.Message) error { return runUntilDrained(msg.Context()) })
+				return c, ev
+			}
+			_, ev := join()
+			admin := kadm.NewClient(independent(t, p.addrs))
+			for round := range 3 {
+				eventually(t, "the first one is alone", func() bool {
+					groups, err := admin.DescribeGroups(t.Context(), p.group)
+					return err == nil && groups[p.group].State == "Stable" && len(groups[p.group].Members) == 1
+				})
+				ids := putOnPartitions(t, p, string(rune('a'+round)), 4)
+				eventually(t, "all run", func() bool { return ev.lastLoad().InFlight == len(ids) })
+				second, after := join()
+				after.awaitJoined(t, 1)
+				ev.awaitEnds(t, ids...)
+				if err := second.Close(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				for _, id := range ids {
+					if ran := ev.attempts()[id] + after.attempts()[id]; ran != 1 {
+						t.Errorf("%s ran %d times, want once", id, ran)
+					}
+				}
+				if cut := len(all[redeliver.Abandoned](ev)) + len(all[redeliver.Abandoned](after)); cut > 0 {
+					t.Errorf("round %d: %d attempts were cut", round, cut)
+				}
+			}
+		})
+	}
+}
+
+func TestOnKafkaAWrappedGroupWaitsForLongAttempts(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	h := func(ctx context.Context, _ *sarama.ConsumerMessage) error { return runUntilDrained(ctx) }
+	cfg := kafka.Config{Policy: quick(1), DrainTimeout: 50 * time.Millisecond}
+	ev, _ := wrap(t, p, cfg, h)
+	put(t, p.addrs, order(p.topic, "a"))
+	eventually(t, "it runs", func() bool { return ev.lastLoad().InFlight == 1 })
+	wrap(t, p, cfg, h)
+	ev.awaitEnds(t, "a")
+	if cut := all[redeliver.Abandoned](ev); len(cut) > 0 {
+		t.Errorf("cut: %v", cut)
+	}
+}
+
+// The end of a member that drains for a rebalance takes no longer than DrainTimeout.
+func TestAMemberThatEndsDoesNotWaitForItsRebalance(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
+	first, before := open(t, cfg)
+	running := make(chan *message.Message, 1)
+	route(t, first, p.topic, func(msg *message.Message) error {
+		running <- msg
+		<-msg.Context().Done()
+		return msg.Context().Err()
+	})
+	before.awaitJoined(t, 1)
+	put(t, p.addrs, order(p.topic, "endless"))
+	drain := &engine.FromContext((<-running).Context()).Sub().Drain
+	second, _ := open(t, cfg)
+	route(t, second, p.topic, func(*message.Message) error { return nil })
+	eventually(t, "the first one drains", drain.Draining)
+	begin := time.Now()
+	if err := first.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > longDrain/2 {
+		t.Errorf("Close took %s, it waited for the rebalance", took)
+	}
+	before.await(t, 1, is[redeliver.Abandoned])
 }

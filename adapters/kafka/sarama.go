@@ -94,9 +94,26 @@ func (c Config) ownTopicsConfig() *sarama.Config {
 	return cfg
 }
 
-// joinMargin is how much longer than DrainTimeout a member waits for an answer. With the default of both, it is sarama's
-// own 30 s: with a longer one, a broker that stalls would be noticed later.
-const joinMargin = 20 * time.Second
+// The broker answers a join when all other members have drained, or when the rebalance timeout is over.
+const (
+	// joinMargin is how much longer than the rebalance timeout a member waits for an answer. Java's client has the same.
+	joinMargin = 5 * time.Second
+	// drainMargin is the part of the rebalance timeout that is left for the other steps of a rebalance: the member
+	// notices it with a heartbeat, commits after the drain, and joins.
+	drainMargin = 10 * time.Second
+)
+
+// rebalanceDrain returns how long attempts may go on after a rebalance has begun. The group waits for as long.
+func (c Config) rebalanceDrain() time.Duration {
+	timeout := c.Sarama.Consumer.Group.Rebalance.Timeout
+	return max(c.DrainTimeout, timeout-min(drainMargin, timeout/2))
+}
+
+// wrappedDrain is rebalanceDrain for a group that the service has made: a member that joins waits only for the
+// service's ReadTimeout, and would try again and again.
+func (c Config) wrappedDrain() time.Duration {
+	return max(c.DrainTimeout, min(c.rebalanceDrain(), c.Sarama.Net.ReadTimeout-drainMargin))
+}
 
 // consumerConfig returns the settings of a member that reads topic and its delay topics. It reads partitions without a
 // valid offset from their start, whatever the caller wants for the origin: see Session.Setup of package reader.
@@ -107,8 +124,7 @@ func (c Config) consumerConfig(topic string) *sarama.Config {
 	cfg.Consumer.Return.Errors = true
 	cfg.Consumer.Offsets.AutoCommit.Enable = false // the session's committer does it
 	cfg.Consumer.Group.ResetInvalidOffsets = true
-	// A join is answered when the other members have drained.
-	cfg.Net.ReadTimeout = max(cfg.Net.ReadTimeout, c.DrainTimeout+joinMargin)
+	cfg.Net.ReadTimeout = max(cfg.Net.ReadTimeout, cfg.Consumer.Group.Rebalance.Timeout+joinMargin)
 	if c.perKey() {
 		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{c.perKeyStrategy()}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -84,11 +85,12 @@ func (c *Client) openReader(ctx context.Context, topic string) (*reader.Reader, 
 		c.releaseStatic(topic)
 		return nil, fmt.Errorf("kafka: connecting to %v as group %s: %w", c.cfg.Brokers, c.cfg.Group, err)
 	}
-	return c.newReader(ctx, l, group), nil
+	return c.newReader(ctx, l, group, c.cfg.rebalanceDrain(), "Raise Sarama.Consumer.Group.Rebalance.Timeout (redeliver run: --drain) to 10 s above the time of the handler"), nil
 }
 
-// newReader makes a reader of a layout's topics in a group.
-func (c *Client) newReader(ctx context.Context, l *topology.Layout, group sarama.ConsumerGroup) *reader.Reader {
+// newReader makes a reader of a layout's topics in a group. At a rebalance its attempts have drain to end; cutAdvice says
+// what to set if that is too short.
+func (c *Client) newReader(ctx context.Context, l *topology.Layout, group sarama.ConsumerGroup, drain time.Duration, cutAdvice string) *reader.Reader {
 	cfg := &c.cfg
 	return reader.New(ctx, reader.Config{
 		Layout: l, Group: group, Provisioner: c.topics, Producer: c.producer, Unmarshaler: cfg.Marshaler, Owner: c.owner,
@@ -98,6 +100,7 @@ func (c *Client) newReader(ctx context.Context, l *topology.Layout, group sarama
 			KeepsPlace: l.Policy.Order == redeliver.Blocking, Discards: l.Discards, Turn: c.turn,
 		},
 		SkipsExisting: cfg.SkipExisting, SpringHeaders: cfg.SpringHeaders, MaxWaiting: cfg.MaxWaiting, DrainTimeout: cfg.DrainTimeout,
+		RebalanceDrain: drain, CutAdvice: cutAdvice,
 		CommitInterval: cfg.clientConfig().Consumer.Offsets.AutoCommit.Interval, SweepInterval: c.sweepInterval,
 		FencedAfter: cfg.Sarama.Consumer.Group.Session.Timeout + cfg.Sarama.Consumer.Group.Heartbeat.Interval,
 	})

@@ -22,6 +22,7 @@ import (
 type Wrapped struct {
 	client   *Client
 	readers  []*reader.Reader
+	closing  context.Context // Wrap's
 	closeAll func(context.Context) error
 
 	mu         sync.Mutex
@@ -58,6 +59,11 @@ type Wrapped struct {
 // differences from Consume: all topics share one member, config.InstanceID must be empty, and
 // group.Consume returns the errors of the group. Retries are as punctual as fetches are short:
 // redeliver sets Consumer.MaxWaitTime to 50 ms in its own groups; sarama's default is 500 ms.
+//
+// At a rebalance, handlers have the rebalance timeout less 10 s to finish, and at most
+// Net.ReadTimeout less 10 s (20 s by default): a member that joins waits no longer. If the context
+// of group.Consume ends, they have config.DrainTimeout. If that context ends while a rebalance waits
+// for handlers, only the end of ctx shortens the wait, so give Wrap the same context.
 func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler Handler) (*Wrapped, error) {
 	instance := config.InstanceID
 	config, ps := config.withClient(client, topics, handler == nil)
@@ -91,7 +97,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	if err := c.checkPolicyNames(topics...); err != nil {
 		return nil, errors.Join(err, c.Close(ctx))
 	}
-	w := &Wrapped{client: c}
+	w := &Wrapped{client: c, closing: ctx}
 	var errs []error
 	for _, topic := range topics {
 		l, err := c.readyLayout(topic)
@@ -99,7 +105,8 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 			errs = append(errs, err)
 			continue
 		}
-		w.readers = append(w.readers, c.newReader(ctx, l, group))
+		w.readers = append(w.readers, c.newReader(ctx, l, group, c.cfg.wrappedDrain(),
+			"Raise Sarama.Net.ReadTimeout and Sarama.Consumer.Group.Rebalance.Timeout to 10 s above the time of the handler"))
 	}
 	if errs != nil {
 		return nil, errors.Join(engine.JoinErrors("kafka", errs), c.Close(ctx))
@@ -153,8 +160,12 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	}
 	w.ctx, w.endSession = context.WithCancel(sess.Context())
 	w.commits, w.sessions = w.readers[0].NewCommitter(true), nil
+	closing := w.closing
+	if closing.Err() != nil { // it was only the context of the start
+		closing = context.Background()
+	}
 	for i, r := range w.readers {
-		s := r.NewSession(all[i], w.commits, w.endSession)
+		s := r.NewSession(closing, all[i], w.commits, w.endSession)
 		w.sessions = append(w.sessions, s)
 		if err := s.Setup(sess); err != nil {
 			return err

@@ -74,6 +74,11 @@ type LaneOptions[R any] struct {
 	MaxBytes int
 	// DrainTimeout bounds how long the lane waits at its end for the messages in flight.
 	DrainTimeout time.Duration
+	// MoveTimeout is the bound instead, if it is longer, until Hurry is closed. It is for sources that move to another
+	// process, which waits meanwhile, so that each move lets long attempts end. Default: none.
+	MoveTimeout time.Duration
+	// Hurry is closed when the process ends, or may have lost the source. A lane that drains then has DrainTimeout left.
+	Hurry <-chan struct{}
 	// Exclusive reports whether the source yields one message at a time and has taken the Turn for it. Such a message needs
 	// no slot.
 	Exclusive bool
@@ -137,8 +142,9 @@ const (
 var (
 	// ErrLost is the cause of the end of a message's context when other processes may have the message.
 	ErrLost = errors.New("the message was lost to this process; it comes back")
-	// ErrDrained is the cause of the end of a handler's context when its subscriber closed and the drain timeout is over.
-	ErrDrained = errors.New("the subscriber closed, and the drain timeout is over; the message comes back")
+	// ErrDrained is the cause of the end of a handler's context when its subscriber closed, or its source moves to another
+	// process, and the time to drain is over.
+	ErrDrained = errors.New("the subscriber closed or its partition moves, and the time to drain is over; the message comes back")
 )
 
 // RunLane runs the messages of a source until ctx ends or the source closes or is lost. Then it waits for the messages in flight,

@@ -57,7 +57,7 @@ type lane[R any] struct {
 	wakeups  chan struct{} // a value: there is work to do
 	running  atomic.Int64  // other goroutines read it, and inHand
 	inHand   atomic.Int64
-	drainEnd atomic.Int64 // the end of the drain timeout, counted from epoch; 0 while the lane does not drain
+	drainEnd atomic.Int64 // the end of the time to drain, counted from epoch; 0 while the lane does not drain
 
 	mu     sync.Mutex
 	ended  []*entry[R]
@@ -155,7 +155,7 @@ func (l *lane[R]) run(ctx context.Context) {
 	l.drain(messages)
 }
 
-// drainIsOver reports whether the drain timeout is over, even if the lane's goroutine has not noticed that yet.
+// drainIsOver reports whether the time to drain is over, even if the lane's goroutine has not noticed that yet.
 func (l *lane[R]) drainIsOver() bool {
 	end := l.drainEnd.Load()
 	return end != 0 && time.Since(epoch) >= time.Duration(end)
@@ -674,7 +674,7 @@ func (l *lane[R]) isDraining() bool {
 const maxFlush = 10 * time.Second
 
 // drain ends the lane: it returns the messages that have not begun, and waits for those in flight, at most for the
-// drain timeout. It does not wait after the source is lost, because no message can be settled then.
+// DrainTimeout or the MoveTimeout. It does not wait after the source is lost, because no message can be settled then.
 func (l *lane[R]) drain(messages <-chan R) {
 	sub := l.e.sub
 	sub.Drain.Begin()
@@ -686,10 +686,11 @@ func (l *lane[R]) drain(messages <-chan R) {
 	l.src.Accept(0)
 	stopped := l.src.Stop()
 	l.ReturnUnrun(nil)
-	l.drainEnd.Store(int64(time.Since(epoch) + l.opt.DrainTimeout))
-	deadline := time.NewTimer(l.opt.DrainTimeout)
+	timeout := max(l.opt.DrainTimeout, l.opt.MoveTimeout)
+	l.drainEnd.Store(int64(time.Since(epoch) + timeout))
+	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
-	cause := l.finishRunning(messages, stopped, deadline.C)
+	cause := l.finishRunning(messages, stopped, deadline)
 	l.readReports()
 	l.commit()
 	lost := errors.Is(cause, ErrLost)
@@ -724,7 +725,8 @@ func (l *lane[R]) closeReports() {
 
 // finishRunning waits until no message is in flight and the source has stopped, or until the source is lost or the deadline is
 // over. It returns the cause with which the contexts of the remaining messages end.
-func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline <-chan time.Time) error {
+func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, deadline *time.Timer) error {
+	hurry := l.opt.Hurry
 	for l.running.Load() > 0 || stopped != nil {
 		select {
 		case rec, ok := <-messages:
@@ -740,7 +742,13 @@ func (l *lane[R]) finishRunning(messages <-chan R, stopped <-chan struct{}, dead
 			l.commit()
 		case <-l.lost:
 			return ErrLost
-		case <-deadline:
+		case <-hurry:
+			hurry = nil
+			now := time.Since(epoch)
+			end := min(time.Duration(l.drainEnd.Load()), now+l.opt.DrainTimeout)
+			l.drainEnd.Store(int64(end))
+			deadline.Reset(end - now)
+		case <-deadline.C:
 			return ErrDrained
 		}
 	}

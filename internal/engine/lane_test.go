@@ -209,3 +209,50 @@ func TestNoBatchBeginsWhenTheDrainTimeoutIsOver(t *testing.T) {
 		})
 	}
 }
+
+// A source that moves to another process lets long attempts end. The end of the process shortens that to the drain timeout.
+func TestALaneDrainsForLongerWhenItsSourceMoves(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler, hurryAfter, wantEnd time.Duration // after the drain has begun
+		wantCut                      bool
+	}{
+		"the attempt ends":          {handler: 40 * time.Second, wantEnd: 40 * time.Second},
+		"the attempt takes longer":  {handler: time.Hour, wantEnd: 50 * time.Second, wantCut: true},
+		"the process ends":          {handler: time.Hour, hurryAfter: 15 * time.Second, wantEnd: 25 * time.Second, wantCut: true},
+		"the process ends later":    {handler: time.Hour, hurryAfter: 45 * time.Second, wantEnd: 50 * time.Second, wantCut: true},
+		"the process ends at first": {handler: time.Hour, hurryAfter: time.Nanosecond, wantEnd: 10 * time.Second, wantCut: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBroker(redeliver.Policy{Timeout: redeliver.NoTimeout})
+				drain := make(chan struct{})
+				hurry := make(chan struct{})
+				var cause error
+				stop := b.run(t, handle(func(ctx context.Context, _ *record) error {
+					<-drain
+					select {
+					case <-ctx.Done():
+						cause = context.Cause(ctx)
+					case <-time.After(c.handler):
+					}
+					return cause
+				}), engine.LaneOptions[*record]{DrainTimeout: 10 * time.Second, MoveTimeout: 50 * time.Second, Hurry: hurry})
+				b.publish("a")
+				synctest.Wait()
+				if c.hurryAfter > 0 {
+					time.AfterFunc(c.hurryAfter, func() { close(hurry) })
+				}
+				close(drain)
+				begin := time.Now()
+				stop()
+				synctest.Wait()
+				if took := time.Since(begin).Truncate(time.Millisecond); took != c.wantEnd {
+					t.Errorf("drained for %s, want %s", took, c.wantEnd)
+				}
+				if settled, _ := b.all(); len(settled) != 1 != c.wantCut || errors.Is(cause, engine.ErrDrained) != c.wantCut {
+					t.Errorf("settled %v, cause %v; want cut %t", settled, cause, c.wantCut)
+				}
+			})
+		})
+	}
+}

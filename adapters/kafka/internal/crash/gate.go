@@ -481,6 +481,9 @@ func (g *Gate) takeTurn() {
 	}()
 }
 
+// Drains stops waiting for the turn: while a suspect waits, nothing else of the client begins. Any goroutine may call it.
+func (g *Gate) Drains() { g.cancel() }
+
 // Finish makes the last commit say that the owner has ended in order, so that the next owner does not take this for a
 // crash. Suspects stay suspects, uncharged. progressed reports whether the lane has committed or settled anything;
 // otherwise the last owner's metadata stays.

@@ -203,3 +203,23 @@ func TestACommitAfterRefusalsKeepsTheSuspects(t *testing.T) {
 		g.ReleaseTurn()
 	})
 }
+
+// A lane may drain for as long as its longest attempt. Other lanes of the client go on meanwhile.
+func TestASuspectOfADrainingLaneDoesNotWaitForTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newLiveGate()
+		if !g.sub.Turn.Begin() { // it runs for long
+			t.Fatal("the turn is held")
+		}
+		g.Begin(&message{Alone: true})
+		synctest.Wait()
+		if g.sub.Turn.Begin() {
+			t.Error("another message began while the suspect waited for the turn")
+		}
+		g.Drains()
+		synctest.Wait()
+		if !g.sub.Turn.Begin() {
+			t.Error("nothing begins while the suspect's lane drains")
+		}
+	})
+}

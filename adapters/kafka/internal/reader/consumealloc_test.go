@@ -54,7 +54,7 @@ func (s *staticClaim) run(r *Reader) {
 	})
 	defer commits.Stop()
 	from := s.upTo - int64(s.n)
-	newSource(&Session{reader: r, commits: commits}, s, s, from, claimMeta{offset: from}).run(s.ctx)
+	newSource(&Session{reader: r, commits: commits, hurry: context.Background()}, s, s, from, claimMeta{offset: from}).run(s.ctx)
 }
 
 // noPauseGroup is a group whose Pause and Resume do nothing.

@@ -52,7 +52,9 @@ type Config struct {
 	SkipsExisting  bool          // a new group reads only records of the origin that are written after its start
 	SpringHeaders  bool          // dead letters have Spring's headers, too
 	MaxWaiting     int           // messages that may wait at a time with the order PerKey
-	DrainTimeout   time.Duration // of a lane
+	DrainTimeout   time.Duration // of a lane, when the reader ends or has lost its session
+	RebalanceDrain time.Duration // the same at a rebalance
+	CutAdvice      string        // what to set if RebalanceDrain is too short
 	CommitInterval time.Duration
 	FencedAfter    time.Duration // how long the group accepts a session after its last heartbeat
 	SweepInterval  time.Duration // how often settled records of our topics are deleted
@@ -171,16 +173,19 @@ func (r *Reader) Run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 
 // consume takes part in the group for one session.
 func (r *Reader) consume(ctx context.Context) error {
-	ctx, endSession := context.WithCancel(ctx)
-	defer endSession()
+	session, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	topics, commits := r.TopicsToRead(), r.NewCommitter(false)
-	err := r.Group.Consume(ctx, topics.Names, r.NewSession(topics, commits, endSession))
+	err := r.Group.Consume(session, topics.Names, r.NewSession(ctx, topics, commits, func() { end(errTopicsChanged) }))
 	commits.Stop()
 	if errors.Is(err, context.Canceled) {
 		return nil // the session ended while it joined
 	}
 	return err
 }
+
+// errTopicsChanged is the cause of the end of a session that reads other topics than the next one. sarama tells the group.
+var errTopicsChanged = errors.New("the topics that the member reads have changed")
 
 // CheckTopics looks for levels that appeared or disappeared, and for missing topics.
 func (r *Reader) CheckTopics() { _, _ = r.keeper.CheckTopics() }

@@ -93,18 +93,21 @@ func (r *Reader) reportUnread(topic string, partition int32, what string, err er
 // maxCuts is the number of sessions in a row that may cut attempts without a report.
 const maxCuts = 3
 
-// countCuts reports, at the end of a session, that the last sessions have all cut attempts. Such attempts do not count,
+// countCuts reports, at the end of a session, that the last rebalances have all cut attempts. Such attempts do not count,
 // so their messages may begin again without end.
-func (r *Reader) countCuts() {
+func (r *Reader) countCuts(rebalance bool) {
 	all := r.Sub.Abandoned()
 	n := all - r.abandoned
 	r.abandoned = all
+	if !rebalance {
+		return
+	}
 	if r.cuts++; n == 0 {
 		r.cuts = 0
 	}
 	if r.cuts >= maxCuts {
-		r.reportAtIntervals("cuts", redeliver.ChangeAttemptsCut, fmt.Sprintf("each of the last %d rebalances ended attempts, the last one %d, that took longer than DrainTimeout, %s. They do not count and begin again. "+
-			"Raise DrainTimeout above the time of the handler, and Sarama.Consumer.Group.Rebalance.Timeout above that. InstanceID avoids the rebalance of a restart", r.cuts, n, r.DrainTimeout), errCut)
+		r.reportAtIntervals("cuts", redeliver.ChangeAttemptsCut, fmt.Sprintf("each of the last %d rebalances ended attempts, the last one %d, that took longer than a rebalance may wait, %s. They do not count and begin again. "+
+			"%s. InstanceID avoids the rebalance of a restart", r.cuts, n, r.RebalanceDrain, r.CutAdvice), errCut)
 	}
 }
 

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,19 +26,23 @@ type Session struct {
 	commits  *settle.Committer
 	levels   map[string]time.Duration // of the topics on which messages wait; 0 for the retry topic
 	topicIDs cluster.TopicIDs
+	closing  context.Context
+	hurry    context.Context // set by Setup; ends when the session ends, and not because of a rebalance
+	endHurry context.CancelFunc
 	keys     perkey.Session // used only if the Order is PerKey
 
 	mu    sync.Mutex
 	metas map[string]map[int32]claimMeta // read by Setup; each lane removes its own
 }
 
-// NewSession returns the next session, which reads topics. It calls end when the reader should read other topics.
-func (r *Reader) NewSession(topics Topics, commits *settle.Committer, end context.CancelFunc) *Session {
+// NewSession returns the next session, which reads topics. closing ends when the service ends. NewSession calls end when
+// the reader should read other topics.
+func (r *Reader) NewSession(closing context.Context, topics Topics, commits *settle.Committer, end context.CancelFunc) *Session {
 	r.keeper.SetEndSession(end)
 	if names, _ := r.keeper.Subscription(); !slices.Equal(names, topics.Names) {
 		end() // they have changed since TopicsToRead
 	}
-	return &Session{reader: r, commits: commits, levels: topics.levels}
+	return &Session{reader: r, closing: closing, commits: commits, levels: topics.levels}
 }
 
 // Reads reports whether the session's lanes read a topic.
@@ -51,6 +56,12 @@ func (s *Session) Reads(topic string) bool {
 // that were written before their first claim, and all messages after the group's offsets expired.
 func (s *Session) Setup(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
+	s.hurry, s.endHurry = context.WithCancel(s.closing)
+	context.AfterFunc(sess.Context(), func() {
+		if !isRebalance(context.Cause(sess.Context())) {
+			s.endHurry()
+		}
+	})
 	ids, err := r.admin().TopicIDs(append(slices.Collect(maps.Keys(s.levels)), r.Layout.Origin)...)
 	if err != nil {
 		return err
@@ -84,6 +95,17 @@ func (s *Session) Setup(sess sarama.ConsumerGroupSession) error {
 	r.keeper.Recheck()
 	r.reportJoined(claimsText(r.Layout.Origin, sess.Claims()))
 	return nil
+}
+
+// isRebalance reports whether the cause of a session's end leaves the member in its group. sarama sends heartbeats until
+// the partitions are drained, and the group waits for that until its rebalance timeout.
+func isRebalance(cause error) bool {
+	for _, err := range []error{sarama.ErrRebalanceInProgress, sarama.ErrSessionPartitionCountChanged, sarama.ErrSessionConsumeClaimExited, errTopicsChanged} {
+		if errors.Is(cause, err) {
+			return true
+		}
+	}
+	return false
 }
 
 // reportNoOffsets reports that the group has no offsets although its levels have records. Its offsets expired or were
@@ -124,7 +146,10 @@ func (s *Session) reportNoOffsets(ctx context.Context, claims map[string][]int32
 // Cleanup implements [sarama.ConsumerGroupHandler].
 func (s *Session) Cleanup(sarama.ConsumerGroupSession) error {
 	s.reader.topicIDs.end()
-	s.reader.countCuts()
+	if s.hurry != nil { // otherwise Setup was not called
+		s.reader.countCuts(s.hurry.Err() == nil)
+		s.endHurry()
+	}
 	return nil
 }
 

@@ -94,7 +94,8 @@ func (s *source) run(ctx context.Context) {
 	stopListening := func() {}
 	defer func() { stopListening() }()
 	s.r.engine.RunLane(ctx, s.r.values, s, engine.LaneOptions[*sarama.ConsumerMessage]{
-		MaxAhead: maxReadAhead + s.r.Sub.MaxInFlight + s.r.Sub.MaxRetriesInFlight, MaxWaiting: maxHeld, DrainTimeout: s.r.DrainTimeout,
+		MaxAhead: maxReadAhead + s.r.Sub.MaxInFlight + s.r.Sub.MaxRetriesInFlight, MaxWaiting: maxHeld,
+		DrainTimeout: s.r.DrainTimeout, MoveTimeout: s.r.RebalanceDrain, Hurry: s.session.hurry.Done(),
 		Gaters: []engine.Gater[*sarama.ConsumerMessage]{s},
 	}, func(l driver.Lane[*sarama.ConsumerMessage]) {
 		s.lane = l
@@ -115,7 +116,10 @@ func (s *source) Messages() <-chan *sarama.ConsumerMessage { return s.claim.Mess
 func (s *source) Lost() <-chan struct{} { return nil }
 
 // Stop implements [driver.Source]. It returns nil: a claim needs no stop.
-func (s *source) Stop() <-chan struct{} { return nil }
+func (s *source) Stop() <-chan struct{} {
+	s.progress.Drains()
+	return nil
+}
 
 var seed = maphash.MakeSeed()
 

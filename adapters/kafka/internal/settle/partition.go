@@ -225,6 +225,9 @@ func (p *Partition) Returned(m *message) {
 	p.crashes.Returned(m)
 }
 
+// Drains handles the begin of the lane's drain: no suspect begins any more.
+func (p *Partition) Drains() { p.crashes.Drains() }
+
 // Finish makes the last commit. If that fails, it reports how many messages may run again: the partition's next owner
 // does not know that they are settled. It returns when the commit has succeeded or never will, or after
 // lastCommitTimeout, or when ctx ends.
