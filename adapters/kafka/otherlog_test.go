@@ -1,15 +1,19 @@
 package kafka_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 )
 
@@ -119,4 +123,72 @@ func deadIDs(ev *events) (ids []string) {
 		ids = append(ids, fmt.Sprintf("%s: %s", d.State.ID, d.State.Reason))
 	}
 	return ids
+}
+
+// The group of a service reads uncommitted records by default. The record that it has read last may be one of them.
+func TestARecordOfAnOpenTransactionNamesTheLog(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	ids := fillPartitions(t, p.addrs, 20, 0)
+	writer := independent(t, p.addrs, kgo.TransactionalID("writer"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := writer.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := writer.EndTransaction(context.Background(), kgo.TryAbort); err != nil {
+			t.Error(err)
+		}
+	})
+	open := order(p.topic, "open")
+	if err := writer.ProduceSync(t.Context(), open).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("the first owner", func(t *testing.T) {
+		ev, _ := wrap(t, p, slowConfig(), hangOn(ids[0]))
+		ev.awaitEnds(t, append(ids[1:], "open")...)
+	})
+	ev, _ := wrap(t, p, slowConfig(), succeed)
+	ev.awaitEnds(t, ids[0])
+	eventually(t, "all are committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == open.Offset+1 })
+	if ran := ev.attempts(); len(ran) != 1 || len(runAgain(ev)) > 0 {
+		t.Errorf("ran %v, want only %s; reported %v", ran, ids[0], runAgain(ev))
+	}
+}
+
+// shortened is an interceptor that changes the value, as one that decrypts it.
+type shortened struct{}
+
+func (shortened) OnConsume(rec *sarama.ConsumerMessage) { rec.Value = rec.Value[1:] }
+
+// An owner sees records behind the interceptors of its client.
+func TestAnInterceptedRecordNamesTheLog(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	ids := fillPartitions(t, p.addrs, 20, 0)
+	begin := func(h message.NoPublishHandlerFunc) (*kafka.Client, *events) {
+		cfg := slowConfig()
+		cfg.Brokers, cfg.Group, cfg.Sarama = p.addrs, p.group, sarama.NewConfig()
+		cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
+		cfg.Sarama.Consumer.Interceptors = []sarama.ConsumerInterceptor{shortened{}}
+		c, ev := open(t, cfg)
+		route(t, c, p.topic, h)
+		return c, ev
+	}
+	first, ev := begin(func(msg *message.Message) error {
+		if msg.UUID == ids[0] {
+			<-msg.Context().Done()
+			return msg.Context().Err()
+		}
+		return nil
+	})
+	ev.awaitEnds(t, ids[1:]...)
+	if err := first.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	_, ev = begin(func(*message.Message) error { return nil })
+	ev.awaitEnds(t, ids[0])
+	eventually(t, "all are committed", func() bool { return unacked(t, p.addrs, p.group, p.topic, 0) == int64(len(ids)) })
+	if ran := ev.attempts(); len(ran) != 1 || len(runAgain(ev)) > 0 {
+		t.Errorf("ran %v, want only %s; reported %v", ran, ids[0], runAgain(ev))
+	}
 }

@@ -102,10 +102,14 @@ func (l *Reader) Read(ctx context.Context, partition int32, offset int64) (Page,
 
 // ReadUpTo is Read with a limit of about the given number of bytes. It reads at least one batch.
 func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, bytes int32) (Page, error) {
+	return l.readUpTo(ctx, partition, offset, bytes, sarama.ReadCommitted)
+}
+
+func (l *Reader) readUpTo(ctx context.Context, partition int32, offset int64, bytes int32, isolation sarama.IsolationLevel) (Page, error) {
 	return retryFetch(ctx, l, partition, func() (Page, error) {
-		p, err := l.fetch(partition, offset, bytes)
+		p, err := l.fetch(partition, offset, bytes, isolation)
 		if errors.Is(err, ErrTooLarge) && bytes > 1 { // one batch fails the whole response
-			p, err = l.fetch(partition, offset, 1)
+			p, err = l.fetch(partition, offset, 1, isolation)
 		}
 		if errors.Is(err, ErrTooLarge) {
 			err = fmt.Errorf("the batch at offset %d: %w", offset, err)
@@ -127,10 +131,12 @@ func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, by
 // Has reports whether the log still has a record. A log that has lost its end may have another one at the same offset,
 // and compaction may have removed it. A new leader may not know the end of its log at once, so Has asks again for a
 // second before it reports that the log ends before the record.
+//
+// The group of a service (see Wrap) may read records of open and of aborted transactions, which are in the log, too.
 func (l *Reader) Has(ctx context.Context, partition int32, rec commitmeta.Record) (bool, error) {
 	const tries, pause = 5, 200 * time.Millisecond
 	for try := range tries {
-		page, err := l.ReadUpTo(ctx, partition, rec.Offset, 1)
+		page, err := l.readUpTo(ctx, partition, rec.Offset, 1, sarama.ReadUncommitted)
 		if errors.Is(err, errOldFormat) {
 			return false, nil
 		}
@@ -139,7 +145,7 @@ func (l *Reader) Has(ctx context.Context, partition int32, rec commitmeta.Record
 		}
 		for _, found := range page.Records {
 			if found.Offset == rec.Offset {
-				return commitmeta.Identify(found.Offset, found.Time, found.Key, len(found.Value)) == rec, nil
+				return l.identify(&found, partition) == rec, nil
 			}
 		}
 		if page.Next > rec.Offset || try == tries-1 {
@@ -150,6 +156,23 @@ func (l *Reader) Has(ctx context.Context, partition int32, rec commitmeta.Record
 		}
 	}
 	return false, nil
+}
+
+// identify identifies a record as a reader of the group does, which sees it behind sarama's interceptors.
+func (l *Reader) identify(found *Record, partition int32) commitmeta.Record {
+	rec := &sarama.ConsumerMessage{
+		Topic: l.Topic, Partition: partition, Offset: found.Offset, Timestamp: found.Time, Key: found.Key, Value: found.Value, Headers: found.Headers,
+	}
+	for _, interceptor := range l.Client.Config().Consumer.Interceptors {
+		intercept(interceptor, rec)
+	}
+	return commitmeta.Identify(found.Offset, rec.Timestamp, rec.Key, len(rec.Value))
+}
+
+// intercept calls an interceptor. It ignores a panic, as sarama does.
+func intercept(i sarama.ConsumerInterceptor, rec *sarama.ConsumerMessage) {
+	defer func() { _ = recover() }()
+	i.OnConsume(rec)
 }
 
 // ReadToEnd is ReadAll, but an open transaction is an error.
@@ -221,13 +244,13 @@ func isBrokerError(err error) bool {
 	return errors.As(err, &k)
 }
 
-func (l *Reader) fetch(partition int32, offset int64, bytes int32) (Page, error) {
+func (l *Reader) fetch(partition int32, offset int64, bytes int32, isolation sarama.IsolationLevel) (Page, error) {
 	leader, err := l.Client.Leader(l.Topic, partition)
 	if err != nil {
 		return Page{}, err
 	}
 	// 4 is the oldest version that all current brokers support; zstd needs 10.
-	req := &sarama.FetchRequest{Version: 4, MinBytes: 1, MaxBytes: bytes * 2, MaxWaitTime: 100, Isolation: sarama.ReadCommitted}
+	req := &sarama.FetchRequest{Version: 4, MinBytes: 1, MaxBytes: bytes * 2, MaxWaitTime: 100, Isolation: isolation}
 	if l.Client.Config().Version.IsAtLeast(sarama.V2_1_0_0) {
 		req.Version, req.SessionEpoch = 10, -1 // no session
 	}
