@@ -192,3 +192,27 @@ func TestAnInterceptedRecordNamesTheLog(t *testing.T) {
 		t.Errorf("ran %v, want only %s; reported %v", ran, ids[0], runAgain(ev))
 	}
 }
+
+// The offsets of an earlier topic are replaced at once, also on partitions without records.
+func TestATopicThatWasCreatedAgainIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	earlier, _ := commitmeta.Ended("dead", "7Zl2hRiCRuqDSlzQ1RMKxw").Text(0, nil)
+	var offsets kadm.Offsets
+	for partition := range int32(4) {
+		offsets.Add(kadm.Offset{Topic: p.topic, Partition: partition, At: 7, LeaderEpoch: -1, Metadata: earlier})
+	}
+	if err := kadm.NewClient(independent(t, p.addrs)).CommitAllOffsets(t.Context(), p.group, offsets); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 0} {
+		ev, stop := consume(t, p, slowConfig(), succeed)
+		stop()
+		if lost := all[redeliver.MessagesLost](ev); len(lost) != want {
+			t.Errorf("reported %v, want %d", lost, want)
+		}
+		if n := unacked(t, p.addrs, p.group, p.topic, 0); n != 0 {
+			t.Errorf("the group has committed %d, want 0", n)
+		}
+	}
+}

@@ -131,9 +131,12 @@ func (s *source) settleConfig(sess sarama.ConsumerGroupSession, last claimMeta) 
 // resetRecreated makes the session read partitions from their beginning if their committed offsets belong to an earlier
 // topic of the same name. Otherwise new records would be skipped. It reports each topic that was created again: the
 // metadata of an offset shows that, or the id that the topic had in this reader's last session.
+//
+// It commits the beginnings. Otherwise a session that settles nothing would leave the offsets of the earlier topic.
 func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 	r := s.reader
 	recreated := r.topicIDs.differFrom(s.topicIDs)
+	var starts []cluster.OffsetCommit
 	for topic, partitions := range s.metas {
 		for p, found := range partitions {
 			byMemory := recreated[topic] && found.meta.Topic == "" && found.offset >= 0
@@ -141,15 +144,20 @@ func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 				continue
 			}
 			recreated[topic] = true
-			oldest, err := r.admin().Client.GetOffset(topic, p, sarama.OffsetOldest)
+			start, err := s.offsets(topic, []int32{p}, sarama.OffsetOldest)
 			if err != nil {
-				return fmt.Errorf("kafka: asking for the start of %s/%d: %w", topic, p, err)
+				return err
 			}
-			text, _ := commitmeta.Ended(r.Owner, s.topicIDs[topic]).Text(oldest, nil)
-			sess.MarkOffset(topic, p, oldest, text)
-			sess.ResetOffset(topic, p, oldest, text)
-			partitions[p] = claimMeta{offset: oldest}
+			starts = append(starts, start...)
+			partitions[p] = claimMeta{offset: start[0].Offset}
 		}
+	}
+	if err := s.commitAll(sess, starts); err != nil {
+		return err
+	}
+	for _, c := range starts {
+		sess.MarkOffset(c.Topic, c.Partition, c.Offset, c.Metadata)
+		sess.ResetOffset(c.Topic, c.Partition, c.Offset, c.Metadata)
 	}
 	for topic := range recreated {
 		if !r.keeper.RestoredRecently(topic) { // it is reported

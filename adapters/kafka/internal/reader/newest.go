@@ -174,6 +174,9 @@ func (s *Session) offsets(topic string, partitions []int32, at int64) (all []clu
 
 // commitAll commits offsets, without their metadata if the broker refuses it.
 func (s *Session) commitAll(sess sarama.ConsumerGroupSession, all []cluster.OffsetCommit) error {
+	if len(all) == 0 {
+		return nil
+	}
 	r := s.reader
 	err := r.admin().CommitAll(r.Layout.Group, sess, all)
 	if errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
