@@ -87,6 +87,9 @@ func TestRecordsOfAnotherLogRun(t *testing.T) {
 			if dead := deadIDs(ev); len(dead) != c.crashed {
 				t.Errorf("dead letters: %v, want %d", dead, c.crashed)
 			}
+			if n := suspicions(ev); n > 0 && strings.Contains(c.text, "state=left") {
+				t.Errorf("the last owner has ended in order, and %d times it was reported as dead", n)
+			}
 			if reported := runAgain(ev); len(reported) != c.reported || c.reported > 0 && repeatsIn(t, reported[0]) != end-from-1 {
 				t.Errorf("reported %+v, want the %d that run again", reported, end-from-1)
 			}
@@ -116,6 +119,16 @@ func TestAListOutlivesTheRecordsBelowIt(t *testing.T) {
 	if ran := ev.attempts(); len(ran) != 1 {
 		t.Errorf("%v ran, want only the last", ran)
 	}
+}
+
+// suspicions returns how often a last owner was reported as dead.
+func suspicions(ev *events) (n int) {
+	for _, c := range all[redeliver.SubscriptionChanged](ev) {
+		if c.Change == redeliver.ChangeSuspectsRunAlone {
+			n++
+		}
+	}
+	return n
 }
 
 func deadIDs(ev *events) (ids []string) {

@@ -76,8 +76,12 @@ func NewOwner() string { return strings.ToLower(rand.Text()[:8]) }
 // Ended returns the metadata of an owner that has ended in order and knows no suspects.
 func Ended(owner, topic string) Meta { return Meta{Owner: owner, Topic: topic, State: Left, Alone: -1} }
 
-// WithoutOffsets returns the metadata of the same owner, which may have begun every record.
+// WithoutOffsets returns the metadata of the same owner, which may have begun every record, unless it has ended in order
+// and knew no suspects.
 func (m Meta) WithoutOffsets() Meta {
+	if m.State == Left && m.End == 0 && len(m.Suspects) == 0 {
+		return Ended(m.Owner, m.Topic)
+	}
 	return Meta{Owner: m.Owner, State: Running, Alone: -1, Window: make(map[int64]bool), Suspects: make(map[int64]int)}
 }
 
