@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/twmb/avro"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
 )
 
 // A body of 60 KB once became 3 GB, because the items of its arrays have no bytes.
@@ -50,6 +53,37 @@ func TestSchemasThatMakeTooMuchOfABodyAreRefused(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if err := checkAvro(schema); (err == nil) != c.fine {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A field of two bytes becomes its name in JSON.
+func TestLongNamesInProtobufAreRefused(t *testing.T) {
+	t.Parallel()
+	short, long := strings.Repeat("x", maxNameSize), strings.Repeat("x", maxNameSize+1)
+	field := `field {name:%q json_name:%q number:1 type:TYPE_INT32 label:LABEL_REPEATED}`
+	enum := `enum_type {name:"E" value {name:%q number:0}}`
+	for name, c := range map[string]struct {
+		schema string
+		fine   bool
+	}{
+		"short names":             {`message_type {name:"M" ` + fmt.Sprintf(field, short, short) + `}`, true},
+		"a field":                 {`message_type {name:"M" ` + fmt.Sprintf(field, long, "x") + `}`, false},
+		"a field's name in JSON":  {`message_type {name:"M" ` + fmt.Sprintf(field, "x", long) + `}`, false},
+		"a field of a nested one": {`message_type {name:"M" nested_type {name:"N" ` + fmt.Sprintf(field, long, "x") + `}}`, false},
+		"a value":                 {fmt.Sprintf(enum, long), false},
+		"a value of a nested one": {`message_type {name:"M" ` + fmt.Sprintf(enum, long) + `}`, false},
+	} {
+		var d descriptorpb.FileDescriptorProto
+		if err := prototext.Unmarshal([]byte(`name:"main.proto" syntax:"proto3" `+c.schema), &d); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		file, err := protodesc.NewFile(&d, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := checkNames(file.Messages(), file.Enums()); (err == nil) != c.fine {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -301,15 +301,15 @@ func decodeProtobuf(file protoreflect.FileDescriptor, data []byte) (text []byte,
 
 // checkNames refuses long names in Protobuf: a field or a value of an enumeration of two bytes becomes its name.
 func checkNames(messages protoreflect.MessageDescriptors, enums protoreflect.EnumDescriptors) error {
-	long := func(d protoreflect.Descriptor) error {
-		if n := len(d.Name()); n > maxNameSize {
+	long := func(n int) error {
+		if n > maxNameSize {
 			return fmt.Errorf("it is not decoded, because the name of a field or a value has %d bytes, more than %d", n, maxNameSize)
 		}
 		return nil
 	}
 	for i := range enums.Len() {
 		for values, n := enums.Get(i).Values(), 0; n < values.Len(); n++ {
-			if err := long(values.Get(n)); err != nil {
+			if err := long(len(values.Get(n).Name())); err != nil {
 				return err
 			}
 		}
@@ -317,7 +317,8 @@ func checkNames(messages protoreflect.MessageDescriptors, enums protoreflect.Enu
 	for i := range messages.Len() {
 		m := messages.Get(i)
 		for n := range m.Fields().Len() {
-			if err := long(m.Fields().Get(n)); err != nil {
+			f := m.Fields().Get(n)
+			if err := long(max(len(f.Name()), len(f.JSONName()))); err != nil {
 				return err
 			}
 		}
