@@ -218,7 +218,7 @@ func (s *levelSource) Parse(m *driver.Message[*kgo.Record]) error {
 	r, rec := s.member.r, *m.Record
 	m.Seq = s.first + uint64(len(s.track))
 	s.track = append(s.track, tracked{next: kgo.EpochOffset{Epoch: rec.LeaderEpoch, Offset: rec.Offset + 1}})
-	unread := cutHeaders(&rec)
+	unread := cutHeaders(&rec, true)
 	var ours []redeliver.Header
 	rec.Headers, ours = splitHeaders(rec.Headers)
 	stay := delayqueue.Arrive(&delayqueue.Arrival{

@@ -164,8 +164,8 @@ func sizeOf(rec *kgo.Record) int {
 
 // cutHeaders returns why a record's headers are not read, or nil. Then the record keeps only the last headers, without
 // their array. Redeliver's are among them.
-func cutHeaders(rec *kgo.Record) error {
-	err := engine.CheckHeaderCount(len(rec.Headers))
+func cutHeaders(rec *kgo.Record, isOurs bool) error {
+	err := engine.CheckHeaderCount(len(rec.Headers), isOurs)
 	if err != nil {
 		rec.Headers = slices.Clone(rec.Headers[len(rec.Headers)-limits.MaxTail:])
 	}

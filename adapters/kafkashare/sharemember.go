@@ -274,7 +274,7 @@ func (m *shareMember) Stop() <-chan struct{} {
 // Parse implements [driver.Source].
 func (m *shareMember) Parse(msg *driver.Message[*kgo.Record]) error {
 	rec, l := msg.Record, m.r.layout
-	unread := cutHeaders(rec)
+	unread := cutHeaders(rec, false)
 	msg.Place, msg.Size = rec.Topic, sizeOf(rec)
 	dead, found := l.readDeadLetter(rec)
 	if dead != nil {

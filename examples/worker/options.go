@@ -48,6 +48,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.policy.Timeout, "timeout", redeliver.DefaultTimeout, "the longest that one attempt may take")
 	flags.IntVar(&o.maxInFlight, "max-in-flight", 100, "how many messages are handled at once")
 	flags.StringVar(&fail, "fail", "never", "which attempts fail, a `rule`: never, always, permanent, 'attempt<N', header:NAME (the header holds the rule), hang, panic, exit")
+	flags.BoolVar(&o.policy.Outage.Off, "no-outage", false, "dead-letter messages although nearly all of them fail; otherwise they wait, as in an outage")
 	flags.DurationVar(&o.work, "work", 0, "how long an attempt works before it answers")
 	flags.StringVar(&o.instanceID, "instance-id", "", "static membership: an `id` that no other process of the group has (Kafka only)")
 	flags.BoolVar(&o.createTopic, "create-topic", false, "create the topic, with the broker's defaults, when it does not exist (on RabbitMQ and SQS always)")

@@ -129,7 +129,7 @@ func (s *shop) worked(fail, event string, n int, then func()) map[string]int {
 // worker runs the worker until it has written n such lines. It also returns stderr.
 func (s *shop) worker(fail, event string, n int, then func()) (ids map[string]int, said string, err error) {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(built, "worker"), "--broker", s.url, "--topic", s.topic, "--group", s.group, "--retries", "0", "--fail", fail)
+	cmd := exec.Command(filepath.Join(built, "worker"), "--broker", s.url, "--topic", s.topic, "--group", s.group, "--retries", "0", "--no-outage", "--fail", fail)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)

@@ -139,7 +139,7 @@ func TestDoctorOnRabbitMQ(t *testing.T) {
 			b.sends()
 			stop := b.subscribe(policyOf(2))
 			old := "orphan " + b.topic + ".retry.5m"
-			b.doctorSays("and is empty: when", all, old)
+			b.doctorSays("no message waits on it. When", all, old)
 			b.doctor(api)
 			b.manage(http.MethodDelete, "", "queues", "/", b.topic+".retry.5m")
 			b.doctorSays("the policies of the consumers", all)

@@ -27,7 +27,7 @@ func TestARecordWithTooManyHeadersIsAStub(t *testing.T) {
 	defer cl.Close()
 	level := origin + "." + group + ".retry"
 	waits := redeliver.State{ID: "waits", Group: group, Origin: origin, Attempts: 1}
-	dust := &kgo.Record{Topic: level, Value: []byte("x"), Headers: make([]kgo.RecordHeader, 10_000)}
+	dust := &kgo.Record{Topic: level, Value: []byte("x"), Headers: make([]kgo.RecordHeader, 10_065)}
 	for _, h := range waits.AppendHeaders(nil) {
 		dust.Headers = append(dust.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}

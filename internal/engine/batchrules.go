@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,6 +76,9 @@ func (m *Batched) Answer(err error) bool {
 	late := b.over
 	if !late {
 		m.answered = true
+		if m.d != nil {
+			m.d.sharedBatch.Store(0)
+		}
 	}
 	b.mu.Unlock()
 	if late {
@@ -192,9 +194,6 @@ func (b *Batch) settle(all []*Batched, err error) {
 	}
 	b.mu.Unlock()
 	for _, m := range unanswered {
-		if err != nil && len(all) > 1 && m.d != nil {
-			m.d.failedBatch = maphash.Comparable(keySeed, b)
-		}
 		m.waiter.SetAnswer(err)
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"hash/maphash"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,9 @@ func (q *Batches) run() {
 	}
 	for _, m := range all {
 		m.batch = b
+		if m.d != nil && len(all) > 1 {
+			m.d.sharedBatch.Store(maphash.Comparable(keySeed, b))
+		}
 	}
 	b.counted.Store(true)
 	defer b.leave()

@@ -34,9 +34,10 @@ func DeadLetterState(block []redeliver.Header, isDLQ func(origin, group string) 
 }
 
 // CheckHeaderCount returns why a record with n headers is not read, or nil. A record of a few kilobytes can have millions
-// of headers, so an adapter asks before it copies them or loops over them.
-func CheckHeaderCount(n int) error {
-	if n <= limits.MaxHeaders {
+// of headers, so an adapter asks before it copies them or loops over them. On a topic that redeliver writes, a record has
+// redeliver's headers beside its own.
+func CheckHeaderCount(n int, isOurs bool) error {
+	if n <= limits.MaxHeaders || isOurs && n <= limits.MaxHeaders+limits.MaxTail {
 		return nil
 	}
 	return &redeliver.UndecodableError{Err: fmt.Errorf("it has %d headers, and a record with more than %d is not read", n, limits.MaxHeaders)}

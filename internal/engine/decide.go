@@ -94,8 +94,8 @@ func (d *Delivery) keyHash(id string) (h uint64) {
 	} else {
 		h = maphash.String(keySeed, id)
 	}
-	if d.failedBatch != 0 {
-		return d.failedBatch + h%maxBatchKeys
+	if batch := d.sharedBatch.Load(); batch != 0 {
+		return batch + h%maxBatchKeys
 	}
 	return h
 }

@@ -69,7 +69,7 @@ type Delivery struct {
 	answered   bool          // its handler has answered
 
 	span        atomic.Pointer[handlerSpan] // of the attempt; nil without a tracer
-	failedBatch uint64                      // a hash of the batch that has failed as a whole; 0 for none
+	sharedBatch atomic.Uint64               // a hash of the batch with whose answer or timeout the message ends; 0 for none
 	signal      signal                      // evidence about the dependencies of the handler
 	probe       bool                        // a guard's probe
 	runs        bool                        // a handler may still run. Set by serve, cleared by the claimer if none does

@@ -23,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -57,7 +58,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	k.client = k.connect(tb, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	k.admin = kadm.NewClient(k.client)
 	return adaptertest.Harness{
-		Name: "Kafka", Features: Features, ReadsAhead: true, Compresses: true,
+		Name: "Kafka", Features: Features, ReadsAhead: true, Compresses: true, MaxHeaders: limits.MaxHeaders - 1,
 		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutRetries: k.putBack, DeadLetters: k.dead, Received: seen,
 		DLQTopic: func(origin, group string) (topic, reader string) {
 			return origin + "." + group + wirename.DLQSuffix, group + "-audit"

@@ -132,7 +132,7 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	}
 	rec := m.Record
 	m.Place = s.topic
-	unread := engine.CheckHeaderCount(len(rec.Headers))
+	unread := engine.CheckHeaderCount(len(rec.Headers), s.onLevel)
 	if unread != nil {
 		rec.Headers = record.CutHeaders(rec.Headers)
 	}

@@ -41,7 +41,7 @@ type Record struct {
 	Key     []byte // key, value and headers alias the response
 	Value   []byte
 	Headers []*sarama.RecordHeader
-	// Unread is the number of headers if there are more than limits.MaxHeaders. Headers then has only the last ones.
+	// Unread is the number of headers if there are more than limits.MaxHeaders and MaxTail together. Headers then has only the last ones.
 	Unread int
 }
 
@@ -313,7 +313,7 @@ func (p *Page) addRecords(block *sarama.FetchResponseBlock, from int64) error {
 						at = b.MaxTimestamp
 					}
 					one := Record{Offset: offset, Time: at, Key: r.Key, Value: r.Value, Headers: r.Headers}
-					if n := len(r.Headers); n > limits.MaxHeaders {
+					if n := len(r.Headers); n > limits.MaxHeaders+limits.MaxTail { // redeliver's are among them
 						one.Headers, one.Unread = slices.Clone(r.Headers[n-limits.MaxTail:]), n // without their array
 					}
 					p.Records = append(p.Records, one)
