@@ -224,7 +224,7 @@ func (it *item) redeliverID() string {
 	if it.uuid {
 		return it.id
 	}
-	return it.place
+	return cmp.Or(it.recordID, it.place)
 }
 
 // compare returns what is wrong with a dead letter, or "".

@@ -47,6 +47,8 @@ type item struct {
 	// place is the position that the broker reported, or "" for a write without an answer.
 	place string
 	at    time.Time
+	// recordID is the id that redeliver derives from the place and the time, on Kafka; otherwise it is the place.
+	recordID string
 }
 
 // attempts returns the number of runs that the rule asks for.

@@ -70,6 +70,7 @@ func (k *kafkaSystem) write(ctx context.Context, items []*item) error {
 		it := byRecord[r.Record]
 		it.place = fmt.Sprintf("%s/%d/%d", k.topic, r.Record.Partition, r.Record.Offset)
 		it.at = r.Record.Timestamp
+		it.recordID = fmt.Sprintf("%s@%d", it.place, it.at.UnixMilli())
 	}
 	return nil
 }

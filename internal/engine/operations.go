@@ -32,6 +32,38 @@ type Operations struct {
 	subs    []*Subscription
 	failed  map[Operation]*operationFailure
 	stopped bool // the gates of subs are closed
+
+	news     []operationEvent // not yet passed to the sinks
+	emitting bool             // a caller passes news to the sinks
+}
+
+// operationEvent is an event for one subscription.
+type operationEvent struct {
+	sub    *Subscription
+	change redeliver.Change
+	detail string
+	err    error
+}
+
+// emit passes the news to the sinks, in order and without the lock, because a sink may call its client. If another caller
+// does so at the moment, that one passes these, too.
+func (o *Operations) emit() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.emitting {
+		return
+	}
+	o.emitting = true
+	for len(o.news) > 0 {
+		news := o.news
+		o.news = nil
+		o.mu.Unlock()
+		for _, e := range news {
+			e.sub.EmitChange(e.change, e.detail, e.err)
+		}
+		o.mu.Lock()
+	}
+	o.emitting = false
 }
 
 // operationFailure is a row of failures of one operation, without a success in between.
@@ -45,6 +77,7 @@ type operationFailure struct {
 
 // Attach reports later failures to s, until detach is called.
 func (o *Operations) Attach(s *Subscription) (detach func()) {
+	defer o.emit()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forgetLocked()
@@ -54,7 +87,7 @@ func (o *Operations) Attach(s *Subscription) (detach func()) {
 	o.subs = append(o.subs, s)
 	for op, f := range o.failed {
 		if !f.reported.IsZero() {
-			emitFailure(s, op, f)
+			o.addFailureLocked(s, op, f)
 		}
 	}
 	return func() {
@@ -75,6 +108,7 @@ func (o *Operations) Attach(s *Subscription) (detach func()) {
 // Failed records a failure. refused reports whether the broker refuses the operation, so that only a change of rights or
 // settings helps. stops reports whether nothing new may begin while the operation is refused.
 func (o *Operations) Failed(op Operation, err error, refused, stops bool) {
+	defer o.emit()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
@@ -106,6 +140,7 @@ func (o *Operations) Stop(op Operation) {
 
 // Succeeded records a success.
 func (o *Operations) Succeeded(op Operation) {
+	defer o.emit()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed[op] != nil {
@@ -122,6 +157,7 @@ func (o *Operations) Fails(op Operation) bool {
 
 // Failing returns the operations that fail. It first forgets those that nothing has tried again for a while.
 func (o *Operations) Failing() []Operation {
+	defer o.emit()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forgetLocked()
@@ -146,7 +182,7 @@ func (o *Operations) endLocked(op Operation, detail string) {
 		return
 	}
 	for _, s := range o.subs {
-		s.EmitChange(redeliver.ChangeOperationWorks, detail, nil)
+		o.news = append(o.news, operationEvent{s, redeliver.ChangeOperationWorks, detail, nil})
 	}
 	for other, f := range o.failed {
 		if !f.reported.IsZero() {
@@ -158,16 +194,16 @@ func (o *Operations) endLocked(op Operation, detail string) {
 func (o *Operations) reportLocked(op Operation, f *operationFailure) {
 	f.reported = time.Now()
 	for _, s := range o.subs {
-		emitFailure(s, op, f)
+		o.addFailureLocked(s, op, f)
 	}
 }
 
-func emitFailure(s *Subscription, op Operation, f *operationFailure) {
+func (o *Operations) addFailureLocked(s *Subscription, op Operation, f *operationFailure) {
 	detail := op.String()
 	if f.refused && f.stops {
 		detail += "; nothing new begins until it works"
 	}
-	s.EmitChange(redeliver.ChangeOperationFails, detail, f.err)
+	o.news = append(o.news, operationEvent{s, redeliver.ChangeOperationFails, detail, f.err})
 }
 
 // setGatesLocked closes the gates of the subscriptions while a reported failure stops them.

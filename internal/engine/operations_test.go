@@ -110,3 +110,24 @@ func TestOperationsOfSeveralSubscriptions(t *testing.T) {
 		t.Errorf("after its end it heard %d events; its gate is closed: %t", heard, later.Gate.Closed())
 	}
 }
+
+// A sink may call its client, whose requests report their results. It must not wait for the lock that its caller holds.
+func TestASinkOfOperationsMayMakeRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o Operations
+		var changes []redeliver.Change
+		s := &Subscription{Origin: "orders"}
+		s.Sink = redeliver.SinkFunc(func(e redeliver.Event) {
+			if c, ok := e.(redeliver.SubscriptionChanged); ok {
+				if changes = append(changes, c.Change); len(changes) == 1 {
+					o.Succeeded(deleteOrders)
+				}
+			}
+		})
+		o.Attach(s)
+		o.Failed(deleteOrders, errDenied, true, true)
+		if want := []redeliver.Change{redeliver.ChangeOperationFails, redeliver.ChangeOperationWorks}; !slices.Equal(changes, want) {
+			t.Errorf("the sink got %q, want %q", changes, want)
+		}
+	})
+}

@@ -147,11 +147,11 @@ func TestAnOutageBeginsAndEnds(t *testing.T) {
 // A message that fails again, although another has succeeded since its last failure, does not keep an outage from ending.
 func TestAKnownFailureBetweenSuccessesConcernsItsMessage(t *testing.T) {
 	for name, c := range map[string]struct {
-		before time.Duration // in seconds
+		before time.Duration
 		want   breakerState
 	}{
-		"failed before the success": {1, breakerClosed},
-		"failed after the success":  {3, breakerHalfOpen},
+		"failed before the success": {time.Second, breakerClosed},
+		"failed after the success":  {3 * time.Second, breakerHalfOpen},
 		"its first failure":         {-1, breakerHalfOpen},
 	} {
 		var reported Changes
@@ -160,7 +160,7 @@ func TestAKnownFailureBetweenSuccessesConcernsItsMessage(t *testing.T) {
 			o.failed(&Failure{Cause: 7, Key: key, ID: key, Before: -1}, 0)
 		}
 		o.succeeded(true, 2*time.Second)
-		o.failed(&Failure{Cause: 7, Key: 1, ID: 1, Probe: true, Before: c.before * time.Second}, 4*time.Second)
+		o.failed(&Failure{Cause: 7, Key: 1, ID: 1, Probe: true, Before: c.before}, 4*time.Second)
 		o.succeeded(true, 9*time.Second)
 		if o.state != c.want {
 			t.Errorf("%s: phase %d, want %d", name, o.state, c.want)
