@@ -21,8 +21,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// tooMany is more headers than redeliver reads.
-const tooMany = 10_001
+// Numbers of headers that redeliver does not read, of a record of an origin and of one that redeliver wrote.
+const (
+	tooMany       = 10_001
+	tooManyOfOurs = tooMany + 64
+)
 
 // withDust adds n empty headers before the headers of a record.
 func withDust(rec *kgo.Record, n int) *kgo.Record {
@@ -35,7 +38,7 @@ func wantHeaderStub(t *testing.T, rec *kgo.Record, body string) (ours map[string
 	t.Helper()
 	users, ours := splitBlock(rec.Headers)
 	if len(rec.Value) != 0 || len(users) != 0 || ours[redeliver.HeaderTruncated] != fmt.Sprintf("%d sha256:%x", len(body), sha256.Sum256([]byte(body))) ||
-		ours[redeliver.HeaderReason] != string(redeliver.ReasonUndecodable) || !strings.Contains(ours[redeliver.HeaderError], fmt.Sprint(tooMany)+" headers") {
+		ours[redeliver.HeaderReason] != string(redeliver.ReasonUndecodable) || !strings.Contains(ours[redeliver.HeaderError], " headers, and a record with more than 10000 is not read") {
 		t.Errorf("a value of %d bytes, %d headers of the user, and %v", len(rec.Value), len(users), ours)
 	}
 	return ours
@@ -84,7 +87,7 @@ func TestAWaitingRecordWithTooManyHeadersIsAStub(t *testing.T) {
 	for _, h := range st.AppendHeaders(nil) {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
-	n := tooMany - len(rec.Headers)
+	n := tooManyOfOurs - len(rec.Headers)
 	put(t, p.addrs, withDust(rec, n))
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, func(*message.Message) error { return nil })
@@ -103,7 +106,7 @@ func TestADeadLetterWithTooManyHeadersIsShownAndPurged(t *testing.T) {
 	dlq := m.ours("dlq")
 	dead := read(t, m.addrs, dlq, 1)[0]
 	copied := &kgo.Record{Topic: dlq, Partition: dead.Partition, Key: dead.Key, Value: dead.Value, Headers: dead.Headers}
-	put(t, m.addrs, withDust(copied, tooMany-len(dead.Headers)))
+	put(t, m.addrs, withDust(copied, tooManyOfOurs-len(dead.Headers)))
 	q := m.queue(t, kafka.DeadLetterConfig{})
 	var seen []deadletter.Message
 	browse := func() {
@@ -117,7 +120,7 @@ func TestADeadLetterWithTooManyHeadersIsShownAndPurged(t *testing.T) {
 		}
 	}
 	browse()
-	if len(seen) != 2 || seen[0].Mismatch != "" || len(seen[1].Headers) > 0 || !strings.Contains(seen[1].Mismatch, fmt.Sprint(tooMany)+" headers, which are not read") ||
+	if len(seen) != 2 || seen[0].Mismatch != "" || len(seen[1].Headers) > 0 || !strings.Contains(seen[1].Mismatch, fmt.Sprint(tooManyOfOurs)+" headers, which are not read") ||
 		seen[1].State.Reason != redeliver.ReasonExhausted && seen[1].State.Reason != seen[0].State.Reason {
 		t.Fatalf("the DLQ has %+v", seen)
 	}
