@@ -28,7 +28,7 @@ func newFailingService(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *
 	t.Helper()
 	d := &failingService{}
 	d.fixture = newFixture(t, r, func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: redeliver.NoRetries}
+		l.cfg.Policy = redeliver.Policy{MaxRetries: redeliver.NoRetries}
 		if change != nil {
 			change(l)
 		}

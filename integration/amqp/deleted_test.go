@@ -173,7 +173,7 @@ func TestAMissingExchangeFailsOnlyItsOwnPublishes(t *testing.T) {
 func TestSuspectsAreNotEarly(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 3, Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
+		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
 	})
 	l.declared()
 	due := limits.CeilMilli(time.Now().Add(4 * time.Second).UTC())

@@ -142,7 +142,7 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*fixture, *cut
 	const times = 5 // more than MaxCrashes
 	line := &cuttableDialer{refused: new(sync.Map)}
 	l := newFixture(t, r, func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: redeliver.Blocking, MaxRetries: 100, Backoff: redeliver.Fixed(200 * time.Millisecond)}
+		l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 100, Backoff: redeliver.Fixed(200 * time.Millisecond)}
 		l.cfg.DrainTimeout, l.cfg.AMQP.Dial = 100*time.Millisecond, line.dial
 	})
 	l.declared()

@@ -151,7 +151,7 @@ func jitters(t *testing.T) time.Duration {
 	t.Helper()
 	const rate, seconds = 500, 6
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 3, Backoff: redeliver.Exponential()}
+		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Exponential()}
 	})
 	l.consume(func(_ *message.Message, r run) error {
 		if r.attempt == 1 {

@@ -201,7 +201,7 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 		tr.key = func(id string) string { return fmt.Sprint(slices.Index(tr.all, id) % keys) }
 	}
 	tr.fixture = newFixture(t, r, func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: order, MaxRetries: 2, Backoff: redeliver.Fixed(20 * time.Millisecond)}
+		l.cfg.Policy = redeliver.Policy{Order: order, MaxRetries: 2, Backoff: redeliver.Fixed(20 * time.Millisecond)}
 		l.cfg.Key = func(d amqp091.Delivery) string { return tr.key(d.MessageId) }
 		l.cfg.MaxInFlight, l.cfg.Prefetch = 10, 50
 		if args != nil {
@@ -254,7 +254,7 @@ func TestMessagesHeldForTooLongComeBackInOrderAndUnchanged(t *testing.T) {
 				const fails = 18
 				l := newFixture(t, r, func(l *fixture) {
 					l.cfg.ConsumerTimeout = 2 * time.Second
-					l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: order, Timeout: time.Second, MaxRetries: fails, Backoff: redeliver.Fixed(100 * time.Millisecond)}
+					l.cfg.Policy = redeliver.Policy{Order: order, Timeout: time.Second, MaxRetries: fails, Backoff: redeliver.Fixed(100 * time.Millisecond)}
 					l.cfg.Key = func(amqp091.Delivery) string { return "one" }
 				})
 				l.declared()

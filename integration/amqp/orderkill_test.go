@@ -85,7 +85,7 @@ func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
 func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order) {
 	const processes, kills, n = 2, 8, orderKeys * orderEach
 	l := newFixture(t, r, func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)}
+		l.cfg.Policy = redeliver.Policy{Order: order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)}
 		l.cfg.Key = keyOf
 	})
 	l.declared()

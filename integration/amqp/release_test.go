@@ -78,7 +78,7 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 			t.Parallel()
 			const n, kills, window = 4000, 5, 500
 			l := newFixture(t, b, func(l *fixture) {
-				l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
+				l.cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
 			})
 			l.declared()
 			var waiting []amqp091.Publishing

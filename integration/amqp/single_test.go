@@ -31,7 +31,7 @@ func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 				t.Run(fmt.Sprintf("%s on %s, management API %t", kind, version, asked), func(t *testing.T) {
 					t.Parallel()
 					l := newFixture(t, r, func(l *fixture) {
-						l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: redeliver.Blocking}
+						l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking}
 						if asked {
 							l.cfg.ManagementURL = r.Management()
 						}
@@ -70,7 +70,7 @@ func TestAQueueWithASingleActiveConsumerIsAccepted(t *testing.T) {
 			t.Run(fmt.Sprintf("%s on %s", kind, version), func(t *testing.T) {
 				t.Parallel()
 				l := newFixture(t, r, func(l *fixture) {
-					l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: redeliver.Blocking}
+					l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking}
 					if args != nil {
 						l.declareQueue(args)
 					}

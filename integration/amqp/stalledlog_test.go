@@ -79,7 +79,7 @@ func releaseOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 		const n = 600
 		var once sync.Once
 		l := newFixture(t, r, func(l *fixture) {
-			l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
+			l.cfg.Policy = redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
 			l.watchAcks(func(net.Conn) { once.Do(func() { stallLog(t, r) }) })
 		})
 		l.declared()

@@ -157,7 +157,7 @@ type restartTest struct {
 func (c restartTest) try(t *testing.T, r *brokers.Rabbit) bool {
 	t.Helper()
 	l := newFixture(t, r, func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 3, Backoff: redeliver.Fixed(c.level), Levels: []time.Duration{c.level, c.level + time.Second}}
+		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(c.level), Levels: []time.Duration{c.level, c.level + time.Second}}
 	})
 	l.consume(failsOnce)
 	all := ids(20)
@@ -271,7 +271,7 @@ func TestMixedWaits(t *testing.T) {
 func mixedWaits(t *testing.T, level, longer time.Duration) (latest time.Duration) {
 	t.Helper()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{2 * time.Second, level}}
+		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{2 * time.Second, level}}
 		l.cfg.MaxRetriesInFlight, l.cfg.RetryPrefetch = 4, 4
 	})
 	l.consume(func(msg *message.Message, r run) error {
@@ -320,7 +320,7 @@ func TestAClockThatIsBehind(t *testing.T) {
 func retryOfAnotherClock(t *testing.T, ahead time.Duration) {
 	const level = 2 * time.Second
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, 3 * time.Second}}
+		l.cfg.Policy = redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level, 3 * time.Second}}
 	})
 	l.declared()
 	l.consume(func(*message.Message, run) error { return nil })
