@@ -76,6 +76,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var err error
 	o.broker, err = brokerurl.Parse(cmp.Or(broker, os.Getenv(brokerurl.Env)), brokerurl.Kafka, brokerurl.RabbitMQ, brokerurl.SQS)
 	note("--broker:", err)
+	o.broker.MaxBatch = 128 << 20 // a script may try large messages
 	note("--topic", required(o.topic))
 	if o.broker.Broker == brokerurl.Kafka {
 		note("--group", required(o.group))
