@@ -144,7 +144,7 @@ func (b *fixture) wantDeadLetter(m wire) wire {
 	if len(foreign) > 0 {
 		w.Headers[amqp.HeaderForeign] = table(foreign)
 	}
-	for property, header := range map[string]string{"expiration": amqp.HeaderExpiration, "user_id": amqp.HeaderUserID} {
+	for property, header := range map[string]string{"expiration": amqp.HeaderExpiration, "user_id": amqp.HeaderUserID, "priority": amqp.HeaderPriority} {
 		if v, ok := w.Props[property]; ok {
 			w.Headers[header] = text(fmt.Sprint(v))
 			delete(w.Props, property)
