@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -145,6 +146,9 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	c, err := a.readRun(cmd, f)
 	if err != nil {
 		return err
+	}
+	if isKafka := c.Broker.Broker == brokerurl.Kafka || c.Broker.Broker == brokerurl.KafkaShare; isKafka && !cmd.Flags().Changed("max-batch-bytes") {
+		c.Broker.MaxBatch = maxBatchFor(c.Broker, c.Topics)
 	}
 	c.Log = a.logger(f.log)
 	for _, warning := range plainPasswords(c.Broker, "") {
