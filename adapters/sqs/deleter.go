@@ -83,8 +83,9 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 	default:
 		pause := min(minRetryPause<<min(m.deletion.tries, 10), maxRetryPause)
 		m.deletion.tries++
-		// If no message can be deleted, the requests themselves say so.
-		if all := &m.source.layout.operations; !all.Fails(engine.Operation{Name: actionDelete, Place: d.queue.Name}) {
+		// If no message can be deleted, the requests themselves say so. Until they do, the row of failures of this message
+		// goes on: a request with this message alone fails, and the next one with others succeeds.
+		if all := &m.source.layout.operations; !all.Reported(engine.Operation{Name: actionDelete, Place: d.queue.Name}) {
 			all.Failed(d.deletionOf(m), api.ErrorOf("deleting from", d.queue.Name, err), false, false)
 		}
 		time.AfterFunc(pause, func() { d.batches.Add(m) })

@@ -148,11 +148,12 @@ func (o *Operations) Succeeded(op Operation) {
 	}
 }
 
-// Fails reports whether the last request of op has failed.
-func (o *Operations) Fails(op Operation) bool {
+// Reported reports whether an event has said that op fails, and it still does.
+func (o *Operations) Reported(op Operation) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.failed[op] != nil
+	f := o.failed[op]
+	return f != nil && !f.reported.IsZero()
 }
 
 // Failing returns the operations that fail. It first forgets those that nothing has tried again for a while.
