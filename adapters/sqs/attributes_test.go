@@ -15,16 +15,25 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
-// refuseAttribute refuses to create queues with an attribute, as SQS does.
-func (b *bubble) refuseAttribute(name string) {
-	b.setFault(func(action, _ string, in map[string]any) *failure {
-		if given, _ := in["Attributes"].(map[string]any); action == "CreateQueue" && given[name] != nil {
-			return &failure{status: 400, code: "InvalidParameterValue", text: fmt.Sprintf("Value %v for parameter %s is invalid.", given[name], name)}
+// refuseAttribute refuses to create queues with an attribute, as SQS does. It returns the attributes with which queues are
+// created.
+func (b *bubble) refuseAttribute(name string) (created map[string]map[string]any) {
+	created = map[string]map[string]any{}
+	b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+		given, _ := call.In["Attributes"].(map[string]any)
+		switch {
+		case call.Action != "CreateQueue":
+		case given[name] != nil:
+			return &sqsfake.Fault{Status: 400, Code: "InvalidParameterValue", Message: fmt.Sprintf("Value %v for parameter %s is invalid.", given[name], name)}
+		default:
+			created[call.Queue] = given
 		}
 		return nil
 	})
+	return created
 }
 
 // begin consumes orders.fifo for a second.
@@ -50,18 +59,18 @@ func TestEachAttributeRefusedAlone(t *testing.T) {
 		{queue: "orders", attributes: []string{"SqsManagedSseEnabled", "true"}},
 		{queue: "orders", attributes: kms, cfg: Config{DLQ: deadletter.Config{Retention: 48 * time.Hour}}, needed: "MessageRetentionPeriod"},
 	} {
-		var wants map[string]map[string]string
+		var wants map[string]map[string]any
 		inBubble(t, func(b *bubble) {
-			b.create(c.queue, c.attributes...)
+			b.Create(c.queue, c.attributes...)
+			wants = b.refuseAttribute("")
 			if err := b.begin(c.cfg, c.queue); err != nil {
 				b.Fatal(err)
 			}
-			wants = b.attributesOf(c.queue)
 		})
 		for _, a := range api.Attributes {
 			used := false
 			for _, attributes := range wants {
-				used = used || attributes[a.Name] != ""
+				used = used || attributes[a.Name] != nil
 			}
 			if !used {
 				continue
@@ -69,8 +78,8 @@ func TestEachAttributeRefusedAlone(t *testing.T) {
 			set[a.Name] = true
 			t.Run(c.queue+" without "+a.Name, func(t *testing.T) {
 				inBubble(t, func(b *bubble) {
-					b.create(c.queue, c.attributes...)
-					b.refuseAttribute(a.Name)
+					b.Create(c.queue, c.attributes...)
+					created := b.refuseAttribute(a.Name)
 					err := b.begin(c.cfg, c.queue)
 					if a.Needed || a.Name == c.needed {
 						if err == nil || !strings.Contains(err.Error(), a.Name) || !strings.Contains(err.Error(), "orders-") {
@@ -84,7 +93,7 @@ func TestEachAttributeRefusedAlone(t *testing.T) {
 					for name, want := range wants {
 						want = maps.Clone(want)
 						delete(want, a.Name)
-						if got := b.attributesOf(c.queue)[name]; fmt.Sprint(got) != fmt.Sprint(want) {
+						if got := created[name]; fmt.Sprint(got) != fmt.Sprint(want) {
 							b.Errorf("%s is created with %v, want %v", name, got, want)
 						}
 					}
@@ -108,19 +117,6 @@ func TestEachAttributeRefusedAlone(t *testing.T) {
 	}
 }
 
-// attributesOf returns the attributes of redeliver's queues beside a queue.
-func (b *bubble) attributesOf(queue string) map[string]map[string]string {
-	b.fake.mu.Lock()
-	defer b.fake.mu.Unlock()
-	all := map[string]map[string]string{}
-	for _, suffix := range []string{suspectsSuffix, dlqSuffix} {
-		name := api.SiblingName(queue, suffix)
-		all[name] = map[string]string{}
-		maps.Copy(all[name], b.queues[name].attributes)
-	}
-	return all
-}
-
 // An attribute that the user asked for in QueueAttributes is needed. A queue that takes too little without the attribute
 // is read back and refused.
 func TestRefusedAttributesThatBreakAPromise(t *testing.T) {
@@ -132,7 +128,15 @@ func TestRefusedAttributesThatBreakAPromise(t *testing.T) {
 		"asked for": {"DelaySeconds", Config{QueueAttributes: map[string]string{"DelaySeconds": "5"}}, func(*bubble) {}},
 		"own redrive": {"RedrivePolicy", Config{QueueAttributes: map[string]string{
 			"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:x","maxReceiveCount":9}`}}, func(*bubble) {}},
-		"too small": {"MaximumMessageSize", Config{}, func(b *bubble) { b.create("orders", "MaximumMessageSize", "1048576") }},
+		"too small": {"MaximumMessageSize", Config{}, func(b *bubble) {
+			b.Create("orders", "MaximumMessageSize", "1048576")
+			b.Inject(func(call *sqsfake.Call) *sqsfake.Fault { // a server on which new queues take 256 KiB
+				if call.Action == "GetQueueAttributes" && call.Queue != "orders" && b.Attributes(call.Queue) != nil {
+					b.Set(call.Queue, "MaximumMessageSize", "262144")
+				}
+				return nil
+			})
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -169,9 +173,9 @@ func TestRedriveAllowPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				if c.main {
-					b.create("orders")
+					b.Create("orders")
 				}
-				b.create("orders-dlq", "RedriveAllowPolicy", c.policy)
+				b.Create("orders-dlq", "RedriveAllowPolicy", c.policy)
 				check := func() {
 					client := b.client(b.T, Config{})
 					plan, err := client.Plan(b.Context(), "orders")
@@ -187,22 +191,17 @@ func TestRedriveAllowPolicy(t *testing.T) {
 					}
 				}
 				check()
-				refused := 0
-				b.setFault(func(action, queue string, in map[string]any) *failure {
-					given, _ := in["Attributes"].(map[string]any)
-					dlq := api.Queue{Attributes: b.queues["orders-dlq"].attributes}
-					if action == "CreateQueue" && given["RedrivePolicy"] != nil && !dlq.AllowsSource(arn+queue) {
-						refused++
-						return &failure{status: 400, code: "InvalidParameterValue", text: "Value {} for parameter RedrivePolicy is invalid. Reason: Source queue does not have permission to use the DLQ specified in the RedrivePolicy."}
+				if err := b.begin(Config{}, "orders"); err != nil {
+					b.Fatalf("it ended with %v", err)
+				}
+				for _, o := range b.Operations() {
+					if o.Action == "CreateQueue" && o.Code != "" {
+						b.Errorf("SQS refused to create %s: %s", o.Queue, o.Code)
 					}
-					return nil
-				})
-				if err := b.begin(Config{}, "orders"); err != nil || refused > 0 {
-					b.Fatalf("it ended with %v; SQS refused %d requests", err, refused)
 				}
 				var redrives []string
 				for _, queue := range []string{"orders", "orders-suspects"} {
-					if b.queues[queue].attributes["RedrivePolicy"] != "" {
+					if b.Attributes(queue)["RedrivePolicy"] != "" {
 						redrives = append(redrives, queue)
 					}
 				}

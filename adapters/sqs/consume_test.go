@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // consume calls handler for a queue's messages until stop is called.
@@ -22,7 +23,7 @@ func (b *bubble) consume(queue string, cfg Config, handler func(ctx context.Cont
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Consume(ctx, b.fake.config(cfg), []string{queue}, func(ctx context.Context, m types.Message) error {
+		done <- Consume(ctx, b.config(cfg), []string{queue}, func(ctx context.Context, m types.Message) error {
 			st, ok := redeliver.FromContext(ctx)
 			if !ok || MessageFromContext(ctx) == nil || m.ReceiptHandle != nil {
 				b.Errorf("%s: its context has the state %+v, %v; its receipt is %v", aws.ToString(m.MessageId), st, MessageFromContext(ctx), m.ReceiptHandle)
@@ -49,7 +50,7 @@ func TestConsume(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create(queue)
+				b.Create(queue)
 				policy := steps(3, time.Minute)
 				policy.Timeout = 10 * time.Second
 				stop := b.consume(queue, Config{Policy: policy}, func(ctx context.Context, st redeliver.State, m types.Message) error {
@@ -83,13 +84,13 @@ func TestConsume(t *testing.T) {
 				}
 				for id := range want {
 					group := map[bool]string{true: id}[api.IsFIFO(queue)]
-					b.put(queue, id, "body of "+id, group, map[string]any{"trace": map[string]any{"DataType": "String", "StringValue": "t"}})
+					b.put(queue, id, "body of "+id, group, map[string]sqsfake.Attribute{"trace": sqsfake.String("t")})
 				}
 				b.advance(10 * time.Minute)
 				stop()
 				dead := map[string]redeliver.State{}
-				for _, m := range b.messagesIn(api.SiblingName(queue, "-dlq")) {
-					st := m.state(t, queue)
+				for _, m := range b.Messages(api.SiblingName(queue, "-dlq")) {
+					st := stateOf(t, m, queue)
 					dead[st.ID] = st
 				}
 				for id, want := range want {
@@ -100,7 +101,7 @@ func TestConsume(t *testing.T) {
 						b.Errorf("%s is in the DLQ with %+v, want %+v", id, st, want)
 					}
 				}
-				if n := len(b.messagesIn(queue)); n != 0 {
+				if n := len(b.Messages(queue)); n != 0 {
 					b.Errorf("%d are left", n)
 				}
 			})
@@ -111,7 +112,7 @@ func TestConsume(t *testing.T) {
 // An immediate retry stays in the process, and counts as an attempt.
 func TestConsumeRetriesInPlace(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		policy := steps(2, time.Minute)
 		policy.Immediate = 1
 		stop := b.consume("orders", Config{Policy: policy}, func(context.Context, redeliver.State, types.Message) error { return errHandler })
@@ -119,7 +120,7 @@ func TestConsumeRetriesInPlace(t *testing.T) {
 		b.advance(5 * time.Minute)
 		stop()
 		b.wantRuns("a", 0, 0, time.Minute)
-		if n := b.count("SendMessageBatch"); n != 2 {
+		if n := b.Count("SendMessageBatch"); n != 2 {
 			b.Errorf("%d writes, want one to wait and one to the DLQ", n)
 		}
 	})
@@ -128,7 +129,7 @@ func TestConsumeRetriesInPlace(t *testing.T) {
 // Messages of one group run one after another, and wait for one that fails.
 func TestConsumeKeepsGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		stop := b.consume("orders.fifo", Config{Policy: steps(3, time.Minute)}, func(_ context.Context, st redeliver.State, _ types.Message) error {
 			<-time.After(time.Second)
 			if st.ID == "g3" && st.Attempt() < 3 {
@@ -155,7 +156,7 @@ func TestConsumeKeepsGroupOrder(t *testing.T) {
 // finishes, the message is deleted.
 func TestConsumeWaitsForHandlersUntilDrainTimeout(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		stop := b.consume("orders", Config{DrainTimeout: 5 * time.Second, WaitTime: time.Second}, func(ctx context.Context, st redeliver.State, _ types.Message) error {
 			select {
 			case <-ctx.Done():
@@ -176,14 +177,14 @@ func TestConsumeWaitsForHandlersUntilDrainTimeout(t *testing.T) {
 			b.Errorf("it took %s to end", took)
 		}
 		b.advance(time.Minute)
-		left := b.messagesIn("orders")
+		left := b.Messages("orders")
 		if len(left) != 1 || len(eventsOf[redeliver.Committed](b)) != 1 {
 			b.Errorf("%d messages remain, %d were committed; want one of each", len(left), len(eventsOf[redeliver.Committed](b)))
 		}
 		stop = b.consume("orders", Config{}, func(context.Context, redeliver.State, types.Message) error { return nil })
 		b.advance(time.Minute)
 		stop()
-		if runs := b.ran("slow"); len(runs) != 2 || runs[1].attempt != 1 || len(b.messagesIn("orders")) != 0 {
+		if runs := b.ran("slow"); len(runs) != 2 || runs[1].attempt != 1 || len(b.Messages("orders")) != 0 {
 			b.Errorf("slow ran %v", runs)
 		}
 	})
@@ -234,18 +235,18 @@ func TestAPolicyOfAQueueThatDoesNotExistIsRefused(t *testing.T) {
 	policies := map[string]redeliver.Policy{"orders": steps(1, time.Second), "mails": steps(2, time.Second), "ordesr": steps(3, time.Second)}
 	calls := map[string]func(*bubble) error{
 		"Consume": func(b *bubble) error {
-			return Consume(b.Context(), b.fake.config(Config{Queues: policies}), []string{"orders"}, func(context.Context, types.Message) error { return nil })
+			return Consume(b.Context(), b.config(Config{Queues: policies}), []string{"orders"}, func(context.Context, types.Message) error { return nil })
 		},
 		"Subscribe without provisioning": func(b *bubble) error {
-			_, err := b.fake.client(b.T, Config{Queues: policies, NoProvisioning: true}).Subscriber().Subscribe(b.Context(), "orders")
+			_, err := b.client(b.T, Config{Queues: policies, NoProvisioning: true}).Subscriber().Subscribe(b.Context(), "orders")
 			return err
 		},
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders")
-				b.create("mails")
+				b.Create("orders")
+				b.Create("mails")
 				err := call(b)
 				if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), `Queues["ordesr"]`) || strings.Contains(err.Error(), `Queues["mails"]`) {
 					t.Error(err)
@@ -259,7 +260,7 @@ func TestAPolicyOfAQueueThatDoesNotExistIsRefused(t *testing.T) {
 func TestAPolicyOfAQueueThatNothingReadsIsReported(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		policies := map[string]redeliver.Policy{"orders": steps(1, time.Second), "mails": steps(2, time.Second), "ordesr": steps(3, time.Second)}
-		c := b.fake.client(b.T, Config{Queues: policies, Sink: b})
+		c := b.client(b.T, Config{Queues: policies, Sink: b})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		s := c.Subscriber()

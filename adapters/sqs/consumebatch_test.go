@@ -23,7 +23,7 @@ func (b *bubble) consumeBatch(queue string, cfg Config, bc BatchConfig, handler 
 	cfg.Sink = b
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- ConsumeBatch(ctx, b.fake.config(cfg), []string{queue}, bc, handler) }()
+	go func() { done <- ConsumeBatch(ctx, b.config(cfg), []string{queue}, bc, handler) }()
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -38,7 +38,7 @@ func TestConsumeBatch(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create(queue)
+				b.Create(queue)
 				largest := 0
 				var order []string // of the group of two
 				stop := b.consumeBatch(queue, Config{Policy: steps(2, time.Minute)}, BatchConfig{Size: 10, Timeout: time.Second}, func(_ context.Context, batch *Batch) error {
@@ -89,14 +89,14 @@ func TestConsumeBatch(t *testing.T) {
 					b.Errorf("ran in the order %q, in batches of up to %d", order, largest)
 				}
 				dead := map[string]redeliver.Reason{}
-				for _, m := range b.messagesIn(api.SiblingName(queue, "-dlq")) {
-					st := m.state(t, queue)
+				for _, m := range b.Messages(api.SiblingName(queue, "-dlq")) {
+					st := stateOf(t, m, queue)
 					dead[st.ID] = st.Reason
 				}
 				if got, want := fmt.Sprint(dead), fmt.Sprint(map[string]redeliver.Reason{"fails": redeliver.ReasonExhausted, "rejected": redeliver.ReasonRejected}); got != want {
 					b.Errorf("in the DLQ is %s, want %s", got, want)
 				}
-				if n := len(b.messagesIn(queue)); n != 0 {
+				if n := len(b.Messages(queue)); n != 0 {
 					b.Errorf("%d are left", n)
 				}
 			})
@@ -107,7 +107,7 @@ func TestConsumeBatch(t *testing.T) {
 // A partial batch is handled and deleted when the service ends, without waiting for more.
 func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		handled := 0
 		stop := b.consumeBatch("orders", Config{}, BatchConfig{Timeout: time.Hour}, func(_ context.Context, batch *Batch) error {
 			handled += len(batch.Messages)
@@ -121,7 +121,7 @@ func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 			b.Errorf("%d messages ran without waiting for more", handled)
 		}
 		stop()
-		if n := len(b.messagesIn("orders")); handled != 3 || n != 0 {
+		if n := len(b.Messages("orders")); handled != 3 || n != 0 {
 			b.Errorf("%d messages were handled, %d remain", handled, n)
 		}
 	})
@@ -169,12 +169,12 @@ func TestABatchTimeoutThatOutlivesItsMessagesIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create(c.queue, "MessageRetentionPeriod", c.retention)
+				b.Create(c.queue, "MessageRetentionPeriod", c.retention)
 				config := Config{Policy: c.policy, Sink: b}
 				batch := BatchConfig{Size: 10, Timeout: c.timeout}
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
-				err := ConsumeBatch(ctx, b.fake.config(config), []string{c.queue}, batch, func(context.Context, *Batch) error { return nil })
+				err := ConsumeBatch(ctx, b.config(config), []string{c.queue}, batch, func(context.Context, *Batch) error { return nil })
 				if errors.Is(err, redeliver.ErrConfig) != c.refused || c.refused && !strings.Contains(err.Error(), "BatchConfig.Timeout") {
 					b.Errorf("ConsumeBatch: %v", err)
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // headFails fails the first message of a group.
@@ -23,7 +24,7 @@ func headFails(st redeliver.State, _ *message.Message) error {
 // the head a suspect, which would overtake it.
 func TestShutdownsKeepGroupOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		cfg := Config{Policy: steps(16, time.Minute)}
 		for i := range 4 {
 			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
@@ -48,7 +49,7 @@ func TestShutdownsKeepGroupOrder(t *testing.T) {
 
 func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		cfg := Config{Policy: steps(1, time.Minute)}
 		for i := range 3 {
 			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
@@ -71,8 +72,8 @@ func TestShutdownCountsNoAttemptForMessagesThatDidNotRun(t *testing.T) {
 func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 	const runs, n = 4 * time.Minute, 1000
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
+		b.Create("orders")
+		b.Create("orders-suspects")
 		b.put("orders-suspects", "suspect", "v", "", nil)
 		one := b.start("one", "orders", Config{Policy: steps(1, time.Minute)}, func(st redeliver.State, _ *message.Message) error {
 			if st.ID == "suspect" {
@@ -103,15 +104,21 @@ func TestProcessReceivesNothingWhileASuspectRuns(t *testing.T) {
 // A process must not stop all its handlers every second for it, so the pauses between these turns grow.
 func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
-		b.create("orders-suspects.fifo")
+		b.Create("orders.fifo")
+		b.Create("orders-suspects.fifo")
 		for _, id := range []string{"s1", "s2"} {
 			b.put("orders-suspects.fifo", id, "v", "g", nil)
 		}
-		b.queues["orders-suspects.fifo"].messages[0].visible = time.Now().Add(time.Hour) // another process has it
+		first := true
+		b.Edit("orders-suspects.fifo", func(m *sqsfake.Message) { // another process has the first
+			if first {
+				m.Receives, m.Visible = 1, time.Now().Add(time.Hour)
+			}
+			first = false
+		})
 		var turns atomic.Int64
-		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if action == "ReceiveMessage" && queue == "orders-suspects.fifo" {
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action == "ReceiveMessage" && call.Queue == "orders-suspects.fifo" {
 				turns.Add(1)
 			}
 			return nil
@@ -133,12 +140,12 @@ func TestUnavailableSuspectTakesFewTurns(t *testing.T) {
 // before SQS moves it away without its state.
 func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:theirs","maxReceiveCount":"3"}`)
-		b.create("theirs")
+		b.Create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:theirs","maxReceiveCount":"3"}`)
+		b.Create("theirs")
 		var away atomic.Bool
-		b.setFault(func(action, _ string, _ map[string]any) *failure {
-			if away.Load() && action == "ChangeMessageVisibilityBatch" {
-				return &failure{status: 500, code: "InternalFailure"}
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if away.Load() && call.Action == "ChangeMessageVisibilityBatch" {
+				return sqsfake.ServerError()
 			}
 			return nil
 		})
@@ -155,7 +162,7 @@ func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 		away.Store(false)
 		b.advance(10 * time.Minute)
 		b.close(c)
-		if theirs := b.messagesIn("theirs"); len(theirs) > 0 {
+		if theirs := b.Messages("theirs"); len(theirs) > 0 {
 			b.Errorf("SQS moved %d messages to the queue's own DLQ; attempts %v", len(theirs), b.ran("a"))
 		}
 	})
@@ -164,13 +171,13 @@ func TestOutageMovesNothingToTheQueuesOwnDLQ(t *testing.T) {
 // A suspect that is lost before it begins ends its turn. Otherwise the client would stop.
 func TestLostSuspectEndsItsTurn(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
+		b.Create("orders")
+		b.Create("orders-suspects")
 		b.put("orders-suspects", "a", "v", "", nil)
-		b.queues["orders-suspects"].messages[0].count = 100 // it goes to the DLQ as crashed
-		b.setFault(func(action, _ string, _ map[string]any) *failure {
-			if action == "ChangeMessageVisibilityBatch" || action == "SendMessageBatch" {
-				return &failure{status: 500, code: "InternalFailure"}
+		b.Edit("orders-suspects", func(m *sqsfake.Message) { m.Receives = 100 }) // it goes to the DLQ as crashed
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action == "ChangeMessageVisibilityBatch" || call.Action == "SendMessageBatch" {
+				return sqsfake.ServerError()
 			}
 			return nil
 		})
@@ -180,8 +187,8 @@ func TestLostSuspectEndsItsTurn(t *testing.T) {
 		b.put("orders", "b", "v", "", nil)
 		b.advance(10 * time.Minute)
 		b.close(c)
-		if len(b.ran("a")) != 0 || len(b.ran("b")) != 1 || len(b.messagesIn("orders-dlq")) != 1 {
-			b.Errorf("ran %v, %d in the DLQ", b.ran(""), len(b.messagesIn("orders-dlq")))
+		if len(b.ran("a")) != 0 || len(b.ran("b")) != 1 || len(b.Messages("orders-dlq")) != 1 {
+			b.Errorf("ran %v, %d in the DLQ", b.ran(""), len(b.Messages("orders-dlq")))
 		}
 	})
 }
@@ -190,12 +197,12 @@ func TestLostSuspectEndsItsTurn(t *testing.T) {
 // back is a suspect, and only suspects are charged with crashes.
 func TestMessageThatComesBackOftenIsRewritten(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.put("orders", "a", "v", "", map[string]any{"n": map[string]any{"DataType": "String", "StringValue": "1"}})
-		first := b.messagesIn("orders")[0].id
-		b.setFault(func(action, _ string, _ map[string]any) *failure {
-			if action == "ChangeMessageVisibilityBatch" {
-				return &failure{status: 500, code: "InternalFailure"}
+		b.Create("orders")
+		b.put("orders", "a", "v", "", map[string]sqsfake.Attribute{"n": sqsfake.String("1")})
+		first := b.Messages("orders")[0].ID
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action == "ChangeMessageVisibilityBatch" {
+				return sqsfake.ServerError()
 			}
 			return nil
 		})
@@ -203,15 +210,15 @@ func TestMessageThatComesBackOftenIsRewritten(t *testing.T) {
 			if st.ID != "a" || st.Attempt() != 1 || MessageFromContext(msg.Context()).MessageId == nil || *MessageFromContext(msg.Context()).MessageId != first || len(msg.Metadata) != 1 {
 				b.Errorf("the handler got %+v, %v", st, msg.Metadata)
 			}
-			if len(b.messagesIn("orders-suspects")) > 0 {
+			if len(b.Messages("orders-suspects")) > 0 {
 				return nil
 			}
 			<-msg.Context().Done()
 			return errHandler
 		})
 		b.advance(30*time.Second*maxReturns + 3*time.Second)
-		all := b.messagesIn("orders")
-		if len(all) != 1 || all[0].id == first || all[0].count != 1 {
+		all := b.Messages("orders")
+		if len(all) != 1 || all[0].ID == first || all[0].Receives != 1 {
 			b.Errorf("%+v is in the queue; ran %v", all, b.ran("a"))
 		}
 		b.advance(2 * 31 * time.Second * maxReturns)
@@ -219,7 +226,7 @@ func TestMessageThatComesBackOftenIsRewritten(t *testing.T) {
 		if hops := eventsOf[redeliver.Hopped](b); len(hops) != maxCopies+1 || hops[maxCopies].To != "orders-suspects" {
 			b.Errorf("it moved with the event %+v", hops)
 		}
-		if n := len(b.messagesIn("orders")) + len(b.messagesIn("orders-suspects")) + len(b.messagesIn("orders-dlq")); n != 0 {
+		if n := len(b.Messages("orders")) + len(b.Messages("orders-suspects")) + len(b.Messages("orders-dlq")); n != 0 {
 			b.Errorf("%d messages remain after %v", n, b.ran("a"))
 		}
 	})

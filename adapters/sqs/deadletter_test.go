@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // testDLQ is a DLQ with its driver.
@@ -29,12 +30,8 @@ type testDLQ struct {
 // openTestDLQ fills a DLQ with messages of another program and opens it.
 func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *testDLQ {
 	t.Helper()
-	fifo := api.IsFIFO(origin)
 	for _, name := range []string{origin, api.SiblingName(origin, "-dlq")} {
-		f.queues[name] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
-		if fifo {
-			f.queues[name].attributes["FifoQueue"] = "true"
-		}
+		f.Create(name)
 	}
 	for i := range n {
 		f.put(api.SiblingName(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
@@ -90,9 +87,9 @@ func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range f.messagesIn("orders-dlq") {
-			if m.visible.After(time.Now()) || m.count != 1 {
-				t.Errorf("%s was received %d times and is hidden for another %s", m.id, m.count, time.Until(m.visible))
+		for _, m := range f.Messages("orders-dlq") {
+			if m.Visible.After(time.Now()) || m.Receives != 1 {
+				t.Errorf("%s was received %d times and is hidden for another %s", m.ID, m.Receives, time.Until(m.Visible))
 			}
 		}
 	})
@@ -108,11 +105,11 @@ func TestReplayKeepsGroupOrder(t *testing.T) {
 		if err != nil || task.Counts.Replayed != 37 {
 			t.Fatalf("the replay says %+v: %v", task, err)
 		}
-		sent := f.messagesIn("orders.fifo")
-		if !slices.IsSortedFunc(sent, func(x, y fakeMessage) int { return cmp.Compare(uuidIn(&x), uuidIn(&y)) }) || len(sent) != 37 {
+		sent := f.Messages("orders.fifo")
+		if !slices.IsSortedFunc(sent, func(x, y sqsfake.Message) int { return cmp.Compare(uuidIn(&x), uuidIn(&y)) }) || len(sent) != 37 {
 			t.Errorf("%d messages, or a wrong order", len(sent))
 		}
-		if left := f.messagesIn("orders-dlq.fifo"); len(left) > 0 {
+		if left := f.Messages("orders-dlq.fifo"); len(left) > 0 {
 			t.Errorf("%d messages are left", len(left))
 		}
 	})
@@ -136,10 +133,10 @@ func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 		if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil {
 			t.Fatal(err)
 		}
-		sent := f.messagesIn("orders")
+		sent := f.Messages("orders")
 		for _, m := range sent {
-			if m.system["MessageGroupId"] != "tenant-7" || m.system["MessageDeduplicationId"] != nil {
-				t.Errorf("%s was replayed with %v", m.id, m.system)
+			if m.Group != "tenant-7" || m.Dedup != "" {
+				t.Errorf("%s was replayed with the group %q and the deduplication id %q", m.ID, m.Group, m.Dedup)
 			}
 		}
 		if len(sent) != 3 {
@@ -148,8 +145,8 @@ func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 	})
 }
 
-func uuidIn(m *fakeMessage) string {
-	return m.attributes[UUIDAttribute].(map[string]any)["StringValue"].(string)
+func uuidIn(m *sqsfake.Message) string {
+	return string(m.Attributes[UUIDAttribute].Value)
 }
 
 // If the filter skips the first ten messages of a group, the later ones cannot be seen. The task ends instead of
@@ -170,7 +167,7 @@ func TestReplayEndsIfItsFilterSkipsTheHeadOfAGroup(t *testing.T) {
 func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
 	q := openTestDLQ(t, f, "orders", 0, "")
-	f.queues["orders-dlq"].attributes["RedrivePolicy"] = `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`
+	f.Set("orders-dlq", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`)
 	_, err := q.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
 		t.Errorf("the DLQ was opened: %v", err)
@@ -186,7 +183,7 @@ func TestImportKeepsMessagesWithOneID(t *testing.T) {
 		for _, body := range []string{"one", "two"} {
 			st := redeliver.State{ID: "a", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1, Reason: redeliver.ReasonPermanent}
 			c := wire.Carried{Headers: st.AppendHeaders(nil)}
-			f.put("orders-dlq.fifo", body, body, "g", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.Pack()}})
+			f.put("orders-dlq.fifo", body, body, "g", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(c.Pack())})
 		}
 		var exported bytes.Buffer
 		if n, err := deadletter.Export(t.Context(), q, deadletter.Filter{}, &exported); n != 2 || err != nil {
@@ -199,7 +196,7 @@ func TestImportKeepsMessagesWithOneID(t *testing.T) {
 			if task, err := deadletter.Import(t.Context(), q, bytes.NewReader(exported.Bytes()), "ann@ops", "test"); err != nil || task.Counts.Imported != 2 {
 				t.Fatalf("imported %d: %v", task.Counts.Imported, err)
 			}
-			if got := len(f.messagesIn("orders-dlq.fifo")); got != 2*(n+1) {
+			if got := len(f.Messages("orders-dlq.fifo")); got != 2*(n+1) {
 				t.Errorf("after %d imports of two messages the DLQ has %d", n+1, got)
 			}
 		}

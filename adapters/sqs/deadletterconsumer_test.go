@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // The consumer of a DLQ trusts the state of a dead letter only if it names this DLQ's queue and, with keys, is
@@ -37,7 +38,7 @@ func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders-dlq")
+				b.Create("orders-dlq")
 				var got []redeliver.State
 				var seen []string
 				client := b.start("p", "orders-dlq", Config{Policy: steps(1, time.Second), StateKeys: c.keys}, func(st redeliver.State, msg *message.Message) error {
@@ -49,7 +50,7 @@ func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 					}
 					return nil
 				})
-				b.put("orders-dlq", "", "body", "", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.state}})
+				b.put("orders-dlq", "", "body", "", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(c.state)})
 				b.advance(time.Minute)
 				if len(got) != 2 {
 					t.Fatalf("it ran as %+v", got)
@@ -75,7 +76,7 @@ func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 // beside it, and with its first MessageId.
 func TestConsumeOfADLQGetsTheOriginalMessage(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders-dlq")
+		b.Create("orders-dlq")
 		c := wire.Carried{
 			Headers:   redeliver.State{ID: "first", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "declined"}.AppendHeaders(nil),
 			MessageID: "first", Attributes: []wire.Displaced{{Name: "tenant", Type: wire.StringType, Value: []byte("acme")}},
@@ -86,7 +87,7 @@ func TestConsumeOfADLQGetsTheOriginalMessage(t *testing.T) {
 			got, states = append(got, m), append(states, st)
 			return nil
 		})
-		b.put("orders-dlq", "", "body", "", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.Pack()}})
+		b.put("orders-dlq", "", "body", "", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(c.Pack())})
 		b.advance(time.Second)
 		stop()
 		if len(got) != 1 || states[0].DeadLetter == nil || states[0].DeadLetter.Error != "declined" || states[0].Attempt() != 1 {

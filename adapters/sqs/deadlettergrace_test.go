@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // testState is the name of the queue with the state of the DLQ that openDLQWithState opens.
@@ -40,15 +41,13 @@ func TestCancelledCallMakesTheStateVisible(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				asked := 0
-				f.mu.Lock()
-				f.fault = func(what, queue string, _ map[string]any) *failure {
-					if what == action && queue == testState && ctx.Err() == nil {
+				f.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+					if call.Action == action && call.Queue == testState && ctx.Err() == nil {
 						cancel()
 						asked++
 					}
 					return nil
-				}
-				f.mu.Unlock()
+				})
 				if action == "ReceiveMessage" || action == "ChangeMessageVisibilityBatch" {
 					_, _ = q.own.Load(ctx)
 				} else {
@@ -71,13 +70,13 @@ func TestCancelledContextSendsNoRequest(t *testing.T) {
 		defer q.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		before := f.requests["ReceiveMessage"]
+		before := f.Count("ReceiveMessage")
 		for range 20 { // select picks randomly between two ready cases
 			if _, err := q.own.Load(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("the error is %v", err)
 			}
 		}
-		if after := f.requests["ReceiveMessage"]; after != before {
+		if after := f.Count("ReceiveMessage"); after != before {
 			t.Errorf("the state was requested %d times", after-before)
 		}
 	})
@@ -92,9 +91,9 @@ func TestARefusedRequestIsNoStaleReceipt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, q := openDLQWithState(t)
 			defer q.Close()
-			f.setFault(func(a, queue string, _ map[string]any) *failure {
-				if a == action && queue == testState {
-					return &failure{status: 400, code: "ReceiptHandleIsInvalid"}
+			f.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+				if call.Action == action && call.Queue == testState {
+					return &sqsfake.Fault{Status: 400, Code: "ReceiptHandleIsInvalid"}
 				}
 				return nil
 			})

@@ -6,36 +6,39 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // killableClient is the HTTP client of a process that dies with its nth request, before or after SQS has handled it.
 type killableClient struct {
-	*fake
+	http.RoundTripper
+	mu   sync.Mutex
 	left int
 	done bool
 	end  context.CancelFunc
 }
 
-func (c *killableClient) Do(req *http.Request) (*http.Response, error) {
+func (c *killableClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.mu.Lock()
 	c.left--
 	left := c.left
 	c.mu.Unlock()
 	switch {
 	case left > 0:
-		return c.fake.Do(req)
+		return c.RoundTripper.RoundTrip(req)
 	case left == 0 && c.done:
-		_, _ = c.fake.Do(req) // the answer is lost
+		_, _ = c.RoundTripper.RoundTrip(req) // the answer is lost
 	}
 	c.end()
-	return nil, errReset
+	return nil, sqsfake.ErrReset
 }
 
 // A replay is killed at each of its requests, before or after SQS has handled it. Another process continues: every
@@ -50,7 +53,7 @@ func TestReplayKilledAtAnyRequestLosesNothing(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				cfg := f.config(Config{Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
-				cfg.AWS.HTTPClient = &killableClient{fake: f, left: at + 2, done: done, end: cancel}
+				cfg.AWS.HTTPClient = &http.Client{Transport: &killableClient{RoundTripper: f.Connect(""), left: at + 2, done: done, end: cancel}}
 				c, err := Open(ctx, cfg)
 				if err != nil {
 					t.Fatal(err)
@@ -67,13 +70,13 @@ func TestReplayKilledAtAnyRequestLosesNothing(t *testing.T) {
 				}
 				_ = opened.Close()
 				seen := make(map[string]int)
-				for _, m := range f.messagesIn("orders") {
+				for _, m := range f.Messages("orders") {
 					seen[uuidIn(&m)]++
 				}
-				if twice := len(f.messagesIn("orders")) - n; len(seen) != n || twice < 0 || twice > window {
+				if twice := len(f.Messages("orders")) - n; len(seen) != n || twice < 0 || twice > window {
 					t.Errorf("killed at request %d (done: %v): %d of %d messages are in the queue, %d of them twice", at, done, len(seen), n, twice)
 				}
-				if left := f.messagesIn("orders-dlq"); len(left) > 0 {
+				if left := f.Messages("orders-dlq"); len(left) > 0 {
 					t.Errorf("killed at request %d (done: %v): %d messages are left in the DLQ", at, done, len(left))
 				}
 			})

@@ -5,11 +5,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // The contract of a deadletter.Queue runs in virtual time, where leases expire at once.
@@ -60,52 +59,33 @@ func (m *testHarness) origin(testing.TB, int) (string, []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	origin := fmt.Sprintf("orders-%d", len(m.fakes))
-	attributes := map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + origin}
 	if m.fifo {
 		origin += api.FIFOSuffix
-		attributes["FifoQueue"] = "true"
 	}
 	f := newFake()
-	f.queues[origin] = &fakeQueue{attributes: attributes}
+	f.Create(origin)
 	m.fakes[origin] = f
 	return origin, []string{origin}
 }
 
-// processClient is the connection of one process to the fake. It can be cut.
-type processClient struct {
-	*fake
-	dead atomic.Bool
-}
-
-func (l *processClient) Do(req *http.Request) (*http.Response, error) {
-	if l.dead.Load() {
-		return nil, errReset
-	}
-	resp, err := l.fake.Do(req)
-	if l.dead.Load() {
-		return nil, errReset
-	}
-	return resp, err
-}
-
-func (l *processClient) open(cfg Config) (*Client, error) {
-	cfg = l.config(cfg)
-	cfg.AWS.HTTPClient = l
+// openOn opens a client that can be killed.
+func openOn(line *sqsfake.Connection, cfg Config) (*Client, error) {
+	cfg.AWS, cfg.Endpoint = line.Config(), sqsfake.Endpoint
 	return Open(context.Background(), cfg)
 }
 
 type process struct {
 	*Client
-	line *processClient
+	line *sqsfake.Connection
 }
 
 func (p process) Subscriber() message.Subscriber { return p.Client.Subscriber() }
 func (p process) Publisher() message.Publisher   { return p.Client.Publisher() }
-func (p process) Kill()                          { p.line.dead.Store(true) }
+func (p process) Kill()                          { p.line.Cut() }
 
 func (m *testHarness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
-	l := &processClient{fake: m.fake(cfg.Origin)}
-	c, err := l.open(Config{Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, VisibilityTimeout: 5 * time.Second, WaitTime: time.Second})
+	l := m.fake(cfg.Origin).Connect("")
+	c, err := openOn(l, Config{Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, VisibilityTimeout: 5 * time.Second, WaitTime: time.Second})
 	return process{c, l}, err
 }
 
@@ -120,9 +100,9 @@ func (m *testHarness) put(t testing.TB, origin string, msgs ...adaptertest.Messa
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := make(map[string]any)
+		all := make(map[string]sqsfake.Attribute)
 		for name, v := range attributes {
-			all[name] = map[string]any{"DataType": *v.DataType, "StringValue": *v.StringValue}
+			all[name] = sqsfake.Attribute{Type: *v.DataType, Value: []byte(*v.StringValue)}
 		}
 		group := ""
 		if m.fifo {
@@ -157,8 +137,8 @@ func keyOf(group string) (key []byte) {
 
 func (m *testHarness) deadLetters(t testing.TB, origin, _ string) (deadletter.Queue, func()) {
 	t.Helper()
-	l := &processClient{fake: m.fake(origin)}
-	c, err := l.open(Config{Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
+	l := m.fake(origin).Connect("")
+	c, err := openOn(l, Config{Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +146,7 @@ func (m *testHarness) deadLetters(t testing.TB, origin, _ string) (deadletter.Qu
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keyedQueue{q}, func() { l.dead.Store(true) }
+	return keyedQueue{q}, l.Cut
 }
 
 // keyedQueue shows messages with the keys of the kit.

@@ -19,13 +19,14 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/observed"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // denyAction refuses an action, as an AWS policy does, until allow is called.
 func (b *bubble) denyAction(action string) (allow func()) {
-	b.setFault(func(asked, _ string, _ map[string]any) *failure {
-		if strings.HasPrefix(asked, action) {
-			return &failure{status: 403, code: "AccessDeniedException", text: signatureError}
+	b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+		if strings.HasPrefix(call.Action, action) {
+			return &sqsfake.Fault{Status: 403, Code: "AccessDeniedException", Message: signatureError}
 		}
 		return nil
 	})
@@ -53,10 +54,10 @@ func TestRightsDeniedAtStart(t *testing.T) {
 	}{{"GetQueueUrl", false}, {"CreateQueue", false}, {"GetQueueAttributes", true}} {
 		t.Run(c.action, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders")
+				b.Create("orders")
 				if c.fine {
-					b.create("orders-suspects")
-					b.create("orders-dlq")
+					b.Create("orders-suspects")
+					b.Create("orders-dlq")
 				}
 				b.denyAction(c.action)
 				plan, planned := b.client(b.T, Config{}).Plan(context.Background(), "orders")
@@ -84,7 +85,7 @@ func TestRightsDeniedWhileRunning(t *testing.T) {
 	for _, action := range []string{"ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "SendMessage"} {
 		t.Run(action, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders")
+				b.Create("orders")
 				stop := b.consume("orders", Config{Policy: steps(1, time.Minute), WaitTime: time.Second}, func(_ context.Context, st redeliver.State, _ types.Message) error {
 					if st.ID == "fails" {
 						return errHandler
@@ -105,7 +106,7 @@ func TestRightsDeniedWhileRunning(t *testing.T) {
 				if got := ids(b.ran("fails")); !slices.Equal(got, []string{"fails#1", "fails#2"}) {
 					b.Errorf("ran %v", got)
 				}
-				if n, dead := len(b.messagesIn("orders")), len(b.messagesIn("orders-dlq")); n != 0 || dead != 1 {
+				if n, dead := len(b.Messages("orders")), len(b.Messages("orders-dlq")); n != 0 || dead != 1 {
 					b.Errorf("%d messages remain, %d are in the DLQ", n, dead)
 				}
 			})
@@ -116,7 +117,7 @@ func TestRightsDeniedWhileRunning(t *testing.T) {
 // No key, token or signature from an AWS error appears in a log line at any level, in an event or in an error.
 func TestLogsContainNoSecrets(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		var mu sync.Mutex
 		var lines bytes.Buffer
 		log := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
@@ -131,8 +132,8 @@ func TestLogsContainNoSecrets(t *testing.T) {
 		}()
 		b.put("orders", "a", "v", "", nil)
 		b.advance(time.Second)
-		b.setFault(func(string, string, map[string]any) *failure {
-			return &failure{status: 403, code: "SignatureDoesNotMatch", text: signatureError}
+		b.setFault(func(_ *sqsfake.Call) *sqsfake.Fault {
+			return &sqsfake.Fault{Status: 403, Code: "SignatureDoesNotMatch", Message: signatureError}
 		})
 		b.advance(time.Minute)
 		cancel()
@@ -146,7 +147,7 @@ func TestLogsContainNoSecrets(t *testing.T) {
 		for _, e := range eventsOf[redeliver.PublishFailed](b) {
 			wantNoSecrets(t, e.Err.Error())
 		}
-		if !errors.Is(api.RedactError(errReset), errReset) {
+		if !errors.Is(api.RedactError(sqsfake.ErrReset), sqsfake.ErrReset) {
 			b.Error("RedactError hides the error that it wraps")
 		}
 	})
@@ -159,17 +160,16 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 // The deletion of one message fails, again and again, while those of others succeed. An event names the message.
 func TestOneMessageCannotBeDeleted(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		r := &deniedRun{bubble: b, queue: "orders"}
 		stuck := b.put("orders", "stuck", "v", "", nil)
-		fails := true
-		b.setEntryFault(func(action, _ string, e map[string]any) string {
-			for _, m := range b.queues["orders"].messages {
-				if fails && action == actionDelete && m.id == stuck && m.receipt == e["ReceiptHandle"] {
-					return "InternalError"
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			for _, m := range b.Messages("orders") {
+				if call.Action == actionDelete && m.ID == stuck {
+					return sqsfake.FailedEntries("InternalError", func(e map[string]any) bool { return e["ReceiptHandle"] == m.Receipt })
 				}
 			}
-			return ""
+			return nil
 		})
 		stop := b.consume("orders", Config{Policy: steps(1, time.Second), WaitTime: time.Second}, func(context.Context, redeliver.State, types.Message) error { return nil })
 		for i := range 300 {
@@ -182,10 +182,10 @@ func TestOneMessageCannotBeDeleted(t *testing.T) {
 		if !named || len(r.troubles()) == 0 {
 			b.Errorf("an event names the message: %t; the troubles are %v", named, r.troubles())
 		}
-		b.withoutEntryFaults(func() { fails = false })
+		b.setFault(nil)
 		b.advance(time.Minute)
 		stop()
-		if n := len(b.messagesIn("orders")); n > 0 || len(r.troubles()) > 0 {
+		if n := len(b.Messages("orders")); n > 0 || len(r.troubles()) > 0 {
 			b.Errorf("%d messages remain; the troubles are %v", n, r.troubles())
 		}
 		b.wantRunsOnce("stuck")
@@ -197,7 +197,7 @@ func TestCreationDeniedWhileRunning(t *testing.T) {
 	for _, queue := range []string{"orders", "orders-suspects", "orders-dlq"} {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders")
+				b.Create("orders")
 				r := &deniedRun{bubble: b, queue: "orders"}
 				stop := b.consume("orders", Config{Policy: steps(1, time.Second), WaitTime: time.Second}, func(_ context.Context, st redeliver.State, _ types.Message) error {
 					if st.ID == "fails" {
@@ -206,9 +206,7 @@ func TestCreationDeniedWhileRunning(t *testing.T) {
 					return nil
 				})
 				b.advance(time.Second)
-				b.fake.mu.Lock()
-				delete(b.queues, queue)
-				b.fake.mu.Unlock()
+				b.Delete(queue)
 				allow := b.denyAction("CreateQueue")
 				if queue != "orders" {
 					b.put("orders", "fails", "v", "", nil)
@@ -226,7 +224,7 @@ func TestCreationDeniedWhileRunning(t *testing.T) {
 				}
 				stop()
 				b.wantRunsOnce("fine")
-				if n := len(b.messagesIn("orders-dlq")); queue != "orders" && n != 1 {
+				if n := len(b.Messages("orders-dlq")); queue != "orders" && n != 1 {
 					b.Errorf("%d are in the DLQ", n)
 				}
 			})
@@ -237,7 +235,7 @@ func TestCreationDeniedWhileRunning(t *testing.T) {
 // Credentials that SQS refuses are asked for again, although they do not say when they end.
 func TestRefusedCredentialsAreAskedForAgain(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		var logins atomic.Int64
 		cfg := b.config(Config{Sink: b, WaitTime: time.Second})
 		cfg.AWS.Credentials = aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
@@ -256,9 +254,9 @@ func TestRefusedCredentialsAreAskedForAgain(t *testing.T) {
 		}()
 		b.advance(time.Second)
 		expired := logins.Load()
-		b.setFault(func(string, string, map[string]any) *failure {
+		b.setFault(func(_ *sqsfake.Call) *sqsfake.Fault {
 			if logins.Load() == expired {
-				return &failure{status: 403, code: "ExpiredToken"}
+				return &sqsfake.Fault{Status: 403, Code: "ExpiredToken"}
 			}
 			return nil
 		})
@@ -269,7 +267,7 @@ func TestRefusedCredentialsAreAskedForAgain(t *testing.T) {
 			b.Error(err)
 		}
 		b.wantRunsOnce("a")
-		if n := len(b.messagesIn("orders")); n > 0 {
+		if n := len(b.Messages("orders")); n > 0 {
 			b.Error("the message is not deleted")
 		}
 	})
@@ -281,7 +279,7 @@ type deniedRun struct {
 	queue  string
 	fifo   bool
 	n      int
-	denied int // requests
+	denied atomic.Int64 // requests
 }
 
 // traffic puts messages for d: some succeed, some are retried and dead-lettered, some need heartbeats, some are
@@ -335,24 +333,19 @@ func (r *deniedRun) names(action, queue string) bool {
 // it was needed, and then allows it. It returns every operation that was used. An empty action denies nothing.
 func (r *deniedRun) run(deny time.Duration, action, queue string) (used map[[2]string]bool) {
 	used = map[[2]string]bool{}
-	isDenied := false
-	r.setFault(func(asked, on string, _ map[string]any) *failure {
-		used[[2]string{asked, on}] = true
-		if isDenied && asked == action && on == queue {
-			r.denied++
-			return &failure{status: 403, code: "AccessDeniedException", text: "the role may not"}
+	var isDenied atomic.Bool
+	r.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+		used[[2]string{call.Action, call.Queue}] = true
+		if isDenied.Load() && call.Action == action && call.Queue == queue {
+			r.denied.Add(1)
+			return &sqsfake.Fault{Status: 403, Code: "AccessDeniedException", Message: "the role may not"}
 		}
 		return nil
 	})
-	setDenied := func(to bool) {
-		r.fake.mu.Lock()
-		defer r.fake.mu.Unlock()
-		isDenied = to
-	}
-	r.create(r.queue)
-	r.create(api.SiblingName(r.queue, suspectsSuffix))
-	r.create(api.SiblingName(r.queue, dlqSuffix))
-	setDenied(deny == 0)
+	r.Create(r.queue)
+	r.Create(api.SiblingName(r.queue, suspectsSuffix))
+	r.Create(api.SiblingName(r.queue, dlqSuffix))
+	isDenied.Store(deny == 0)
 	stopped := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Config{Sink: r, Policy: steps(1, 3*time.Second), WaitTime: time.Second, MaxInFlight: 10}
@@ -394,16 +387,13 @@ func (r *deniedRun) run(deny time.Duration, action, queue string) (used map[[2]s
 		return used
 	}
 	r.traffic(10 * time.Second)
-	setDenied(true)
+	isDenied.Store(true)
 	for began := time.Now(); ; r.traffic(5 * time.Second) {
-		r.fake.mu.Lock()
-		denied := r.denied
-		r.fake.mu.Unlock()
-		if denied > 0 || time.Since(began) > 2*time.Minute {
+		if r.denied.Load() > 0 || time.Since(began) > 2*time.Minute {
 			break
 		}
 	}
-	if r.denied == 0 {
+	if r.denied.Load() == 0 {
 		r.Fatal("it was not needed")
 	}
 	r.traffic(time.Minute)
@@ -418,7 +408,7 @@ func (r *deniedRun) run(deny time.Duration, action, queue string) (used map[[2]s
 			}
 		}
 	}
-	setDenied(false)
+	isDenied.Store(false)
 	r.traffic(time.Minute)
 	if t := r.troubles(); len(t) > 0 {
 		r.Errorf("a minute after the right came back, %v", t)

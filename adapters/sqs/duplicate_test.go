@@ -18,7 +18,7 @@ import (
 // no heartbeats.
 func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 	f := newFake()
-	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
+	f.Create("orders")
 	c := f.client(t, Config{})
 	l, err := c.provisionedLayout(t.Context(), "orders")
 	if err != nil {
@@ -44,7 +44,7 @@ func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 // A message that came back too often to be kept is dropped, even while it is being read.
 func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 	f := newFake()
-	f.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
+	f.Create("orders")
 	c := f.client(t, Config{})
 	l, err := c.provisionedLayout(t.Context(), "orders")
 	if err != nil {

@@ -5,7 +5,7 @@ import "time"
 // ServerWith returns the configuration for a server inside the process. Its queue orders has one message for each body.
 func ServerWith(bodies ...string) Config {
 	server := newFake()
-	server.queues["orders"] = &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:orders"}}
+	server.Create("orders")
 	for _, body := range bodies {
 		server.put("orders", "", body, "", nil)
 	}

@@ -11,7 +11,7 @@ import (
 // On a standard queue GroupID names the tenant of a fair queue, unless SQS would refuse it. A delayed publish keeps it.
 func TestAFairQueueGetsItsTenant(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		c := b.client(t, Config{GroupID: func(_ string, msg *message.Message) string { return msg.Metadata.Get("tenant") }})
 		for id, tenant := range map[string]string{"a": "acme", "b": "two words", "c": ""} {
 			msg := message.NewMessage(id, message.Payload("v"))
@@ -22,14 +22,11 @@ func TestAFairQueueGetsItsTenant(t *testing.T) {
 				t.Errorf("%s: %v", id, err)
 			}
 		}
-		want := map[string]any{"acme": "acme", "two words": nil, "": nil}
-		for _, m := range b.messagesIn("orders") {
-			tenant := ""
-			if a, ok := m.attributes["tenant"].(map[string]any); ok {
-				tenant, _ = a["StringValue"].(string)
-			}
-			if m.system["MessageGroupId"] != want[tenant] {
-				t.Errorf("the message of tenant %q has the group %v", tenant, m.system["MessageGroupId"])
+		want := map[string]string{"acme": "acme"}
+		for _, m := range b.Messages("orders") {
+			tenant := string(m.Attributes["tenant"].Value)
+			if m.Group != want[tenant] {
+				t.Errorf("the message of tenant %q has the group %q", tenant, m.Group)
 			}
 		}
 		b.close(c)

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 func ids(runs []run) (all []string) {
@@ -28,7 +29,7 @@ func ids(runs []run) (all []string) {
 // group does not wait.
 func TestFailedHeadBlocksItsGroup(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		c := b.start("one", "orders.fifo", Config{Policy: steps(3, time.Minute, 10*time.Minute, time.Hour)}, func(st redeliver.State, _ *message.Message) error {
 			if st.ID == "m0" {
 				return errHandler
@@ -51,11 +52,11 @@ func TestFailedHeadBlocksItsGroup(t *testing.T) {
 		if got := strings.Join(all, " "); got != "m0#1 m0#2 m0#3 m0#4 m1#1 m2#1 m3#1 m4#1 m5#1 m6#1 m7#1 m8#1 m9#1" {
 			b.Errorf("ran %s", got)
 		}
-		dead := b.messagesIn("orders-dlq.fifo")
-		if len(dead) != 1 || dead[0].system["MessageGroupId"] != "g" || dead[0].system["MessageDeduplicationId"] == "d-m0" || len(b.messagesIn("orders.fifo")) != 0 {
-			b.Fatalf("the DLQ has %+v, the queue %d", dead, len(b.messagesIn("orders.fifo")))
+		dead := b.Messages("orders-dlq.fifo")
+		if len(dead) != 1 || dead[0].Group != "g" || dead[0].Dedup == "d-m0" || len(b.Messages("orders.fifo")) != 0 {
+			b.Fatalf("the DLQ has %+v, the queue %d", dead, len(b.Messages("orders.fifo")))
 		}
-		if st := dead[0].state(t, "orders.fifo"); st.Attempts != 4 || st.Reason != redeliver.ReasonExhausted {
+		if st := stateOf(t, dead[0], "orders.fifo"); st.Attempts != 4 || st.Reason != redeliver.ReasonExhausted {
 			b.Errorf("in the DLQ after %d attempts, %s", st.Attempts, st.Reason)
 		}
 	})
@@ -64,14 +65,14 @@ func TestFailedHeadBlocksItsGroup(t *testing.T) {
 // A process that is killed during a wait leaves the head hidden until it is due, and the messages behind it too.
 func TestFIFOWaitSurvivesACrash(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		for i := range 3 { // one receive gets them
 			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
 		}
 		var dead atomic.Bool
-		b.setFault(func(string, string, map[string]any) *failure {
+		b.setFault(func(_ *sqsfake.Call) *sqsfake.Fault {
 			if dead.Load() {
-				return &failure{err: errReset}
+				return sqsfake.Reset()
 			}
 			return nil
 		})
@@ -90,7 +91,7 @@ func TestFIFOWaitSurvivesACrash(t *testing.T) {
 		if got := ids(b.ran("")); !slices.Equal(got, []string{"m0#1", "m0#1", "m1#1", "m2#1"}) {
 			b.Errorf("ran %v", got)
 		}
-		if len(b.messagesIn("orders.fifo")) != 0 {
+		if len(b.Messages("orders.fifo")) != 0 {
 			b.Error("something is left")
 		}
 	})
@@ -99,7 +100,7 @@ func TestFIFOWaitSurvivesACrash(t *testing.T) {
 // A process that shuts down makes messages that have not run visible at once, and the head when it is due.
 func TestFIFOShutdownKeepsTheOrder(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		for i := range 4 { // one receive gets them
 			b.put("orders.fifo", fmt.Sprint("g", i), "v", "g", nil)
 		}
@@ -128,16 +129,14 @@ func TestFIFOShutdownKeepsTheOrder(t *testing.T) {
 func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 	const step = 10 * time.Minute
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		c := b.start("one", "orders.fifo", Config{Policy: steps(3, step)}, failHandler)
 		b.put("orders.fifo", "a", "v", "g", nil)
 		b.put("orders.fifo", "b", "v", "g", nil)
 		b.advance(time.Minute)
-		b.fake.mu.Lock()
-		for _, m := range b.queues["orders.fifo"].messages { // as if SQS had lost their visibility timeout
-			m.visible = time.Now()
-		}
-		b.fake.mu.Unlock()
+		b.Edit("orders.fifo", func(m *sqsfake.Message) { // as if SQS had lost their visibility timeout
+			m.Visible = time.Now()
+		})
 		b.advance(5*step + step/2)
 		b.close(c)
 		b.wantRuns("a", 0, step, 2*step, 3*step)
@@ -148,10 +147,10 @@ func TestFIFOStateIsRememberedAfterReturn(t *testing.T) {
 // A copy that fails, is given back in a pause and comes again still has the MessageId of its first delivery.
 func TestARememberedCopyKeepsItsFirstMessageID(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		st := redeliver.State{ID: "a", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1}
 		copied := wire.Carried{Headers: st.AppendHeaders(nil), MessageID: "first"}
-		b.put("orders.fifo", "a", "v", "g", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": copied.Pack()}})
+		b.put("orders.fifo", "a", "v", "g", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(copied.Pack())})
 		var seen []string
 		c := b.start("one", "orders.fifo", Config{Policy: steps(3, 10*time.Minute)}, func(_ redeliver.State, msg *message.Message) error {
 			b.mu.Lock()
@@ -178,7 +177,7 @@ func TestARememberedCopyKeepsItsFirstMessageID(t *testing.T) {
 // A wait that is longer than SQS can hide a message is refused at the start, or sends the message to the DLQ.
 func TestFIFOWaitIsAtMostTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		c := b.client(t, Config{Policy: steps(3, 5*time.Hour)})
 		if _, err := c.Plan(b.Context(), "orders.fifo"); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "Policy.Backoff") {
 			b.Errorf("Plan accepts a wait of fifteen hours: %v", err)
@@ -193,8 +192,8 @@ func TestFIFOWaitIsAtMostTwelveHours(t *testing.T) {
 		b.put("orders.fifo", "a", "v", "g", nil)
 		b.advance(time.Minute)
 		b.close(one)
-		dead := b.messagesIn("orders-dlq.fifo")
-		if len(dead) != 1 || dead[0].state(t, "orders.fifo").Reason != redeliver.ReasonUnschedulable {
+		dead := b.Messages("orders-dlq.fifo")
+		if len(dead) != 1 || stateOf(t, dead[0], "orders.fifo").Reason != redeliver.ReasonUnschedulable {
 			b.Errorf("dead: %+v", dead)
 		}
 	})
@@ -204,12 +203,7 @@ func TestFIFOWaitIsAtMostTwelveHours(t *testing.T) {
 // get no heartbeat, and if it failed it would go to the DLQ at once.
 func TestFIFOMessageOlderThanTheRetentionThatWasRead(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo", "MessageRetentionPeriod", "86400")
-		b.put("orders.fifo", "fast", "v", "g", nil)
-		b.put("orders.fifo", "slow", "v", "h", nil)
-		for _, m := range b.queues["orders.fifo"].messages {
-			m.system["SentTimestamp"] = fmt.Sprint(time.Now().Add(-30 * time.Hour).UnixMilli())
-		}
+		b.Create("orders.fifo", "MessageRetentionPeriod", "86400")
 		p := steps(1, time.Hour)
 		p.Timeout = 20 * time.Minute
 		c := b.start("one", "orders.fifo", Config{Policy: p}, func(st redeliver.State, _ *message.Message) error {
@@ -221,6 +215,10 @@ func TestFIFOMessageOlderThanTheRetentionThatWasRead(t *testing.T) {
 			}
 			return errHandler
 		})
+		b.Set("orders.fifo", "MessageRetentionPeriod", "345600")
+		b.put("orders.fifo", "fast", "v", "g", nil)
+		b.put("orders.fifo", "slow", "v", "h", nil)
+		b.Edit("orders.fifo", func(m *sqsfake.Message) { m.Sent = time.Now().Add(-30 * time.Hour) })
 		b.advance(2 * time.Hour)
 		b.close(c)
 		b.wantRuns("slow", 0, 70*time.Minute)
@@ -230,7 +228,7 @@ func TestFIFOMessageOlderThanTheRetentionThatWasRead(t *testing.T) {
 
 func TestFIFOQueueRefusesDelayedPublish(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		c := b.client(t, Config{})
 		msg := message.NewMessage("later", []byte("v"))
 		delay.Message(msg, delay.For(time.Minute))
@@ -244,10 +242,10 @@ func TestFIFOQueueRefusesDelayedPublish(t *testing.T) {
 		if err := c.Publisher().Publish("orders.fifo", msgs...); err != nil {
 			b.Fatal(err)
 		}
-		all := b.messagesIn("orders.fifo")
+		all := b.Messages("orders.fifo")
 		for i, m := range all {
-			if m.system["MessageDeduplicationId"] != fmt.Sprint("m", i) || m.system["MessageGroupId"] != "orders.fifo" {
-				b.Errorf("message %d is %v", i, m.system)
+			if m.Dedup != fmt.Sprint("m", i) || m.Group != "orders.fifo" {
+				b.Errorf("message %d is %+v", i, m)
 			}
 		}
 		if len(all) != 25 {
@@ -260,16 +258,16 @@ func TestFIFOQueueRefusesDelayedPublish(t *testing.T) {
 // A message that kills its process goes to the DLQ as crashed, and then another message of its group runs.
 func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		b.put("orders.fifo", "killer", "v", "g", nil)
 		b.put("orders.fifo", "behind", "v", "g", nil)
 		p := steps(10, time.Second)
 		p.MaxCrashes = 2
-		for n := 0; n < 30 && len(b.messagesIn("orders-dlq.fifo")) == 0; n++ {
+		for n := 0; n < 30 && len(b.Messages("orders-dlq.fifo")) == 0; n++ {
 			var dead atomic.Bool
-			b.setFault(func(string, string, map[string]any) *failure {
+			b.setFault(func(_ *sqsfake.Call) *sqsfake.Fault {
 				if dead.Load() {
-					return &failure{err: errReset}
+					return sqsfake.Reset()
 				}
 				return nil
 			})
@@ -283,8 +281,8 @@ func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 			b.advance(2 * time.Minute)
 			b.close(c)
 		}
-		letters := b.messagesIn("orders-dlq.fifo")
-		if len(letters) != 1 || letters[0].state(t, "orders.fifo").Reason != redeliver.ReasonCrashed {
+		letters := b.Messages("orders-dlq.fifo")
+		if len(letters) != 1 || stateOf(t, letters[0], "orders.fifo").Reason != redeliver.ReasonCrashed {
 			b.Fatalf("in the DLQ: %+v; ran %v", letters, b.ran(""))
 		}
 		// The killer kills maxReturnsInPlace processes in place, and two alone. The message behind it may exist twice,
@@ -298,10 +296,10 @@ func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 // A forged due time stops the messages behind it for at most as long as SQS hides a message.
 func TestAForgedDueTimeStopsItsGroupForTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		st := redeliver.State{ID: "forged", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1, Due: time.Now().Add(redeliver.MaxWait)}
 		c := wire.Carried{Headers: st.AppendHeaders(nil)}
-		b.put("orders.fifo", "forged", "v", "g", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": c.Pack()}})
+		b.put("orders.fifo", "forged", "v", "g", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(c.Pack())})
 		b.put("orders.fifo", "behind", "v", "g", nil)
 		client := b.start("one", "orders.fifo", Config{}, succeed)
 		b.advance(11 * time.Hour)

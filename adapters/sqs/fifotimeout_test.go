@@ -13,7 +13,7 @@ import (
 // On a FIFO queue the next attempt does not run beside a handler that returns soon after its timeout.
 func TestFIFOAttemptsDoNotOverlapAfterATimeout(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		p := steps(3, 10*time.Millisecond)
 		p.Timeout = time.Second
 		var running, overlaps atomic.Int64

@@ -17,7 +17,7 @@ func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"quick": 0, "slow": 4700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders.fifo")
+				b.Create("orders.fifo")
 				for i := range 95 {
 					b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)
 				}
@@ -30,8 +30,8 @@ func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 					b.Errorf("%d of 95 ran", n)
 				}
 				// A poller and watchFreedGroups may receive at once, and one of them gets nothing.
-				if takes == 0 && b.blockedReceives > 4 {
-					b.Errorf("%d receives waited for a held group", b.blockedReceives)
+				if takes == 0 && b.Blocked() > 4 {
+					b.Errorf("%d receives waited for a held group", b.Blocked())
 				}
 				b.close(c)
 			})
@@ -42,7 +42,7 @@ func TestNextMessagesOfAGroupComeAtOnce(t *testing.T) {
 // New messages of other groups do not wait for a group that is held for hours, and few requests are needed.
 func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		c := b.start("one", "orders.fifo", Config{Policy: steps(1, 3*time.Hour)}, func(st redeliver.State, _ *message.Message) error {
 			if st.ID == "head" {
 				return errHandler
@@ -53,9 +53,9 @@ func TestOtherGroupsDoNotWaitForAHeldGroup(t *testing.T) {
 			b.put("orders.fifo", []string{"head", fmt.Sprint("behind", i)}[min(i, 1)], "v", "g", nil)
 		}
 		b.advance(time.Minute)
-		before := b.count("ReceiveMessage")
+		before := b.Count("ReceiveMessage")
 		b.advance(time.Hour)
-		if n := b.count("ReceiveMessage") - before; n > 2*int(time.Hour/defaultWaitTime) { // including those for suspects
+		if n := b.Count("ReceiveMessage") - before; n > 2*int(time.Hour/defaultWaitTime) { // including those for suspects
 			b.Errorf("%d receives in an hour", n)
 		}
 		at := time.Since(b.began)

@@ -31,7 +31,7 @@ func (b *bubble) watched() func() redeliver.Load {
 // The messages behind the first of a group count as held while it runs and while it waits for its retry.
 func TestLoadCountsHeldMessages(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		gate := make(chan struct{})
 		for i := range 3 {
 			b.put("orders.fifo", fmt.Sprint("m", i), "v", "g", nil)

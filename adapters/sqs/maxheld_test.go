@@ -24,7 +24,7 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders.fifo", "MaximumMessageSize", "1024")
+				b.Create("orders.fifo", "MaximumMessageSize", "1024")
 				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(wire.StringType)-len("m000"))
 				cl := b.client(b.T, Config{Policy: steps(1, 10*time.Minute), Sink: b})
 				c.limit(&cl.maxHeld)
@@ -37,7 +37,7 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 					b.Errorf("%d messages are held, want %d, or up to ten less", n, c.most)
 				}
 				b.advance(time.Hour) // five waves of 47 to 57, one after another
-				if n := len(b.messagesIn("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
+				if n := len(b.Messages("orders-dlq.fifo")); n != 200 || len(b.ran("")) != 400 {
 					b.Errorf("%d of 200 messages are in the DLQ after %d attempts", n, len(b.ran("")))
 				}
 				b.close(cl)
@@ -65,7 +65,7 @@ func TestDefaultHeldLimit(t *testing.T) {
 // to the DLQ as it is.
 func TestFullMessageWaitsAtMostTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders", "MaximumMessageSize", "4096")
+		b.Create("orders", "MaximumMessageSize", "4096")
 		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(wire.StringType)-1)
 		c := b.start("one", "orders", Config{Policy: steps(3, time.Hour)}, func(redeliver.State, *message.Message) error {
 			return redeliver.RetryAfter(errHandler, 12*time.Hour)
@@ -73,8 +73,8 @@ func TestFullMessageWaitsAtMostTwelveHours(t *testing.T) {
 		b.put("orders", "a", body, "", nil)
 		b.advance(time.Minute)
 		b.close(c)
-		if dead := b.messagesIn("orders-dlq"); len(dead) != 1 || dead[0].body != body || len(b.messagesIn("orders")) != 0 {
-			b.Errorf("%d messages are in the DLQ, %d remain", len(dead), len(b.messagesIn("orders")))
+		if dead := b.Messages("orders-dlq"); len(dead) != 1 || dead[0].Body != body || len(b.Messages("orders")) != 0 {
+			b.Errorf("%d messages are in the DLQ, %d remain", len(dead), len(b.Messages("orders")))
 		}
 		if letters := eventsOf[redeliver.DeadLettered](b); len(letters) != 1 || letters[0].State.Reason != redeliver.ReasonUnschedulable {
 			b.Errorf("it says %+v", letters)

@@ -138,9 +138,9 @@ func TestSharedQueuesAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders")
-				b.create("mails")
-				b.create("orders-dlq")
+				b.Create("orders")
+				b.Create("mails")
+				b.Create("orders-dlq")
 				client := b.client(b.T, Config{Names: c.names})
 				var err error
 				for _, topic := range c.topics {

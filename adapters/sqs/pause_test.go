@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // In a pause nothing runs or is received. Messages in hand are returned once, so that no count of receives grows. A
@@ -18,7 +19,7 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create(queue)
+				b.Create(queue)
 				group := map[bool]string{true: "g"}[api.IsFIFO(queue)]
 				release := make(chan struct{})
 				handle := func(_ redeliver.State, msg *message.Message) error {
@@ -42,18 +43,18 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 				b.advance(3 * engine.PausePollInterval)
 				close(release)
 				b.advance(time.Minute)
-				received := b.count("ReceiveMessage")
+				received := b.Count("ReceiveMessage")
 				defer b.close(b.start("two", queue, Config{}, handle))
 				b.advance(6 * time.Hour)
-				if n := b.count("ReceiveMessage") - received; n > 0 {
+				if n := b.Count("ReceiveMessage") - received; n > 0 {
 					b.Errorf("%d receives in the pause", n)
 				}
 				if n := len(b.ran("")); n != 1 {
 					b.Errorf("%d messages ran, want only the running one", n)
 				}
-				for _, m := range b.messagesIn(queue) {
-					if m.count > 1 || m.visible.After(time.Now()) {
-						b.Errorf("%s: %d receives, visible at %s", m.id, m.count, m.visible)
+				for _, m := range b.Messages(queue) {
+					if m.Receives > 1 || m.Visible.After(time.Now()) {
+						b.Errorf("%s: %d receives, visible at %s", m.ID, m.Receives, m.Visible)
 					}
 				}
 				if took := <-b.timedClose(client); took > time.Second {
@@ -82,10 +83,10 @@ func TestWithoutTheRightToReadTagsMessagesRun(t *testing.T) {
 	for topic, want := range map[string]int{"orders": 1, "arn:aws:sqs:eu-west-1:1:orders": 0} {
 		t.Run(topic, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders")
-				b.setFault(func(action, _ string, _ map[string]any) *failure {
-					if action == "ListQueueTags" {
-						return &failure{status: 403, code: "AccessDenied"}
+				b.Create("orders")
+				b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+					if call.Action == "ListQueueTags" {
+						return sqsfake.Denied()
 					}
 					return nil
 				})

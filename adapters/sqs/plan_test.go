@@ -26,12 +26,12 @@ func TestPlans(t *testing.T) {
 	}{
 		"new": {topic: "orders", cfg: Config{Policy: redeliver.Policy{MaxRetries: 5, Immediate: 1, Backoff: redeliver.Steps(500*time.Millisecond, 95*time.Second, 20*time.Minute, 2*time.Hour)}}},
 		"own": {topic: "arn:aws:sqs:eu-west-1:1:orders", cfg: Config{}, before: func(b *bubble) {
-			b.create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:orders-failed","maxReceiveCount":"5"}`, "DelaySeconds", "10", "MaximumMessageSize", "1048576", "MessageRetentionPeriod", "345600")
+			b.Create("orders", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:orders-failed","maxReceiveCount":"5"}`, "DelaySeconds", "10", "MaximumMessageSize", "1048576", "MessageRetentionPeriod", "345600")
 			b.put("orders", "a", "v", "", nil)
 		}},
 		"fifo": {topic: "orders.fifo", cfg: Config{Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}}, before: func(b *bubble) {
-			b.create("orders.fifo", "MessageRetentionPeriod", "345600")
-			b.create("orders-dlq.fifo", "MessageRetentionPeriod", "345600")
+			b.Create("orders.fifo", "MessageRetentionPeriod", "345600")
+			b.Create("orders-dlq.fifo", "MessageRetentionPeriod", "345600")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,19 +40,19 @@ func TestPlans(t *testing.T) {
 					c.before(b)
 				}
 				client := b.client(b.T, c.cfg)
-				before := len(b.queues)
+				before := len(b.Queues())
 				plan, err := client.Plan(b.Context(), c.topic)
 				if err != nil {
 					b.Fatal(err)
 				}
-				if len(b.queues) != before {
+				if len(b.Queues()) != before {
 					b.Error("the plan has created a queue")
 				}
 				if _, err := client.provisionedLayout(b.Context(), c.topic); err != nil {
 					b.Fatal(err)
 				}
 				for _, q := range plan.Queues {
-					if b.queues[q.Name] == nil {
+					if b.Attributes(q.Name) == nil {
 						b.Errorf("%s was planned and does not exist", q.Name)
 					}
 				}
@@ -90,23 +90,23 @@ func TestUnsuitableQueuesAreRefused(t *testing.T) {
 		before func(b *bubble)
 		want   []string
 	}{
-		"few receives":        {"orders", Config{}, func(b *bubble) { b.create("orders", "RedrivePolicy", redrive("x", "2")) }, []string{"queue orders"}},
-		"enough":              {"orders", Config{}, func(b *bubble) { b.create("orders", "RedrivePolicy", redrive("x", "3")) }, nil},
-		"few on FIFO":         {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x.fifo", "6")) }, []string{"queue orders.fifo"}},
-		"enough FIFO":         {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x.fifo", "7")) }, nil},
-		"another kind":        {"orders.fifo", Config{}, func(b *bubble) { b.create("orders.fifo", "RedrivePolicy", redrive("x", "1000")) }, []string{"queue orders.fifo"}},
-		"retention":           {"orders", Config{Policy: steps(1, time.Hour)}, func(b *bubble) { b.create("orders", "MessageRetentionPeriod", "600") }, []string{"queue orders"}},
-		"no hop is possible":  {"orders", Config{}, func(b *bubble) { b.create("orders", "MessageRetentionPeriod", "59") }, []string{"queue orders"}},
-		"retention of a FIFO": {"orders.fifo", Config{Policy: steps(3, time.Hour)}, func(b *bubble) { b.create("orders.fifo", "MessageRetentionPeriod", "7200") }, []string{"queue orders.fifo"}},
-		"a DLQ of 4 days":     {"orders", Config{}, func(b *bubble) { b.create("orders-dlq", "MessageRetentionPeriod", "345600") }, nil},
-		"as asked":            {"orders", Config{DLQ: deadletter.Config{Retention: 96 * time.Hour}}, func(b *bubble) { b.create("orders-dlq", "MessageRetentionPeriod", "345600") }, nil},
-		"not as asked":        {"orders", Config{DLQ: deadletter.Config{Retention: 24 * time.Hour}}, func(b *bubble) { b.create("orders-dlq", "MessageRetentionPeriod", "345600") }, []string{"queue orders-dlq"}},
+		"few receives":        {"orders", Config{}, func(b *bubble) { b.Create("orders", "RedrivePolicy", redrive("x", "2")) }, []string{"queue orders"}},
+		"enough":              {"orders", Config{}, func(b *bubble) { b.Create("orders", "RedrivePolicy", redrive("x", "3")) }, nil},
+		"few on FIFO":         {"orders.fifo", Config{}, func(b *bubble) { b.Create("orders.fifo", "RedrivePolicy", redrive("x.fifo", "6")) }, []string{"queue orders.fifo"}},
+		"enough FIFO":         {"orders.fifo", Config{}, func(b *bubble) { b.Create("orders.fifo", "RedrivePolicy", redrive("x.fifo", "7")) }, nil},
+		"another kind":        {"orders.fifo", Config{}, func(b *bubble) { b.Create("orders.fifo", "RedrivePolicy", redrive("x", "1000")) }, []string{"queue orders.fifo"}},
+		"retention":           {"orders", Config{Policy: steps(1, time.Hour)}, func(b *bubble) { b.Create("orders", "MessageRetentionPeriod", "600") }, []string{"queue orders"}},
+		"no hop is possible":  {"orders", Config{}, func(b *bubble) { b.Create("orders", "MessageRetentionPeriod", "59") }, []string{"queue orders"}},
+		"retention of a FIFO": {"orders.fifo", Config{Policy: steps(3, time.Hour)}, func(b *bubble) { b.Create("orders.fifo", "MessageRetentionPeriod", "7200") }, []string{"queue orders.fifo"}},
+		"a DLQ of 4 days":     {"orders", Config{}, func(b *bubble) { b.Create("orders-dlq", "MessageRetentionPeriod", "345600") }, nil},
+		"as asked":            {"orders", Config{DLQ: deadletter.Config{Retention: 96 * time.Hour}}, func(b *bubble) { b.Create("orders-dlq", "MessageRetentionPeriod", "345600") }, nil},
+		"not as asked":        {"orders", Config{DLQ: deadletter.Config{Retention: 24 * time.Hour}}, func(b *bubble) { b.Create("orders-dlq", "MessageRetentionPeriod", "345600") }, []string{"queue orders-dlq"}},
 		"a small DLQ": {"orders", Config{}, func(b *bubble) {
-			b.create("orders", "MaximumMessageSize", "262144")
-			b.create("orders-dlq", "MaximumMessageSize", "1024")
+			b.Create("orders", "MaximumMessageSize", "262144")
+			b.Create("orders-dlq", "MaximumMessageSize", "1024")
 		}, []string{"queue orders-dlq"}},
-		"a DLQ's DLQ": {"orders", Config{}, func(b *bubble) { b.create("orders-dlq", "RedrivePolicy", redrive("x", "10")) }, []string{"queue orders-dlq"}},
-		"missing":     {"orders", Config{NoProvisioning: true}, func(b *bubble) { b.create("orders") }, []string{"queue orders-suspects", "queue orders-dlq"}},
+		"a DLQ's DLQ": {"orders", Config{}, func(b *bubble) { b.Create("orders-dlq", "RedrivePolicy", redrive("x", "10")) }, []string{"queue orders-dlq"}},
+		"missing":     {"orders", Config{NoProvisioning: true}, func(b *bubble) { b.Create("orders") }, []string{"queue orders-suspects", "queue orders-dlq"}},
 		"missing URL": {"http://sqs.test/1/orders", Config{}, func(*bubble) {}, []string{"queue orders"}},
 		"a region":    {"arn:aws:sqs:eu-north-1:1:orders", Config{}, func(*bubble) {}, []string{"queue orders"}},
 	} {
@@ -143,7 +143,7 @@ func TestAttributesOfCreatedQueues(t *testing.T) {
 			"orders-suspects.fifo": {"FifoQueue": "true", "KmsMasterKeyId": "alias/mine", "MessageRetentionPeriod": "1209600"},
 		} {
 			for k, v := range want {
-				if got := b.queues[name].attributes[k]; got != v {
+				if got := b.Attributes(name)[k]; got != v {
 					b.Errorf("%s has %s=%s, want %s", name, k, got, v)
 				}
 			}
@@ -174,12 +174,12 @@ func TestDiscardCreatesNoDLQ(t *testing.T) {
 				if err != nil || len(p.Queues) != 2 || p.State.Name != "" || len(p.OperatorRights) > 0 || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "there is no DLQ") }) {
 					b.Errorf("the plan is %+v, %v", p, err)
 				}
-				if len(b.queues) != 2 {
-					b.Errorf("%d queues were created, want the queue and its suspects", len(b.queues))
+				if len(b.Queues()) != 2 {
+					b.Errorf("%d queues were created, want the queue and its suspects", len(b.Queues()))
 				}
-				for name, q := range b.queues {
-					if q.attributes["RedrivePolicy"] != "" || len(q.messages) > 0 {
-						b.Errorf("%s has the RedrivePolicy %q and %d messages", name, q.attributes["RedrivePolicy"], len(q.messages))
+				for _, name := range b.Queues() {
+					if policy, n := b.Attributes(name)["RedrivePolicy"], len(b.Messages(name)); policy != "" || n > 0 {
+						b.Errorf("%s has the RedrivePolicy %q and %d messages", name, policy, n)
 					}
 				}
 				b.close(c)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // Of several published messages, one cannot be prepared, and SQS refuses another within a successful answer. Publish
@@ -13,13 +14,15 @@ import (
 func TestPublishNamesFailedMessages(t *testing.T) {
 	for queue, written := range map[string]int{"orders": 23, "orders.fifo": 9} {
 		inBubble(t, func(b *bubble) {
-			b.create(queue)
+			b.Create(queue)
 			c := b.client(b.T, Config{})
-			b.setEntryFault(func(_, _ string, e map[string]any) string {
-				if e["MessageBody"] == "v3" {
-					return "InternalError"
-				}
-				return ""
+			b.setFault(func(_ *sqsfake.Call) *sqsfake.Fault {
+				return &sqsfake.Fault{Entry: func(e map[string]any) string {
+					if e["MessageBody"] == "v3" {
+						return "InternalError"
+					}
+					return ""
+				}}
 			})
 			var msgs []*message.Message
 			for i := range 25 {
@@ -36,7 +39,7 @@ func TestPublishNamesFailedMessages(t *testing.T) {
 					b.Errorf("%s: the error lacks %q: %v", queue, want, err)
 				}
 			}
-			if n := len(b.messagesIn(queue)); n != written {
+			if n := len(b.Messages(queue)); n != written {
 				b.Errorf("%s has %d messages, want %d", queue, n, written)
 			}
 			b.close(c)

@@ -10,36 +10,36 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // makeAllVisible ends the visibility timeout of a queue's messages.
 func (b *bubble) makeAllVisible(queue string) {
-	for _, m := range b.queues[queue].messages {
-		m.visible = time.Now()
-	}
+	b.Edit(queue, func(m *sqsfake.Message) {
+		m.Visible = time.Now()
+	})
 }
 
 // A message that comes again while it is being deleted does not run again. SQS reports success for a deletion with the
 // old receipt, which has no effect. Other servers report that the receipt is invalid.
 func TestMessageThatComesAgainDuringItsDeletion(t *testing.T) {
-	for _, mild := range []bool{false, true} {
-		t.Run(fmt.Sprint(mild), func(t *testing.T) {
-			inBubble(t, func(b *bubble) {
-				b.create("orders")
-				b.acceptsOldReceipts = mild
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprint(strict), func(t *testing.T) {
+			inBubbleWith(t, sqsfake.Options{StrictReceipts: strict}, func(b *bubble) {
+				b.Create("orders")
 				var shown atomic.Bool
-				b.setFault(func(action, _ string, _ map[string]any) *failure {
-					if action != "DeleteMessageBatch" || shown.Swap(true) {
+				b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+					if call.Action != "DeleteMessageBatch" || shown.Swap(true) {
 						return nil
 					}
 					b.makeAllVisible("orders")
-					return &failure{delay: time.Second}
+					return &sqsfake.Fault{Delay: time.Second}
 				})
 				c := b.start("one", "orders", Config{}, succeed)
 				b.put("orders", "a", "v", "", nil)
 				b.advance(5 * time.Minute)
 				b.wantRunsOnce("a")
-				if n := len(b.messagesIn("orders")); n != 0 {
+				if n := len(b.Messages("orders")); n != 0 {
 					b.Errorf("%d are left", n)
 				}
 				b.close(c)
@@ -52,14 +52,14 @@ func TestMessageThatComesAgainDuringItsDeletion(t *testing.T) {
 // handler's context does not end.
 func TestMessageThatComesAgainDuringAHeartbeat(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		var shown atomic.Bool
-		b.setFault(func(action, _ string, _ map[string]any) *failure {
-			if action != "ChangeMessageVisibilityBatch" || shown.Swap(true) {
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action != "ChangeMessageVisibilityBatch" || shown.Swap(true) {
 				return nil
 			}
 			b.makeAllVisible("orders")
-			return &failure{delay: time.Second}
+			return &sqsfake.Fault{Delay: time.Second}
 		})
 		c := b.start("one", "orders", Config{}, func(_ redeliver.State, msg *message.Message) error {
 			select {
@@ -72,8 +72,8 @@ func TestMessageThatComesAgainDuringAHeartbeat(t *testing.T) {
 		b.put("orders", "a", "v", "", nil)
 		b.advance(5 * time.Minute)
 		b.wantRunsOnce("a")
-		if !shown.Load() || len(b.messagesIn("orders")) != 0 {
-			b.Errorf("%d messages remain; received again: %t", len(b.messagesIn("orders")), shown.Load())
+		if !shown.Load() || len(b.Messages("orders")) != 0 {
+			b.Errorf("%d messages remain; received again: %t", len(b.Messages("orders")), shown.Load())
 		}
 		b.close(c)
 	})

@@ -37,7 +37,7 @@ func TestCloseWaitsForReceives(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.queue, " ", c.idle), func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create(c.queue)
+				b.Create(c.queue)
 				group := map[bool]string{true: "g"}[api.IsFIFO(c.queue)]
 				b.put(c.queue, "first", "v", group, nil)
 				client := b.start("one", c.queue, Config{VisibilityTimeout: time.Hour}, succeed)
@@ -51,15 +51,15 @@ func TestCloseWaitsForReceives(t *testing.T) {
 					b.Errorf("closing took %s, want at most %s", took, c.most)
 				}
 				b.advance(time.Minute)
-				if b.abandoned != 0 {
-					b.Errorf("%d receives were cut short", b.abandoned)
+				if b.Abandoned() != 0 {
+					b.Errorf("%d receives were cut short", b.Abandoned())
 				}
 				if n := len(b.ran("")); n != 1 {
 					b.Errorf("%d messages ran, want only the one that began before Close", n)
 				}
-				for _, m := range b.messagesIn(c.queue) {
-					if m.count > 1 || m.visible.After(time.Now()) {
-						b.Errorf("%s was received %d times, and is hidden for %s", m.id, m.count, time.Until(m.visible))
+				for _, m := range b.Messages(c.queue) {
+					if m.Receives > 1 || m.Visible.After(time.Now()) {
+						b.Errorf("%s was received %d times, and is hidden for %s", m.ID, m.Receives, time.Until(m.Visible))
 					}
 				}
 			})
@@ -71,16 +71,16 @@ func TestCloseWaitsForReceives(t *testing.T) {
 // for seconds, not for the visibility timeout, and counts no attempt.
 func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		one := b.start("one", "orders", Config{VisibilityTimeout: time.Hour}, succeed)
 		b.advance(time.Minute)
-		if took := <-b.timedClose(one); took > 100*time.Millisecond || b.abandoned != 1 {
-			b.Errorf("closing took %s, %d receives were cut short, want 1", took, b.abandoned)
+		if took := <-b.timedClose(one); took > 100*time.Millisecond || b.Abandoned() != 1 {
+			b.Errorf("closing took %s, %d receives were cut short, want 1", took, b.Abandoned())
 		}
 		b.put("orders", "a", "v", "", nil)
 		b.advance(time.Second)
-		if m := b.messagesIn("orders")[0]; m.count != 1 {
-			b.Fatalf("%d receives got the message, want only the one that was cut short", m.count)
+		if m := b.Messages("orders")[0]; m.Receives != 1 {
+			b.Fatalf("%d receives got the message, want only the one that was cut short", m.Receives)
 		}
 		at := time.Since(b.began)
 		two := b.start("two", "orders", Config{}, succeed)
@@ -95,7 +95,7 @@ func TestCloseOfAnIdleSubscriberIsFast(t *testing.T) {
 // While a handler runs, a receive has time to end, and Close does not cut it short.
 func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		c := b.start("one", "orders", Config{VisibilityTimeout: time.Hour}, func(redeliver.State, *message.Message) error {
 			<-time.After(55 * time.Second)
 			return nil
@@ -106,11 +106,11 @@ func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 		b.advance(500 * time.Millisecond)
 		b.put("orders", "b", "v", "", nil)
 		b.advance(time.Second)
-		if m := b.messagesIn("orders"); len(m) != 2 || m[1].count != 1 || m[1].visible.After(time.Now()) {
-			b.Errorf("b was received %d times and is hidden for %s, want once and returned", m[1].count, time.Until(m[1].visible))
+		if m := b.Messages("orders"); len(m) != 2 || m[1].Receives != 1 || m[1].Visible.After(time.Now()) {
+			b.Errorf("b was received %d times and is hidden for %s, want once and returned", m[1].Receives, time.Until(m[1].Visible))
 		}
-		if took := <-closed; took > 6*time.Second || b.abandoned != 0 {
-			b.Errorf("closing took %s, %d receives were cut short", took, b.abandoned)
+		if took := <-closed; took > 6*time.Second || b.Abandoned() != 0 {
+			b.Errorf("closing took %s, %d receives were cut short", took, b.Abandoned())
 		}
 		b.wantRunsOnce("a")
 	})
@@ -119,7 +119,7 @@ func TestCloseCutsNoReceiveWhileAHandlerRuns(t *testing.T) {
 // A receive that may be cut short hides its messages briefly. They stay hidden while they run.
 func TestMessageOfALongReceiveStaysHidden(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		handler := func(redeliver.State, *message.Message) error {
 			<-time.After(4 * time.Minute)
 			return nil
@@ -129,17 +129,17 @@ func TestMessageOfALongReceiveStaysHidden(t *testing.T) {
 		b.advance(time.Minute)
 		b.put("orders", "a", "v", "", nil)
 		b.advance(time.Second)
-		if left := time.Until(b.messagesIn("orders")[0].visible); left > maxShortVisibility {
+		if left := time.Until(b.Messages("orders")[0].Visible); left > maxShortVisibility {
 			b.Errorf("it is hidden for %s at first, want %s", left, maxShortVisibility)
 		}
 		b.advance(10 * time.Minute)
 		b.wantRunsOnce("a")
-		if n := b.count("ChangeMessageVisibilityBatch"); n != 1 {
+		if n := b.Count("ChangeMessageVisibilityBatch"); n != 1 {
 			b.Errorf("%d heartbeats, want 1", n)
 		}
 		b.close(one)
 		b.close(two)
-		if n := len(b.messagesIn("orders")); n != 0 {
+		if n := len(b.Messages("orders")); n != 0 {
 			b.Errorf("%d are left", n)
 		}
 	})
@@ -149,12 +149,12 @@ func TestMessageOfALongReceiveStaysHidden(t *testing.T) {
 func TestRequestsOfAnIdleSubscriber(t *testing.T) {
 	for queue, want := range map[string]time.Duration{"orders": defaultWaitTime, "orders.fifo": defaultFIFOWaitTime} {
 		inBubble(t, func(b *bubble) {
-			b.create(queue)
+			b.Create(queue)
 			c := b.start("one", queue, Config{}, succeed)
 			b.advance(time.Minute)
-			before := b.count("ReceiveMessage")
+			before := b.Count("ReceiveMessage")
 			b.advance(time.Hour)
-			if n, most := b.count("ReceiveMessage")-before, int(time.Hour/want)+1; n > most {
+			if n, most := b.Count("ReceiveMessage")-before, int(time.Hour/want)+1; n > most {
 				b.Errorf("%s: %d receives in an hour, want at most %d", queue, n, most)
 			}
 			b.close(c)
@@ -166,15 +166,15 @@ func TestRequestsOfAnIdleSubscriber(t *testing.T) {
 func TestCloseCutsALongReceive(t *testing.T) {
 	for queue, want := range map[string]time.Duration{"orders": 0, "orders.fifo": 3 * time.Second} {
 		inBubble(t, func(b *bubble) {
-			b.create(queue)
+			b.Create(queue)
 			c := b.start("one", queue, Config{WaitTime: 20 * time.Second, DrainTimeout: 3 * time.Second}, succeed)
 			b.advance(time.Minute)
 			begun := time.Now()
 			if err := c.Close(context.Background()); err != nil {
 				b.Error(err)
 			}
-			if took := time.Since(begun); took < want || took > want+time.Second || b.abandoned != 1 {
-				b.Errorf("%s: closing took %s, want %s; %d receives were cut, want 1", queue, took, want, b.abandoned)
+			if took := time.Since(begun); took < want || took > want+time.Second || b.Abandoned() != 1 {
+				b.Errorf("%s: closing took %s, want %s; %d receives were cut, want 1", queue, took, want, b.Abandoned())
 			}
 		})
 	}
@@ -184,7 +184,7 @@ func TestCloseCutsALongReceive(t *testing.T) {
 func TestASlowHandlerLeavesTheOtherSlotsInUse(t *testing.T) {
 	for _, slots := range []int{2, 3, 4} {
 		inBubble(t, func(b *bubble) {
-			b.create("orders")
+			b.Create("orders")
 			end := make(chan struct{})
 			c := b.start("one", "orders", Config{MaxInFlight: slots}, func(st redeliver.State, _ *message.Message) error {
 				if st.ID == "slow" {

@@ -13,18 +13,14 @@ import (
 
 // setRetention changes the retention of a queue, as an administrator does.
 func (b *bubble) setRetention(queue, seconds string) {
-	b.fake.mu.Lock()
-	defer b.fake.mu.Unlock()
-	b.queues[queue].attributes["MessageRetentionPeriod"] = seconds
+	b.Set(queue, "MessageRetentionPeriod", seconds)
 }
 
 // wantKept checks that SQS has deleted no message at the end of its retention.
 func (b *bubble) wantKept() {
 	b.Helper()
-	b.fake.mu.Lock()
-	defer b.fake.mu.Unlock()
-	if b.expired > 0 {
-		b.Errorf("%d messages are lost", b.expired)
+	if n := len(b.Expired()); n > 0 {
+		b.Errorf("%d messages are lost", n)
 	}
 }
 
@@ -37,7 +33,7 @@ func TestWaitsBeyondTheRetention(t *testing.T) {
 		for _, retention := range []string{"60", "300", "900", "901"} {
 			t.Run(name+" of "+retention, func(t *testing.T) {
 				inBubble(t, func(b *bubble) {
-					b.create("orders", "MessageRetentionPeriod", retention)
+					b.Create("orders", "MessageRetentionPeriod", retention)
 					failed := false
 					c := b.start("one", "orders", Config{Policy: steps(2, time.Second)}, func(redeliver.State, *message.Message) error {
 						if failed {
@@ -63,7 +59,7 @@ func TestWaitsBeyondTheRetention(t *testing.T) {
 // A delayed publish may wait for longer than the retention, also one that was lowered after the first publish.
 func TestDelayedPublishBeyondTheRetention(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders", "MessageRetentionPeriod", "86400")
+		b.Create("orders", "MessageRetentionPeriod", "86400")
 		publisher := b.client(b.T, Config{}).Publisher()
 		publish := func(id string) {
 			msg := message.NewMessage(id, []byte("v"))
@@ -74,8 +70,8 @@ func TestDelayedPublishBeyondTheRetention(t *testing.T) {
 		}
 		publish("a")
 		b.advance(time.Hour)
+		b.Remove("orders")
 		b.setRetention("orders", "300")
-		b.fake.queues["orders"].messages = nil
 		publish("b")
 		c := b.start("one", "orders", Config{}, succeed)
 		b.advance(30 * time.Minute)
@@ -88,7 +84,7 @@ func TestDelayedPublishBeyondTheRetention(t *testing.T) {
 // A message without room for redeliver's state waits with SQS's own delay, which the retention bounds.
 func TestDelayedPublishWithoutRoomForItsState(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders", "MessageRetentionPeriod", "300", "MaximumMessageSize", "1024")
+		b.Create("orders", "MessageRetentionPeriod", "300", "MaximumMessageSize", "1024")
 		msg := message.NewMessage("a", []byte(strings.Repeat("x", 900)))
 		delay.Message(msg, delay.For(10*time.Minute))
 		if err := b.client(b.T, Config{}).Publisher().Publish("orders", msg); err == nil || !strings.Contains(err.Error(), "2m30s") {
@@ -100,7 +96,7 @@ func TestDelayedPublishWithoutRoomForItsState(t *testing.T) {
 // The retention is read again while a subscription runs. The event says what is wrong.
 func TestRetentionIsLoweredLater(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders", "MessageRetentionPeriod", "345600")
+		b.Create("orders", "MessageRetentionPeriod", "345600")
 		c := b.start("one", "orders", Config{Policy: steps(1, 12*time.Minute)}, failHandler)
 		b.advance(time.Second)
 		b.setRetention("orders", "300")
@@ -108,8 +104,8 @@ func TestRetentionIsLoweredLater(t *testing.T) {
 		b.put("orders", "a", "v", "", nil)
 		b.advance(30 * time.Minute)
 		b.close(c)
-		if runs := b.ran("a"); len(runs) != 2 || len(b.messagesIn("orders-dlq")) != 1 {
-			b.Errorf("it ran %v, %d are in the DLQ", runs, len(b.messagesIn("orders-dlq")))
+		if runs := b.ran("a"); len(runs) != 2 || len(b.Messages("orders-dlq")) != 1 {
+			b.Errorf("it ran %v, %d are in the DLQ", runs, len(b.Messages("orders-dlq")))
 		}
 		b.wantKept()
 		unfit := 0
@@ -127,7 +123,7 @@ func TestRetentionIsLoweredLater(t *testing.T) {
 // In a FIFO queue a message keeps its age, so it does not wait beyond its retention: it goes to the DLQ.
 func TestFIFORetentionIsLoweredLater(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo", "MessageRetentionPeriod", "345600")
+		b.Create("orders.fifo", "MessageRetentionPeriod", "345600")
 		c := b.start("one", "orders.fifo", Config{Policy: steps(1, time.Second)}, func(redeliver.State, *message.Message) error {
 			return redeliver.RetryAfter(errHandler, 2*time.Hour)
 		})
@@ -137,8 +133,8 @@ func TestFIFORetentionIsLoweredLater(t *testing.T) {
 		b.put("orders.fifo", "a", "v", "g", nil)
 		b.advance(3 * time.Hour)
 		b.close(c)
-		dead := b.messagesIn("orders-dlq.fifo")
-		if len(dead) != 1 || dead[0].state(t, "orders.fifo").Reason != redeliver.ReasonUnschedulable {
+		dead := b.Messages("orders-dlq.fifo")
+		if len(dead) != 1 || stateOf(t, dead[0], "orders.fifo").Reason != redeliver.ReasonUnschedulable {
 			b.Errorf("dead: %+v", dead)
 		}
 		b.wantKept()

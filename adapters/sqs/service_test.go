@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,9 +14,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -47,9 +46,15 @@ type bubble struct {
 
 func inBubble(t *testing.T, test func(b *bubble)) {
 	t.Helper()
+	inBubbleWith(t, sqsfake.Options{}, test)
+}
+
+// inBubbleWith is inBubble with another server.
+func inBubbleWith(t *testing.T, o sqsfake.Options, test func(b *bubble)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{T: t, fake: newFake(), began: time.Now()}
-		defer b.abandonedReceives.Wait()
+		b := &bubble{T: t, fake: newFakeWith(o), began: time.Now()}
+		defer b.Wait()
 		test(b)
 	})
 }
@@ -157,28 +162,14 @@ func steps(retries int, delays ...time.Duration) redeliver.Policy {
 func failHandler(redeliver.State, *message.Message) error { return errHandler }
 func succeed(redeliver.State, *message.Message) error     { return nil }
 
-// create creates a queue for its owner.
-func (b *bubble) create(name string, attributes ...string) {
-	b.fake.mu.Lock()
-	defer b.fake.mu.Unlock()
-	q := &fakeQueue{attributes: map[string]string{"QueueArn": "arn:aws:sqs:eu-west-1:1:" + name}}
-	if api.IsFIFO(name) {
-		q.attributes["FifoQueue"] = "true"
-	}
-	for pair := range slices.Chunk(attributes, 2) {
-		q.attributes[pair[0]] = pair[1]
-	}
-	b.queues[name] = q
-}
-
 // A wait of 40 minutes takes three copies, and each is deleted when the next one exists.
 func TestHopsKeepTheDueTime(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		c := b.start("one", "orders", Config{Policy: steps(2, 40*time.Minute+300*time.Millisecond, 95*time.Second)}, failHandler)
 		b.put("orders", "a", "v", "", nil)
 		b.advance(20 * time.Minute)
-		if n := len(b.messagesIn("orders")); n != 1 {
+		if n := len(b.Messages("orders")); n != 1 {
 			b.Errorf("%d copies wait, want 1", n)
 		}
 		b.advance(40 * time.Minute)
@@ -187,11 +178,11 @@ func TestHopsKeepTheDueTime(t *testing.T) {
 			b.Errorf("%d hops, want 2", n)
 		}
 		b.close(c)
-		dead := b.messagesIn("orders-dlq")
-		if len(b.messagesIn("orders")) != 0 || len(dead) != 1 || dead[0].body != "v" {
-			b.Fatalf("orders has %d, its DLQ %v", len(b.messagesIn("orders")), dead)
+		dead := b.Messages("orders-dlq")
+		if len(b.Messages("orders")) != 0 || len(dead) != 1 || dead[0].Body != "v" {
+			b.Fatalf("orders has %d, its DLQ %v", len(b.Messages("orders")), dead)
 		}
-		if st := dead[0].state(t, "orders"); st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 || !st.Source.Timestamp.Equal(b.began) || st.ID != "a" {
+		if st := stateOf(t, dead[0], "orders"); st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 || !st.Source.Timestamp.Equal(b.began) || st.ID != "a" {
 			b.Errorf("the dead letter has the state %+v", st)
 		}
 	})
@@ -201,22 +192,22 @@ func TestHopsKeepTheDueTime(t *testing.T) {
 // Nothing is lost, and nothing runs again.
 func TestFailedEntriesAreRepeated(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		tries := map[string]int{}
-		b.setEntryFault(func(action, _ string, e map[string]any) string {
-			key := action + " " + fmt.Sprint(e["MessageBody"], e["ReceiptHandle"])
-			tries[key]++
-			if action != "ChangeMessageVisibilityBatch" && tries[key] <= 2+len(key)%4 {
-				return []string{"InternalError", "RequestThrottled"}[len(key)%2]
-			}
-			return ""
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			return &sqsfake.Fault{Entry: func(e map[string]any) string {
+				key := call.Action + " " + fmt.Sprint(e["MessageBody"], e["ReceiptHandle"])
+				tries[key]++
+				if call.Action != "ChangeMessageVisibilityBatch" && tries[key] <= 2+len(key)%4 {
+					return []string{"InternalError", "RequestThrottled"}[len(key)%2]
+				}
+				return ""
+			}}
 		})
 		c := b.start("one", "orders", Config{Policy: steps(1, 2*time.Second)}, failHandler)
-		b.withoutEntryFaults(func() {
-			for i := range 30 {
-				b.put("orders", fmt.Sprint("m", i), fmt.Sprint("v", i), "", nil)
-			}
-		})
+		for i := range 30 {
+			b.put("orders", fmt.Sprint("m", i), fmt.Sprint("v", i), "", nil)
+		}
 		b.advance(5 * time.Minute)
 		for i := range 30 {
 			if runs := b.ran(fmt.Sprint("m", i)); len(runs) != 2 {
@@ -224,52 +215,43 @@ func TestFailedEntriesAreRepeated(t *testing.T) {
 			}
 		}
 		b.close(c)
-		if n, dead := len(b.messagesIn("orders")), len(b.messagesIn("orders-dlq")); n != 0 || dead != 30 {
+		if n, dead := len(b.Messages("orders")), len(b.Messages("orders-dlq")); n != 0 || dead != 30 {
 			b.Errorf("%d messages remain, %d are in the DLQ", n, dead)
 		}
 	})
-}
-
-func (b *bubble) withoutEntryFaults(do func()) {
-	b.fake.mu.Lock()
-	was := b.entry
-	b.fake.mu.Unlock()
-	b.setEntryFault(nil)
-	do()
-	b.setEntryFault(was)
 }
 
 // A server fails for minutes in every way: 500, throttling, expired credentials, a broken connection, and requests
 // that were carried out although their answers were lost.
 func TestFaultyServerLosesNothing(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		n := 0
 		c := b.start("one", "orders", Config{Policy: steps(2, time.Second, 5*time.Second)}, failHandler)
 		for i := range 50 {
 			b.put("orders", fmt.Sprint("m", i), "v", "", nil)
 		}
-		b.setFault(func(string, string, map[string]any) *failure {
+		b.setFault(func(_ *sqsfake.Call) *sqsfake.Fault {
 			if n++; time.Since(b.began) > 4*time.Minute {
 				return nil
 			}
-			return []*failure{
-				nil, {status: 500, code: "InternalFailure"}, nil, {status: 400, code: "RequestThrottled"}, {status: 403, code: "ExpiredTokenException"},
-				nil, {err: errReset}, nil, {err: errReset, after: true}, nil, {status: 503, code: "ServiceUnavailable", after: true}, nil,
+			return []*sqsfake.Fault{
+				nil, sqsfake.ServerError(), nil, sqsfake.Throttled(), {Status: 403, Code: "ExpiredTokenException"},
+				nil, sqsfake.Reset(), nil, sqsfake.LostAnswer(), nil, {Status: 503, Code: "ServiceUnavailable", Carried: true}, nil,
 			}[n%12]
 		})
 		b.advance(15 * time.Minute)
 		b.close(c)
 		dead := map[string]bool{}
-		for _, m := range b.messagesIn("orders-dlq") {
-			st := m.state(t, "orders")
+		for _, m := range b.Messages("orders-dlq") {
+			st := stateOf(t, m, "orders")
 			dead[st.ID] = true
 			if st.Reason != redeliver.ReasonExhausted || st.Attempts != 3 {
 				b.Errorf("%s is in the DLQ after %d attempts: %s", st.ID, st.Attempts, st.Reason)
 			}
 		}
-		if len(dead) != 50 || len(b.messagesIn("orders")) != 0 {
-			b.Errorf("%d of 50 messages are in the DLQ, %d remain", len(dead), len(b.messagesIn("orders")))
+		if len(dead) != 50 || len(b.Messages("orders")) != 0 {
+			b.Errorf("%d of 50 messages are in the DLQ, %d remain", len(dead), len(b.Messages("orders")))
 		}
 		for i := range 50 {
 			seen := map[int]bool{}
@@ -291,7 +273,7 @@ func TestFaultyServerLosesNothing(t *testing.T) {
 // A handler that runs for hours keeps its message, with a visibility timeout of half a minute.
 func TestHeartbeatHidesRunningMessages(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		p := steps(1, time.Second)
 		p.Timeout = 5 * time.Hour
 		c := b.start("one", "orders", Config{Policy: p}, func(redeliver.State, *message.Message) error {
@@ -304,7 +286,7 @@ func TestHeartbeatHidesRunningMessages(t *testing.T) {
 		b.wantRunsOnce("a")
 		b.close(c)
 		b.close(other)
-		if n := len(b.messagesIn("orders")); n != 0 {
+		if n := len(b.Messages("orders")); n != 0 {
 			b.Errorf("%d are left", n)
 		}
 	})
@@ -321,7 +303,7 @@ func (b *bubble) wantRunsOnce(id string) {
 // comes back.
 func TestLostMessageEndsItsContext(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		var ended atomic.Int64
 		c := b.start("one", "orders", Config{Policy: steps(1, time.Second)}, func(_ redeliver.State, msg *message.Message) error {
 			if ended.Load() == 0 {
@@ -334,9 +316,9 @@ func TestLostMessageEndsItsContext(t *testing.T) {
 			}
 			return nil
 		})
-		b.setFault(func(action, _ string, _ map[string]any) *failure {
-			if (action == "ChangeMessageVisibilityBatch" || action == "ReceiveMessage" && len(b.ran("a")) > 0) && ended.Load() == 0 {
-				return &failure{status: 500, code: "InternalFailure"}
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if (call.Action == "ChangeMessageVisibilityBatch" || call.Action == "ReceiveMessage" && len(b.ran("a")) > 0) && ended.Load() == 0 {
+				return sqsfake.ServerError()
 			}
 			return nil
 		})
@@ -346,7 +328,7 @@ func TestLostMessageEndsItsContext(t *testing.T) {
 		if runs := b.ran("a"); ended.Load() != 1 || len(runs) != 2 || runs[1].attempt != 1 {
 			b.Errorf("it ran %v, %d contexts ended", runs, ended.Load())
 		}
-		if len(b.messagesIn("orders"))+len(b.messagesIn("orders-dlq")) != 0 {
+		if len(b.Messages("orders"))+len(b.Messages("orders-dlq")) != 0 {
 			b.Error("something is left")
 		}
 	})
@@ -356,19 +338,19 @@ func TestLostMessageEndsItsContext(t *testing.T) {
 // DLQ.
 func TestFullMessageWaitsHidden(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders", "MaximumMessageSize", "4096")
+		b.Create("orders", "MaximumMessageSize", "4096")
 		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(wire.StringType)-1)
 		c := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute, time.Hour)}, failHandler)
 		b.put("orders", "a", body, "", nil)
 		b.advance(2 * time.Hour)
 		b.wantRuns("a", 0, 30*time.Minute, 90*time.Minute)
 		b.close(c)
-		dead := b.messagesIn("orders-dlq")
-		if len(dead) != 1 || dead[0].body != body || dead[0].attributes[StateAttribute] != nil || len(b.messagesIn("orders")) != 0 {
+		dead := b.Messages("orders-dlq")
+		if len(dead) != 1 || dead[0].Body != body || dead[0].Attributes[StateAttribute].Type != "" || len(b.Messages("orders")) != 0 {
 			b.Errorf("%d dead letters, want one, unchanged", len(dead))
 		}
-		if b.count("SendMessageBatch") != 1 {
-			b.Errorf("%d sends, want one: to the DLQ", b.count("SendMessageBatch"))
+		if b.Count("SendMessageBatch") != 1 {
+			b.Errorf("%d sends, want one: to the DLQ", b.Count("SendMessageBatch"))
 		}
 	})
 }
@@ -377,7 +359,7 @@ func TestFullMessageWaitsHidden(t *testing.T) {
 // early.
 func TestFullMessageStartsAgainInAnotherProcess(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders", "MaximumMessageSize", "4096")
+		b.Create("orders", "MaximumMessageSize", "4096")
 		body := strings.Repeat("x", 4096-len(UUIDAttribute)-len(wire.StringType)-1)
 		one := b.start("one", "orders", Config{Policy: steps(2, 30*time.Minute)}, failHandler)
 		b.put("orders", "a", body, "", nil)

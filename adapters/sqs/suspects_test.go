@@ -11,27 +11,28 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // If a settled suspect were still in its queue when the next one kills the process, it would come back and be charged
 // with that crash.
 func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
+		b.Create("orders")
+		b.Create("orders-suspects")
 		b.put("orders-suspects", "neighbour", "v", "", nil)
 		b.put("orders-suspects", "other", "v", "", nil) // their order is undefined
 		refusals := 0
-		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if action == "DeleteMessageBatch" && queue == "orders-suspects" {
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action == "DeleteMessageBatch" && call.Queue == "orders-suspects" {
 				if refusals++; refusals <= 3 {
-					return &failure{status: 500, code: "InternalFailure"}
+					return sqsfake.ServerError()
 				}
 			}
 			return nil
 		})
 		c := b.start("one", "orders", Config{}, func(st redeliver.State, _ *message.Message) error {
-			if n, others := len(b.messagesIn("orders-suspects")), len(b.messagesIn("orders")); n > 3-len(b.ran("")) || others != 0 {
+			if n, others := len(b.Messages("orders-suspects")), len(b.Messages("orders")); n > 3-len(b.ran("")) || others != 0 {
 				b.Errorf("%s runs after %v while the queues have %d suspects and %d other messages", st.ID, b.ran(""), n, others)
 			}
 			return nil
@@ -41,7 +42,7 @@ func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 		if len(b.ran("neighbour")) != 1 || len(b.ran("other")) != 1 || refusals < 4 {
 			b.Errorf("ran %v, %d refusals", b.ran(""), refusals)
 		}
-		if n := len(b.messagesIn("orders-suspects")) + len(b.messagesIn("orders-dlq")); n != 0 {
+		if n := len(b.Messages("orders-suspects")) + len(b.Messages("orders-dlq")); n != 0 {
 			b.Errorf("%d are left", n)
 		}
 	})
@@ -50,17 +51,17 @@ func TestSuspectIsRemovedBeforeTheNextOneRuns(t *testing.T) {
 // Receives with lost answers do not charge a suspect, because the process is alive.
 func TestLostAnswersDoNotCountAsCrashes(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
+		b.Create("orders")
+		b.Create("orders-suspects")
 		b.put("orders-suspects", "a", "v", "", nil)
 		lost := 0
-		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if action != "ReceiveMessage" || queue != "orders-suspects" {
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action != "ReceiveMessage" || call.Queue != "orders-suspects" {
 				return nil
 			}
-			if there := b.queues[queue].messages; len(there) == 1 && !there[0].visible.After(time.Now().Add(2*time.Second)) { // within the long poll
+			if there := b.Messages(call.Queue); len(there) == 1 && !there[0].Visible.After(time.Now().Add(2*time.Second)) { // within the long poll
 				if lost++; lost <= 4 {
-					return &failure{err: errReset, after: true}
+					return sqsfake.LostAnswer()
 				}
 			}
 			return nil
@@ -68,8 +69,8 @@ func TestLostAnswersDoNotCountAsCrashes(t *testing.T) {
 		c := b.start("one", "orders", Config{}, succeed)
 		b.advance(10 * time.Minute)
 		b.close(c)
-		if len(b.ran("a")) != 1 || len(b.messagesIn("orders-dlq")) != 0 {
-			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.messagesIn("orders-dlq")))
+		if len(b.ran("a")) != 1 || len(b.Messages("orders-dlq")) != 0 {
+			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.Messages("orders-dlq")))
 		}
 	})
 }
@@ -77,8 +78,8 @@ func TestLostAnswersDoNotCountAsCrashes(t *testing.T) {
 // A suspect's handler that does not end in time at shutdown does not count as a crash.
 func TestSuspectCutShortByShutdownIsNotCharged(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
+		b.Create("orders")
+		b.Create("orders-suspects")
 		b.put("orders-suspects", "a", strings.Repeat("v", 10), "", nil)
 		for range 5 {
 			c := b.start("n", "orders", Config{DrainTimeout: time.Second}, func(_ redeliver.State, msg *message.Message) error {
@@ -92,8 +93,8 @@ func TestSuspectCutShortByShutdownIsNotCharged(t *testing.T) {
 		b.advance(2 * time.Minute)
 		b.close(c)
 		runs := b.ran("a")
-		if len(runs) != 6 || runs[5].attempt != 1 || runs[5].process != "last" || len(b.messagesIn("orders-dlq")) != 0 {
-			b.Errorf("ran %v, %d dead", runs, len(b.messagesIn("orders-dlq")))
+		if len(runs) != 6 || runs[5].attempt != 1 || runs[5].process != "last" || len(b.Messages("orders-dlq")) != 0 {
+			b.Errorf("ran %v, %d dead", runs, len(b.Messages("orders-dlq")))
 		}
 	})
 }
@@ -101,12 +102,12 @@ func TestSuspectCutShortByShutdownIsNotCharged(t *testing.T) {
 // A suspect that arrives when the drain timeout is over has not run, so its receive does not count as a crash.
 func TestSuspectThatArrivesAfterTheDrainTimeoutIsNotCharged(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
+		b.Create("orders")
+		b.Create("orders-suspects")
 		b.put("orders-suspects", "a", "v", "", nil)
-		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if action == "ReceiveMessage" && queue == "orders-suspects" {
-				return &failure{delay: 500 * time.Millisecond}
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action == "ReceiveMessage" && call.Queue == "orders-suspects" {
+				return &sqsfake.Fault{Delay: 500 * time.Millisecond}
 			}
 			return nil
 		})
@@ -116,14 +117,14 @@ func TestSuspectThatArrivesAfterTheDrainTimeoutIsNotCharged(t *testing.T) {
 			b.close(c)
 			b.advance(time.Minute)
 		}
-		if all := b.messagesIn("orders-suspects"); len(b.ran("a")) != 0 || len(all) != 1 || all[0].count != 0 {
+		if all := b.Messages("orders-suspects"); len(b.ran("a")) != 0 || len(all) != 1 || all[0].Receives != 0 {
 			b.Errorf("ran %v, the suspects are %v, want one that was not received", b.ran("a"), all)
 		}
 		c := b.start("last", "orders", Config{}, succeed)
 		b.advance(time.Minute)
 		b.close(c)
-		if len(b.ran("a")) != 1 || len(b.messagesIn("orders-dlq")) != 0 {
-			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.messagesIn("orders-dlq")))
+		if len(b.ran("a")) != 1 || len(b.Messages("orders-dlq")) != 0 {
+			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.Messages("orders-dlq")))
 		}
 	})
 }
@@ -131,13 +132,13 @@ func TestSuspectThatArrivesAfterTheDrainTimeoutIsNotCharged(t *testing.T) {
 // A suspect that has killed its process too often keeps that count when the DLQ cannot be written until shutdown.
 func TestSuspectWithTooManyCrashesDoesNotRunAgainAfterShutdown(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
+		b.Create("orders")
+		b.Create("orders-suspects")
 		b.put("orders-suspects", "a", "v", "", nil)
-		b.queues["orders-suspects"].messages[0].count = redeliver.Policy{}.WithDefaults().MaxCrashes // receives so far
-		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if action == "SendMessageBatch" && queue == "orders-dlq" {
-				return &failure{status: 500, code: "InternalFailure"}
+		b.Edit("orders-suspects", func(m *sqsfake.Message) { m.Receives = redeliver.Policy{}.WithDefaults().MaxCrashes })
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action == "SendMessageBatch" && call.Queue == "orders-dlq" {
+				return sqsfake.ServerError()
 			}
 			return nil
 		})
@@ -148,20 +149,20 @@ func TestSuspectWithTooManyCrashesDoesNotRunAgainAfterShutdown(t *testing.T) {
 		c = b.start("two", "orders", Config{}, succeed)
 		b.advance(2 * time.Minute)
 		b.close(c)
-		if len(b.ran("a")) != 0 || len(b.messagesIn("orders-dlq")) != 1 || len(b.messagesIn("orders-suspects")) != 0 {
-			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.messagesIn("orders-dlq")))
+		if len(b.ran("a")) != 0 || len(b.Messages("orders-dlq")) != 1 || len(b.Messages("orders-suspects")) != 0 {
+			b.Errorf("ran %v, %d dead", b.ran("a"), len(b.Messages("orders-dlq")))
 		}
 	})
 }
 
 // startLosingSuspect starts a client that cannot keep a suspect hidden for 15 minutes, and can for the next five.
 func startLosingSuspect(b *bubble, id string) *Client {
-	b.create("orders")
-	b.create("orders-suspects")
+	b.Create("orders")
+	b.Create("orders-suspects")
 	b.put("orders-suspects", id, "v", "", nil)
-	b.setFault(func(action, queue string, _ map[string]any) *failure {
-		if action == "ChangeMessageVisibilityBatch" && queue == "orders-suspects" {
-			return &failure{status: 500, code: "InternalFailure"}
+	b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+		if call.Action == "ChangeMessageVisibilityBatch" && call.Queue == "orders-suspects" {
+			return sqsfake.ServerError()
 		}
 		return nil
 	})
@@ -180,8 +181,8 @@ func TestLostSuspectIsNotCharged(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		c := startLosingSuspect(b, "a")
 		b.close(c)
-		if runs := b.ran("a"); len(runs) < 5 || len(b.messagesIn("orders-dlq")) != 0 || len(b.messagesIn("orders-suspects")) != 0 {
-			b.Errorf("ran %v, %d dead, %d suspects remain", runs, len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
+		if runs := b.ran("a"); len(runs) < 5 || len(b.Messages("orders-dlq")) != 0 || len(b.Messages("orders-suspects")) != 0 {
+			b.Errorf("ran %v, %d dead, %d suspects remain", runs, len(b.Messages("orders-dlq")), len(b.Messages("orders-suspects")))
 		}
 	})
 }
@@ -191,36 +192,34 @@ func TestALostSuspectHidesNoCrashOfAnother(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		c := startLosingSuspect(b, "lost")
 		b.put("orders-suspects", "killer", "v", "", nil)
-		b.fake.mu.Lock()
-		for _, m := range b.queues["orders-suspects"].messages {
-			m.count = redeliver.Policy{}.WithDefaults().MaxCrashes // as if so many processes had died with it
-		}
-		b.fake.mu.Unlock()
+		b.Edit("orders-suspects", func(m *sqsfake.Message) {
+			m.Receives = redeliver.Policy{}.WithDefaults().MaxCrashes // as if so many processes had died with it
+		})
 		b.advance(5 * time.Minute)
 		b.close(c)
 		if runs := b.ran("lost"); len(runs) < 5 {
 			b.Errorf("the lost suspect ran %v", runs)
 		}
-		if runs := b.ran("killer"); len(runs) != 0 || len(b.messagesIn("orders-dlq")) != 1 {
-			b.Errorf("the killer ran %v, %d dead", runs, len(b.messagesIn("orders-dlq")))
+		if runs := b.ran("killer"); len(runs) != 0 || len(b.Messages("orders-dlq")) != 1 {
+			b.Errorf("the killer ran %v, %d dead", runs, len(b.Messages("orders-dlq")))
 		}
 	})
 }
 
 // A receive that SQS refused, or that failed before a suspect was there, is no receive of that suspect.
 func TestAFailedReceiveHidesNoLaterCrash(t *testing.T) {
-	for name, fault := range map[string]*failure{
-		"refused": {status: 403, code: "AccessDeniedException"},
-		"lost":    {err: errReset},
+	for name, fault := range map[string]*sqsfake.Fault{
+		"refused": sqsfake.Denied(),
+		"lost":    sqsfake.Reset(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
-				b.create("orders")
+				b.Create("orders")
 				c := b.start("one", "orders", Config{}, succeed)
 				b.advance(time.Second)
 				b.put("orders-suspects", "early", "v", "", nil)
-				b.setFault(func(action, queue string, _ map[string]any) *failure {
-					if action == "ReceiveMessage" && queue == "orders-suspects" {
+				b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+					if call.Action == "ReceiveMessage" && call.Queue == "orders-suspects" {
 						return fault
 					}
 					return nil
@@ -228,18 +227,16 @@ func TestAFailedReceiveHidesNoLaterCrash(t *testing.T) {
 				b.advance(5*time.Minute + 7*time.Second)
 				b.setFault(nil)
 				b.put("orders-suspects", "killer", "v", "", nil)
-				b.fake.mu.Lock()
-				for _, m := range b.queues["orders-suspects"].messages {
-					if m.sent.Equal(time.Now()) {
-						m.count = redeliver.Policy{}.WithDefaults().MaxCrashes // as if so many processes had died with it
+				b.Edit("orders-suspects", func(m *sqsfake.Message) {
+					if m.Sent.Equal(time.Now()) {
+						m.Receives = redeliver.Policy{}.WithDefaults().MaxCrashes // as if so many processes had died with it
 					}
-				}
-				b.fake.mu.Unlock()
+				})
 				b.advance(time.Minute)
 				b.close(c)
 				b.wantRunsOnce("early")
-				if runs := b.ran("killer"); len(runs) != 0 || len(b.messagesIn("orders-dlq")) != 1 {
-					b.Errorf("the killer ran %v, %d dead", runs, len(b.messagesIn("orders-dlq")))
+				if runs := b.ran("killer"); len(runs) != 0 || len(b.Messages("orders-dlq")) != 1 {
+					b.Errorf("the killer ran %v, %d dead", runs, len(b.Messages("orders-dlq")))
 				}
 			})
 		})
@@ -250,14 +247,12 @@ func TestAFailedReceiveHidesNoLaterCrash(t *testing.T) {
 // and back several times never counts as a duplicate of an earlier move.
 func TestDeduplicationDropsNoMove(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders.fifo")
+		b.Create("orders.fifo")
 		b.put("orders.fifo", "a", "v", "g", nil)
 		suspected := func() {
-			b.fake.mu.Lock()
-			defer b.fake.mu.Unlock()
-			for _, m := range b.queues["orders.fifo"].messages {
-				m.count = maxReturnsInPlace // as if this many processes had received it
-			}
+			b.Edit("orders.fifo", func(m *sqsfake.Message) {
+				m.Receives = maxReturnsInPlace // as if this many processes had received it
+			})
 		}
 		p := steps(100, 2*time.Second)
 		for n := range 4 {
@@ -265,12 +260,12 @@ func TestDeduplicationDropsNoMove(t *testing.T) {
 			c := b.start(fmt.Sprint(n), "orders.fifo", Config{Policy: p}, failHandler)
 			b.advance(time.Second)
 			b.close(c)
-			if runs, left := b.ran("a"), len(b.messagesIn("orders.fifo")); len(runs) != n+1 || left != 1 {
+			if runs, left := b.ran("a"), len(b.Messages("orders.fifo")); len(runs) != n+1 || left != 1 {
 				b.Fatalf("it ran %v, the queue has %d messages, want %d runs and one message", runs, left, n+1)
 			}
 			b.advance(5 * time.Second)
 		}
-		if n := b.count("SendMessageBatch"); n != 8 {
+		if n := b.Count("SendMessageBatch"); n != 8 {
 			b.Errorf("%d moves, want four to the suspects and four back", n)
 		}
 	})
@@ -279,15 +274,15 @@ func TestDeduplicationDropsNoMove(t *testing.T) {
 // A suspect whose copy cannot be written blocks its own queue, as any outage does, and no other queue of its client.
 func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
-		b.create("orders-suspects")
-		b.create("invoices")
+		b.Create("orders")
+		b.Create("orders-suspects")
+		b.Create("invoices")
 		b.put("orders-suspects", "a", "v", "", nil)
 		var denied atomic.Bool
 		denied.Store(true)
-		b.setFault(func(action, queue string, _ map[string]any) *failure {
-			if denied.Load() && action == "SendMessageBatch" && queue == "orders-dlq" {
-				return &failure{status: 400, code: "KmsAccessDenied"}
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if denied.Load() && call.Action == "SendMessageBatch" && call.Queue == "orders-dlq" {
+				return &sqsfake.Fault{Status: 400, Code: "KmsAccessDenied"}
 			}
 			return nil
 		})
@@ -307,8 +302,8 @@ func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 		b.put("orders", "c", "v", "", nil)
 		b.advance(time.Minute)
 		b.close(c)
-		if len(b.messagesIn("orders-dlq")) != 2 || len(b.messagesIn("orders-suspects")) != 0 {
-			b.Errorf("%d messages are in the DLQ, %d suspects remain", len(b.messagesIn("orders-dlq")), len(b.messagesIn("orders-suspects")))
+		if len(b.Messages("orders-dlq")) != 2 || len(b.Messages("orders-suspects")) != 0 {
+			b.Errorf("%d messages are in the DLQ, %d suspects remain", len(b.Messages("orders-dlq")), len(b.Messages("orders-suspects")))
 		}
 	})
 }
@@ -316,12 +311,12 @@ func TestUnwritableSuspectBlocksNoOtherQueue(t *testing.T) {
 // A copy that came back often is not early, even if less than a second of its wait is left.
 func TestACopyThatCameBackOftenIsNotEarly(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		b.create("orders")
+		b.Create("orders")
 		st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 1, Due: b.began.Add(900 * time.Millisecond)}
 		copied := wire.Carried{Headers: st.AppendHeaders(nil)}
 		state := strings.Replace(copied.Pack(), "{", fmt.Sprintf(`{"copies":"%d",`, maxCopies), 1)
-		b.put("orders", "a", "v", "", map[string]any{StateAttribute: map[string]any{"DataType": "String", "StringValue": state}})
-		b.queues["orders"].messages[0].count = maxReturns
+		b.put("orders", "a", "v", "", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(state)})
+		b.Edit("orders", func(m *sqsfake.Message) { m.Receives = maxReturns })
 		c := b.start("one", "orders", Config{}, succeed)
 		b.advance(time.Minute)
 		b.close(c)
@@ -336,22 +331,24 @@ func TestACopyThatCameBackOftenIsNotEarly(t *testing.T) {
 func TestAMessageThatComesBackOftenMovesWhateverItsSize(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		const limit, smallest = 1024, 600
-		b.create("orders", "MaximumMessageSize", fmt.Sprint(limit))
+		b.Create("orders", "MaximumMessageSize", fmt.Sprint(limit))
 		var sizes []int
 		for n := smallest; n <= limit-len(UUIDAttribute)-len(wire.StringType)-len("m-1000"); n++ {
 			b.put("orders", fmt.Sprintf("m-%04d", n), strings.Repeat("v", n), "", nil)
 			sizes = append(sizes, n)
 		}
-		for _, m := range b.queues["orders"].messages {
-			m.count = maxReturnsInPlace // as if so many processes had received it
-		}
+		b.Edit("orders", func(m *sqsfake.Message) {
+			m.Receives = maxReturnsInPlace // as if so many processes had received it
+		})
 		moved := make(map[int]bool)
-		b.entry = func(action, _ string, e map[string]any) string {
-			if body, ok := e["MessageBody"].(string); ok && action == "SendMessageBatch" {
-				moved[len(body)] = true
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			for _, e := range call.Entries {
+				if body, ok := e["MessageBody"].(string); ok && call.Action == "SendMessageBatch" {
+					moved[len(body)] = true
+				}
 			}
-			return ""
-		}
+			return nil
+		})
 		c := b.start("one", "orders", Config{}, succeed)
 		b.advance(5 * time.Minute)
 		b.close(c)
