@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
 // Fault replaces the answer to a request.
@@ -111,7 +113,7 @@ func (a *Active) Await(ctx context.Context, n int) error {
 func (a *Active) matchLocked(c *Call, rng *rand.Rand) bool {
 	r := &a.rule
 	if r.Action != "" && r.Action != c.Action || r.Queue != "" && r.Queue != c.Queue ||
-		(r.Fault == Partial || r.Fault == FalseFailure) && !c.batch || r.Match != nil && !r.Match(c) {
+		(r.Fault == Partial || r.Fault == FalseFailure) && !c.Batch || r.Match != nil && !r.Match(c) {
 		return false
 	}
 	if r.Times > 0 && a.begun >= r.Times || r.Chance > 0 && rng.Float64() >= r.Chance {
@@ -134,13 +136,13 @@ func (a *Active) answerFault(w http.ResponseWriter, r *http.Request, c *Call, bo
 	defer a.addMet()
 	switch a.fault {
 	case ServerError:
-		(&problem{http.StatusInternalServerError, "InternalFailure", "injected by the test"}).write(w)
+		refuse(w, http.StatusInternalServerError, "InternalFailure", "injected by the test")
 	case Throttled:
-		(&problem{http.StatusBadRequest, "RequestThrottled", "injected by the test"}).write(w)
+		refuse(w, http.StatusBadRequest, "RequestThrottled", "injected by the test")
 	case ExpiredCredentials:
-		(&problem{http.StatusForbidden, "ExpiredTokenException", "The security token included in the request is expired"}).write(w)
+		refuse(w, http.StatusForbidden, "ExpiredTokenException", "The security token included in the request is expired")
 	case Refused:
-		(&problem{http.StatusBadRequest, "AccessDeniedException", "injected by the test"}).write(w)
+		refuse(w, http.StatusBadRequest, "AccessDeniedException", "injected by the test")
 	case Cut:
 		cutConnection(w)
 	case Unread:
@@ -154,6 +156,24 @@ func (a *Active) answerFault(w http.ResponseWriter, r *http.Request, c *Call, bo
 	}
 }
 
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	(&sqsfake.Refusal{Status: status, Code: code, Message: message}).Write(w)
+}
+
+func idOf(entry map[string]any) string {
+	id, _ := entry["Id"].(string)
+	return id
+}
+
+// marshal encodes a decoded JSON value.
+func marshal(v map[string]any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
 // failEntries answers that the selected entries of a batch failed. For a FalseFailure they were carried out.
 func (a *Active) failEntries(w http.ResponseWriter, r *http.Request, c *Call) {
 	pick := a.rule.Entries
@@ -164,10 +184,10 @@ func (a *Active) failEntries(w http.ResponseWriter, r *http.Request, c *Call) {
 	fails := make(map[string]bool)
 	for i, e := range c.Entries {
 		if pick(i, e) {
-			fails[text(e, "Id")] = true
+			fails[idOf(e)] = true
 			failed = append(failed, map[string]any{"Id": e["Id"], "Code": "InternalError", "Message": "injected by the test", "SenderFault": false})
 		}
-		if a.fault == FalseFailure || !fails[text(e, "Id")] {
+		if a.fault == FalseFailure || !fails[idOf(e)] {
 			asked = append(asked, e)
 		}
 	}
@@ -192,7 +212,7 @@ func (a *Active) failEntries(w http.ResponseWriter, r *http.Request, c *Call) {
 	done, _ := out["Successful"].([]any)
 	out["Successful"] = slices.DeleteFunc(done, func(e any) bool {
 		m, _ := e.(map[string]any)
-		return fails[text(m, "Id")]
+		return fails[idOf(m)]
 	})
 	before, _ := out["Failed"].([]any)
 	out["Failed"] = append(before, failed...)

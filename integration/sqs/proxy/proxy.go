@@ -14,7 +14,16 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/sqsfake"
 )
+
+// DefaultLimit is the MaximumMessageSize that this module's adapters assume for a queue that reports none: that of every
+// queue until August 2025.
+const DefaultLimit = 256 << 10
+
+// Call is one request.
+type Call = sqsfake.Call
 
 // Proxy is a proxy for one server. Its methods are safe for concurrent use.
 type Proxy struct {
@@ -112,13 +121,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client has gone
 	}
-	c := parse(r.Header, body)
+	c, err := sqsfake.ParseCall(r.Header, body)
+	if err != nil {
+		(&sqsfake.Refusal{Status: http.StatusBadRequest, Code: "SerializationException", Message: err.Error()}).Write(w)
+		return
+	}
 	rule, limit := p.matchRule(c)
-	if problem := c.checkDocumented(limit); problem != nil {
+	if refusal := c.Check(limit); refusal != nil {
 		p.mu.Lock()
-		p.violated = append(p.violated, fmt.Sprintf("%s on %s: %s: %s", c.Action, c.Queue, problem.code, problem.message))
+		p.violated = append(p.violated, fmt.Sprintf("%s on %s: %s: %s", c.Action, c.Queue, refusal.Code, refusal.Message))
 		p.mu.Unlock()
-		problem.write(w)
+		refusal.Write(w)
 		return
 	}
 	if rule == nil {
