@@ -114,7 +114,8 @@ var allowed = map[string][]string{
 	"internal/kafkatest": {module, module + "/internal/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// An SQS in memory, for tests of several packages.
-	"internal/sqsfake": {"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/credentials"},
+	"internal/sqsfake":     {"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/credentials"},
+	"internal/sqscontract": {module + "/internal/sqsfake", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	// A queue in memory, for tests of several packages.
 	"internal/engine/enginetest": {module, module + "/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message"},
 }

@@ -2,7 +2,7 @@
 // http.RoundTripper, so there is no network. It uses only the time of its process: in a bubble of testing/synctest an
 // hour passes at once.
 //
-// It does what AWS documents. Where AWS documents nothing, it does what is hardest for a client:
+// It does what AWS documents, which internal/sqscontract checks. Where AWS documents nothing, it does what is hardest for a client:
 //
 //   - A receive that waits does not notice that a message group becomes free
 //     (https://github.com/google/go-cloud/issues/3456).
