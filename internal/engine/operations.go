@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -32,6 +33,8 @@ type Operations struct {
 	subs    []*Subscription
 	failed  map[Operation]*operationFailure
 	stopped bool // the gates of subs are closed
+	// anyFailed reports whether failed is not empty, so that a success in normal operation takes no lock.
+	anyFailed atomic.Bool
 
 	news     []operationEvent // not yet passed to the sinks
 	emitting bool             // a caller passes news to the sinks
@@ -119,6 +122,7 @@ func (o *Operations) Failed(op Operation, err error, refused, stops bool) {
 		}
 		f = &operationFailure{since: now}
 		o.failed[op] = f
+		o.anyFailed.Store(true)
 	}
 	f.last, f.err, f.refused = now, err, refused
 	f.stops = f.stops || stops
@@ -140,6 +144,9 @@ func (o *Operations) Stop(op Operation) {
 
 // Succeeded records a success.
 func (o *Operations) Succeeded(op Operation) {
+	if !o.anyFailed.Load() {
+		return
+	}
 	defer o.emit()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -178,6 +185,7 @@ func (o *Operations) forgetLocked() {
 func (o *Operations) endLocked(op Operation, detail string) {
 	ended := o.failed[op]
 	delete(o.failed, op)
+	o.anyFailed.Store(len(o.failed) > 0)
 	o.setGatesLocked()
 	if ended.reported.IsZero() {
 		return
