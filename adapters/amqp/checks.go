@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,8 +13,10 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -34,6 +37,9 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 // started together do not ask together.
 const checkInterval = 5 * time.Minute
 
+// operationInterval is how often a reader looks at the operations that fail.
+const operationInterval = 10 * time.Second
+
 // openChecked is open. A queue that its owner may have declared again is checked first, as at the start.
 func (r *reader) openChecked(ctx context.Context, cfg *queueConfig) (*amqp091.Channel, <-chan amqp091.Delivery, error) {
 	if cfg.kind == layout.MainQueue && cfg.first == nil {
@@ -42,6 +48,28 @@ func (r *reader) openChecked(ctx context.Context, cfg *queueConfig) (*amqp091.Ch
 		}
 	}
 	return r.open(ctx, cfg)
+}
+
+// recordResult records the result of a request, with what to do about a denial. Other errors without an answer of the
+// broker are not recorded: the connection is lost, and that is reported once for all its requests.
+func (r *reader) recordResult(method, place string, err error) {
+	op := engine.Operation{Name: method, Place: place}
+	switch {
+	case err == nil:
+		r.operations.Succeeded(op)
+	case link.IsAnswer(err):
+		r.operations.Failed(op, link.DescribeDenial(method, place, err), link.IsDenied(err), false)
+	}
+}
+
+// checkOperation is the repetition of the checks of the start.
+func (r *reader) checkOperation() engine.Operation {
+	return engine.Operation{Name: "checking the queues", Place: r.layout.Queue}
+}
+
+// declareOperation is the declaration of what is missing.
+func (r *reader) declareOperation() engine.Operation {
+	return engine.Operation{Name: "declaring the queues", Place: r.layout.Queue}
 }
 
 // checkOrigin makes a check of the origin, takes over what it has found, and reports problems once, with their result.
@@ -57,6 +85,13 @@ func (r *reader) checkOrigin(ctx context.Context, check func(*topology.Broker, c
 	err = check(r.client.broker(), ctx, fresh, &r.origin)
 	r.expires.Store(r.origin.Expires)
 	r.classic.Store(r.origin.Classic)
+	if topology.IsDenial(err) { // it says nothing about the queues
+		r.operations.Failed(r.checkOperation(), err, true, false)
+		return err
+	}
+	if err == nil || errors.Is(err, redeliver.ErrConfig) {
+		r.operations.Succeeded(r.checkOperation())
+	}
 	switch {
 	case err == nil:
 		r.unfit = ""
@@ -75,7 +110,7 @@ func (r *reader) restore(ctx context.Context, missing error) error {
 		r.sub.EmitChange(redeliver.ChangeTopicMissing, "it is declared again; if it was deleted, by a policy with expires for example, the messages on it are lost", missing)
 	}
 	r.mu.Unlock()
-	err := r.client.declared.restore(ctx, r.layout)
+	err := r.declare(ctx)
 	if err == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -84,16 +119,39 @@ func (r *reader) restore(ctx context.Context, missing error) error {
 	return err
 }
 
-// checkRegularly repeats the checks of the start until ctx ends.
+// declare declares what is missing.
+func (r *reader) declare(ctx context.Context) error {
+	err := r.client.declared.restore(ctx, r.layout)
+	switch {
+	case err == nil:
+		r.operations.Succeeded(r.declareOperation())
+	case errors.Is(err, redeliver.ErrConfig):
+		r.operations.Failed(r.declareOperation(), err, true, false)
+	}
+	return err
+}
+
+// checkRegularly repeats the checks of the start until ctx ends, and more often while the broker refuses them, or the
+// declaration of what is missing.
 func (r *reader) checkRegularly(ctx context.Context) {
-	for wait.For(ctx, checkInterval-rand.N(checkInterval/10)) == nil {
+	next := func() time.Time { return time.Now().Add(checkInterval - rand.N(checkInterval/10)) }
+	for due := next(); wait.For(ctx, min(operationInterval, time.Until(due))) == nil; {
+		failing := r.operations.Failing()
+		declares := slices.Contains(failing, r.declareOperation())
+		if time.Now().Before(due) && !declares && !slices.Contains(failing, r.checkOperation()) {
+			continue
+		}
+		due = next()
 		// Another error has no use: what uses the broker reports it.
 		_ = r.checkOrigin(ctx, (*topology.Broker).CheckAgain, "it was changed since the start; messages may be lost")
 		r.originMu.Lock()
 		missing := strings.Join(r.origin.Missing, ", ")
 		r.originMu.Unlock()
-		if missing != "" {
+		switch {
+		case missing != "":
 			_ = r.restore(ctx, fmt.Errorf("amqp: %s does not exist", missing)) // see above
+		case declares:
+			_ = r.declare(ctx) // an exchange or a binding is missing
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -47,7 +48,8 @@ func (p *inPlaceTurn) beginOrRequestTurn() bool {
 func (p *inPlaceTurn) requestTurn() {
 	s, turn, ctx := p.s, p.s.r.client.turn, p.s.suspectCtx
 	alarm, pause := &s.r.client.publishing.Blocked, newReconnectBackoff()
-	for p.charge = (crashes.Charge{}); ; {
+	p.charge = crashes.Charge{}
+	for reported := false; ; {
 		select {
 		case <-alarm.Opened():
 		case <-ctx.Done():
@@ -64,6 +66,7 @@ func (p *inPlaceTurn) requestTurn() {
 		try, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
 		err := s.r.crashes.Update(try, p.d.id(), p.charge.Add)
 		cancel()
+		s.r.recordResult(link.MethodGet, s.r.layout.Place(), err)
 		if err == nil {
 			if p.state.Store(turnTaken); !s.lane.Post(p.onTurn) {
 				p.end(false)
@@ -71,7 +74,10 @@ func (p *inPlaceTurn) requestTurn() {
 			return
 		}
 		turn.Give()
-		s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
+		if !reported {
+			s.r.sub.EmitChange(redeliver.ChangeSuspectUnmarked, "it waits in its place for its turn", err)
+		}
+		reported = true
 		_ = wait.For(ctx, max(pause.NextBackOff(), time.Since(began))) // the loop notices the end of ctx
 	}
 	if p.charge.WasTried() { // a try that failed may have written it
@@ -143,6 +149,7 @@ func (p *inPlaceTurn) removeCharge(settled bool) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.r.client.cfg.SendTimeout)
 		err := s.r.crashes.Update(ctx, p.d.id(), change)
 		cancel()
+		s.r.recordResult(link.MethodGet, s.r.layout.Place(), err)
 		if err == nil || s.r.client.consuming.IsClosed() {
 			return
 		}

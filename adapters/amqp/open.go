@@ -91,6 +91,7 @@ func (r *reader) open(ctx context.Context, cfg *queueConfig) (*amqp091.Channel, 
 	var in <-chan amqp091.Delivery
 	if cfg.kind == layout.SuspectQueue { // they are fetched one by one
 		_, err = ch.QueueDeclarePassive(cfg.queue, true, false, false, false, nil)
+		err = link.DescribeDenial(link.MethodDeclare, cfg.queue, err)
 	} else {
 		in, err = link.StartConsumer(ch, cfg.queue, link.ConsumerTag, cfg.firstWindow(r.client.cfg.RetryBytes))
 	}

@@ -35,12 +35,14 @@ type Plan struct {
 	// Subscribers do not need it.
 	State  PlannedQueue
 	Delays []delayqueue.PlannedDelay
-	// Rights are those that a subscriber's user needs if all queues exist (Config.NoProvisioning).
+	// Rights are those that a subscriber's user needs if all queues exist (Config.NoProvisioning). They include the right to
+	// write to the topology's exchange, for messages that were published with a delay.
 	// From RabbitMQ 4.3 on they include the right to configure all queues: without it, a user cannot
 	// see that a queue exists.
+	// CreationRights are those that it needs in addition to create what is missing, at the start or after a deletion.
 	// OperatorRights are those that a person needs to look into the DLQ and to replay its messages,
 	// if State exists, too.
-	Rights, OperatorRights Rights
+	Rights, CreationRights, OperatorRights Rights
 	// LongestWait is the longest wait that a handler may ask for. If the Order of the policy is
 	// Blocking, longer ones are cut to it.
 	LongestWait time.Duration
@@ -134,7 +136,7 @@ func newPlan(cfg *Config, l *layout.Layout, s *topology.Survey, there map[string
 	for _, q := range s.OldLevels() {
 		add(q, true)
 	}
-	p.Rights = subscriberRights(l, s)
+	p.Rights, p.CreationRights = subscriberRights(l, s), creationRights(cfg, l)
 	if l.DeadLetters.Discard {
 		p.Notes = append(p.Notes, "there is no DLQ: a message that is not retried is reported, and lost (DLQ.Discard)")
 	} else {
@@ -258,6 +260,30 @@ func subscriberRights(l *layout.Layout, s *topology.Survey) Rights {
 		if q.IsRead() {
 			r.Read = append(r.Read, q.Name)
 		}
+	}
+	if l.Binding.Exchange != "" {
+		r.Write = append(r.Write, l.Binding.Exchange)
+	}
+	return r
+}
+
+// creationRights returns the rights to declare what a subscription needs. A queue that dead-letters can only be declared by
+// a user who may read it and write to where its dead letters go, which is the default exchange.
+func creationRights(cfg *Config, l *layout.Layout) (r Rights) {
+	if !cfg.NoProvisioning {
+		for _, q := range l.Queues {
+			r.Configure = append(r.Configure, q.Name)
+			if _, dead := q.Args[layout.DeadLetterTo]; dead && !q.IsRead() {
+				r.Read = append(r.Read, q.Name)
+			}
+		}
+	}
+	if l.Existing {
+		return r
+	}
+	r.Configure = append(r.Configure, l.Queue)
+	if exchange := l.Binding.Exchange; exchange != "" {
+		r.Configure, r.Write, r.Read = append(r.Configure, exchange), append(r.Write, l.Queue), append(r.Read, exchange)
 	}
 	return r
 }

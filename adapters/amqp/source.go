@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -24,6 +25,15 @@ type queueConfig struct {
 	prefetch int
 	first    *openChannel // opened by Subscribe
 	silent   bool         // the last source ended with errSilent
+	denied   bool         // the last try to read it was denied, which r.operations reports
+}
+
+// method returns the request that reads the queue.
+func (c *queueConfig) method() string {
+	if c.kind == layout.SuspectQueue {
+		return link.MethodGet
+	}
+	return link.MethodConsume
 }
 
 // source reads one queue on one channel. It ends with its channel and is never reused, because tags start again on a

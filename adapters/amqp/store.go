@@ -24,6 +24,7 @@ type store struct {
 	published *link.Sender // for delayed publishes that are due
 	layout    *layout.Layout
 	declare   func(ctx context.Context, missing error) error // declares the layout's queues again
+	record    func(method, place string, err error)          // of a request
 	writers   *engine.Workers[*write]
 }
 
@@ -152,6 +153,9 @@ func (w *write) send(through *link.Sender, where, exchange, key string, p amqp09
 			return err
 		}
 		err = try()
+	}
+	if err == nil || link.IsDenied(err) { // otherwise the engine decides whether it concerns this message alone
+		w.record(link.MethodPublish, link.ExchangeText(exchange, key), err)
 	}
 	if n := link.MaxBodyOf(err); link.IsRefusal(err) && n != w.d.maxBody {
 		w.d.maxBody, w.d.parts = n, 0

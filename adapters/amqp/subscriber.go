@@ -115,6 +115,8 @@ type reader struct {
 	values  context.Context // the values of Subscribe's context, without its end
 	queues  []queueConfig
 	pause   engine.PausePoller
+	// operations are the requests that the broker may deny while others succeed.
+	operations engine.Operations
 
 	// The origin's owner, or a policy, may change these.
 	expires, classic atomic.Bool
@@ -125,6 +127,8 @@ type reader struct {
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue
 	reportedLost bool                        // the loss was reported
+	lostCode     int                         // the broker's answer to a login that was reported with it
+	reportedRead bool                        // that all queues are read was reported
 	missing      string                      // what was reported to be missing
 }
 
@@ -141,7 +145,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, KeepsPlace: l.Ordered(), Turn: c.turn, Discards: l.DeadLetters.Discard,
 		},
 	}
-	r.store.declare = r.restore
+	r.store.declare, r.store.record = r.restore, r.recordResult
 	r.origin = topology.Origin{Expires: l.Expires, Classic: l.Classic}
 	r.expires.Store(l.Expires)
 	r.classic.Store(l.Classic)
@@ -152,7 +156,12 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
 	cfg.boundHeld(r.sub)
-	r.pause = engine.PausePoller{Sub: r.sub, Mark: (&pausemark.Reader{Queue: c.marker(l)}).Look}
+	mark := pausemark.Reader{Queue: c.marker(l)}
+	r.pause = engine.PausePoller{Sub: r.sub, Mark: func(ctx context.Context) (*redeliver.PauseMark, error) {
+		found, err := mark.Look(ctx)
+		r.recordResult(link.MethodGet, l.Paused(), err)
+		return found, err
+	}}
 	return r
 }
 
@@ -180,6 +189,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*delivery]) {
 	defer e.Close()
 	defer r.store.writers.Close()
 	defer r.sub.RegisterLoad()()
+	defer r.operations.Attach(r.sub)()
 	var all sync.WaitGroup
 	all.Go(func() {
 		r.client.policyNames.Watch(ctx, r.sub, func(ctx context.Context) error { return r.client.checkPolicyNames(ctx) })
@@ -224,9 +234,11 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 		case time.Since(began) > 10*time.Second:
 			pause.Reset()
 		}
-		r.disconnected(cfg.queue, err)
-		if link.IsDenied(err) {
+		r.recordResult(cfg.method(), cfg.queue, err)
+		if cfg.denied = link.IsAnswer(err) && link.IsDenied(err); cfg.denied {
 			r.checkLogin(ctx, cfg.queue)
+		} else {
+			r.disconnected(cfg.queue, err)
 		}
 		_ = wait.For(ctx, pause.NextBackOff()) // the loop notices the end of ctx
 	}
@@ -286,8 +298,11 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	}
 	s := newSource(r, *cfg, ch)
 	s.mayBeForgotten = cfg.kind == layout.MainQueue && !r.classic.Load() && r.client.consuming.ForgetsConsumers()
-	r.reportConsuming(cfg.queue, ch, cfg.silent)
-	cfg.silent = false
+	if cfg.kind != layout.SuspectQueue { // the suspects are only read when there are some
+		r.recordResult(cfg.method(), cfg.queue, nil)
+	}
+	r.reportConsuming(cfg.queue, ch, cfg.silent || cfg.denied)
+	cfg.silent, cfg.denied = false, false
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
 	if s.hold.paused { // the broker counts returns, and in an alarm no message can be rewritten
@@ -299,11 +314,16 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	return err
 }
 
-// disconnected reports a loss once. reportConsuming reports its end.
+// disconnected reports a loss once, and again if the broker refuses the next login. reportConsuming reports its end.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
-	if !r.reportedLost {
+	code := 0
+	if link.IsConnectError(err) {
+		code = link.ErrorCode(err)
+	}
+	if !r.reportedLost || code != 0 && code != r.lostCode {
+		r.lostCode = code
 		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)
 	}
 	r.reportedLost = true
@@ -319,9 +339,10 @@ func (r *reader) reportConsuming(queue string, ch *amqp091.Channel, silently boo
 	for _, ch := range r.channels { // a source may not have noticed yet that its channel has ended
 		all = all && !ch.IsClosed()
 	}
-	report := all && (r.reportedLost || !silently)
+	report := all && (r.reportedLost || !r.reportedRead || !silently)
 	r.reportedLost = r.reportedLost && !all
 	if report {
+		r.reportedRead = true
 		r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	}
 }

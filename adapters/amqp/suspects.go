@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -31,7 +33,8 @@ func (s suspectFeed) run() {
 			s.endAfterError(err)
 			return
 		}
-		for more := q.Messages > 0; more; {
+		// A get that was denied is repeated even if another process has taken the suspects, so that its end is noticed.
+		for more := q.Messages > 0 || s.r.operations.Reported(engine.Operation{Name: s.method(), Place: s.queue}); more; {
 			if more, err = s.runOne(ctx); err != nil {
 				s.endAfterError(err)
 				return
@@ -43,10 +46,11 @@ func (s suspectFeed) run() {
 	}
 }
 
-// endAfterError ends the source after an error. If the channel has ended, its own error is the reason.
+// endAfterError ends the source after an error. If the channel has ended, its own error is the reason, unless err is the
+// broker's answer.
 func (s suspectFeed) endAfterError(err error) {
-	if !s.ch.IsClosed() {
-		s.fail(err)
+	if !s.ch.IsClosed() || link.IsAnswer(err) {
+		s.endReason.Store(&err)
 	}
 	s.finish()
 }
@@ -59,8 +63,12 @@ func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 	}
 	defer t.Give()
 	got, found, err := s.ch.Get(s.queue, false)
-	if err != nil || !found { // another process has it
+	if err != nil {
 		return false, err
+	}
+	s.r.recordResult(s.method(), s.queue, nil)
+	if !found { // another process has it
+		return false, nil
 	}
 	var room slab
 	d := room.delivery(&got)

@@ -263,20 +263,23 @@ func (l *fixture) consumeWith(sub *amqp.Subscriber, h func(*message.Message, run
 	if err != nil {
 		l.Fatal(err)
 	}
+	go l.handle(messages, h)
+}
+
+// handle runs h for every message, with middleware.Retry.
+func (l *fixture) handle(messages <-chan *message.Message, h func(*message.Message, run) error) {
 	handle := middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
 		return nil, h(msg, l.recordRun(msg))
 	})
-	go func() {
-		for msg := range messages {
-			go func() {
-				if _, err := handle(msg); err != nil {
-					msg.Nack()
-				} else {
-					msg.Ack()
-				}
-			}()
-		}
-	}()
+	for msg := range messages {
+		go func() {
+			if _, err := handle(msg); err != nil {
+				msg.Nack()
+			} else {
+				msg.Ack()
+			}
+		}()
+	}
 }
 
 // recordRun records a run of a handler.

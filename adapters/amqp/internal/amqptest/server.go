@@ -25,9 +25,11 @@ type Server struct {
 	Cancels  atomic.Int64
 	Prefetch atomic.Int64 // of the last Qos
 	Denied   string       // a queue that the user may not read
-	Mute     atomic.Bool  // Consume and Cancel get no answer
-	Read     chan string  // queues that got a consumer
-	Remote   net.Conn
+	// Denies reports whether the user may not declare, look for or get from a queue now. It may be nil.
+	Denies func(queue string) bool
+	Mute   atomic.Bool // Consume and Cancel get no answer
+	Read   chan string // queues that got a consumer
+	Remote net.Conn
 	// Stale is how many logins, from the first, have expired: the broker denies what their connections ask for. Logins
 	// counts all. Published counts the messages that were confirmed.
 	Stale, Logins, Published atomic.Int64
@@ -145,7 +147,17 @@ func (w *Server) serve(conn net.Conn) {
 				send(binary.BigEndian.Uint16(head[1:]), 20, 41)
 			case [2]byte{50, 10}: // Declare of a queue, which exists and is empty
 				name, _ := shortString(payload[6:])
+				if w.Denies != nil && w.Denies(string(name[1:])) {
+					send(channel, 20, 40, denied...)
+					continue
+				}
 				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)
+			case [2]byte{60, 70}: // Get from a queue, which is empty
+				if name, _ := shortString(payload[6:]); w.Denies != nil && w.Denies(string(name[1:])) {
+					send(channel, 20, 40, denied...)
+					continue
+				}
+				send(channel, 60, 72, 0)
 			case [2]byte{60, 10}: // Qos
 				w.Prefetch.Store(int64(binary.BigEndian.Uint16(payload[8:])))
 				send(binary.BigEndian.Uint16(head[1:]), 60, 11)

@@ -1,7 +1,9 @@
 package link
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -14,6 +16,49 @@ func ErrorCode(err error) int {
 		return refused.Code
 	}
 	return 0
+}
+
+// connectError is an error of a try to connect.
+type connectError struct{ error }
+
+func (e *connectError) Unwrap() error { return e.error }
+
+// IsConnectError reports whether no connection could be made. ErrorCode then has the broker's answer to the login, if there
+// was one.
+func IsConnectError(err error) bool {
+	_, ok := errors.AsType[*connectError](err)
+	return ok
+}
+
+// IsAnswer reports whether err is the broker's answer to a request that it understood. Other errors concern the connection.
+func IsAnswer(err error) bool {
+	return slices.Contains([]int{amqp091.AccessRefused, amqp091.NotFound, amqp091.ResourceLocked, amqp091.PreconditionFailed}, ErrorCode(err)) && !IsConnectError(err)
+}
+
+// The methods of AMQP for which a broker checks rights.
+const (
+	MethodConsume = "basic.consume"
+	MethodDeclare = "queue.declare"
+	MethodGet     = "basic.get"
+	MethodPublish = "basic.publish"
+)
+
+// deniedError is a denial with its request and the right that it needs.
+type deniedError struct{ error }
+
+func (e *deniedError) Unwrap() error { return e.error }
+
+// DescribeDenial adds to a denial which request it is about, and which right that needs. It returns any other error as it is.
+func DescribeDenial(method, place string, err error) error {
+	if _, done := errors.AsType[*deniedError](err); done || !IsDenied(err) {
+		return err
+	}
+	right := cmp.Or(map[string]string{MethodDeclare: "configure", MethodPublish: "write"}[method], "read")
+	need := fmt.Sprintf("the right to %s it (rabbitmqctl set_permissions)", right)
+	if refused, _ := errors.AsType[*amqp091.Error](err); strings.Contains(refused.Reason, "access to topic '") {
+		need = "the right to write with this routing key (rabbitmqctl set_topic_permissions)"
+	}
+	return &deniedError{fmt.Errorf("%s on %s is denied: %w; the user needs %s", method, place, err, need)}
 }
 
 // IsNotFound reports whether the broker answered that the requested object does not exist.

@@ -74,7 +74,7 @@ func (l *Link) Get(ctx context.Context) (*amqp091.Connection, error) {
 			return conn, nil
 		}
 		l.next = (l.next + 1) % len(l.URLs)
-		errs = append(errs, fmt.Errorf("amqp: connecting to %s: %w", redeliver.Redact(url), err))
+		errs = append(errs, &connectError{fmt.Errorf("amqp: connecting to %s: %w", redeliver.Redact(url), err)})
 		if ctx.Err() != nil {
 			break
 		}

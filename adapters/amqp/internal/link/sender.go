@@ -263,7 +263,7 @@ func (s *Sender) start(ctx context.Context, exchange, key string, m amqp091.Publ
 	p, err := s.publish(ctx, exchange, key, m)
 	if err != nil {
 		<-s.slots
-		return nil, fmt.Errorf("amqp: publishing to %s: %w", PlaceText(exchange, key), err)
+		return nil, publishError(exchange, key, err)
 	}
 	return p, nil
 }
@@ -343,7 +343,7 @@ func (p *pending) outcome() error {
 	case returned:
 		return fmt.Errorf("amqp: %w of %s: declare or bind it", ErrNoQueue, PlaceText(p.id.exchange, p.id.key))
 	case !p.done.Acked():
-		return fmt.Errorf("amqp: publishing to %s: %w", PlaceText(p.id.exchange, p.id.key), p.channel.closeReason(errNacked))
+		return publishError(p.id.exchange, p.id.key, p.channel.closeReason(errNacked))
 	default:
 		return nil
 	}
@@ -420,6 +420,19 @@ func (g *senderChannel) closeReason(err error) error {
 	return g.cause
 }
 
+func publishError(exchange, key string, err error) error {
+	return fmt.Errorf("amqp: publishing to %s: %w", PlaceText(exchange, key), DescribeDenial(MethodPublish, ExchangeText(exchange, key), err))
+}
+
+// ExchangeText describes what the right to publish is about. On the default exchange that is the same for all queues.
+func ExchangeText(exchange, key string) string {
+	if exchange == "" {
+		return "exchange amq.default"
+	}
+	return PlaceText(exchange, key)
+}
+
+// PlaceText describes where a message is published.
 func PlaceText(exchange, key string) string {
 	if exchange == "" {
 		return "queue " + key

@@ -67,7 +67,7 @@ func Stat(ch *amqp091.Channel, queue string) (none Counts, err error) {
 		began := time.Now()
 		s, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		if err != nil {
-			return none, fmt.Errorf("amqp: asking for queue %s: %w", queue, err)
+			return none, fmt.Errorf("amqp: asking for queue %s: %w", queue, DescribeDenial(MethodDeclare, queue, err))
 		}
 		took := time.Since(began)
 		if s.Messages > 0 || s.Consumers > 0 || took < leaderTimeout {

@@ -96,7 +96,7 @@ func readMark(ctx context.Context, ch *amqp091.Channel, queue string, tries int)
 func getMark(ch *amqp091.Channel, queue string) (*redeliver.PauseMark, error) {
 	d, ok, err := ch.Get(queue, false)
 	if err != nil {
-		return nil, fmt.Errorf("amqp: reading queue %s: %w", queue, err)
+		return nil, fmt.Errorf("amqp: reading queue %s: %w", queue, link.DescribeDenial(link.MethodGet, queue, err))
 	}
 	if !ok {
 		return nil, nil //nolint:nilnil // another process has it

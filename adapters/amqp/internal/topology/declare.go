@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,22 +200,28 @@ func addMissingOrigin(ps *redeliver.Problems, d *Declarer, l *layout.Layout) {
 }
 
 // inspectQueues adds the problems that Declare would find, and returns which queues exist, without creating anything. It
-// skips refused queues. With rights it also checks the rights to declare and to read, which a subscriber needs.
+// skips refused queues. With rights, or if something is missing, it also checks the rights to declare and to read, which a
+// subscriber needs: a start that is refused must leave nothing half made.
 func (d *Declarer) inspectQueues(s *Survey, rights bool) (there map[string]bool) {
 	l, ps := s.layout, &s.Problems
 	there = make(map[string]bool)
-	for _, q := range l.Queues {
-		before := len(*ps)
+	unsure := make(map[string]bool) // it may not be there, or not be ours
+	for _, q := range append(slices.Clone(l.Queues), l.OriginQueue()) {
+		before := len(*ps) + len(d.rights.configure.targets)
 		there[q.Name] = d.Exists(ps, q.Name)
+		unsure[q.Name] = len(*ps)+len(d.rights.configure.targets) > before
+		rights = rights || !there[q.Name] && (!d.noProvisioning || q.Kind == layout.MainQueue && !l.Existing)
+	}
+	for _, q := range l.Queues {
 		creates := !there[q.Name] && !d.noProvisioning
 		switch {
 		case !there[q.Name] && q.Kind == layout.PauseQueue && d.noProvisioning:
 			continue
 		case !there[q.Name] && d.noProvisioning:
 			addMissing(ps, d, q)
-		case there[q.Name] && len(*ps) == before && !d.noProvisioning && !s.refused[q.Name]:
+		case there[q.Name] && !unsure[q.Name] && !d.noProvisioning && !s.refused[q.Name]:
 			d.DeclareQueue(ps, q, true) // the queue exists: this compares its arguments
-		case creates && rights:
+		case creates:
 			d.checkConfigure(q.Name)
 		}
 		// Declaring a queue that dead-letters needs the right to read it.
@@ -222,18 +229,34 @@ func (d *Declarer) inspectQueues(s *Survey, rights bool) (there map[string]bool)
 			d.CheckRead(q.Name)
 		}
 	}
-	there[l.Queue] = d.Exists(ps, l.Queue)
 	switch {
 	case there[l.Queue]:
 	case l.Existing:
 		addMissingOrigin(ps, d, l)
-	case rights:
+	default:
 		d.checkConfigure(l.Queue)
 	}
 	if rights {
 		d.CheckRead(l.Queue)
+		d.checkBinding(l, there[l.Queue])
 	}
 	return there
+}
+
+// checkBinding checks the rights to declare the exchange of a subscription and to bind its queue, as far as something is
+// missing.
+func (d *Declarer) checkBinding(l *layout.Layout, queueThere bool) {
+	b := &l.Binding
+	if b.Exchange == "" || l.Existing {
+		return
+	}
+	missing := isNotFound(d.findExchange(b.Exchange, b.Kind))
+	if missing {
+		d.checkConfigureExchange(b.Exchange, b.Kind)
+	}
+	if missing || !queueThere {
+		d.checkBind(l.Queue, b.Exchange)
+	}
 }
 
 // bind declares the exchange of a subscription and binds its queue to it.
@@ -246,7 +269,7 @@ func (d *Declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
 		refused := d.run(func(ch *amqp091.Channel) error {
 			return ch.QueueBind(l.Queue, key, b.Exchange, false, b.Args)
 		})
-		if refused != nil {
+		if refused != nil && !d.addBindDenial(l.Queue, b.Exchange, refused) {
 			ps.Add("binding of queue "+l.Queue, key, "the broker says: "+refused.Reason)
 		}
 	}
@@ -254,14 +277,22 @@ func (d *Declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
 
 // DeclareExchange declares an exchange. An existing one is used whatever its flags.
 func (d *Declarer) DeclareExchange(ps *redeliver.Problems, name, kind string) bool {
-	refused := d.run(func(ch *amqp091.Channel) error {
-		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
-	})
-	if refused != nil && link.IsNotFound(refused) {
+	refused := d.findExchange(name, kind)
+	if isNotFound(refused) {
 		refused = d.run(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })
 	}
-	if refused != nil {
+	switch {
+	case isAccessRefused(refused):
+		d.rights.configure.add("exchange "+name, refused)
+	case refused != nil:
 		ps.Add("exchange "+name, kind, "cannot be declared; the broker says: "+refused.Reason)
 	}
 	return refused == nil && d.err == nil
+}
+
+// findExchange returns the broker's refusal if an exchange does not exist.
+func (d *Declarer) findExchange(name, kind string) *amqp091.Error {
+	return d.run(func(ch *amqp091.Channel) error {
+		return ch.ExchangeDeclarePassive(name, kind, true, false, false, false, nil)
+	})
 }

@@ -44,11 +44,22 @@ func (r *missingRights) addProblems(ps *redeliver.Problems) {
 		denial
 	}{{"configure", r.configure}, {"read", r.read}, {"write", r.write}} {
 		if len(right.targets) > 0 {
-			ps.Add("right to "+right.name, "missing", fmt.Sprintf(
+			ps.Add(rightField+right.name, "missing", fmt.Sprintf(
 				"must be given to the user for %s (rabbitmqctl set_permissions); the broker says: %s", strings.Join(right.targets, ", "), right.reason))
 		}
 	}
 }
+
+// rightField is the beginning of a problem about a missing right.
+const rightField = "right to "
+
+// IsDenial reports whether err is about missing rights alone.
+func IsDenial(err error) bool {
+	refused, ok := errors.AsType[*redeliver.ConfigError](err)
+	return ok && !slices.ContainsFunc(refused.Problems, func(p redeliver.Problem) bool { return !strings.HasPrefix(p.Field, rightField) })
+}
+
+func isNotFound(refused *amqp091.Error) bool { return refused != nil && link.IsNotFound(refused) }
 
 func isAccessRefused(refused *amqp091.Error) bool {
 	return refused != nil && refused.Code == amqp091.AccessRefused
@@ -56,6 +67,35 @@ func isAccessRefused(refused *amqp091.Error) bool {
 
 // impossibleArgs are arguments with which no queue can be declared.
 var impossibleArgs = amqp091.Table{"x-expires": "never"}
+
+// checkConfigureExchange checks whether the user may declare an exchange that does not exist.
+func (d *Declarer) checkConfigureExchange(name, kind string) {
+	refused := d.run(func(ch *amqp091.Channel) error {
+		return ch.ExchangeDeclare(name, kind, true, false, false, false, amqp091.Table{"alternate-exchange": true}) // must be text
+	})
+	if isAccessRefused(refused) {
+		d.rights.configure.add("exchange "+name, refused)
+	}
+}
+
+// checkBind checks whether the user may bind a queue to an exchange, of which one does not exist.
+func (d *Declarer) checkBind(queue, exchange string) {
+	refused := d.run(func(ch *amqp091.Channel) error { return ch.QueueBind(queue, "", exchange, false, nil) })
+	d.addBindDenial(queue, exchange, refused)
+}
+
+// addBindDenial adds a denial to bind a queue to an exchange, and reports whether it is one.
+func (d *Declarer) addBindDenial(queue, exchange string, refused *amqp091.Error) bool {
+	switch {
+	case !isAccessRefused(refused):
+		return false
+	case strings.Contains(refused.Reason, "to exchange"):
+		d.rights.read.add("exchange "+exchange, refused)
+	default:
+		d.rights.write.add(queue, refused)
+	}
+	return true
+}
 
 // checkConfigure checks and reports whether the user may declare a queue.
 func (d *Declarer) checkConfigure(name string) bool {

@@ -1,0 +1,114 @@
+package amqp
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/internal/engine"
+)
+
+// deniedQueue is a reader of a fake broker that denies requests about one queue.
+type deniedQueue struct {
+	*reader
+	denied atomic.Bool
+
+	mu      sync.Mutex
+	changes []string
+}
+
+func newDeniedQueue(t *testing.T, queue string) *deniedQueue {
+	t.Helper()
+	q := &deniedQueue{}
+	w := amqptest.NewServer(t)
+	w.Denies = func(name string) bool { return name == queue && q.denied.Load() }
+	cfg := Config{Policy: redeliver.Policy{Order: redeliver.Blocking}, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+		if c, ok := e.(redeliver.SubscriptionChanged); ok {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			text := string(c.Change) + ": " + c.Detail
+			if c.Err != nil {
+				text += ": " + c.Err.Error()
+			}
+			q.changes = append(q.changes, text)
+		}
+	})}.withDefaults()
+	cfg.URLs, cfg.AMQP.Dial = []string{"amqp://guest:guest@localhost/"}, w.Dialer(t)
+	c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: link.New(cfg.link("test", true)), publishing: link.New(cfg.link("test", false))}
+	c.declared = newDeclared(c)
+	c.forwarded = link.NewSender(c.publishing)
+	t.Cleanup(c.disconnect)
+	l, err := newLayout(&cfg, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.reader = newReader(t.Context(), c, l)
+	t.Cleanup(q.operations.Attach(q.sub))
+	return q
+}
+
+// wantChanges fails the test unless the changes since its last call, without repetitions, begin like this.
+func (q *deniedQueue) wantChanges(t *testing.T, want ...string) {
+	t.Helper()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.changes = slices.Compact(q.changes)
+	ok := len(q.changes) == len(want)
+	for i := range want {
+		ok = ok && strings.HasPrefix(q.changes[i], want[i])
+	}
+	if !ok {
+		t.Errorf("the changes are %q, want %q", q.changes, want)
+	}
+	q.changes = nil
+}
+
+// The checks of the start are repeated every five minutes. A right that is missing for them says nothing about the queues: it
+// was once reported as a setting that may lose messages. They are repeated earlier then, so that the end is noticed.
+func TestADeniedCheckIsRepeatedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newDeniedQueue(t, "orders.dlq")
+		go q.checkRegularly(t.Context())
+		<-time.After(checkInterval + time.Minute)
+		q.wantChanges(t)
+		q.denied.Store(true)
+		<-time.After(checkInterval)
+		q.wantChanges(t, "an operation fails: checking the queues on orders: amqp: configuration refused: right to configure is missing: must be given to the user for orders.dlq (")
+		q.denied.Store(false)
+		<-time.After(operationInterval)
+		q.wantChanges(t, "an operation works again: checking the queues on orders")
+	})
+}
+
+// A count of crashes that is denied is reported at once and every minute, and its end is reported. Each try was once an event of
+// its own, and the end was none.
+func TestADeniedCountOfCrashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newDeniedQueue(t, "orders.retry.place")
+		q.denied.Store(true)
+		s := &source{r: q.reader, lane: idleLane{posted: make(chan func(), 100)}}
+		s.suspectCtx, s.cancelSuspects = context.WithCancel(t.Context())
+		defer s.cancelSuspects()
+		turn := &inPlaceTurn{s: s, d: new(slab).delivery(&amqp091.Delivery{MessageId: "a1"})}
+		go turn.requestTurn()
+		<-time.After(90 * time.Second)
+		const fails = "an operation fails: basic.get on orders.retry.place: basic.get on orders.retry.place is denied: "
+		q.wantChanges(t, fails, "suspect not marked: it waits in its place for its turn: ", fails)
+		q.denied.Store(false)
+		<-time.After(10 * time.Second)
+		q.wantChanges(t, "an operation works again: basic.get on orders.retry.place")
+		if turn.state.Load() != turnTaken {
+			t.Error("it has no turn")
+		}
+	})
+}
