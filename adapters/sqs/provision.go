@@ -2,7 +2,6 @@ package sqs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -118,11 +117,6 @@ func (c *Client) createQueue(ctx context.Context, l *layout, q *api.Queue) error
 	if known {
 		return nil
 	}
-	if err := c.describeQueue(ctx, q, address{name: q.Name, url: url}); err != nil {
-		return err
-	}
-	if !q.Exists {
-		return api.ErrorOf("creating queue", q.Name, errors.New("SQS reports both that it exists and that it does not; try again"))
-	}
-	return nil
+	q.URL = url
+	return q.DescribeNew(ctx, c.cfg.MaxMessageSize)
 }

@@ -2,14 +2,18 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // Attribute is an attribute that redeliver sets on queues that it creates.
@@ -77,6 +81,24 @@ func (q *Queue) Create(ctx context.Context, attributes map[string]string, needs 
 		}
 		leftOut = append(leftOut, fmt.Errorf("sqs: queue %s is created without %s=%s; without it, %s: %w", q.Name, name, attributes[name], withoutText(name), RedactError(err)))
 		delete(attributes, name)
+	}
+}
+
+// maxCreation bounds how long SQS takes to make a new queue usable. AWS asks for one second.
+const maxCreation = 10 * time.Second
+
+// DescribeNew is Describe for a queue that was created a moment ago. It waits until SQS knows the queue.
+func (q *Queue) DescribeNew(ctx context.Context, maxSize int) error {
+	for began := time.Now(); ; {
+		if err := q.Describe(ctx, "", maxSize); err != nil || q.Exists {
+			return err
+		}
+		if time.Since(began) > maxCreation {
+			return ErrorOf("creating queue", q.Name, errors.New("SQS reports both that it exists and that it does not; try again"))
+		}
+		if wait.For(ctx, 100*time.Millisecond) != nil {
+			return ErrorOf("creating queue", q.Name, context.Cause(ctx))
+		}
 	}
 }
 

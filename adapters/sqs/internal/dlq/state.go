@@ -187,12 +187,9 @@ func (q *Queue) provisionState(ctx context.Context, create bool) (isNew bool, er
 		return false, fmt.Errorf("sqs: %w", ps.Err())
 	}
 	url, _, err := q.state.Create(ctx, attributes, api.IsNeeded)
-	if api.Exists(err) { // with other attributes, because another process was faster
-		return false, q.state.Describe(ctx, "", 0)
-	}
-	if err != nil {
+	if err != nil && !api.Exists(err) { // with other attributes, because another process was faster
 		return false, err
 	}
-	q.state.URL, q.state.Exists = url, true
-	return true, nil
+	q.state.URL = url
+	return err == nil, q.state.DescribeNew(ctx, 0)
 }
