@@ -24,7 +24,7 @@ const (
 // retries behind them would not be read.
 const (
 	maxPublishTries = 8
-	publishPause    = time.Minute
+	publishPause    = 30 * time.Second
 )
 
 // move writes one message to its next place: a level, the DLQ or its topic. No goroutine of the engine waits for that: the store

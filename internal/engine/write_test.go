@@ -162,7 +162,7 @@ func TestAFullOriginStopsNoMessages(t *testing.T) {
 	})
 }
 
-// While the origin refuses one delayed publish, that one and the others wait on a level for a minute. If they stayed in
+// While the origin refuses one delayed publish, that one and the others wait on a level for half a minute. If they stayed in
 // their source, they would fill its memory, and the broker would not send the retries behind them.
 func TestDelayedPublishesWaitOnALevelWhileTheOriginIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -185,22 +185,22 @@ func TestDelayedPublishesWaitOnALevelWhileTheOriginIsFull(t *testing.T) {
 			j.in <- &record{id: fmt.Sprint(n), state: &redeliver.State{ID: fmt.Sprint(n)}}
 			synctest.Wait()
 		}
-		<-time.After(30 * time.Second)
+		<-time.After(20 * time.Second)
 		synctest.Wait()
 		if settled, dead := j.all(); len(settled) != 100 || len(dead) > 0 || slices.Contains(j.changes(), "intake paused") {
 			t.Errorf("%d settled, %d dead, changes %v, want all to leave their source", len(settled), len(dead), j.changes())
 		}
 		for _, st := range j.written() {
-			if wait := st.Due.Sub(began); wait < time.Minute || wait > 75*time.Second || st.Policy != j.sub.Fingerprint() || st.Attempts != 0 {
-				t.Errorf("%s is written as %+v, want it to wait for a minute", st.ID, st)
+			if wait := st.Due.Sub(began); wait < 30*time.Second || wait > 45*time.Second || st.Policy != j.sub.Fingerprint() || st.Attempts != 0 {
+				t.Errorf("%s is written as %+v, want it to wait for half a minute", st.ID, st)
 			}
 		}
 		if n := tried["0"]; len(tried) != 1 || n < 2 {
 			t.Errorf("tried %v, want the first alone, some times", tried)
 		}
 		failed := events[redeliver.PublishFailed](j)
-		if last := failed[len(failed)-1]; last.Retry != time.Minute {
-			t.Errorf("the last failure reports %+v, want the wait of a minute", last)
+		if last := failed[len(failed)-1]; last.Retry != 30*time.Second {
+			t.Errorf("the last failure reports %+v, want the wait of half a minute", last)
 		}
 		j.in <- &record{id: "again", state: &redeliver.State{ID: "again"}}
 		synctest.Wait()
