@@ -3,12 +3,17 @@
 package amqp_test
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -83,4 +88,118 @@ func usedOperations(t *testing.T, r *brokers.Rabbit) (atStart, later map[operati
 		t.Fatal("these are too few")
 	}
 	return atStart, later
+}
+
+// Each right that the plan names is taken away alone, from the permissions of the service's user.
+func TestEachRightTakenAwayAlone(t *testing.T) {
+	t.Parallel()
+	for version, r := range brokers.RequireRabbitMQs(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			eachRightTakenAwayAlone(t, r)
+		})
+	}
+}
+
+func eachRightTakenAwayAlone(t *testing.T, shared *brokers.Rabbit) {
+	r := shared.VirtualHost(t)
+	var running sync.WaitGroup
+	slots := make(chan struct{}, 6)
+	for o := range operationsOfRights(t, r) {
+		for when, deny := range map[string]func(*deniedRun, operation){"before": (*deniedRun).denyBefore, "during": (*deniedRun).denyDuring} {
+			if when == "during" && o.method == passiveDeclare { // only every five minutes
+				continue
+			}
+			running.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				t.Run(fmt.Sprintf("%s %s", when, o), func(t *testing.T) {
+					run := newRunWithRights(t, r)
+					deny(run, operation{o.method, strings.Replace(o.place, "orders", run.queue, 1)})
+				})
+			})
+		}
+	}
+	running.Wait()
+}
+
+// operationsOfRights returns an operation for each right that a plan names, for a queue named orders. For RabbitMQ 4.3 it names
+// the right to configure each queue. But a user who may read a queue sees it, too.
+func operationsOfRights(t *testing.T, r *brokers.Rabbit) map[operation]bool {
+	t.Helper()
+	run := newDeniedRun(t, r, func(l *fixture) { l.cfg.NoProvisioning = true })
+	run.provision()
+	plan, err := run.operator.Plan(t.Context(), run.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[operation]bool)
+	add := func(method string, places []string) {
+		for _, place := range places {
+			if method == "basic.consume" && (place == run.queue+".retry.suspects" || place == run.queue+".retry.paused") {
+				all[operation{"basic.get", strings.Replace(place, run.queue, "orders", 1)}] = true
+				continue
+			}
+			all[operation{method, strings.Replace(place, run.queue, "orders", 1)}] = true
+		}
+	}
+	add(passiveDeclare, slices.DeleteFunc(plan.Rights.Configure, func(name string) bool { return slices.Contains(plan.Rights.Read, name) }))
+	add("basic.consume", plan.Rights.Read)
+	add("basic.publish", plan.Rights.Write)
+	return all
+}
+
+// newRunWithRights returns a run whose user has exactly the rights of the plan.
+func newRunWithRights(t *testing.T, r *brokers.Rabbit) *deniedRun {
+	t.Helper()
+	a, user := newAdmin(t, r), strings.ToLower("user-"+rand.Text()[:8])
+	a.put(t, fields{"password": "s3cret", "tags": ""}, "users", user)
+	t.Cleanup(func() { a.delete(t, "users", user) })
+	run := newDeniedRun(t, r, func(l *fixture) {
+		u, err := url.Parse(l.cfg.URLs[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword(user, "s3cret")
+		l.cfg.URLs, l.cfg.NoProvisioning, l.cfg.Topology.Existing = []string{u.String()}, true, true
+		a.put(t, fields{"configure": "^$", "write": "^$", "read": "^$"}, "permissions", r.VHost(), user)
+	})
+	run.provision()
+	plan, err := run.operator.Plan(t.Context(), run.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(without operation) {
+		pattern := func(right string, names []string) string {
+			all := []string{"nothing"}
+			for _, name := range names {
+				if without.right() != right || without.place != name {
+					all = append(all, regexp.QuoteMeta(name))
+				}
+			}
+			return "^(" + strings.Join(all, "|") + ")$"
+		}
+		rights := plan.Rights
+		a.put(t, fields{"configure": pattern("configure", rights.Configure), "write": pattern("write", rights.Write), "read": pattern("read", rights.Read)}, "permissions", r.VHost(), user)
+	}
+	set(operation{})
+	run.deny, run.cuts = func(o operation) (allow func()) {
+		set(o)
+		return func() { set(operation{}) }
+	}, true
+	return run
+}
+
+// provision declares all that a run needs, with a client that may.
+func (r *deniedRun) provision() {
+	r.Helper()
+	cfg := r.cfg
+	cfg.URLs, cfg.NoProvisioning, cfg.Topology.Existing = []string{r.rabbit.URL()}, false, false
+	c, err := amqp.Open(r.Context(), cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if err := errors.Join(c.Subscriber().SubscribeInitialize(r.queue), c.Close(r.Context())); err != nil {
+		r.Fatal(err)
+	}
 }

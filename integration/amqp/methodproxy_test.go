@@ -50,7 +50,6 @@ type methodProxy struct {
 	mu     sync.Mutex
 	used   map[operation]int
 	denied map[operation]*amqp091.Error
-	asked  map[operation]int // how often a denied operation was asked for
 	conns  map[net.Conn]bool
 }
 
@@ -65,7 +64,7 @@ func newMethodProxy(t *testing.T, to string) *methodProxy {
 		t.Fatal(err)
 	}
 	p := &methodProxy{
-		to: u, listen: listen, used: make(map[operation]int), denied: make(map[operation]*amqp091.Error), asked: make(map[operation]int), conns: make(map[net.Conn]bool),
+		to: u, listen: listen, used: make(map[operation]int), denied: make(map[operation]*amqp091.Error), conns: make(map[net.Conn]bool),
 	}
 	var all sync.WaitGroup
 	all.Go(func() { p.accept(&all) })
@@ -114,13 +113,6 @@ func (p *methodProxy) denyRight(o operation) (allow func()) {
 	return p.deny(o, amqp091.AccessRefused, fmt.Sprintf("ACCESS_REFUSED - access to %s '%s' in vhost '/' refused for user 'guest'", kind, o.place))
 }
 
-// wasAsked returns how often an operation was asked for while it was denied.
-func (p *methodProxy) wasAsked(o operation) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.asked[o]
-}
-
 // operations returns the operations since its last call.
 func (p *methodProxy) operations() map[operation]int {
 	p.mu.Lock()
@@ -135,11 +127,7 @@ func (p *methodProxy) refusal(o operation) *amqp091.Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used[o]++
-	err := p.denied[o]
-	if err != nil {
-		p.asked[o]++
-	}
-	return err
+	return p.denied[o]
 }
 
 func (p *methodProxy) accept(all *sync.WaitGroup) {

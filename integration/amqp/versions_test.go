@@ -30,6 +30,7 @@ func TestOnRabbitMQ43(t *testing.T) {
 	})
 	for name, run := range map[string]func(*testing.T, *brokers.Rabbit){
 		"knows rights": planReportsRights, "checks the right to read first": subscribeNeedsTheRightToRead, "plans enough rights": plannedRightsSuffice,
+		"misses each right": eachRightTakenAwayAlone,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
