@@ -127,7 +127,7 @@ type reader struct {
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue
 	reportedLost bool                        // the loss was reported
-	lostCode     int                         // the broker's answer to a login that was reported with it
+	lostCode     int                         // the broker's refusal to connect that was reported with it
 	reportedRead bool                        // that all queues are read was reported
 	missing      string                      // what was reported to be missing
 }
@@ -314,14 +314,11 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	return err
 }
 
-// disconnected reports a loss once, and again if the broker refuses the next login. reportConsuming reports its end.
+// disconnected reports a loss once, and again if the broker refuses the next connection. reportConsuming reports its end.
 func (r *reader) disconnected(queue string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
-	code := 0
-	if link.IsConnectError(err) {
-		code = link.ErrorCode(err)
-	}
+	code := link.RefusalToConnect(err)
 	if !r.reportedLost || code != 0 && code != r.lostCode {
 		r.lostCode = code
 		r.sub.EmitChange(redeliver.ChangeDisconnected, "reading "+queue+"; trying again with backoff", err)

@@ -23,16 +23,24 @@ type connectError struct{ error }
 
 func (e *connectError) Unwrap() error { return e.error }
 
-// IsConnectError reports whether no connection could be made. ErrorCode then has the broker's answer to the login, if there
-// was one.
-func IsConnectError(err error) bool {
+// isConnectError reports whether no connection could be made.
+func isConnectError(err error) bool {
 	_, ok := errors.AsType[*connectError](err)
 	return ok
 }
 
+// RefusalToConnect returns the code with which the broker refuses a connection, or 0: the login, or a limit on connections
+// and channels, whose excess ends the connection.
+func RefusalToConnect(err error) int {
+	if code := ErrorCode(err); code == amqp091.NotAllowed || code != 0 && isConnectError(err) {
+		return code
+	}
+	return 0
+}
+
 // IsAnswer reports whether err is the broker's answer to a request that it understood. Other errors concern the connection.
 func IsAnswer(err error) bool {
-	return slices.Contains([]int{amqp091.AccessRefused, amqp091.NotFound, amqp091.ResourceLocked, amqp091.PreconditionFailed}, ErrorCode(err)) && !IsConnectError(err)
+	return slices.Contains([]int{amqp091.AccessRefused, amqp091.NotFound, amqp091.ResourceLocked, amqp091.PreconditionFailed}, ErrorCode(err)) && !isConnectError(err)
 }
 
 // The methods of AMQP for which a broker checks rights.

@@ -180,10 +180,34 @@ func (d *Declarer) DeclareQueue(ps *redeliver.Problems, q layout.Queue, create b
 			d.rights.read.add(q.Name, refused)
 		}
 	case refused.Code == amqp091.PreconditionFailed:
-		ps.Add("queue "+q.Name, "declared otherwise", fmt.Sprintf(
-			"must have the arguments %s; the broker says: %s. Delete it when it is empty, or set other Names", wire.ArgsText(q.Args), refused.Reason))
+		ps.Add("queue "+q.Name, refusedAs(refused), fmt.Sprintf("must have the arguments %s; the broker says: %s. %s", wire.ArgsText(q.Args), refused.Reason, remedyOf(q, refused)))
 	default:
 		ps.Add("queue "+q.Name, refused.Code, "cannot be declared; the broker says: "+refused.Reason)
+	}
+}
+
+// isLimit reports whether a queue was refused because of the virtual host's limit, or the cluster's.
+func isLimit(refused *amqp091.Error) bool { return strings.Contains(refused.Reason, "queue limit in ") }
+
+// refusedAs returns what a queue is whose declaration was refused.
+func refusedAs(refused *amqp091.Error) string {
+	if isLimit(refused) || invalidName.MatchString(refused.Reason) {
+		return "not declared"
+	}
+	return "declared otherwise"
+}
+
+// remedyOf returns what to do about a declaration that was refused.
+func remedyOf(q layout.Queue, refused *amqp091.Error) string {
+	switch {
+	case isLimit(refused):
+		return "Raise the limit (rabbitmqctl set_vhost_limits), or delete queues that nothing uses"
+	case invalidName.MatchString(refused.Reason) && q.Kind == layout.MainQueue:
+		return "Use a broker that knows this argument, or set Topology.QueueArgs"
+	case invalidName.MatchString(refused.Reason):
+		return "Use a broker that knows this argument: without it messages could be lost, or come too early"
+	default:
+		return "Delete it when it is empty, or set other Names"
 	}
 }
 
