@@ -85,6 +85,10 @@ func (r *reader) checkOrigin(ctx context.Context, check func(*topology.Broker, c
 	err = check(r.client.broker(), ctx, fresh, &r.origin)
 	r.expires.Store(r.origin.Expires)
 	r.classic.Store(r.origin.Classic)
+	if r.origin.Unasked != nil && !r.unasked {
+		r.sub.EmitChange(redeliver.ChangeNotChecked, unanswered, r.origin.Unasked)
+	}
+	r.unasked = r.origin.Unasked != nil
 	if topology.IsDenial(err) { // it says nothing about the queues
 		r.operations.Failed(r.checkOperation(), err, true, false)
 		return err

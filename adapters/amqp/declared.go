@@ -74,6 +74,9 @@ func (d *declared) layout(ctx context.Context, topic string) (*layout.Layout, er
 	return l, nil
 }
 
+// unanswered is the detail of the event about a management API that does not answer.
+const unanswered = "policies and limits on the queues: the management API does not answer"
+
 // check returns what Plan would refuse, before anything is created. If the management API does not answer, it
 // reports that and relies on AMQP alone.
 func (d *declared) check(ctx context.Context, l *layout.Layout) error {
@@ -83,11 +86,8 @@ func (d *declared) check(ctx context.Context, l *layout.Layout) error {
 		return err
 	}
 	if err != nil {
-		sub := engine.Subscription{Sink: d.c.cfg.Sink}
-		sub.Emit(redeliver.SubscriptionChanged{
-			Origin: l.Queue, Group: l.Queue, Change: redeliver.ChangeNotChecked,
-			Detail: "policies and limits on the queues: the management API does not answer", Err: err,
-		})
+		sub := engine.Subscription{Origin: l.Queue, Group: l.Queue, Sink: d.c.cfg.Sink}
+		sub.EmitChange(redeliver.ChangeNotChecked, unanswered, err)
 	}
 	_, err = b.Verify(ctx, s, false)
 	return err
@@ -97,7 +97,12 @@ func (d *declared) check(ctx context.Context, l *layout.Layout) error {
 func (d *declared) provision(ctx context.Context, l *layout.Layout) error {
 	by := d.c.broker().Declarer(ctx)
 	defer by.Close()
-	return by.Declare(l)
+	err := by.Declare(l)
+	sub := engine.Subscription{Origin: l.Queue, Group: l.Queue, Sink: d.c.cfg.Sink}
+	for _, left := range by.LeftOut {
+		sub.EmitChange(redeliver.ChangeSettingRefused, "queue "+left.Queue, left.Err)
+	}
+	return err
 }
 
 // deletionDelay is a generous bound for the time until the broker has cancelled the consumers of a deleted queue. If the

@@ -112,3 +112,14 @@ func TestADeniedCountOfCrashes(t *testing.T) {
 		}
 	})
 }
+
+// The management API stops to answer while the service runs. That was once reported only at the start.
+func TestTheManagementAPIStopsToAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newDeniedQueue(t, "")
+		q.client.cfg.ManagementURL = "http://guest:guest@127.0.0.1:1"
+		go q.checkRegularly(t.Context())
+		<-time.After(3 * checkInterval)
+		q.wantChanges(t, "not checked: policies and limits on the queues: the management API does not answer: ")
+	})
+}

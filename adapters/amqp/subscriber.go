@@ -123,6 +123,7 @@ type reader struct {
 	originMu         sync.Mutex // held during a check
 	origin           topology.Origin
 	unfit            string // the problems that were reported
+	unasked          bool   // the management API did not answer the latest check
 
 	mu           sync.Mutex
 	channels     map[string]*amqp091.Channel // channels that consume, by queue

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
@@ -88,6 +89,61 @@ func usedOperations(t *testing.T, r *brokers.Rabbit) (atStart, later map[operati
 		t.Fatal("these are too few")
 	}
 	return atStart, later
+}
+
+// Each argument of each queue is refused alone, as by a broker that does not know it. Either messages are retried and
+// dead-lettered without it, or the start is refused with the remedy.
+func TestEachArgumentRefusedAlone(t *testing.T) {
+	t.Parallel()
+	r := brokers.RequireRabbitMQ(t)
+	plan, err := newDeniedRun(t, r, nil).operator.Plan(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	var without []string
+	slots := make(chan struct{}, 8)
+	for _, q := range plan.Queues {
+		for argument := range q.Arguments {
+			running.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				// The name of the test is part of the queue's name, in which the proxy must not find the argument.
+				t.Run(q.Kind+" "+strings.TrimPrefix(argument, "x-"), func(t *testing.T) {
+					run := newDeniedRun(t, r, nil)
+					// The level of the run is another one than that of the plan.
+					name := run.queue + strings.Replace(strings.TrimPrefix(q.Name, "orders"), ".retry.1s", ".retry.200ms", 1)
+					run.proxy.refuseArgument(name, argument)
+					if err := run.start(); err != nil {
+						if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "invalid arg '"+argument+"' for queue '"+name+"'") || !strings.Contains(err.Error(), "Use a broker that knows this argument") {
+							t.Errorf("the start is refused with %v", err)
+						}
+						return
+					}
+					mu.Lock()
+					without = append(without, q.Kind+" "+argument)
+					mu.Unlock()
+					run.traffic()
+					run.awaitAll()
+					run.pauseAndResume()
+					run.mu.Lock()
+					defer run.mu.Unlock()
+					if !slices.ContainsFunc(run.events, func(e redeliver.Event) bool {
+						c, ok := e.(redeliver.SubscriptionChanged)
+						return ok && c.Change == redeliver.ChangeSettingRefused && c.Detail == "queue "+name && strings.Contains(c.Err.Error(), argument)
+					}) {
+						t.Errorf("no event says what was left out: %q", run.changesLocked())
+					}
+				})
+			})
+		}
+	}
+	running.Wait()
+	slices.Sort(without)
+	if want := []string{"dlq x-overflow", "paused x-max-length", "retry x-delivery-limit", "suspects x-delivery-limit"}; !slices.Equal(without, want) {
+		t.Errorf("it works without %q, want %q", without, want)
+	}
 }
 
 // Each right that the plan names is taken away alone, from the permissions of the service's user.

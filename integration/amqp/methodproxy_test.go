@@ -2,6 +2,7 @@ package amqp_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -50,7 +51,9 @@ type methodProxy struct {
 	mu     sync.Mutex
 	used   map[operation]int
 	denied map[operation]*amqp091.Error
-	conns  map[net.Conn]bool
+	// unknownArgument of unknownIn is refused in declarations.
+	unknownArgument, unknownIn string
+	conns                      map[net.Conn]bool
 }
 
 func newMethodProxy(t *testing.T, to string) *methodProxy {
@@ -122,11 +125,21 @@ func (p *methodProxy) operations() map[operation]int {
 	return used
 }
 
+// refuseArgument refuses each declaration of a queue with an argument, as a broker does that does not know the argument.
+func (p *methodProxy) refuseArgument(queue, argument string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unknownIn, p.unknownArgument = queue, argument
+}
+
 // refusal records an operation, and returns the error if it is denied.
-func (p *methodProxy) refusal(o operation) *amqp091.Error {
+func (p *methodProxy) refusal(o operation, request []byte) *amqp091.Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used[o]++
+	if o.method == "queue.declare" && o.place == p.unknownIn && bytes.Contains(request, []byte(p.unknownArgument)) {
+		return &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: fmt.Sprintf("PRECONDITION_FAILED - invalid arg '%s' for queue '%s' in vhost '/': unknown", p.unknownArgument, o.place)}
+	}
 	return p.denied[o]
 }
 
@@ -243,7 +256,7 @@ func (c *methodConn) passRequest(f *frame) error {
 		return nil
 	}
 	if o, ok := decodeOperation(f); ok {
-		if refused := c.proxy.refusal(o); refused != nil {
+		if refused := c.proxy.refusal(o, f.payload); refused != nil {
 			r := &refusedChannel{refused, binary.BigEndian.Uint16(f.payload), binary.BigEndian.Uint16(f.payload[2:])}
 			if c.proxy.denyConnection {
 				return closing(0, 10, 50, r).write(c.client)

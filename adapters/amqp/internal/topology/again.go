@@ -16,6 +16,8 @@ type Origin struct {
 	Classic bool
 	// Missing are redeliver's queues that do not exist, if the latest check has looked for them.
 	Missing []string
+	// Unasked is why the management API did not answer the latest check that has asked it.
+	Unasked error
 
 	info management.QueueInfo
 	fit  bool // it had no problem
@@ -60,6 +62,7 @@ func (b *Broker) checkAgain(ctx context.Context, l *layout.Layout, o *Origin, wh
 		return err
 	}
 	s = asked
+	o.Unasked = err
 	silent := err != nil // the management API, which knows the policies
 	if whole {
 		there := d.inspectQueues(s, false)

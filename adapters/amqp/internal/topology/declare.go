@@ -63,6 +63,15 @@ type Declarer struct {
 	ch             *amqp091.Channel
 	err            error // of the connection; ends all further work
 	rights         missingRights
+
+	// LeftOut are the arguments that redeliver can do without, and that the broker does not know.
+	LeftOut []LeftOut
+}
+
+// LeftOut is the refusal of an argument without which a queue was declared.
+type LeftOut struct {
+	Queue string
+	Err   error
 }
 
 func (d *Declarer) channel() (ch *amqp091.Channel, ok bool) {
@@ -168,6 +177,9 @@ func (d *Declarer) DeclareQueue(ps *redeliver.Problems, q layout.Queue, create b
 		return err
 	})
 	if other, ok := withOtherArguments(q, refused); ok {
+		if invalidName.MatchString(refused.Reason) {
+			d.LeftOut = append(d.LeftOut, LeftOut{q.Name, refused})
+		}
 		d.DeclareQueue(ps, other, true)
 		return
 	}
