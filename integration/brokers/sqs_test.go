@@ -99,42 +99,6 @@ func TestGivenSQSIsNotStopped(t *testing.T) {
 	mustAsk(t.Context(), t, url, "ListQueues", nil)
 }
 
-// The differences between the two servers on which tests rely. Other differences are in the tests that they affect.
-func TestSQSServersRefuseAsExpected(t *testing.T) {
-	ctx := t.Context()
-	for _, c := range []struct {
-		name, url, action string
-		in                func(queue string) map[string]any
-	}{
-		{"elasticmq refuses an eleventh attribute", brokers.RequireSQS(t), "SendMessage", func(queue string) map[string]any {
-			attributes := map[string]any{}
-			for i := range 11 {
-				attributes[fmt.Sprint("a", i)] = map[string]any{"DataType": "String", "StringValue": "x"}
-			}
-			return map[string]any{"QueueUrl": queue, "MessageBody": "b", "MessageAttributes": attributes}
-		}},
-		{"elasticmq refuses U+FFFE", brokers.RequireSQS(t), "SendMessage", func(queue string) map[string]any {
-			return map[string]any{"QueueUrl": queue, "MessageBody": "\ufffe"}
-		}},
-		{"moto refuses a body above MaximumMessageSize", brokers.RequireMoto(t), "SendMessage", func(queue string) map[string]any {
-			return map[string]any{"QueueUrl": queue, "MessageBody": strings.Repeat("x", 1<<20+1)}
-		}},
-		{"moto refuses a visibility above 12 h", brokers.RequireMoto(t), "ChangeMessageVisibility", func(queue string) map[string]any {
-			mustAsk(ctx, t, brokers.RequireMoto(t), "SendMessage", map[string]any{"QueueUrl": queue, "MessageBody": "b"})
-			out := mustAsk(ctx, t, brokers.RequireMoto(t), "ReceiveMessage", map[string]any{"QueueUrl": queue})
-			receipt := out["Messages"].([]any)[0].(map[string]any)["ReceiptHandle"]
-			return map[string]any{"QueueUrl": queue, "ReceiptHandle": receipt, "VisibilityTimeout": 43201}
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			queue := createQueue(ctx, t, c.url, fmt.Sprintf("refuses-%d", time.Now().UnixNano()))
-			if out, err := ask(ctx, c.url, c.action, c.in(queue)); err == nil {
-				t.Errorf("%s was accepted: %v", c.action, out)
-			}
-		})
-	}
-}
-
 func createQueue(ctx context.Context, t *testing.T, endpoint, name string) string {
 	t.Helper()
 	return mustAsk(ctx, t, endpoint, "CreateQueue", map[string]any{"QueueName": name})["QueueUrl"].(string)
