@@ -17,8 +17,8 @@ const (
 	ChangeReadingWaiting   Change = "reading waiting messages"    // Kafka, PerKey: a new owner reads the waiting messages before any runs
 	ChangeSuspectsRunAlone Change = "suspects run alone"          // Kafka: the last owner died; messages that may have crashed it run alone
 	ChangeNotChecked       Change = "not checked"                 // RabbitMQ: the management API does not answer
-	ChangeOperationFails   Change = "an operation fails"          // RabbitMQ, SQS: a request is refused, or fails again and again; Detail names it
-	ChangeOperationWorks   Change = "an operation works again"    // RabbitMQ, SQS: the request succeeds again
+	ChangeOperationFails   Change = "an operation fails"          // a request is refused, or fails again and again; Detail names it
+	ChangeOperationWorks   Change = "an operation works again"    // the request succeeds again
 	ChangeSettingRefused   Change = "a setting is refused"        // RabbitMQ, SQS: a queue was created without a setting that it can do without
 	ChangeRetryMissing     Change = "middleware.Retry is missing" // a handler failed, and no middleware of redeliver got its error
 	ChangeBatchRefused     Change = "batches refused"             // a Size above MaxInFlight, or a Timeout that the broker does not allow; no message runs

@@ -204,8 +204,8 @@ func TestAPartitionWithoutReadPermissionIsReported(t *testing.T) {
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: level, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, failOnce)
-	reported, ok := ev.await(t, 1, isChangeWithError("a partition is not read", ""))[0].(redeliver.SubscriptionChanged)
-	if !ok || !strings.Contains(reported.Detail, level+"/") || !strings.Contains(reported.Detail, "grant Read") {
+	reported, ok := ev.await(t, 1, isChangeWithError(string(redeliver.ChangeOperationFails), ""))[0].(redeliver.SubscriptionChanged)
+	if !ok || reported.Detail != "Fetch on topic "+level || !strings.Contains(reported.Err.Error(), "grant Read on topic "+level) {
 		t.Errorf("%+v", reported)
 	}
 }

@@ -159,7 +159,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 		return err
 	}
 	w.ctx, w.endSession = context.WithCancel(sess.Context())
-	w.commits, w.sessions = w.readers[0].NewCommitter(true), nil
+	w.commits, w.sessions = w.readers[0].NewCommitter(w.readers), nil
 	closing := w.closing
 	if closing.Err() != nil { // it was only the context of the start
 		closing = context.Background()

@@ -132,6 +132,15 @@ func (o *Operations) Failed(op Operation, err error, refused, stops bool) {
 	}
 }
 
+// Record records the result of a request: see Failed and Succeeded.
+func (o *Operations) Record(op Operation, err error, refused, stops bool) {
+	if err == nil {
+		o.Succeeded(op)
+		return
+	}
+	o.Failed(op, err, refused, stops)
+}
+
 // Stop lets nothing new begin while op is refused, if it is.
 func (o *Operations) Stop(op Operation) {
 	o.mu.Lock()
@@ -153,6 +162,13 @@ func (o *Operations) Succeeded(op Operation) {
 	if o.failed[op] != nil {
 		o.endLocked(op, op.String())
 	}
+}
+
+// Stops reports whether nothing new may begin because of a refusal.
+func (o *Operations) Stops() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stopped
 }
 
 // Reported reports whether an event has said that op fails, and it still does.

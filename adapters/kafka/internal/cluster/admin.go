@@ -24,15 +24,16 @@ type Admin struct {
 	Sarama sarama.ClusterAdmin
 }
 
-// Topics returns the metadata of the named topics that the client may see, or without names of all. A cluster may have
-// thousands: ask for all only to search by name.
+// Topics returns the metadata of the named topics, or without names of all that the user may describe. If it may not
+// describe some of the named topics, Topics returns the others and an error. A cluster may have thousands of topics: ask
+// for all only to search by name.
 func (a Admin) Topics(names ...string) (topics map[string]*sarama.TopicMetadata, err error) {
 	for range 3 { // a connection that was idle for long may be dead
-		if topics, err = a.askTopics(names); err == nil {
-			return topics, nil
+		if topics, err = a.askTopics(names); err == nil || IsDenied(err) {
+			break
 		}
 	}
-	return nil, err
+	return topics, err
 }
 
 func (a Admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, error) {
@@ -49,12 +50,20 @@ func (a Admin) askTopics(names []string) (map[string]*sarama.TopicMetadata, erro
 		return nil, fmt.Errorf("kafka: listing topics: %w", err)
 	}
 	topics := make(map[string]*sarama.TopicMetadata, len(res.Topics))
+	var errs []error
 	for _, t := range res.Topics {
 		if len(t.Partitions) > 0 {
 			topics[t.Name] = t
 		}
+		var denied error // other errors mean that the topic does not exist, or not yet
+		if IsDenied(t.Err) {
+			denied = fmt.Errorf("kafka: asking about topic %s: %w", t.Name, t.Err)
+		}
+		if len(names) > 0 { // a list of all has no topic that the user may not see
+			errs = append(errs, Done(a.Client, ToTopic("Metadata", "Describe", t.Name), denied))
+		}
 	}
-	return topics, nil
+	return topics, errors.Join(errs...)
 }
 
 // Brokers learn of a new topic at different times.
@@ -86,21 +95,25 @@ func (a Admin) describe(topics []string) (map[string]map[string]string, error) {
 		return nil, fmt.Errorf("kafka: reading the settings of %v: %w", topics, err)
 	}
 	settings := make(map[string]map[string]string, len(topics))
+	var errs []error
 	for _, r := range results {
-		switch code := r.ErrorCode; code {
-		case sarama.ErrNoError:
-		case sarama.ErrUnknownTopicOrPartition:
-			return nil, fmt.Errorf("kafka: reading the settings of topic %s: %w", r.Name, code)
-		default:
-			return nil, fmt.Errorf("kafka: reading the settings of topic %s: %w; the user needs DescribeConfigs on it", r.Name, code)
+		var err error
+		if r.ErrorCode != sarama.ErrNoError {
+			err = fmt.Errorf("kafka: reading the settings of topic %s: %w", r.Name, r.ErrorCode)
+		}
+		if err = Done(a.Client, ToTopic("DescribeConfigs", "DescribeConfigs", r.Name), err); err != nil {
+			errs = append(errs, err)
+			continue
 		}
 		settings[r.Name] = make(map[string]string, len(r.Configs))
 		for _, e := range r.Configs {
 			settings[r.Name][e.Name] = e.Value
 		}
 	}
-	return settings, nil
+	return settings, errors.Join(errs...)
 }
+
+const offsetsRequest = "OffsetFetch"
 
 // GroupOffsets has the committed offsets of a group.
 type GroupOffsets struct {
@@ -112,8 +125,28 @@ type GroupOffsets struct {
 // GroupOffsets asks for the committed offsets of a group.
 func (a Admin) GroupOffsets(group string, partitions map[string][]int32) (GroupOffsets, error) {
 	found, err := a.Sarama.ListConsumerGroupOffsets(group, partitions)
+	if err == nil && !errors.Is(found.Err, sarama.ErrNoError) {
+		err = found.Err
+	}
 	if err != nil {
-		return GroupOffsets{}, fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
+		err = fmt.Errorf("kafka: reading the offsets of group %s: %w", group, err)
+	}
+	toGroup := ToGroup(offsetsRequest, "Describe", group)
+	if errors.Is(err, sarama.ErrGroupIDNotFound) {
+		_ = Done(a.Client, toGroup, nil)
+		return GroupOffsets{}, err
+	}
+	if err = Done(a.Client, toGroup, err); err != nil {
+		return GroupOffsets{}, err
+	}
+	for topic, blocks := range found.Blocks {
+		var denied error
+		for _, block := range blocks {
+			if IsDenied(block.Err) {
+				denied = fmt.Errorf("kafka: reading the offsets of group %s for %s: %w", group, topic, block.Err)
+			}
+		}
+		_ = Done(a.Client, ToTopic(offsetsRequest, "Describe", topic), denied) // Offset returns it
 	}
 	return GroupOffsets{group: group, response: found}, nil
 }
@@ -137,7 +170,7 @@ func (c GroupOffsets) Offset(topic string, partition int32) (int64, error) {
 	case block == nil:
 		return 0, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer", c.group, topic, partition)
 	case !errors.Is(block.Err, sarama.ErrNoError):
-		return 0, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: %w", c.group, topic, partition, block.Err)
+		return 0, ToTopic(offsetsRequest, "Describe", topic).Explain(fmt.Errorf("kafka: reading the offset of group %s for %s/%d: %w", c.group, topic, partition, block.Err))
 	}
 	return block.Offset, nil
 }
@@ -178,6 +211,9 @@ func (t Topic) String() string {
 	return fmt.Sprintf("partitions=%d, replicas=%d, %s", t.Partitions, t.Replicas, kafkaname.SettingsText(t.Settings))
 }
 
+// Creation returns the request that creates the topic.
+func (t Topic) Creation() Request { return ToTopic("CreateTopics", "Create", t.Name) }
+
 // CreateTopic creates a topic, and reports whether it did. An existing topic is no error. It leaves out settings that the
 // broker refuses: the caller must read back what the topic has, and refuse what breaks a promise.
 func (a Admin) CreateTopic(t Topic) (created bool, err error) {
@@ -193,14 +229,22 @@ func (a Admin) CreateTopic(t Topic) (created bool, err error) {
 		return true, nil
 	case errors.Is(err, sarama.ErrTopicAlreadyExists):
 		return false, nil
-	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed):
-		return false, fmt.Errorf("kafka: creating topic %s: %w; grant Create, or have it created with %s, and set NoProvisioning", t.Name, err, t)
+	case IsDenied(err):
+		return false, fmt.Errorf("%w, or have it created with %s, and set NoProvisioning", t.Creation().Explain(fmt.Errorf("kafka: creating topic %s: %w", t.Name, err)), t)
 	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.Name) != "":
 		return false, fmt.Errorf("kafka: creating topic %s: topic %s exists, and Kafka refuses names that differ only by dots and underscores: %w; "+
 			"set Config.Names, to give other names to the topics of one of the two subscriptions", t.Name, a.collidingTopic(t.Name), err)
 	default:
 		return false, fmt.Errorf("kafka: creating topic %s with %s: %w", t.Name, t, err)
 	}
+}
+
+// DeleteRecords deletes the records of partitions below the given offsets.
+func (a Admin) DeleteRecords(topic string, below map[int32]int64) error {
+	if err := a.Sarama.DeleteRecords(topic, below); err != nil {
+		return ToTopic("DeleteRecords", "Delete", topic).Explain(fmt.Errorf("kafka: deleting records of topic %s: %w", topic, err))
+	}
+	return nil
 }
 
 // collidingTopic returns an existing topic whose name differs only by dots and underscores, or "".
@@ -234,10 +278,13 @@ func (a Admin) tryCreate(t Topic, settings map[string]string) error {
 // AddPartitions grows a topic to n partitions. It is no error if another member has done so.
 func (a Admin) AddPartitions(topic string, n int) error {
 	err := retryTimeouts(func() error { return a.Sarama.CreatePartitions(topic, int32(n), nil, false) })
-	if err != nil && !errors.Is(err, sarama.ErrInvalidPartitions) {
-		return fmt.Errorf("kafka: adding partitions to topic %s: %w; the user needs Alter on it", topic, err)
+	if err != nil {
+		err = fmt.Errorf("kafka: adding partitions to topic %s: %w", topic, err)
 	}
-	return nil
+	if errors.Is(err, sarama.ErrInvalidPartitions) {
+		err = nil
+	}
+	return Done(a.Client, ToTopic("CreatePartitions", "Alter", topic), err)
 }
 
 // retryTimeouts repeats a request that timed out. The first one may meanwhile have succeeded.
@@ -264,6 +311,9 @@ func (a Admin) AwaitLeaders(topics ...string) error {
 		})
 		if err == nil && len(missing) == 0 {
 			return nil
+		}
+		if IsDenied(err) {
+			return err
 		}
 		if time.Now().After(deadline) {
 			if err != nil {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -40,25 +41,53 @@ func (a Admin) Commit(group string, sess sarama.ConsumerGroupSession, all []Offs
 			_ = a.Client.RefreshCoordinator(group)
 		}
 	}
-	moved := false
 	for i, c := range all {
 		if err != nil {
 			errs[i] = fmt.Errorf("kafka: committing %s/%d: %w", c.Topic, c.Partition, err)
-			continue
-		}
-		code, ok := res.Errors[c.Topic][c.Partition]
-		if !ok {
-			code = sarama.ErrUnknown
-		}
-		if code != sarama.ErrNoError {
+		} else if code, ok := res.Errors[c.Topic][c.Partition]; !ok {
+			errs[i] = sarama.ErrUnknown
+		} else if code != sarama.ErrNoError {
 			errs[i] = code
 		}
-		moved = moved || code == sarama.ErrNotCoordinatorForConsumer || code == sarama.ErrConsumerCoordinatorNotAvailable
 	}
-	if moved {
+	if slices.ContainsFunc(errs, func(err error) bool {
+		return errors.Is(err, sarama.ErrNotCoordinatorForConsumer) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable)
+	}) {
 		_ = a.Client.RefreshCoordinator(group)
 	}
 	return errs
+}
+
+// RecordCommits records the results of commits to a group, for the group and for each topic.
+func (a Admin) RecordCommits(group string, all []OffsetCommit, errs []error) {
+	results := make(map[Request]error)
+	toGroup := ToGroup(commitRequest, "Read", group)
+	for i, c := range all {
+		about := commitOf(c.Topic, group, errs[i])
+		results[toGroup] = results[toGroup] // nil if it has no failure
+		if results[about] == nil {
+			results[about] = errs[i]
+		}
+	}
+	for r, err := range results {
+		if IsFenced(err) || errors.Is(err, sarama.ErrRebalanceInProgress) || errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
+			continue // the next session or a smaller commit may succeed
+		}
+		if err != nil {
+			err = fmt.Errorf("kafka: group %s cannot commit, so settled messages would run again in the next process: %w", group, err)
+		}
+		_ = Done(a.Client, r, err)
+	}
+}
+
+const commitRequest = "OffsetCommit"
+
+// commitOf returns what the result of a commit is about.
+func commitOf(topic, group string, err error) Request {
+	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
+		return ToGroup(commitRequest, "Read", group)
+	}
+	return ToTopic(commitRequest, "Read", topic)
 }
 
 // IsPermanentRefusal reports whether the same commit fails however often it is tried.
@@ -91,7 +120,8 @@ func (a Admin) CommitAll(group string, sess sarama.ConsumerGroupSession, pending
 			switch {
 			case err == nil:
 			case IsPermanentRefusal(err), IsFenced(err):
-				return fmt.Errorf("kafka: committing %s/%d for group %s: %w", pending[i].Topic, pending[i].Partition, group, err)
+				err = fmt.Errorf("kafka: committing %s/%d for group %s: %w", pending[i].Topic, pending[i].Partition, group, err)
+				return commitOf(pending[i].Topic, group, err).Explain(err)
 			default:
 				retry = append(retry, pending[i])
 			}

@@ -58,7 +58,7 @@ func (s *session) trim(ctx context.Context) {
 		}
 	}
 	if len(below) > 0 && err == nil {
-		err = s.q.Admin.Sarama.DeleteRecords(s.q.Where.DLQ, below)
+		err = s.q.Admin.DeleteRecords(s.q.Where.DLQ, below)
 	}
 	if err == nil {
 		for p, offset := range below {
@@ -69,7 +69,7 @@ func (s *session) trim(ctx context.Context) {
 	if err != nil {
 		s.q.Sink.Event(redeliver.SubscriptionChanged{
 			Origin: s.q.Where.Origin, Group: s.q.Where.Group, Change: redeliver.ChangeDeadLettersNotDeleted,
-			Detail: "grant Delete on " + s.q.Where.DLQ, Err: err,
+			Detail: "they stay; no message is lost", Err: err,
 		})
 	}
 }

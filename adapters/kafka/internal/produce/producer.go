@@ -18,6 +18,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/driver"
 )
@@ -192,6 +193,9 @@ func start(brokers []string, cfg *sarama.Config) (*Producer, error) {
 	async, err := sarama.NewAsyncProducerFromClient(client)
 	if err != nil {
 		_ = client.Close() // sarama's constructor does not close it
+		if cluster.IsDenied(err) {
+			err = fmt.Errorf("%w; grant Write on the topics of redeliver, or IdempotentWrite on the cluster", err)
+		}
 		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
 	}
 	p := &Producer{client: client, async: async, posted: make(chan *Write, maxPosted)}
@@ -257,7 +261,8 @@ func (w *Write) fail(err error) {
 	if w.OnError != nil {
 		w.OnError(err)
 	}
-	w.then.Confirmed(w.Record.Message.Topic, err)
+	topic := w.Record.Message.Topic
+	w.then.Confirmed(topic, cluster.ToTopic("Produce", "Write", topic).Explain(err))
 }
 
 // tryPost gives a record to forward. It reports false if p is closed, p.posted is full, or the record needs the

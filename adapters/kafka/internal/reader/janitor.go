@@ -23,10 +23,10 @@ const CheckInterval = SweepInterval * sweepsPerCheck
 // stop is called.
 func (r *Reader) startJanitor() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	stopCommands := r.commands.Start()
+	stopCommands, detach := r.commands.Start(), r.operations.Attach(r.Sub)
 	var done sync.WaitGroup
 	done.Go(func() {
-		var reported bool
+		reported := ""
 		ticker := time.NewTicker(r.SweepInterval)
 		defer ticker.Stop()
 		for n := rand.IntN(sweepsPerCheck); ; n++ { // members do not check at the same time
@@ -35,23 +35,32 @@ func (r *Reader) startJanitor() (stop func()) {
 			case <-r.keeper.RungsRequested():
 				r.keeper.CreateRungs()
 				continue
+			case <-r.probeSoon:
+				r.probe(ctx)
+				continue
 			case <-ctx.Done():
 				return
 			}
-			r.keeper.CheckIfDue(n%sweepsPerCheck == 0)
-			// Without the right to delete, records stay, but no message is lost. Only the first error in a row is
-			// reported.
-			err := r.Sweep()
-			if err != nil && !reported {
-				r.Sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics", err)
+			fails := len(r.operations.Failing()) > 0
+			r.keeper.CheckIfDue(n%sweepsPerCheck == 0 || fails)
+			if fails || r.probesAlways {
+				r.probe(ctx)
 			}
-			reported = err != nil
+			// Without the right to delete, records stay, but no message is lost. An error that lasts is reported once.
+			text := ""
+			if err := r.Sweep(); err != nil {
+				if text = err.Error(); text != reported {
+					r.Sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "they stay; no message is lost", err)
+				}
+			}
+			reported = text
 		}
 	})
 	return func() {
 		stopCommands()
 		cancel()
 		done.Wait()
+		detach()
 	}
 }
 

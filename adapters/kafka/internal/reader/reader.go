@@ -64,17 +64,21 @@ type Config struct {
 type Reader struct {
 	Config
 
-	store      *store
-	engine     *engine.Engine[*sarama.ConsumerMessage]
-	values     context.Context // the Subscribe context's values, without its end
-	keeper     *topology.Keeper
-	sweeper    *sweep.Sweeper
-	commands   *commands.Follower
-	reported   reportTimes
-	jitter     time.Duration // the largest jitter that the policy's backoff adds to a delay
-	topicIDs   sessionIDs
-	hasBegun   atomic.Bool  // the group need not skip existing records any more
-	bytesAhead atomic.Int64 // key, value and header bytes that the lanes have read ahead
+	store        *store
+	engine       *engine.Engine[*sarama.ConsumerMessage]
+	values       context.Context // the Subscribe context's values, without its end
+	keeper       *topology.Keeper
+	sweeper      *sweep.Sweeper
+	commands     *commands.Follower
+	reported     reportTimes
+	operations   engine.Operations                // what the broker refuses
+	commits      atomic.Pointer[settle.Committer] // of the last session
+	probeSoon    chan struct{}                    // holds a value when the janitor should probe
+	probesAlways bool                             // the service gets the errors of the group
+	jitter       time.Duration                    // the largest jitter that the policy's backoff adds to a delay
+	topicIDs     sessionIDs
+	hasBegun     atomic.Bool  // the group need not skip existing records any more
+	bytesAhead   atomic.Int64 // key, value and header bytes that the lanes have read ahead
 
 	reportedUncounted atomic.Bool
 	metadataLimit     settle.Limit
@@ -86,12 +90,14 @@ type Reader struct {
 
 // New returns a reader. It has the values of ctx, but does not end with ctx.
 func New(ctx context.Context, cfg Config) *Reader {
-	r := &Reader{Config: cfg, values: context.WithoutCancel(ctx)}
-	l, admin := cfg.Layout, cfg.Provisioner.Admin
-	r.keeper = topology.NewKeeper(cfg.Provisioner, l, cfg.Sub, r.reportAtIntervals)
+	r := &Reader{Config: cfg, values: context.WithoutCancel(ctx), probeSoon: make(chan struct{}, 1)}
+	l := cfg.Layout
+	admin := cfg.Provisioner.Admin.Observed(&r.operations)
+	r.Provisioner = &topology.Provisioner{Admin: admin, Config: cfg.Provisioner.Config}
+	r.keeper = topology.NewKeeper(r.Provisioner, l, cfg.Sub, r.reportAtIntervals)
 	r.store = &store{producer: cfg.Producer, layout: l, spring: cfg.SpringHeaders, onError: recheckAfter(r.keeper), requestRungs: r.keeper.RequestRungs}
 	r.sweeper = sweep.New(admin, l.Group)
-	r.commands = commands.NewFollower(cfg.Sub, admin, l.Control.Name, l.Control.Exists)
+	r.commands = commands.NewFollower(cfg.Sub, admin.Unobserved(), l.Control.Name, l.Control.Exists) // it reports its own errors
 	_, r.jitter, _ = l.Policy.Delays()
 	return r
 }
@@ -111,6 +117,7 @@ func (r *Reader) Close() { _ = r.Group.Close() } // it has not joined
 // as opt says. Call stop after the last session.
 func (r *Reader) Start(opt engine.Options[*sarama.ConsumerMessage]) (stop func()) {
 	r.startEngine(opt)
+	r.probesAlways = true
 	stopJanitor, endLoad := r.startJanitor(), r.Sub.RegisterLoad()
 	return func() {
 		stopJanitor()
@@ -152,7 +159,7 @@ func (r *Reader) Run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 			return
 		}
 		if err != nil {
-			r.reportDisconnected(err)
+			r.reportDisconnected(r.probeAfter(err))
 			if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 				r.CheckTopics() // nobody can join while a level is missing
 			}
@@ -175,7 +182,7 @@ func (r *Reader) Run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 func (r *Reader) consume(ctx context.Context) error {
 	session, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	topics, commits := r.TopicsToRead(), r.NewCommitter(false)
+	topics, commits := r.TopicsToRead(), r.NewCommitter(nil)
 	err := r.Group.Consume(session, topics.Names, r.NewSession(ctx, topics, commits, func() { end(errTopicsChanged) }))
 	commits.Stop()
 	if errors.Is(err, context.Canceled) {
@@ -203,13 +210,38 @@ func (r *Reader) TopicsToRead() Topics {
 	return Topics{names, levels}
 }
 
-// NewCommitter returns the committer of a session of the reader's group. saramaCommits reports whether sarama commits
-// the offsets that are marked.
-func (r *Reader) NewCommitter(saramaCommits bool) *settle.Committer {
-	return settle.NewCommitter(settle.CommitterConfig{
+// NewCommitter returns the committer of a session of the reader's group. If sarama commits the offsets that are marked,
+// shared has the readers of the session.
+func (r *Reader) NewCommitter(shared []*Reader) *settle.Committer {
+	readers := shared
+	if readers == nil {
+		readers = []*Reader{r}
+	}
+	c := settle.NewCommitter(settle.CommitterConfig{
 		Commit: func(sess sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error {
-			return r.admin().Commit(r.Layout.Group, sess, all)
+			errs := r.admin().Commit(r.Layout.Group, sess, all)
+			for _, one := range readers {
+				one.recordCommits(all, errs)
+			}
+			return errs
 		},
-		Interval: r.CommitInterval, FencedAfter: r.FencedAfter, SaramaCommits: saramaCommits, Limit: &r.metadataLimit,
+		Interval: r.CommitInterval, FencedAfter: r.FencedAfter, SaramaCommits: shared != nil, Limit: &r.metadataLimit,
 	})
+	for _, one := range readers {
+		one.commits.Store(c)
+	}
+	return c
+}
+
+// recordCommits records the results of commits of the reader's own topics.
+func (r *Reader) recordCommits(all []cluster.OffsetCommit, errs []error) {
+	_, levels := r.keeper.Subscription()
+	var own []cluster.OffsetCommit
+	var results []error
+	for i, c := range all {
+		if _, waits := levels[c.Topic]; waits || c.Topic == r.Layout.Origin {
+			own, results = append(own, c), append(results, errs[i])
+		}
+	}
+	r.admin().RecordCommits(r.Layout.Group, own, results)
 }

@@ -59,13 +59,13 @@ func (r *Reader) reportJoined(detail string) {
 // handleGroupError reports an error that the group returns outside of Consume, if it is not temporary.
 // Connections, leaders and generations come and go.
 func (r *Reader) handleGroupError(err error) {
+	err = r.probeAfter(err)
 	var where *sarama.ConsumerError
-	if !errors.As(err, &where) {
-		return
-	}
+	isAboutPartition := errors.As(err, &where)
 	switch {
-	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrGroupAuthorizationFailed):
-		r.reportUnread(where.Topic, where.Partition, "; grant Read", where.Err)
+	case errors.Is(err, sarama.ErrGroupAuthorizationFailed): // the session ends
+		r.reportDisconnected(err)
+	case !isAboutPartition:
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
 		r.reportAtIntervals(where.Topic+" "+where.Err.Error(), redeliver.ChangeNotRead,
 			fmt.Sprintf("%s/%d: the records that come next were deleted; it is read from the first that is left", where.Topic, where.Partition), where.Err)

@@ -157,7 +157,7 @@ func (s *Session) Cleanup(sarama.ConsumerGroupSession) error {
 // listeners of the group's errors.
 func (s *Session) ConsumeClaim(sess sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	err := s.consume(sess, claim)
-	if err != nil && sess.Context().Err() == nil {
+	if err != nil && sess.Context().Err() == nil && !cluster.IsDenied(err) { // that is recorded
 		s.reader.reportUnread(claim.Topic(), claim.Partition(), " in the next session", err)
 	}
 	return err

@@ -75,7 +75,7 @@ func TestHeadersCountAsBytesReadAhead(t *testing.T) {
 // offlineSource returns a source without a session, whose lane calls posted for each Post.
 func offlineSource(r *Reader, posted func()) *source {
 	r.Sub = &engine.Subscription{}
-	return &source{r: r, lane: countingLane(posted), progress: settle.NewPartition(r.NewCommitter(false), settle.Config{Crash: crash.Config{Sub: r.Sub}})}
+	return &source{r: r, lane: countingLane(posted), progress: settle.NewPartition(r.NewCommitter(nil), settle.Config{Crash: crash.Config{Sub: r.Sub}})}
 }
 
 // addRecord parses the record with the next offset.

@@ -16,8 +16,8 @@ import (
 // one.
 //
 // In a service's own group (see Wrap) sarama commits what the committer marks. sarama does not say whether the broker has
-// accepted a commit. So the committer itself commits metadata for which a message waits, and metadata that are longer
-// than any that was accepted. Then it marks them, too, so that sarama's next commit does not undo its own.
+// accepted a commit. So the committer itself commits metadata for which a message waits, metadata that are longer than
+// any that was accepted, and something every proofInterval. Then it marks them, too, so that sarama's next commit does not undo its own.
 type Committer struct {
 	CommitterConfig
 
@@ -64,6 +64,17 @@ func (c *Committer) add(p *Partition) {
 	if !c.running && !c.stopped {
 		c.running = true
 		go c.run()
+	}
+}
+
+// Again makes the committer commit all partitions again, although nothing has changed.
+func (c *Committer) Again() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.partitions {
+		p.mu.Lock()
+		p.dirty = true
+		p.mu.Unlock()
 	}
 }
 
@@ -176,6 +187,9 @@ func (c *Committer) commit(all []*snapshot) (again bool) {
 			errs = append(errs, slices.Repeat([]error{errNotSent}, len(all)-len(errs))...)
 		}
 		for i, err := range errs {
+			if err == nil {
+				c.Limit.accept(len(all[i].metadata.Text))
+			}
 			again = all[i].apply(err) || again
 		}
 		all = all[len(errs):]

@@ -20,8 +20,13 @@ type Limit struct {
 	mu       sync.Mutex
 	max      int // after a refusal
 	refused  time.Time
-	accepted int // the longest metadata that was accepted
+	accepted int       // the longest metadata that was accepted
+	proved   time.Time // when a commit was accepted last
 }
+
+// proofInterval is the time after which a Committer whose group lets sarama commit makes a commit of its own, because
+// sarama does not say that the broker refuses its commits.
+const proofInterval = 10 * time.Second
 
 // size returns the size that the next commit may have.
 func (l *Limit) size() int {
@@ -60,12 +65,12 @@ func (l *Limit) refuse(size int) {
 func (l *Limit) accept(size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.accepted = max(l.accepted, size)
+	l.accepted, l.proved = max(l.accepted, size), time.Now()
 }
 
-// hasAccepted reports whether brokers accept metadata of a size.
+// hasAccepted reports whether brokers have recently accepted a commit, and accept metadata of a size.
 func (l *Limit) hasAccepted(size int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return size <= l.accepted
+	return size <= l.accepted && time.Since(l.proved) < proofInterval
 }

@@ -350,7 +350,6 @@ func (snap *snapshot) apply(err error) (again bool) {
 	if p.cfg.OnCommit != nil {
 		p.cfg.OnCommit(snap.offset)
 	}
-	p.committer.Limit.accept(len(snap.metadata.Text))
 	p.crashes.Committed(snap.metadata)
 	if snap.last {
 		p.stopWaitingLocked()
@@ -364,6 +363,9 @@ func (snap *snapshot) refusedLocked(err error) (again bool) {
 	case errors.Is(err, sarama.ErrOffsetMetadataTooLarge) && snap.metadata.Text != "":
 		p.committer.Limit.refuse(len(snap.metadata.Text))
 		return true // with less
+	case cluster.IsDenied(err): // nothing begins meanwhile, see engine.Operations; the next interval tries again
+		p.stopWaitingLocked()
+		return false
 	case cluster.IsPermanentRefusal(err):
 		p.crashes.GiveUp(err)
 		p.stopWaitingLocked()

@@ -80,7 +80,7 @@ func (s *Sweeper) Sweep(ids cluster.TopicIDs) error {
 		if len(below) == 0 {
 			continue
 		}
-		if err := s.admin.Sarama.DeleteRecords(topic, below); err != nil {
+		if err := s.admin.DeleteRecords(topic, below); err != nil {
 			errs = append(errs, err)
 			continue
 		}

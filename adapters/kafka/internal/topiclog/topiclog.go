@@ -54,7 +54,7 @@ type Page struct {
 
 // Bounds returns the first offset of a partition and the one behind its last.
 func (l *Reader) Bounds(ctx context.Context, partition int32) (start, end int64, err error) {
-	both, err := retryFetch(ctx, l, partition, func() (both [2]int64, err error) {
+	both, err := retryFetch(ctx, l, partition, l.listOffsets(), func() (both [2]int64, err error) {
 		if both[0], err = l.Client.GetOffset(l.Topic, partition, sarama.OffsetOldest); err != nil {
 			return both, err
 		}
@@ -66,7 +66,7 @@ func (l *Reader) Bounds(ctx context.Context, partition int32) (start, end int64,
 
 // StableEnd returns the end of a partition, at most end, without the records of open transactions.
 func (l *Reader) StableEnd(ctx context.Context, partition int32, end int64) (int64, error) {
-	stable, err := retryFetch(ctx, l, partition, func() (int64, error) {
+	stable, err := retryFetch(ctx, l, partition, l.listOffsets(), func() (int64, error) {
 		leader, err := l.Client.Leader(l.Topic, partition)
 		if err != nil {
 			return 0, err
@@ -92,7 +92,7 @@ func (l *Reader) StableEnd(ctx context.Context, partition int32, end int64) (int
 
 // FirstAfter returns the offset of the first record of a partition that is later than a time, or -1 if there is none.
 func (l *Reader) FirstAfter(ctx context.Context, partition int32, at time.Time) (int64, error) {
-	return retryFetch(ctx, l, partition, func() (int64, error) { return l.Client.GetOffset(l.Topic, partition, at.UnixMilli()+1) })
+	return retryFetch(ctx, l, partition, l.listOffsets(), func() (int64, error) { return l.Client.GetOffset(l.Topic, partition, at.UnixMilli()+1) })
 }
 
 // Read returns records from an offset on. It skips records that were deleted meanwhile.
@@ -106,7 +106,7 @@ func (l *Reader) ReadUpTo(ctx context.Context, partition int32, offset int64, by
 }
 
 func (l *Reader) readUpTo(ctx context.Context, partition int32, offset int64, bytes int32, isolation sarama.IsolationLevel) (Page, error) {
-	return retryFetch(ctx, l, partition, func() (Page, error) {
+	return retryFetch(ctx, l, partition, cluster.ToTopic("Fetch", "Read", l.Topic), func() (Page, error) {
 		p, err := l.fetch(partition, offset, bytes, isolation)
 		if errors.Is(err, ErrTooLarge) && bytes > 1 { // one batch fails the whole response
 			p, err = l.fetch(partition, offset, 1, isolation)
@@ -203,9 +203,21 @@ func (l *Reader) ReadAll(ctx context.Context, partition int32, next, end int64, 
 	return next, nil
 }
 
+func (l *Reader) listOffsets() cluster.Request {
+	return cluster.ToTopic("ListOffsets", "Describe", l.Topic)
+}
+
 // retryFetch retries call, because leaders move, and long idle connections die. It returns when ctx ends, although call
-// takes no context.
-func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call func() (T, error)) (T, error) {
+// takes no context. The result is that of a request.
+func retryFetch[T any](ctx context.Context, l *Reader, partition int32, request cluster.Request, call func() (T, error)) (T, error) {
+	found, err := tryFetch(ctx, l, partition, call)
+	if ctx.Err() == nil {
+		err = cluster.Done(l.Client, request, err)
+	}
+	return found, err
+}
+
+func tryFetch[T any](ctx context.Context, l *Reader, partition int32, call func() (T, error)) (T, error) {
 	var none T
 	var err error
 	for try := range maxFetchTries {
@@ -217,7 +229,7 @@ func retryFetch[T any](ctx context.Context, l *Reader, partition int32, call fun
 			return none, fmt.Errorf("kafka: reading %s: %w", l.Topic, ctx.Err())
 		}
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
-			return none, fmt.Errorf("kafka: reading %s: %w; the user needs Read on it", l.Topic, err)
+			return none, fmt.Errorf("kafka: reading %s: %w", l.Topic, err)
 		}
 		if errors.Is(err, sarama.ErrClosedClient) || errors.Is(err, errOldFormat) || errors.Is(err, ErrTooLarge) {
 			break

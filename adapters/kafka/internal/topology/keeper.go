@@ -138,9 +138,12 @@ func (k *Keeper) CheckIfDue(due bool) {
 	if !k.recheck.Swap(false) && !due {
 		return
 	}
-	if existing, err := k.CheckTopics(); err == nil { // on an error, the next check compares
-		k.compareSettings(existing)
+	existing, err := k.CheckTopics()
+	if err != nil {
+		k.Recheck()
+		return
 	}
+	k.compareSettings(existing)
 }
 
 // CheckTopics creates our deleted topics again, ends the session if the levels to read have changed, and returns all
@@ -170,14 +173,32 @@ func (k *Keeper) CheckTopics() (map[string]*sarama.TopicMetadata, error) {
 	return existing, nil
 }
 
+// Expected returns the topics that should exist: the origin, and ours.
+func (k *Keeper) Expected() []string {
+	return append(k.layout.names(func(t Topic) bool { return !t.Old && (!t.Rung || k.reads(t.Level)) }), k.layout.Origin)
+}
+
 // listTopics returns all topics. It returns an error if the origin is missing: then the broker does not know all topics
 // yet.
 func (k *Keeper) listTopics() (map[string]*sarama.TopicMetadata, error) {
+	l := k.layout
 	existing, err := k.provisioner.Admin.Topics()
-	if err == nil && existing[k.layout.Origin] == nil {
-		err = fmt.Errorf("kafka: listing topics: %s does not exist", k.layout.Origin)
+	if err != nil {
+		return nil, err
 	}
-	return existing, err
+	var unlisted []string
+	for _, name := range k.Expected() {
+		if existing[name] == nil {
+			unlisted = append(unlisted, name)
+		}
+	}
+	if err := k.provisioner.askFor(unlisted); err != nil {
+		return nil, err
+	}
+	if existing[l.Origin] == nil {
+		return nil, fmt.Errorf("kafka: listing topics: %s does not exist", l.Origin)
+	}
+	return existing, nil
 }
 
 // keepEqualPartitions drops and reports levels with another number of partitions than the origin if the order is

@@ -163,9 +163,13 @@ func (l *Layout) partitionCount() int {
 // subscribed returns the topics that the group reads: the origin and all on which messages wait, except rungs that do
 // not exist yet.
 func (l *Layout) subscribed() []string {
-	names := []string{l.Origin}
+	return append(l.names(func(t Topic) bool { return t.Waits() && (t.Exists || !t.Rung) }), l.Origin)
+}
+
+// names returns the names of the topics for which wanted reports true.
+func (l *Layout) names(wanted func(Topic) bool) (names []string) {
 	for _, t := range l.Topics {
-		if t.Waits() && (t.Exists || !t.Rung) {
+		if wanted(t) {
 			names = append(names, t.Name)
 		}
 	}

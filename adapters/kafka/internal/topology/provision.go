@@ -38,6 +38,9 @@ func (p *Provisioner) Layout(topic, group string, policy redeliver.Policy) (*Lay
 		if existing[topic] != nil {
 			break
 		}
+		if _, err := p.Admin.Topics(topic); err != nil { // a list leaves out topics that the user may not describe
+			return nil, err
+		}
 		<-time.After(250 * time.Millisecond)
 		if existing, err = p.Admin.Topics(); err != nil {
 			return nil, err
@@ -70,6 +73,9 @@ func (p *Provisioner) layoutOf(topic, group string, policy redeliver.Policy, exi
 
 // Provision checks the topics that exist and creates the others. Several processes may call it at once.
 func (p *Provisioner) Provision(l *Layout) error {
+	if err := p.askFor(l.names(func(t Topic) bool { return !t.Exists && !t.Rung })); err != nil {
+		return err
+	}
 	if err := p.VerifyFresh(l); err != nil {
 		return err
 	}
@@ -102,6 +108,16 @@ func (p *Provisioner) Provision(l *Layout) error {
 	}
 	*l = *fresh
 	return nil
+}
+
+// askFor returns an error if the user may not describe some of these topics. They are missing from a list of all, although
+// they may exist: to create them again would be wrong.
+func (p *Provisioner) askFor(unlisted []string) error {
+	if len(unlisted) == 0 {
+		return nil
+	}
+	_, err := p.Admin.Topics(unlisted...)
+	return err
 }
 
 // VerifyFresh is Verify, but lists the topics again if one was deleted meanwhile, for example a level of an older

@@ -7,6 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 // minRestoreInterval is the least time between two restores of a topic. If a program deletes it in a loop, that is
@@ -64,7 +65,10 @@ func (k *Keeper) restoreLocked(t Topic) (created bool, err error) {
 	if time.Since(k.restoredAt[t.Name]) < minRestoreInterval {
 		return false, fmt.Errorf("kafka: topic %s was deleted again within %s: it is created again after that, or when a process starts", t.Name, minRestoreInterval)
 	}
-	if created, err = k.provisioner.Admin.CreateTopic(t.spec()); created {
+	admin, spec := k.provisioner.Admin, t.spec()
+	created, err = admin.CreateTopic(spec)
+	_ = cluster.Done(admin.Client, spec.Creation(), err)
+	if created {
 		if k.restoredAt == nil {
 			k.restoredAt = make(map[string]time.Time)
 		}

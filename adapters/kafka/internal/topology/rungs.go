@@ -8,6 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 // Rungs are the levels above the longest wait that the policy plans: 15s, 1m, 10m and 1h. Only handlers and publishers
@@ -60,8 +61,8 @@ func (k *Keeper) FindRungs() {
 	if len(rungs) == 0 {
 		return
 	}
-	existing, err := k.provisioner.Admin.Topics(names...)
-	if err != nil {
+	existing, err := k.provisioner.Admin.Unobserved().Topics(names...)
+	if err != nil && !cluster.IsDenied(err) { // rungs are created on demand, so the user may lack rights on them
 		return
 	}
 	for _, t := range rungs {
@@ -107,7 +108,8 @@ func (k *Keeper) CreateRungs() {
 
 func (k *Keeper) tryToCreateRungs() error {
 	rungs, names := k.layout.rungs(func(Topic) bool { return true })
-	existing, err := k.provisioner.Admin.Topics(names...)
+	admin := k.provisioner.Admin.Unobserved() // longer waits hop over the other levels
+	existing, err := admin.Topics(names...)
 	if err != nil {
 		return err
 	}
@@ -117,14 +119,14 @@ func (k *Keeper) tryToCreateRungs() error {
 		if existing[t.Name] != nil {
 			continue
 		}
-		if _, err := k.provisioner.Admin.CreateTopic(t.spec()); err != nil {
+		if _, err := admin.CreateTopic(t.spec()); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		created = append(created, t.Name)
 	}
 	if len(created) > 0 {
-		errs = append(errs, k.provisioner.Admin.AwaitLeaders(created...))
+		errs = append(errs, admin.AwaitLeaders(created...))
 	}
 	return errors.Join(errs...)
 }
