@@ -185,12 +185,10 @@ func readActions(more ...string) []string {
 
 const sendAction = "sqs:SendMessage"
 
-// rights returns the rights of a subscriber. A FIFO message waits hidden; any other waits as a copy.
+// rights returns the rights of a subscriber. It sends to its queue what waits as a copy; on a FIFO queue, only the retries
+// of suspects.
 func (l *layout) rights() []Right {
 	main := readActions(sendAction, "sqs:ListQueueTags")
-	if l.main.FIFO {
-		main = readActions("sqs:ListQueueTags")
-	}
 	all := []Right{{l.main.Name, l.main.ARN, main}, {l.suspects.Name, l.suspects.ARN, readActions(sendAction)}}
 	if l.dlq != nil {
 		all = append(all, Right{l.dlq.Name, l.dlq.ARN, findActions(sendAction)})
