@@ -24,41 +24,55 @@ import (
 func TestEachOperationDeniedAlone(t *testing.T) {
 	t.Parallel()
 	r := brokers.RequireRabbitMQ(t)
-	atStart, later := usedOperations(t, r)
 	var running sync.WaitGroup
 	slots := make(chan struct{}, 8)
-	test := func(when string, o operation, deny func(*deniedRun, operation)) {
-		running.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			t.Run(fmt.Sprintf("%s %s", when, o), func(t *testing.T) {
-				run := newDeniedRun(t, r, nil)
-				deny(run, operation{o.method, strings.Replace(o.place, "orders", run.queue, 1)})
+	known := make(map[operation]bool)
+	for _, order := range []redeliver.Order{redeliver.KeyOrder, redeliver.Blocking} {
+		change := func(l *fixture) { l.cfg.Policy.Order = order }
+		atStart, later := usedOperations(t, r, change)
+		test := func(when string, o operation, deny func(*deniedRun, operation)) {
+			running.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				t.Run(fmt.Sprintf("%s %s, %s", when, o, order), func(t *testing.T) {
+					run := newDeniedRun(t, r, change)
+					deny(run, operation{o.method, strings.Replace(o.place, "orders", run.queue, 1)})
+				})
 			})
-		})
-	}
-	for o := range atStart {
-		test("before", o, (*deniedRun).denyBefore)
-		// Deleted queues, exchanges and bindings are declared again; but the marker of pauses is only looked for every five
-		// minutes.
-		if o.place != "orders.retry.paused" && slices.Contains([]string{"queue.declare", "queue.bind", "exchange.declare"}, o.method) {
-			later[o]++
 		}
-	}
-	for o := range later {
-		if atStart[o] == 0 {
-			test("before", o, (*deniedRun).denyBefore)
+		isNew := func(o operation) bool { return order == redeliver.KeyOrder || o.place == "orders" || !known[o] }
+		for o := range atStart {
+			if isNew(o) {
+				test("before", o, (*deniedRun).denyBefore)
+			}
+			// Deleted queues, exchanges and bindings are declared again; but the marker of pauses and the counts of crashes are
+			// only looked for every five minutes.
+			if o.place != "orders.retry.paused" && o.place != "orders.retry.place" && slices.Contains([]string{"queue.declare", "queue.bind", "exchange.declare"}, o.method) {
+				later[o]++
+			}
 		}
-		test("during", o, (*deniedRun).denyDuring)
+		for o := range later {
+			if atStart[o] == 0 && isNew(o) {
+				test("before", o, (*deniedRun).denyBefore)
+			}
+			if isNew(o) {
+				test("during", o, (*deniedRun).denyDuring)
+			}
+		}
+		for _, used := range []map[operation]int{atStart, later} {
+			for o := range used {
+				known[o] = true
+			}
+		}
 	}
 	running.Wait()
 }
 
 // usedOperations returns the operations of a run with all kinds of traffic, at its start and later, for a queue named
 // orders. It fails the test if the plan does not name the right to one of them.
-func usedOperations(t *testing.T, r *brokers.Rabbit) (atStart, later map[operation]int) {
+func usedOperations(t *testing.T, r *brokers.Rabbit, change func(*fixture)) (atStart, later map[operation]int) {
 	t.Helper()
-	run := newDeniedRun(t, r, nil)
+	run := newDeniedRun(t, r, change)
 	if err := run.start(); err != nil {
 		t.Fatal(err)
 	}
