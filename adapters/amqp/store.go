@@ -154,7 +154,8 @@ func (w *write) send(through *link.Sender, where, exchange, key string, p amqp09
 		}
 		err = try()
 	}
-	if err == nil || link.IsDenied(err) { // otherwise the engine decides whether it concerns this message alone
+	// The engine decides whether another error concerns this message alone, and records delayed publishes.
+	if w.to != driver.Topic && (err == nil || link.IsDenied(err)) {
 		w.record(link.MethodPublish, link.ExchangeText(exchange, key), err)
 	}
 	if n := link.MaxBodyOf(err); link.IsRefusal(err) && n != w.d.maxBody {

@@ -146,6 +146,7 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, KeepsPlace: l.Ordered(), Turn: c.turn, Discards: l.DeadLetters.Discard,
 		},
 	}
+	r.sub.Operations = &r.operations
 	r.store.declare, r.store.record = r.restore, r.recordResult
 	r.origin = topology.Origin{Expires: l.Expires, Classic: l.Classic}
 	r.expires.Store(l.Expires)

@@ -106,7 +106,7 @@ func newReader(values context.Context, c *Client, l *layout) *reader {
 		sub: &engine.Subscription{
 			Origin: l.main.Name, Group: l.main.Name, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
-			Turn: c.turn, Discards: cfg.DLQ.Discard, WaitsInSource: l.main.FIFO,
+			Turn: c.turn, Discards: cfg.DLQ.Discard, WaitsInSource: l.main.FIFO, Operations: &l.operations,
 		},
 	}
 	r.sub.MaxHeld, r.sub.MaxHeldWhy = l.maxHeld()

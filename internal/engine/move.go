@@ -70,6 +70,9 @@ func (m *move) setLevel() {
 	m.to, m.dec.State.Policy = driver.Level, m.d.sub.fingerprint
 }
 
+// publishTo is the publish of delayed messages that are due.
+func publishTo(where string) Operation { return Operation{"publish", where} }
+
 // delayPublish makes m, a publish to the origin, a write to a level.
 func (m *move) delayPublish() {
 	m.dec.State.Due = limits.CeilMilli(time.Now().UTC().Add(publishPause))
@@ -129,6 +132,7 @@ func (m *move) finish(where string) {
 	deadLettered := m.dec.Action == redeliver.DeadLetter
 	switch {
 	case m.unhandled && !deadLettered && m.to == driver.Topic:
+		s.Operations.Succeeded(publishTo(where))
 		s.Emit(redeliver.Published{State: m.dec.State, Topic: where})
 	case m.unhandled && !deadLettered:
 		s.Emit(redeliver.Hopped{State: m.dec.State, From: m.from, To: where})
@@ -212,6 +216,9 @@ func (m *move) fail(where string, err error) {
 // a level instead.
 func (m *move) retryLater(where string, err error) {
 	s := m.d.sub
+	if m.to == driver.Topic {
+		s.Operations.Failed(publishTo(where), err, m.try >= maxPublishTries, false)
+	}
 	if m.to == driver.Topic && m.try >= maxPublishTries {
 		s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try, Retry: publishPause})
 		m.setClosed(false, "", nil)

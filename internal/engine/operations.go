@@ -36,6 +36,8 @@ type Operations struct {
 	// anyFailed reports whether failed is not empty, so that a success in normal operation takes no lock.
 	anyFailed atomic.Bool
 
+	forgetting *time.Timer // of the next failure to forget; nil before the first failure
+
 	news     []operationEvent // not yet passed to the sinks
 	emitting bool             // a caller passes news to the sinks
 }
@@ -83,7 +85,6 @@ func (o *Operations) Attach(s *Subscription) (detach func()) {
 	defer o.emit()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.forgetLocked()
 	if o.stopped {
 		s.Gate.Close()
 	}
@@ -123,6 +124,11 @@ func (o *Operations) Failed(op Operation, err error, refused, stops bool) {
 		f = &operationFailure{since: now}
 		o.failed[op] = f
 		o.anyFailed.Store(true)
+		if o.forgetting == nil {
+			o.forgetting = time.AfterFunc(maxOperationIdle, o.forget)
+		} else if len(o.failed) == 1 {
+			o.forgetting.Reset(maxOperationIdle)
+		}
 	}
 	f.last, f.err, f.refused = now, err, refused
 	f.stops = f.stops || stops
@@ -179,21 +185,29 @@ func (o *Operations) Reported(op Operation) bool {
 	return f != nil && !f.reported.IsZero()
 }
 
-// Failing returns the operations that fail. It first forgets those that nothing has tried again for a while.
+// Failing returns the operations that fail.
 func (o *Operations) Failing() []Operation {
-	defer o.emit()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.forgetLocked()
 	return slices.Collect(maps.Keys(o.failed))
 }
 
-// forgetLocked ends the rows of failures that nothing has continued for a while.
-func (o *Operations) forgetLocked() {
+// forget ends the rows of failures that nothing has continued for a while.
+func (o *Operations) forget() {
+	defer o.emit()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	next := maxOperationIdle
 	for op, f := range o.failed {
-		if time.Since(f.last) > maxOperationIdle {
+		left := maxOperationIdle - time.Since(f.last)
+		if left <= 0 {
 			o.endLocked(op, op.String()+": it was not needed again")
+			continue
 		}
+		next = min(next, left)
+	}
+	if len(o.failed) > 0 {
+		o.forgetting.Reset(next)
 	}
 }
 

@@ -54,6 +54,8 @@ type Subscription struct {
 	Values context.Context
 	// Turn lets suspects run alone. Nil if there are none.
 	Turn *Turn
+	// Operations knows which requests of the subscription fail. Default: its own.
+	Operations *Operations
 	// Drain counts the lanes that drain.
 	Drain Drain
 	// Gate is closed while a message cannot be written to its next place, or while the group is paused: nothing new begins.
@@ -87,6 +89,10 @@ func (s *Subscription) Start() {
 	s.watch = newWatch(&s.Policy)
 	s.fingerprint = delayqueue.Fingerprint(s.Policy)
 	s.findCounter()
+	if s.Operations == nil {
+		s.Operations = &Operations{}
+		s.Operations.Attach(s)
+	}
 }
 
 // Abandoned returns how many attempts have ended early, uncounted.

@@ -162,6 +162,19 @@ func TestAFullOriginStopsNoMessages(t *testing.T) {
 	})
 }
 
+// operationChanges returns how many operations were reported to fail, and to work again.
+func operationChanges(j *journal) (n [2]int) {
+	for _, c := range j.changes() {
+		switch c {
+		case string(redeliver.ChangeOperationFails):
+			n[0]++
+		case string(redeliver.ChangeOperationWorks):
+			n[1]++
+		}
+	}
+	return n
+}
+
 // While the origin refuses one delayed publish, that one and the others wait on a level for half a minute. If they stayed in
 // their source, they would fill its memory, and the broker would not send the retries behind them.
 func TestDelayedPublishesWaitOnALevelWhileTheOriginIsFull(t *testing.T) {
@@ -170,8 +183,9 @@ func TestDelayedPublishesWaitOnALevelWhileTheOriginIsFull(t *testing.T) {
 		j.publishes = true
 		var mu sync.Mutex
 		tried := make(map[string]int)
+		var works atomic.Bool
 		j.answerID = func(where, id string) error {
-			if where != "topic" {
+			if where != "topic" || works.Load() {
 				return nil
 			}
 			mu.Lock()
@@ -202,10 +216,20 @@ func TestDelayedPublishesWaitOnALevelWhileTheOriginIsFull(t *testing.T) {
 		if last := failed[len(failed)-1]; last.Retry != 30*time.Second {
 			t.Errorf("the last failure reports %+v, want the wait of half a minute", last)
 		}
+		if n := operationChanges(j); n != [2]int{1, 0} {
+			t.Errorf("%v operations are reported to fail and to work again, want one failure", n)
+		}
 		j.in <- &record{id: "again", state: &redeliver.State{ID: "again"}}
 		synctest.Wait()
 		if tried["again"] != 1 {
 			t.Error("the origin is not tried again")
+		}
+		j.publishes = false // otherwise it would be published forever
+		works.Store(true)
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		if n := operationChanges(j); n[1] != 1 {
+			t.Errorf("%v operations are reported to fail and to work again, want the end of the failure", n)
 		}
 	})
 }

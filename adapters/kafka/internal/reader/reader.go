@@ -92,6 +92,7 @@ type Reader struct {
 func New(ctx context.Context, cfg Config) *Reader {
 	r := &Reader{Config: cfg, values: context.WithoutCancel(ctx), probeSoon: make(chan struct{}, 1)}
 	l := cfg.Layout
+	r.Sub.Operations = &r.operations
 	admin := cfg.Provisioner.Admin.Observed(&r.operations)
 	r.Provisioner = &topology.Provisioner{Admin: admin, Config: cfg.Provisioner.Config}
 	r.keeper = topology.NewKeeper(r.Provisioner, l, cfg.Sub, r.reportAtIntervals)
