@@ -29,8 +29,8 @@ type queueConfig struct {
 }
 
 // method returns the request that reads the queue.
-func (c *queueConfig) method() string {
-	if c.kind == layout.SuspectQueue {
+func (cfg *queueConfig) method() string {
+	if cfg.kind == layout.SuspectQueue {
 		return link.MethodGet
 	}
 	return link.MethodConsume

@@ -62,11 +62,20 @@ func DescribeDenial(method, place string, err error) error {
 		return err
 	}
 	right := cmp.Or(map[string]string{MethodDeclare: "configure", MethodPublish: "write"}[method], "read")
-	need := fmt.Sprintf("the right to %s it (rabbitmqctl set_permissions)", right)
-	if refused, _ := errors.AsType[*amqp091.Error](err); strings.Contains(refused.Reason, "access to topic '") {
-		need = "the right to write with this routing key (rabbitmqctl set_topic_permissions)"
+	need := fmt.Sprintf("the user needs the right to %s it (rabbitmqctl set_permissions)", right)
+	switch refused, _ := errors.AsType[*amqp091.Error](err); {
+	case strings.Contains(refused.Reason, "access to topic '"):
+		need = "the user needs the right to write with this routing key (rabbitmqctl set_topic_permissions)"
+	case IsExclusive(refused):
+		need = "another consumer reads it exclusively: end that one"
 	}
-	return &deniedError{fmt.Errorf("%s on %s is denied: %w; the user needs %s", method, place, err, need)}
+	return &deniedError{fmt.Errorf("%s on %s is denied: %w; %s", method, place, err, need)}
+}
+
+// IsExclusive reports whether a queue cannot be read because another consumer reads it exclusively. RabbitMQ answers as to a
+// missing right. Only the text differs.
+func IsExclusive(refused *amqp091.Error) bool {
+	return strings.HasSuffix(refused.Reason, "in exclusive use")
 }
 
 // IsNotFound reports whether the broker answered that the requested object does not exist.

@@ -23,6 +23,16 @@ import (
 // missingRights collects the queues with a missing right, and the broker's first answer.
 type missingRights struct {
 	configure, read, write denial
+	exclusive              denial // nothing is missing, but another consumer reads them
+}
+
+// addRead adds a refusal to read a queue.
+func (r *missingRights) addRead(queue string, refused *amqp091.Error) {
+	if link.IsExclusive(refused) {
+		r.exclusive.add(queue, refused)
+	} else {
+		r.read.add(queue, refused)
+	}
 }
 
 type denial struct {
@@ -39,6 +49,9 @@ func (n *denial) add(what string, refused *amqp091.Error) {
 
 // addProblems adds one problem for each right, because an administrator changes each pattern in one place.
 func (r *missingRights) addProblems(ps *redeliver.Problems) {
+	for _, queue := range r.exclusive.targets {
+		ps.Add("queue "+queue, "in exclusive use", "must not be read exclusively by another consumer: end that one; the broker says: "+r.exclusive.reason)
+	}
 	for _, right := range []struct {
 		name string
 		denial
@@ -113,19 +126,21 @@ func (d *Declarer) checkConfigure(name string) bool {
 // CheckRead checks whether the user may read a queue.
 func (d *Declarer) CheckRead(name string) {
 	if refused := d.probeRead(name); isAccessRefused(refused) {
-		d.rights.read.add(name, refused)
+		d.rights.addRead(name, refused)
 	}
 }
 
 // AddReadDenial adds a denial to read a queue, if the error of a consumer is one.
 func (d *Declarer) AddReadDenial(name string, err error) {
 	if refused, ok := errors.AsType[*amqp091.Error](err); ok && isAccessRefused(refused) {
-		d.rights.read.add(name, refused)
+		d.rights.addRead(name, refused)
 	}
 }
 
-// DeniesRead reports whether a right to read is missing.
-func (d *Declarer) DeniesRead() bool { return len(d.rights.read.targets) > 0 }
+// DeniesRead reports whether a queue may not be read.
+func (d *Declarer) DeniesRead() bool {
+	return len(d.rights.read.targets)+len(d.rights.exclusive.targets) > 0
+}
 
 func (d *Declarer) probeRead(name string) *amqp091.Error {
 	return d.run(func(ch *amqp091.Channel) error {
