@@ -52,6 +52,7 @@ type delivery struct {
 	settled   bool                       // but not yet deleted
 	gone      bool                       // deleted, returned or lost
 	suspect   bool                       // written to the queue of suspects
+	onDeleted func()                     // called when it is deleted; may be nil
 }
 
 // signalAnswered signals d.answered, if d is a suspect.

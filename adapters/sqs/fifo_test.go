@@ -293,6 +293,38 @@ func TestFIFOMessageThatKillsItsProcessEndsInDLQ(t *testing.T) {
 	})
 }
 
+// The message behind a suspect begins when the suspect is deleted from its group. If it began before and killed its process
+// at once, the suspect would come back as the first of the group each time, and the killer would never be the first.
+func TestAMessageBehindASuspectWaitsForItsDeletion(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.Create("orders.fifo")
+		b.put("orders.fifo", "suspect", "v", "g", nil)
+		b.Edit("orders.fifo", func(m *sqsfake.Message) { m.Receives = maxReturnsInPlace }) // as if so many processes had received it
+		b.put("orders.fifo", "behind", "v", "g", nil)
+		failures := 0
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Action != actionDelete || call.Queue != "orders.fifo" || failures == 5 {
+				return nil
+			}
+			failures++
+			return sqsfake.ServerError()
+		})
+		c := b.start("one", "orders.fifo", Config{}, func(st redeliver.State, _ *message.Message) error {
+			if n := len(b.Messages("orders.fifo")); st.ID == "behind" && n != 1 {
+				b.Errorf("it begins while its queue has %d messages", n)
+			}
+			return nil
+		})
+		b.advance(time.Minute)
+		b.close(c)
+		b.wantRunsOnce("suspect")
+		b.wantRunsOnce("behind")
+		if n := len(b.Messages("orders.fifo")) + len(b.Messages("orders-suspects.fifo")); n > 0 || failures != 5 {
+			b.Errorf("%d messages are left after %d failures", n, failures)
+		}
+	})
+}
+
 // A forged due time stops the messages behind it for at most as long as SQS hides a message.
 func TestAForgedDueTimeStopsItsGroupForTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {

@@ -246,18 +246,33 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 
 // Settle implements [driver.Source]. The next message of a group does not wait for the deletion. If the process dies
 // before it, both run again, in order.
-func (s *source) Settle(m *driver.Message[*delivery]) {
-	d := m.Record
+func (s *source) Settle(m *driver.Message[*delivery]) { s.settle(m.Record) }
+
+// settle starts the deletion of a message, unless that has begun. It reports whether it did.
+func (s *source) settle(d *delivery) bool {
 	s.mu.Lock()
-	gone := d.gone
-	if !gone {
+	begins := !d.gone && !d.settled
+	if begins {
 		d.settled = true
 		s.settled++
 		s.removeUnsettledLocked(d)
 	}
 	s.mu.Unlock()
-	if !gone {
+	if begins {
 		s.deleter.add(d)
+	}
+	return begins
+}
+
+// removeSuspect calls removed when a message that was written to the suspects is deleted here. Until then the next message
+// of its group waits: if that killed the process at once, the suspect would come back as the first of its group each time,
+// and the killer would never be the first.
+func (s *source) removeSuspect(d *delivery, removed func()) {
+	s.mu.Lock()
+	d.suspect, d.onDeleted = true, removed
+	s.mu.Unlock()
+	if !s.settle(d) { // it is lost
+		removed()
 	}
 }
 
@@ -282,8 +297,11 @@ func (s *source) deleted(d *delivery) {
 	s.mu.Lock()
 	s.settled--
 	s.dropLocked(d)
-	suspect := d.suspect
+	suspect, onDeleted := d.suspect, d.onDeleted
 	s.mu.Unlock()
+	if onDeleted != nil {
+		onDeleted()
+	}
 	s.intake.wakePollers()
 	if suspect {
 		// Run the suspect only now. If it killed the process before the original is deleted, both would exist.

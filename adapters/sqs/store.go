@@ -58,9 +58,8 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 	}
 	t.postCreating(ctx, q, o, func(err error) {
 		if err == nil && to == driver.Suspects {
-			d.source.mu.Lock()
-			d.suspect = true
-			d.source.mu.Unlock()
+			d.source.removeSuspect(d, func() { done.Confirmed(q.Name, nil) })
+			return
 		}
 		done.Confirmed(q.Name, err)
 	})
