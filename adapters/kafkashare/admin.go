@@ -30,24 +30,41 @@ func brokerError(code int16, text *string) error {
 
 // topics asks for the named topics that exist, or for all, and for the brokers. kadm's answer may be 5 s old.
 func (a admin) topics(ctx context.Context, names ...string) (map[string]kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
+	found, failed, brokers, err := a.askBrokers(ctx, names)
+	for name, failure := range failed {
+		err = errors.Join(err, explain(kafkaname.ToTopic("Metadata", "Describe", name), failure))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return found, brokers, nil
+}
+
+// ask is topics, but returns an error for each topic that it may not ask about.
+func (a admin) ask(ctx context.Context, names ...string) (found map[string]kmsg.MetadataResponseTopic, failed map[string]error, err error) {
+	found, failed, _, err = a.askBrokers(ctx, names)
+	return found, failed, err
+}
+
+func (a admin) askBrokers(ctx context.Context, names []string) (found map[string]kmsg.MetadataResponseTopic, failed map[string]error, brokers []kmsg.MetadataResponseBroker, err error) {
 	req := kmsg.NewPtrMetadataRequest()
 	for _, name := range names {
 		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: &name})
 	}
 	resp, err := req.RequestWith(ctx, a.client)
 	if err != nil {
-		return nil, nil, fmt.Errorf("kafkashare: listing topics: %w", err)
+		return nil, nil, nil, fmt.Errorf("kafkashare: listing topics: %w", err)
 	}
-	found := make(map[string]kmsg.MetadataResponseTopic)
+	found, failed = make(map[string]kmsg.MetadataResponseTopic), make(map[string]error)
 	for _, t := range resp.Topics {
 		switch err := kerr.ErrorForCode(t.ErrorCode); {
 		case err == nil && len(t.Partitions) > 0:
 			found[*t.Topic] = t
 		case err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.LeaderNotAvailable):
-			return nil, nil, fmt.Errorf("kafkashare: asking about topic %s: %w", *t.Topic, err)
+			failed[*t.Topic] = fmt.Errorf("kafkashare: asking about topic %s: %w", *t.Topic, err)
 		}
 	}
-	return found, resp.Brokers, nil
+	return found, failed, resp.Brokers, nil
 }
 
 // settings are a configuration: all values by name, and those that are set for the group itself.
@@ -80,7 +97,11 @@ func (a admin) describe(ctx context.Context, kind kmsg.ConfigResourceType, name 
 	}
 	for _, r := range resp.Resources {
 		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
-			return s, fmt.Errorf("kafkashare: reading the settings of %s: %w; the user needs DescribeConfigs on it", name, err)
+			about := kafkaname.ToTopic("DescribeConfigs", "DescribeConfigs", name)
+			if kind == kmsg.ConfigResourceTypeGroupConfig {
+				about.Kind = "group"
+			}
+			return s, explain(about, fmt.Errorf("kafkashare: reading the settings of %s: %w", name, err))
 		}
 		for _, c := range r.Configs {
 			if c.Value == nil {
@@ -134,7 +155,7 @@ func (a admin) create(ctx context.Context, t PlannedTopic, batchBytes int) error
 		},
 	}).Create()
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("kafkashare: creating topic %s with partitions=%d, replicas=%d, %s: %w", t.Name, t.Partitions, t.Replicas, kafkaname.SettingsText(t.Settings), err)
+		return explain(kafkaname.ToTopic("CreateTopics", "Create", t.Name), fmt.Errorf("kafkashare: creating topic %s with partitions=%d, replicas=%d, %s: %w", t.Name, t.Partitions, t.Replicas, kafkaname.SettingsText(t.Settings), err))
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ type Client struct {
 	layouts   map[string]*layout
 	subs      []*Subscriber
 	closed    bool
+
+	checkInterval time.Duration
 }
 
 var errClosed = errors.New("kafkashare: the client is closed")
@@ -43,7 +45,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafkashare: %w", err)
 	}
-	c := &Client{cfg: cfg, layouts: make(map[string]*layout)}
+	c := &Client{cfg: cfg, layouts: make(map[string]*layout), checkInterval: checkInterval}
 	var err error
 	if c.client, err = c.newClient(); err != nil {
 		return nil, err

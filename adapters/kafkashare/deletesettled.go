@@ -9,23 +9,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// deleteInterval is how often settled records of levels and the retry topic are deleted. The retention of these topics
-// is unlimited, so the broker does not do that.
-const deleteInterval = 30 * time.Second
+// checkInterval is how often settled records of levels and the retry topic are deleted: the retention of these topics is
+// unlimited, so the broker does not do that. Operations that fail are tried as often.
+const checkInterval = 30 * time.Second
 
 // keepDeleting deletes settled records until ctx ends. Without the right to delete, records stay, but no message is
-// lost. Only the first error in a row is reported.
+// lost.
 func (m *levelMember) keepDeleting(ctx context.Context) {
-	failed := false
-	for wait.For(ctx, deleteInterval) == nil {
-		err := m.deleteSettled(ctx)
-		if err != nil && !failed && ctx.Err() == nil {
-			m.r.sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "grant Delete on the delay topics and on "+m.r.layout.retry, err)
+	var failure engine.Lasting
+	for wait.For(ctx, m.r.client.checkInterval) == nil {
+		if err := m.deleteSettled(ctx); err == nil {
+			failure.Worked()
+		} else if ctx.Err() == nil && failure.Failed(err) {
+			m.r.sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "they stay; no message is lost", err)
 		}
-		failed = err != nil
 	}
 }
 
@@ -57,7 +59,12 @@ func (m *levelMember) deleteSettled(ctx context.Context) error {
 		}
 	}
 	deleted, err := kadm.NewClient(m.r.client.client).DeleteRecords(ctx, offsets)
-	if err = errors.Join(err, deleted.Error()); err != nil {
+	for topic, partitions := range deleted {
+		for _, d := range partitions {
+			err = errors.Join(err, explain(kafkaname.ToTopic("DeleteRecords", "Delete", topic), d.Err))
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("kafkashare: deleting settled records of %v: %w", topics, err)
 	}
 	for s, offset := range below {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
@@ -34,6 +35,7 @@ type levelMember struct {
 	r  *reader
 	cl *kgo.Client
 
+	end     atomic.Pointer[context.CancelCauseFunc] // makes run end with an error
 	mu      sync.Mutex
 	sources map[partition]*levelSource
 }
@@ -51,6 +53,9 @@ func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
 	m.cl, err = r.client.newClient(
 		kgo.ConsumerGroup(cfg.retryGroup()), kgo.ConsumeRegex(), kgo.ConsumeTopics(r.layout.waitTopics()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.AutoCommitCallback(func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+			m.recordCommit(req, resp, err)
+		}),
 		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.RebalanceTimeout(time.Minute),
 		kgo.BlockRebalanceOnPoll(), kgo.FetchMaxWait(fetchWait),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { m.assign(ctx, added) }),
@@ -68,8 +73,10 @@ func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
 func (m *levelMember) run(ctx context.Context) (lost error) {
 	var deleting sync.WaitGroup
 	defer deleting.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	service := ctx
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	m.end.Store(&stop)
 	deleting.Go(func() { m.keepDeleting(ctx) })
 	for ctx.Err() == nil && lost == nil {
 		fetched := m.cl.PollRecords(ctx, maxPolled)
@@ -77,9 +84,12 @@ func (m *levelMember) run(ctx context.Context) (lost error) {
 			t.EachRecord(func(rec *kgo.Record) { m.passToLane(rec, t.TopicID) })
 		})
 		m.cl.AllowRebalance()
-		lost = m.r.reportFetchErrors(ctx, fetched, "")
+		lost = m.r.reportFetchErrors(ctx, fetched, fetchRequest, "")
 	}
 	m.cl.CloseAllowingRebalance() // revokes, and so waits for the lanes
+	if lost == nil && service.Err() == nil {
+		lost = context.Cause(ctx)
+	}
 	return lost
 }
 
@@ -102,7 +112,7 @@ func (m *levelMember) passToLane(rec *kgo.Record, topicID [16]byte) {
 
 // assign begins a lane for each added partition.
 func (m *levelMember) assign(ctx context.Context, added map[string][]int32) {
-	m.r.sub.EmitChange(redeliver.ChangeAssigned, fmt.Sprintf("%d topics of retries", len(added)), nil)
+	m.r.reportAssigned(fmt.Sprintf("%d topics of retries", len(added)))
 	for topic, numbers := range added {
 		level, ok := m.r.layout.level(topic)
 		if !ok {

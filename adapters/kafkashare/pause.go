@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -43,7 +44,7 @@ func (p *pauseMarks) read(ctx context.Context) (*redeliver.PauseMark, error) {
 			err = fmt.Errorf("it ends before offset %d", end)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("kafkashare: reading %s from offset %d: %w", p.topic, next, err)
+			return nil, explain(kafkaname.ToTopic(fetchRequest, "Read", p.topic), fmt.Errorf("kafkashare: reading %s from offset %d: %w", p.topic, next, err))
 		}
 		for _, rec := range page.Records {
 			if string(rec.Key) == wirename.PauseKey {

@@ -2,6 +2,7 @@ package kafkashare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // copyAtDelivery is the delivery at which a record is copied to the retry topic, before any handler runs. The broker
@@ -121,7 +123,9 @@ func (m *shareMember) awaitGate(ctx context.Context, g *engine.Gate) bool {
 
 // poll hands the records of one poll to the lane.
 func (m *shareMember) poll(ctx context.Context) {
-	fetched := m.cl.PollFetches(ctx)
+	pollCtx, cancel, retries := m.r.pollContext(ctx, shareFetchRequest)
+	fetched := m.cl.PollFetches(pollCtx)
+	cancel()
 	records := slices.DeleteFunc(fetched.Records(), func(rec *kgo.Record) bool {
 		late := m.r.client.group.isLate(rec.DeliveryCount(), time.Until(rec.AcquisitionDeadline()))
 		if late {
@@ -142,7 +146,11 @@ func (m *shareMember) poll(ctx context.Context) {
 		}
 	}
 	hint := fmt.Sprintf(": the client gives back records that it cannot read; the broker drops them after %d deliveries", m.r.client.group.deliveryLimit)
-	if err := m.r.reportFetchErrors(ctx, fetched, hint); err != nil {
+	if retries && ctx.Err() == nil && (fetched.NumRecords() > 0 || errors.Is(fetched.Err0(), context.DeadlineExceeded)) {
+		_ = m.r.done(kafkaname.ToTopic(shareFetchRequest, "Read", m.r.layout.origin), nil)
+		return
+	}
+	if err := m.r.reportFetchErrors(ctx, fetched, shareFetchRequest, hint); err != nil {
 		m.fail(err)
 	}
 }

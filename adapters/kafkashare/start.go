@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -161,7 +162,8 @@ func (c *Client) configureGroup(ctx context.Context) error {
 		return err
 	}
 	if err := c.admin.configureGroup(ctx, c.cfg.Group, unset); err != nil {
-		return fmt.Errorf("kafkashare: setting %v of group %s: %w; without AlterConfigs on the group, have them set, and set NoProvisioning", unset, c.cfg.Group, err)
+		err = explain(kafkaname.ToGroup("IncrementalAlterConfigs", "AlterConfigs", c.cfg.Group), fmt.Errorf("kafkashare: setting %v of group %s: %w", unset, c.cfg.Group, err))
+		return fmt.Errorf("%w, or have them set, and set NoProvisioning", err)
 	}
 	for try := 0; ; try++ {
 		if _, unset, err = c.readGroupSettings(ctx); err != nil || len(unset) == 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 var (
@@ -54,7 +55,7 @@ func choosePartition(string) func(*kgo.Record, int) int {
 }
 
 // recordWriter writes records. A client of franz-go never writes to a topic that was deleted and created again, so
-// recordWriter then replaces the client. If the client only forgot the topic, its sequence numbers would begin again,
+// recordWriter then replaces the client, and also if the client got no producer id. If the client only forgot the topic, its sequence numbers would begin again,
 // and the broker could take a new record for a duplicate.
 type recordWriter struct {
 	newClient func() (*kgo.Client, error)
@@ -85,10 +86,14 @@ func (w *recordWriter) write(ctx context.Context, rec *kgo.Record, done driver.D
 		// In a goroutine, because Confirmed may write again, and the client's buffer may be full until this callback
 		// returns.
 		go func() {
-			if errors.Is(err, kerr.UnknownTopicID) {
+			refused := kafkaname.ToTopic("Produce", "Write", rec.Topic)
+			if errors.Is(err, kerr.ClusterAuthorizationFailed) { // the producer got no id, for which Write on any topic is enough
+				refused = kafkaname.Request{Name: "InitProducerID", Right: "Write on topic " + rec.Topic + ", or IdempotentWrite", Kind: "the", Of: "cluster"}
+			}
+			if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
 				w.replace(cl)
 			}
-			done.Confirmed(rec.Topic, classify(fmt.Errorf("kafkashare: writing to %s: %w", rec.Topic, err)))
+			done.Confirmed(rec.Topic, classify(explain(refused, fmt.Errorf("kafkashare: writing to %s: %w", rec.Topic, err))))
 		}()
 	})
 }

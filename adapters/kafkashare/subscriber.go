@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -70,10 +72,14 @@ type reader struct {
 	layout *layout
 	sub    *engine.Subscription
 	engine *engine.Engine[*kgo.Record]
-	values context.Context // the values of Subscribe's context, without its end
+	level  atomic.Pointer[levelMember] // the last member of the consumer group
+	values context.Context             // the values of Subscribe's context, without its end
+
+	operations engine.Operations // what the broker refuses
 
 	mu             sync.Mutex
 	downMembers    int // members that cannot read
+	downReported   time.Time
 	lastDeliveries int // messages in hand that the broker will not deliver again
 	unread         map[partition]unreadReport
 }
@@ -119,15 +125,17 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*kgo.Record]) {
 	r.engine = engine.New(opt)
 	defer r.engine.Close()
 	defer r.sub.RegisterLoad()()
+	defer r.operations.Attach(r.sub)()
 	r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 	pause := engine.PausePoller{Sub: r.sub, Mark: (&pauseMarks{client: r.client.client, topic: r.layout.control}).read}
 	pause.Poll(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { pause.Run(ctx, nil) })
+	all.Go(func() { r.keepProbing(ctx) })
 	for range r.client.cfg.members() {
-		all.Go(func() { r.keepRunning(ctx, r.runShareMember) })
+		all.Go(func() { r.keepRunning(ctx, r.client.cfg.Group, r.runShareMember) })
 	}
-	all.Go(func() { r.keepRunning(ctx, r.runLevelMember) })
+	all.Go(func() { r.keepRunning(ctx, r.client.cfg.retryGroup(), r.runLevelMember) })
 	all.Wait()
 }
 
@@ -135,7 +143,7 @@ func (r *reader) run(ctx context.Context, opt engine.Options[*kgo.Record]) {
 const healthyAfter = 10 * time.Second
 
 // keepRunning runs a member of a group, and another one after each failure, until ctx ends.
-func (r *reader) keepRunning(ctx context.Context, run func(context.Context) error) {
+func (r *reader) keepRunning(ctx context.Context, group string, run func(context.Context) error) {
 	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 	isDown := false
 	for ctx.Err() == nil {
@@ -145,30 +153,45 @@ func (r *reader) keepRunning(ctx context.Context, run func(context.Context) erro
 			pauses.Reset()
 		}
 		if ctx.Err() == nil {
-			r.reportDown(&isDown, true, err)
+			refused := kafkaname.ToGroup("JoinGroup", "Read", group)
+			if errors.Is(err, kerr.TopicAuthorizationFailed) { // of a topic on which messages wait, the probe tells
+				refused = kafkaname.ToTopic("Metadata", "Describe", r.layout.origin)
+			}
+			r.reportDown(&isDown, true, explain(refused, err))
 			_ = wait.For(ctx, pauses.NextBackOff()) // the loop notices the end of ctx
 		}
 	}
 }
 
 // reportDown records whether a member is down, which means that it cannot read. It reports when the first member is
-// down, and when none is.
+// down, again while one is, and when none is.
 func (r *reader) reportDown(isDown *bool, down bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock() // held during the report, so that the last report is the current status
-	if *isDown == down {
-		return
-	}
+	was := *isDown
 	*isDown = down
-	if !down {
+	switch {
+	case down && !was:
+		r.downMembers++
+	case !down && was:
 		if r.downMembers--; r.downMembers == 0 {
+			r.downReported = time.Time{}
 			r.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
 		}
-		return
 	}
-	if r.downMembers++; r.downMembers == 1 {
+	if down && time.Since(r.downReported) >= repeatInterval {
+		r.downReported = time.Now()
 		r.sub.EmitChange(redeliver.ChangeDisconnected, "a member of the group is replaced", err)
 	}
+}
+
+// reportAssigned reports that the consumer group has given its member partitions. If a member fails after that, it is
+// reported again.
+func (r *reader) reportAssigned(detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.downReported = time.Time{}
+	r.sub.EmitChange(redeliver.ChangeAssigned, detail, nil)
 }
 
 // runShareMember runs one share group member until ctx ends or it is broken.
@@ -187,6 +210,7 @@ func (r *reader) runLevelMember(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.level.Store(m)
 	return m.run(ctx)
 }
 
@@ -196,13 +220,16 @@ const repeatInterval = time.Minute
 // reportFetchErrors reports why partitions cannot be read. hint is appended to the report. If nothing could be read, it
 // waits for a second. It returns an error if the member must be replaced: it has lost its group, or its topic was
 // created again, which a client of franz-go would never read.
-func (r *reader) reportFetchErrors(ctx context.Context, fetched kgo.Fetches, hint string) (lost error) {
+func (r *reader) reportFetchErrors(ctx context.Context, fetched kgo.Fetches, request, hint string) (lost error) {
 	failed := false
 	fetched.EachError(func(topic string, n int32, err error) {
 		switch _, ok := errors.AsType[*kgo.ErrGroupSession](err); {
 		case ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed):
-		case ok || errors.Is(err, kerr.UnknownTopicID):
+		case ok || errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.GroupAuthorizationFailed):
 			lost = err
+		case isDenied(err) && topic != "":
+			failed = true
+			_ = r.done(kafkaname.ToTopic(request, "Read", topic), err)
 		default:
 			failed = true
 			r.reportUnread(partition{topic, n}, hint, err)

@@ -31,7 +31,7 @@ func TestUnreadPartitionsDelayNoOthers(t *testing.T) {
 		poll := func(records ...*kgo.Record) time.Duration {
 			begin, fetched := time.Now(), topic
 			fetched.Partitions = append(slices.Clone(topic.Partitions), kgo.FetchPartition{Partition: 3, Records: records})
-			if lost := r.reportFetchErrors(t.Context(), kgo.Fetches{{Topics: []kgo.FetchTopic{fetched}}}, "?"); lost != nil {
+			if lost := r.reportFetchErrors(t.Context(), kgo.Fetches{{Topics: []kgo.FetchTopic{fetched}}}, fetchRequest, "?"); lost != nil {
 				t.Errorf("the member ends: %v", lost)
 			}
 			return time.Since(begin)

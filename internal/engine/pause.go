@@ -86,25 +86,27 @@ type PausePoller struct {
 	// Mark returns the mark, or nil.
 	Mark func(context.Context) (*redeliver.PauseMark, error)
 
-	failed bool
+	failure Lasting
 }
 
-// Poll looks for the mark once. An error does not change whether the group is paused. Only the first error in a row is reported.
+// Poll looks for the mark once. An error does not change whether the group is paused. Lasting says which errors are reported.
 func (p *PausePoller) Poll(ctx context.Context) {
 	pollCtx, cancel := context.WithTimeout(ctx, pausePollTimeout)
 	defer cancel()
 	mark, err := p.Mark(pollCtx)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return
-	case err != nil && !p.failed:
-		p.Sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; until then the group stays as it is, paused or not", err)
-	case err == nil && p.failed:
+	}
+	if err != nil {
+		if p.failure.Failed(err) {
+			p.Sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; until then the group stays as it is, paused or not", err)
+		}
+		return
+	}
+	if p.failure.Worked() {
 		p.Sub.EmitChange(redeliver.ChangeCommandsRead, "", nil)
 	}
-	if p.failed = err != nil; err == nil {
-		p.Sub.SetPaused(mark)
-	}
+	p.Sub.SetPaused(mark)
 }
 
 // Run calls Poll every PausePollInterval until ctx ends. It calls paused, which may be nil, after each Poll that found the group
@@ -119,7 +121,7 @@ func (p *PausePoller) Run(ctx context.Context, paused func()) {
 			return
 		}
 		previous := p.Sub.Paused()
-		if p.Poll(ctx); previous && p.Sub.Paused() && !p.failed && paused != nil {
+		if p.Poll(ctx); previous && p.Sub.Paused() && !p.failure.Fails() && paused != nil {
 			paused()
 		}
 	}

@@ -170,7 +170,7 @@ func (c GroupOffsets) Offset(topic string, partition int32) (int64, error) {
 	case block == nil:
 		return 0, fmt.Errorf("kafka: reading the offset of group %s for %s/%d: no answer", c.group, topic, partition)
 	case !errors.Is(block.Err, sarama.ErrNoError):
-		return 0, ToTopic(offsetsRequest, "Describe", topic).Explain(fmt.Errorf("kafka: reading the offset of group %s for %s/%d: %w", c.group, topic, partition, block.Err))
+		return 0, Explain(ToTopic(offsetsRequest, "Describe", topic), fmt.Errorf("kafka: reading the offset of group %s for %s/%d: %w", c.group, topic, partition, block.Err))
 	}
 	return block.Offset, nil
 }
@@ -230,7 +230,7 @@ func (a Admin) CreateTopic(t Topic) (created bool, err error) {
 	case errors.Is(err, sarama.ErrTopicAlreadyExists):
 		return false, nil
 	case IsDenied(err):
-		return false, fmt.Errorf("%w, or have it created with %s, and set NoProvisioning", t.Creation().Explain(fmt.Errorf("kafka: creating topic %s: %w", t.Name, err)), t)
+		return false, fmt.Errorf("%w, or have it created with %s, and set NoProvisioning", Explain(t.Creation(), fmt.Errorf("kafka: creating topic %s: %w", t.Name, err)), t)
 	case errors.Is(err, sarama.ErrInvalidTopic) && a.collidingTopic(t.Name) != "":
 		return false, fmt.Errorf("kafka: creating topic %s: topic %s exists, and Kafka refuses names that differ only by dots and underscores: %w; "+
 			"set Config.Names, to give other names to the topics of one of the two subscriptions", t.Name, a.collidingTopic(t.Name), err)
@@ -242,7 +242,7 @@ func (a Admin) CreateTopic(t Topic) (created bool, err error) {
 // DeleteRecords deletes the records of partitions below the given offsets.
 func (a Admin) DeleteRecords(topic string, below map[int32]int64) error {
 	if err := a.Sarama.DeleteRecords(topic, below); err != nil {
-		return ToTopic("DeleteRecords", "Delete", topic).Explain(fmt.Errorf("kafka: deleting records of topic %s: %w", topic, err))
+		return Explain(ToTopic("DeleteRecords", "Delete", topic), fmt.Errorf("kafka: deleting records of topic %s: %w", topic, err))
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (a Admin) CommitAll(group string, sess sarama.ConsumerGroupSession, pending
 			case err == nil:
 			case IsPermanentRefusal(err), IsFenced(err):
 				err = fmt.Errorf("kafka: committing %s/%d for group %s: %w", pending[i].Topic, pending[i].Partition, group, err)
-				return commitOf(pending[i].Topic, group, err).Explain(err)
+				return Explain(commitOf(pending[i].Topic, group, err), err)
 			default:
 				retry = append(retry, pending[i])
 			}

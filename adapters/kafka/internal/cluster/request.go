@@ -2,55 +2,33 @@ package cluster
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
 // Request is one kind of request about a topic or a group.
-type Request struct {
-	Name  string // of Kafka's protocol
-	Right string // that the user needs, as kafka-acls.sh names it
-	Kind  string // "topic" or "group"
-	Of    string // the topic or the group
-}
+type Request = kafkaname.Request
 
-// ToTopic returns a kind of request about a topic.
-func ToTopic(name, right, topic string) Request { return Request{name, right, "topic", topic} }
+// ToTopic returns a kind of request about a topic, which needs a right.
+func ToTopic(name, right, topic string) Request { return kafkaname.ToTopic(name, right, topic) }
 
-// ToGroup returns a kind of request about a group.
-func ToGroup(name, right, group string) Request { return Request{name, right, "group", group} }
-
-// Operation returns the request as it is reported.
-func (r Request) Operation() engine.Operation {
-	return engine.Operation{Name: r.Name, Place: r.Kind + " " + r.Of}
-}
+// ToGroup returns a kind of request about a group, which needs a right.
+func ToGroup(name, right, group string) Request { return kafkaname.ToGroup(name, right, group) }
 
 // IsDenied reports whether err says that the user lacks a right.
 func IsDenied(err error) bool {
 	return errors.Is(err, sarama.ErrTopicAuthorizationFailed) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) || errors.Is(err, sarama.ErrClusterAuthorizationFailed)
 }
 
-// deniedError is the error of a request whose user lacks a right.
-type deniedError struct {
-	request Request
-	err     error
-}
-
-func (e *deniedError) Error() string {
-	return fmt.Sprintf("%v; grant %s on %s %s", e.err, e.request.Right, e.request.Kind, e.request.Of)
-}
-
-func (e *deniedError) Unwrap() error { return e.err }
-
 // Explain returns the error of a request, or nil. If the user lacks a right, it says which one.
-func (r Request) Explain(err error) error {
-	if _, is := errors.AsType[*deniedError](err); is || !IsDenied(err) {
+func Explain(r Request, err error) error {
+	if !IsDenied(err) {
 		return err
 	}
-	return &deniedError{r, err}
+	return r.Denied(err)
 }
 
 // Observed returns a whose requests record their results in ops.
@@ -81,9 +59,9 @@ func (c observedClient) GetOffset(topic string, partition int32, at int64) (int6
 
 // Done records the result of a request, if the client is observed. It returns the error with an explanation.
 func Done(client sarama.Client, r Request, err error) error {
-	err = r.Explain(err)
+	err = Explain(r, err)
 	if c, ok := client.(observedClient); ok && !errors.Is(err, sarama.ErrClosedClient) {
-		c.ops.Record(r.Operation(), err, IsDenied(err), r.Name == commitRequest)
+		c.ops.Record(engine.Operation{Name: r.Name, Place: r.Place()}, err, IsDenied(err), r.Name == commitRequest)
 	}
 	return err
 }

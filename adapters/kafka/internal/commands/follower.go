@@ -45,7 +45,7 @@ type Follower struct {
 	exists   bool
 	nextLook time.Time // when to look for the topic again
 	err      error     // result of the last look
-	failed   bool      // the last attempt to read the topic failed
+	failure  engine.Lasting
 }
 
 // NewFollower returns a follower that has no commands until it is started. exists reports whether the topic is known to
@@ -140,16 +140,15 @@ func (f *Follower) refresh(ctx context.Context) error {
 	return err
 }
 
-// report reports once that the control topic cannot be read, and once that it can be again. It also reports ignored
+// report reports that the control topic cannot be read, and that it can be again. It also reports ignored
 // commands.
 func (f *Follower) report(err error) {
-	switch failed := err != nil; {
-	case failed && !f.failed:
+	switch {
+	case err != nil && f.failure.Failed(err):
 		f.sub.EmitChange(redeliver.ChangeCommandsNotRead, "trying again; messages that wait can be neither released nor cancelled, nor the group paused or resumed; all else continues", err)
-	case !failed && f.failed:
+	case err == nil && f.failure.Worked():
 		f.sub.EmitChange(redeliver.ChangeCommandsRead, "", nil)
 	}
-	f.failed = err != nil
 	for _, err := range f.log.refused {
 		f.sub.EmitChange(redeliver.ChangeCommandIgnored, "check which programs write to "+f.topic, err)
 	}

@@ -262,7 +262,7 @@ func (w *Write) fail(err error) {
 		w.OnError(err)
 	}
 	topic := w.Record.Message.Topic
-	w.then.Confirmed(topic, cluster.ToTopic("Produce", "Write", topic).Explain(err))
+	w.then.Confirmed(topic, cluster.Explain(cluster.ToTopic("Produce", "Write", topic), err))
 }
 
 // tryPost gives a record to forward. It reports false if p is closed, p.posted is full, or the record needs the

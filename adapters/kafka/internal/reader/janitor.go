@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // SweepInterval is the default of [Config.SweepInterval].
@@ -26,7 +27,7 @@ func (r *Reader) startJanitor() (stop func()) {
 	stopCommands, detach := r.commands.Start(), r.operations.Attach(r.Sub)
 	var done sync.WaitGroup
 	done.Go(func() {
-		reported := ""
+		var failure engine.Lasting
 		ticker := time.NewTicker(r.SweepInterval)
 		defer ticker.Stop()
 		for n := rand.IntN(sweepsPerCheck); ; n++ { // members do not check at the same time
@@ -46,14 +47,12 @@ func (r *Reader) startJanitor() (stop func()) {
 			if fails || r.probesAlways {
 				r.probe(ctx)
 			}
-			// Without the right to delete, records stay, but no message is lost. An error that lasts is reported once.
-			text := ""
-			if err := r.Sweep(); err != nil {
-				if text = err.Error(); text != reported {
-					r.Sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "they stay; no message is lost", err)
-				}
+			// Without the right to delete, records stay, but no message is lost.
+			if err := r.Sweep(); err == nil {
+				failure.Worked()
+			} else if failure.Failed(err) {
+				r.Sub.EmitChange(redeliver.ChangeRecordsNotDeleted, "they stay; no message is lost", err)
 			}
-			reported = text
 		}
 	})
 	return func() {

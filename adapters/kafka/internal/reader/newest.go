@@ -94,7 +94,7 @@ func CheckNewest(a cluster.Admin, l *topology.Layout) error {
 		var ends [2]int64
 		for i, at := range []int64{sarama.OffsetOldest, sarama.OffsetNewest} {
 			if ends[i], err = a.Client.GetOffset(l.Origin, p, at); err != nil {
-				return cluster.ToTopic("ListOffsets", "Describe", l.Origin).Explain(fmt.Errorf("kafka: asking for the offsets of %s/%d: %w", l.Origin, p, err))
+				return cluster.Explain(cluster.ToTopic("ListOffsets", "Describe", l.Origin), fmt.Errorf("kafka: asking for the offsets of %s/%d: %w", l.Origin, p, err))
 			}
 		}
 		skipped += ends[1] - ends[0]

@@ -25,7 +25,7 @@ func (r *Reader) probeAfter(err error) error {
 	default:
 	}
 	if errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
-		err = cluster.ToGroup("JoinGroup", "Read", r.Layout.Group).Explain(err)
+		err = cluster.Explain(cluster.ToGroup("JoinGroup", "Read", r.Layout.Group), err)
 	}
 	return err
 }
