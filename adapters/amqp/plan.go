@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,8 +38,8 @@ type Plan struct {
 	Delays []delayqueue.PlannedDelay
 	// Rights are those that a subscriber's user needs if all queues exist (Config.NoProvisioning). They include the right to
 	// write to the topology's exchange, for messages that were published with a delay.
-	// From RabbitMQ 4.3 on they include the right to configure all queues: without it, a user cannot
-	// see that a queue exists.
+	// From RabbitMQ 4.3 on they include the right to configure the queues that are not read: without
+	// any right, a user cannot see that a queue exists.
 	// CreationRights are those that it needs in addition to create what is missing, at the start or after a deletion.
 	// OperatorRights are those that a person needs to look into the DLQ and to replay its messages,
 	// if State exists, too.
@@ -240,27 +241,29 @@ type Rights struct{ Configure, Write, Read []string }
 // defaultExchange is the name of the default exchange in permissions.
 const defaultExchange = "amq.default"
 
-// passiveRights returns the queues that a user must be able to configure in order to see that they exist.
-func passiveRights(l *layout.Layout, s *topology.Survey, more ...string) []string {
+// passiveRights returns the queues that a user must be able to configure in order to see that they exist. The right to read
+// a queue is enough, too.
+func passiveRights(l *layout.Layout, s *topology.Survey, read []string) []string {
 	if !s.PassiveNeedsConfigure() {
 		return nil
 	}
-	names := append([]string{l.Queue}, more...)
+	names := []string{l.Queue}
 	for _, q := range l.Queues {
 		names = append(names, q.Name)
 	}
-	return names
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(read, name) })
 }
 
 // subscriberRights returns the rights of a subscriber. It checks that all queues exist, reads the queue, the retry queue, the
 // suspects and the short levels, and writes through the default exchange.
 func subscriberRights(l *layout.Layout, s *topology.Survey) Rights {
-	r := Rights{Configure: passiveRights(l, s), Write: []string{defaultExchange}, Read: []string{l.Queue}}
+	r := Rights{Write: []string{defaultExchange}, Read: []string{l.Queue}}
 	for _, q := range l.Queues {
 		if q.IsRead() {
 			r.Read = append(r.Read, q.Name)
 		}
 	}
+	r.Configure = passiveRights(l, s, r.Read)
 	if l.Binding.Exchange != "" {
 		r.Write = append(r.Write, l.Binding.Exchange)
 	}
@@ -291,8 +294,6 @@ func creationRights(cfg *Config, l *layout.Layout) (r Rights) {
 // operatorRights returns the rights of a person who works on the DLQ and pauses the subscription. Apart from the DLQ
 // and its state, these include the locks, which are declared for each session.
 func operatorRights(l *layout.Layout, s *topology.Survey) Rights {
-	state := l.DLQ() + wirename.StateSuffix
-	return Rights{
-		Configure: append(dlq.LockQueues(l.DLQ()), passiveRights(l, s, state)...), Write: []string{defaultExchange}, Read: []string{l.DLQ(), state, l.Paused()},
-	}
+	read := []string{l.DLQ(), l.DLQ() + wirename.StateSuffix, l.Paused()}
+	return Rights{Configure: append(dlq.LockQueues(l.DLQ()), passiveRights(l, s, read)...), Write: []string{defaultExchange}, Read: read}
 }

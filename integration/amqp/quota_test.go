@@ -10,13 +10,15 @@ import (
 	"strings"
 	"testing"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
 // newRunOfUser returns a run in a virtual host of its own, with a user of its own who has all rights there.
-func newRunOfUser(t *testing.T, shared *brokers.Rabbit) (run *deniedRun, a *admin, user string) {
+func newRunOfUser(t *testing.T, shared *brokers.Rabbit, change func(*fixture)) (run *deniedRun, a *admin, user string) {
 	t.Helper()
 	r := shared.VirtualHost(t)
 	a, user = newAdmin(t, r), strings.ToLower("user-"+rand.Text()[:8])
@@ -30,6 +32,9 @@ func newRunOfUser(t *testing.T, shared *brokers.Rabbit) (run *deniedRun, a *admi
 		}
 		u.User = url.UserPassword(user, "s3cret")
 		l.cfg.URLs = []string{u.String()}
+		if change != nil {
+			change(l)
+		}
 	}), a, user
 }
 
@@ -53,7 +58,7 @@ func TestALimitOnQueues(t *testing.T) {
 	for version, shared := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			r, a, _ := newRunOfUser(t, shared)
+			r, a, _ := newRunOfUser(t, shared, nil)
 			limit := func(n int) {
 				a.put(t, fields{"value": n}, "vhost-limits", r.rabbit.VHost(), "max-queues")
 			}
@@ -92,7 +97,7 @@ func TestALimitOnConnections(t *testing.T) {
 		} {
 			t.Run(name+", "+version, func(t *testing.T) {
 				t.Parallel()
-				r, a, user := newRunOfUser(t, shared)
+				r, a, user := newRunOfUser(t, shared, nil)
 				path := func() []string { return limit.path(r.rabbit.VHost(), user) }
 				lower := func() { a.put(t, fields{"value": limit.fewest}, path()...) }
 				lower()
@@ -116,5 +121,26 @@ func TestALimitOnConnections(t *testing.T) {
 				r.wantRecovery(operation{})
 			})
 		}
+	}
+}
+
+// The user may write to a topic exchange, but not with the routing key. A delayed publish waits until it may.
+func TestADeniedRoutingKey(t *testing.T) {
+	t.Parallel()
+	for version, shared := range brokers.RequireRabbitMQs(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			r, a, user := newRunOfUser(t, shared, func(l *fixture) { l.cfg.Topology.Kind = amqp091.ExchangeTopic })
+			if err := r.start(); err != nil {
+				t.Fatal(err)
+			}
+			r.traffic()
+			r.awaitAll()
+			a.put(t, fields{"exchange": r.queue + ".exchange", "write": "^nothing$", "read": ".*"}, "topic-permissions", r.rabbit.VHost(), user)
+			r.proxy.cut() // a busy channel keeps the rights that it had
+			r.wantChange(r.traffic, "publish", r.queue+".exchange", "ACCESS_REFUSED", "rabbitmqctl set_topic_permissions")
+			a.delete(t, "topic-permissions", r.rabbit.VHost(), user)
+			r.wantRecovery(operation{})
+		})
 	}
 }
