@@ -44,3 +44,15 @@ func TestEachOperationDeniedBeforeAStart(t *testing.T) {
 		})
 	}
 }
+
+// A topic of redeliver's is deleted, and the service may not create it again.
+func TestCreationDeniedWhileRunning(t *testing.T) {
+	t.Parallel()
+	for _, topic := range []string{"dlq", "retry", "retry.180ms"} {
+		t.Run(topic, func(t *testing.T) {
+			t.Parallel()
+			d, _ := recordedRun(t)
+			d.Deleted(t, d.Ours(topic))
+		})
+	}
+}

@@ -29,7 +29,7 @@ func newDenied(t *testing.T) *kafkatest.Denied {
 	setLock := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	setLock.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{
 		ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: d.Group,
-		Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "share.record.lock.duration.ms", Value: kadm.StringPtr("30000")}},
+		Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "share.record.lock.duration.ms", Value: new("30000")}},
 	}}
 	if _, err := setLock.RequestWith(t.Context(), connect(t, d)); err != nil { // the fake has no defaults
 		t.Fatal(err)

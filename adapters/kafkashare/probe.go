@@ -184,11 +184,9 @@ const quietPoll = 3 * time.Second
 // pollContext returns the context of a poll. It ends early while a read of a topic is refused: a poll without an error
 // then shows that the topic can be read again.
 func (r *reader) pollContext(ctx context.Context, request string) (poll context.Context, cancel context.CancelFunc, retries bool) {
-	for _, op := range r.operations.Failing() {
-		if op.Name == request {
-			poll, cancel = context.WithTimeout(ctx, quietPoll)
-			return poll, cancel, true
-		}
+	if !slices.ContainsFunc(r.operations.Failing(), func(op engine.Operation) bool { return op.Name == request }) {
+		return ctx, func() {}, false
 	}
-	return ctx, func() {}, false
+	poll, cancel = context.WithTimeout(ctx, quietPoll)
+	return poll, cancel, true
 }

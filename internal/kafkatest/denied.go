@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -243,21 +245,42 @@ func (d *Denied) During(t *testing.T, ops []Operation) {
 	defer stop()
 	d.WantWorks(t)
 	for _, op := range ops {
-		t.Run(op.String(), func(t *testing.T) {
-			n := len(d.changes(0))
-			denied := op.Deny(d.Cluster)
-			defer denied.Remove()
-			for try := 0; !Within(time.Second, func() bool { return denied.Hits() > 0 }); try++ {
-				if try == 10 {
-					t.Fatal("it was not needed")
-				}
-				d.traffic(t)
-			}
-			d.wantReported(t, op, n)
-			denied.Remove()
-			d.WantWorks(t)
-		})
+		t.Run(op.String(), func(t *testing.T) { d.deny(t, op, func() {}) })
 	}
+}
+
+// deny denies an operation while the service runs. It calls then when it is denied.
+func (d *Denied) deny(t *testing.T, op Operation, then func()) {
+	t.Helper()
+	n := len(d.changes(0))
+	denied := op.Deny(d.Cluster)
+	defer denied.Remove()
+	then()
+	for try := 0; !Within(time.Second, func() bool { return denied.Hits() > 0 }); try++ {
+		if try == 10 {
+			t.Fatal("it was not needed")
+		}
+		d.traffic(t)
+	}
+	d.wantReported(t, op, n)
+	denied.Remove()
+	d.WantWorks(t)
+}
+
+// Deleted deletes a topic while the service runs and may not create it again.
+func (d *Denied) Deleted(t *testing.T, topic string) {
+	t.Helper()
+	stop, err := d.Begin(t, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	d.WantWorks(t)
+	d.deny(t, Operation{kmsg.CreateTopics, "topic", topic}, func() {
+		if _, err := kadm.NewClient(d.writer).DeleteTopic(t.Context(), topic); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // Before denies an operation before the service starts. The start is refused with an error that names the right and its

@@ -118,21 +118,26 @@ func (o *Operations) walk(key kmsg.Key, v reflect.Value) {
 			case "Group", "GroupID":
 				o.add(key, "group", field.String())
 			case "ResourceName":
-				kind := map[kmsg.ConfigResourceType]string{kmsg.ConfigResourceTypeTopic: "topic", kmsg.ConfigResourceTypeGroupConfig: "group"}[v.FieldByName("ResourceType").Interface().(kmsg.ConfigResourceType)]
-				if kind == "" { // a broker
-					kind = "cluster"
+				kind := "cluster" // of a broker
+				switch kmsg.ConfigResourceType(v.FieldByName("ResourceType").Int()) {
+				case kmsg.ConfigResourceTypeTopic:
+					kind = "topic"
+				case kmsg.ConfigResourceTypeGroupConfig:
+					kind = "group"
+				default:
 				}
 				o.add(key, kind, field.String())
 			case "SubscribedTopicNames":
-				for _, topic := range field.Interface().([]string) {
-					o.add(key, "topic", topic)
+				for i := range field.Len() {
+					o.add(key, "topic", field.Index(i).String())
 				}
 			case "TopicID":
-				id := field.Interface().([16]byte)
-				if o.ids[id] == nil {
-					o.ids[id] = make(map[kmsg.Key]bool)
+				if id, ok := field.Interface().([16]byte); ok {
+					if o.ids[id] == nil {
+						o.ids[id] = make(map[kmsg.Key]bool)
+					}
+					o.ids[id][key] = true
 				}
-				o.ids[id][key] = true
 			default:
 				o.walk(key, field)
 			}

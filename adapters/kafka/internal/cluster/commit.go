@@ -63,10 +63,12 @@ func (a Admin) RecordCommits(group string, all []OffsetCommit, errs []error) {
 	results := make(map[Request]error)
 	toGroup := ToGroup(commitRequest, "Read", group)
 	for i, c := range all {
-		about := commitOf(c.Topic, group, errs[i])
-		results[toGroup] = results[toGroup] // nil if it has no failure
-		if results[about] == nil {
-			results[about] = errs[i]
+		err := errs[i]
+		if about := commitOf(c.Topic, group, err); results[about] == nil {
+			results[about] = err
+		}
+		if _, refused := results[toGroup]; !refused && (err == nil || errors.Is(err, sarama.ErrTopicAuthorizationFailed)) {
+			results[toGroup] = nil
 		}
 	}
 	for r, err := range results {
