@@ -14,7 +14,9 @@ import (
 // A probe that fails with an error of the outage makes the next pause longer. Any other error concerns only the message of the
 // probe, until the probes of several messages have failed with it. A failure also concerns only its message if the message has
 // failed before, and a probe of another one has succeeded since: otherwise a few bad messages, between others that succeed, would
-// keep the outage from ending. When the same message has failed several probes in a row, there is no outage.
+// keep the outage from ending. When few messages are left to probe with, and one of them has failed several probes, there is no
+// outage: without that, two bad messages would take turns forever. With Blocking only the heads of partitions are left, so any
+// number of them is few.
 //
 // A message that has failed while others succeeded is poison. Its failures count towards an outage only when the successes of
 // the others are no longer in the window. Otherwise poison alone would look like an outage: after the other messages have ended,
@@ -26,12 +28,13 @@ type outage struct {
 	isOfReach                       bool // this outage began because the handler's program is not there
 	changes                         *Changes
 	recentSuccesses, recentFailures windowCount
-	probeErrors                     []probeError  // of the probes of this outage
-	lastFailedProbe                 uint64        // the hash of the id of the message whose probe failed last
-	sameFailedProbe                 int           // how many probes in a row that message has failed
-	began                           time.Duration // when this outage began
-	probes                          int           // how many probes of this outage have ended
-	lastSuccess                     time.Duration // when a probe of this outage last succeeded; negative if none has
+	probeErrors                     []probeError   // of the probes of this outage
+	lastFailedProbe                 uint64         // the hash of the id of the message whose probe failed last
+	failedProbes                    map[uint64]int // how many probes each message has failed since one last succeeded
+	blocking                        bool           // only the heads of partitions can be probes
+	began                           time.Duration  // when this outage began
+	probes                          int            // how many probes of this outage have ended
+	lastSuccess                     time.Duration  // when a probe of this outage last succeeded; negative if none has
 }
 
 // probeError is an error with which probes failed.
@@ -45,13 +48,16 @@ const (
 	// minProbeMessages is the number of messages whose probes must fail with an error before it counts as the outage's
 	// error.
 	minProbeMessages = 3
-	// maxSameProbe is the number of probes in a row that one message may fail before the outage counts as unfounded.
+	// maxSameProbe is the number of probes that one message may fail before the outage counts as unfounded.
 	maxSameProbe = 5
+	// maxFailedProbes bounds the messages of failedProbes. So many are not few.
+	maxFailedProbes = 1000
 )
 
-func newOutage(o redeliver.Outage, c *Changes) *outage {
+func newOutage(o redeliver.Outage, blocking bool, c *Changes) *outage {
 	return &outage{
-		breaker: breaker{firstPause: o.Probe, maxPause: o.MaxPause, needed: o.Probes}, spread: newSpread(o), changes: c,
+		blocking: blocking,
+		breaker:  breaker{firstPause: o.Probe, maxPause: o.MaxPause, needed: o.Probes}, spread: newSpread(o), changes: c,
 		recentSuccesses: newWindowCount(o.Window), recentFailures: newWindowCount(o.Window),
 		reach: newReach(),
 	}
@@ -79,7 +85,7 @@ func (o *outage) failed(f *Failure, now time.Duration) {
 func (o *outage) begin(f *Failure, now time.Duration) {
 	o.trip(now)
 	o.isOfReach = f.Unreachable
-	o.probeErrors, o.lastFailedProbe, o.sameFailedProbe, o.began, o.probes = []probeError{{f.Cause, minProbeMessages}}, 0, 0, now, 0
+	o.probeErrors, o.lastFailedProbe, o.failedProbes, o.began, o.probes = []probeError{{f.Cause, minProbeMessages}}, 0, nil, now, 0
 	o.lastSuccess = -1
 }
 
@@ -101,23 +107,26 @@ func (o *outage) unreached(f *Failure, now time.Duration) {
 }
 
 // isToBlame reports whether a message may be the cause of its failure, although the handler's program does not seem to be there: the
-// program was there since the message failed in that way before, or only this message is left to probe with.
+// program was there since the message failed in that way before, or only this message is left to probe with. With Blocking the
+// heads of several partitions may be left.
 func (o *outage) isToBlame(f *Failure) bool {
-	return o.wasThereSince(f.Before) || o.sameFailedProbe >= maxSameProbe && o.lastFailedProbe == f.ID
+	return o.wasThereSince(f.Before) || o.failedProbes[f.ID] >= maxSameProbe && (len(o.failedProbes) == 1 || o.blocking)
 }
 
 // countFailedProbe counts the failure of a probe.
 func (o *outage) countFailedProbe(f *Failure, now time.Duration) {
 	o.probes++
-	same := o.sameFailedProbe > 0 && o.lastFailedProbe == f.ID
-	if !same {
-		o.sameFailedProbe = 0
-	}
+	same := len(o.failedProbes) > 0 && o.lastFailedProbe == f.ID
 	o.lastFailedProbe = f.ID
-	o.sameFailedProbe++
-	if o.sameFailedProbe >= maxSameProbe && !f.Unreachable {
+	if o.failedProbes == nil {
+		o.failedProbes = make(map[uint64]int)
+	}
+	if _, known := o.failedProbes[f.ID]; known || len(o.failedProbes) < maxFailedProbes {
+		o.failedProbes[f.ID]++
+	}
+	if n := len(o.failedProbes); o.failedProbes[f.ID] >= maxSameProbe && !f.Unreachable && (n < o.minKeys || o.blocking) {
 		o.close()
-		o.changes.Addf(redeliver.ChangeOutageOver, nil, "only one message still fails, %d times in a row: its attempts count again", maxSameProbe)
+		o.changes.Addf(redeliver.ChangeOutageOver, nil, "only %d messages are left to probe with, and one has failed %d times: attempts count again", n, maxSameProbe)
 		return
 	}
 	hadSuccesses := o.successes > 0
@@ -169,7 +178,7 @@ func (o *outage) succeeded(probe bool, now time.Duration) {
 		return
 	}
 	o.probes++
-	o.sameFailedProbe, o.lastSuccess = 0, now
+	o.failedProbes, o.lastSuccess = nil, now
 	first, took := o.successes == 0, (now - o.began).Round(time.Millisecond)
 	switch {
 	case o.probeSucceeded():

@@ -68,7 +68,7 @@ func TestSpreadIsBounded(t *testing.T) {
 	if len(s.causes) != maxCauses || keys > maxCauses*3 {
 		t.Errorf("%d causes with %d keys", len(s.causes), keys)
 	}
-	o := newOutage(threeKeys(), new(Changes))
+	o := newOutage(threeKeys(), false, new(Changes))
 	for i := range uint64(3) {
 		o.failed(&Failure{Cause: 1, Key: i, ID: i}, 0)
 	}
@@ -116,7 +116,7 @@ func TestAnOutageBeginsAndEnds(t *testing.T) {
 		"a new outage starts from zero":      {[]step{{1, true, 0, 0, probing}, {1, true, 0, 0, ends}, {1, false, 4, 7, none}, {1, false, 5, 7, none}}, breakerClosed, 0},
 	} {
 		var reported Changes
-		o := newOutage(threeKeys(), &reported)
+		o := newOutage(threeKeys(), false, &reported)
 		for i, s := range slices.Concat(begun, c.then) {
 			now := time.Duration(s.at) * time.Second
 			if s.probe {
@@ -155,7 +155,7 @@ func TestAKnownFailureBetweenSuccessesConcernsItsMessage(t *testing.T) {
 		"its first failure":         {-1, breakerHalfOpen},
 	} {
 		var reported Changes
-		o := newOutage(threeKeys(), &reported)
+		o := newOutage(threeKeys(), false, &reported)
 		for key := range uint64(3) {
 			o.failed(&Failure{Cause: 7, Key: key, ID: key, Before: -1}, 0)
 		}
@@ -259,7 +259,7 @@ func TestRemainingPoisonIsNoOutage(t *testing.T) {
 		"nothing ended since":        {true, time.Second, 100, true},
 	} {
 		var reported Changes
-		o := newOutage(threeKeys(), &reported)
+		o := newOutage(threeKeys(), false, &reported)
 		for range c.well {
 			o.succeeded(false, time.Second)
 		}
@@ -271,6 +271,60 @@ func TestRemainingPoisonIsNoOutage(t *testing.T) {
 		}
 		if got := len(reported) > 0; got != c.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// Two bad messages that take turns as probes end an outage, and so do any number with Blocking, where only the heads of partitions
+// are left. Otherwise all others would wait behind them forever.
+func TestFewBadMessagesThatTakeTurnsEndAnOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		blocking bool
+		messages uint64
+		ends     bool
+	}{
+		"one":                        {messages: 1, ends: true},
+		"two":                        {messages: 2, ends: true},
+		"as many as begin an outage": {messages: 3},
+		"of many partitions":         {blocking: true, messages: 30, ends: true},
+	} {
+		var reported Changes
+		o := newOutage(threeKeys(), c.blocking, &reported)
+		for key := range uint64(3) {
+			o.failed(&Failure{Cause: 7, Key: key, ID: key, Before: -1}, 0)
+		}
+		for i := range maxSameProbe * c.messages {
+			if o.state == breakerClosed {
+				t.Fatalf("%s: over after %d probes", name, i)
+			}
+			o.failed(&Failure{Cause: 7, Key: i % c.messages, ID: i % c.messages, Probe: true, Before: 0}, time.Duration(i+1)*time.Second)
+			if o.failedProbes[0] == maxSameProbe {
+				break
+			}
+		}
+		if got := o.state == breakerClosed; got != c.ends {
+			t.Errorf("%s: over %t, want %t", name, got, c.ends)
+		}
+	}
+}
+
+// With Blocking, bad messages at the heads of several partitions do not wait forever for a program that seems not to be there.
+func TestHeadsThatTakeTurnsAreToBlame(t *testing.T) {
+	for name, blocking := range map[string]bool{"Blocking": true, "KeyOrder": false} {
+		var g Guard
+		policy := redeliver.Policy{Outage: threeKeys()}
+		if blocking {
+			policy.Order = redeliver.Blocking
+		}
+		g.Init(&policy)
+		blamed := false
+		for i := range 40 {
+			at := time.Duration(i) * time.Minute
+			f := &Failure{Cause: 7, ID: uint64(i % 2), Probe: i >= minSigns, Postponable: true, Before: at - time.Minute, Unreachable: true, Began: at}
+			blamed = blamed || !g.CountFailure(f, at)
+		}
+		if blamed != blocking {
+			t.Errorf("%s: blamed %t, want %t", name, blamed, blocking)
 		}
 	}
 }
