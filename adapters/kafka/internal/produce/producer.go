@@ -39,7 +39,7 @@ type Producer struct {
 	// own newOversize is nil.
 	maxRecordBytes int
 	newOversize    func() (*Producer, error)
-	oversizeMu     sync.Mutex
+	oversizeTurn   chan struct{} // holds the turn to make or use oversize: making it may take as long as the cluster is away
 	oversize       *Producer
 }
 
@@ -198,7 +198,7 @@ func start(brokers []string, cfg *sarama.Config) (*Producer, error) {
 		}
 		return nil, fmt.Errorf("kafka: making a producer for %v: %w", brokers, err)
 	}
-	p := &Producer{client: client, async: async, posted: make(chan *Write, maxPosted)}
+	p := &Producer{client: client, async: async, posted: make(chan *Write, maxPosted), oversizeTurn: make(chan struct{}, 1)}
 	p.forwarder.Go(p.forward)
 	p.answerReaders.Go(func() {
 		for m := range async.Successes() {
@@ -317,7 +317,7 @@ func (p *Producer) Start(ctx context.Context, m *sarama.ProducerMessage, partiti
 // Send is Start with the caller's Write, which must not wait for another record.
 func (p *Producer) Send(ctx context.Context, w *Write, m *sarama.ProducerMessage, partition int32) error {
 	if p.newOversize != nil && m.ByteSize(2) > p.maxRecordBytes {
-		oversize, err := p.oversizeProducer()
+		oversize, err := p.oversizeProducer(ctx)
 		if err != nil {
 			return err
 		}
@@ -364,7 +364,7 @@ func (w *Write) retryAlone(ctx context.Context, refusal error) (retried bool, er
 	if w.producer.newOversize == nil || !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrDoubtful) {
 		return false, err
 	}
-	oversize, startErr := w.producer.oversizeProducer()
+	oversize, startErr := w.producer.oversizeProducer(ctx)
 	if startErr != nil {
 		return false, errors.Join(err, startErr)
 	}
@@ -422,17 +422,21 @@ func (p *Producer) Close() {
 	if !wasClosed {
 		_ = p.client.Close() // nothing is in flight
 	}
-	p.oversizeMu.Lock()
-	defer p.oversizeMu.Unlock()
+	p.oversizeTurn <- struct{}{}
+	defer func() { <-p.oversizeTurn }()
 	if p.oversize != nil {
 		p.oversize.Close()
 	}
 }
 
-// oversizeProducer returns the producer for large or refused records.
-func (p *Producer) oversizeProducer() (*Producer, error) {
-	p.oversizeMu.Lock()
-	defer p.oversizeMu.Unlock()
+// oversizeProducer returns the producer for large or refused records. It waits for another caller that makes it until ctx ends.
+func (p *Producer) oversizeProducer(ctx context.Context) (*Producer, error) {
+	select {
+	case p.oversizeTurn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("kafka: no producer for large records yet: %w", ctx.Err())
+	}
+	defer func() { <-p.oversizeTurn }()
 	if p.oversize == nil {
 		oversize, err := p.newOversize()
 		if err != nil {
