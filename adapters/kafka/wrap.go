@@ -33,6 +33,8 @@ type Wrapped struct {
 	endSession context.CancelFunc
 	commits    *settle.Committer
 	sessions   []*reader.Session // by reader
+
+	pacer *reader.Pacer
 }
 
 // Wrap is [Consume] for a service that keeps running its own consumer group. It returns the handler
@@ -97,7 +99,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	if err := c.checkPolicyNames(topics...); err != nil {
 		return nil, errors.Join(err, c.Close(ctx))
 	}
-	w := &Wrapped{client: c, closing: ctx}
+	w := &Wrapped{client: c, closing: ctx, pacer: reader.NewPacer()}
 	var errs []error
 	for _, topic := range topics {
 		l, err := c.readyLayout(topic)
@@ -155,6 +157,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	if all == nil {
 		return errors.New("kafka: Topics was not called; pass its result to group.Consume")
 	}
+	w.pacer.AwaitTurn(sess.Context())
 	if err := w.checkMember(sess.MemberID(), all); err != nil {
 		return err
 	}

@@ -11,6 +11,9 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -269,4 +272,54 @@ func TestWrapRefusesABadCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Sessions that end as soon as they begin do not make the service's loop join without a pause.
+func TestAWrappedGroupWhoseSessionsEndAtOncePausesBetweenJoins(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
+	ev := newEvents()
+	client, group := ownGroup(t, p.addrs, p.group)
+	loop, stop := context.WithCancel(t.Context())
+	w, err := kafka.Wrap(loop, client, group, kafka.Config{Group: p.group, Sink: ev, Policy: quick(1)}, []string{p.topic},
+		func(context.Context, *sarama.ConsumerMessage) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for loop.Err() == nil {
+			_ = group.Consume(loop, w.Topics(), w) // the service joins again, whatever the error is
+		}
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		if err := w.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	write(t, p.addrs, order(p.topic, "a"))
+	ev.awaitEnds(t, "a")
+	offsets := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+	joins := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Observe: true, Count: -1})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID}) // it joins again
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := joins.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	// The pauses begin with 20 ms, grow by half each time, and vary by half. Sixteen take at least 5 s.
+	if err := joins.Wait(ctx, 17); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 5*time.Second {
+		t.Errorf("16 joins within %s", took)
+	}
+	offsets.Remove()
+	write(t, p.addrs, order(p.topic, "b"))
+	ev.awaitEnds(t, "b")
 }

@@ -151,8 +151,7 @@ func (r *Reader) Run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 		_ = r.Group.Close() // Run reads its errors from Errors
 		<-drained
 	}()
-	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
-		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+	pause := newSessionBackOff()
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := r.consume(ctx)
@@ -177,6 +176,30 @@ func (r *Reader) Run(ctx context.Context, opt engine.Options[*sarama.ConsumerMes
 		}
 		_ = wait.For(ctx, next) // the loop notices the end of ctx
 	}
+}
+
+func newSessionBackOff() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
+}
+
+// Pacer separates sessions that end as soon as they begin, for a loop that joins again at once.
+type Pacer struct {
+	pause *backoff.ExponentialBackOff
+	began time.Time // when the last session began
+}
+
+// NewPacer returns a Pacer for one group.
+func NewPacer() *Pacer { return &Pacer{pause: newSessionBackOff()} }
+
+// AwaitTurn waits at the beginning of a session if the one before has lasted for less than a second.
+func (p *Pacer) AwaitTurn(ctx context.Context) {
+	if time.Since(p.began) > time.Second {
+		p.pause.Reset()
+	} else {
+		_ = wait.For(ctx, p.pause.NextBackOff()) // the caller notices the end of ctx
+	}
+	p.began = time.Now()
 }
 
 // consume takes part in the group for one session.
