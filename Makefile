@@ -6,9 +6,12 @@ GO ?= go
 ARGS ?=
 # Only tests that match: make soak RUN=Loss
 RUN ?=
-# The address of make compatible: host:port
+# The address of make compatible, host:port, or the kind of broker of make worlds
 BROKER ?=
 FUZZTIME ?= 10s
+# Of make worlds
+FOR ?= 1m
+SEED ?=
 
 GOLANGCI := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GREMLINS := $(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
@@ -18,7 +21,7 @@ SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 WITH_BROKERS := bin/withbrokers --brief --kafka --rabbitmq --sqs --redis
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup unit race test prove prove-setup bench-setup lint fmt tidy-check api mutate bench aws compatible soak screenshots cover fuzz tools clean
+.PHONY: help build setup unit race test prove worlds prove-setup bench-setup lint fmt tidy-check api mutate bench aws compatible soak screenshots cover fuzz tools clean
 .PHONY: image compose-test chart-check release-check release release-dry sbom licences licences-check vuln
 
 help: ## list the targets
@@ -26,7 +29,7 @@ help: ## list the targets
 
 build: ## compile everything, tests too, and run nothing
 	$(GO) build ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
-	$(GO) vet -tags prove,compatible ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
+	$(GO) vet -tags prove,compatible,worlds ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
 
 setup: ## get what make test needs: brokers, a browser, a C compiler
 	@integration/setup.sh test
@@ -49,10 +52,14 @@ prove: prove-setup tools ## everything: loss, chaos, kills, every broker version
 prove-setup:
 	@integration/setup.sh prove
 
+worlds: ## random worlds in virtual time for FOR (1m), or those of SEED; BROKER is kafka
+	@integration/worlds/build.sh
+	bin/worlds/run -program bin/worlds/$(or $(BROKER),kafka).test -for $(FOR) $(if $(SEED),-seeds $(SEED)) $(ARGS)
+
 lint: ## gofmt and golangci-lint over all modules; links and lines of the Markdown pages, words of pages, comments and names
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change these, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	$(GOLANGCI) run --build-tags prove,compatible ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
+	$(GOLANGCI) run --build-tags prove,compatible,worlds ./... ./observe/otel/... ./cmd/redeliver/... ./integration/...
 	$(GO) test ./internal/arch -run '^TestMarkdown|^TestGo|^TestNames' -count=1
 
 fmt: ## format every Go file

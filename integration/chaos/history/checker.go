@@ -72,7 +72,7 @@ func Check(lines []Line) (*Result, error) {
 			}
 		case Settled:
 			settled = true
-		case Said:
+		case Said, Started, Stopped, Event:
 		case Fault, Healed:
 			c.fault(l)
 		case Moved:

@@ -1,4 +1,4 @@
-// Package history records a chaos run, and has the checker that compares the record with the promises. It uses none of
+// Package history records a chaos run or a world, and has the checker that compares the record with the promises. It uses none of
 // redeliver's code.
 //
 // A history is a file of JSON lines. The writer, the consumers and the injector of faults append to the same file, each
@@ -35,6 +35,9 @@ const (
 	Clock   Kind = "clock"   // the process's clock was stepped; Offset is its error from now on, in nanoseconds
 	Said    Kind = "said"    // for people; the checker ignores it
 	Settled Kind = "settled" // all is healed, and the broker reports that no message is unsettled
+	Started Kind = "started" // in a world, a process of the group Load starts; What is the number of its version
+	Stopped Kind = "stopped" // in a world, the process has stopped politely
+	Event   Kind = "event"   // in a world, redeliver reported an event; What is its name, or the change of a subscription
 )
 
 // The outcomes of a handler.
@@ -91,6 +94,8 @@ type Run struct {
 	// Linger is how long after its end a fault may still explain a repeated run, for example while a group rebalances
 	// or a client finds its leader.
 	Linger time.Duration `json:"linger"`
+	// World is the plan of a world.
+	World json.RawMessage `json:"world,omitempty"`
 }
 
 // Load is a stream of messages with a policy.

@@ -170,7 +170,7 @@ func (o options) suites() ([]*suite, error) {
 	case "test":
 		raced.names = shared
 		unit.beside = raced // the tests of unit that use Kafka wait most of their time
-		return []*suite{unit, newSuite("integration", argv, append(packages, breaking[0]))}, nil
+		return []*suite{unit, newSuite("integration", argv, append(packages, breaking[0], breaking[2]))}, nil
 	case "prove":
 		all := []*suite{raced, newSuite("integration", race, packages), newSuite("loss", argv, breaking)}
 		if o.run == "" && len(expectedFailures) > 0 {
@@ -185,8 +185,8 @@ func (o options) suites() ([]*suite, error) {
 }
 
 // breaking are the packages that kill processes and brokers and check the result. In prove they run alone, because they
-// would miss their deadlines beside other packages. test has the short form of the first one.
-var breaking = []string{"./integration/loss", "./integration/chaos"}
+// would miss their deadlines beside other packages. test has the short form of the first and the last one.
+var breaking = []string{"./integration/loss", "./integration/chaos", "./integration/worlds"}
 
 // longest are the packages of integration/ that take longest, with no two consecutive ones at the same broker. go test
 // runs packages in the order in which they are named. If one of these ran alone at the end, a core would be idle.

@@ -1,0 +1,206 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/worlds/plan"
+)
+
+// builder builds the history of a world with one service, whose waits are one and two seconds.
+type builder struct {
+	world plan.World
+	lines []history.Line
+}
+
+const second = int64(time.Second)
+
+func (b *builder) at(seconds float64, l history.Line) *builder {
+	l.At = 1_000*second + int64(seconds*float64(second))
+	b.lines = append(b.lines, l)
+	return b
+}
+
+func (b *builder) begin(at float64, id string, attempt int) *builder {
+	return b.at(at, history.Line{Kind: history.Begin, Process: "billing-0.1", Load: "billing", ID: id, Name: "name " + id, Attempt: attempt, Sum: 7})
+}
+
+func (b *builder) end(at float64, id string, attempt int, outcome plan.Answer) *builder {
+	return b.at(at, history.Line{Kind: history.End, Process: "billing-0.1", Load: "billing", ID: id, Attempt: attempt, Outcome: string(outcome)})
+}
+
+func (b *builder) dead(at float64, id, reason string, attempt int) *builder {
+	return b.at(at, history.Line{Kind: history.Dead, Process: "billing", Load: "billing", ID: id, Name: "name " + id, Reason: reason, Attempt: attempt, Sum: 7})
+}
+
+func (b *builder) fault(from, to float64, what, target string) *builder {
+	b.at(from, history.Line{Kind: history.Fault, What: what, Target: target})
+	return b.at(to, history.Line{Kind: history.Healed, What: what, Target: target})
+}
+
+// without removes the lines that find accepts.
+func (b *builder) without(find func(history.Line) bool) *builder {
+	b.lines = slices.DeleteFunc(b.lines, find)
+	return b
+}
+
+// change changes the lines of an attempt.
+func (b *builder) change(id string, attempt int, kind history.Kind, change func(*history.Line)) *builder {
+	for i := range b.lines {
+		if l := &b.lines[i]; l.ID == id && l.Attempt == attempt && l.Kind == kind {
+			change(l)
+		}
+	}
+	return b
+}
+
+// valid returns a history without violations: "good" succeeds, "once" fails once, "bad" fails three times, all of one key.
+func valid() *builder {
+	fail, ok := plan.Step{Answer: plan.Fail}, plan.Step{Answer: plan.OK}
+	b := &builder{world: plan.World{
+		Topics: []plan.Topic{{Name: "orders", Partitions: 1}},
+		Services: []plan.Service{{
+			Group: "billing", Topics: []string{"orders"}, Way: plan.Consume, Processes: 1,
+			Versions: []plan.Version{{Order: plan.KeyOrder, MaxRetries: 2, Steps: []time.Duration{time.Second, 2 * time.Second}, Timeout: 5 * time.Second, MaxInFlight: 9, MaxRetriesInFlight: 9}},
+		}},
+		Messages: []plan.Message{
+			{ID: "good", Topic: "orders", Key: "k", Script: []plan.Step{ok}}, {ID: "once", Topic: "orders", Key: "k", Script: []plan.Step{fail, ok}},
+			{ID: "bad", Topic: "orders", Key: "k", Script: []plan.Step{fail}},
+		},
+	}}
+	b.at(0, history.Line{Kind: history.Started, Process: "billing-0.1", Load: "billing", What: "0"})
+	for i, id := range []string{"good", "once", "bad"} {
+		b.at(1, history.Line{Kind: history.Write, ID: id, Load: "orders", Sum: 7})
+		b.at(1, history.Line{Kind: history.Written, ID: id, Load: "orders", Offset: int64(i)})
+	}
+	b.begin(2, "good", 1).end(2.1, "good", 1, plan.OK)
+	b.begin(2.2, "once", 1).end(2.3, "once", 1, plan.Fail).begin(3.3, "once", 2).end(3.4, "once", 2, plan.OK)
+	b.begin(4, "bad", 1).end(4.1, "bad", 1, plan.Fail).begin(5.1, "bad", 2).end(5.2, "bad", 2, plan.Fail).begin(7.2, "bad", 3).end(7.3, "bad", 3, plan.Fail)
+	b.at(8, history.Line{Kind: history.Said, What: "healed"})
+	return b.dead(9, "bad", "exhausted", 3).at(60, history.Line{Kind: history.Settled})
+}
+
+func (b *builder) check(t *testing.T) string {
+	t.Helper()
+	text, err := json.Marshal(b.world)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := append([]history.Line{{At: 0, Kind: history.Began, Run: &history.Run{Broker: "kafka", World: text}}}, b.lines...)
+	_, violations, err := Check(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, v := range violations {
+		kinds = append(kinds, v.Kind+" "+v.ID)
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// All depends on the checker. Each of its findings has a history that must have it, and, if something excuses it, the same history
+// with the excuse.
+func TestTheCheckerFinds(t *testing.T) {
+	lost := func(b *builder) *builder {
+		return b.without(func(l history.Line) bool { return l.Kind == history.Dead })
+	}
+	again := func(b *builder) *builder { return b.begin(20, "good", 1).end(20.1, "good", 1, plan.OK) }
+	for name, c := range map[string]struct {
+		change func(*builder) *builder
+		want   string
+	}{
+		"a run without a fault":    {func(b *builder) *builder { return b }, ""},
+		"a message without an end": {lost, "lost bad"},
+		"a message that never ran": {func(b *builder) *builder {
+			return b.without(func(l history.Line) bool { return l.ID == "once" && (l.Kind == history.Begin || l.Kind == history.End) })
+		}, "lost once"},
+		"a retry before its wait is over": {func(b *builder) *builder {
+			return b.change("once", 2, history.Begin, func(l *history.Line) { l.At-- })
+		}, "early once"},
+		"an attempt whose former one has not failed": {func(b *builder) *builder {
+			return b.without(func(l history.Line) bool { return l.ID == "once" && l.Attempt == 1 && l.Kind == history.End }).fault(2.25, 2.25, plan.Kill, "billing-0.1")
+		}, "skipped once, again once"},
+		"an attempt too many":        {func(b *builder) *builder { return b.begin(12, "bad", 4).end(12, "bad", 4, plan.Fail) }, "too many bad"},
+		"a commit and a dead letter": {func(b *builder) *builder { return b.dead(10, "once", "exhausted", 2) }, "two ends once, wrong end once"},
+		"a dead letter too soon": {func(b *builder) *builder {
+			return b.change("bad", 3, history.Dead, func(l *history.Line) { l.Attempt = 2 })
+		}, "wrong end bad"},
+		"another reason": {func(b *builder) *builder {
+			return b.change("bad", 3, history.Dead, func(l *history.Line) { l.Reason = "timeout" })
+		}, "wrong end bad"},
+		"crashed, and no process died": {func(b *builder) *builder {
+			return b.change("bad", 3, history.Dead, func(l *history.Line) { l.Reason = "crashed" })
+		}, "wrong end bad"},
+		"two dead letters":          {func(b *builder) *builder { return b.dead(10, "bad", "exhausted", 3) }, "again bad"},
+		"a run again without fault": {again, "again good"},
+		"not after a kill":          {func(b *builder) *builder { return again(b).fault(2.9, 2.9, plan.Kill, "billing-0.1") }, ""},
+		"also after a later kill":   {func(b *builder) *builder { return again(b).fault(3.2, 3.2, plan.Kill, "billing-0.1") }, "again good"},
+		"also after a deploy":       {func(b *builder) *builder { return again(b).fault(2.2, 2.9, plan.Deploy, "billing") }, "again good"},
+		"not soon after a stall":    {func(b *builder) *builder { return again(b).fault(-20, -10, plan.Stall, "billing-0.1") }, ""},
+		"also long after a stall":   {func(b *builder) *builder { return again(b).fault(-90, -60, plan.Stall, "billing-0.1") }, "again good"},
+		"not while commits are late": {func(b *builder) *builder {
+			return again(b).at(19, history.Line{Kind: history.Event, Process: "billing-0.1", What: "settled messages run again"})
+		}, ""},
+		"a message before the earlier one of its key": {func(b *builder) *builder {
+			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })
+		}, "order bad"},
+		"not in another partition": {func(b *builder) *builder {
+			b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })
+			return b.change("bad", 0, history.Written, func(l *history.Line) { l.Partition = 1 })
+		}, ""},
+		"PerKey: a message before the earlier one has ended": {func(b *builder) *builder {
+			b.world.Services[0].Versions[0].Order = plan.PerKey
+			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= second })
+		}, "order bad"},
+		"other bytes": {func(b *builder) *builder {
+			return b.change("once", 2, history.Begin, func(l *history.Line) { l.Sum = 8 })
+		}, "altered once"},
+		"another id": {func(b *builder) *builder {
+			return b.change("once", 2, history.Begin, func(l *history.Line) { l.Name = "x" })
+		}, "renamed once"},
+		"a message that was not written": {func(b *builder) *builder { return b.begin(3, "x", 1) }, "unknown x"},
+		"a message that begins in a pause": {func(b *builder) *builder {
+			b.at(-30, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.PauseGroup, Target: "orders"})
+			return b.without(func(l history.Line) bool { return l.ID != "good" && l.ID != "" })
+		}, "not paused good"},
+		"not of another topic": {func(b *builder) *builder {
+			b.at(-30, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.PauseGroup, Target: "refunds"})
+			return b.without(func(l history.Line) bool { return l.ID != "good" && l.ID != "" })
+		}, ""},
+		"a message that begins late": {func(b *builder) *builder {
+			b.without(func(l history.Line) bool { return l.ID == "once" && l.Attempt == 2 || l.ID == "bad" })
+			b.at(30, history.Line{Kind: history.Begin, Process: "billing-0.1", Load: "billing", ID: "once", Name: "name once", Attempt: 2, Sum: 7, Due: 1_000*second + 33*second/10})
+			return b.end(31, "once", 2, plan.OK)
+		}, "late once"},
+		"a message that runs at the very end": {func(b *builder) *builder {
+			return b.at(100, history.Line{Kind: history.Said, What: "at rest"}).begin(101, "good", 1).end(102, "good", 1, plan.OK)
+		}, "left good, again good"},
+		"an attempt long after all is healed": {func(b *builder) *builder {
+			b.without(func(l history.Line) bool { return l.ID == "bad" && l.Attempt == 3 })
+			return b.begin(400, "bad", 3).end(401, "bad", 3, plan.Fail).dead(402, "bad", "exhausted", 3)
+		}, "restless "},
+		"a world that does not end": {func(b *builder) *builder {
+			return b.without(func(l history.Line) bool { return l.Kind == history.Settled })
+		}, "unsettled "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.change(valid()).check(t); got != c.want {
+				t.Errorf("it finds %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// The same seed gives the same plan.
+func TestASeedGivesOnePlan(t *testing.T) {
+	v := plan.Vocabulary{Ways: []plan.Way{plan.Consume}, Orders: []string{plan.KeyOrder}, Words: map[string]int{plan.Kill: 1, plan.Cut: 2}}
+	one, same, other := fmt.Sprint(plan.Generate(1, v)), fmt.Sprint(plan.Generate(1, v)), fmt.Sprint(plan.Generate(2, v))
+	if one != same || one == other {
+		t.Errorf("equal %t, different %t", one == same, one != other)
+	}
+}

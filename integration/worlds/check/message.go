@@ -1,0 +1,269 @@
+package check
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/worlds/plan"
+)
+
+// failure is a failed attempt that counts.
+type failure struct {
+	*run
+	at   int64
+	wait time.Duration // the minimum until the next attempt
+	more bool          // the version's policy has a retry left
+}
+
+// failed returns the failure of a run, if it has one.
+func (m *message) failed(r *run) (f failure, ok bool) {
+	f = failure{run: r, at: r.end, wait: r.version.Wait(r.attempt), more: r.attempt <= r.version.MaxRetries}
+	switch r.outcome {
+	case string(plan.Fail), string(plan.Panic), "timeout", "down":
+	case string(plan.Hang):
+		f.at = r.begin + int64(r.version.Timeout)
+	case "": // it ran when its process died
+		f.at = r.begin + int64(r.version.Timeout)
+		return f, f.at < r.killed
+	case string(plan.RetryAfter):
+		f.wait = m.plan.Step(r.attempt).Wait
+		if r.version.Order == plan.Blocking { // clamped
+			f.wait = min(max(f.wait, 10*time.Millisecond), 30*time.Second)
+		}
+	default:
+		return f, false
+	}
+	return f, true
+}
+
+// counts reports whether a run ended with an answer that settles it or plans the next attempt.
+func (r *run) counts() bool {
+	return r.end != 0 && r.outcome != history.Cut && r.outcome != string(plan.Postpone) && r.outcome != string(plan.Pause)
+}
+
+// commitInterval returns how long a settled message may run again: with Wrap, sarama's interval of 1 s is added.
+func (c *checker) commitInterval(m *message) time.Duration {
+	if c.world.Services[m.key.service].Way == plan.Wrap {
+		return commitInterval + time.Second
+	}
+	return commitInterval
+}
+
+// settled returns when a run's message moved on: for a handler that hangs, before it returns.
+func (m *message) settled(r *run) int64 {
+	if f, ok := m.failed(r); ok {
+		return f.at
+	}
+	return r.end
+}
+
+// maxRuns is more runs of a message than any bound allows. So many are not examined one by one.
+const maxRuns = 500
+
+func (c *checker) checkMessage(m *message) {
+	counted := 0
+	for _, r := range m.runs {
+		if r.counts() {
+			counted++
+		}
+	}
+	if counted > maxRuns {
+		c.violatef(history.Again, m.key.id, "it ran %d times", counted)
+		return
+	}
+	began := make(map[int][]*run)
+	failures := make(map[int][]failure)
+	var committed []*run
+	for _, r := range m.runs {
+		c.checkAttempt(m, r, failures)
+		began[r.attempt] = append(began[r.attempt], r)
+		if r.outcome == history.OK {
+			committed = append(committed, r)
+		}
+		if f, ok := m.failed(r); ok {
+			failures[r.attempt] = append(failures[r.attempt], f)
+		}
+	}
+	again := 0
+	for n, runs := range began {
+		again += c.checkAgain(m, n, runs, failures[n-1])
+	}
+	c.result.Again += again
+	c.checkEnds(m, committed, failures, again)
+}
+
+// checkAttempt checks that an attempt may begin when it does.
+func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
+	if r.attempt == 1 {
+		return
+	}
+	before := failures[r.attempt-1]
+	if len(before) == 0 {
+		c.violatef(history.Skipped, m.key.id, "attempt %d, and attempt %d has not failed: %s", r.attempt, r.attempt-1, c.describe(m))
+		return
+	}
+	due, more := int64(math.MaxInt64), false
+	for _, f := range before {
+		if f.more {
+			more = true
+			due = min(due, f.at+int64(f.wait))
+		}
+	}
+	switch {
+	case !more:
+		c.violatef(history.TooMany, m.key.id, "attempt %d, and no policy has a retry left: %s", r.attempt, c.describe(m))
+	case r.begin < due:
+		c.violatef(history.Early, m.key.id, "attempt %d began %s before its wait was over: %s", r.attempt, time.Duration(due-r.begin), c.describe(m))
+	}
+}
+
+// checkAgain checks that an attempt ran not more often than its copies, its unsettled runs and the faults explain. It
+// returns how many runs only faults explain.
+func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []failure) int {
+	explained := max(1, m.writes) // copies
+	if attempt > 1 {
+		explained = 0
+		for _, f := range before {
+			explained++
+			if c.touched(m.key.service, f.name, f.at, f.at+int64(commitInterval)) {
+				explained++ // its copy may have been written twice
+			}
+		}
+		explained += c.hops(m, attempt-1)
+	}
+	explained += c.tries(m, attempt-1)
+	touched := 0
+	for i, r := range runs {
+		switch {
+		case !r.counts(), c.uncounted(r):
+			explained++
+			if r.end != 0 && c.touched(m.key.service, r.name, r.end, r.end+int64(c.commitInterval(m))) {
+				touched++ // what it postponed may have been written twice
+			}
+		case c.touched(m.key.service, r.name, m.settled(r), r.end+int64(c.commitInterval(m))), c.runsAgain(r):
+			touched++
+		case r.version.Order == plan.Blocking && attempt <= r.version.MaxRetries:
+			explained++ // the session counts the attempts: in another one they begin again
+		case attempt <= r.version.Immediate && i < len(runs)-1 && runs[i+1].name != r.name:
+			explained++ // so does a process with those that run immediately
+		}
+	}
+	switch extra := len(runs) - explained; {
+	case extra <= 0:
+		return 0
+	case extra <= touched:
+		return extra
+	default:
+		c.violatef(history.Again, m.key.id, "attempt %d ran %d times, %d of them explained by copies and unsettled runs, %d by faults: %s",
+			attempt, len(runs), explained, touched, c.describe(m))
+		return extra
+	}
+}
+
+// tries counts the writes of a message that failed after an attempt, and were repeated: the broker may have them all.
+func (c *checker) tries(m *message, failed int) (n int) {
+	for _, e := range c.events {
+		if e.What == "PublishFailed" && e.Name == m.name && e.Attempt == failed {
+			n++
+		}
+	}
+	return n
+}
+
+// hops counts the moves between levels that a fault touched: the message may be on both levels.
+func (c *checker) hops(m *message, failed int) (n int) {
+	for _, e := range c.events {
+		if e.What == "Hopped" && e.Name == m.name && e.Attempt == failed && c.touched(m.key.service, e.Process, e.At, e.At+int64(commitInterval)) {
+			n++
+		}
+	}
+	return n
+}
+
+// uncounted reports whether a run's failure did not count, because its process had found an outage.
+func (c *checker) uncounted(r *run) bool {
+	if !r.version.Outage || r.outcome == history.OK {
+		return false
+	}
+	return slices.ContainsFunc(c.events, func(e history.Line) bool {
+		return e.What == "MessagePostponed" && e.Process == r.name && e.At >= r.end && e.At <= r.end+int64(time.Minute)
+	})
+}
+
+// runsAgain reports whether an event said that settled messages of the run's process run again.
+func (c *checker) runsAgain(r *run) bool {
+	return slices.ContainsFunc(c.events, func(e history.Line) bool {
+		return e.What == "settled messages run again" && c.processes[e.Process] != nil && c.processes[e.Process].service == r.service && e.At >= r.end-int64(time.Minute)
+	})
+}
+
+func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]failure, again int) {
+	switch {
+	case len(committed) > 0 && len(m.dead) > 0 && again == 0 && m.writes == 1 && !c.uncertain(m):
+		c.violatef(history.TwoEnds, m.key.id, "%s", c.describe(m))
+	case len(committed)+len(m.dead) == 0 && m.written != 0:
+		c.violatef(history.Lost, m.key.id, "it has no end: %s", c.describe(m))
+	}
+	for _, d := range m.dead {
+		c.result.Dead++
+		if !c.rightReason(m, d, failures) {
+			c.violatef(history.WrongEnd, m.key.id, "%s after %d attempts: %s", d.Reason, d.Attempt, c.describe(m))
+		}
+	}
+	if n := len(m.dead); n > 1 {
+		last := 0
+		for _, r := range m.runs {
+			if f, ok := m.failed(r); (ok && !f.more) || r.outcome == string(plan.Permanent) || r.outcome == string(plan.Reject) {
+				last++
+				if c.touched(m.key.service, f.name, f.end, f.end+int64(commitInterval)) {
+					last++
+				}
+			}
+		}
+		last += c.tries(m, m.dead[0].Attempt)
+		if n > last && m.dead[0].Reason != "crashed" {
+			c.violatef(history.Again, m.key.id, "it is %d times in the DLQ: %s", n, c.describe(m))
+		}
+	}
+}
+
+// uncertain reports whether an attempt of the message was cut, so that two copies of it may have run.
+func (c *checker) uncertain(m *message) bool {
+	return slices.ContainsFunc(m.runs, func(r *run) bool {
+		return r.end == 0 || c.touched(m.key.service, r.name, r.begin, r.end+int64(commitInterval))
+	})
+}
+
+// rightReason reports whether a run explains a dead letter.
+func (c *checker) rightReason(m *message, d history.Line, failures map[int][]failure) bool {
+	last := func(outcomes ...string) bool {
+		return slices.ContainsFunc(failures[d.Attempt], func(f failure) bool { return !f.more && slices.Contains(outcomes, f.outcome) })
+	}
+	answered := func(outcome plan.Answer) bool {
+		return slices.ContainsFunc(m.runs, func(r *run) bool { return r.attempt == d.Attempt && r.outcome == string(outcome) })
+	}
+	switch d.Reason {
+	case "exhausted":
+		return last(string(plan.Fail), string(plan.RetryAfter), "down")
+	case "panic":
+		return last(string(plan.Panic))
+	case "timeout":
+		return last("timeout", string(plan.Hang), "")
+	case "permanent":
+		return answered(plan.Permanent)
+	case "rejected":
+		return answered(plan.Reject)
+	case "crashed":
+		died := 0
+		for _, r := range m.runs {
+			if r.end == 0 && r.killed != 0 {
+				died++
+			}
+		}
+		return died >= maxCrashes
+	default:
+		return false
+	}
+}

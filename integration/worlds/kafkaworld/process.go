@@ -1,0 +1,179 @@
+package kafkaworld
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/middleware"
+
+	"github.com/redeliver/redeliver/integration/worlds/live"
+	"github.com/redeliver/redeliver/integration/worlds/plan"
+)
+
+// sessionTimeout is redeliver's and sarama's default.
+const sessionTimeout = 10 * time.Second
+
+func saramaConfig(name string, m *machine) *sarama.Config {
+	sc := sarama.NewConfig()
+	sc.ClientID = name
+	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
+	sc.Consumer.Group.Session.Timeout = sessionTimeout
+	sc.Consumer.MaxWaitTime = 400 * time.Millisecond // with the default of 50 ms most of a world's real time would be empty fetches
+	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, m
+	return sc
+}
+
+// Process implements live.Driver.
+func (d *Driver) Process(p *live.Process) (run func(context.Context) error, kill func()) {
+	m := newMachine(&d.network, p.Name)
+	d.mu.Lock()
+	d.processes[p.Name] = m
+	d.mu.Unlock()
+	s := &service{Process: p, driver: d, machine: m}
+	run = map[plan.Way]func(context.Context) error{
+		plan.Consume: s.consume, plan.ConsumeBatch: s.consumeBatch, plan.Router: s.router, plan.Wrap: s.wrap,
+	}[p.Service.Way]
+	return run, func() { m.cut(true) }
+}
+
+// service is one process of a service.
+type service struct {
+	*live.Process
+	driver  *Driver
+	machine *machine
+}
+
+func (s *service) sarama() *sarama.Config {
+	sc := saramaConfig(s.Name, s.machine)
+	if s.Version.Order != plan.PerKey { // it needs a strategy of its own
+		switch s.Service.Balance {
+		case "sticky":
+			sc.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategySticky()}
+		case "cooperative":
+			sc.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+		}
+	}
+	return sc
+}
+
+func (s *service) config() kafka.Config {
+	v := s.Version
+	p := redeliver.Policy{
+		MaxRetries: v.MaxRetries, Immediate: v.Immediate, Backoff: redeliver.Steps(v.Steps...), Timeout: v.Timeout, MaxAge: v.MaxAge,
+		Order: orders[v.Order], Outage: redeliver.Outage{Off: !v.Outage},
+	}
+	if v.MaxRetries == 0 {
+		p.MaxRetries = redeliver.NoRetries
+	}
+	if v.Rate > 0 {
+		p.Rate = redeliver.Rate{PerSecond: v.Rate}
+	}
+	c := kafka.Config{
+		Group: s.Service.Group, Policy: p, MaxInFlight: v.MaxInFlight, MaxRetriesInFlight: v.MaxRetriesInFlight, MinInFlight: v.MinInFlight,
+		MaxWaiting: v.MaxWaiting, DrainTimeout: s.Service.Drain, Sink: s.Sink,
+	}
+	if s.Service.Static {
+		c.InstanceID = fmt.Sprintf("%s-%d", s.Service.Group, s.Slot)
+	}
+	return c
+}
+
+var orders = map[string]redeliver.Order{
+	plan.KeyOrder: redeliver.KeyOrder, plan.Unordered: redeliver.Unordered, plan.Blocking: redeliver.Blocking, plan.PerKey: redeliver.PerKey,
+}
+
+func (s *service) handleRecord(ctx context.Context, r *sarama.ConsumerMessage) error {
+	rec := live.Record{Topic: r.Topic, Body: r.Value, Key: string(r.Key)}
+	for _, h := range r.Headers {
+		if string(h.Key) == live.UserHeader {
+			rec.Header = string(h.Value)
+		}
+	}
+	return s.Handle(ctx, rec)
+}
+
+// withClient calls run with a client, as a service that has one does.
+func (s *service) withClient(run func(sarama.Client) error) error {
+	c, err := sarama.NewClient(s.driver.addrs, s.sarama())
+	if err != nil {
+		return err
+	}
+	return errors.Join(run(c), c.Close())
+}
+
+func (s *service) consume(ctx context.Context) error {
+	return s.withClient(func(c sarama.Client) error {
+		return kafka.Consume(ctx, c, s.config(), s.Service.Topics, s.handleRecord)
+	})
+}
+
+func (s *service) consumeBatch(ctx context.Context) error {
+	batch := kafka.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
+	return s.withClient(func(c sarama.Client) error {
+		return kafka.ConsumeBatch(ctx, c, s.config(), s.Service.Topics, batch, func(_ context.Context, b *kafka.Batch) error {
+			var all sync.WaitGroup
+			for _, m := range b.Messages {
+				all.Go(func() {
+					defer func() {
+						if p := recover(); p != nil {
+							m.Answer(fmt.Errorf("panic: %v", p))
+						}
+					}()
+					m.Answer(s.handleRecord(m.Context(), m.ConsumerMessage))
+				})
+			}
+			all.Wait()
+			return nil
+		})
+	})
+}
+
+func (s *service) wrap(ctx context.Context) error {
+	return s.withClient(func(c sarama.Client) error {
+		group, err := sarama.NewConsumerGroupFromClient(s.Service.Group, c)
+		if err != nil {
+			return err
+		}
+		defer group.Close()
+		w, err := kafka.Wrap(ctx, c, group, s.config(), s.Service.Topics, s.handleRecord)
+		if err != nil {
+			return err
+		}
+		for ctx.Err() == nil && err == nil {
+			err = group.Consume(ctx, w.Topics(), w)
+		}
+		return errors.Join(err, w.Close(ctx))
+	})
+}
+
+func (s *service) router(ctx context.Context) error {
+	config := s.config()
+	config.Brokers, config.Sarama = s.driver.addrs, s.sarama()
+	c, err := kafka.Open(ctx, config)
+	if err != nil {
+		return err
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Minute}, watermill.NopLogger{})
+	if err != nil {
+		return errors.Join(err, c.Close(ctx))
+	}
+	router.AddMiddleware(middleware.Retry())
+	for _, topic := range s.Service.Topics {
+		router.AddConsumerHandler(topic, topic, c.Subscriber(), func(m *message.Message) error {
+			r := kafka.RecordFromContext(m.Context())
+			return s.Handle(m.Context(), live.Record{Topic: topic, Body: m.Payload, Key: string(r.Key), Header: m.Metadata.Get(live.UserHeader)})
+		})
+	}
+	err = router.Run(ctx)
+	_ = router.Close() // after an error of Run, some of its goroutines wait for this
+	return errors.Join(err, c.Close(context.WithoutCancel(ctx)))
+}

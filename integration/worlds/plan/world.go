@@ -1,0 +1,169 @@
+// Package plan has the plans of worlds, and generates them from seeds. A plan is data without any code of redeliver, so
+// that a history contains it and the checker can read it.
+package plan
+
+import (
+	"slices"
+	"time"
+)
+
+// World is a plan. Times count from the beginning of the world.
+type World struct {
+	Seed     uint64
+	Broker   string
+	Nodes    int // brokers of the cluster
+	Topics   []Topic
+	Services []Service
+	Messages []Message
+	Words    []Word
+	Span     time.Duration // messages are written, and words begin, before its end; then everything is healed
+}
+
+// Topic is an origin.
+type Topic struct {
+	Name       string
+	Partitions int
+}
+
+// Service is a consumer group and the processes that run it.
+type Service struct {
+	Group     string
+	Topics    []string
+	Way       Way
+	Balance   string // the strategy of the group: range, sticky, cooperative
+	Static    bool   // members have instance ids
+	Processes int
+	Drain     time.Duration
+	// Versions are the policies that its deploys bring, one after another.
+	Versions []Version
+}
+
+// Way is the way in to redeliver.
+type Way string
+
+// The ways in.
+const (
+	Consume      Way = "Consume"
+	ConsumeBatch Way = "ConsumeBatch"
+	Router       Way = "Router"
+	Wrap         Way = "Wrap"
+	Receive      Way = "Receiver"
+)
+
+// The orders.
+const (
+	KeyOrder  = "KeyOrder"
+	Unordered = "Unordered"
+	Blocking  = "Blocking"
+	PerKey    = "PerKey"
+)
+
+// Version is the policy and the limits of one release of a service. Its fields are those of redeliver's Policy and Config.
+type Version struct {
+	Order              string
+	MaxRetries         int
+	Immediate          int
+	Steps              []time.Duration // waits before delayed retries; the last one is repeated
+	Timeout            time.Duration
+	MaxAge             time.Duration // 0 is no limit
+	Rate               float64       // attempts a second; 0 is no limit
+	Outage             bool          // the detection of outages is on
+	MaxInFlight        int
+	MaxRetriesInFlight int
+	MinInFlight        int
+	MaxWaiting         int
+	Dedup              bool
+	BatchSize          int
+	BatchTimeout       time.Duration
+}
+
+// Wait returns the minimum wait after the failure of an attempt, counted from 1.
+func (v Version) Wait(attempt int) time.Duration {
+	n := attempt - 1 - v.Immediate
+	if n < 0 {
+		return 0
+	}
+	return v.Steps[min(n, len(v.Steps)-1)]
+}
+
+// Longest returns the longest wait.
+func (v Version) Longest() time.Duration { return slices.Max(v.Steps) }
+
+// Message is a message and the answers of its handlers, in every service.
+type Message struct {
+	ID     string
+	Topic  string
+	Key    string
+	At     time.Duration // when it is written
+	Delay  time.Duration // it is published through redeliver, to arrive this much later
+	Script []Step        // by attempt; the last one is repeated
+}
+
+// Step is what a handler does in one attempt.
+type Step struct {
+	Answer Answer
+	Takes  time.Duration
+	Wait   time.Duration // of RetryAfter and Pause
+	Until  time.Duration // of Postpone: the message is postponed until this time of the world, then the answer is OK
+	Extend time.Duration // the attempt is extended by this before it takes its time
+}
+
+// Answer is what a handler returns.
+type Answer string
+
+// The answers.
+const (
+	OK         Answer = "ok"
+	Fail       Answer = "fail"
+	Panic      Answer = "panic"
+	Hang       Answer = "hang" // it ignores its context and returns late
+	Slow       Answer = "slow" // it returns when its context ends
+	Permanent  Answer = "permanent"
+	Reject     Answer = "reject"
+	RetryAfter Answer = "retry after"
+	Postpone   Answer = "postpone"
+	Pause      Answer = "pause"
+	Nack       Answer = "nack" // Router: a nack without an error
+)
+
+// Step returns the step of an attempt, counted from 1.
+func (m Message) Step(attempt int) Step { return m.Script[min(attempt, len(m.Script))-1] }
+
+// Word is something that happens in a world beside its messages.
+type Word struct {
+	At      time.Duration
+	What    string
+	Service int
+	Process int
+	Topic   string
+	For     time.Duration // how long it lasts, or the pause before a restart
+	Keys    []int16       // Kafka: the requests that fail
+	Error   string        // with which error
+	Count   int           // how many requests fail; -1 is all, for For
+	Top     bool          // Kafka: in the response's top-level error
+}
+
+// The words.
+const (
+	Kill         = "kill"    // a process dies, and starts again after For
+	Restart      = "restart" // a process stops politely and starts again
+	Scale        = "scale"   // one more process joins, and leaves after For
+	Cut          = "cut"     // all connections of a process end
+	Stall        = "stall"   // the network of a process stands still for For
+	Refuse       = "refuse"  // requests fail with an error
+	Late         = "late"    // requests are answered For later
+	LostAnswers  = "lost answers"
+	Deploy       = "deploy"        // the next version, process by process
+	PauseGroup   = "pause"         // an operator pauses the group for For
+	Elect        = "elect"         // partitions get other leaders
+	MoveGroups   = "coordinators"  // groups get other coordinators
+	Grow         = "grow"          // a topic gets more partitions
+	Recreate     = "recreate"      // a topic is deleted and created again
+	DropLevels   = "drop levels"   // the group's delay topics are deleted
+	DropDLQ      = "drop dlq"      // the group's DLQ is deleted
+	Deny         = "deny"          // a right is taken away for For
+	SmallCommits = "small commits" // the broker's limit of commit metadata is lowered for For
+	ResetOffsets = "reset offsets" // an operator stops the group and sets its offsets to the beginning
+	Expire       = "expire"        // the group stops, and its offsets expire
+	Dependency   = "dependency"    // all handlers of a service fail with one error for For
+)
