@@ -132,7 +132,7 @@ func (o *Operations) walk(key kmsg.Key, v reflect.Value) {
 					o.add(key, "topic", field.Index(i).String())
 				}
 			case "TopicID":
-				if id, ok := field.Interface().([16]byte); ok {
+				if id, ok := reflect.TypeAssert[[16]byte](field); ok {
 					if o.ids[id] == nil {
 						o.ids[id] = make(map[kmsg.Key]bool)
 					}
