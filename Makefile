@@ -52,7 +52,7 @@ prove: prove-setup tools ## everything: loss, chaos, kills, every broker version
 prove-setup:
 	@integration/setup.sh prove
 
-worlds: ## random worlds in virtual time for FOR (1m), or those of SEED; BROKER is kafka
+worlds: ## random worlds in virtual time for FOR (1m), or those of SEED; BROKER is kafka or sqs
 	@integration/worlds/build.sh
 	bin/worlds/run -program bin/worlds/$(or $(BROKER),kafka).test -for $(FOR) $(if $(SEED),-seeds $(SEED)) $(ARGS)
 

@@ -6,7 +6,7 @@ import "testing"
 
 // Ten minutes of new worlds break no promise.
 func TestTenMinutesOfWorlds(t *testing.T) {
-	if failed, output := search(t, "-for", "10m"); failed {
+	if failed, output := search(t, "kafka", "-for", "10m"); failed {
 		t.Error(output)
 	}
 }

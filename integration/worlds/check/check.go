@@ -265,7 +265,7 @@ func (c *checker) readMessage(l history.Line) {
 		}
 		for _, pause := range c.pauses {
 			// Gathered batches continue in a pause.
-			if c.world.Services[k.service].Way != plan.ConsumeBatch && c.groups[pause.group] == k.service && pause.topic == o.plan.Topic && pause.to == 0 && l.At > pause.from+int64(soon) &&
+			if c.world.Services[k.service].Way != plan.ConsumeBatch && c.groups[pause.group] == k.service && pause.topic == o.plan.Topic && pause.to == 0 && l.At > pause.from+int64(soon+c.world.Bounds.Pause) &&
 				!c.touched(p.service, l.Process, pause.from-int64(time.Minute), l.At, plan.PauseGroup) {
 				c.violatef(NotPaused, l.ID, "attempt %d began in %s %s after the pause: %s", l.Attempt, l.Process, time.Duration(l.At-pause.from), c.describe(m))
 			}

@@ -146,6 +146,8 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			touched++
 		case r.version.Order == plan.Blocking && attempt <= r.version.MaxRetries:
 			explained++ // the session counts the attempts: in another one they begin again
+		case c.world.Bounds.ForgetsAttempts && slices.ContainsFunc(runs[i+1:], func(other *run) bool { return other.name != r.name }):
+			explained++ // in another process they begin again
 		case attempt <= r.version.Immediate && i < len(runs)-1 && runs[i+1].name != r.name:
 			explained++ // so does a process with those that run immediately
 		}

@@ -19,10 +19,14 @@ type sequence struct {
 	key       string
 }
 
-// ranks order the orders: a service that changes its order in a deploy keeps the weakest.
+// ranks order the orders: if the broker has no order of its own, a service that changes its order in a deploy keeps the weakest.
 var ranks = []string{plan.Unordered, plan.KeyOrder, plan.PerKey, plan.Blocking}
 
-func weakest(s plan.Service) string {
+func (c *checker) weakest(service int) string {
+	if order := c.world.Bounds.Order; order != "" {
+		return order
+	}
+	s := c.world.Services[service]
 	rank := len(ranks) - 1
 	for _, v := range s.Versions {
 		rank = min(rank, slices.Index(ranks, v.Order))
@@ -35,7 +39,7 @@ func weakest(s plan.Service) string {
 func (c *checker) checkOrder() {
 	all := make(map[sequence][]*message)
 	for k, m := range c.messages {
-		order := weakest(c.world.Services[k.service])
+		order := c.weakest(k.service)
 		if order == plan.Unordered || m.written == 0 || m.writes > 1 {
 			continue
 		}
@@ -51,7 +55,7 @@ func (c *checker) checkOrder() {
 		line := all[q]
 		slices.SortFunc(line, func(a, b *message) int { return cmp.Compare(a.offset, b.offset) })
 		for i := 1; i < len(line); i++ {
-			c.checkPair(weakest(c.world.Services[q.service]), line[i-1], line[i])
+			c.checkPair(c.weakest(q.service), line[i-1], line[i])
 		}
 	}
 }
@@ -64,7 +68,7 @@ func (c *checker) through(order string, m *message) int64 {
 		case !ok && r.end == 0, r.outcome == history.Cut:
 		case ok && order == plan.KeyOrder: // later messages overtake it
 			at = min(at, f.at)
-		case ok && f.more, order != plan.KeyOrder && !r.counts():
+		case ok && f.more, order != plan.KeyOrder && !ok && !r.counts():
 		case ok:
 			at = min(at, f.at)
 		default:
@@ -98,7 +102,10 @@ func (c *checker) checkPair(order string, a, b *message) {
 func (c *checker) checkLateness() {
 	for _, m := range c.messages {
 		s := c.world.Services[m.key.service]
-		for _, r := range m.runs {
+		for i, r := range m.runs {
+			if slices.ContainsFunc(m.runs[:i], func(before *run) bool { return before.attempt == r.attempt }) {
+				continue // it could begin when the broker gave the message back
+			}
 			from := m.written
 			if r.attempt > 1 {
 				from = r.due

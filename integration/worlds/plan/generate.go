@@ -25,6 +25,15 @@ type Vocabulary struct {
 	// Delays reports whether delayed publishes can be generated.
 	Delays bool
 	Static bool
+	// Origins are the kinds of origins. A world has one of them, and one service reads it. Default: topics for all services.
+	Origins []Origin
+}
+
+// Origin is an origin that only one service reads.
+type Origin struct {
+	Name   string
+	Orders []string
+	Bounds Bounds
 }
 
 // Generate returns the world of a seed.
@@ -33,11 +42,14 @@ func Generate(seed uint64, v Vocabulary) World {
 	w := World{Seed: seed, Broker: v.Broker, Nodes: 1 + g.IntN(max(1, v.MaxNodes))}
 	w.Span = g.between(20*time.Second, 5*time.Minute)
 	w.Topics = []Topic{{"orders", 1 + g.IntN(4)}}
-	if g.oneIn(5) {
+	if len(v.Origins) > 0 {
+		o := pick(g, v.Origins)
+		w.Topics, w.Bounds, g.v.Orders = []Topic{{o.Name, 1}}, o.Bounds, o.Orders
+	} else if g.oneIn(5) {
 		w.Topics = append(w.Topics, Topic{"refunds", 1 + g.IntN(3)})
 	}
 	w.Services = []Service{g.service("billing", w.Topics)}
-	if g.oneIn(4) {
+	if len(v.Origins) == 0 && g.oneIn(4) {
 		w.Services = append(w.Services, g.service("mail", w.Topics[:1]))
 	}
 	w.Messages = g.messages(w)
@@ -237,7 +249,7 @@ func (g *generator) word(w World, what string, at time.Duration) Word {
 		o.For = g.between(time.Second, 90*time.Second)
 	case Refuse:
 		o.Keys, o.Error, o.Count, o.Top = []int16{pick(g, g.v.Keys)}, pick(g, g.v.Errors), 1+g.IntN(8), g.oneIn(2)
-		if g.oneIn(4) {
+		if o.For = 2 * time.Duration(o.Count) * time.Second; g.oneIn(4) {
 			o.Count, o.For = -1, g.between(time.Second, 90*time.Second)
 		}
 	case Late, LostAnswers:

@@ -17,6 +17,15 @@ type World struct {
 	Messages []Message
 	Words    []Word
 	Span     time.Duration // messages are written, and words begin, before its end; then everything is healed
+	Bounds   Bounds
+}
+
+// Bounds are the rules of a broker that differ from Kafka's. The zero value has Kafka's.
+type Bounds struct {
+	Order string // messages have this order with any policy
+	// ForgetsAttempts means that attempts begin again when another process gets the message.
+	ForgetsAttempts bool
+	Pause           time.Duration // how much longer a process may still begin messages that it had when the group was paused
 }
 
 // Topic is an origin.
@@ -137,7 +146,7 @@ type Word struct {
 	Process int
 	Topic   string
 	For     time.Duration // how long it lasts, or the pause before a restart
-	Keys    []int16       // Kafka: the requests that fail
+	Keys    []int16       // the requests that fail: Kafka's keys, or the driver's numbers
 	Error   string        // with which error
 	Count   int           // how many requests fail; -1 is all, for For
 	Top     bool          // Kafka: in the response's top-level error
@@ -162,6 +171,7 @@ const (
 	DropLevels   = "drop levels"   // the group's delay topics are deleted
 	DropDLQ      = "drop dlq"      // the group's DLQ is deleted
 	Deny         = "deny"          // a right is taken away for For
+	Twice        = "twice"         // messages in flight come again, as a broker may deliver them
 	SmallCommits = "small commits" // the broker's limit of commit metadata is lowered for For
 	ResetOffsets = "reset offsets" // an operator stops the group and sets its offsets to the beginning
 	Expire       = "expire"        // the group stops, and its offsets expire
