@@ -110,6 +110,18 @@ func TestTheCheckerFinds(t *testing.T) {
 		return b.without(func(l history.Line) bool { return l.Kind == history.Dead })
 	}
 	again := func(b *builder) *builder { return b.begin(20, "good", 1).end(20.1, "good", 1, plan.OK) }
+	inAnotherProcess := func(b *builder, from float64) *builder {
+		b.at(0, history.Line{Kind: history.Started, Process: "billing-0.2", Load: "billing", What: "0"})
+		for i := range b.lines {
+			if l := &b.lines[i]; l.At >= 1_000*second+int64(from*float64(second)) && l.Process == "billing-0.1" {
+				l.Process = "billing-0.2"
+			}
+		}
+		return b
+	}
+	restarted := func(b *builder) *builder {
+		return inAnotherProcess(b.begin(20, "once", 1).end(20.1, "once", 1, plan.Fail), 20)
+	}
 	for name, c := range map[string]struct {
 		change func(*builder) *builder
 		want   string
@@ -157,6 +169,31 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.world.Services[0].Versions[0].Order = plan.PerKey
 			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= second })
 		}, "order bad"},
+		"not on a broker without an order": {func(b *builder) *builder {
+			b.world.Bounds.Order = plan.Unordered
+			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })
+		}, ""},
+		"the order of a broker, with any policy": {func(b *builder) *builder {
+			b.world.Bounds.Order = plan.PerKey
+			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= second })
+		}, "order bad"},
+		"not behind a handler that hung before its process died": {func(b *builder) *builder {
+			b.world.Bounds.Order, b.world.Services[0].Versions[0].MaxRetries = plan.PerKey, 0
+			b.without(func(l history.Line) bool {
+				return l.Kind == history.Begin || l.Kind == history.End || l.Kind == history.Dead
+			})
+			b.begin(2, "good", 1).dead(7, "good", "timeout", 1).begin(7, "once", 1).end(7.1, "once", 1, plan.OK)
+			return b.begin(7.2, "bad", 1).end(7.2, "bad", 1, plan.OK).fault(7.5, 7.5, plan.Kill, "billing-0.1")
+		}, ""},
+		"attempts that begin again in another process": {restarted, "again once"},
+		"not if the broker forgets them": {func(b *builder) *builder {
+			b.world.Bounds.ForgetsAttempts = true
+			return restarted(b)
+		}, ""},
+		"also a success": {func(b *builder) *builder {
+			b.world.Bounds.ForgetsAttempts = true
+			return inAnotherProcess(again(b), 20)
+		}, "again good"},
 		"other bytes": {func(b *builder) *builder {
 			return b.change("once", 2, history.Begin, func(l *history.Line) { l.Sum = 8 })
 		}, "altered once"},
@@ -168,6 +205,11 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.at(-30, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.PauseGroup, Target: "orders"})
 			return b.without(func(l history.Line) bool { return l.ID != "good" && l.ID != "" })
 		}, "not paused good"},
+		"not if its process may have had it": {func(b *builder) *builder {
+			b.world.Bounds.Pause = time.Minute
+			b.at(-30, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.PauseGroup, Target: "orders"})
+			return b.without(func(l history.Line) bool { return l.ID != "good" && l.ID != "" })
+		}, ""},
 		"not of another topic": {func(b *builder) *builder {
 			b.at(-30, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.PauseGroup, Target: "refunds"})
 			return b.without(func(l history.Line) bool { return l.ID != "good" && l.ID != "" })

@@ -38,6 +38,12 @@ func (m *message) failed(r *run) (f failure, ok bool) {
 	return f, true
 }
 
+// retries reports whether a run failed and its policy has a retry left.
+func (m *message) retries(r *run) bool {
+	f, ok := m.failed(r)
+	return ok && f.more
+}
+
 // counts reports whether a run ended with an answer that settles it or plans the next attempt.
 func (r *run) counts() bool {
 	return r.end != 0 && r.outcome != history.Cut && r.outcome != string(plan.Postpone) && r.outcome != string(plan.Pause)
@@ -137,7 +143,7 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 	touched := 0
 	for i, r := range runs {
 		switch {
-		case !r.counts(), c.uncounted(r):
+		case !r.counts(), c.uncounted(m, r):
 			explained++
 			if r.end != 0 && c.touched(m.key.service, r.name, r.end, r.end+int64(c.commitInterval(m))) {
 				touched++ // what it postponed may have been written twice
@@ -146,7 +152,7 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			touched++
 		case r.version.Order == plan.Blocking && attempt <= r.version.MaxRetries:
 			explained++ // the session counts the attempts: in another one they begin again
-		case c.world.Bounds.ForgetsAttempts && slices.ContainsFunc(runs[i+1:], func(other *run) bool { return other.name != r.name }):
+		case c.world.Bounds.ForgetsAttempts && m.retries(r) && slices.ContainsFunc(runs[i+1:], func(other *run) bool { return other.name != r.name }):
 			explained++ // in another process they begin again
 		case attempt <= r.version.Immediate && i < len(runs)-1 && runs[i+1].name != r.name:
 			explained++ // so does a process with those that run immediately
@@ -185,12 +191,12 @@ func (c *checker) hops(m *message, failed int) (n int) {
 }
 
 // uncounted reports whether a run's failure did not count, because its process had found an outage.
-func (c *checker) uncounted(r *run) bool {
+func (c *checker) uncounted(m *message, r *run) bool {
 	if !r.version.Outage || r.outcome == history.OK {
 		return false
 	}
 	return slices.ContainsFunc(c.events, func(e history.Line) bool {
-		return e.What == "MessagePostponed" && e.Process == r.name && e.At >= r.end && e.At <= r.end+int64(time.Minute)
+		return e.What == "MessagePostponed" && e.Process == r.name && e.At >= m.settled(r) && e.At <= r.end+int64(time.Minute)
 	})
 }
 

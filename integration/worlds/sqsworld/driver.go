@@ -101,6 +101,9 @@ func Start(w plan.World) *Driver {
 	if w.Seed%2 == 1 {
 		o.CreateLatency = time.Second
 	}
+	if w.Seed%5 == 0 {
+		o.MaxInFlight = 12
+	}
 	d := &Driver{world: w, server: sqsfake.New(o), processes: make(map[string]*line), read: make(map[string]bool)}
 	for _, t := range w.Topics {
 		d.server.Create(t.Name)
