@@ -157,7 +157,7 @@ func (w *Wrapped) Setup(sess sarama.ConsumerGroupSession) error {
 	if all == nil {
 		return errors.New("kafka: Topics was not called; pass its result to group.Consume")
 	}
-	w.pacer.AwaitTurn(sess.Context())
+	w.pacer.AwaitTurn()
 	if err := w.checkMember(sess.MemberID(), all); err != nil {
 		return err
 	}

@@ -192,12 +192,13 @@ type Pacer struct {
 // NewPacer returns a Pacer for one group.
 func NewPacer() *Pacer { return &Pacer{pause: newSessionBackOff()} }
 
-// AwaitTurn waits at the beginning of a session if the one before has lasted for less than a second.
-func (p *Pacer) AwaitTurn(ctx context.Context) {
+// AwaitTurn waits at the beginning of a session if the one before has lasted for less than a second. A session that has ended
+// already is no reason to wait for less. So the end of a loop may wait, too, for at most a second.
+func (p *Pacer) AwaitTurn() {
 	if time.Since(p.began) > time.Second {
 		p.pause.Reset()
 	} else {
-		_ = wait.For(ctx, p.pause.NextBackOff()) // the caller notices the end of ctx
+		time.Sleep(min(p.pause.NextBackOff(), time.Second)) //nolint:forbidigo // it is a pause
 	}
 	p.began = time.Now()
 }
