@@ -86,6 +86,7 @@ type checker struct {
 	faults     []fault
 	pauses     []pause
 	events     []history.Line
+	moves      []int64 // when processes started and stopped
 	healed     int64
 	atRest     int64
 	settled    bool
@@ -181,6 +182,9 @@ func (c *checker) read(l history.Line) {
 		version, _ := strconv.Atoi(l.What)
 		service := c.groups[l.Load]
 		c.processes[l.Process] = &process{service: service, version: c.world.Services[service].Versions[version]}
+		c.moves = append(c.moves, l.At)
+	case history.Stopped:
+		c.moves = append(c.moves, l.At)
 	case history.Fault:
 		if p := c.processes[l.Target]; p != nil && l.What == plan.Kill {
 			p.killed = l.At
@@ -205,6 +209,9 @@ func (c *checker) read(l history.Line) {
 		}
 		if p := c.processes[l.Process]; p != nil {
 			c.cover("event "+l.What, p.service)
+		}
+		if l.What == runsAgain { // its last commit was refused
+			c.faults = append(c.faults, fault{what: runsAgain, target: l.Process, from: l.At - int64(soon), to: l.At})
 		}
 		c.events = append(c.events, l)
 	case history.Begin, history.End, history.Dead:
@@ -282,6 +289,9 @@ func (c *checker) readMessage(l history.Line) {
 	}
 }
 
+// runsAgain is the event of a refused last commit.
+const runsAgain = "settled messages run again"
+
 // harmless are the words that are no faults: nothing may run again because of them.
 var harmless = []string{plan.Restart, plan.Scale, plan.Deploy, plan.PauseGroup, plan.Dependency, plan.Grow}
 
@@ -295,6 +305,7 @@ func (c *checker) touched(service int, process string, from, to int64, except ..
 		end := f.to
 		switch {
 		case end == 0:
+		case f.what == runsAgain:
 		case f.what != plan.Kill:
 			end += int64(linger)
 		case f.target != process:

@@ -73,7 +73,7 @@ func valid() *builder {
 			{ID: "bad", Topic: "orders", Key: "k", Script: []plan.Step{fail}},
 		},
 	}}
-	b.at(0, history.Line{Kind: history.Started, Process: "billing-0.1", Load: "billing", What: "0"})
+	b.at(-100, history.Line{Kind: history.Started, Process: "billing-0.1", Load: "billing", What: "0"})
 	for i, id := range []string{"good", "once", "bad"} {
 		b.at(1, history.Line{Kind: history.Write, ID: id, Load: "orders", Sum: 7})
 		b.at(1, history.Line{Kind: history.Written, ID: id, Load: "orders", Offset: int64(i)})
@@ -156,7 +156,7 @@ func TestTheCheckerFinds(t *testing.T) {
 		"not soon after a stall":    {func(b *builder) *builder { return again(b).fault(-20, -10, plan.Stall, "billing-0.1") }, ""},
 		"also long after a stall":   {func(b *builder) *builder { return again(b).fault(-90, -60, plan.Stall, "billing-0.1") }, "again good"},
 		"not while commits are late": {func(b *builder) *builder {
-			return again(b).at(19, history.Line{Kind: history.Event, Process: "billing-0.1", What: "settled messages run again"})
+			return again(b).at(5, history.Line{Kind: history.Event, Process: "billing-0.1", What: runsAgain})
 		}, ""},
 		"a message before the earlier one of its key": {func(b *builder) *builder {
 			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })

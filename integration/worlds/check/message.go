@@ -57,6 +57,11 @@ func (c *checker) commitInterval(m *message) time.Duration {
 	return commitInterval
 }
 
+// cutBetween reports whether a run was cut between two moments.
+func (m *message) cutBetween(from, to int64) bool {
+	return slices.ContainsFunc(m.runs, func(r *run) bool { return r.outcome == history.Cut && r.begin >= from && r.end <= to })
+}
+
 // settled returns when a run's message moved on: for a handler that hangs, before it returns.
 func (m *message) settled(r *run) int64 {
 	if f, ok := m.failed(r); ok {
@@ -148,14 +153,14 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			if r.end != 0 && c.touched(m.key.service, r.name, r.end, r.end+int64(c.commitInterval(m))) {
 				touched++ // what it postponed may have been written twice
 			}
-		case c.touched(m.key.service, r.name, m.settled(r), r.end+int64(c.commitInterval(m))), c.runsAgain(r):
+		case c.touched(m.key.service, r.name, m.settled(r), r.end+int64(c.commitInterval(m))):
 			touched++
 		case r.version.Order == plan.Blocking && attempt <= r.version.MaxRetries:
 			explained++ // the session counts the attempts: in another one they begin again
 		case c.world.Bounds.ForgetsAttempts && m.retries(r) && slices.ContainsFunc(runs[i+1:], func(other *run) bool { return other.name != r.name }):
 			explained++ // in another process they begin again
-		case attempt <= r.version.Immediate && i < len(runs)-1 && runs[i+1].name != r.name:
-			explained++ // so does a process with those that run immediately
+		case attempt <= r.version.Immediate && i < len(runs)-1 && (runs[i+1].name != r.name || c.touched(m.key.service, r.name, r.end, runs[i+1].begin) || m.cutBetween(r.end, runs[i+1].begin)):
+			explained++ // so it is with retries that run immediately
 		}
 	}
 	switch extra := len(runs) - explained; {
@@ -197,13 +202,6 @@ func (c *checker) uncounted(m *message, r *run) bool {
 	}
 	return slices.ContainsFunc(c.events, func(e history.Line) bool {
 		return e.What == "MessagePostponed" && e.Process == r.name && e.At >= m.settled(r) && e.At <= r.end+int64(time.Minute)
-	})
-}
-
-// runsAgain reports whether an event said that settled messages of the run's process run again.
-func (c *checker) runsAgain(r *run) bool {
-	return slices.ContainsFunc(c.events, func(e history.Line) bool {
-		return e.What == "settled messages run again" && c.processes[e.Process] != nil && c.processes[e.Process].service == r.service && e.At >= r.end-int64(time.Minute)
 	})
 }
 

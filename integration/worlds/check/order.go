@@ -68,7 +68,7 @@ func (c *checker) through(order string, m *message) int64 {
 		case !ok && r.end == 0, r.outcome == history.Cut:
 		case ok && order == plan.KeyOrder: // later messages overtake it
 			at = min(at, f.at)
-		case ok && f.more, order != plan.KeyOrder && !ok && !r.counts():
+		case ok && f.more, !ok && order != plan.KeyOrder && !r.counts():
 		case ok:
 			at = min(at, f.at)
 		default:
@@ -106,9 +106,9 @@ func (c *checker) checkLateness() {
 			if slices.ContainsFunc(m.runs[:i], func(before *run) bool { return before.attempt == r.attempt }) {
 				continue // it could begin when the broker gave the message back
 			}
-			from := m.written
-			if r.attempt > 1 {
-				from = r.due
+			from := r.due
+			if i == 0 {
+				from = m.written
 			}
 			v := r.version
 			bound := int64(soon + v.Timeout)
@@ -179,9 +179,10 @@ func (c *checker) restBound() (bound time.Duration) {
 	return bound
 }
 
-// touchedByAny reports whether anything but messages happened between two moments.
+// touchedByAny reports whether anything but messages happened between two moments, or processes came or went.
 func (c *checker) touchedByAny(from, to int64) bool {
-	return slices.ContainsFunc(c.faults, func(f fault) bool { return f.from <= to && (f.to == 0 || f.to+int64(linger) >= from) })
+	return slices.ContainsFunc(c.moves, func(at int64) bool { return at >= from && at <= to }) ||
+		slices.ContainsFunc(c.faults, func(f fault) bool { return f.from <= to && (f.to == 0 || f.to+int64(linger) >= from) })
 }
 
 // busy reports whether the service may have had no room for a message, or ran another of its key, between two moments.

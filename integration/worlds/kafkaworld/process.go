@@ -19,15 +19,17 @@ import (
 	"github.com/redeliver/redeliver/integration/worlds/plan"
 )
 
-// sessionTimeout is redeliver's and sarama's default.
+// sessionTimeout is redeliver's and sarama's default. The driver removes members that are silent for longer. kfake must not do so
+// itself: it also removes members that wait for the answer to their JoinGroup, and never answers them.
 const sessionTimeout = 10 * time.Second
 
 func saramaConfig(name string, m *machine) *sarama.Config {
 	sc := sarama.NewConfig()
 	sc.ClientID = name
 	sc.Consumer.Offsets.Initial = sarama.OffsetOldest
-	sc.Consumer.Group.Session.Timeout = sessionTimeout
-	sc.Consumer.MaxWaitTime = 400 * time.Millisecond // with the default of 50 ms most of a world's real time would be empty fetches
+	sc.Consumer.Group.Session.Timeout = 2 * time.Minute // see sessionTimeout
+	sc.Metadata.RefreshFrequency = time.Minute          // sarama notices new partitions within two of them
+	sc.Consumer.MaxWaitTime = 400 * time.Millisecond    // with the default of 50 ms most of a world's real time would be empty fetches
 	sc.Net.Proxy.Enable, sc.Net.Proxy.Dialer = true, m
 	return sc
 }

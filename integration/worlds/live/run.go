@@ -350,7 +350,7 @@ func (r *runner) setDown(service, by int) {
 // awaitRest waits until every message has ended in every service.
 func (r *runner) awaitRest() {
 	// After that, a world hangs. It is not the checker's bound, which is narrower.
-	limit := time.Now().Add(3 * time.Hour)
+	limit := time.Now().Add(12 * time.Hour)
 	for time.Now().Before(limit) {
 		r.readDeadLetters()
 		if r.left() == 0 {

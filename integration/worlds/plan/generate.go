@@ -103,7 +103,11 @@ func (g *generator) version(order string, way Way) Version {
 	d := g.between(10*time.Millisecond, 5*time.Second)
 	for range 1 + g.IntN(4) {
 		v.Steps = append(v.Steps, d.Round(time.Millisecond))
-		d = min(d*time.Duration(1+g.IntN(5)), 10*time.Minute)
+		longest := 10 * time.Minute
+		if order == PerKey {
+			longest = 30 * time.Second // all messages of a key wait behind each that fails
+		}
+		d = min(d*time.Duration(1+g.IntN(5)), longest)
 	}
 	if order == Blocking {
 		v.Steps = v.Steps[:1]
