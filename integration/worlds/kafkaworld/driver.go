@@ -214,6 +214,9 @@ func (d *Driver) readPartition(ctx context.Context, topic string, partition int3
 			return nil, fmt.Errorf("%s/%d at %d: %w", topic, partition, from, ctx.Err())
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
+			if r.Offset >= to { // the next call reads it
+				return
+			}
 			from = r.Offset + 1
 			l := live.DeadLetter{Body: r.Value, Key: string(r.Key), Place: fmt.Sprintf("%s/%d/%d", topic, partition, r.Offset)}
 			for _, h := range r.Headers {
