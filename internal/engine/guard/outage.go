@@ -14,9 +14,8 @@ import (
 // A probe that fails with an error of the outage makes the next pause longer. Any other error concerns only the message of the
 // probe, until the probes of several messages have failed with it. A failure also concerns only its message if the message has
 // failed before, and a probe of another one has succeeded since: otherwise a few bad messages, between others that succeed, would
-// keep the outage from ending. When few messages are left to probe with, and one of them has failed several probes, there is no
-// outage: without that, two bad messages would take turns forever. With Blocking only the heads of partitions are left, so any
-// number of them is few.
+// keep the outage from ending. When fewer messages are left to probe with than begin an outage, and one of them has failed several
+// probes, there is no outage: without that, two bad messages would take turns forever.
 //
 // A message that has failed while others succeeded is poison. Its failures count towards an outage only when the successes of
 // the others are no longer in the window. Otherwise poison alone would look like an outage: after the other messages have ended,
@@ -108,9 +107,9 @@ func (o *outage) unreached(f *Failure, now time.Duration) {
 
 // isToBlame reports whether a message may be the cause of its failure, although the handler's program does not seem to be there: the
 // program was there since the message failed in that way before, or only this message is left to probe with. With Blocking the
-// heads of several partitions may be left.
+// heads of a few partitions may be left.
 func (o *outage) isToBlame(f *Failure) bool {
-	return o.wasThereSince(f.Before) || o.failedProbes[f.ID] >= maxSameProbe && (len(o.failedProbes) == 1 || o.blocking)
+	return o.wasThereSince(f.Before) || o.failedProbes[f.ID] >= maxSameProbe && (len(o.failedProbes) == 1 || o.blocking && len(o.failedProbes) < o.minKeys)
 }
 
 // countFailedProbe counts the failure of a probe.
@@ -124,7 +123,7 @@ func (o *outage) countFailedProbe(f *Failure, now time.Duration) {
 	if _, known := o.failedProbes[f.ID]; known || len(o.failedProbes) < maxFailedProbes {
 		o.failedProbes[f.ID]++
 	}
-	if n := len(o.failedProbes); o.failedProbes[f.ID] >= maxSameProbe && !f.Unreachable && (n < o.minKeys || o.blocking) {
+	if n := len(o.failedProbes); o.failedProbes[f.ID] >= maxSameProbe && !f.Unreachable && n < o.minKeys {
 		o.close()
 		o.changes.Addf(redeliver.ChangeOutageOver, nil, "only %d messages are left to probe with, and one has failed %d times: attempts count again", n, maxSameProbe)
 		return

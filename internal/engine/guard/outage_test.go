@@ -275,8 +275,8 @@ func TestRemainingPoisonIsNoOutage(t *testing.T) {
 	}
 }
 
-// Two bad messages that take turns as probes end an outage, and so do any number with Blocking, where only the heads of partitions
-// are left. Otherwise all others would wait behind them forever.
+// Two bad messages that take turns as probes end an outage. Otherwise all others would wait behind them. As many as begin an outage
+// cannot be told from one.
 func TestFewBadMessagesThatTakeTurnsEndAnOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		blocking bool
@@ -286,7 +286,8 @@ func TestFewBadMessagesThatTakeTurnsEndAnOutage(t *testing.T) {
 		"one":                        {messages: 1, ends: true},
 		"two":                        {messages: 2, ends: true},
 		"as many as begin an outage": {messages: 3},
-		"of many partitions":         {blocking: true, messages: 30, ends: true},
+		"two heads of partitions":    {blocking: true, messages: 2, ends: true},
+		"three heads of partitions":  {blocking: true, messages: 3},
 	} {
 		var reported Changes
 		o := newOutage(threeKeys(), c.blocking, &reported)
