@@ -93,7 +93,9 @@ func (g *generator) service(group string, topics []Topic) Service {
 		}
 	}
 	// Three bad messages at the heads of partitions or message groups cannot be told from an outage, and wait for 24 h.
-	manyHeads := g.v.Broker == "sqs" || slices.ContainsFunc(topics, func(t Topic) bool { return t.Partitions > 2 })
+	// So do the messages that a deploy to Blocking leaves on levels.
+	manyHeads := g.v.Broker == "sqs" || slices.ContainsFunc(topics, func(t Topic) bool { return t.Partitions > 2 }) ||
+		slices.ContainsFunc(s.Versions, func(v Version) bool { return v.Order != s.Versions[0].Order })
 	for i := range s.Versions {
 		if v := &s.Versions[i]; v.Order == Blocking && manyHeads {
 			v.Outage = false
