@@ -29,7 +29,7 @@ type outage struct {
 	recentSuccesses, recentFailures windowCount
 	probeErrors                     []probeError   // of the probes of this outage
 	lastFailedProbe                 uint64         // the hash of the id of the message whose probe failed last
-	failedProbes                    map[uint64]int // how many probes each message has failed since one last succeeded
+	failedProbes                    map[uint64]int // how many probes each of up to minKeys messages has failed since one last succeeded
 	blocking                        bool           // only the heads of partitions can be probes
 	began                           time.Duration  // when this outage began
 	probes                          int            // how many probes of this outage have ended
@@ -49,8 +49,6 @@ const (
 	minProbeMessages = 3
 	// maxSameProbe is the number of probes that one message may fail before the outage counts as unfounded.
 	maxSameProbe = 5
-	// maxFailedProbes bounds the messages of failedProbes. So many are not few.
-	maxFailedProbes = 1000
 )
 
 func newOutage(o redeliver.Outage, blocking bool, c *Changes) *outage {
@@ -120,7 +118,7 @@ func (o *outage) countFailedProbe(f *Failure, now time.Duration) {
 	if o.failedProbes == nil {
 		o.failedProbes = make(map[uint64]int)
 	}
-	if _, known := o.failedProbes[f.ID]; known || len(o.failedProbes) < maxFailedProbes {
+	if _, known := o.failedProbes[f.ID]; known || len(o.failedProbes) < o.minKeys { // more would not be few either
 		o.failedProbes[f.ID]++
 	}
 	if n := len(o.failedProbes); o.failedProbes[f.ID] >= maxSameProbe && !f.Unreachable && n < o.minKeys {
