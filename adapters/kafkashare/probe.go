@@ -100,7 +100,7 @@ var errAllowedAgain = errors.New("kafkashare: a topic on which messages wait cou
 func (r *reader) replaceAfter(failed []engine.Operation) {
 	fail := r.operations.Failing()
 	for _, op := range failed {
-		if op.Name == commitRequest || op.Name == shareFetchRequest || slices.Contains(fail, op) {
+		if op.Name == commitRequest || op.Name == shareFetchRequest || op.Name == engine.PublishOperation || slices.Contains(fail, op) {
 			continue
 		}
 		if m := r.level.Load(); m != nil {

@@ -108,13 +108,15 @@ func (c *Client) openReader(ctx context.Context, topic string) (*reader, error) 
 		return nil, err
 	}
 	cfg, values := &c.cfg, context.WithoutCancel(ctx)
-	return &reader{
+	r := &reader{
 		client: c, layout: l, values: values, unread: make(map[partition]unreadReport),
 		sub: &engine.Subscription{
 			Origin: l.origin, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Values: values,
 		},
-	}, nil
+	}
+	r.sub.Operations = &r.operations
+	return r, nil
 }
 
 func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} }

@@ -70,8 +70,10 @@ func (m *move) setLevel() {
 	m.to, m.dec.State.Policy = driver.Level, m.d.sub.fingerprint
 }
 
-// publishTo is the publish of delayed messages that are due.
-func publishTo(where string) Operation { return Operation{"publish", where} }
+// PublishOperation is the name of the operation that publishes delayed messages that are due.
+const PublishOperation = "publish"
+
+func publishTo(where string) Operation { return Operation{PublishOperation, where} }
 
 // delayPublish makes m, a publish to the origin, a write to a level.
 func (m *move) delayPublish() {
