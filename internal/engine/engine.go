@@ -59,6 +59,9 @@ func (e *Engine[R]) Close() {
 	e.sending.Lock() // a worker that comes later finds that its lane has ended
 	defer e.sending.Unlock()
 	e.pool.Close()
+	if e.sub.detachOperations != nil {
+		e.sub.detachOperations()
+	}
 	if e.opt.Out != nil {
 		close(e.opt.Out)
 	}

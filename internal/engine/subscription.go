@@ -54,7 +54,8 @@ type Subscription struct {
 	Values context.Context
 	// Turn lets suspects run alone. Nil if there are none.
 	Turn *Turn
-	// Operations knows which requests of the subscription fail. Default: its own.
+	// Operations knows which requests of the subscription fail. Its owner attaches the subscription. Default: its own, until
+	// the engine closes.
 	Operations *Operations
 	// Drain counts the lanes that drain.
 	Drain Drain
@@ -70,6 +71,7 @@ type Subscription struct {
 	failingPublishes atomic.Int64                    // delayed publishes that the origin does not accept
 	watch            *watch                          // ends attempts that take too long; nil without a Timeout
 	fingerprint      string                          // of Policy
+	detachOperations func()                          // of its own Operations; nil if others own them
 	counter          redeliver.Counter               // of messages that succeed at once; nil for none
 	uncounted        redeliver.Sink                  // gets the events of those messages, if there is a counter; nil for none
 	otherPolicies    otherPolicies                   // other policies under which messages are written
@@ -91,7 +93,7 @@ func (s *Subscription) Start() {
 	s.findCounter()
 	if s.Operations == nil {
 		s.Operations = &Operations{}
-		s.Operations.Attach(s)
+		s.detachOperations = s.Operations.Attach(s)
 	}
 }
 

@@ -658,3 +658,18 @@ func TestASinkMayBeMissingOrPanic(t *testing.T) {
 		t.Errorf("the sink got %d events", n)
 	}
 }
+
+// After the engine has closed, a failure that nothing tries again is no event: the sink may be gone.
+func TestAClosedEngineReportsNoOperations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJournal(hourly())
+		stop := j.start(t, handle(func(context.Context, *record) error { return nil }))
+		j.sub.Operations.Failed(engine.Operation{Name: "publish", Place: "orders"}, errTheirs, true, false)
+		stop()
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if got := j.changes(); !slices.Equal(got, []string{"an operation fails"}) {
+			t.Errorf("reported %q, want only the failure", got)
+		}
+	})
+}
