@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	fs.IntVar(&o.processes, "processes", runtime.NumCPU(), "how many worlds run at once")
 	fs.DurationVar(&o.limit, "limit", 2*time.Minute, "how long one world may take, in real time")
 	fs.IntVar(&o.keep, "keep", 20, "how many histories of failed worlds to keep")
-	fs.IntVar(&o.minCovered, "covered", 0, "fail if a word or event with an order occurred less often")
+	fs.IntVar(&o.minCovered, "covered", 0, "fail if a word with an order occurred less often")
 	shown := fs.String("print", "", "print this history for people, and run nothing")
 	fs.BoolVar(&o.quiet, "quiet", false, "print no table of the coverage")
 	if err := fs.Parse(args); err != nil {

@@ -60,7 +60,7 @@ func Check(lines []history.Line) (Result, []history.Violation, error) {
 	}
 	c := &checker{
 		start: lines[0].At, processes: make(map[string]*process), originals: make(map[string]*original), messages: make(map[messageKey]*message),
-		names: make(map[string][]*message), result: Result{Coverage: make(map[string]int)}, groups: make(map[string]int),
+		result: Result{Coverage: make(map[string]int)}, groups: make(map[string]int),
 	}
 	if err := json.Unmarshal(lines[0].Run.World, &c.world); err != nil {
 		return Result{}, nil, fmt.Errorf("the history has no world: %w", err)
@@ -82,7 +82,6 @@ type checker struct {
 	processes  map[string]*process
 	originals  map[string]*original
 	messages   map[messageKey]*message
-	names      map[string][]*message // by redeliver's id
 	faults     []fault
 	pauses     []pause
 	events     []history.Line
@@ -256,7 +255,6 @@ func (c *checker) readMessage(l history.Line) {
 		}
 		if m.name == "" {
 			m.name = l.Name
-			c.names[l.Name] = append(c.names[l.Name], m)
 		}
 		if l.Name != m.name && o.writes == 1 {
 			c.violatef(history.Renamed, l.ID, "it was %q, and is %q in attempt %d", m.name, l.Name, l.Attempt)
@@ -296,7 +294,8 @@ const runsAgain = "settled messages run again"
 var harmless = []string{plan.Restart, plan.Scale, plan.Deploy, plan.PauseGroup, plan.Dependency, plan.Grow}
 
 // touched reports whether a fault of a service or of its processes lasted between two moments. Faults of whole brokers concern all
-// services. A kill concerns the process at once, and the others while the group waits for the dead member.
+// services. A kill concerns the process at once, and the others while the group waits for the dead member. With except, harmless
+// words count, too.
 func (c *checker) touched(service int, process string, from, to int64, except ...string) bool {
 	return slices.ContainsFunc(c.faults, func(f fault) bool {
 		if slices.Contains(except, f.what) || slices.Contains(harmless, f.what) && len(except) == 0 {

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
-	"github.com/redeliver/redeliver/middleware"
 
 	"github.com/redeliver/redeliver/integration/worlds/live"
 	"github.com/redeliver/redeliver/integration/worlds/plan"
@@ -69,28 +65,14 @@ func (s *service) sarama() *sarama.Config {
 
 func (s *service) config() kafka.Config {
 	v := s.Version
-	p := redeliver.Policy{
-		MaxRetries: v.MaxRetries, Immediate: v.Immediate, Backoff: redeliver.Steps(v.Steps...), Timeout: v.Timeout, MaxAge: v.MaxAge,
-		Order: orders[v.Order], Outage: redeliver.Outage{Off: !v.Outage},
-	}
-	if v.MaxRetries == 0 {
-		p.MaxRetries = redeliver.NoRetries
-	}
-	if v.Rate > 0 {
-		p.Rate = redeliver.Rate{PerSecond: v.Rate}
-	}
 	c := kafka.Config{
-		Group: s.Service.Group, Policy: p, MaxInFlight: v.MaxInFlight, MaxRetriesInFlight: v.MaxRetriesInFlight, MinInFlight: v.MinInFlight,
+		Group: s.Service.Group, Policy: s.Policy(), MaxInFlight: v.MaxInFlight, MaxRetriesInFlight: v.MaxRetriesInFlight, MinInFlight: v.MinInFlight,
 		MaxWaiting: v.MaxWaiting, DrainTimeout: s.Service.Drain, Sink: s.Sink,
 	}
 	if s.Service.Static {
 		c.InstanceID = fmt.Sprintf("%s-%d", s.Service.Group, s.Slot)
 	}
 	return c
-}
-
-var orders = map[string]redeliver.Order{
-	plan.KeyOrder: redeliver.KeyOrder, plan.Unordered: redeliver.Unordered, plan.Blocking: redeliver.Blocking, plan.PerKey: redeliver.PerKey,
 }
 
 func (s *service) handleRecord(ctx context.Context, r *sarama.ConsumerMessage) error {
@@ -122,19 +104,7 @@ func (s *service) consumeBatch(ctx context.Context) error {
 	batch := kafka.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
 	return s.withClient(func(c sarama.Client) error {
 		return kafka.ConsumeBatch(ctx, c, s.config(), s.Service.Topics, batch, func(_ context.Context, b *kafka.Batch) error {
-			var all sync.WaitGroup
-			for _, m := range b.Messages {
-				all.Go(func() {
-					defer func() {
-						if p := recover(); p != nil {
-							m.Answer(fmt.Errorf("panic: %v", p))
-						}
-					}()
-					m.Answer(s.handleRecord(m.Context(), m.ConsumerMessage))
-				})
-			}
-			all.Wait()
-			return nil
+			return live.HandleBatch(b.Messages, func(m *kafka.BatchMessage) error { return s.handleRecord(m.Context(), m.ConsumerMessage) })
 		})
 	})
 }
@@ -164,18 +134,9 @@ func (s *service) router(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Minute}, watermill.NopLogger{})
-	if err != nil {
-		return errors.Join(err, c.Close(ctx))
-	}
-	router.AddMiddleware(middleware.Retry())
-	for _, topic := range s.Service.Topics {
-		router.AddConsumerHandler(topic, topic, c.Subscriber(), func(m *message.Message) error {
-			r := kafka.RecordFromContext(m.Context())
-			return s.Handle(m.Context(), live.Record{Topic: topic, Body: m.Payload, Key: string(r.Key), Header: m.Metadata.Get(live.UserHeader)})
-		})
-	}
-	err = router.Run(ctx)
-	_ = router.Close() // after an error of Run, some of its goroutines wait for this
+	err = s.Route(ctx, c.Subscriber(), func(topic string, m *message.Message) error {
+		r := kafka.RecordFromContext(m.Context())
+		return s.Handle(m.Context(), live.Record{Topic: topic, Body: m.Payload, Key: string(r.Key), Header: m.Metadata.Get(live.UserHeader)})
+	})
 	return errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 }

@@ -100,7 +100,7 @@ func (r *runner) run() {
 			r.startProcess(slot{s, p})
 		}
 	}
-	// A service that has not begun yet may skip nothing, but kinds of faults that need its topics wait for them.
+	// Some worlds write before their services have joined, others after.
 	time.Sleep(time.Duration(r.world.Seed%5) * time.Second)
 	var all sync.WaitGroup
 	all.Go(r.write)
@@ -118,9 +118,8 @@ func (r *runner) run() {
 		// Nothing is left behind: processes that start again find nothing to do.
 		r.stopAll()
 		r.add(history.Line{Kind: history.Said, What: "at rest"})
-		for s, service := range r.world.Services {
+		for s := range r.world.Services {
 			r.startProcess(slot{s, 0})
-			_ = service
 		}
 		time.Sleep(2*time.Minute + r.longestWait())
 		r.readDeadLetters()
@@ -286,33 +285,12 @@ func (r *runner) do(o plan.Word) {
 		}
 	case plan.Dependency:
 		r.setDown(o.Service, 1)
-		r.during(o, s.Group, func() {})
+		r.add(history.Line{Kind: history.Fault, What: o.What, Target: s.Group})
+		time.Sleep(o.For)
+		r.add(history.Line{Kind: history.Healed, What: o.What, Target: s.Group})
 		r.setDown(o.Service, -1)
 	case plan.Cut, plan.Stall:
-		p := r.process(at)
-		o.Process = p.Slot
-		r.inject(o, p.Name)
-	case plan.Expire, plan.ResetOffsets:
-		// The whole group stops meanwhile.
-		var unlock []func()
-		for p := range s.Processes + 1 {
-			at := slot{o.Service, p}
-			unlock = append(unlock, r.lock(at))
-			if p := r.process(at); p != nil && p.Killed() {
-				continue
-			}
-			if r.process(at) != nil {
-				r.stop(at)
-			}
-		}
-		time.Sleep(5 * time.Second)
-		r.inject(o, s.Group)
-		for p := range s.Processes {
-			r.startProcess(slot{o.Service, p})
-		}
-		for _, f := range unlock {
-			f()
-		}
+		r.inject(o, r.process(at).Name)
 	default:
 		r.inject(o, s.Group)
 	}
@@ -331,13 +309,6 @@ func (r *runner) inject(o plan.Word, target string) {
 	if heal != nil {
 		heal()
 	}
-	r.add(history.Line{Kind: history.Healed, What: o.What, Target: target})
-}
-
-func (r *runner) during(o plan.Word, target string, end func()) {
-	r.add(history.Line{Kind: history.Fault, What: o.What, Target: target})
-	time.Sleep(o.For)
-	end()
 	r.add(history.Line{Kind: history.Healed, What: o.What, Target: target})
 }
 
@@ -374,16 +345,12 @@ func (r *runner) left() (n int) {
 	defer r.mu.Unlock()
 	for s, service := range r.world.Services {
 		for id, m := range r.messages {
-			if reads(service, m.Topic) && !r.ended[end{s, id}] {
+			if slices.Contains(service.Topics, m.Topic) && !r.ended[end{s, id}] {
 				n++
 			}
 		}
 	}
 	return n
-}
-
-func reads(s plan.Service, topic string) bool {
-	return slices.Contains(s.Topics, topic)
 }
 
 func (r *runner) setEnded(service int, id string) {

@@ -22,9 +22,7 @@ type Vocabulary struct {
 	// Denials are the errors of Deny.
 	Denials  []string
 	MaxNodes int
-	// Delays reports whether delayed publishes can be generated.
-	Delays bool
-	Static bool
+	Static   bool
 	// Origins are the kinds of origins. A world has one of them, and one service reads it. Default: topics for all services.
 	Origins []Origin
 }
@@ -80,7 +78,7 @@ func (g *generator) service(group string, topics []Topic) Service {
 	}
 	s.Static = g.v.Static && s.Way != Wrap && g.oneIn(5)
 	order := pick(g, g.v.Orders)
-	for (s.Way == Wrap && order == PerKey) || (s.Way == ConsumeBatch && order == Blocking) || (s.Way == Receive && order == Blocking) {
+	for (s.Way == Wrap && order == PerKey) || (s.Way == ConsumeBatch && order == Blocking) {
 		order = pick(g, g.v.Orders)
 	}
 	for range 1 + g.IntN(3) {
@@ -154,9 +152,6 @@ func (g *generator) messages(w World) []Message {
 		m := Message{
 			ID: fmt.Sprintf("m%d", i), Topic: pick(g, w.Topics).Name, Key: fmt.Sprintf("k%d", g.IntN(keys)),
 			At: time.Duration(g.Int64N(int64(w.Span))).Round(time.Millisecond),
-		}
-		if g.v.Delays && g.oneIn(20) {
-			m.Delay = g.between(100*time.Millisecond, 2*time.Minute)
 		}
 		m.Script = g.script(m, bad)
 		all = append(all, m)
@@ -280,7 +275,7 @@ func (g *generator) word(w World, what string, at time.Duration) Word {
 		o.Keys, o.Error, o.Count, o.For = []int16{pick(g, g.v.Keys)}, pick(g, g.v.Denials), -1, g.between(time.Second, 90*time.Second)
 	case SmallCommits:
 		o.Count, o.For = g.IntN(200), g.between(time.Second, 2*time.Minute)
-	case Scale, PauseGroup, Dependency, Expire, ResetOffsets:
+	case Scale, PauseGroup, Dependency:
 		o.For = g.between(time.Second, 90*time.Second)
 	case Grow:
 		o.Count = 1 + g.IntN(3)

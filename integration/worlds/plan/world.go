@@ -56,7 +56,6 @@ const (
 	ConsumeBatch Way = "ConsumeBatch"
 	Router       Way = "Router"
 	Wrap         Way = "Wrap"
-	Receive      Way = "Receiver"
 )
 
 // The orders.
@@ -81,7 +80,6 @@ type Version struct {
 	MaxRetriesInFlight int
 	MinInFlight        int
 	MaxWaiting         int
-	Dedup              bool
 	BatchSize          int
 	BatchTimeout       time.Duration
 }
@@ -104,7 +102,6 @@ type Message struct {
 	Topic  string
 	Key    string
 	At     time.Duration // when it is written
-	Delay  time.Duration // it is published through redeliver, to arrive this much later
 	Script []Step        // by attempt; the last one is repeated
 }
 
@@ -132,7 +129,6 @@ const (
 	RetryAfter Answer = "retry after"
 	Postpone   Answer = "postpone"
 	Pause      Answer = "pause"
-	Nack       Answer = "nack" // Router: a nack without an error
 )
 
 // Step returns the step of an attempt, counted from 1.
@@ -167,13 +163,8 @@ const (
 	Elect        = "elect"         // partitions get other leaders
 	MoveGroups   = "coordinators"  // groups get other coordinators
 	Grow         = "grow"          // a topic gets more partitions
-	Recreate     = "recreate"      // a topic is deleted and created again
-	DropLevels   = "drop levels"   // the group's delay topics are deleted
-	DropDLQ      = "drop dlq"      // the group's DLQ is deleted
 	Deny         = "deny"          // a right is taken away for For
 	Twice        = "twice"         // messages in flight come again, as a broker may deliver them
 	SmallCommits = "small commits" // the broker's limit of commit metadata is lowered for For
-	ResetOffsets = "reset offsets" // an operator stops the group and sets its offsets to the beginning
-	Expire       = "expire"        // the group stops, and its offsets expire
 	Dependency   = "dependency"    // all handlers of a service fail with one error for For
 )

@@ -3,19 +3,14 @@ package sqsworld
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/internal/sqsfake"
-	"github.com/redeliver/redeliver/middleware"
 
 	"github.com/redeliver/redeliver/integration/worlds/live"
 	"github.com/redeliver/redeliver/integration/worlds/plan"
@@ -73,24 +68,10 @@ type service struct {
 
 func (s *service) config() sqs.Config {
 	v := s.Version
-	p := redeliver.Policy{
-		MaxRetries: v.MaxRetries, Immediate: v.Immediate, Backoff: redeliver.Steps(v.Steps...), Timeout: v.Timeout, MaxAge: v.MaxAge,
-		Order: orders[v.Order], Outage: redeliver.Outage{Off: !v.Outage},
-	}
-	if v.MaxRetries == 0 {
-		p.MaxRetries = redeliver.NoRetries
-	}
-	if v.Rate > 0 {
-		p.Rate = redeliver.Rate{PerSecond: v.Rate}
-	}
 	return sqs.Config{
-		AWS: s.line.Config(), Endpoint: sqsfake.Endpoint, Policy: p, MaxInFlight: v.MaxInFlight, MaxRetriesInFlight: v.MaxRetriesInFlight,
+		AWS: s.line.Config(), Endpoint: sqsfake.Endpoint, Policy: s.Policy(), MaxInFlight: v.MaxInFlight, MaxRetriesInFlight: v.MaxRetriesInFlight,
 		MinInFlight: v.MinInFlight, DrainTimeout: s.Service.Drain, Sink: s.Sink,
 	}
-}
-
-var orders = map[string]redeliver.Order{
-	plan.KeyOrder: redeliver.KeyOrder, plan.Unordered: redeliver.Unordered, plan.Blocking: redeliver.Blocking, plan.PerKey: redeliver.PerKey,
 }
 
 func (s *service) handleMessage(ctx context.Context, m *types.Message) error {
@@ -107,19 +88,7 @@ func (s *service) consume(ctx context.Context) error {
 func (s *service) consumeBatch(ctx context.Context) error {
 	batch := sqs.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
 	return sqs.ConsumeBatch(ctx, s.config(), s.Service.Topics, batch, func(_ context.Context, b *sqs.Batch) error {
-		var all sync.WaitGroup
-		for _, m := range b.Messages {
-			all.Go(func() {
-				defer func() {
-					if p := recover(); p != nil {
-						m.Answer(fmt.Errorf("panic: %v", p))
-					}
-				}()
-				m.Answer(s.handleMessage(m.Context(), &m.Message))
-			})
-		}
-		all.Wait()
-		return nil
+		return live.HandleBatch(b.Messages, func(m *sqs.BatchMessage) error { return s.handleMessage(m.Context(), &m.Message) })
 	})
 }
 
@@ -128,17 +97,8 @@ func (s *service) router(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Minute}, watermill.NopLogger{})
-	if err != nil {
-		return errors.Join(err, c.Close(ctx))
-	}
-	router.AddMiddleware(middleware.Retry())
-	for _, topic := range s.Service.Topics {
-		router.AddConsumerHandler(topic, topic, c.Subscriber(), func(m *message.Message) error {
-			return s.handleMessage(m.Context(), sqs.MessageFromContext(m.Context()))
-		})
-	}
-	err = router.Run(ctx)
-	_ = router.Close() // after an error of Run, some of its goroutines wait for this
+	err = s.Route(ctx, c.Subscriber(), func(_ string, m *message.Message) error {
+		return s.handleMessage(m.Context(), sqs.MessageFromContext(m.Context()))
+	})
 	return errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 }
