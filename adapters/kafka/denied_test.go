@@ -4,11 +4,9 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -16,7 +14,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/kafkatest"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 // newDenied returns a service of which operations are denied.
@@ -37,29 +34,7 @@ func newDenied(t *testing.T) *kafkatest.Denied {
 			return nil, err
 		}
 		kafka.SweepEvery(c, 300*time.Millisecond)
-		ctx, cancel := context.WithCancel(context.Background())
-		messages, err := c.Subscriber().Subscribe(ctx, d.Topic)
-		handle := middleware.Retry()(func(m *message.Message) ([]*message.Message, error) { return nil, d.Handle(m.UUID) })
-		var done sync.WaitGroup
-		if err == nil {
-			done.Go(func() {
-				for m := range messages {
-					if _, err := handle(m); err != nil {
-						m.Nack()
-					}
-					m.Ack()
-				}
-			})
-		}
-		stop := func() {
-			cancel()
-			done.Wait()
-			_ = c.Close(context.Background())
-		}
-		if err != nil {
-			stop()
-		}
-		return stop, err
+		return d.Serve(c.Subscriber(), func() { _ = c.Close(context.Background()) })
 	}
 	d.Rebalance = func() {
 		d.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: d.Group, Err: kerr.RebalanceInProgress, Count: 1})

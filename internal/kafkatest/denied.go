@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -17,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/observed"
+	"github.com/redeliver/redeliver/middleware"
 )
 
 // Denied is a service on an in-process Kafka, of which operations are denied one after another.
@@ -99,6 +102,33 @@ func (d *Denied) Handle(id string) error {
 		return redeliver.RetryAfter(errDenied, 2*time.Hour)
 	}
 	return nil
+}
+
+// Serve handles the messages of the origin until stop is called, which then calls closeClient.
+func (d *Denied) Serve(sub message.Subscriber, closeClient func()) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	messages, err := sub.Subscribe(ctx, d.Topic)
+	handle := middleware.Retry()(func(m *message.Message) ([]*message.Message, error) { return nil, d.Handle(m.UUID) })
+	var done sync.WaitGroup
+	if err == nil {
+		done.Go(func() {
+			for m := range messages {
+				if _, err := handle(m); err != nil {
+					m.Nack()
+				}
+				m.Ack()
+			}
+		})
+	}
+	stop = func() {
+		cancel()
+		done.Wait()
+		closeClient()
+	}
+	if err != nil {
+		stop()
+	}
+	return stop, err
 }
 
 // changes returns the changes of the subscription after the first n ones.
