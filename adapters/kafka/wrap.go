@@ -66,6 +66,9 @@ type Wrapped struct {
 // Net.ReadTimeout less 10 s (20 s by default): a member that joins waits no longer. If the context
 // of group.Consume ends, they have config.DrainTimeout. If that context ends while a rebalance waits
 // for handlers, only the end of ctx shortens the wait, so give Wrap the same context.
+//
+// A session that lasts for less than a second is followed by a pause: from 20 ms up to 1 s, longer
+// each time. Without it, the service's loop would make the group rebalance all the time.
 func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler Handler) (*Wrapped, error) {
 	instance := config.InstanceID
 	config, ps := config.withClient(client, topics, handler == nil)
