@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/middleware"
 )
 
 // newDenied returns a service of which operations are denied.
@@ -34,7 +35,7 @@ func newDenied(t *testing.T) *kafkatest.Denied {
 			return nil, err
 		}
 		kafka.SweepEvery(c, 300*time.Millisecond)
-		return d.Serve(c.Subscriber(), func() { _ = c.Close(context.Background()) })
+		return d.Serve(c.Subscriber(), middleware.Retry(), func() { _ = c.Close(context.Background()) })
 	}
 	d.Rebalance = func() {
 		d.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: d.Group, Err: kerr.RebalanceInProgress, Count: 1})

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafkashare"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/middleware"
 )
 
 const retryGroup = "billing-retry"
@@ -42,7 +43,7 @@ func newDenied(t *testing.T) *kafkatest.Denied {
 			return nil, err
 		}
 		kafkashare.CheckEvery(c, 300*time.Millisecond)
-		return d.Serve(c.Subscriber(), func() { _ = c.Close(context.Background()) })
+		return d.Serve(c.Subscriber(), middleware.Retry(), func() { _ = c.Close(context.Background()) })
 	}
 	d.Rebalance = func() {
 		d.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat, kmsg.ConsumerGroupHeartbeat}, Group: retryGroup, Err: kerr.RebalanceInProgress, Count: 1})

@@ -19,7 +19,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/observed"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 // Denied is a service on an in-process Kafka, of which operations are denied one after another.
@@ -104,11 +103,11 @@ func (d *Denied) Handle(id string) error {
 	return nil
 }
 
-// Serve handles the messages of the origin until stop is called, which then calls closeClient.
-func (d *Denied) Serve(sub message.Subscriber, closeClient func()) (stop func(), err error) {
+// Serve handles the messages of the origin behind middleware.Retry until stop is called, which then calls closeClient.
+func (d *Denied) Serve(sub message.Subscriber, retry message.HandlerMiddleware, closeClient func()) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	messages, err := sub.Subscribe(ctx, d.Topic)
-	handle := middleware.Retry()(func(m *message.Message) ([]*message.Message, error) { return nil, d.Handle(m.UUID) })
+	handle := retry(func(m *message.Message) ([]*message.Message, error) { return nil, d.Handle(m.UUID) })
 	var done sync.WaitGroup
 	if err == nil {
 		done.Go(func() {
