@@ -153,8 +153,9 @@ type Abandoned struct {
 	Err   error
 }
 
-// MessagesLost: waiting messages have disappeared from one of redeliver's topics, because its retention was too short or it was
-// deleted. Or, on Kafka, the origin was deleted and created again, and with it went what the group had not settled. Or a share group of Kafka drops a message at its delivery limit.
+// MessagesLost: messages that the group had not settled have disappeared from one of redeliver's topics or, on Kafka, from the
+// origin, because the retention was too short, or the topic was deleted. Or a share group of Kafka drops a message at its delivery
+// limit.
 type MessagesLost struct {
 	Origin, Group string
 	Where         string // the topic, and the partition if only one is concerned

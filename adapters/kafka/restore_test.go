@@ -60,6 +60,26 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 	}
 }
 
+// Nobody reads the DLQ, so its restore ends no session. Otherwise handlers whose messages wait for their write to it would run
+// again.
+func TestADeletedDLQEndsNoSession(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	addrs := cluster.ListenAddrs()
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: fastMetadataConfig()})
+	kafka.SweepEvery(c, 100*time.Millisecond)
+	route(t, c, "orders", func(*message.Message) error { return redeliver.Permanent(errDeclined) })
+	ev.awaitJoined(t, 1)
+	const dlq = "orders.billing.dlq"
+	kafkatest.DropTopic(t, kadm.NewClient(independent(t, addrs)), dlq)
+	ev.await(t, 1, lost(dlq))
+	put(t, addrs, order("orders", "bad"))
+	ev.awaitEnds(t, "bad")
+	if n := ev.count(isChange(redeliver.ChangeAssigned)); n != 1 {
+		t.Errorf("%d sessions began", n)
+	}
+}
+
 // Without provisioning the other topics are read, and the missing topic is read as soon as it exists.
 func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	t.Parallel()
@@ -224,4 +244,43 @@ func TestOnKafkaRecordsDeletedByRetentionAreReported(t *testing.T) {
 	for _, l := range all[redeliver.MessagesLost](ev) {
 		t.Errorf("reported again: %+v", l)
 	}
+}
+
+// A group that was stopped for longer than its origin keeps messages has lost those that it had not read.
+func TestOnKafkaUnreadRecordsOfTheOriginThatWereDeletedAreReported(t *testing.T) {
+	t.Parallel()
+	p := onKafka(t)
+	ok := func(context.Context, *sarama.ConsumerMessage) error { return nil }
+	ev, stop := consume(t, p, kafka.Config{Policy: quick(1)}, ok)
+	write := func(ids ...string) {
+		for _, id := range ids {
+			rec := order(p.topic, id)
+			rec.Key = []byte("k") // on one partition
+			put(t, p.addrs, rec)
+		}
+	}
+	write("read")
+	ev.awaitEnds(t, "read")
+	stop()
+	write("deleted-1", "deleted-2", "left")
+	adm := kadm.NewClient(independent(t, p.addrs))
+	ends, err := adm.ListEndOffsets(t.Context(), p.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, where := make(kadm.Offsets), ""
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			below.AddOffset(p.topic, o.Partition, o.Offset-1, -1)
+			where = fmt.Sprintf("%s/%d", p.topic, o.Partition)
+		}
+	})
+	if _, err := adm.DeleteRecords(t.Context(), below); err != nil {
+		t.Fatal(err)
+	}
+	ev, _ = consume(t, p, kafka.Config{Policy: quick(1)}, ok)
+	if l, _ := ev.await(t, 1, lost(where))[0].(redeliver.MessagesLost); l.Count != 2 {
+		t.Errorf("reported %+v, want 2", l)
+	}
+	ev.awaitEnds(t, "left")
 }

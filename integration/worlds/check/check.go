@@ -41,6 +41,9 @@ const (
 	// soon is within what time a group notices a command, or begins a message if it has room.
 	soon = 10 * time.Second
 	rest = 2 * time.Minute
+	// noticed is how long after a topic was deleted, and created again, its new log may be read again from the beginning: members
+	// compare topics every 30 s, and then join again.
+	noticed = 2 * time.Minute
 )
 
 // The kinds of violations beside those of package history.
@@ -49,7 +52,11 @@ const (
 	Late      = "late"       // a message began long after it could
 	Left      = "left"       // a message ran although all had ended and their processes had stopped
 	Restless  = "restless"   // messages ended long after everything was healed
+	Untold    = "untold"     // an administrator deleted a message, and no event reports the loss
 )
+
+// Deleted is the event of a message of which a word has deleted a copy.
+const Deleted = "deleted"
 
 // Check compares a history with the promises. It returns an error if the lines are no history of a world.
 func Check(lines []history.Line) (Result, []history.Violation, error) {
@@ -60,7 +67,7 @@ func Check(lines []history.Line) (Result, []history.Violation, error) {
 	}
 	c := &checker{
 		start: lines[0].At, processes: make(map[string]*process), originals: make(map[string]*original), messages: make(map[messageKey]*message),
-		result: Result{Coverage: make(map[string]int)}, groups: make(map[string]int),
+		result: Result{Coverage: make(map[string]int)}, groups: make(map[string]int), deletions: make(map[messageKey][]deletion),
 	}
 	if err := json.Unmarshal(lines[0].Run.World, &c.world); err != nil {
 		return Result{}, nil, fmt.Errorf("the history has no world: %w", err)
@@ -82,6 +89,7 @@ type checker struct {
 	processes  map[string]*process
 	originals  map[string]*original
 	messages   map[messageKey]*message
+	deletions  map[messageKey][]deletion
 	faults     []fault
 	pauses     []pause
 	events     []history.Line
@@ -96,6 +104,8 @@ type checker struct {
 type process struct {
 	service int
 	version plan.Version
+	started int64
+	stopped int64 // 0 if not
 	killed  int64 // when, 0 if not
 }
 
@@ -180,9 +190,10 @@ func (c *checker) read(l history.Line) {
 	case history.Started:
 		version, _ := strconv.Atoi(l.What)
 		service := c.groups[l.Load]
-		c.processes[l.Process] = &process{service: service, version: c.world.Services[service].Versions[version]}
+		c.processes[l.Process] = &process{service: service, version: c.world.Services[service].Versions[version], started: l.At}
 		c.moves = append(c.moves, l.At)
 	case history.Stopped:
+		c.processes[l.Process].stopped = l.At
 		c.moves = append(c.moves, l.At)
 	case history.Fault:
 		if p := c.processes[l.Target]; p != nil && l.What == plan.Kill {
@@ -203,6 +214,10 @@ func (c *checker) read(l history.Line) {
 			}
 		}
 	case history.Event:
+		if l.What == Deleted {
+			c.readDeleted(l)
+			return
+		}
 		if l.What == "done: "+plan.PauseGroup {
 			c.pauses = append(c.pauses, pause{group: l.Load, topic: l.Target, from: l.At})
 		}
@@ -291,7 +306,9 @@ func (c *checker) readMessage(l history.Line) {
 const runsAgain = "settled messages run again"
 
 // harmless are the words that are no faults: nothing may run again because of them.
-var harmless = []string{plan.Restart, plan.Scale, plan.Deploy, plan.PauseGroup, plan.Dependency, plan.Grow}
+var harmless = []string{
+	plan.Restart, plan.Scale, plan.Deploy, plan.PauseGroup, plan.Dependency, plan.Grow, plan.ExpireOrigin, plan.ExpireLevel,
+}
 
 // touched reports whether a fault of a service or of its processes lasted between two moments. Faults of whole brokers concern all
 // services. A kill concerns the process at once, and the others while the group waits for the dead member. With except, harmless
@@ -305,6 +322,8 @@ func (c *checker) touched(service int, process string, from, to int64, except ..
 		switch {
 		case end == 0:
 		case f.what == runsAgain:
+		case f.what == plan.DeleteOrigin, f.what == plan.DeleteLevel, f.what == plan.DeleteRetry, f.what == plan.DeleteDLQ:
+			end += int64(noticed)
 		case f.what != plan.Kill:
 			end += int64(linger)
 		case f.target != process:
@@ -332,7 +351,7 @@ func (c *checker) check() {
 			if slices.Contains(s.Topics, o.plan.Topic) {
 				c.result.Messages++
 				if k := (messageKey{i, id}); c.messages[k] == nil && o.written != 0 {
-					c.violatef(history.Lost, id, "it never ran in %s: %s", s.Group, c.describe(&message{original: o, key: k}))
+					c.checkLost(&message{original: o, key: k}, "it never ran in "+s.Group)
 				}
 			}
 		}

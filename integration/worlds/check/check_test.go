@@ -119,6 +119,15 @@ func TestTheCheckerFinds(t *testing.T) {
 		}
 		return b
 	}
+	// An administrator deletes a level while "bad" waits there after one failure.
+	const level = "orders.billing.retry.2s"
+	deleted := func(b *builder) *builder {
+		lost(b).without(func(l history.Line) bool { return l.ID == "bad" && l.Attempt > 1 })
+		return b.at(4.5, history.Line{Kind: history.Event, What: Deleted, ID: "bad", Load: "billing", Attempt: 1, Name: level, Target: level + "/0/7"})
+	}
+	told := func(b *builder, where string, count int64) *builder {
+		return b.at(6, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "MessagesLost", Target: where, Offset: count})
+	}
 	restarted := func(b *builder) *builder {
 		return inAnotherProcess(b.begin(20, "once", 1).end(20.1, "once", 1, plan.Fail), 20)
 	}
@@ -126,8 +135,23 @@ func TestTheCheckerFinds(t *testing.T) {
 		change func(*builder) *builder
 		want   string
 	}{
-		"a run without a fault":    {func(b *builder) *builder { return b }, ""},
-		"a message without an end": {lost, "lost bad"},
+		"a run without a fault":                            {func(b *builder) *builder { return b }, ""},
+		"a message without an end":                         {lost, "lost bad"},
+		"a message that was deleted, and no event says so": {deleted, "untold bad"},
+		"not if an event reports the topic":                {func(b *builder) *builder { return told(deleted(b), level, 0) }, ""},
+		"nor if it reports the partition":                  {func(b *builder) *builder { return told(deleted(b), level+"/0", 1) }, ""},
+		"also if it reports another partition":             {func(b *builder) *builder { return told(deleted(b), level+"/1", 1) }, "untold bad"},
+		"also if it reports too few":                       {func(b *builder) *builder { return told(deleted(b), level+"/0", 0) }, "untold bad"},
+		"not if no process lived to notice it":             {func(b *builder) *builder { return deleted(b).fault(20, 20, plan.Kill, "billing-0.1") }, ""},
+		"a deleted copy of a message that had moved on": {func(b *builder) *builder {
+			told(deleted(b), level, 0).at(4.6, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "RetryScheduled", Name: "name bad", Attempt: 2, Target: "orders.billing.retry.9s"})
+			return b
+		}, "lost bad"},
+		"not in the log of a topic that was created again": {func(b *builder) *builder {
+			b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })
+			b.at(1.5, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.DeleteOrigin, Target: "orders"})
+			return b.change("bad", 0, history.Written, func(l *history.Line) { l.At += second })
+		}, ""},
 		"a message that never ran": {func(b *builder) *builder {
 			return b.without(func(l history.Line) bool { return l.ID == "once" && (l.Kind == history.Begin || l.Kind == history.End) })
 		}, "lost once"},

@@ -210,7 +210,7 @@ func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]fai
 	case len(committed) > 0 && len(m.dead) > 0 && again == 0 && m.writes == 1 && !c.uncertain(m):
 		c.violatef(history.TwoEnds, m.key.id, "%s", c.describe(m))
 	case len(committed)+len(m.dead) == 0 && m.written != 0:
-		c.violatef(history.Lost, m.key.id, "it has no end: %s", c.describe(m))
+		c.checkLost(m, "it has no end")
 	}
 	for _, d := range m.dead {
 		c.result.Dead++

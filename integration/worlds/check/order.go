@@ -15,6 +15,7 @@ import (
 type sequence struct {
 	service   int
 	topic     string
+	log       int // how often the topic had been created again
 	partition int32
 	key       string
 }
@@ -43,14 +44,14 @@ func (c *checker) checkOrder() {
 		if order == plan.Unordered || m.written == 0 || m.writes > 1 {
 			continue
 		}
-		q := sequence{k.service, m.plan.Topic, m.partition, m.plan.Key}
+		q := sequence{k.service, m.plan.Topic, c.log(m.original), m.partition, m.plan.Key}
 		if order == plan.Blocking {
 			q.key = ""
 		}
 		all[q] = append(all[q], m)
 	}
 	for _, q := range slices.SortedFunc(maps.Keys(all), func(a, b sequence) int {
-		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.topic, b.topic), cmp.Compare(a.log, b.log), cmp.Compare(a.partition, b.partition), cmp.Compare(a.key, b.key))
 	}) {
 		line := all[q]
 		slices.SortFunc(line, func(a, b *message) int { return cmp.Compare(a.offset, b.offset) })
@@ -79,7 +80,7 @@ func (c *checker) through(order string, m *message) int64 {
 }
 
 func (c *checker) checkPair(order string, a, b *message) {
-	if len(b.runs) == 0 || len(a.dead) > 0 && a.dead[0].Reason == "crashed" {
+	if len(b.runs) == 0 || len(a.dead) > 0 && a.dead[0].Reason == "crashed" || c.wasDeleted(a) != nil || c.inNewLog(a, b) {
 		return
 	}
 	if order == plan.Blocking && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {
@@ -182,7 +183,7 @@ func (c *checker) restBound() (bound time.Duration) {
 // touchedByAny reports whether anything but messages happened between two moments, or processes came or went.
 func (c *checker) touchedByAny(from, to int64) bool {
 	return slices.ContainsFunc(c.moves, func(at int64) bool { return at >= from && at <= to }) ||
-		slices.ContainsFunc(c.faults, func(f fault) bool { return f.from <= to && (f.to == 0 || f.to+int64(linger) >= from) })
+		slices.ContainsFunc(c.faults, func(f fault) bool { return f.from <= to && (f.to == 0 || f.to+int64(noticed) >= from) })
 }
 
 // busy reports whether the service may have had no room for a message, or ran another of its key, between two moments.

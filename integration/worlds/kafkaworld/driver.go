@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/klauspost/compress/zstd"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -36,7 +37,8 @@ var Vocabulary = plan.Vocabulary{
 	Words: map[string]int{
 		plan.Kill: 3, plan.Restart: 2, plan.Scale: 2, plan.Cut: 2, plan.Stall: 2, plan.Refuse: 4, plan.Late: 2, plan.LostAnswers: 2,
 		plan.Deploy: 2, plan.PauseGroup: 1, plan.Elect: 1, plan.MoveGroups: 1, plan.Grow: 1, plan.Deny: 2, plan.SmallCommits: 1,
-		plan.Dependency: 1,
+		plan.Dependency: 1, plan.DeleteOrigin: 1, plan.DeleteLevel: 1, plan.DeleteRetry: 1, plan.DeleteDLQ: 1, plan.ExpireOrigin: 1,
+		plan.ExpireLevel: 1,
 	},
 	Keys: []int16{
 		int16(kmsg.Produce), int16(kmsg.Produce), int16(kmsg.Fetch), int16(kmsg.ListOffsets), int16(kmsg.Metadata), int16(kmsg.OffsetCommit),
@@ -64,10 +66,12 @@ type Driver struct {
 	admin   *kadm.Client
 
 	mu        sync.Mutex
-	processes map[string]*machine  // by name
-	read      map[string]int64     // the next offset of a partition of a DLQ
-	unstable  map[string]time.Time // since when a group is neither stable nor empty
-	signs     map[string]sign      // by member
+	processes map[string]*machine          // by name
+	read      map[string]int64             // the next offset of a partition of a DLQ
+	unstable  map[string]time.Time         // since when a group is neither stable nor empty
+	signs     map[string]sign              // by member
+	deleted   []live.Copy                  // see Deleted
+	letters   map[string][]live.DeadLetter // of deleted DLQs, which DeadLetters has not returned, by group
 	closed    chan struct{}
 }
 
@@ -78,7 +82,7 @@ func Start(w plan.World, say func(string)) (*Driver, error) {
 	d := &Driver{
 		say:   say,
 		world: w, processes: make(map[string]*machine), read: make(map[string]int64), unstable: make(map[string]time.Time),
-		signs: make(map[string]sign), closed: make(chan struct{}),
+		signs: make(map[string]sign), letters: make(map[string][]live.DeadLetter), closed: make(chan struct{}),
 	}
 	ports := make([]int, w.Nodes)
 	for i := range ports {
@@ -112,9 +116,25 @@ func Start(w plan.World, say func(string)) (*Driver, error) {
 func (d *Driver) connect(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(d.addrs...), kgo.Dialer(d.network.DialContext), kgo.RecordPartitioner(byKey()), kgo.MetadataMinAge(time.Second), kgo.ProducerLinger(0),
+		kgo.WithDecompressor(decompressor{kgo.DefaultDecompressor()}),
 		// Each write is tried once, because Write's caller counts the tries. A producer id that is refused would be asked for without a pause.
 		kgo.DisableIdempotentWrite(), kgo.RecordRetries(0),
 	}, opts...)...)
+}
+
+// decompressor closes its zstd decoders. kgo's default leaves that to a finalizer, which runs outside the bubble.
+type decompressor struct{ kgo.Decompressor }
+
+func (d decompressor) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+	if codec != kgo.CodecZstd {
+		return d.Decompressor.Decompress(src, codec)
+	}
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.DecodeAll(src, nil)
 }
 
 // trace adds what sarama logs, and the requests to groups, to the history.
@@ -179,25 +199,34 @@ func (d *Driver) Write(m plan.Message, body []byte) (int32, int64, error) {
 func (d *Driver) DeadLetters(s plan.Service) (all []live.DeadLetter, _ error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	d.mu.Lock()
+	all = d.letters[s.Group]
+	delete(d.letters, s.Group)
+	d.mu.Unlock()
 	for _, topic := range s.Topics {
-		dlq := topic + "." + s.Group + ".dlq"
-		info := d.cluster.TopicInfo(dlq)
-		if info == nil {
+		letters, err := d.readDLQ(ctx, topic+"."+s.Group+".dlq")
+		all = append(all, letters...)
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// readDLQ returns what a DLQ has got since the last call.
+func (d *Driver) readDLQ(ctx context.Context, dlq string) (all []live.DeadLetter, _ error) {
+	for _, p := range d.cluster.PartitionInfos(dlq) {
+		place := fmt.Sprintf("%s/%d", dlq, p.Partition)
+		from := max(d.read[place], p.LogStartOffset)
+		if from >= p.HighWatermark {
 			continue
 		}
-		for _, p := range d.cluster.PartitionInfos(dlq) {
-			place := fmt.Sprintf("%s/%d", dlq, p.Partition)
-			from := max(d.read[place], p.LogStartOffset)
-			if from >= p.HighWatermark {
-				continue
-			}
-			letters, err := d.readPartition(ctx, dlq, p.Partition, from, p.HighWatermark)
-			if err != nil {
-				return all, err
-			}
-			d.read[place] = p.HighWatermark
-			all = append(all, letters...)
+		letters, err := d.readPartition(ctx, dlq, p.Partition, from, p.HighWatermark)
+		if err != nil {
+			return all, err
 		}
+		d.read[place] = p.HighWatermark
+		all = append(all, letters...)
 	}
 	return all, nil
 }
@@ -209,7 +238,12 @@ func (d *Driver) readPartition(ctx context.Context, topic string, partition int3
 	}
 	defer c.Close()
 	for from < to {
-		fetches := c.PollFetches(ctx)
+		if p := d.cluster.PartitionInfo(topic, partition); p == nil || p.LogStartOffset >= to {
+			break // redeliver has deleted the settled records meanwhile
+		}
+		poll, cancel := context.WithTimeout(ctx, 5*time.Second)
+		fetches := c.PollFetches(poll)
+		cancel()
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s/%d at %d: %w", topic, partition, from, ctx.Err())
 		}
@@ -311,9 +345,11 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 	case plan.MoveGroups:
 		d.cluster.RehashCoordinators()
 	case plan.Grow:
-		err = d.grow(o.Topic, len(d.cluster.PartitionInfos(o.Topic))+o.Count)
+		err = d.grow(o.Topic, o.Count)
 	case plan.PauseGroup:
 		return d.pause(o, target)
+	case plan.DeleteOrigin, plan.DeleteLevel, plan.DeleteRetry, plan.DeleteDLQ, plan.ExpireOrigin, plan.ExpireLevel:
+		return d.remove(o, target)
 	default:
 		return nil, fmt.Errorf("kafkaworld does not know the word %q", o.What)
 	}
@@ -321,24 +357,32 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 }
 
 // grow gives a topic more partitions. With PerKey redeliver refuses to start until its own topics have as many, so the operator
-// raises these, too.
-func (d *Driver) grow(topic string, n int) error {
-	topics := []string{topic}
-	listed, err := d.admin.ListTopics(context.Background())
-	if err != nil {
-		return err
+// raises these, too, and tries again until all have them.
+func (d *Driver) grow(topic string, by int) error {
+	n := len(d.cluster.PartitionInfos(topic))
+	if n == 0 {
+		return nil // it is deleted
 	}
-	for _, s := range d.world.Services {
-		if slices.ContainsFunc(s.Versions, func(v plan.Version) bool { return v.Order == plan.PerKey }) {
-			for _, name := range listed.Names() {
-				if strings.HasPrefix(name, topic+"."+s.Group+".retry") {
-					topics = append(topics, name)
+	for n += by; ; time.Sleep(time.Second) {
+		topics := []string{topic}
+		listed, err := d.admin.ListTopics(context.Background())
+		if err != nil {
+			continue
+		}
+		for _, s := range d.world.Services {
+			if slices.ContainsFunc(s.Versions, func(v plan.Version) bool { return v.Order == plan.PerKey }) {
+				for _, name := range listed.Names() {
+					if strings.HasPrefix(name, topic+"."+s.Group+".retry") {
+						topics = append(topics, name)
+					}
 				}
 			}
 		}
+		_, err = d.admin.UpdatePartitions(context.Background(), n, topics...)
+		if err == nil && !slices.ContainsFunc(topics, func(t string) bool { return d.cluster.TopicInfo(t) != nil && len(d.cluster.PartitionInfos(t)) < n }) {
+			return nil
+		}
 	}
-	_, err = d.admin.UpdatePartitions(context.Background(), n, topics...)
-	return err
 }
 
 func (d *Driver) machine(process string) *machine {

@@ -26,6 +26,22 @@ type Driver interface {
 	Stuck(s plan.Service) string
 }
 
+// Deleter is a driver whose words delete messages.
+type Deleter interface {
+	// Deleted returns the copies of messages that words have deleted since the last call.
+	Deleted() []Copy
+}
+
+// Copy is a copy of a message on a level, or the message on its origin.
+type Copy struct {
+	At      time.Time // when it was deleted
+	Body    []byte
+	Group   string // whose level it was; "" if it was on the origin
+	Attempt int    // after so many attempts
+	Topic   string
+	Place   string // where it was, such as topic/partition/offset
+}
+
 // DeadLetter is a message in a DLQ.
 type DeadLetter struct {
 	Body    []byte

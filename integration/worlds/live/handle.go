@@ -38,6 +38,7 @@ func (r *runner) handle(ctx context.Context, p *Process, service int, rec Record
 	r.add(begin)
 	r.mu.Lock()
 	m, isDown := r.messages[id], r.down[service] > 0
+	r.begun = time.Now()
 	r.mu.Unlock()
 	if m == nil || !ok {
 		return nil // the checker knows that it was not written

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/worlds/check"
 	"github.com/redeliver/redeliver/integration/worlds/plan"
 )
 
@@ -49,7 +50,7 @@ func Run(w plan.World, d Driver, log *history.Log) (Judgement, error) {
 	}
 	r := &runner{
 		world: w, driver: d, log: log, start: time.Now(), messages: make(map[string]*message), down: make(map[int]int),
-		ended: make(map[end]bool), slots: make(map[slot]*Process), locks: make(map[slot]*sync.Mutex), version: make(map[int]int),
+		ended: make(map[end]bool), deleted: make(map[string]bool), slots: make(map[slot]*Process), locks: make(map[slot]*sync.Mutex), version: make(map[int]int),
 	}
 	log.Add(history.Line{Kind: history.Began, Run: &history.Run{Broker: w.Broker, Seed: w.Seed, World: text}})
 	r.run()
@@ -70,6 +71,8 @@ type runner struct {
 	messages  map[string]*message
 	down      map[int]int // services whose dependency is down
 	ended     map[end]bool
+	deleted   map[string]bool // messages of which a word has deleted a copy
+	begun     time.Time       // when the last handler began
 	slots     map[slot]*Process
 	locks     map[slot]*sync.Mutex
 	version   map[int]int
@@ -306,10 +309,28 @@ func (r *runner) inject(o plan.Word, target string) {
 		r.add(history.Line{Kind: history.Event, Load: target, What: "done: " + o.What, Target: o.Topic})
 	}
 	time.Sleep(o.For)
+	r.noteDeleted()
 	if heal != nil {
 		heal()
 	}
 	r.add(history.Line{Kind: history.Healed, What: o.What, Target: target})
+}
+
+// noteDeleted records which messages the driver's words have deleted.
+func (r *runner) noteDeleted() {
+	d, ok := r.driver.(Deleter)
+	if !ok {
+		return
+	}
+	for _, c := range d.Deleted() {
+		id := idOf(c.Body)
+		r.mu.Lock()
+		r.deleted[id] = true
+		r.mu.Unlock()
+		r.add(history.Line{
+			At: c.At.UnixNano(), Kind: history.Event, What: check.Deleted, ID: id, Load: c.Group, Attempt: c.Attempt, Target: c.Place, Name: c.Topic,
+		})
+	}
 }
 
 func (r *runner) setDown(service, by int) {
@@ -324,7 +345,7 @@ func (r *runner) awaitRest() {
 	limit := time.Now().Add(12 * time.Hour)
 	for time.Now().Before(limit) {
 		r.readDeadLetters()
-		if r.left() == 0 {
+		if left, quiet := r.left(); left == 0 && (quiet == 0 || quiet > r.longestWait()+5*time.Minute) {
 			r.settled = true
 			time.Sleep(time.Minute) // for what runs again
 			return
@@ -339,18 +360,23 @@ func (r *runner) awaitRest() {
 	}
 }
 
-// left returns how many messages have not ended.
-func (r *runner) left() (n int) {
+// left returns how many messages have not ended. If some were perhaps deleted, it does not count them, and quiet is how long no
+// handler has begun.
+func (r *runner) left() (n int, quiet time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for s, service := range r.world.Services {
 		for id, m := range r.messages {
-			if slices.Contains(service.Topics, m.Topic) && !r.ended[end{s, id}] {
+			switch {
+			case !slices.Contains(service.Topics, m.Topic) || r.ended[end{s, id}]:
+			case r.deleted[id]:
+				quiet = max(1, time.Since(r.begun))
+			default:
 				n++
 			}
 		}
 	}
-	return n
+	return n, quiet
 }
 
 func (r *runner) setEnded(service int, id string) {

@@ -279,6 +279,11 @@ func (g *generator) word(w World, what string, at time.Duration) Word {
 		o.For = g.between(time.Second, 90*time.Second)
 	case Grow:
 		o.Count = 1 + g.IntN(3)
+	case DeleteOrigin, DeleteLevel, DeleteRetry, DeleteDLQ:
+		o.Again = what == DeleteOrigin || g.oneIn(2)
+		o.Count, o.For = g.IntN(8), g.between(0, 40*time.Second)
+	case ExpireOrigin, ExpireLevel:
+		o.Count = g.IntN(8)
 	}
 	return o
 }

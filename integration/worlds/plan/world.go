@@ -146,6 +146,7 @@ type Word struct {
 	Error   string        // with which error
 	Count   int           // how many requests fail; -1 is all, for For
 	Top     bool          // Kafka: in the response's top-level error
+	Again   bool          // an administrator creates the deleted topic again after For
 }
 
 // The words.
@@ -167,4 +168,13 @@ const (
 	Twice        = "twice"         // messages in flight come again, as a broker may deliver them
 	SmallCommits = "small commits" // the broker's limit of commit metadata is lowered for For
 	Dependency   = "dependency"    // all handlers of a service fail with one error for For
+
+	// An administrator deletes a topic with its messages.
+	DeleteOrigin = "delete origin" // it is created again after For
+	DeleteLevel  = "delete level"  // a topic on which messages wait
+	DeleteRetry  = "delete retry"  // the topic of messages that wait for less than the shortest level
+	DeleteDLQ    = "delete DLQ"
+	// A limited retention deletes the older messages of a topic.
+	ExpireOrigin = "expire origin"
+	ExpireLevel  = "expire level"
 )

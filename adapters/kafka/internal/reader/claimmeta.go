@@ -105,10 +105,10 @@ func (s *Session) ownClaims(claims map[string][]int32) map[string][]int32 {
 func (s *source) settleConfig(sess sarama.ConsumerGroupSession, last claimMeta) settle.Config {
 	session, from := s.session, s.from
 	r := session.reader
-	if lost := from - last.offset; s.onLevel && last.offset >= 0 && lost > 0 {
+	if lost := from - last.offset; last.offset >= 0 && lost > 0 {
 		r.Sub.Emit(redeliver.MessagesLost{
 			Origin: r.Layout.Origin, Group: r.Layout.Group, Where: fmt.Sprintf("%s/%d", s.topic, s.partition), Count: lost,
-			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: waiting messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, last.offset),
+			Detail: fmt.Sprintf("the log begins at offset %d, and the group had settled only the offsets below %d: unsettled messages were deleted, by hand or by a retention limit. See the topic's retention.ms and retention.bytes", from, last.offset),
 		})
 	}
 	slots := r.Sub.MaxInFlight

@@ -161,6 +161,7 @@ func (k *Keeper) CheckTopics() (map[string]*sarama.TopicMetadata, error) {
 	if len(missing) > 0 {
 		k.Recheck() // the next CheckIfDue looks for them again
 	}
+	missing = slices.DeleteFunc(missing, func(name string) bool { return !l.waits(name) }) // members do not read these
 	present := k.keepEqualPartitions(l.otherLevels(k.provisioner.Config.Names, existing, l.initialLevels()), existing)
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -105,6 +105,11 @@ func (t Topic) spec() cluster.Topic {
 // Waits reports whether messages wait on the topic and come back from it.
 func (t Topic) Waits() bool { return t.Kind != DLQ }
 
+// waits reports whether messages wait on a topic of ours.
+func (l *Layout) waits(name string) bool {
+	return slices.ContainsFunc(l.Topics, func(t Topic) bool { return t.Name == name && t.Waits() })
+}
+
 // addTopics adds the levels, the retry topic, the DLQ, and the levels of older policies.
 func (l *Layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata, replicas int16, settings map[string]string) {
 	partitions := int32(cfg.RetryPartitions)

@@ -1,0 +1,152 @@
+package check
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver/integration/chaos/history"
+	"github.com/redeliver/redeliver/integration/worlds/plan"
+)
+
+// deletion is a copy of a message that a word has deleted: the message on its origin, or a copy on a level.
+type deletion struct {
+	at      int64
+	topic   string
+	place   string // topic/partition/offset
+	attempt int    // after so many attempts
+}
+
+func (d deletion) partition() string { return d.place[:strings.LastIndexByte(d.place, '/')] }
+
+func (c *checker) readDeleted(l history.Line) {
+	o := c.originals[l.ID]
+	if o == nil {
+		return // another program wrote it
+	}
+	for i, s := range c.world.Services {
+		if l.Load == s.Group || l.Load == "" && slices.Contains(s.Topics, o.plan.Topic) {
+			k := messageKey{i, l.ID}
+			c.deletions[k] = append(c.deletions[k], deletion{l.At, l.Name, l.Target, l.Attempt})
+		}
+	}
+}
+
+// wasDeleted returns the deletion of a copy that a message without an end needed, or nil: it has an end, or the group had
+// confirmed a later copy.
+func (c *checker) wasDeleted(m *message) *deletion {
+	if len(m.dead) > 0 || slices.ContainsFunc(m.runs, func(r *run) bool { return r.outcome == string(plan.OK) }) {
+		return nil
+	}
+	for _, d := range c.deletions[m.key] {
+		if !slices.ContainsFunc(c.events, func(e history.Line) bool { return c.movedOn(m, d, e) }) {
+			return &d
+		}
+	}
+	return nil
+}
+
+// movedOn reports whether an event confirms a later copy of a message than the deleted one, on another topic.
+func (c *checker) movedOn(m *message, d deletion, e history.Line) bool {
+	if e.Name != m.name || m.name == "" || e.Target == "" || e.Target == d.topic || e.Target == m.plan.Topic {
+		return false
+	}
+	if p := c.processes[e.Process]; p == nil || p.service != m.key.service {
+		return false
+	}
+	switch e.What {
+	case "RetryScheduled", "DeadLettered", "MessagePostponed":
+		return e.Attempt > d.attempt || d.topic == m.plan.Topic
+	default:
+		return false
+	}
+}
+
+// checkLost checks a message without an end: an administrator has deleted it, and an event reports that.
+func (c *checker) checkLost(m *message, what string) {
+	d := c.wasDeleted(m)
+	if d == nil {
+		c.violatef(history.Lost, m.key.id, "%s: %s", what, c.describe(m))
+		return
+	}
+	lost := int64(0) // with it
+	for k := range c.deletions {
+		if k.service == m.key.service {
+			other := c.messages[k]
+			if other == nil {
+				other = &message{original: c.originals[k.id], key: k}
+			}
+			if o := c.wasDeleted(other); o != nil && o.at == d.at && o.partition() == d.partition() {
+				lost++
+			}
+		}
+	}
+	group := c.world.Services[m.key.service].Group
+	told := slices.ContainsFunc(c.events, func(e history.Line) bool {
+		return e.What == "MessagesLost" && e.Load == group && e.At >= d.at && (e.Target == d.topic || e.Target == d.partition() && e.Offset >= lost)
+	})
+	if !told && c.couldTell(m.key.service, d) {
+		c.violatef(Untold, m.key.id, "%d messages of %s were deleted at %s, and no event says so: %s",
+			lost, d.partition(), time.Duration(d.at-c.start).Round(time.Millisecond), c.describe(m))
+	}
+}
+
+// couldTell reports whether a process of a service lived long enough after a deletion to notice it, without a fault.
+func (c *checker) couldTell(service int, d *deletion) bool {
+	until := d.at + int64(noticed)
+	for _, f := range c.faults {
+		if f.from <= until && (f.to == 0 || f.to+int64(linger) >= d.at) && !strings.HasPrefix(f.what, "delete") && !slices.Contains(harmless, f.what) {
+			return false
+		}
+	}
+	if slices.ContainsFunc(c.events, func(e history.Line) bool {
+		return e.What == "ended" && c.groups[e.Load] == service && e.At >= d.at-int64(noticed) && e.At <= until
+	}) {
+		return false
+	}
+	for _, p := range c.processes {
+		if p.service == service && p.started < d.at-int64(rebalanceTimeout) && (p.stopped == 0 || p.stopped > until) && (p.killed == 0 || p.killed > until) {
+			return true
+		}
+	}
+	return false
+}
+
+// inNewLog reports whether two messages have no order because their origin was created again: members read the new log from their
+// old position until they notice it, and PerKey cannot order a message if another of its key had its offset in the other log.
+func (c *checker) inNewLog(a, b *message) bool {
+	if slices.ContainsFunc(c.faults, func(f fault) bool {
+		return f.what == plan.DeleteOrigin && f.from <= b.runs[0].begin && (f.to == 0 || b.runs[0].begin <= f.to+int64(noticed))
+	}) {
+		return true
+	}
+	for _, o := range c.originals {
+		for _, m := range []*message{a, b} {
+			if o != m.original && o.plan.Topic == m.plan.Topic && o.plan.Key == m.plan.Key && o.partition == m.partition && o.offset == m.offset && o.written != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// log returns how often a message's origin had been deleted when it was written.
+func (c *checker) log(o *original) (n int) {
+	at := o.written
+	for k, all := range c.deletions {
+		if k.id != o.plan.ID {
+			continue
+		}
+		for _, d := range all {
+			if d.topic == o.plan.Topic {
+				at = min(at, d.at)
+			}
+		}
+	}
+	for _, e := range c.events {
+		if e.What == "done: "+plan.DeleteOrigin && e.Target == o.plan.Topic && e.At <= at {
+			n++
+		}
+	}
+	return n
+}
