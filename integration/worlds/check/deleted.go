@@ -112,6 +112,12 @@ func (c *checker) couldTell(service int, d *deletion) bool {
 	return false
 }
 
+// deletedBefore reports whether a copy of a message was deleted before another one began: a new owner of the partition does not
+// find it, although the last one may still run it.
+func (c *checker) deletedBefore(a, b *message) bool {
+	return slices.ContainsFunc(c.deletions[a.key], func(d deletion) bool { return d.at <= b.runs[0].begin })
+}
+
 // inNewLog reports whether two messages have no order because their origin was created again: members read the new log from their
 // old position until they notice it, and PerKey cannot order a message if another of its key had its offset in the other log.
 func (c *checker) inNewLog(a, b *message) bool {
