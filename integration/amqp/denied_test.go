@@ -17,14 +17,17 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/methodproxy"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/observed"
 )
 
+type operation = methodproxy.Operation
+
 // deniedRun is a subscription with all kinds of traffic, of which one operation is denied.
 type deniedRun struct {
 	*fixture
-	proxy    *methodProxy
+	proxy    *methodproxy.Proxy
 	operator *amqp.Client // not through the proxy
 	n        int
 	put      []string // ids of messages that must end
@@ -36,10 +39,15 @@ type deniedRun struct {
 
 func newDeniedRun(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *deniedRun {
 	t.Helper()
-	run := &deniedRun{proxy: newMethodProxy(t, r.URL())}
+	proxy, err := methodproxy.New(r.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	run := &deniedRun{proxy: proxy}
 	run.fixture = newFixture(t, r, func(l *fixture) {
 		exchange := l.queue + ".exchange"
-		l.cfg.URLs = []string{run.proxy.url()}
+		l.cfg.URLs = []string{run.proxy.URL()}
 		l.cfg.Policy = steps(1, 200*time.Millisecond)
 		l.cfg.Topology.Exchange = func(string) string { return exchange }
 		if change != nil {
@@ -56,7 +64,7 @@ func newDeniedRun(t *testing.T, r *brokers.Rabbit, change func(*fixture)) *denie
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = operator.Close(context.Background()) })
-	run.operator, run.deny = operator, run.proxy.denyRight
+	run.operator, run.deny = operator, run.proxy.DenyRight
 	return run
 }
 
@@ -131,8 +139,8 @@ func (r *deniedRun) troublesLocked() []string {
 
 // names reports whether text has an operation, its place and the broker's error.
 func names(text string, o operation) bool {
-	method, _, _ := strings.Cut(o.method, ",")
-	return (strings.Contains(text, method) || strings.Contains(text, "right to "+o.right())) && strings.Contains(text, o.place) && strings.Contains(text, "ACCESS_REFUSED")
+	method, _, _ := strings.Cut(o.Method, ",")
+	return (strings.Contains(text, method) || strings.Contains(text, "right to "+o.Right())) && strings.Contains(text, o.Place) && strings.Contains(text, "ACCESS_REFUSED")
 }
 
 // isReportedLocked reports whether an event names the operation.
@@ -183,7 +191,7 @@ func (r *deniedRun) exercise() {
 	r.Helper()
 	r.traffic()
 	r.awaitAll()
-	r.proxy.cut()
+	r.proxy.Cut()
 	r.within("it reads its queues again", func() {}, func() bool { return r.countLocked("consuming") > 1 })
 	r.traffic()
 	r.awaitAll()
@@ -211,19 +219,19 @@ func (r *deniedRun) pauseAndResume() {
 // need makes the service need an operation that is denied.
 func (r *deniedRun) need(o operation) {
 	r.Helper()
-	suffix := strings.TrimPrefix(o.place, r.queue)
-	if r.cuts || o.method == "basic.consume" || o.method == passiveDeclare {
-		r.proxy.cut()
+	suffix := strings.TrimPrefix(o.Place, r.queue)
+	if r.cuts || o.Method == "basic.consume" || o.Method == methodproxy.PassiveDeclare {
+		r.proxy.Cut()
 	}
 	switch {
-	case o.method == "queue.declare":
+	case o.Method == "queue.declare":
 		r.delete(suffix)
-	case o.method == "exchange.declare" || o.method == "queue.bind":
+	case o.Method == "exchange.declare" || o.Method == "queue.bind":
 		err := r.wire.do(r, func(ch *amqp091.Channel) error { return ch.ExchangeDelete(r.queue+".exchange", false, false) })
 		if err != nil {
 			r.Fatal(err)
 		}
-	case o.method == "basic.get" && suffix == ".retry.paused":
+	case o.Method == "basic.get" && suffix == ".retry.paused":
 		if err := r.operator.Pause(r.Context(), r.queue, "a test"); err != nil {
 			r.Fatal(err)
 		}
@@ -232,10 +240,10 @@ func (r *deniedRun) need(o operation) {
 
 // repeat is the traffic that needs a denied operation.
 func (r *deniedRun) repeat(o operation) {
-	switch suffix := strings.TrimPrefix(o.place, r.queue); {
-	case o.method != "queue.declare" && o.method != "exchange.declare" && o.method != "queue.bind":
+	switch suffix := strings.TrimPrefix(o.Place, r.queue); {
+	case o.Method != "queue.declare" && o.Method != "exchange.declare" && o.Method != "queue.bind":
 		r.traffic()
-	case o.method != "queue.declare":
+	case o.Method != "queue.declare":
 		r.n++
 		r.publishLater(fmt.Sprint("later", r.n))
 	case suffix == ".dlq":
@@ -320,7 +328,7 @@ func (r *deniedRun) denyBefore(o operation) {
 func TestADeniedOperation(t *testing.T) {
 	t.Parallel()
 	r := newDeniedRun(t, brokers.RequireRabbitMQ(t), nil)
-	r.denyDuring(operation{"basic.get", r.queue + ".retry.suspects"})
+	r.denyDuring(operation{Method: "basic.get", Place: r.queue + ".retry.suspects"})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := r.countLocked("disconnected") + r.countLocked("consuming"); n > 1 {

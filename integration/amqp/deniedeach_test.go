@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/methodproxy"
 )
 
 // Each operation is denied alone, before a run or during it. Within a minute an event names it and the subscription is
@@ -36,18 +37,18 @@ func TestEachOperationDeniedAlone(t *testing.T) {
 				defer func() { <-slots }()
 				t.Run(fmt.Sprintf("%s %s, %s", when, o, order), func(t *testing.T) {
 					run := newDeniedRun(t, r, change)
-					deny(run, operation{o.method, strings.Replace(o.place, "orders", run.queue, 1)})
+					deny(run, operation{Method: o.Method, Place: strings.Replace(o.Place, "orders", run.queue, 1)})
 				})
 			})
 		}
-		isNew := func(o operation) bool { return order == redeliver.KeyOrder || o.place == "orders" || !known[o] }
+		isNew := func(o operation) bool { return order == redeliver.KeyOrder || o.Place == "orders" || !known[o] }
 		for o := range atStart {
 			if isNew(o) {
 				test("before", o, (*deniedRun).denyBefore)
 			}
 			// Deleted queues, exchanges and bindings are declared again; but the marker of pauses and the counts of crashes are
 			// only looked for every five minutes.
-			if o.place != "orders.retry.paused" && o.place != "orders.retry.place" && slices.Contains([]string{"queue.declare", "queue.bind", "exchange.declare"}, o.method) {
+			if o.Place != "orders.retry.paused" && o.Place != "orders.retry.place" && slices.Contains([]string{"queue.declare", "queue.bind", "exchange.declare"}, o.Method) {
 				later[o]++
 			}
 		}
@@ -77,9 +78,9 @@ func usedOperations(t *testing.T, r *brokers.Rabbit, change func(*fixture)) (atS
 		t.Fatal(err)
 	}
 	run.awaitChange("consuming", 1)
-	atStart = run.proxy.operations()
+	atStart = run.proxy.Operations()
 	run.exercise()
-	later = run.proxy.operations()
+	later = run.proxy.Operations()
 	plan, err := run.operator.Plan(t.Context(), run.queue)
 	if err != nil {
 		t.Fatal(err)
@@ -91,10 +92,10 @@ func usedOperations(t *testing.T, r *brokers.Rabbit, change func(*fixture)) (atS
 	named := func(used map[operation]int) map[operation]int {
 		of := make(map[operation]int)
 		for o, n := range used {
-			if !slices.Contains(all[o.right()], o.place) {
-				t.Errorf("%s needs the right to %s %s, which the plan does not name", o, o.right(), o.place)
+			if !slices.Contains(all[o.Right()], o.Place) {
+				t.Errorf("%s needs the right to %s %s, which the plan does not name", o, o.Right(), o.Place)
 			}
-			of[operation{o.method, strings.Replace(o.place, run.queue, "orders", 1)}] = n
+			of[operation{Method: o.Method, Place: strings.Replace(o.Place, run.queue, "orders", 1)}] = n
 		}
 		t.Logf("report: it uses %v", of)
 		return of
@@ -128,7 +129,7 @@ func TestEachArgumentRefusedAlone(t *testing.T) {
 					run := newDeniedRun(t, r, nil)
 					// The level of the run is another one than that of the plan.
 					name := run.queue + strings.Replace(strings.TrimPrefix(q.Name, "orders"), ".retry.1s", ".retry.200ms", 1)
-					run.proxy.refuseArgument(name, argument)
+					run.proxy.RefuseArgument(name, argument)
 					if err := run.start(); err != nil {
 						if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "invalid arg '"+argument+"' for queue '"+name+"'") || !strings.Contains(err.Error(), "Use a broker that knows this argument") {
 							t.Errorf("the start is refused with %v", err)
@@ -177,7 +178,7 @@ func eachRightTakenAwayAlone(t *testing.T, shared *brokers.Rabbit) {
 	slots := make(chan struct{}, 6)
 	for o := range operationsOfRights(t, r) {
 		for when, deny := range map[string]func(*deniedRun, operation){"before": (*deniedRun).denyBefore, "during": (*deniedRun).denyDuring} {
-			if when == "during" && o.method == passiveDeclare { // only every five minutes
+			if when == "during" && o.Method == methodproxy.PassiveDeclare { // only every five minutes
 				continue
 			}
 			running.Go(func() {
@@ -185,7 +186,7 @@ func eachRightTakenAwayAlone(t *testing.T, shared *brokers.Rabbit) {
 				defer func() { <-slots }()
 				t.Run(fmt.Sprintf("%s %s", when, o), func(t *testing.T) {
 					run := newRunWithRights(t, r)
-					deny(run, operation{o.method, strings.Replace(o.place, "orders", run.queue, 1)})
+					deny(run, operation{Method: o.Method, Place: strings.Replace(o.Place, "orders", run.queue, 1)})
 				})
 			})
 		}
@@ -206,13 +207,13 @@ func operationsOfRights(t *testing.T, r *brokers.Rabbit) map[operation]bool {
 	add := func(method string, places []string) {
 		for _, place := range places {
 			if method == "basic.consume" && (place == run.queue+".retry.suspects" || place == run.queue+".retry.paused") {
-				all[operation{"basic.get", strings.Replace(place, run.queue, "orders", 1)}] = true
+				all[operation{Method: "basic.get", Place: strings.Replace(place, run.queue, "orders", 1)}] = true
 				continue
 			}
-			all[operation{method, strings.Replace(place, run.queue, "orders", 1)}] = true
+			all[operation{Method: method, Place: strings.Replace(place, run.queue, "orders", 1)}] = true
 		}
 	}
-	add(passiveDeclare, plan.Rights.Configure)
+	add(methodproxy.PassiveDeclare, plan.Rights.Configure)
 	add("basic.consume", plan.Rights.Read)
 	add("basic.publish", plan.Rights.Write)
 	return all
@@ -242,7 +243,7 @@ func newRunWithRights(t *testing.T, r *brokers.Rabbit) *deniedRun {
 		pattern := func(right string, names []string) string {
 			all := []string{"nothing"}
 			for _, name := range names {
-				if without.right() != right || without.place != name {
+				if without.Right() != right || without.Place != name {
 					all = append(all, regexp.QuoteMeta(name))
 				}
 			}

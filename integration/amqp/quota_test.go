@@ -77,7 +77,7 @@ func TestALimitOnQueues(t *testing.T) {
 			r.delete(".retry")
 			r.wantChange(func() {}, "declaring the queues", r.queue+".retry", "queue limit in vhost", "rabbitmqctl set_vhost_limits")
 			limit(100)
-			r.wantRecovery(operation{"queue.declare", r.queue + ".retry"})
+			r.wantRecovery(operation{Method: "queue.declare", Place: r.queue + ".retry"})
 		})
 	}
 }
@@ -115,7 +115,7 @@ func TestALimitOnConnections(t *testing.T) {
 				r.traffic()
 				r.awaitAll()
 				lower()
-				r.proxy.cut()
+				r.proxy.Cut()
 				r.wantChange(func() {}, limit.want)
 				a.delete(t, path()...)
 				r.wantRecovery(operation{})
@@ -137,7 +137,7 @@ func TestADeniedRoutingKey(t *testing.T) {
 			r.traffic()
 			r.awaitAll()
 			a.put(t, fields{"exchange": r.queue + ".exchange", "write": "^nothing$", "read": ".*"}, "topic-permissions", r.rabbit.VHost(), user)
-			r.proxy.cut() // a busy channel keeps the rights that it had
+			r.proxy.Cut() // a busy channel keeps the rights that it had
 			r.wantChange(r.traffic, "publish", r.queue+".exchange", "ACCESS_REFUSED", "rabbitmqctl set_topic_permissions")
 			a.delete(t, "topic-permissions", r.rabbit.VHost(), user)
 			r.wantRecovery(operation{})
