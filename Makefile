@@ -21,7 +21,7 @@ SUITES := bin/suites $(if $(RUN),-run '$(RUN)')
 WITH_BROKERS := bin/withbrokers --brief --kafka --rabbitmq --sqs --redis
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup unit race test prove worlds prove-setup bench-setup lint fmt tidy-check api mutate bench aws compatible soak screenshots cover fuzz tools clean
+.PHONY: help build setup unit race test prove worlds prove-setup worlds-setup bench-setup lint fmt tidy-check api mutate bench aws compatible soak screenshots cover fuzz tools clean
 .PHONY: image compose-test chart-check release-check release release-dry sbom licences licences-check vuln
 
 help: ## list the targets
@@ -52,9 +52,12 @@ prove: prove-setup tools ## everything: loss, chaos, kills, every broker version
 prove-setup:
 	@integration/setup.sh prove
 
-worlds: ## random worlds in virtual time for FOR (1m), or those of SEED; BROKER is kafka or sqs
+worlds: $(if $(filter rabbitmq,$(BROKER)),worlds-setup tools) ## random worlds for FOR (1m), or those of SEED; BROKER is kafka, sqs or rabbitmq
 	@integration/worlds/build.sh
-	bin/worlds/run -program bin/worlds/$(or $(BROKER),kafka).test -for $(FOR) $(if $(SEED),-seeds $(SEED)) $(ARGS)
+	$(if $(filter rabbitmq,$(BROKER)),bin/withbrokers --brief --rabbitmq --rabbitmq4 --rabbitmq43 -- )bin/worlds/run -program bin/worlds/$(or $(BROKER),kafka).test -for $(FOR) $(if $(SEED),-seeds $(SEED)) $(ARGS)
+
+worlds-setup:
+	@integration/setup.sh rabbitmq rabbitmq4 rabbitmq4.3
 
 lint: ## gofmt and golangci-lint over all modules; links and lines of the Markdown pages, words of pages, comments and names
 	@unformatted=$$(gofmt -l $$(find . -name '*.go' -not -path './bin/*')); \

@@ -13,13 +13,12 @@ import (
 type RabbitMQVersion string
 
 const (
-	RabbitMQ3 RabbitMQVersion = "3.10" // Debian 12's
-	RabbitMQ4 RabbitMQVersion = "4.0"  // Debian 13's
-	// RabbitMQ43 is that of Debian 14. A test starts its own: no variable names a running one.
-	RabbitMQ43 RabbitMQVersion = "4.3"
+	RabbitMQ3  RabbitMQVersion = "3.10" // Debian 12's
+	RabbitMQ4  RabbitMQVersion = "4.0"  // Debian 13's
+	RabbitMQ43 RabbitMQVersion = "4.3"  // Debian 14's
 )
 
-// The environment variables that give a running RabbitMQ 3, and the same for RabbitMQ 4; see the package comment.
+// The environment variables that give a running RabbitMQ 3, and the same for 4.0 and 4.3; see the package comment.
 const (
 	EnvRabbitMQ           = "REDELIVER_TEST_RABBITMQ"            // amqp://user:password@host:port/vhost
 	EnvRabbitMQManagement = "REDELIVER_TEST_RABBITMQ_MANAGEMENT" // http://user:password@host:port; optional
@@ -28,6 +27,10 @@ const (
 	EnvRabbitMQ4           = "REDELIVER_TEST_RABBITMQ4"
 	EnvRabbitMQ4Management = "REDELIVER_TEST_RABBITMQ4_MANAGEMENT"
 	EnvRabbitMQ4Restart    = "REDELIVER_TEST_RABBITMQ4_RESTART"
+
+	EnvRabbitMQ43           = "REDELIVER_TEST_RABBITMQ43"
+	EnvRabbitMQ43Management = "REDELIVER_TEST_RABBITMQ43_MANAGEMENT"
+	EnvRabbitMQ43Restart    = "REDELIVER_TEST_RABBITMQ43_RESTART"
 )
 
 // RabbitMQOptions configures a RabbitMQ. The zero value is one 3.10 node with the management plugin and the settings of
@@ -60,7 +63,7 @@ func (v RabbitMQVersion) env() (rabbitEnv, error) {
 	case RabbitMQ4:
 		return rabbitEnv{EnvRabbitMQ4, EnvRabbitMQ4Management, EnvRabbitMQ4Restart}, nil
 	case RabbitMQ43:
-		return rabbitEnv{}, nil
+		return rabbitEnv{EnvRabbitMQ43, EnvRabbitMQ43Management, EnvRabbitMQ43Restart}, nil
 	default:
 		return rabbitEnv{}, fmt.Errorf("there is no rabbitmq %q for the tests; there are %s, %s and %s", v, RabbitMQ3, RabbitMQ4, RabbitMQ43)
 	}

@@ -35,7 +35,7 @@ func search(t *testing.T, broker string, args ...string) (failed bool, output st
 
 // Worlds that once failed, and some others, keep all promises.
 func TestKnownWorlds(t *testing.T) {
-	for broker, seeds := range map[string]string{"kafka": "seeds.txt", "sqs": "seeds-sqs.txt"} {
+	for broker, seeds := range map[string]string{"kafka": "seeds.txt", "sqs": "seeds-sqs.txt", "rabbitmq": "seeds-rabbitmq.txt"} {
 		t.Run(broker, func(t *testing.T) {
 			if failed, output := search(t, broker, "-seeds", "@integration/worlds/"+seeds); failed {
 				t.Error(output)

@@ -51,6 +51,7 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	flags.Func("kafka-set", "a server property for Kafka, `name=value`; may be repeated", into(r.kafkaOptions.Properties))
 	rabbit3 := flags.Bool("rabbitmq", false, "start a RabbitMQ "+string(brokers.RabbitMQ3)+" and put its URL into "+brokers.EnvRabbitMQ)
 	rabbit4 := flags.Bool("rabbitmq4", false, "start a RabbitMQ "+string(brokers.RabbitMQ4)+" and put its URL into "+brokers.EnvRabbitMQ4)
+	rabbit43 := flags.Bool("rabbitmq43", false, "start a RabbitMQ "+string(brokers.RabbitMQ43)+" and put its URL into "+brokers.EnvRabbitMQ43)
 	flags.Func("rabbitmq-set", "a line of rabbitmq.conf for each RabbitMQ, `name=value`; may be repeated", into(r.rabbitOptions.Config))
 	flags.BoolVar(&r.sqs, "sqs", false, "start an ElasticMQ and put its endpoint into "+brokers.EnvSQS)
 	flags.StringVar(&r.sqsOptions.Heap, "sqs-heap", "", "the -Xmx of ElasticMQ's JVM (default 256m)")
@@ -61,7 +62,7 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	flags.StringVar(&r.rocketMQOptions.Heap, "rocketmq-heap", "", "the -Xmx of the JVM of RocketMQ's broker (default 1g)")
 	flags.Func("rocketmq-set", "a property for RocketMQ's broker, `name=value`; may be repeated", into(r.rocketMQOptions.Properties))
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [--sqs] [--moto] [--redis] [--rocketmq] [SETTINGS] -- COMMAND ARGS...")
+		fmt.Fprintln(stderr, "usage: withbrokers [--kafka] [--rabbitmq] [--rabbitmq4] [--rabbitmq43] [--sqs] [--moto] [--redis] [--rocketmq] [SETTINGS] -- COMMAND ARGS...")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -74,10 +75,13 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	if *rabbit4 {
 		r.rabbits = append(r.rabbits, brokers.RabbitMQ4)
 	}
+	if *rabbit43 {
+		r.rabbits = append(r.rabbits, brokers.RabbitMQ43)
+	}
 	r.command = flags.Args()
 	switch {
 	case !r.kafka && len(r.rabbits) == 0 && !r.sqs && !r.moto && !r.redis && !r.rocketMQ:
-		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq, --rabbitmq4, --sqs, --moto, --redis or --rocketmq")
+		return r, errors.New("no broker is asked for; say --kafka, --rabbitmq, --rabbitmq4, --rabbitmq43, --sqs, --moto, --redis or --rocketmq")
 	case len(r.command) == 0:
 		return r, errors.New("no command is given; put it behind --")
 	}

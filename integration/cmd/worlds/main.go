@@ -62,8 +62,8 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	seeds := fs.String("seeds", "", "run only these seeds, separated by commas; or @FILE with a seed at the beginning of each line")
 	fs.Uint64Var(&o.first, "first", 0, "the first seed (default: the time)")
 	fs.DurationVar(&o.duration, "for", time.Minute, "how long new worlds are started")
-	fs.IntVar(&o.processes, "processes", runtime.NumCPU(), "how many worlds run at once")
-	fs.DurationVar(&o.limit, "limit", 2*time.Minute, "how long one world may take, in real time")
+	fs.IntVar(&o.processes, "processes", 0, "how many worlds run at once (default: one for each core; 30 in real time)")
+	fs.DurationVar(&o.limit, "limit", 0, "how long one world may take (default 2m; 8m in real time)")
 	fs.IntVar(&o.keep, "keep", 20, "how many histories of failed worlds to keep")
 	fs.IntVar(&o.minCovered, "covered", 0, "fail if a word with an order occurred less often")
 	shown := fs.String("print", "", "print this history for people, and run nothing")
@@ -74,6 +74,11 @@ func run(ctx context.Context, args []string, out io.Writer) (int, error) {
 	if *shown != "" {
 		return 0, printHistory(*shown, out)
 	}
+	processes, limit := runtime.NumCPU(), 2*time.Minute
+	if filepath.Base(o.program) == "rabbitmq.test" { // in real time
+		processes, limit = 30, 8*time.Minute
+	}
+	o.processes, o.limit = cmp.Or(o.processes, processes), cmp.Or(o.limit, limit)
 	var err error
 	if o.seeds, err = readSeeds(*seeds); err != nil {
 		return 2, err

@@ -107,6 +107,7 @@ type process struct {
 	started int64
 	stopped int64 // 0 if not
 	killed  int64 // when, 0 if not
+	slack   time.Duration
 }
 
 // original is a message as it was written.
@@ -190,7 +191,7 @@ func (c *checker) read(l history.Line) {
 	case history.Started:
 		version, _ := strconv.Atoi(l.What)
 		service := c.groups[l.Load]
-		c.processes[l.Process] = &process{service: service, version: c.world.Services[service].Versions[version], started: l.At}
+		c.processes[l.Process] = &process{service: service, version: c.world.Services[service].Versions[version], started: l.At, slack: c.world.Bounds.Slack}
 		c.moves = append(c.moves, l.At)
 	case history.Stopped:
 		c.processes[l.Process].stopped = l.At
@@ -226,6 +227,9 @@ func (c *checker) read(l history.Line) {
 		}
 		if l.What == runsAgain { // its last commit was refused
 			c.faults = append(c.faults, fault{what: runsAgain, target: l.Process, from: l.At - int64(soon), to: l.At})
+		}
+		if c.world.RealTime && l.What == disconnected { // a busy machine misses heartbeats
+			c.faults = append(c.faults, fault{what: disconnected, target: l.Process, from: l.At - int64(soon), to: l.At})
 		}
 		c.events = append(c.events, l)
 	case history.Begin, history.End, history.Dead:
@@ -286,7 +290,7 @@ func (c *checker) readMessage(l history.Line) {
 		for _, pause := range c.pauses {
 			// Gathered batches continue in a pause.
 			if c.world.Services[k.service].Way != plan.ConsumeBatch && c.groups[pause.group] == k.service && pause.topic == o.plan.Topic && pause.to == 0 && l.At > pause.from+int64(soon+c.world.Bounds.Pause) &&
-				!c.touched(p.service, l.Process, pause.from-int64(time.Minute), l.At, plan.PauseGroup) {
+				!c.touched(p.service, l.Process, pause.from-2*int64(c.linger()), l.At, plan.PauseGroup) {
 				c.violatef(NotPaused, l.ID, "attempt %d began in %s %s after the pause: %s", l.Attempt, l.Process, time.Duration(l.At-pause.from), c.describe(m))
 			}
 		}
@@ -302,8 +306,13 @@ func (c *checker) readMessage(l history.Line) {
 	}
 }
 
-// runsAgain is the event of a refused last commit.
-const runsAgain = "settled messages run again"
+// The events of a refused last commit, and of a lost connection.
+const (
+	runsAgain    = "settled messages run again"
+	disconnected = "disconnected"
+)
+
+func (c *checker) linger() time.Duration { return cmp.Or(c.world.Bounds.Linger, linger) }
 
 // harmless are the words that are no faults: nothing may run again because of them.
 var harmless = []string{
@@ -325,9 +334,9 @@ func (c *checker) touched(service int, process string, from, to int64, except ..
 		case f.what == plan.DeleteOrigin, f.what == plan.DeleteLevel, f.what == plan.DeleteRetry, f.what == plan.DeleteDLQ:
 			end += int64(noticed)
 		case f.what != plan.Kill:
-			end += int64(linger)
+			end += int64(c.linger())
 		case f.target != process:
-			end += int64(rebalanceTimeout)
+			end += int64(cmp.Or(c.world.Bounds.Linger, rebalanceTimeout))
 		}
 		if f.from > to || (end != 0 && end < from) {
 			return false

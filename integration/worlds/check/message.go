@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -21,11 +22,13 @@ type failure struct {
 func (m *message) failed(r *run) (f failure, ok bool) {
 	f = failure{run: r, at: r.end, wait: r.version.Wait(r.attempt), more: r.attempt <= r.version.MaxRetries}
 	switch r.outcome {
-	case string(plan.Fail), string(plan.Panic), "timeout", "down":
+	case string(plan.Fail), string(plan.Panic), "down":
+	case "timeout":
+		f.at -= int64(r.slack)
 	case string(plan.Hang):
-		f.at = r.begin + int64(r.version.Timeout)
+		f.at = r.begin + int64(r.version.Timeout-r.slack)
 	case "": // it ran when its process died
-		f.at = r.begin + int64(r.version.Timeout)
+		f.at = r.begin + int64(r.version.Timeout-r.slack)
 		return f, f.at < r.killed
 	case string(plan.RetryAfter):
 		f.wait = m.plan.Step(r.attempt).Wait
@@ -52,10 +55,13 @@ func (r *run) counts() bool {
 // commitInterval returns how long a settled message may run again: with Wrap, sarama's interval of 1 s is added.
 func (c *checker) commitInterval(m *message) time.Duration {
 	if c.world.Services[m.key.service].Way == plan.Wrap {
-		return commitInterval + time.Second
+		return c.settle() + time.Second
 	}
-	return commitInterval
+	return c.settle()
 }
+
+// settle returns how long a settled message may run again after a kill.
+func (c *checker) settle() time.Duration { return cmp.Or(c.world.Bounds.Settle, commitInterval) }
 
 // cutBetween reports whether a run was cut between two moments.
 func (m *message) cutBetween(from, to int64) bool {
@@ -138,7 +144,7 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 		explained = 0
 		for _, f := range before {
 			explained++
-			if c.touched(m.key.service, f.name, f.at, f.at+int64(commitInterval)) {
+			if c.touched(m.key.service, f.name, f.at, f.at+int64(c.settle())) {
 				explained++ // its copy may have been written twice
 			}
 		}
@@ -188,7 +194,7 @@ func (c *checker) tries(m *message, failed int) (n int) {
 // hops counts the moves between levels that a fault touched: the message may be on both levels.
 func (c *checker) hops(m *message, failed int) (n int) {
 	for _, e := range c.events {
-		if e.What == "Hopped" && e.Name == m.name && e.Attempt == failed && c.touched(m.key.service, e.Process, e.At, e.At+int64(commitInterval)) {
+		if e.What == "Hopped" && e.Name == m.name && e.Attempt == failed && c.touched(m.key.service, e.Process, e.At, e.At+int64(c.settle())) {
 			n++
 		}
 	}
@@ -223,7 +229,7 @@ func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]fai
 		for _, r := range m.runs {
 			if f, ok := m.failed(r); (ok && !f.more) || r.outcome == string(plan.Permanent) || r.outcome == string(plan.Reject) {
 				last++
-				if c.touched(m.key.service, f.name, f.end, f.end+int64(commitInterval)) {
+				if c.touched(m.key.service, f.name, f.end, f.end+int64(c.settle())) {
 					last++
 				}
 			}
@@ -238,7 +244,7 @@ func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]fai
 // uncertain reports whether an attempt of the message was cut, so that two copies of it may have run.
 func (c *checker) uncertain(m *message) bool {
 	return slices.ContainsFunc(m.runs, func(r *run) bool {
-		return r.end == 0 || c.touched(m.key.service, r.name, r.begin, r.end+int64(commitInterval))
+		return r.end == 0 || c.touched(m.key.service, r.name, r.begin, r.end+int64(c.settle()))
 	})
 }
 

@@ -83,7 +83,7 @@ func (c *checker) checkPair(order string, a, b *message) {
 	if len(b.runs) == 0 || len(a.dead) > 0 && a.dead[0].Reason == "crashed" || c.deletedBefore(a, b) || c.inNewLog(a, b) {
 		return
 	}
-	if order == plan.Blocking && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {
+	if (order == plan.Blocking || c.world.Bounds.HangsLosePlace) && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {
 		return s.Answer == plan.Hang || s.Answer == plan.Postpone || s.Answer == plan.Pause
 	}) {
 		return // it loses its place
@@ -116,7 +116,7 @@ func (c *checker) checkLateness() {
 			if from == 0 || r.begin-from <= bound || (v.Order != plan.KeyOrder && v.Order != plan.Unordered) || v.Rate > 0 || v.MinInFlight > 0 || v.Outage || s.Way == plan.ConsumeBatch {
 				continue
 			}
-			if c.touchedByAny(from-int64(time.Minute), r.begin) || c.busy(m, from, r.begin) {
+			if c.touchedByAny(from-2*int64(c.linger()), r.begin) || c.busy(m, from, r.begin) {
 				continue
 			}
 			c.violatef(Late, m.key.id, "attempt %d began %s after it could: %s", r.attempt, time.Duration(r.begin-from), c.describe(m))
@@ -183,7 +183,9 @@ func (c *checker) restBound() (bound time.Duration) {
 // touchedByAny reports whether anything but messages happened between two moments, or processes came or went.
 func (c *checker) touchedByAny(from, to int64) bool {
 	return slices.ContainsFunc(c.moves, func(at int64) bool { return at >= from && at <= to }) ||
-		slices.ContainsFunc(c.faults, func(f fault) bool { return f.from <= to && (f.to == 0 || f.to+int64(noticed) >= from) })
+		slices.ContainsFunc(c.faults, func(f fault) bool {
+			return f.from <= to && (f.to == 0 || f.to+int64(cmp.Or(c.world.Bounds.Linger, noticed)) >= from)
+		})
 }
 
 // busy reports whether the service may have had no room for a message, or ran another of its key, between two moments.

@@ -82,5 +82,3 @@ type Process struct {
 
 // Killed reports whether the process was killed. A killed process must not do anything that others can see.
 func (p *Process) Killed() bool { return p.killed.Load() }
-
-const pollInterval = 20 * time.Second

@@ -90,6 +90,8 @@ func (r *runner) answer(ctx context.Context, p *Process, step plan.Step) (outcom
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // both, on a busy machine
 		if errors.Is(context.Cause(ctx), redeliver.ErrTimeout) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return timedOut, ctx.Err()
 		}

@@ -50,7 +50,7 @@ func Run(w plan.World, d Driver, log *history.Log) (Judgement, error) {
 	}
 	r := &runner{
 		world: w, driver: d, log: log, start: time.Now(), messages: make(map[string]*message), down: make(map[int]int),
-		ended: make(map[end]bool), deleted: make(map[string]bool), slots: make(map[slot]*Process), locks: make(map[slot]*sync.Mutex), version: make(map[int]int),
+		pace: paceOf(w), ended: make(map[end]bool), deleted: make(map[string]bool), slots: make(map[slot]*Process), locks: make(map[slot]*sync.Mutex), version: make(map[int]int),
 	}
 	log.Add(history.Line{Kind: history.Began, Run: &history.Run{Broker: w.Broker, Seed: w.Seed, World: text}})
 	r.run()
@@ -66,6 +66,7 @@ type runner struct {
 	driver Driver
 	log    *history.Log
 	start  time.Time
+	pace   pace
 
 	mu        sync.Mutex
 	messages  map[string]*message
@@ -80,6 +81,22 @@ type runner struct {
 	lines     atomic.Int64
 	settled   bool
 	stuck     string
+}
+
+// pace is how long the runner waits.
+type pace struct {
+	poll  time.Duration // between looks for rest
+	again time.Duration // after the last end, for what runs again
+	end   time.Duration // for what processes find that start again when all has ended, beside the longest wait
+	quiet time.Duration // without a handler, until messages that were perhaps deleted are gone, beside the longest wait
+	limit time.Duration // for rest
+}
+
+func paceOf(w plan.World) pace {
+	if w.RealTime {
+		return pace{poll: time.Second / 2, again: 2 * time.Second, end: 3 * time.Second, quiet: 15 * time.Second, limit: 5 * time.Minute}
+	}
+	return pace{poll: 20 * time.Second, again: time.Minute, end: 2 * time.Minute, quiet: 5 * time.Minute, limit: 12 * time.Hour}
 }
 
 type message struct {
@@ -124,7 +141,7 @@ func (r *runner) run() {
 		for s := range r.world.Services {
 			r.startProcess(slot{s, 0})
 		}
-		time.Sleep(2*time.Minute + r.longestWait())
+		time.Sleep(r.pace.end + r.longestWait())
 		r.readDeadLetters()
 	}
 	r.stopAll()
@@ -154,6 +171,7 @@ func (r *runner) write() {
 				r.add(history.Line{Kind: history.Written, ID: m.ID, Load: m.Topic, Key: m.Key, Partition: partition, Offset: offset})
 				break
 			}
+			r.add(history.Line{Kind: history.Said, What: fmt.Sprintf("writing %s: %v", m.ID, err)})
 			time.Sleep(500 * time.Millisecond)
 		}
 	}
@@ -342,12 +360,12 @@ func (r *runner) setDown(service, by int) {
 // awaitRest waits until every message has ended in every service.
 func (r *runner) awaitRest() {
 	// After that, a world hangs. It is not the checker's bound, which is narrower.
-	limit := time.Now().Add(12 * time.Hour)
+	limit := time.Now().Add(r.pace.limit)
 	for time.Now().Before(limit) {
 		r.readDeadLetters()
-		if left, quiet := r.left(); left == 0 && (quiet == 0 || quiet > r.longestWait()+5*time.Minute) {
+		if left, quiet := r.left(); left == 0 && (quiet == 0 || quiet > r.longestWait()+r.pace.quiet) {
 			r.settled = true
-			time.Sleep(time.Minute) // for what runs again
+			time.Sleep(r.pace.again)
 			return
 		}
 		for _, s := range r.world.Services {
@@ -356,7 +374,7 @@ func (r *runner) awaitRest() {
 				return
 			}
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(r.pace.poll)
 	}
 }
 

@@ -21,10 +21,13 @@ type Vocabulary struct {
 	Errors []string
 	// Denials are the errors of Deny.
 	Denials  []string
+	Limits   []string // of Limit
 	MaxNodes int
 	Static   bool
 	// Origins are the kinds of origins. A world has one of them, and one service reads it. Default: topics for all services.
 	Origins []Origin
+	// Scale divides all times. It is for brokers that run in real time. Default 1, which is virtual time.
+	Scale int
 }
 
 // Origin is an origin that only one service reads.
@@ -37,7 +40,7 @@ type Origin struct {
 // Generate returns the world of a seed.
 func Generate(seed uint64, v Vocabulary) World {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x5eed)), v: v}
-	w := World{Seed: seed, Broker: v.Broker, Nodes: 1 + g.IntN(max(1, v.MaxNodes))}
+	w := World{Seed: seed, Broker: v.Broker, Nodes: 1 + g.IntN(max(1, v.MaxNodes)), RealTime: v.Scale > 1}
 	w.Span = g.between(20*time.Second, 5*time.Minute)
 	w.Topics = []Topic{{"orders", 1 + g.IntN(4)}}
 	if len(v.Origins) > 0 {
@@ -63,8 +66,10 @@ type generator struct {
 func (g *generator) oneIn(n int) bool { return g.IntN(n) == 0 }
 
 func (g *generator) between(a, b time.Duration) time.Duration {
-	return (a + time.Duration(g.Int64N(int64(b-a)))).Round(time.Millisecond)
+	return g.scale(a + time.Duration(g.Int64N(int64(b-a)))).Round(time.Millisecond)
 }
+
+func (g *generator) scale(d time.Duration) time.Duration { return d / time.Duration(max(1, g.v.Scale)) }
 
 func pick[T any](g *generator, list []T) T { return list[g.IntN(len(list))] }
 
@@ -92,7 +97,7 @@ func (g *generator) service(group string, topics []Topic) Service {
 	}
 	// Three bad messages at the heads of partitions or message groups cannot be told from an outage, and wait for 24 h.
 	// So do the messages that a deploy to Blocking leaves on levels.
-	manyHeads := g.v.Broker == "sqs" || slices.ContainsFunc(topics, func(t Topic) bool { return t.Partitions > 2 }) ||
+	manyHeads := g.v.Broker == "sqs" || g.v.Scale > 1 || slices.ContainsFunc(topics, func(t Topic) bool { return t.Partitions > 2 }) ||
 		slices.ContainsFunc(s.Versions, func(v Version) bool { return v.Order != s.Versions[0].Order })
 	for i := range s.Versions {
 		if v := &s.Versions[i]; v.Order == Blocking && manyHeads {
@@ -112,12 +117,15 @@ func (g *generator) version(order string, way Way) Version {
 		Order: order, MaxRetries: g.IntN(5), Timeout: g.between(5*time.Second, 30*time.Second),
 		MaxInFlight: 1 + g.IntN(20), MaxRetriesInFlight: 1 + g.IntN(20), Outage: g.oneIn(2),
 	}
-	d := g.between(10*time.Millisecond, 5*time.Second)
+	d := max(10*time.Millisecond, g.between(10*time.Millisecond, 5*time.Second))
 	for range 1 + g.IntN(4) {
 		v.Steps = append(v.Steps, d.Round(time.Millisecond))
 		longest := 10 * time.Minute
+		if g.v.Scale > 1 {
+			longest = 5 * time.Second
+		}
 		if order == PerKey {
-			longest = 30 * time.Second // all messages of a key wait behind each that fails
+			longest = g.scale(30 * time.Second) // all messages of a key wait behind each that fails
 		}
 		d = min(d*time.Duration(1+g.IntN(5)), longest)
 	}
@@ -133,7 +141,7 @@ func (g *generator) version(order string, way Way) Version {
 		v.MaxWaiting = 5 + g.IntN(50)
 	}
 	if g.oneIn(8) {
-		v.Rate = float64(1 + g.IntN(20))
+		v.Rate = float64((1 + g.IntN(20)) * max(1, g.v.Scale))
 	}
 	if way == ConsumeBatch {
 		v.BatchSize, v.BatchTimeout = 1+g.IntN(v.MaxInFlight), g.between(10*time.Millisecond, 2*time.Second)
@@ -143,7 +151,7 @@ func (g *generator) version(order string, way Way) Version {
 
 func (g *generator) messages(w World) []Message {
 	n, keys := 20+g.IntN(150), 1+g.IntN(12)
-	if g.oneIn(6) {
+	if g.oneIn(6) && !w.RealTime {
 		n *= 3
 	}
 	bad := g.IntN(3) // how many messages fail: few, some, many
@@ -266,7 +274,7 @@ func (g *generator) word(w World, what string, at time.Duration) Word {
 		o.For = g.between(time.Second, 90*time.Second)
 	case Refuse:
 		o.Keys, o.Error, o.Count, o.Top = []int16{pick(g, g.v.Keys)}, pick(g, g.v.Errors), 1+g.IntN(8), g.oneIn(2)
-		if o.For = 2 * time.Duration(o.Count) * time.Second; g.oneIn(4) {
+		if o.For = g.scale(2 * time.Duration(o.Count) * time.Second); g.oneIn(4) {
 			o.Count, o.For = -1, g.between(time.Second, 90*time.Second)
 		}
 	case Late, LostAnswers:
@@ -275,8 +283,10 @@ func (g *generator) word(w World, what string, at time.Duration) Word {
 		o.Keys, o.Error, o.Count, o.For = []int16{pick(g, g.v.Keys)}, pick(g, g.v.Denials), -1, g.between(time.Second, 90*time.Second)
 	case SmallCommits:
 		o.Count, o.For = g.IntN(200), g.between(time.Second, 2*time.Minute)
-	case Scale, PauseGroup, Dependency:
+	case Scale, PauseGroup, Dependency, Block:
 		o.For = g.between(time.Second, 90*time.Second)
+	case Limit:
+		o.Error, o.Count, o.For = pick(g, g.v.Limits), g.IntN(6), g.between(time.Second, 90*time.Second)
 	case Grow:
 		o.Count = 1 + g.IntN(3)
 	case DeleteOrigin, DeleteLevel, DeleteRetry, DeleteDLQ:

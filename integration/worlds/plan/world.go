@@ -18,6 +18,7 @@ type World struct {
 	Words    []Word
 	Span     time.Duration // messages are written, and words begin, before its end; then everything is healed
 	Bounds   Bounds
+	RealTime bool // waits of the runner take real time, and are short
 }
 
 // Bounds are the rules of a broker that differ from Kafka's. The zero value has Kafka's.
@@ -26,6 +27,11 @@ type Bounds struct {
 	// ForgetsAttempts means that attempts begin again when another process gets the message.
 	ForgetsAttempts bool
 	Pause           time.Duration // how much longer a process may still begin messages that it had when the group was paused
+	// HangsLosePlace means that a message whose handler ignores its Timeout loses its place with any policy.
+	HangsLosePlace bool
+	Linger         time.Duration // how long after its end a fault may still be the reason why something runs again
+	Settle         time.Duration // how long a settled message may still run again after a kill
+	Slack          time.Duration // how much later than redeliver the history may notice the end of a Timeout
 }
 
 // Topic is an origin.
@@ -168,6 +174,9 @@ const (
 	Twice        = "twice"         // messages in flight come again, as a broker may deliver them
 	SmallCommits = "small commits" // the broker's limit of commit metadata is lowered for For
 	Dependency   = "dependency"    // all handlers of a service fail with one error for For
+	Block        = "block"         // the broker takes no messages from its connections for For
+	Close        = "close"         // the broker closes the connections of a service
+	Limit        = "limit"         // an administrator sets a limit, which Error names, for For
 
 	// An administrator deletes a topic with its messages.
 	DeleteOrigin = "delete origin" // it is created again after For
