@@ -52,11 +52,17 @@ const (
 	Late      = "late"       // a message began long after it could
 	Left      = "left"       // a message ran although all had ended and their processes had stopped
 	Restless  = "restless"   // messages ended long after everything was healed
-	Untold    = "untold"     // an administrator deleted a message, and no event reports the loss
+	Untold    = "untold"     // an administrator deleted a message or denied a request, and no event reports it
 )
 
 // Deleted is the event of a message of which a word has deleted a copy.
 const Deleted = "deleted"
+
+// Skipped is the event of a message that an operator made a group skip.
+const Skipped = "skipped"
+
+// Denied is the event of requests of a process that were denied.
+const Denied = "denied"
 
 // Check compares a history with the promises. It returns an error if the lines are no history of a world.
 func Check(lines []history.Line) (Result, []history.Violation, error) {
@@ -90,6 +96,7 @@ type checker struct {
 	originals  map[string]*original
 	messages   map[messageKey]*message
 	deletions  map[messageKey][]deletion
+	denials    []history.Line
 	faults     []fault
 	pauses     []pause
 	events     []history.Line
@@ -215,7 +222,7 @@ func (c *checker) read(l history.Line) {
 			}
 		}
 	case history.Event:
-		if l.What == Deleted {
+		if l.What == Deleted || l.What == Skipped {
 			c.readDeleted(l)
 			return
 		}
@@ -230,6 +237,10 @@ func (c *checker) read(l history.Line) {
 		}
 		if c.world.RealTime && l.What == disconnected { // a busy machine misses heartbeats
 			c.faults = append(c.faults, fault{what: disconnected, target: l.Process, from: l.At - int64(soon), to: l.At})
+		}
+		if l.What == Denied {
+			c.denials = append(c.denials, l)
+			return
 		}
 		c.events = append(c.events, l)
 	case history.Begin, history.End, history.Dead:
@@ -316,7 +327,7 @@ func (c *checker) linger() time.Duration { return cmp.Or(c.world.Bounds.Linger, 
 
 // harmless are the words that are no faults: nothing may run again because of them.
 var harmless = []string{
-	plan.Restart, plan.Scale, plan.Deploy, plan.PauseGroup, plan.Dependency, plan.Grow, plan.ExpireOrigin, plan.ExpireLevel,
+	plan.Restart, plan.Scale, plan.Deploy, plan.PauseGroup, plan.Dependency, plan.Grow, plan.ExpireOrigin, plan.ExpireLevel, plan.ExpireOffsets, plan.ResetOffsets,
 }
 
 // touched reports whether a fault of a service or of its processes lasted between two moments. Faults of whole brokers concern all
@@ -370,6 +381,7 @@ func (c *checker) check() {
 	}
 	c.checkOrder()
 	c.checkLateness()
+	c.checkDenials()
 	if !c.settled && len(c.violations) == 0 {
 		c.violatef(history.Unsettled, "", "the world did not come to rest")
 	}

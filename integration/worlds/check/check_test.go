@@ -128,6 +128,9 @@ func TestTheCheckerFinds(t *testing.T) {
 	told := func(b *builder, where string, count int64) *builder {
 		return b.at(6, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "MessagesLost", Target: where, Offset: count})
 	}
+	denied := func(b *builder) *builder {
+		return b.at(75, history.Line{Kind: history.Event, Process: "billing-0.1", What: Denied, Name: "Produce", Offset: 9, Due: 1_000*second + 10*second})
+	}
 	restarted := func(b *builder) *builder {
 		return inAnotherProcess(b.begin(20, "once", 1).end(20.1, "once", 1, plan.Fail), 20)
 	}
@@ -152,6 +155,31 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.at(1.5, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.DeleteOrigin, Target: "orders"})
 			return b.change("bad", 0, history.Written, func(l *history.Line) { l.At += second })
 		}, ""},
+		"not after the offsets were reset": {func(b *builder) *builder {
+			return again(b).at(15, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.ResetOffsets, Target: "orders"})
+		}, ""},
+		"not a message that an operator made the group skip": {func(b *builder) *builder {
+			b.without(func(l history.Line) bool { return l.ID == "once" && (l.Kind == history.Begin || l.Kind == history.End) })
+			return b.at(7.9, history.Line{Kind: history.Event, What: Skipped, ID: "once", Load: "billing", Name: "orders", Target: "orders/0/1"})
+		}, ""},
+		"nor one that was there when the group began": {func(b *builder) *builder {
+			b.world.Services[0].SkipExisting = true
+			b.without(func(l history.Line) bool { return l.ID == "once" && (l.Kind == history.Begin || l.Kind == history.End) })
+			return b.at(1.5, history.Line{Kind: history.Event, Load: "billing", Process: "billing-0.1", What: "assigned", Target: "orders"})
+		}, ""},
+		"also one that was written later": {func(b *builder) *builder {
+			b.world.Services[0].SkipExisting = true
+			b.without(func(l history.Line) bool { return l.ID == "once" && (l.Kind == history.Begin || l.Kind == history.End) })
+			return b.at(0.5, history.Line{Kind: history.Event, Load: "billing", Process: "billing-0.1", What: "assigned", Target: "orders"})
+		}, "lost once"},
+		"requests that are denied, and no event says so": {denied, "untold "},
+		"not if an event has the error": {func(b *builder) *builder {
+			return denied(b).at(30, history.Line{Kind: history.Event, Process: "billing-0.1", What: "an operation fails", Reason: "Produce: not authorized"})
+		}, ""},
+		"also if another process reports it": {func(b *builder) *builder {
+			return denied(b).at(30, history.Line{Kind: history.Event, Process: "billing-1.1", What: "an operation fails", Reason: "Produce: not authorized"})
+		}, "untold "},
+		"not if it is killed": {func(b *builder) *builder { return denied(b).fault(40, 40, plan.Kill, "billing-0.1") }, ""},
 		"a message that never ran": {func(b *builder) *builder {
 			return b.without(func(l history.Line) bool { return l.ID == "once" && (l.Kind == history.Begin || l.Kind == history.End) })
 		}, "lost once"},

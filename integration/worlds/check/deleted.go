@@ -1,6 +1,7 @@
 package check
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ type deletion struct {
 	topic   string
 	place   string // topic/partition/offset
 	attempt int    // after so many attempts
+	skipped bool   // it is there, but the group does not read it
 }
 
 func (d deletion) partition() string { return d.place[:strings.LastIndexByte(d.place, '/')] }
@@ -27,7 +29,7 @@ func (c *checker) readDeleted(l history.Line) {
 	for i, s := range c.world.Services {
 		if l.Load == s.Group || l.Load == "" && slices.Contains(s.Topics, o.plan.Topic) {
 			k := messageKey{i, l.ID}
-			c.deletions[k] = append(c.deletions[k], deletion{l.At, l.Name, l.Target, l.Attempt})
+			c.deletions[k] = append(c.deletions[k], deletion{l.At, l.Name, l.Target, l.Attempt, l.What == Skipped})
 		}
 	}
 }
@@ -38,7 +40,11 @@ func (c *checker) wasDeleted(m *message) *deletion {
 	if len(m.dead) > 0 || slices.ContainsFunc(m.runs, func(r *run) bool { return r.outcome == string(plan.OK) }) {
 		return nil
 	}
-	for _, d := range c.deletions[m.key] {
+	all := c.deletions[m.key]
+	if at := c.skipsUntil(m.key.service, m.plan.Topic); m.written != 0 && m.written <= at {
+		all = append(slices.Clip(all), deletion{at: at, topic: m.plan.Topic, place: "/", skipped: true})
+	}
+	for _, d := range all {
 		if !slices.ContainsFunc(c.events, func(e history.Line) bool { return c.movedOn(m, d, e) }) {
 			return &d
 		}
@@ -46,20 +52,79 @@ func (c *checker) wasDeleted(m *message) *deletion {
 	return nil
 }
 
+// skipsUntil returns the time before which the existing messages of a topic were written that a service skips: its group began, for
+// the first time or after its offsets had expired.
+func (c *checker) skipsUntil(service int, topic string) (until int64) {
+	s := c.world.Services[service]
+	if !s.SkipExisting {
+		return 0
+	}
+	begins := true
+	for _, e := range c.events {
+		switch {
+		case e.Load != s.Group:
+		case e.What == "done: "+plan.ExpireOffsets:
+			begins = true
+		case e.What == "assigned" && e.Target == topic && begins:
+			begins, until = false, e.At
+		}
+	}
+	if begins {
+		return math.MaxInt64
+	}
+	return until
+}
+
+// resets counts how often a service's offsets were deleted or reset after a moment. Messages that had settled before may run again.
+func (c *checker) resets(service int, after int64) (n int) {
+	for _, e := range c.events {
+		if (e.What == "done: "+plan.ExpireOffsets || e.What == "done: "+plan.ResetOffsets) && c.groups[e.Load] == service && e.At >= after {
+			n++
+		}
+	}
+	return n
+}
+
+// copiesReset counts the copies on levels of a message that failed so often, whose offsets were deleted or reset later.
+func (c *checker) copiesReset(m *message, failed int) (n int) {
+	for _, e := range c.events {
+		if e.Name == m.name && e.Attempt == failed && slices.Contains([]string{"RetryScheduled", "Hopped", "MessagePostponed"}, e.What) {
+			n += c.resets(m.key.service, e.At)
+		}
+	}
+	return n
+}
+
 // movedOn reports whether an event confirms a later copy of a message than the deleted one, on another topic.
 func (c *checker) movedOn(m *message, d deletion, e history.Line) bool {
-	if e.Name != m.name || m.name == "" || e.Target == "" || e.Target == d.topic || e.Target == m.plan.Topic {
+	if !c.concerns(e, m) {
 		return false
 	}
-	if p := c.processes[e.Process]; p == nil || p.service != m.key.service {
-		return false
-	}
-	switch e.What {
+	switch to := placeOf(e); e.What {
 	case "RetryScheduled", "DeadLettered", "MessagePostponed":
-		return e.Attempt > d.attempt || d.topic == m.plan.Topic
+		return to != "" && to != d.topic && to != m.plan.Topic && (e.Attempt > d.attempt || d.topic == m.plan.Topic)
+	case "Hopped":
+		return d.topic != to && e.At <= d.at && !slices.ContainsFunc(c.events, func(later history.Line) bool {
+			return c.concerns(later, m) && placeOf(later) == d.topic && later.At >= e.At && later.At <= d.at
+		})
 	default:
 		return false
 	}
+}
+
+// concerns reports whether an event is about a message.
+func (c *checker) concerns(e history.Line, m *message) bool {
+	p := c.processes[e.Process]
+	return m.name != "" && e.Name == m.name && p != nil && p.service == m.key.service
+}
+
+// placeOf returns where an event says that a message waits.
+func placeOf(e history.Line) string {
+	if e.What == "Hopped" {
+		_, to, _ := strings.Cut(e.Target, " to ")
+		return to
+	}
+	return e.Target
 }
 
 // checkLost checks a message without an end: an administrator has deleted it, and an event reports that.
@@ -67,6 +132,9 @@ func (c *checker) checkLost(m *message, what string) {
 	d := c.wasDeleted(m)
 	if d == nil {
 		c.violatef(history.Lost, m.key.id, "%s: %s", what, c.describe(m))
+		return
+	}
+	if d.skipped {
 		return
 	}
 	lost := int64(0) // with it

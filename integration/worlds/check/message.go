@@ -148,11 +148,12 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 				explained++ // its copy may have been written twice
 			}
 		}
-		explained += c.hops(m, attempt-1)
 	}
+	explained += c.hops(m, attempt-1)
 	explained += c.tries(m, attempt-1)
-	touched := 0
+	touched := c.copiesReset(m, attempt-1)
 	for i, r := range runs {
+		touched += c.resets(m.key.service, r.begin)
 		switch {
 		case !r.counts(), c.uncounted(m, r):
 			explained++

@@ -80,7 +80,7 @@ func (c *checker) through(order string, m *message) int64 {
 }
 
 func (c *checker) checkPair(order string, a, b *message) {
-	if len(b.runs) == 0 || len(a.dead) > 0 && a.dead[0].Reason == "crashed" || c.deletedBefore(a, b) || c.inNewLog(a, b) {
+	if len(b.runs) == 0 || len(a.dead) > 0 && a.dead[0].Reason == "crashed" || c.deletedBefore(a, b) || c.wasDeleted(a) != nil || c.inNewLog(a, b) {
 		return
 	}
 	if (order == plan.Blocking || c.world.Bounds.HangsLosePlace) && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {

@@ -2,11 +2,13 @@ package kafkaworld
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -139,4 +141,61 @@ func (d *Driver) Deleted() []live.Copy {
 	all := d.deleted
 	d.deleted = nil
 	return all
+}
+
+// untilGone carries out an operator's request about a group whose processes have stopped, until the broker has noticed that.
+func untilGone(request func(context.Context) error) (err error) {
+	for range 60 {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err = request(ctx)
+		cancel()
+		if err == nil || errors.Is(err, kerr.GroupIDNotFound) {
+			return nil
+		}
+		time.Sleep(3 * time.Second)
+	}
+	return err
+}
+
+func (d *Driver) expireOffsets(group string) error {
+	return untilGone(func(ctx context.Context) error {
+		answer, err := d.admin.DeleteGroup(ctx, group)
+		if err == nil {
+			err = answer.Err
+		}
+		return err
+	})
+}
+
+// resetOffsets sets the offsets of the origin to a place in its log, and notes the messages before it: the group reads them no
+// more.
+func (d *Driver) resetOffsets(o plan.Word, group string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var skipped []live.Copy
+	offsets := make(kadm.Offsets)
+	for _, p := range d.cluster.PartitionInfos(o.Topic) {
+		to := p.LogStartOffset + (p.HighWatermark-p.LogStartOffset)*int64(o.Count)/8
+		offsets.AddOffset(o.Topic, p.Partition, to, -1)
+		if to == p.LogStartOffset {
+			continue
+		}
+		records, err := d.readPartition(ctx, o.Topic, p.Partition, p.LogStartOffset, to)
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			skipped = append(skipped, live.Copy{At: time.Now(), Body: r.Body, Group: group, Topic: o.Topic, Place: r.Place, Skipped: true})
+		}
+	}
+	d.mu.Lock()
+	d.deleted = append(d.deleted, skipped...)
+	d.mu.Unlock()
+	return untilGone(func(ctx context.Context) error {
+		answer, err := d.admin.CommitOffsets(ctx, group, offsets)
+		if err == nil {
+			err = answer.Error()
+		}
+		return err
+	})
 }

@@ -38,7 +38,7 @@ var Vocabulary = plan.Vocabulary{
 		plan.Kill: 3, plan.Restart: 2, plan.Scale: 2, plan.Cut: 2, plan.Stall: 2, plan.Refuse: 4, plan.Late: 2, plan.LostAnswers: 2,
 		plan.Deploy: 2, plan.PauseGroup: 1, plan.Elect: 1, plan.MoveGroups: 1, plan.Grow: 1, plan.Deny: 2, plan.SmallCommits: 1,
 		plan.Dependency: 1, plan.DeleteOrigin: 1, plan.DeleteLevel: 1, plan.DeleteRetry: 1, plan.DeleteDLQ: 1, plan.ExpireOrigin: 1,
-		plan.ExpireLevel: 1,
+		plan.ExpireLevel: 1, plan.ExpireOffsets: 1, plan.ResetOffsets: 1,
 	},
 	Keys: []int16{
 		int16(kmsg.Produce), int16(kmsg.Produce), int16(kmsg.Fetch), int16(kmsg.ListOffsets), int16(kmsg.Metadata), int16(kmsg.OffsetCommit),
@@ -51,7 +51,7 @@ var Vocabulary = plan.Vocabulary{
 		"UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "BROKER_NOT_AVAILABLE",
 	},
 	Denials:  []string{"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"},
-	MaxNodes: 3, Static: true,
+	MaxNodes: 3, Static: true, Skips: true,
 }
 
 // Driver implements live.Driver.
@@ -71,6 +71,7 @@ type Driver struct {
 	unstable  map[string]time.Time         // since when a group is neither stable nor empty
 	signs     map[string]sign              // by member
 	deleted   []live.Copy                  // see Deleted
+	denials   []live.Denial                // see Denials
 	letters   map[string][]live.DeadLetter // of deleted DLQs, which DeadLetters has not returned, by group
 	closed    chan struct{}
 }
@@ -326,7 +327,11 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 			o.Count = 5 // sarama calls itself forever if a group never knows the member that it has just named
 		}
 		f := kfake.Fault{Keys: []kmsg.Key{kmsg.Key(o.Keys[0])}, Err: errorNamed(o.Error), Count: o.Count, TopLevel: o.Top}
-		return d.cluster.Fault(f).Remove, nil
+		handle := d.cluster.Fault(f)
+		if o.What == plan.Deny && o.Count < 0 {
+			return d.countDenials(o, handle), nil
+		}
+		return handle.Remove, nil
 	case plan.SmallCommits:
 		return d.cluster.Fault(kfake.Fault{
 			Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.OffsetMetadataTooLarge, Count: -1, When: func(r kmsg.Request) bool {
@@ -350,6 +355,10 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 		return d.pause(o, target)
 	case plan.DeleteOrigin, plan.DeleteLevel, plan.DeleteRetry, plan.DeleteDLQ, plan.ExpireOrigin, plan.ExpireLevel:
 		return d.remove(o, target)
+	case plan.ExpireOffsets:
+		return nil, d.expireOffsets(target)
+	case plan.ResetOffsets:
+		return nil, d.resetOffsets(o, target)
 	default:
 		return nil, fmt.Errorf("kafkaworld does not know the word %q", o.What)
 	}

@@ -187,12 +187,14 @@ type machine struct {
 	mu      sync.Mutex
 	conns   map[*machineConn]bool
 	dead    bool
-	stalled time.Time     // nothing is sent before
-	lost    map[int16]int // the answers of so many requests get lost
+	stalled time.Time             // nothing is sent before
+	lost    map[int16]int         // the answers of so many requests get lost
+	sent    map[int16][]time.Time // requests, while a word counts them
+	counts  int                   // how many words do
 }
 
 func newMachine(n *network, name string) *machine {
-	return &machine{network: n, name: name, conns: make(map[*machineConn]bool), lost: make(map[int16]int)}
+	return &machine{network: n, name: name, conns: make(map[*machineConn]bool), lost: make(map[int16]int), sent: make(map[int16][]time.Time)}
 }
 
 var errKilled = errors.New("the process was killed")
@@ -258,6 +260,39 @@ func (m *machine) loseAnswers(key int16, n int) {
 	m.lost[key] = n
 }
 
+// note notes a request, if a word counts them.
+func (m *machine) note(p []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counts > 0 && len(p) >= 6 {
+		key := int16(binary.BigEndian.Uint16(p[4:]))
+		m.sent[key] = append(m.sent[key], time.Now())
+	}
+}
+
+// sentSince returns how many requests with a key were sent since a moment, and when the first was.
+func (m *machine) sentSince(key int16, from time.Time) (n int, first time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, at := range m.sent[key] {
+		if !at.Before(from) {
+			if n++; n == 1 {
+				first = at
+			}
+		}
+	}
+	return n, first
+}
+
+// count begins or ends a word that counts requests.
+func (m *machine) count(by int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counts += by; m.counts == 0 {
+		clear(m.sent)
+	}
+}
+
 type machineConn struct {
 	net.Conn
 	machine  *machine
@@ -276,6 +311,7 @@ func (c *machineConn) Write(p []byte) (int, error) {
 		return 0, errKilled
 	}
 	n, err := c.Conn.Write(p)
+	c.machine.note(p)
 	if traceFrame != nil && len(p) >= 12 {
 		traceFrame(fmt.Sprintf("%s > key %d #%d on %p to %s", c.machine.name, binary.BigEndian.Uint16(p[4:]), binary.BigEndian.Uint32(p[8:]), c, c.RemoteAddr()))
 	}

@@ -52,6 +52,9 @@ type service struct {
 
 func (s *service) sarama() *sarama.Config {
 	sc := saramaConfig(s.Name, s.machine)
+	if s.Service.SkipExisting {
+		sc.Consumer.Offsets.Initial = sarama.OffsetNewest
+	}
 	if s.Version.Order != plan.PerKey { // it needs a strategy of its own
 		switch s.Service.Balance {
 		case "sticky":
@@ -67,7 +70,7 @@ func (s *service) config() kafka.Config {
 	v := s.Version
 	c := kafka.Config{
 		Group: s.Service.Group, Policy: s.Policy(), MaxInFlight: v.MaxInFlight, MaxRetriesInFlight: v.MaxRetriesInFlight, MinInFlight: v.MinInFlight,
-		MaxWaiting: v.MaxWaiting, DrainTimeout: s.Service.Drain, Sink: s.Sink,
+		MaxWaiting: v.MaxWaiting, DrainTimeout: s.Service.Drain, SkipExisting: s.Service.SkipExisting, Sink: s.Sink,
 	}
 	if s.Service.Static {
 		c.InstanceID = fmt.Sprintf("%s-%d", s.Service.Group, s.Slot)

@@ -32,6 +32,20 @@ type Deleter interface {
 	Deleted() []Copy
 }
 
+// Denier is a driver that sees which requests a right that was taken away has denied.
+type Denier interface {
+	// Denials returns them, for each process and request. They are of words that have ended since the last call.
+	Denials() []Denial
+}
+
+// Denial is that a process's requests were denied.
+type Denial struct {
+	First   time.Time
+	Process string
+	Request string
+	Count   int
+}
+
 // Copy is a copy of a message on a level, or the message on its origin.
 type Copy struct {
 	At      time.Time // when it was deleted
@@ -40,6 +54,7 @@ type Copy struct {
 	Attempt int    // after so many attempts
 	Topic   string
 	Place   string // where it was, such as topic/partition/offset
+	Skipped bool   // it is still there, but the group does not read it
 }
 
 // DeadLetter is a message in a DLQ.

@@ -38,7 +38,7 @@ func (r *runner) handle(ctx context.Context, p *Process, service int, rec Record
 	r.add(begin)
 	r.mu.Lock()
 	m, isDown := r.messages[id], r.down[service] > 0
-	r.begun = time.Now()
+	r.moved = time.Now()
 	r.mu.Unlock()
 	if m == nil || !ok {
 		return nil // the checker knows that it was not written
@@ -129,6 +129,7 @@ func (r *runner) sink(p *Process) redeliver.Sink {
 		if p.Killed() {
 			return
 		}
+		r.setMoved()
 		line := history.Line{Kind: history.Event, Process: p.Name, Load: p.Service.Group, What: reflect.TypeOf(e).Name()}
 		switch e := e.(type) {
 		case redeliver.Attempted, redeliver.Committed:

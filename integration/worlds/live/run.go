@@ -73,7 +73,7 @@ type runner struct {
 	down      map[int]int // services whose dependency is down
 	ended     map[end]bool
 	deleted   map[string]bool // messages of which a word has deleted a copy
-	begun     time.Time       // when the last handler began
+	moved     time.Time       // when the last handler began, or the last event came
 	slots     map[slot]*Process
 	locks     map[slot]*sync.Mutex
 	version   map[int]int
@@ -304,6 +304,17 @@ func (r *runner) do(o plan.Word) {
 			}()
 			time.Sleep(time.Second)
 		}
+	case plan.ExpireOffsets, plan.ResetOffsets:
+		for p := range s.Processes + 1 { // one more for Scale
+			defer r.lock(slot{o.Service, p})()
+			if p < s.Processes {
+				r.stop(slot{o.Service, p})
+			}
+		}
+		r.inject(o, s.Group)
+		for p := range s.Processes {
+			r.startProcess(slot{o.Service, p})
+		}
 	case plan.Dependency:
 		r.setDown(o.Service, 1)
 		r.add(history.Line{Kind: history.Fault, What: o.What, Target: s.Group})
@@ -331,6 +342,11 @@ func (r *runner) inject(o plan.Word, target string) {
 	if heal != nil {
 		heal()
 	}
+	if d, ok := r.driver.(Denier); ok {
+		for _, n := range d.Denials() {
+			r.add(history.Line{Kind: history.Event, What: check.Denied, Process: n.Process, Load: target, Name: n.Request, Offset: int64(n.Count), Due: n.First.UnixNano()})
+		}
+	}
 	r.add(history.Line{Kind: history.Healed, What: o.What, Target: target})
 }
 
@@ -345,8 +361,12 @@ func (r *runner) noteDeleted() {
 		r.mu.Lock()
 		r.deleted[id] = true
 		r.mu.Unlock()
+		what := check.Deleted
+		if c.Skipped {
+			what = check.Skipped
+		}
 		r.add(history.Line{
-			At: c.At.UnixNano(), Kind: history.Event, What: check.Deleted, ID: id, Load: c.Group, Attempt: c.Attempt, Target: c.Place, Name: c.Topic,
+			At: c.At.UnixNano(), Kind: history.Event, What: what, ID: id, Load: c.Group, Attempt: c.Attempt, Target: c.Place, Name: c.Topic,
 		})
 	}
 }
@@ -361,6 +381,7 @@ func (r *runner) setDown(service, by int) {
 func (r *runner) awaitRest() {
 	// After that, a world hangs. It is not the checker's bound, which is narrower.
 	limit := time.Now().Add(r.pace.limit)
+	r.setMoved()
 	for time.Now().Before(limit) {
 		r.readDeadLetters()
 		if left, quiet := r.left(); left == 0 && (quiet == 0 || quiet > r.longestWait()+r.pace.quiet) {
@@ -378,8 +399,14 @@ func (r *runner) awaitRest() {
 	}
 }
 
+func (r *runner) setMoved() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moved = time.Now()
+}
+
 // left returns how many messages have not ended. If some were perhaps deleted, it does not count them, and quiet is how long no
-// handler has begun.
+// handler has begun, and no event came.
 func (r *runner) left() (n int, quiet time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -387,8 +414,8 @@ func (r *runner) left() (n int, quiet time.Duration) {
 		for id, m := range r.messages {
 			switch {
 			case !slices.Contains(service.Topics, m.Topic) || r.ended[end{s, id}]:
-			case r.deleted[id]:
-				quiet = max(1, time.Since(r.begun))
+			case r.deleted[id], service.SkipExisting:
+				quiet = max(1, time.Since(r.moved))
 			default:
 				n++
 			}

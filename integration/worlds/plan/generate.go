@@ -24,6 +24,7 @@ type Vocabulary struct {
 	Limits   []string // of Limit
 	MaxNodes int
 	Static   bool
+	Skips    bool // a service may skip existing messages
 	// Origins are the kinds of origins. A world has one of them, and one service reads it. Default: topics for all services.
 	Origins []Origin
 	// Scale divides all times. It is for brokers that run in real time. Default 1, which is virtual time.
@@ -54,6 +55,13 @@ func Generate(seed uint64, v Vocabulary) World {
 		w.Services = append(w.Services, g.service("mail", w.Topics[:1]))
 	}
 	w.Messages = g.messages(w)
+	if slices.ContainsFunc(w.Messages, losesPlace) {
+		for _, s := range w.Services { // such a message is one head more
+			for i := range s.Versions {
+				s.Versions[i].Outage = s.Versions[i].Outage && (s.Versions[i].Order != Blocking || w.Topics[0].Partitions == 1 && len(s.Topics) == 1)
+			}
+		}
+	}
 	w.Words = g.words(w)
 	return w
 }
@@ -82,6 +90,7 @@ func (g *generator) service(group string, topics []Topic) Service {
 		s.Topics = append(s.Topics, t.Name)
 	}
 	s.Static = g.v.Static && s.Way != Wrap && g.oneIn(5)
+	s.SkipExisting = g.v.Skips && g.oneIn(6)
 	order := pick(g, g.v.Orders)
 	for (s.Way == Wrap && order == PerKey) || (s.Way == ConsumeBatch && order == Blocking) {
 		order = pick(g, g.v.Orders)
@@ -105,6 +114,11 @@ func (g *generator) service(group string, topics []Topic) Service {
 		}
 	}
 	return s
+}
+
+// losesPlace reports whether a message may lose its place with Blocking, and wait on a level.
+func losesPlace(m Message) bool {
+	return slices.ContainsFunc(m.Script, func(s Step) bool { return s.Answer == Hang || s.Answer == Postpone || s.Answer == Pause })
 }
 
 // detectsOutagesOfHeads reports whether a service looks for outages with Blocking. Its topics must not grow.
@@ -281,6 +295,9 @@ func (g *generator) word(w World, what string, at time.Duration) Word {
 		o.Keys, o.Count, o.For = []int16{pick(g, g.v.Keys)}, 1+g.IntN(5), g.between(100*time.Millisecond, 20*time.Second)
 	case Deny:
 		o.Keys, o.Error, o.Count, o.For = []int16{pick(g, g.v.Keys)}, pick(g, g.v.Denials), -1, g.between(time.Second, 90*time.Second)
+		if g.oneIn(3) {
+			o.For = g.between(90*time.Second, 3*time.Minute)
+		}
 	case SmallCommits:
 		o.Count, o.For = g.IntN(200), g.between(time.Second, 2*time.Minute)
 	case Scale, PauseGroup, Dependency, Block:
@@ -294,6 +311,8 @@ func (g *generator) word(w World, what string, at time.Duration) Word {
 		o.Count, o.For = g.IntN(8), g.between(0, 40*time.Second)
 	case ExpireOrigin, ExpireLevel:
 		o.Count = g.IntN(8)
+	case ExpireOffsets, ResetOffsets:
+		o.Count, o.For = g.IntN(9), g.between(0, 20*time.Second)
 	}
 	return o
 }

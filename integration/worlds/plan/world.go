@@ -49,6 +49,8 @@ type Service struct {
 	Static    bool   // members have instance ids
 	Processes int
 	Drain     time.Duration
+	// SkipExisting means that the group skips what its topics have when it begins.
+	SkipExisting bool
 	// Versions are the policies that its deploys bring, one after another.
 	Versions []Version
 }
@@ -186,4 +188,7 @@ const (
 	// A limited retention deletes the older messages of a topic.
 	ExpireOrigin = "expire origin"
 	ExpireLevel  = "expire level"
+	// All processes stop, and start again after For.
+	ExpireOffsets = "expire offsets" // meanwhile the group's offsets are deleted
+	ResetOffsets  = "reset offsets"  // meanwhile an operator sets other offsets on the origin
 )
