@@ -57,7 +57,7 @@ type Decision struct {
 //  7. The message is postponed: Postponed. No attempt is counted. After 24 h in a row: DeadLetter (expired).
 //  8. No retries are left, or the backoff has ended: DeadLetter (timeout or panic if err is one, otherwise exhausted).
 //  9. An immediate retry is left, and the error names no time: RetryNow. Past MaxAge or State.Expires: DeadLetter (expired).
-//  10. The wait is that of RetryAfter or otherwise of the backoff: RetryLater. A wait above MaxWait: DeadLetter
+//  10. The wait is that of RetryAfter or otherwise of the backoff, in Blocking order at most 30 s: RetryLater. A wait above MaxWait: DeadLetter
 //     (unschedulable). A wait past MaxAge or State.Expires: DeadLetter (expired).
 func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 	d.State = s
@@ -214,6 +214,11 @@ func (p *Policy) postponeInto(d *Decision, class Class, now time.Time) {
 // planAttempt plans the next attempt after wait, or dead-letters the message if that is too late or too long.
 func (p *Policy) planAttempt(d *Decision, action Action, wait time.Duration, now time.Time) {
 	wait = max(0, wait)
+	if p.Order == Blocking && wait > limits.MaxBlock {
+		s := &d.State
+		s.Error = limits.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most in Blocking order; the failure was: %s", wait, limits.MaxBlock, s.Error), limits.MaxErrorText)
+		wait = limits.MaxBlock
+	}
 	if wait > MaxWait {
 		d.deadLetterAtLimit(ReasonUnschedulable, (&UnschedulableError{Wait: wait, Max: MaxWait}).Error())
 		return

@@ -194,10 +194,6 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	case maxWait > 0 && dec.Delay > maxWait && dec.Action == redeliver.Postponed: // the policy, not a handler, asked for it
 		dec.Delay, dec.State.Due = maxWait, limits.CeilMilli(now.UTC().Add(maxWait))
 	case maxWait == 0:
-		if dec.Delay > limits.MaxBlock {
-			dec.State.Error = limits.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most in Blocking order; the failure was: %s",
-				dec.Delay, limits.MaxBlock, dec.State.Error), limits.MaxErrorText)
-		}
 		wait = min(max(wait, limits.MinBlock), limits.MaxBlock)
 		dec.Delay, dec.State.Due = wait, limits.CeilMilli(now.UTC().Add(wait))
 	case dec.Delay > maxWait: // Delay, not wait: due times are rounded up

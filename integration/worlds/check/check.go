@@ -53,6 +53,7 @@ const (
 	Left      = "left"       // a message ran although all had ended and their processes had stopped
 	Restless  = "restless"   // messages ended long after everything was healed
 	Untold    = "untold"     // an administrator deleted a message or denied a request, and no event reports it
+	Stale     = "stale"      // an attempt began after the message had expired
 )
 
 // Deleted is the event of a message of which a word has deleted a copy.
@@ -122,6 +123,8 @@ type original struct {
 	plan      plan.Message
 	sum       uint32
 	writes    int
+	first     int64 // when it was first written
+	last      int64 // when the write that was confirmed began
 	written   int64 // when it was confirmed
 	partition int32
 	offset    int64
@@ -191,7 +194,10 @@ func (c *checker) read(l history.Line) {
 			}
 			c.originals[l.ID] = o
 		}
-		o.writes++
+		if o.writes++; o.writes == 1 {
+			o.first = l.At
+		}
+		o.last = l.At
 	case history.Written:
 		o := c.originals[l.ID]
 		o.written, o.partition, o.offset = l.At, l.Partition, l.Offset
@@ -201,7 +207,9 @@ func (c *checker) read(l history.Line) {
 		c.processes[l.Process] = &process{service: service, version: c.world.Services[service].Versions[version], started: l.At, slack: c.world.Bounds.Slack}
 		c.moves = append(c.moves, l.At)
 	case history.Stopped:
-		c.processes[l.Process].stopped = l.At
+		if p := c.processes[l.Process]; p.stopped == 0 {
+			p.stopped = l.At
+		}
 		c.moves = append(c.moves, l.At)
 	case history.Fault:
 		if p := c.processes[l.Target]; p != nil && l.What == plan.Kill {

@@ -180,6 +180,26 @@ func TestTheCheckerFinds(t *testing.T) {
 			return denied(b).at(30, history.Line{Kind: history.Event, Process: "billing-1.1", What: "an operation fails", Reason: "Produce: not authorized"})
 		}, "untold "},
 		"not if it is killed": {func(b *builder) *builder { return denied(b).fault(40, 40, plan.Kill, "billing-0.1") }, ""},
+		"an attempt after its message had expired": {func(b *builder) *builder {
+			b.world.Messages[1].Expires = 1_003 * time.Second // of a world that begins at 0
+			return b
+		}, "stale once"},
+		"an attempt after the maximum age": {func(b *builder) *builder {
+			b.world.Services[0].Versions[0].MaxAge = 6 * time.Second
+			return b
+		}, "stale bad"},
+		"expired, and it had no limit": {func(b *builder) *builder {
+			return b.change("bad", 3, history.Dead, func(l *history.Line) { l.Reason = "expired" })
+		}, "wrong end bad"},
+		"not if the next attempt would be too late": {func(b *builder) *builder {
+			b.world.Services[0].Versions[0].MaxAge = 6 * time.Second
+			b.without(func(l history.Line) bool { return l.ID == "bad" && l.Attempt == 3 })
+			return b.dead(6, "bad", "expired", 2)
+		}, ""},
+		"a delayed message that runs too early": {func(b *builder) *builder {
+			b.world.Messages[0].Delay = 2 * time.Second
+			return b
+		}, "early good"},
 		"a message that never ran": {func(b *builder) *builder {
 			return b.without(func(l history.Line) bool { return l.ID == "once" && (l.Kind == history.Begin || l.Kind == history.End) })
 		}, "lost once"},

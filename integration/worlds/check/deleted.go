@@ -27,7 +27,7 @@ func (c *checker) readDeleted(l history.Line) {
 		return // another program wrote it
 	}
 	for i, s := range c.world.Services {
-		if l.Load == s.Group || l.Load == "" && slices.Contains(s.Topics, o.plan.Topic) {
+		if l.Load == s.Group || (l.Load == "" || o.plan.Delay > 0) && slices.Contains(s.Topics, o.plan.Topic) {
 			k := messageKey{i, l.ID}
 			c.deletions[k] = append(c.deletions[k], deletion{l.At, l.Name, l.Target, l.Attempt, l.What == Skipped})
 		}
@@ -151,7 +151,7 @@ func (c *checker) checkLost(m *message, what string) {
 	}
 	group := c.world.Services[m.key.service].Group
 	told := slices.ContainsFunc(c.events, func(e history.Line) bool {
-		return e.What == "MessagesLost" && e.Load == group && e.At >= d.at && (e.Target == d.topic || e.Target == d.partition() && e.Offset >= lost)
+		return e.What == "MessagesLost" && (e.Load == group || m.plan.Delay > 0) && e.At >= d.at && (e.Target == d.topic || e.Target == d.partition() && e.Offset >= lost)
 	})
 	if !told && c.couldTell(m.key.service, d) {
 		c.violatef(Untold, m.key.id, "%d messages of %s were deleted at %s, and no event says so: %s",

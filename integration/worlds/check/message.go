@@ -47,8 +47,14 @@ func (m *message) retries(r *run) bool {
 	return ok && f.more
 }
 
+// grace is how long after its timeout a handler is waited for.
+const grace = time.Second
+
 // counts reports whether a run ended with an answer that settles it or plans the next attempt.
 func (r *run) counts() bool {
+	if r.outcome == string(plan.Hang) && r.stopped != 0 && r.stopped < r.begin+int64(r.version.Timeout+grace) {
+		return false // its process stopped first
+	}
 	return r.end != 0 && r.outcome != history.Cut && r.outcome != string(plan.Postpone) && r.outcome != string(plan.Pause)
 }
 
@@ -113,6 +119,12 @@ func (c *checker) checkMessage(m *message) {
 
 // checkAttempt checks that an attempt may begin when it does.
 func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
+	if _, latest := c.expiry(m, r.version); r.begin > latest {
+		c.violatef(Stale, m.key.id, "attempt %d began %s after it had expired: %s", r.attempt, time.Duration(r.begin-latest), c.describe(m))
+	}
+	if due := m.first + int64(m.plan.Delay); m.plan.Delay > 0 && r.begin < due {
+		c.violatef(history.Early, m.key.id, "attempt %d began %s before it was to be published: %s", r.attempt, time.Duration(due-r.begin), c.describe(m))
+	}
 	if r.attempt == 1 {
 		return
 	}
@@ -140,6 +152,9 @@ func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
 // returns how many runs only faults explain.
 func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []failure) int {
 	explained := max(1, m.writes) // copies
+	if m.plan.Delay > 0 && attempt == 1 {
+		explained += len(c.faults) // a copy of it may be published for each
+	}
 	if attempt > 1 {
 		explained = 0
 		for _, f := range before {
@@ -236,7 +251,7 @@ func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]fai
 			}
 		}
 		last += c.tries(m, m.dead[0].Attempt)
-		if n > last && m.dead[0].Reason != "crashed" {
+		if n > last && m.dead[0].Reason != "crashed" && m.dead[0].Reason != "expired" {
 			c.violatef(history.Again, m.key.id, "it is %d times in the DLQ: %s", n, c.describe(m))
 		}
 	}
@@ -268,6 +283,11 @@ func (c *checker) rightReason(m *message, d history.Line, failures map[int][]fai
 		return answered(plan.Permanent)
 	case "rejected":
 		return answered(plan.Reject)
+	case "expired":
+		return slices.ContainsFunc(c.world.Services[m.key.service].Versions, func(v plan.Version) bool {
+			earliest, _ := c.expiry(m, v)
+			return d.At >= earliest || m.waitsBeyond(earliest, failures[d.Attempt])
+		})
 	case "crashed":
 		died := 0
 		for _, r := range m.runs {
@@ -279,4 +299,33 @@ func (c *checker) rightReason(m *message, d history.Line, failures map[int][]fai
 	default:
 		return false
 	}
+}
+
+// expiry returns when a message expires for a version, as the earliest and the latest time: its own time is between the begin of
+// its write and the answer.
+func (c *checker) expiry(m *message, v plan.Version) (earliest, latest int64) {
+	earliest, latest = math.MaxInt64, math.MaxInt64
+	if v.MaxAge > 0 {
+		earliest, latest = m.last+int64(v.MaxAge+m.plan.Delay), m.written+int64(v.MaxAge)
+	}
+	if m.plan.Delay > 0 { // it begins to age when it is published, which may be late
+		latest = math.MaxInt64
+	}
+	if m.plan.Expires > 0 {
+		at := c.start + int64(m.plan.Expires)
+		earliest, latest = min(earliest, at), min(latest, at)
+	}
+	if m.written == 0 {
+		latest = math.MaxInt64
+	}
+	return earliest, latest
+}
+
+// waitsBeyond reports whether the next attempt after a failure, or after another answer that makes a message wait, may be due after
+// a time.
+func (m *message) waitsBeyond(at int64, failures []failure) bool {
+	return slices.ContainsFunc(failures, func(f failure) bool { return f.at+int64(f.wait) >= at }) ||
+		slices.ContainsFunc(m.runs, func(r *run) bool {
+			return !r.counts() && r.end+int64(max(r.version.Longest(), m.plan.Step(r.attempt).Wait)) >= at
+		})
 }

@@ -41,7 +41,7 @@ func (c *checker) checkOrder() {
 	all := make(map[sequence][]*message)
 	for k, m := range c.messages {
 		order := c.weakest(k.service)
-		if order == plan.Unordered || m.written == 0 || m.writes > 1 {
+		if order == plan.Unordered || m.written == 0 || m.writes > 1 || m.plan.Delay > 0 {
 			continue
 		}
 		q := sequence{k.service, m.plan.Topic, c.log(m.original), m.partition, m.plan.Key}
@@ -80,7 +80,7 @@ func (c *checker) through(order string, m *message) int64 {
 }
 
 func (c *checker) checkPair(order string, a, b *message) {
-	if len(b.runs) == 0 || len(a.dead) > 0 && a.dead[0].Reason == "crashed" || c.deletedBefore(a, b) || c.wasDeleted(a) != nil || c.inNewLog(a, b) {
+	if len(b.runs) == 0 || len(a.dead) > 0 && slices.Contains([]string{"crashed", "expired"}, a.dead[0].Reason) || c.deletedBefore(a, b) || c.wasDeleted(a) != nil || c.inNewLog(a, b) {
 		return
 	}
 	if (order == plan.Blocking || c.world.Bounds.HangsLosePlace) && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {
@@ -109,7 +109,7 @@ func (c *checker) checkLateness() {
 			}
 			from := r.due
 			if i == 0 {
-				from = m.written
+				from = m.written + int64(m.plan.Delay)
 			}
 			v := r.version
 			bound := int64(soon + v.Timeout)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/klauspost/compress/zstd"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -51,12 +53,13 @@ var Vocabulary = plan.Vocabulary{
 		"UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "BROKER_NOT_AVAILABLE",
 	},
 	Denials:  []string{"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"},
-	MaxNodes: 3, Static: true, Skips: true,
+	MaxNodes: 3, Static: true, Skips: true, Deadlines: true, Delays: true,
 }
 
 // Driver implements live.Driver.
 type Driver struct {
 	world   plan.World
+	start   time.Time
 	say     func(string)
 	network network
 	cluster *kfake.Cluster
@@ -81,7 +84,7 @@ var _ live.Driver = (*Driver)(nil)
 // Start starts the brokers of a world. say adds a line for people to the history.
 func Start(w plan.World, say func(string)) (*Driver, error) {
 	d := &Driver{
-		say:   say,
+		say: say, start: time.Now(),
 		world: w, processes: make(map[string]*machine), read: make(map[string]int64), unstable: make(map[string]time.Time),
 		signs: make(map[string]sign), letters: make(map[string][]live.DeadLetter), closed: make(chan struct{}),
 	}
@@ -183,9 +186,15 @@ func byKey() kgo.Partitioner {
 
 // Write implements live.Driver.
 func (d *Driver) Write(m plan.Message, body []byte) (int32, int64, error) {
-	r := d.writer.ProduceSync(context.Background(), &kgo.Record{
-		Topic: m.Topic, Key: []byte(m.Key), Value: body, Headers: []kgo.RecordHeader{{Key: live.UserHeader, Value: []byte(m.ID)}},
-	})[0]
+	if m.Delay > 0 {
+		return 0, 0, d.publish(m, body)
+	}
+	headers := []kgo.RecordHeader{{Key: live.UserHeader, Value: []byte(m.ID)}}
+	if m.Expires > 0 {
+		at := d.start.Add(m.Expires).UTC().Format(time.RFC3339Nano)
+		headers = append(headers, kgo.RecordHeader{Key: redeliver.HeaderExpires, Value: []byte(at)})
+	}
+	r := d.writer.ProduceSync(context.Background(), &kgo.Record{Topic: m.Topic, Key: []byte(m.Key), Value: body, Headers: headers})[0]
 	if r.Err != nil { // some errors are forever, such as a refused producer id
 		d.writer.Close()
 		var err error
@@ -194,6 +203,29 @@ func (d *Driver) Write(m plan.Message, body []byte) (int32, int64, error) {
 		}
 	}
 	return r.Record.Partition, r.Record.Offset, r.Err
+}
+
+// publish publishes a message for later, with redeliver's Publisher. The levels are those of the first service that reads the
+// topic.
+func (d *Driver) publish(m plan.Message, body []byte) error {
+	i := slices.IndexFunc(d.world.Services, func(s plan.Service) bool { return slices.Contains(s.Topics, m.Topic) })
+	if i < 0 {
+		return nil
+	}
+	ctx := context.Background()
+	p := live.Process{Service: d.world.Services[i], Version: d.world.Services[i].Versions[0]}
+	s := service{Process: &p, driver: d, machine: newMachine(&d.network, "publisher")}
+	c := s.config()
+	c.Brokers, c.Sarama, c.InstanceID, c.Sink = d.addrs, saramaConfig("publisher", s.machine), "", redeliver.SinkFunc(func(redeliver.Event) {})
+	client, err := kafka.Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	msg := message.NewMessage(m.ID, body)
+	msg.Metadata.Set(live.UserHeader, m.ID)
+	kafka.SetKey(msg, []byte(m.Key))
+	delay.Message(msg, delay.For(m.Delay))
+	return errors.Join(client.Publisher().Publish(m.Topic, msg), client.Close(ctx))
 }
 
 // DeadLetters implements live.Driver.

@@ -52,7 +52,7 @@ type service struct {
 
 func (s *service) sarama() *sarama.Config {
 	sc := saramaConfig(s.Name, s.machine)
-	if s.Service.SkipExisting {
+	if s.Service.SkipExisting && s.Service.Way != plan.Wrap {
 		sc.Consumer.Offsets.Initial = sarama.OffsetNewest
 	}
 	if s.Version.Order != plan.PerKey { // it needs a strategy of its own

@@ -20,11 +20,13 @@ type Vocabulary struct {
 	Keys   []int16
 	Errors []string
 	// Denials are the errors of Deny.
-	Denials  []string
-	Limits   []string // of Limit
-	MaxNodes int
-	Static   bool
-	Skips    bool // a service may skip existing messages
+	Denials   []string
+	Limits    []string // of Limit
+	MaxNodes  int
+	Static    bool
+	Skips     bool // a service may skip existing messages
+	Deadlines bool // messages may expire
+	Delays    bool // messages may be published for later
 	// Origins are the kinds of origins. A world has one of them, and one service reads it. Default: topics for all services.
 	Origins []Origin
 	// Scale divides all times. It is for brokers that run in real time. Default 1, which is virtual time.
@@ -157,6 +159,9 @@ func (g *generator) version(order string, way Way) Version {
 	if g.oneIn(8) {
 		v.Rate = float64((1 + g.IntN(20)) * max(1, g.v.Scale))
 	}
+	if g.v.Deadlines && g.oneIn(6) {
+		v.MaxAge = g.between(5*time.Second, 10*time.Minute)
+	}
 	if way == ConsumeBatch {
 		v.BatchSize, v.BatchTimeout = 1+g.IntN(v.MaxInFlight), g.between(10*time.Millisecond, 2*time.Second)
 	}
@@ -183,6 +188,16 @@ func (g *generator) messages(w World) []Message {
 		for i := range all {
 			if g.oneIn(2) {
 				all[i].At = at + time.Duration(g.IntN(1000))*time.Millisecond
+			}
+		}
+	}
+	if g.v.Deadlines && g.oneIn(4) || g.v.Delays && g.oneIn(4) {
+		for i := range all {
+			m := &all[i]
+			if g.v.Deadlines && g.oneIn(6) {
+				m.Expires = m.At + g.between(time.Second, 3*time.Minute)
+			} else if g.v.Delays && g.oneIn(6) {
+				m.Delay = g.between(time.Second, 2*time.Minute)
 			}
 		}
 	}

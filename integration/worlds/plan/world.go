@@ -111,6 +111,10 @@ type Message struct {
 	Key    string
 	At     time.Duration // when it is written
 	Script []Step        // by attempt; the last one is repeated
+	// Delay is of a message that a producer with redeliver publishes for later.
+	Delay time.Duration
+	// Expires is the time of the world at which its producer lets the message expire; 0 is never.
+	Expires time.Duration
 }
 
 // Step is what a handler does in one attempt.

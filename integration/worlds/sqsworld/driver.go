@@ -34,7 +34,7 @@ var Vocabulary = plan.Vocabulary{
 		plan.Kill: 3, plan.Restart: 2, plan.Scale: 2, plan.Cut: 2, plan.Stall: 2, plan.Refuse: 4, plan.Late: 2, plan.LostAnswers: 2,
 		plan.Deploy: 2, plan.PauseGroup: 1, plan.Deny: 2, plan.Dependency: 1, plan.Twice: 1,
 	},
-	Keys: numbers(len(actions)), Errors: errorNames(), Denials: []string{"AccessDenied"},
+	Keys: numbers(len(actions)), Errors: errorNames(), Denials: []string{"AccessDenied"}, Deadlines: true,
 }
 
 // handIn is how long a paused process takes to return the messages that it has.
@@ -85,6 +85,7 @@ const operator = "operator"
 // Driver implements live.Driver.
 type Driver struct {
 	world  plan.World
+	start  time.Time
 	server *sqsfake.Server
 
 	mu        sync.Mutex
@@ -104,7 +105,7 @@ func Start(w plan.World) *Driver {
 	if w.Seed%5 == 0 {
 		o.MaxInFlight = 12
 	}
-	d := &Driver{world: w, server: sqsfake.New(o), processes: make(map[string]*line), read: make(map[string]bool)}
+	d := &Driver{world: w, start: time.Now(), server: sqsfake.New(o), processes: make(map[string]*line), read: make(map[string]bool)}
 	for _, t := range w.Topics {
 		d.server.Create(t.Name)
 	}
@@ -117,6 +118,9 @@ func (d *Driver) Close() { d.server.Wait() }
 // Write implements live.Driver.
 func (d *Driver) Write(m plan.Message, body []byte) (int32, int64, error) {
 	message := sqsfake.Message{Body: string(body), Group: m.Key, Attributes: map[string]sqsfake.Attribute{live.UserHeader: sqsfake.String(m.ID)}}
+	if m.Expires > 0 {
+		message.Attributes[redeliver.HeaderExpires] = sqsfake.String(d.start.Add(m.Expires).UTC().Format(time.RFC3339Nano))
+	}
 	if sqsfake.IsFIFO(m.Topic) {
 		message.Dedup = m.ID
 	}
