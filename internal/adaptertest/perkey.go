@@ -3,6 +3,7 @@ package adaptertest
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redeliver/redeliver"
 )
@@ -13,6 +14,7 @@ func perKey() []test {
 		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: ofOneKey.waits},
 		{name: "AFailingKeyBlocksNoOtherKey", needs: "PerKey", body: otherKeysRun},
 		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: ofOneKey.continuesAfterDeadLetter},
+		{name: "AMessageWhoseHandlerHangsKeepsItsKey", needs: "PerKey", body: hangingKeepsKey},
 		{name: "AKeyContinuesInOrderAfterAKill", needs: "PerKey", body: ofOneKey.afterKill},
 		{name: "KeysKeepTheirOrderWhateverFails", needs: "PerKey", body: keysInOrder},
 	}
@@ -72,6 +74,28 @@ func otherKeysRun(b *fixture) {
 		if at := slices.Index(ran, "behind "+id); at != len(ran)-1 {
 			b.Errorf("ran in the order %q", ran)
 		}
+	}
+	b.dead(0)
+}
+
+// hangingKeepsKey lets the handler of a message ignore its timeout.
+func hangingKeepsKey(b *fixture) {
+	p := perKeyPolicy(1)
+	p.Timeout = 200 * time.Millisecond
+	b.start(Config{Policy: p}, func(a *attempt) error {
+		if a.State.ID == "hangs" && a.State.Attempts == 0 {
+			<-b.Context().Done()
+		}
+		return nil
+	})
+	b.put(keyed("the same", "hangs", "behind")...)
+	b.awaitEnds("hangs", "behind")
+	var began []string
+	for _, a := range b.all() {
+		began = append(began, fmt.Sprint(a.State.ID, " ", a.State.Attempt()))
+	}
+	if want := []string{"hangs 1", "hangs 2", "behind 1"}; !slices.Equal(began, want) {
+		b.Errorf("attempts began in the order %q, want %q", began, want)
 	}
 	b.dead(0)
 }

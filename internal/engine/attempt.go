@@ -167,8 +167,9 @@ func (d *Delivery) abandonClaimed(cause error) {
 }
 
 // settleFailure asks the policy and carries out its decision. The caller has claimed the message. running reports whether the
-// handler may still run. Then the next attempt must not begin in place, and a Blocking message loses its place. A lane that
-// drains begins no immediate retry: the attempt counts, and another process makes the next one.
+// handler may still run. Then the next attempt must not begin at once, and a Blocking message loses its place, so that the
+// others go on; a PerKey message holds up its key only. A lane that drains begins no immediate retry: the attempt counts, and
+// another process makes the next one.
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
 	dec := d.decideAndCount(err, now)
@@ -180,7 +181,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 		d.endFailedSpan(dec, err)
 		d.End(nil) // work that the handler started must not run beside the next attempt
 		d.entry.runAgain(&dec.State)
-	case d.sub.KeepsPlace && !d.displaced && !running && dec.Action != redeliver.DeadLetter:
+	case d.sub.KeepsPlace && !d.displaced && (!running || d.sub.MaxInPlace > 0) && dec.Action != redeliver.DeadLetter:
 		d.stay(dec, err, now)
 	default:
 		d.moveFailed(dec, err)

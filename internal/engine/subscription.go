@@ -38,8 +38,8 @@ type Subscription struct {
 	MaxInFlight, MaxRetriesInFlight, MinInFlight int
 	// KeepsPlace reports whether a failed message keeps its place: it waits here, and messages of its key wait behind it.
 	KeepsPlace bool
-	// MaxInPlace, with KeepsPlace, is the longest wait in place; a longer one is unschedulable. If it is 0, waits are
-	// from limits.MinBlock to MaxBlock.
+	// MaxInPlace, with KeepsPlace, is the longest wait in place where the order is PerKey; a longer one is unschedulable. It is 0
+	// with Blocking: waits are from limits.MinBlock to MaxBlock.
 	MaxInPlace time.Duration
 	// MaxHeld is how long the broker leaves an attempt a message that is unsettled here, without the wait that the policy may
 	// spend before it; 0 means no bound. MaxHeldWhy says why, and how to raise it.
