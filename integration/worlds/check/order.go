@@ -83,7 +83,7 @@ func (c *checker) checkPair(order string, a, b *message) {
 	if len(b.runs) == 0 || len(a.dead) > 0 && slices.Contains([]string{"crashed", "expired"}, a.dead[0].Reason) || c.deletedBefore(a, b) || c.wasDeleted(a) != nil || c.inNewLog(a, b) {
 		return
 	}
-	if (order == plan.Blocking || c.world.Bounds.HangsLosePlace) && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {
+	if order == plan.Blocking && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {
 		return s.Answer == plan.Hang || s.Answer == plan.Postpone || s.Answer == plan.Pause
 	}) {
 		return // it loses its place
