@@ -27,9 +27,9 @@ type Bounds struct {
 	// ForgetsAttempts means that attempts begin again when another process gets the message.
 	ForgetsAttempts bool
 	Pause           time.Duration // how much longer a process may still begin messages that it had when the group was paused
-	Linger         time.Duration // how long after its end a fault may still be the reason why something runs again
-	Settle         time.Duration // how long a settled message may still run again after a kill
-	Slack          time.Duration // how much later than redeliver the history may notice the end of a Timeout
+	Linger          time.Duration // how long after its end a fault may still be the reason why something runs again
+	Settle          time.Duration // how long a settled message may still run again after a kill
+	Slack           time.Duration // how much later than redeliver the history may notice the end of a Timeout
 }
 
 // Topic is an origin.
