@@ -37,6 +37,9 @@ const (
 	// defaultKeyPrefetch is the smallest default of Prefetch if the Order is PerKey. Waiting
 	// messages, and those behind them, count towards it.
 	defaultKeyPrefetch = 1000
+	// defaultBlockingPrefetch is the default of Prefetch if the Order is Blocking. It does not
+	// depend on MaxInFlight, which a deploy may change: see Config.Prefetch.
+	defaultBlockingPrefetch = DefaultMaxInFlight
 
 	maxPrefetch = 65535
 )
@@ -77,9 +80,13 @@ type Config struct {
 	// Prefetch is how many unacked first deliveries the broker sends to one Subscribe. The default,
 	// and the minimum, is MaxInFlight. The maximum is twice MaxInFlight, because RabbitMQ also
 	// counts deliveries of messages that did not run: see Crashes in docs/reference/rabbitmq.md.
-	// If the Order is PerKey or Blocking, the maximum is 65,535, and with PerKey the default is at
-	// least 1,000. If only some queues have such an Order, the others use at most twice
+	// If only some queues have an Order of PerKey or Blocking, the others use at most twice
 	// MaxInFlight.
+	//
+	// If the Order is PerKey or Blocking, the maximum is 65,535. The default is 1,000 with PerKey,
+	// or MaxInFlight if that is more, and 100 with Blocking. All processes of such a queue need the
+	// same Prefetch. The messages that a process leaves unacked go behind those that an earlier one
+	// with a larger Prefetch has left. Drain the queue before you change it.
 	Prefetch int
 	// RetryPrefetch is the same for each queue that brings retries. It includes messages that wait
 	// in this process for the rest of their delay. These messages
@@ -216,6 +223,8 @@ func (c Config) prefetch(p redeliver.Policy) int {
 		return min(c.Prefetch, maxUnrunPerSlot*c.MaxInFlight)
 	case p.Order == redeliver.PerKey:
 		return max(c.MaxInFlight, defaultKeyPrefetch)
+	case p.Order == redeliver.Blocking:
+		return defaultBlockingPrefetch
 	default:
 		return c.MaxInFlight
 	}

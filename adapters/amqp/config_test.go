@@ -147,6 +147,11 @@ func TestPrefetchDependsOnTheOrder(t *testing.T) {
 	if got := c.prefetch(redeliver.Policy{}); got != 20 {
 		t.Errorf("%d elsewhere, want 20", got)
 	}
+	for _, n := range []int{1, 500} { // a deploy may change it
+		if got := (Config{MaxInFlight: n}).withDefaults().prefetch(redeliver.Policy{Order: redeliver.Blocking}); got != defaultBlockingPrefetch {
+			t.Errorf("%d with Blocking and MaxInFlight %d, want %d", got, n, defaultBlockingPrefetch)
+		}
+	}
 }
 
 // A delay above the longest wait is refused.

@@ -14,6 +14,7 @@ func blocking() []test {
 		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "Blocking", body: inPlace.waits},
 		{name: "ABlockingPolicyContinuesAfterADeadLetter", needs: "Blocking", body: inPlace.continuesAfterDeadLetter},
 		{name: "MessagesOfAKilledBlockingProcessComeBackInOrder", needs: "Blocking", body: inPlace.afterKill},
+		{name: "ABlockingPolicyKeepsItsOrderThroughOtherLimits", needs: "Blocking", body: inPlace.throughOtherLimits},
 	}
 }
 
@@ -87,5 +88,29 @@ func (o ordered) afterKill(b *fixture) {
 	// The failing message may exist twice: a kill may follow its write.
 	if got := fmt.Sprint(slices.Compact(ran)); got != "[failing behind last]" {
 		b.Errorf("ran in the order %s", got)
+	}
+}
+
+// throughOtherLimits kills processes that may have different numbers of messages in flight, as in a deploy.
+func (o ordered) throughOtherLimits(b *fixture) {
+	ids := []string{"failing", "b", "c", "d", "e", "f", "g", "h"}
+	for i, n := range []int{8, 2} {
+		before := len(b.ran("failing"))
+		p := b.start(Config{Policy: o.policy(1000), MaxInFlight: n}, declineOnly("failing"))
+		if i == 0 {
+			b.put(o.messages(b, ids...)...)
+		}
+		b.await("it has failed", func() bool { return len(b.ran("failing")) >= before+2 })
+		p.kill()
+	}
+	before := len(b.all())
+	b.start(Config{Policy: o.policy(3), MaxInFlight: 8}, succeed)
+	b.awaitEnds(ids...)
+	var ran []string
+	for _, a := range b.all()[before:] {
+		ran = append(ran, a.State.ID)
+	}
+	if got := slices.Compact(ran); !slices.Equal(got, ids) {
+		b.Errorf("ran in the order %q", got)
 	}
 }
