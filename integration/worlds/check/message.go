@@ -229,7 +229,7 @@ func (c *checker) uncounted(m *message, r *run) bool {
 
 func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]failure, again int) {
 	switch {
-	case len(committed) > 0 && len(m.dead) > 0 && again == 0 && m.writes == 1 && !c.uncertain(m):
+	case len(committed) > 0 && len(m.dead) > 0 && again == 0 && m.writes == 1 && !c.uncertain(m) && c.resets(m.key.service, m.runs[0].begin) == 0:
 		c.violatef(history.TwoEnds, m.key.id, "%s", c.describe(m))
 	case len(committed)+len(m.dead) == 0 && m.written != 0:
 		c.checkLost(m, "it has no end")
@@ -251,6 +251,9 @@ func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]fai
 			}
 		}
 		last += c.tries(m, m.dead[0].Attempt)
+		for _, d := range m.dead {
+			last += c.copiesReset(m, d.Attempt)
+		}
 		if n > last && m.dead[0].Reason != "crashed" && m.dead[0].Reason != "expired" {
 			c.violatef(history.Again, m.key.id, "it is %d times in the DLQ: %s", n, c.describe(m))
 		}

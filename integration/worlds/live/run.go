@@ -73,6 +73,7 @@ type runner struct {
 	down      map[int]int // services whose dependency is down
 	ended     map[end]bool
 	deleted   map[string]bool // messages of which a word has deleted a copy
+	reset     bool            // a group's offsets were deleted or set: messages that have ended may run again
 	moved     time.Time       // when the last handler began, or the last event came
 	slots     map[slot]*Process
 	locks     map[slot]*sync.Mutex
@@ -312,6 +313,9 @@ func (r *runner) do(o plan.Word) {
 			}
 		}
 		r.inject(o, s.Group)
+		r.mu.Lock()
+		r.reset = true
+		r.mu.Unlock()
 		for p := range s.Processes {
 			r.startProcess(slot{o.Service, p})
 		}
@@ -410,6 +414,9 @@ func (r *runner) setMoved() {
 func (r *runner) left() (n int, quiet time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.reset {
+		quiet = max(1, time.Since(r.moved))
+	}
 	for s, service := range r.world.Services {
 		for id, m := range r.messages {
 			switch {

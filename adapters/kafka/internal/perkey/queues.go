@@ -49,6 +49,9 @@ type Queues struct {
 	// has the records that this session settled at other offsets.
 	from, next int64
 	settled    map[keyOffset]int64 // time of their write to the origin
+	// oldest is the earliest time of a write to the origin that this session has read. An older record is from a log that
+	// was deleted, or from an earlier session.
+	oldest int64
 	// highest is the highest origin offset that was seen on a level.
 	highest int64
 	// conflicts are records that have the key and offset of another record, because the origin was deleted and created
@@ -162,6 +165,9 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 	}
 	if c.fromOrigin && c.offset >= queues.next {
 		queues.next = c.offset + 1
+		if c.written != 0 && (queues.oldest == 0 || c.written < queues.oldest) {
+			queues.oldest = c.written
+		}
 		queues.reachedLocked(c.offset)
 	}
 	if _, known := queues.conflicts[c.keyOffset]; known {
@@ -236,6 +242,9 @@ func (rec *queuedRecord) isStale(c *Copy) bool {
 func (queues *Queues) wasSettledLocked(c *Copy) bool {
 	if at, ok := queues.settled[c.keyOffset]; ok && at == c.written {
 		return true
+	}
+	if c.written != 0 && c.written < queues.oldest {
+		return false
 	}
 	return !c.fromOrigin && !c.counted && c.offset >= queues.from && c.offset < queues.next
 }

@@ -62,3 +62,32 @@ func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
 		t.Errorf("%d are counted on levels", n)
 	}
 }
+
+// A process that was cut off may write a copy of a record whose log was deleted meanwhile. The session has read another record at its
+// offset, and must not take the copy for one of that record.
+func TestACopyFromADeletedLogIsNotTakenForASettledRecord(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		written int64
+		want    verdict
+	}{"of the deleted log": {1_000, verdictRun}, "of this log": {2_000, verdictDrop}, "without a time": {0, verdictDrop}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			queues := newQueues(new(atomic.Int64))
+			l := &Loader{Queues: queues}
+			l.clear()
+			l.finish()
+			box := mailbox{notify: func() {}}
+			first := Copy{keyOffset: keyOffset{1, 0}, written: 2_000, fromOrigin: true, mailbox: &box}
+			if v, _ := queues.ask(&first, time.UnixMilli(3_000), false); v != verdictRun {
+				t.Fatalf("the record of the new log: %d", v)
+			}
+			queues.settle(&first)
+			late := Copy{keyOffset: keyOffset{1, 0}, written: row.written, attempts: 1, mailbox: &box}
+			queues.addSeen(&late, time.UnixMilli(3_000))
+			if v, _ := queues.ask(&late, time.UnixMilli(3_000), true); v != row.want {
+				t.Errorf("the late copy: %d, want %d", v, row.want)
+			}
+		})
+	}
+}
