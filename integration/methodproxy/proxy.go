@@ -29,7 +29,7 @@ func (o Operation) String() string { return o.Method + " on " + o.Place }
 // Operations on the default exchange, and the method of a passive declaration.
 const (
 	DefaultExchange = "amq.default"
-	PassiveDeclare  = "queue.declare, passive,"
+	PassiveDeclare  = "queue.declare, passive," //nolint:gosec // no password
 )
 
 // Right returns what RabbitMQ must allow for the operation, as rabbitmqctl set_permissions has it, or "" if it needs no
@@ -248,7 +248,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		broker, err := net.DialTimeout("tcp", p.to.Host, 10*time.Second)
+		broker, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(context.Background(), "tcp", p.to.Host)
 		if err != nil {
 			_ = client.Close()
 			continue

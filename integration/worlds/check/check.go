@@ -351,7 +351,7 @@ func (c *checker) touched(service int, process string, from, to int64, except ..
 		case end == 0:
 		case f.what == runsAgain:
 		case f.what == plan.DeleteOrigin, f.what == plan.DeleteLevel, f.what == plan.DeleteRetry, f.what == plan.DeleteDLQ:
-			end += int64(noticed)
+			end += int64(cmp.Or(c.world.Bounds.Linger, noticed))
 		case f.what != plan.Kill:
 			end += int64(c.linger())
 		case f.target != process:

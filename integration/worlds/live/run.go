@@ -95,7 +95,7 @@ type pace struct {
 
 func paceOf(w plan.World) pace {
 	if w.RealTime {
-		return pace{poll: time.Second / 2, again: 2 * time.Second, end: 3 * time.Second, quiet: 15 * time.Second, limit: 5 * time.Minute}
+		return pace{poll: time.Second / 2, again: 2 * time.Second, end: 3 * time.Second, quiet: 70 * time.Second, limit: 5 * time.Minute}
 	}
 	return pace{poll: 20 * time.Second, again: time.Minute, end: 2 * time.Minute, quiet: 5 * time.Minute, limit: 12 * time.Hour}
 }

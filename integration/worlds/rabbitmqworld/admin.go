@@ -78,6 +78,22 @@ func (a *admin) closeConnections() error {
 	return nil
 }
 
+// queues returns the names of all queues.
+func (a *admin) queues() (names []string, _ error) {
+	var all []struct{ Name string }
+	if err := a.do(http.MethodGet, "queues/"+a.name+"?columns=name", nil, &all); err != nil {
+		return nil, err
+	}
+	for _, q := range all {
+		names = append(names, q.Name)
+	}
+	return names, nil
+}
+
+func (a *admin) deleteQueue(name string) error {
+	return a.do(http.MethodDelete, "queues/"+a.name+"/"+url.PathEscape(name), nil, nil)
+}
+
 func (a *admin) setPolicy(name, pattern string, definition map[string]any) error {
 	return a.do(http.MethodPut, "policies/"+a.name+"/"+name, map[string]any{"pattern": pattern, "definition": definition, "apply-to": "queues"}, nil)
 }

@@ -3,6 +3,7 @@
 package rabbitmqworld
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ var Vocabulary = plan.Vocabulary{
 	Words: map[string]int{
 		plan.Kill: 3, plan.Restart: 2, plan.Scale: 2, plan.Cut: 2, plan.Stall: 2, plan.Refuse: 4, plan.Late: 2, plan.LostAnswers: 2,
 		plan.Deploy: 2, plan.PauseGroup: 1, plan.Deny: 2, plan.Dependency: 1, plan.Block: 1, plan.Close: 2, plan.Limit: 2,
+		plan.DeleteOrigin: 1, plan.DeleteLevel: 1, plan.DeleteRetry: 1, plan.DeleteDLQ: 1,
 	},
 	Keys: numbers(len(methods)), Errors: []string{"ACCESS_REFUSED", "NOT_FOUND", "RESOURCE_LOCKED", "INTERNAL_ERROR", "RESOURCE_ERROR", "CONNECTION_FORCED"},
 	Denials: []string{"configure", "write", "read"},
@@ -88,12 +90,15 @@ type Driver struct {
 	serviceURL string
 	conn       *amqp091.Connection // the writer's
 	writer     *amqp091.Channel
+	returned   chan amqp091.Return // messages that no queue takes
 	letters    <-chan amqp091.Delivery
 	sent       int64
 
 	mu        sync.Mutex
 	processes map[string]*methodproxy.Proxy
 	faults    map[*fault]bool
+	written   [][]byte    // the bodies of the messages
+	deleted   []live.Copy // see Deleted
 }
 
 var _ live.Driver = (*Driver)(nil)
@@ -113,7 +118,7 @@ func Start(w plan.World, r *brokers.Rabbit) (*Driver, error) {
 	if d.admin, d.url, d.serviceURL, err = newAdmin(r, name); err != nil {
 		return nil, err
 	}
-	return d, errors.Join(d.connect(), d.declare())
+	return d, cmp.Or(d.connect(), d.declare(d.writer))
 }
 
 func (d *Driver) connect() (err error) {
@@ -125,10 +130,11 @@ func (d *Driver) connect() (err error) {
 	if d.writer, err = d.conn.Channel(); err != nil {
 		return err
 	}
+	d.returned = d.writer.NotifyReturn(make(chan amqp091.Return, 1))
 	return d.writer.Confirm(false)
 }
 
-func (d *Driver) declare() error {
+func (d *Driver) declare(ch *amqp091.Channel) error {
 	name := d.world.Topics[0].Name
 	args := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.QueueOverflowArg: amqp091.QueueOverflowRejectPublish}
 	switch name {
@@ -137,7 +143,7 @@ func (d *Driver) declare() error {
 	case single:
 		args[amqp091.SingleActiveConsumerArg], args["x-delivery-limit"] = true, int32(1_000_000)
 	}
-	_, err := d.writer.QueueDeclare(name, true, false, false, false, args)
+	_, err := ch.QueueDeclare(name, true, false, false, false, args)
 	return err
 }
 
@@ -164,11 +170,19 @@ func (d *Driver) Write(m plan.Message, body []byte) (int32, int64, error) {
 	if d.world.Seed%2 == 0 {
 		p.MessageId = "id-" + m.ID
 	}
+	d.mu.Lock()
+	d.written = append(d.written, body)
+	d.mu.Unlock()
 	confirm, err := d.writer.PublishWithDeferredConfirm("", m.Topic, true, false, p)
 	if err != nil {
 		return 0, 0, err
 	}
 	acked, err := confirm.WaitContext(ctx)
+	select {
+	case <-d.returned: // before its confirm
+		return 0, 0, errors.New("there is no queue")
+	default:
+	}
 	if err == nil && !acked {
 		// A channel does not learn that a limit was raised: only a new one asks.
 		err = errors.Join(errors.New("the queue is full"), d.writer.Close())
@@ -207,7 +221,7 @@ func (d *Driver) DeadLetters(s plan.Service) (all []live.DeadLetter, _ error) {
 			}
 			_, _ = fmt.Sscan(text(m.Headers, redeliver.HeaderAttempt), &l.Attempt)
 			all = append(all, l)
-		default:
+		case <-time.After(50 * time.Millisecond): // the client passes them on one by one
 			return all, nil
 		}
 	}
@@ -251,6 +265,8 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 		return d.limit(o)
 	case plan.PauseGroup:
 		return d.pause(o)
+	case plan.DeleteOrigin, plan.DeleteLevel, plan.DeleteRetry, plan.DeleteDLQ:
+		return d.remove(o)
 	default:
 		return nil, fmt.Errorf("rabbitmqworld does not know the word %q", o.What)
 	}
@@ -275,6 +291,9 @@ func (d *Driver) each(begin func(*methodproxy.Proxy) (end func())) (end func()) 
 // fail makes requests of a word fail: the first o.Count, or all, until stop.
 func (d *Driver) fail(o plan.Word, with methodproxy.Fault) (stop func()) {
 	f := &fault{methods[o.Keys[0]], o.Count, with}
+	if f.method == "basic.ack" { // each one that is refused leaves copies of what runs: no broker refuses all acks and takes all writes
+		f.left = 1
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.faults[f] = true

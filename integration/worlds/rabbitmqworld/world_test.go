@@ -19,7 +19,7 @@ import (
 
 // TestWorld runs one world. The command worlds starts this program once for each, many at once.
 func TestWorld(t *testing.T) {
-	live.TestWorld(t, Vocabulary, func(w plan.World, say func(string)) (live.Driver, func(), error) {
+	live.TestWorld(t, Vocabulary, func(w plan.World, _ func(string)) (live.Driver, func(), error) {
 		r, err := broker(w.Seed)
 		if err != nil {
 			return nil, nil, err
