@@ -390,6 +390,7 @@ func (c *checker) check() {
 	c.checkOrder()
 	c.checkLateness()
 	c.checkDenials()
+	c.checkReplays()
 	if !c.settled && len(c.violations) == 0 {
 		c.violatef(history.Unsettled, "", "the world did not come to rest")
 	}

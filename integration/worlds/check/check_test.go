@@ -200,6 +200,15 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.world.Messages[0].Delay = 2 * time.Second
 			return b
 		}, "early good"},
+		"a replay that replays nothing": {func(b *builder) *builder {
+			b.at(8.5, history.Line{Kind: history.Event, Process: "billing-0.1", What: "DeadLettered", Name: "name bad", Attempt: 3, Target: "orders.billing.dlq"})
+			b.at(10.1, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.Replay, Target: "orders"})
+			return b.fault(10, 11, plan.Replay, "billing")
+		}, "lost bad"},
+		"a replayed message may run again": {func(b *builder) *builder {
+			b.begin(12, "bad", 1).end(12.1, "bad", 1, plan.OK)
+			return b.fault(10, 11, plan.Replay, "billing")
+		}, ""},
 		"a message that never ran": {func(b *builder) *builder {
 			return b.without(func(l history.Line) bool { return l.ID == "once" && (l.Kind == history.Begin || l.Kind == history.End) })
 		}, "lost once"},

@@ -101,14 +101,60 @@ func (c *checker) skipsUntil(service int, topic string) (until int64) {
 	return until
 }
 
-// resets counts how often a service's offsets were deleted or reset after a moment. Messages that had settled before may run again.
+// resets counts how often a service's offsets were deleted or reset, or its DLQ was replayed, after a moment. Messages that had
+// settled before may run again.
 func (c *checker) resets(service int, after int64) (n int) {
 	for _, e := range c.events {
 		if (e.What == "done: "+plan.ExpireOffsets || e.What == "done: "+plan.ResetOffsets) && c.groups[e.Load] == service && e.At >= after {
 			n++
 		}
 	}
+	for _, f := range c.faults {
+		if f.what == plan.Replay && c.groups[f.target] == service && (f.to == 0 || f.to >= after) {
+			n++
+		}
+	}
 	return n
+}
+
+// replayed reports whether a service's DLQ was replayed before a moment: a message's age counts from then, and its own deadline no
+// longer counts.
+func (c *checker) replayed(service int, before int64) bool {
+	return slices.ContainsFunc(c.faults, func(f fault) bool {
+		return f.what == plan.Replay && c.groups[f.target] == service && f.from <= before
+	})
+}
+
+// checkReplays checks that each message that was in a DLQ runs again after a whole replay. The first one of a world is enough: later
+// ones leave out messages that were replayed too often.
+func (c *checker) checkReplays() {
+	for _, f := range c.faults {
+		if slices.Contains([]string{plan.Purge, plan.DeleteDLQ}, f.what) {
+			return
+		}
+	}
+	i := slices.IndexFunc(c.faults, func(f fault) bool { return f.what == plan.Replay })
+	if i < 0 {
+		return
+	}
+	f := c.faults[i]
+	j := slices.IndexFunc(c.events, func(e history.Line) bool {
+		return e.What == "done: "+plan.Replay && e.Load == f.target && e.At >= f.from
+	})
+	if j < 0 || f.to != 0 && c.events[j].At > f.to {
+		return // it was not done
+	}
+	for k, m := range c.messages {
+		if k.service != c.groups[f.target] || m.plan.Topic != c.events[j].Target {
+			continue
+		}
+		was := slices.ContainsFunc(c.events, func(e history.Line) bool { return e.What == "DeadLettered" && c.concerns(e, m) && e.At < f.from })
+		again := slices.ContainsFunc(m.runs, func(r *run) bool { return r.begin >= f.from }) ||
+			slices.ContainsFunc(c.events, func(e history.Line) bool { return e.What == "DeadLettered" && c.concerns(e, m) && e.At >= f.from })
+		if was && !again {
+			c.violatef(history.Lost, k.id, "it was replayed at %s, and did not run again: %s", time.Duration(f.from-c.start).Round(time.Millisecond), c.describe(m))
+		}
+	}
 }
 
 // copiesReset counts the copies on levels of a message that failed so often, whose offsets were deleted or reset later.

@@ -119,7 +119,7 @@ func (c *checker) checkMessage(m *message) {
 
 // checkAttempt checks that an attempt may begin when it does.
 func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
-	if _, latest := c.expiry(m, r.version); r.begin > latest {
+	if _, latest := c.expiry(m, r.version); r.begin > latest && !c.replayed(m.key.service, r.begin) {
 		c.violatef(Stale, m.key.id, "attempt %d began %s after it had expired: %s", r.attempt, time.Duration(r.begin-latest), c.describe(m))
 	}
 	if due := m.first + int64(m.plan.Delay); m.plan.Delay > 0 && r.begin < due {
@@ -229,7 +229,7 @@ func (c *checker) uncounted(m *message, r *run) bool {
 
 func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]failure, again int) {
 	switch {
-	case len(committed) > 0 && len(m.dead) > 0 && again == 0 && m.writes == 1 && !c.uncertain(m) && c.resets(m.key.service, m.runs[0].begin) == 0:
+	case len(committed) > 0 && len(m.dead) > 0 && again == 0 && m.writes == 1 && !c.uncertain(m) && c.resets(m.key.service, m.first) == 0:
 		c.violatef(history.TwoEnds, m.key.id, "%s", c.describe(m))
 	case len(committed)+len(m.dead) == 0 && m.written != 0:
 		c.checkLost(m, "it has no end")
@@ -254,7 +254,8 @@ func (c *checker) checkEnds(m *message, committed []*run, failures map[int][]fai
 		for _, d := range m.dead {
 			last += c.copiesReset(m, d.Attempt)
 		}
-		if n > last && m.dead[0].Reason != "crashed" && m.dead[0].Reason != "expired" {
+		uncounted := func(d history.Line) bool { return d.Reason == "crashed" || d.Reason == "expired" } // no run explains these
+		if n > last && !slices.ContainsFunc(m.dead, uncounted) {
 			c.violatef(history.Again, m.key.id, "it is %d times in the DLQ: %s", n, c.describe(m))
 		}
 	}

@@ -40,7 +40,8 @@ var Vocabulary = plan.Vocabulary{
 		plan.Kill: 3, plan.Restart: 2, plan.Scale: 2, plan.Cut: 2, plan.Stall: 2, plan.Refuse: 4, plan.Late: 2, plan.LostAnswers: 2,
 		plan.Deploy: 2, plan.PauseGroup: 1, plan.Elect: 1, plan.MoveGroups: 1, plan.Grow: 1, plan.Deny: 2, plan.SmallCommits: 1,
 		plan.Dependency: 1, plan.DeleteOrigin: 1, plan.DeleteLevel: 1, plan.DeleteRetry: 1, plan.DeleteDLQ: 1, plan.ExpireOrigin: 1,
-		plan.ExpireLevel: 1, plan.ExpireOffsets: 1, plan.ResetOffsets: 1,
+		plan.ExpireLevel: 1, plan.ExpireOffsets: 1, plan.ResetOffsets: 1, plan.Replay: 2,
+		plan.Purge: 1,
 	},
 	Keys: []int16{
 		int16(kmsg.Produce), int16(kmsg.Produce), int16(kmsg.Fetch), int16(kmsg.ListOffsets), int16(kmsg.Metadata), int16(kmsg.OffsetCommit),
@@ -280,6 +281,9 @@ func (d *Driver) readPartition(ctx context.Context, topic string, partition int3
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s/%d at %d: %w", topic, partition, from, ctx.Err())
 		}
+		if fetches.Err() != nil { // kgo fetches again without a pause
+			time.Sleep(time.Second)
+		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			if r.Offset >= to { // the next call reads it
 				return
@@ -387,6 +391,8 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 		return d.pause(o, target)
 	case plan.DeleteOrigin, plan.DeleteLevel, plan.DeleteRetry, plan.DeleteDLQ, plan.ExpireOrigin, plan.ExpireLevel:
 		return d.remove(o, target)
+	case plan.Replay, plan.Purge:
+		return nil, d.workOnDLQ(o, target)
 	case plan.ExpireOffsets:
 		return nil, d.expireOffsets(target)
 	case plan.ResetOffsets:
@@ -434,10 +440,7 @@ func (d *Driver) machine(process string) *machine {
 
 // pause pauses a group as an operator does.
 func (d *Driver) pause(o plan.Word, group string) (resume func(), err error) {
-	m := newMachine(&d.network, "operator")
-	c, err := kafka.Open(context.Background(), kafka.Config{
-		Brokers: d.addrs, Group: group, Sarama: saramaConfig("operator", m), Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
-	})
+	c, err := d.operator(group)
 	if err != nil {
 		return nil, err
 	}

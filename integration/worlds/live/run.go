@@ -73,7 +73,7 @@ type runner struct {
 	down      map[int]int // services whose dependency is down
 	ended     map[end]bool
 	deleted   map[string]bool // messages of which a word has deleted a copy
-	reset     bool            // a group's offsets were deleted or set: messages that have ended may run again
+	reset     bool            // messages that have ended may run again: a group's offsets were deleted or set, or a DLQ was replayed
 	moved     time.Time       // when the last handler began, or the last event came
 	slots     map[slot]*Process
 	locks     map[slot]*sync.Mutex
@@ -313,9 +313,6 @@ func (r *runner) do(o plan.Word) {
 			}
 		}
 		r.inject(o, s.Group)
-		r.mu.Lock()
-		r.reset = true
-		r.mu.Unlock()
 		for p := range s.Processes {
 			r.startProcess(slot{o.Service, p})
 		}
@@ -334,6 +331,11 @@ func (r *runner) do(o plan.Word) {
 
 // inject lets the driver carry out a word.
 func (r *runner) inject(o plan.Word, target string) {
+	if slices.Contains([]string{plan.ExpireOffsets, plan.ResetOffsets, plan.Replay}, o.What) {
+		r.mu.Lock()
+		r.reset = true
+		r.mu.Unlock()
+	}
 	r.add(history.Line{Kind: history.Fault, What: o.What, Target: target, Reason: fmt.Sprintf("%s %v %s x%d for %s", o.Topic, o.Keys, o.Error, o.Count, o.For)})
 	heal, err := r.driver.Do(o, target)
 	if err != nil {

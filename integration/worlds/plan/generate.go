@@ -326,6 +326,8 @@ func (g *generator) word(w World, what string, at time.Duration) Word {
 		o.Count, o.For = g.IntN(8), g.between(0, 40*time.Second)
 	case ExpireOrigin, ExpireLevel:
 		o.Count = g.IntN(8)
+	case Replay, Purge:
+		o.Count = g.IntN(4)
 	case ExpireOffsets, ResetOffsets:
 		o.Count, o.For = g.IntN(9), g.between(0, 20*time.Second)
 	}

@@ -190,6 +190,9 @@ const (
 	// A limited retention deletes the older messages of a topic.
 	ExpireOrigin = "expire origin"
 	ExpireLevel  = "expire level"
+	// An operator works on the DLQ.
+	Replay = "replay" // whole, with a canary, or killed and resumed
+	Purge  = "purge"  // of everything
 	// All processes stop, and start again after For.
 	ExpireOffsets = "expire offsets" // meanwhile the group's offsets are deleted
 	ResetOffsets  = "reset offsets"  // meanwhile an operator sets other offsets on the origin
