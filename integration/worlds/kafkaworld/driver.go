@@ -386,7 +386,7 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 	case plan.MoveGroups:
 		d.cluster.RehashCoordinators()
 	case plan.Grow:
-		err = d.grow(o.Topic, o.Count)
+		d.grow(o.Topic, o.Count)
 	case plan.PauseGroup:
 		return d.pause(o, target)
 	case plan.DeleteOrigin, plan.DeleteLevel, plan.DeleteRetry, plan.DeleteDLQ, plan.ExpireOrigin, plan.ExpireLevel:
@@ -405,10 +405,10 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 
 // grow gives a topic more partitions. With PerKey redeliver refuses to start until its own topics have as many, so the operator
 // raises these, too, and tries again until all have them.
-func (d *Driver) grow(topic string, by int) error {
+func (d *Driver) grow(topic string, by int) {
 	n := len(d.cluster.PartitionInfos(topic))
 	if n == 0 {
-		return nil // it is deleted
+		return // it is deleted
 	}
 	for n += by; ; time.Sleep(time.Second) {
 		topics := []string{topic}
@@ -427,7 +427,7 @@ func (d *Driver) grow(topic string, by int) error {
 		}
 		_, err = d.admin.UpdatePartitions(context.Background(), n, topics...)
 		if err == nil && !slices.ContainsFunc(topics, func(t string) bool { return d.cluster.TopicInfo(t) != nil && len(d.cluster.PartitionInfos(t)) < n }) {
-			return nil
+			return
 		}
 	}
 }

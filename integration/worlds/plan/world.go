@@ -181,19 +181,18 @@ const (
 	Block        = "block"         // the broker takes no messages from its connections for For
 	Close        = "close"         // the broker closes the connections of a service
 	Limit        = "limit"         // an administrator sets a limit, which Error names, for For
+)
 
-	// An administrator deletes a topic with its messages.
-	DeleteOrigin = "delete origin" // it is created again after For
-	DeleteLevel  = "delete level"  // a topic on which messages wait
-	DeleteRetry  = "delete retry"  // the topic of messages that wait for less than the shortest level
-	DeleteDLQ    = "delete DLQ"
-	// A limited retention deletes the older messages of a topic.
-	ExpireOrigin = "expire origin"
-	ExpireLevel  = "expire level"
-	// An operator works on the DLQ.
-	Replay = "replay" // whole, with a canary, or killed and resumed
-	Purge  = "purge"  // of everything
-	// All processes stop, and start again after For.
-	ExpireOffsets = "expire offsets" // meanwhile the group's offsets are deleted
-	ResetOffsets  = "reset offsets"  // meanwhile an operator sets other offsets on the origin
+// The words of administrators and operators.
+const (
+	DeleteOrigin  = "delete origin"  // a topic is deleted with its messages, and created again after For
+	DeleteLevel   = "delete level"   // a topic on which messages wait
+	DeleteRetry   = "delete retry"   // the topic of messages that wait for less than the shortest level
+	DeleteDLQ     = "delete DLQ"     // and created again if Again
+	ExpireOrigin  = "expire origin"  // a limited retention deletes the older messages
+	ExpireLevel   = "expire level"   // the same on a topic on which messages wait
+	Replay        = "replay"         // of a DLQ: whole, with a canary, or interrupted and resumed
+	Purge         = "purge"          // of everything in a DLQ
+	ExpireOffsets = "expire offsets" // all processes stop for For, and the group's offsets are deleted
+	ResetOffsets  = "reset offsets"  // all processes stop for For, and the group's offsets on the origin are set
 )
