@@ -20,7 +20,8 @@ const NoWait = engine.NoWait
 type BatchConfig = engine.BatchConfig
 
 // BatchFunc handles the messages of a batch. It may answer each message alone. The messages without an answer are acked when it
-// returns nil, and fail with its error otherwise. A panic is an error, as for a single message.
+// returns nil, and fail with its error otherwise. A panic is an error, as for a single message. An error for several messages sends
+// none of them to the DLQ: they run again in smaller batches, and the last attempt of each is alone.
 //
 // ctx ends after the policy's Timeout, counted from the call, and when the partitions or connections of all messages
 // are lost. When a single message is lost to this process (SQS), only the message's own context ends. ctx has the
@@ -39,11 +40,13 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 //
 // Put it inside Retry. Every message has its own attempts, delays, DLQ reason and Timeout. The Timeout counts from the call of the
 // batch function, not while a message waits for its batch. A message whose context ends while it waits leaves the
-// queue. A message with its own answer is settled at once, while its batch still runs.
+// queue. A message with its own answer is settled, while its batch still runs, as soon as the earlier messages of its key in the
+// batch have an answer.
 //
-// A batch has messages of one subscription. If the subscriber runs messages of one key one after another (Kafka), a
-// batch has at most one first delivery and one retry of each key. When the subscriber closes, or gives up a partition,
-// the waiting messages run without waiting for more. A suspect, which runs alone, is a batch of its own.
+// A batch has messages of one subscription, in the order of arrival. If the subscriber runs messages of one key one after another,
+// a batch may have several of them, and no two batches that run have messages of one key. Retries are in batches of their own. When
+// the subscriber closes, or gives up a partition, the waiting messages run without waiting for more. A suspect, which runs alone, is
+// a batch of its own. The handler must get all messages of the subscription.
 //
 // A function that exceeds the Timeout by more than a second is stuck: its messages were settled, and the next batch begins beside it.
 //
@@ -89,24 +92,18 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 	}
 	g := b.gatherer(sub)
 	m.batched.Init(m.ctx, (*batchWaiter)(m), d, engine.SizeOf(msg))
-	over := false // its Timeout was over before it came here
-	added := g.batches.Add(&m.batched, func() bool {
-		over = t != nil && !d.StopClock()
-		if over || g.refused != nil {
-			return false
-		}
-		if t != nil {
-			t.batch = m // nothing reads it before the attempt begins again
-		}
-		return true
-	})
 	switch {
-	case over:
+	case t != nil && !d.StopClock(): // its Timeout was over before it came here
 		m.deliverAnswer(context.Cause(m.ctx))
-	case !added:
+	case g.refused != nil:
 		<-m.ctx.Done()
 		m.batched.RestartClock()
 		m.deliverAnswer(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
+	default:
+		if t != nil {
+			t.batch = m // nothing reads it before the attempt begins again
+		}
+		g.batches.Add(&m.batched)
 	}
 	return m
 }

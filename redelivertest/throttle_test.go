@@ -151,7 +151,7 @@ func TestBatchOfAThrottledSubscription(t *testing.T) {
 		away.Store(true)
 		var last atomic.Int64
 		b.Open(redelivertest.Config{
-			Group: "search", MaxInFlight: 20, MinInFlight: 2, Policy: redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Second), Outage: redeliver.Outage{Off: true}},
+			Group: "search", MaxInFlight: 20, MinInFlight: 2, Policy: redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Minute), Outage: redeliver.Outage{Off: true}},
 		}).Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 10, Timeout: 10 * time.Minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			<-time.After(200 * time.Millisecond)
 			last.Store(int64(len(mb.Messages)))
@@ -160,7 +160,7 @@ func TestBatchOfAThrottledSubscription(t *testing.T) {
 			}
 			return nil
 		})))
-		for i := range 200 {
+		for i := range 1000 {
 			b.Publish("orders", message.NewMessage(fmt.Sprint("m-", i), nil))
 		}
 		<-time.After(time.Minute)

@@ -492,7 +492,8 @@ func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {
 		d.running = false
 		s.running--
 	}
-	if how.Kind == engine.Stays || how.Kind == engine.Abandoned || how.Kind == engine.NotBegun {
+	switch how.Kind {
+	case engine.Stays, engine.Unsettled, engine.Abandoned, engine.NotBegun:
 		s.endTurn(d, false)
 	}
 	if s.ending && s.running == 0 {

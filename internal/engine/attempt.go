@@ -119,6 +119,10 @@ func (d *Delivery) takeAnswer(err error) (counts bool, answer error) {
 		d.reportLateAnswer(err)
 		return false, nil
 	}
+	if d.answerIgnored {
+		d.endUnsettled()
+		return false, nil
+	}
 	if d.timedOut { // the answer does not count
 		err = &redeliver.TimeoutError{After: d.ends - d.began}
 	}
@@ -156,12 +160,33 @@ func (d *Delivery) abandon(cause error) error {
 	return fmt.Errorf("%w: %w", ErrAbandoned, cause)
 }
 
+// errEarlierFailed is why the answer for a message of a batch does not count.
+var errEarlierFailed = errors.New("an earlier message of its key failed in its batch; it runs again, uncounted, after that one has ended")
+
+// endUnsettled ends an attempt whose answer does not count, because an earlier message of its key has failed in its batch.
+func (d *Delivery) endUnsettled() {
+	if !d.claim() {
+		return
+	}
+	if d.began != waitsForBatch {
+		d.reportUncounted(errEarlierFailed)
+	}
+	d.entry.end(Ending{Kind: Unsettled})
+}
+
+// reportUncounted reports an attempt that does not count.
+func (d *Delivery) reportUncounted(cause error) {
+	d.EndSpan(tracing.Abandoned, cause)
+	d.sub.abandoned.Add(1)
+	d.sub.Emit(redeliver.Abandoned{State: d.State(), Err: cause})
+}
+
 // abandonClaimed is abandon for a caller that has claimed the message.
 func (d *Delivery) abandonClaimed(cause error) {
-	d.EndSpan(tracing.Abandoned, cause)
 	if cause != nil {
-		d.sub.abandoned.Add(1)
-		d.sub.Emit(redeliver.Abandoned{State: d.State(), Err: cause})
+		d.reportUncounted(cause)
+	} else {
+		d.EndSpan(tracing.Abandoned, nil)
 	}
 	d.entry.end(Ending{Kind: Abandoned})
 }
@@ -177,9 +202,18 @@ func (d *Delivery) settleFailure(err error, running bool) {
 		dec.Action, dec.State.Due = redeliver.RetryLater, limits.CeilMilli(now.UTC())
 	}
 	switch {
+	case dec.Action == redeliver.DeadLetter && d.sharedBatch.Load() != 0: // the error may be that of another message
+		d.signal = signalFailure
+		d.reportUncounted(fmt.Errorf("the batch failed as a whole; the message runs again, uncounted, in a batch of its own: %w", err))
+		d.entry.end(Ending{Kind: Unsettled, Single: true})
 	case dec.Action == redeliver.RetryNow:
 		d.endFailedSpan(dec, err)
 		d.End(nil) // work that the handler started must not run beside the next attempt
+		if d.holdsKey {
+			d.signal = signalFailure
+			d.entry.end(Ending{Kind: Unsettled, State: &dec.State})
+			return
+		}
 		d.entry.runAgain(&dec.State)
 	case d.sub.KeepsPlace && !d.displaced && (!running || d.sub.MaxInPlace > 0) && dec.Action != redeliver.DeadLetter:
 		d.stay(dec, err, now)
@@ -210,12 +244,16 @@ func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 func (d *Delivery) stayUntilDue(dec *redeliver.Decision, where string, cause error) {
 	d.sub.reportWritten(dec, where, cause)
 	d.signal = signalOf(dec, cause)
-	d.entry.end(Ending{Stays, &dec.State})
+	d.entry.end(Ending{Kind: Stays, State: &dec.State})
 }
 
 // handleNack ends an attempt whose message was nacked without an error, by a publisher of the Router or by another middleware. It
 // counts as a failure. The message waits at least until the next millisecond, because no handler can run at once.
 func (d *Delivery) handleNack() {
+	if d.answerIgnored {
+		d.endUnsettled()
+		return
+	}
 	if d.Lost() || d.entry.isDraining() { // the end of the subscription may be the cause, so the attempt does not count
 		if d.claim() {
 			d.runs = false
@@ -258,10 +296,15 @@ func (d *Delivery) takeOverLocked() bool {
 func (d *Delivery) settleExpired(timeout time.Duration) {
 	err := d.task.Expired(&redeliver.TimeoutError{After: timeout})
 	d.Expire(&redeliver.TimeoutError{After: timeout})
-	d.sub.reportAttempted(d, err, d.began)
+	if !d.answerIgnored {
+		d.sub.reportAttempted(d, err, d.began)
+	}
 	switch {
 	case d.Lost():
 		d.abandonClaimed(err)
+	case d.answerIgnored:
+		d.reportUncounted(errEarlierFailed)
+		d.entry.end(Ending{Kind: Unsettled})
 	case err == nil: // AckAll acked the whole batch
 		d.EndSpan(tracing.Succeeded, nil)
 		d.entry.end(Ending{Kind: Acked})

@@ -21,7 +21,13 @@ func (m *BatchMember[R]) Context() context.Context { return m.d }
 // State returns the message's state before the attempt that runs now.
 func (m *BatchMember[R]) State() redeliver.State { return m.d.State() }
 
-func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
+// newMember returns the entry as it waits for a batch, or nil if the entry must not run.
+func (eng *Engine[R]) newMember(e *entry[R], d *Delivery) *Batched {
+	if d.Lost() { // its session ended while it was ready
+		_ = d.abandon(nil)
+		return nil
+	}
+	d.runs = true
 	m := e.member
 	if e.member = nil; m == nil { // not its first batch
 		m = new(BatchMember[R])
@@ -31,13 +37,11 @@ func (eng *Engine[R]) joinBatch(e *entry[R], d *Delivery) {
 	d.sub.RecordMiddleware()
 	if err := d.Invalid(); err != nil {
 		_ = d.fail(err, false)
-		return
+		return nil
 	}
 	d.began = waitsForBatch
 	m.Init(e.lane.ctx, m, d, len(e.body()))
-	eng.batches.mu.Lock()
-	defer eng.batches.mu.Unlock()
-	eng.batches.addLocked(&m.Batched)
+	return &m.Batched
 }
 
 func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {
@@ -50,17 +54,8 @@ func (eng *Engine[R]) callBatch(b *Batch, all []*Batched) error {
 	return eng.opt.Batch(b, members)
 }
 
-// SetAnswer implements [BatchWaiter]. Its caller may have locked the queue when it passes an error, so another goroutine handles
-// the failure.
+// SetAnswer implements [BatchWaiter].
 func (m *BatchMember[R]) SetAnswer(err error) {
-	if err == nil {
-		m.end(nil)
-		return
-	}
-	go m.end(err)
-}
-
-func (m *BatchMember[R]) end(err error) {
 	defer m.d.End(nil)
 	counts, answer := m.d.takeAnswer(err)
 	switch {
@@ -72,6 +67,9 @@ func (m *BatchMember[R]) end(err error) {
 		_ = m.d.fail(answer, false)
 	}
 }
+
+// RunAgain implements [BatchWaiter].
+func (m *BatchMember[R]) RunAgain() { m.SetAnswer(nil) }
 
 // Handle implements [Task]. The batch function handles the message.
 func (m *BatchMember[R]) Handle(context.Context) error { return nil }

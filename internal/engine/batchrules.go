@@ -14,28 +14,39 @@ import (
 
 // BatchWaiter waits for the answer to a message in a batch: a goroutine of a Router, or an adapter.
 type BatchWaiter interface {
-	// SetAnswer gets the answer, once, from any goroutine. It must not block: the queue may be locked when an error comes.
+	// SetAnswer gets the answer, once, from any goroutine.
 	SetAnswer(err error)
+	// RunAgain is called instead of SetAnswer if the message must run again, uncounted: an earlier one of its key has failed.
+	RunAgain()
 }
 
-// Batched is a message that waits for a batch or is in one. Its first answer counts. It takes effect at once, while the batch
-// continues. A Batched is safe for concurrent use after Init.
+// Batched is a message that waits for a batch or is in one. Its first answer counts. The answer takes effect, while the batch
+// continues, when all earlier messages of its key in the batch have an answer. A Batched is safe for concurrent use after Init.
 type Batched struct {
 	waiter BatchWaiter
 	d      *Delivery       // nil for a message of another subscriber
 	ctx    context.Context // its end takes the message out of the queue
 	bytes  int
-	since  time.Duration // when it came, counted from epoch
+	key    uint64 // orders messages; 0 for none
 
-	batch    *Batch // its mu guards answered
-	answered bool
+	queue *Batches
+	group *batchGroup   // in which it waits
+	since time.Duration // when it came, counted from epoch
+
+	batch              *Batch   // its mu guards the fields below
+	before, after      *Batched // the neighbours with its key in the batch; nil after its answer has taken effect
+	answer             error
+	answered, released bool // it has an answer; the answer has taken effect
+	tooLate            bool // the answer came after the end of its time, see Expired
+	failed             bool // later messages of its key must not be settled
 }
 
-// Init prepares a message for the queue. The end of ctx takes it out of the queue, waiter gets its answer, d may be nil,
+// Init prepares the message for the queue. The end of ctx takes it out of the queue, waiter gets its answer, d may be nil,
 // and bytes is its size, if its source does not report a larger one.
 func (m *Batched) Init(ctx context.Context, waiter BatchWaiter, d *Delivery, bytes int) {
 	if d != nil {
 		bytes = max(bytes, d.entry.size())
+		m.key = d.entry.orderKey()
 	}
 	m.waiter, m.d, m.ctx, m.bytes = waiter, d, ctx, bytes
 }
@@ -69,25 +80,94 @@ func (m *Batched) Reject(reason string) bool { return m.Answer(redeliver.Reject(
 func (m *Batched) Answer(err error) bool {
 	b := m.batch
 	b.mu.Lock()
-	if m.answered && !b.over {
+	if b.over || m.answered {
+		late := b.over
 		b.mu.Unlock()
+		if late {
+			m.reportLate(err)
+		}
 		return false
 	}
-	late := b.over
-	if !late {
-		m.answered = true
-		if m.d != nil {
-			m.d.sharedBatch.Store(0)
-		}
+	if m.d != nil {
+		m.d.sharedBatch.Store(0)
+	}
+	counts := m.setAnswerLocked(err)
+	var room [8]*Batched // an allocation for each answer would cost more
+	released := room[:0]
+	if counts {
+		released = m.releaseLocked(released)
 	}
 	b.mu.Unlock()
-	if late {
-		m.reportLate(err)
-		return false
+	if !counts {
+		m.waiter.SetAnswer(err) // its stuck handler has returned
 	}
-	counts := m.d == nil || m.d.claimAnswer()
-	m.waiter.SetAnswer(err) // also after its own timeout: its stuck handler has returned
+	deliverAnswers(released)
 	return counts
+}
+
+// setAnswerLocked sets the answer and stops the clock of the attempt. It returns false if the time of the attempt is over and its
+// message is settled without the answer, see Expired.
+func (m *Batched) setAnswerLocked(err error) (counts bool) {
+	m.answered, m.answer = true, err
+	if m.d != nil {
+		m.tooLate = !m.d.claimAnswer()
+		m.failed = m.key != 0 && m.queue.ordered && (err != nil || m.d.timedOut)
+	}
+	return !m.tooLate
+}
+
+// runAgain makes a message run again, uncounted. It is in no batch.
+func (m *Batched) runAgain() {
+	m.d.answerIgnored = true
+	m.waiter.RunAgain()
+}
+
+// releaseLocked lets the answer take effect, and then those of later messages of its key, as far as all messages before them have an
+// answer. It appends them to released, for deliverAnswers.
+func (m *Batched) releaseLocked(released []*Batched) []*Batched {
+	for m != nil && m.answered && !m.tooLate && !m.released && (m.before == nil || m.before.released) {
+		m.released = true
+		switch {
+		case m.before != nil && m.before.failed:
+			m.failed, m.d.answerIgnored = true, true
+		case m.failed:
+			m.d.holdsKey = true
+			m.holdKey()
+		case m.answer == nil && m.d != nil:
+			m.d.acked.Store(true)
+		}
+		released = append(released, m)
+		next := m.after
+		if m.before != nil {
+			m.before.after = nil
+		}
+		m.after = nil // m.before of next still shows how this one ended
+		m = next
+	}
+	return released
+}
+
+// deliverAnswers delivers the answers of messages that were released. A failure may have to wait for the client of the broker, so
+// another goroutine delivers it.
+func deliverAnswers(released []*Batched) {
+	var failures []*Batched
+	for _, m := range released {
+		switch {
+		case m.d != nil && m.d.answerIgnored:
+			m.waiter.RunAgain()
+		case m.answer == nil:
+			m.waiter.SetAnswer(nil)
+		default:
+			failures = append(failures, m)
+		}
+	}
+	if len(failures) > 0 {
+		go func() {
+			for _, m := range failures {
+				m.waiter.SetAnswer(m.answer)
+			}
+		}()
+	}
 }
 
 // reportLate reports to the sink an answer that came after the end of the batch.
@@ -110,11 +190,26 @@ func (m *Batched) Expired(timeout error) error {
 	b := m.batch
 	b.Expire(timeout)
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	err := timeout
 	if b.called {
-		return b.answer
+		err = b.answer
 	}
-	return timeout
+	ownLast(b.messages)
+	if m.key != 0 && m.queue.ordered && err != nil { // the messages before it without an answer expire, too
+		m.failed = true
+		if m.before != nil && (!m.before.released || m.before.failed) {
+			m.d.answerIgnored = true
+		} else {
+			m.d.holdsKey = true
+			m.holdKey()
+		}
+	}
+	m.released = true
+	released := m.after.releaseLocked(nil)
+	m.after = nil
+	b.mu.Unlock()
+	deliverAnswers(released)
+	return err
 }
 
 // isLost reports whether the message must not be handled any more: its context has ended, or other processes may have it. For a
@@ -128,8 +223,6 @@ func (m *Batched) checkExpired() error {
 	}
 	return m.d.sub.checkExpired(m.d.state, m.d.entry)
 }
-
-func (m *Batched) isAlone() bool { return m.d != nil && m.d.alone }
 
 func retryAsked(delay []time.Duration) error {
 	if len(delay) == 0 {
@@ -146,6 +239,7 @@ type Batch struct {
 	Origin, Group string
 
 	queue   *Batches
+	keys    []uint64                    // of its messages
 	counted atomic.Bool                 // the batch counts in queue.running
 	span    atomic.Pointer[handlerSpan] // of the call; nil without a tracer
 
@@ -177,6 +271,23 @@ func (b *Batch) all(answer error) bool {
 	return true
 }
 
+// ownLast makes the answer of the batch that of one message, if all others have an answer of their own.
+func ownLast(all []*Batched) {
+	var last *Batched
+	for _, m := range all {
+		if m.answered {
+			continue
+		}
+		if last != nil {
+			return
+		}
+		last = m
+	}
+	if last != nil && last.d != nil {
+		last.d.sharedBatch.Store(0)
+	}
+}
+
 // settle answers for every message that has no answer: as AckAll or RetryAll says, or otherwise as the function returned.
 func (b *Batch) settle(all []*Batched, err error) {
 	b.mu.Lock()
@@ -185,17 +296,22 @@ func (b *Batch) settle(all []*Batched, err error) {
 	}
 	b.over = true
 	b.messages = nil // a message keeps its batch in memory, which must not keep the other messages
-	unanswered := all[:0]
+	var late []*Batched
+	released := make([]*Batched, 0, len(all))
+	ownLast(all)
 	for _, m := range all {
-		if !m.answered {
-			m.answered = true
-			unanswered = append(unanswered, m)
+		if !m.answered && !m.setAnswerLocked(err) {
+			late = append(late, m)
 		}
 	}
+	for _, m := range all {
+		released = m.releaseLocked(released)
+	}
 	b.mu.Unlock()
-	for _, m := range unanswered {
+	for _, m := range late {
 		m.waiter.SetAnswer(err)
 	}
+	deliverAnswers(released)
 }
 
 // headerBytes is what a header takes beside its name and value, in memory or in JSON.

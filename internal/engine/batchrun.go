@@ -18,12 +18,13 @@ func (q *Batches) run() {
 	if len(all) == 0 {
 		q.running--
 	}
+	keys := q.linkLocked(all)
 	q.startLocked(now) // there may be another batch
 	q.mu.Unlock()
 	if len(all) == 0 {
 		return
 	}
-	b := &Batch{queue: q}
+	b := &Batch{queue: q, keys: keys}
 	if q.sub != nil {
 		b.Origin, b.Group = q.sub.Origin, q.sub.Group
 	}
@@ -38,7 +39,7 @@ func (q *Batches) run() {
 	b.callAndSettle(all)
 }
 
-// leave removes the batch from queue.running, once.
+// leave removes the batch from queue.running and frees its keys, once.
 func (b *Batch) leave() {
 	if !b.counted.Swap(false) {
 		return
@@ -47,6 +48,7 @@ func (b *Batch) leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.running--
+	q.freeLocked(b.keys...)
 	q.startLocked(time.Since(epoch))
 }
 

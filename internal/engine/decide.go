@@ -84,20 +84,16 @@ func signalOf(dec *redeliver.Decision, cause error) signal {
 
 var keySeed = maphash.MakeSeed()
 
-// maxBatchKeys is how many keys a batch that has failed as a whole counts for: one of its messages may be the only cause.
-const maxBatchKeys = 4
-
-// keyHash returns the hash of the message's key, or of its id if it has no key.
-func (d *Delivery) keyHash(id string) (h uint64) {
-	if key := d.entry.key(); key != nil {
-		h = maphash.Bytes(keySeed, key)
-	} else {
-		h = maphash.String(keySeed, id)
-	}
+// keyHash returns the hash of the message's key, or of its id if it has no key. A batch that has failed as a whole counts for one
+// key: one of its messages may be the only cause.
+func (d *Delivery) keyHash(id string) uint64 {
 	if batch := d.sharedBatch.Load(); batch != 0 {
-		return batch + h%maxBatchKeys
+		return batch
 	}
-	return h
+	if key := d.entry.key(); key != nil {
+		return maphash.Bytes(keySeed, key)
+	}
+	return maphash.String(keySeed, id)
 }
 
 // causeOf returns a hash of ErrorType and Error. Errors of one type whose texts differ only in numbers, ids and quotations have

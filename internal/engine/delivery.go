@@ -26,6 +26,10 @@ type anyEntry interface {
 	age() (state *redeliver.State, created, expires time.Time)
 	readState(*redeliver.State)
 	truncates() bool
+	// orderKey identifies the message's key among those of all lanes; 0 for none.
+	orderKey() uint64
+	// join puts the message into a queue for batches.
+	join(q *Batches, m *Batched)
 	// isFirst reports whether the message came without a state, so that this is its first delivery.
 	isFirst() bool
 	write(ctx context.Context, to driver.Place, st *redeliver.State, done driver.Done)
@@ -74,6 +78,13 @@ type Delivery struct {
 	probe       bool                        // a guard's probe
 	runs        bool                        // a handler may still run. Set by serve, cleared by the claimer if none does
 	alone       bool                        // nothing else of the process runs meanwhile
+	single      bool                        // it must be the only message of its batch
+	// acked is set before the answer that the handler succeeded is delivered, for messages of batches.
+	acked atomic.Bool
+	// answerIgnored is set before the handler's answer is delivered, if it must not count. See endUnsettled.
+	answerIgnored bool
+	// holdsKey is set before the handler's answer is delivered, if later messages of its key must not run before it has ended.
+	holdsKey bool
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
 	// subscription is Blocking.
 	displaced bool

@@ -48,6 +48,7 @@ func New[R any](opt Options[R]) *Engine[R] {
 	e.sub.Start()
 	e.pool = NewWorkers((*entry[R]).serve)
 	if opt.Batch != nil {
+		e.sub.gathers.Store(true)
 		e.batches = NewBatches(opt.BatchConfig, opt.Sub, e.callBatch)
 	}
 	return e
@@ -125,8 +126,11 @@ const (
 // Ending says how a message that a gater let begin has ended.
 type Ending struct {
 	Kind EndingKind
-	// State is the state that was written, or with which the message waits. It is set with Moved, DeadLettered and Stays.
+	// State is the state that was written, or with which the message waits. It is set with Moved, DeadLettered and Stays. With
+	// Unsettled it is nil if the state has not changed.
 	State *redeliver.State
+	// Single says that the message must then be the only one of its batch. It is set only with Unsettled.
+	Single bool
 }
 
 // EndingKind is the kind of an [Ending].
@@ -139,6 +143,7 @@ const (
 	DeadLettered                   // it is in the DLQ
 	Stays                          // it waits in place, and the gater is asked again
 	Abandoned                      // it is not settled, and comes back
+	Unsettled                      // its answer does not count, or it is to run again at once: the gater is asked again
 	NotBegun                       // another gater, or a suspect, kept it from beginning
 )
 

@@ -29,10 +29,14 @@ type entry[R any] struct {
 	driver.Message[R]
 
 	lane        *lane[R]
-	prev, next  *entry[R] // of all entries of the lane, in the order of their arrival
-	behind      *entry[R] // the next of its key
+	prev, next  *entry[R]    // of all entries of the lane, in the order of their arrival
+	chain       *keyChain[R] // of its key; nil before it is in one, and after it has left
+	behind      *entry[R]    // the next of its key
+	batched     *Batched     // as it waits for a batch, or is in one; nil before
 	phase       entryPhase
-	ownsKey     bool        // it is the first of its key
+	letIn       bool        // its key lets it begin
+	single      bool        // it must be the only message of its batch
+	finishes    bool        // it has ended, and finishInOrder has not called finish yet
 	slotted     bool        // it has a slot
 	endReported atomic.Bool // the handler's end is reported to Turn or gaters, or need not be
 	lost        atomic.Bool // others may have it
@@ -53,7 +57,7 @@ func (e *entry[R]) newDelivery(state *redeliver.State) {
 		d = new(Delivery)
 	}
 	d.sub, d.entry, d.state, d.alone = e.lane.e.sub, e, state, e.Alone
-	d.displaced = e.Displaced
+	d.displaced, d.single = e.Displaced, e.single || e.Alone
 	d.Init(e.lane.ctx)
 	e.current.Store(d)
 }
@@ -77,10 +81,16 @@ func (e *entry[R]) readyQueue() int {
 func (e *entry[R]) newMessage() (*message.Message, error) {
 	return e.lane.e.opt.Codec.Message(&e.Message)
 }
-func (e *entry[R]) record() any                   { return e.Record }
-func (e *entry[R]) key() []byte                   { return e.lane.e.opt.Codec.Key(&e.Message) }
-func (e *entry[R]) body() []byte                  { return e.lane.e.opt.Codec.Body(&e.Message) }
-func (e *entry[R]) size() int                     { return e.Size }
+func (e *entry[R]) record() any  { return e.Record }
+func (e *entry[R]) key() []byte  { return e.lane.e.opt.Codec.Key(&e.Message) }
+func (e *entry[R]) body() []byte { return e.lane.e.opt.Codec.Body(&e.Message) }
+func (e *entry[R]) size() int    { return e.Size }
+func (e *entry[R]) orderKey() uint64 {
+	if e.Key == 0 {
+		return 0
+	}
+	return e.Key*2 + e.lane.salt | 1
+}
 func (e *entry[R]) headers() redeliver.Headers    { return e.lane.e.opt.Codec.Headers(&e.Message) }
 func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.Message, st) }
 func (e *entry[R]) age() (*redeliver.State, time.Time, time.Time) {
@@ -137,25 +147,32 @@ func (e *entry[R]) runAgain(st *redeliver.State) {
 // serve runs a message that has begun, in a worker.
 func (e *entry[R]) serve() {
 	d, eng := e.current.Load(), e.lane.e
+	if eng.batches != nil {
+		if m := eng.newMember(e, d); m != nil {
+			e.join(eng.batches, m)
+		}
+		return
+	}
 	if d.Lost() { // its session ended while it was ready
 		_ = d.abandon(nil)
 		return
 	}
 	d.runs = true
-	switch {
-	case eng.batches != nil:
-		eng.joinBatch(e, d)
-	case eng.opt.Handle != nil:
-		defer d.End(nil)
-		if ok, _ := d.Run(d, e); ok { // the error says only that the message was lost
-			d.succeed()
-		}
-	default:
+	if eng.opt.Handle == nil {
 		e.handOut(d)
+		return
+	}
+	defer d.End(nil)
+	if ok, _ := d.Run(d, e); ok { // the error says only that the message was lost
+		d.succeed()
 	}
 }
 
 func (d *Delivery) succeed() {
+	if d.answerIgnored {
+		d.endUnsettled()
+		return
+	}
 	if d.claim() {
 		d.signal = signalSuccess
 		d.entry.end(Ending{Kind: Acked})

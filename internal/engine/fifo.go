@@ -1,6 +1,9 @@
 package engine
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // FIFO is a first in, first out queue. The zero value is empty.
 type FIFO[T any] struct {
@@ -40,4 +43,26 @@ func (q *FIFO[T]) Pop() T {
 // Delete removes the items for which remove returns true.
 func (q *FIFO[T]) Delete(remove func(T) bool) {
 	q.items, q.head = slices.DeleteFunc(q.items[q.head:], remove), 0
+}
+
+// All returns an iterator over the items. The queue must not change meanwhile.
+func (q *FIFO[T]) All() iter.Seq[T] { return slices.Values(q.items[q.head:]) }
+
+// RemoveUntil calls f for the items in their order, and removes those for which remove is true, until stop is true.
+func (q *FIFO[T]) RemoveUntil(f func(T) (remove, stop bool)) {
+	var kept []T // usually none
+	for !q.Empty() {
+		item := q.Peek()
+		remove, stop := f(item)
+		if stop {
+			break
+		}
+		q.Pop()
+		if !remove {
+			kept = append(kept, item)
+		}
+	}
+	if len(kept) > 0 {
+		q.items, q.head = append(kept, q.items[q.head:]...), 0
+	}
 }

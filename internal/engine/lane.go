@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,8 +26,8 @@ const maxSlabRecord = 4 << 10
 
 // lane runs one source. Its goroutine owns all fields that mu does not guard and that are not atomic.
 //
-// A message is read, waits until it is due, waits until it owns its key, is ready, begins with a slot, ends, and is settled.
-// One message of each key owns it: the first one. The others wait behind it, in order.
+// A message is read, waits until it is due, waits until it is let in by its key, is ready, begins with a slot, ends, and is
+// settled. See keyChain for the order of keys.
 type lane[R any] struct {
 	e   *Engine[R]
 	src driver.Source[R]
@@ -41,11 +42,15 @@ type lane[R any] struct {
 	large       bool      // the latest record is larger than maxSlabRecord
 	first, last *entry[R] // all entries, in the order of arrival
 	bytes       int
-	held        int                  // entries that wait until they are due, or behind another message of their key
-	waits       DueQueue[*entry[R]]  // also has entries that were abandoned meanwhile
-	keys        map[uint64]*entry[R] // the last entry in the chain of each key
-	ready       [3]FIFO[*entry[R]]   // by entry.readyQueue
-	refused     FIFO[*entry[R]]      // entries that a gater refused; they are ready again after the next Post
+	held        int                 // entries that wait until they are due, or behind another message of their key
+	waits       DueQueue[*entry[R]] // also has entries that were abandoned meanwhile
+	keys        map[uint64]*keyChain[R]
+	spareChains []*keyChain[R]     // for reuse
+	chainSlab   []keyChain[R]      // not used yet
+	salt        uint64             // tells its keys from those of other lanes
+	maxOfKey    int                // of one key that may be let in at once; 0 until a message waits for a batch
+	ready       [3]FIFO[*entry[R]] // by entry.readyQueue; also has entries that were recalled meanwhile
+	refused     FIFO[*entry[R]]    // entries that a gater refused; they are ready again after the next Post
 	slotWaiters [2]slotWaiter
 	awaitsSlot  [2]bool // the waiter is in the queue for slots, or may take the next one
 	lastClass   int
@@ -53,6 +58,7 @@ type lane[R any] struct {
 	settled     bool // a message was settled since the last Commit
 	timer       *time.Timer
 	spare       []*entry[R] // memory of ended, reused
+	spareJoins  []joinRequest[R]
 
 	wakeups  chan struct{} // a value: there is work to do
 	running  atomic.Int64  // other goroutines read it, and inHand
@@ -61,6 +67,7 @@ type lane[R any] struct {
 
 	mu     sync.Mutex
 	ended  []*entry[R]
+	joins  []joinRequest[R]
 	posted []func()
 	closed bool // the lane has ended and reads neither ended nor posted
 }
@@ -68,7 +75,7 @@ type lane[R any] struct {
 func newLane[R any](values context.Context, e *Engine[R], src driver.Source[R], opt LaneOptions[R]) *lane[R] {
 	l := &lane[R]{
 		e: e, src: src, opt: opt, lost: src.Lost(), draining: make(chan struct{}),
-		keys: make(map[uint64]*entry[R]), wakeups: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,
+		keys: make(map[uint64]*keyChain[R]), salt: rand.Uint64(), wakeups: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), accepted: -1,
 	}
 	l.ctx, l.cancel = context.WithCancelCause(values)
 	for i := range l.slotWaiters {
@@ -191,14 +198,19 @@ func (l *lane[R]) readMessages(messages <-chan R) (closed bool) {
 // readReports finishes the messages that have ended, and calls the posted functions.
 func (l *lane[R]) readReports() {
 	l.mu.Lock()
-	ended, posted := l.ended, l.posted
-	l.ended, l.posted = l.spare, nil
+	ended, joins, posted := l.ended, l.joins, l.posted
+	l.ended, l.joins, l.posted = l.spare, l.spareJoins, nil
 	l.mu.Unlock()
 	for _, e := range ended {
-		l.finish(e)
+		l.finishInOrder(e)
 	}
 	clear(ended)
 	l.spare = ended[:0]
+	for _, j := range joins {
+		l.joinBatch(j)
+	}
+	clear(joins)
+	l.spareJoins = joins[:0]
 	for _, f := range posted {
 		f()
 	}
@@ -228,7 +240,7 @@ func (l *lane[R]) admit(rec R) {
 	}
 	if !e.Until.IsZero() && e.Until.After(time.Now()) {
 		if e.InPlace && !l.takeKey(e) {
-			l.waitBehind(e) // until passKey, which checks Until
+			l.waitBehind(e) // until letInMore, which checks Until
 			return
 		}
 		l.wait(e)
@@ -340,46 +352,6 @@ func (l *lane[R]) pushReady(e *entry[R]) {
 	l.ready[e.readyQueue()].Push(e)
 }
 
-// takeKey makes an entry the owner of its key, and returns true. If another message owns the key, it puts the entry behind the
-// last one of the key. An entry without a key needs none.
-func (l *lane[R]) takeKey(e *entry[R]) bool {
-	if e.Key == 0 || e.ownsKey {
-		return true
-	}
-	tail := l.keys[e.Key]
-	l.keys[e.Key] = e
-	if tail != nil {
-		tail.behind = e
-		return false
-	}
-	e.ownsKey = true
-	return true
-}
-
-// passKey makes the next entry of a key its owner, and makes it ready.
-func (l *lane[R]) passKey(e *entry[R]) {
-	for e.ownsKey {
-		e.ownsKey = false
-		next := e.behind
-		e.behind = nil
-		if next == nil {
-			delete(l.keys, e.Key)
-			return
-		}
-		next.ownsKey = true
-		if next.phase != entryGone {
-			l.held--
-			if !next.Until.IsZero() && next.Until.After(time.Now()) { // it waits in place; an earlier delivery of the same message was before it
-				l.wait(next)
-			} else {
-				l.pushReady(next)
-			}
-			return
-		}
-		e = next
-	}
-}
-
 // begin begins the messages that are due and may begin.
 func (l *lane[R]) begin(now time.Time) {
 	for {
@@ -417,7 +389,7 @@ func (l *lane[R]) begin(now time.Time) {
 			l.src.Settle(&e.Message)
 			l.settled = true
 			l.remove(e)
-			l.passKey(e)
+			l.leaveChain(e)
 		}
 	}
 	blocked[firstDelivery] = blocked[firstDelivery] && !newPaused // while NewGate is closed, first deliveries do not wait for slots
@@ -521,11 +493,18 @@ func (l *lane[R]) start(e *entry[R]) {
 	d := e.current.Load()
 	switch e.Step {
 	case driver.Handle:
+		if l.e.batches != nil && l.e.sub.Policy.Invalid == nil { // it needs no worker
+			if m := l.e.newMember(e, d); m != nil {
+				l.joinBatch(joinRequest[R]{e, l.e.batches, m})
+			}
+			return
+		}
 		l.e.pool.Submit(e)
 	case driver.DeadLetter:
 		d.claim()
 		d.settleFailure(e.Err, true)
 	case driver.Hop:
+		l.joined(e) // what is behind it may also only move
 		d.claim()
 		d.moveUnhandled(driver.Level, e.Place)
 	case driver.Publish:
@@ -542,20 +521,32 @@ func (l *lane[R]) finish(e *entry[R]) {
 	l.release(e)
 	l.running.Add(-1)
 	l.endGaters(l.opt.Gaters, e, e.ending)
+	l.recallFollowers(e)
 	if e.phase == entryGone { // it was abandoned while it ran
-		l.passKey(e)
+		l.leaveChain(e)
 		return
 	}
 	d := e.current.Load()
 	switch e.ending.Kind {
 	case Stays:
 		e.State = e.ending.State
-		if !l.isDraining() {
-			e.Until, e.Step, e.Retry, e.InPlace = e.State.Due, driver.Handle, true, true
+		e.Until, e.Step, e.Retry, e.InPlace = e.State.Due, driver.Handle, true, true
+		switch {
+		case !l.isDraining():
 			l.wait(e)
 			return
+		case e.chain != nil && e.chain.last != e: // drain returns it, after those behind it
+			l.waitBehind(e)
+			return
 		}
-		l.src.Return(&e.Message, max(0, time.Until(e.State.Due)), false)
+		l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
+	case Unsettled:
+		if e.ending.State != nil {
+			e.State = e.ending.State
+		}
+		e.single = e.single || e.ending.Single
+		l.requeue(e)
+		return
 	case Abandoned:
 		if !l.isLost() {
 			l.src.Return(&e.Message, 0, d.runs)
@@ -571,7 +562,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 		l.settled = true
 	}
 	l.remove(e)
-	l.passKey(e)
+	l.leaveChain(e)
 }
 
 // release gives back the slot of a message that has ended, and counts its outcome.
@@ -606,6 +597,9 @@ func (l *lane[R]) Revise(f func(m *driver.Message[R])) {
 // releaseLate releases a message that ended after its lane.
 func (l *lane[R]) releaseLate(e *entry[R]) {
 	l.release(e)
+	if e.current.Load().holdsKey {
+		e.batched.freeKey()
+	}
 	for _, g := range l.opt.Gaters {
 		if late, ok := g.(LateGater[R]); ok {
 			late.EndLate(&e.Message)
@@ -626,7 +620,7 @@ func (l *lane[R]) Abandon(m *driver.Message[R], cause error) {
 		return
 	}
 	l.remove(e)
-	l.passKey(e)
+	l.leaveChain(e)
 }
 
 func (l *lane[R]) commit() {
@@ -695,8 +689,12 @@ func (l *lane[R]) drain(messages <-chan R) {
 	l.commit()
 	lost := errors.Is(cause, ErrLost)
 	for e := l.last; e != nil; e = l.last {
-		if !lost { // only running ones are left
+		switch {
+		case lost:
+		case e.phase == entryRuns:
 			l.src.Return(&e.Message, 0, true)
+		default: // it failed in place, or its answer did not count
+			l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
 		}
 		l.remove(e)
 	}
@@ -712,9 +710,12 @@ func (l *lane[R]) drain(messages <-chan R) {
 // closeReports handles the last reports and posted functions. From then on report releases the slot of a message that ends.
 func (l *lane[R]) closeReports() {
 	l.mu.Lock()
-	ended, posted := l.ended, l.posted
-	l.ended, l.posted, l.closed = nil, nil, true
+	ended, joins, posted := l.ended, l.joins, l.posted
+	l.ended, l.joins, l.posted, l.closed = nil, nil, nil, true
 	l.mu.Unlock()
+	for _, j := range joins {
+		j.q.add(j.m)
+	}
 	for _, e := range ended {
 		l.releaseLate(e)
 	}
@@ -784,7 +785,7 @@ func (l *lane[R]) ReturnUnrun(selected func(*driver.Message[R]) bool) {
 		if e.phase != entryRuns && (selected == nil || selected(&e.Message)) {
 			l.src.Return(&e.Message, max(0, time.Until(e.Until)), false)
 			l.remove(e)
-			l.passKey(e)
+			l.leaveChain(e)
 		}
 		e = prev
 	}

@@ -109,7 +109,7 @@ func (m *move) Confirmed(where string, err error) {
 	case errors.Is(err, driver.ErrStay):
 		m.release()
 		if m.unhandled { // no handler ran
-			m.d.entry.end(Ending{Stays, &m.dec.State})
+			m.d.entry.end(Ending{Kind: Stays, State: &m.dec.State})
 			return
 		}
 		m.d.stayUntilDue(m.dec, where, m.cause)
@@ -148,7 +148,7 @@ func (m *move) finish(where string) {
 			d.traceDeadLetter(m.dec, where, m.cause)
 		}
 	}
-	how := Ending{Moved, &m.dec.State}
+	how := Ending{Kind: Moved, State: &m.dec.State}
 	if deadLettered {
 		how.Kind = DeadLettered
 	}

@@ -85,6 +85,14 @@ type Subscription struct {
 	retryMissing     atomic.Bool                     // the sink got ChangeRetryMissing
 }
 
+// HasBatches reports whether the handler of the subscription gets batches. With a Router that is known from the first message on.
+func (s *Subscription) HasBatches() bool { return s.gathers.Load() }
+
+// WaitsForFailed reports whether later messages of a key wait for one that has failed.
+func (s *Subscription) WaitsForFailed() bool {
+	return s.KeepsPlace || s.WaitsInSource || s.Policy.Order == redeliver.PerKey
+}
+
 // Start prepares the subscription. It must be called once, before the first message.
 func (s *Subscription) Start() {
 	s.slots.init(s)

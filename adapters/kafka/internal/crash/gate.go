@@ -263,7 +263,7 @@ func (g *Gate) Ended(m *message, how engine.EndingKind) {
 		g.running--
 		g.HandlerEnded(m)
 	}
-	if how != engine.Stays && how != engine.NotBegun {
+	if how != engine.Stays && how != engine.Unsettled && how != engine.NotBegun {
 		g.forget(m, how != engine.Abandoned)
 	}
 	if len(g.waiting) > 0 {

@@ -57,13 +57,21 @@ func (g *Gate) collect() {
 	}
 }
 
-// PlaceFirst returns the copy of a record of the origin, or nil if it has no key.
+// PlaceFirst returns the copy of a record of the origin, or nil if it has no key. If the message has a Key, the lane lets the
+// messages of the key begin in their order, each when those before it have ended or wait for a batch.
 func (g *Gate) PlaceFirst(m *message) *Copy {
 	rec := m.Record
 	if rec.Key == nil {
 		return nil
 	}
-	return &Copy{keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &g.mailbox}
+	c := &Copy{
+		keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &g.mailbox,
+		chained: m.Key != 0,
+	}
+	if c.chained {
+		g.queues.place(c)
+	}
+	return c
 }
 
 // PlaceWaiting queues the copy of a record that waits, and returns it, or nil if it has no order. m still has the
@@ -141,7 +149,7 @@ func (g *Gate) Ended(m *message, c *Copy, how engine.Ending) {
 			return
 		}
 		g.queues.hopped(c)
-	case engine.Stays, engine.Abandoned, engine.NotBegun: // see Returned
+	case engine.Stays, engine.Unsettled, engine.Abandoned, engine.NotBegun: // see Returned
 	}
 }
 
