@@ -93,7 +93,7 @@ func (b *Broker) queueLocked(topic, group string) *queue {
 	at := [2]string{topic, group}
 	q := b.queues[at]
 	if q == nil {
-		q = &queue{b: b, topic: topic, group: group, keys: make(map[keyLock]*item), refused: make(map[Place]int)}
+		q = &queue{b: b, topic: topic, group: group, keys: make(map[keyLock]*keyOwner), refused: make(map[Place]int)}
 		b.queues[at] = q
 		q.catchUpLocked()
 	}

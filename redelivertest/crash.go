@@ -1,6 +1,10 @@
 package redelivertest
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/redeliver/redeliver"
+)
 
 // A broker knows which messages a process had when it was killed, but not which of them killed it. So all of them are
 // suspects: from then on each runs alone, while the client runs nothing else. A crash counts only for a message that ran alone
@@ -15,7 +19,8 @@ func (c *Client) mayRunLocked(it *item) bool {
 }
 
 // nextSuspectLocked returns the suspect that runs next, or nil. Those with the fewest crashes come first, so that a message that
-// kills its process does not delay the others for long. Nothing waits for a suspect that a pause holds back.
+// kills its process does not delay the others for long. Nothing waits for a suspect that a pause holds back, or that is behind
+// another message of its key.
 func (c *Client) nextSuspectLocked() (next *item) {
 	if !c.b.crashed {
 		return nil
@@ -24,7 +29,16 @@ func (c *Client) nextSuspectLocked() (next *item) {
 		if r.client != c {
 			continue
 		}
+		ahead := map[keyLock]bool{} // the keys of the items so far
 		for _, it := range r.q.items {
+			l, locks := r.lockOf(it)
+			waits := locks && ahead[l]
+			if r.sub.Policy.Order == redeliver.PerKey {
+				waits = r.q.waitsForKeyLocked(it, func(*item) bool { return false })
+			}
+			if ahead[l] = locks; waits {
+				continue
+			}
 			if it.suspect && !it.handlerRuns && !it.reachedMaxCrashes(r) && !r.q.holdsBack(it) && (it.owner == nil || it.owner == r) && (next == nil || it.crashes < next.crashes) {
 				next = it
 			}

@@ -21,8 +21,8 @@ type queue struct {
 	items        []*item // unsettled, in the order in which they were written
 	dead         []deadRecord
 	dlqState     dlqState
-	keys         map[keyLock]*item // the running items by key
-	lowest       map[string]int64  // see waitsForKeyLocked; nil if it must be computed again
+	keys         map[keyLock]*keyOwner
+	lowest       map[string]int64 // see waitsForKeyLocked; nil if it must be computed again
 	refused      map[Place]int
 	events       []timedEvent
 	paused       *redeliver.PauseMark
@@ -41,6 +41,7 @@ type item struct {
 	first  int64     // its offset in the topic, or -1 if it has none or it is unknown
 
 	owner       *reader   // the reader that has it; nil if it is free
+	locks       bool      // it counts in the owner of its key
 	run         *delivery // set while it has an owner
 	handlerRuns bool      // its handler runs
 	suspect     bool      // it ran when its process was killed
@@ -55,10 +56,16 @@ func (it *item) available() bool {
 	return it.owner == nil && (it.after == nil || it.after.ended)
 }
 
-// keyLock makes messages of a key run one at a time: first deliveries, and separately retries.
+// keyLock keeps the messages of a key with one reader, whose lane keeps their order: first deliveries, and separately retries.
 type keyLock struct {
 	waits bool
 	key   string
+}
+
+// keyOwner is the reader that has the items of a key.
+type keyOwner struct {
+	reader *reader
+	items  int
 }
 
 // lockOf returns the lock that an item holds while it runs. locks is false if it needs none.
@@ -119,24 +126,28 @@ func (q *queue) refusesLocked(what Place) error {
 	return fmt.Errorf("%s: %w", what, errRefused)
 }
 
-// takeKeyLocked takes the lock that an item needs, if that is free, and reports whether the item has it.
+// takeKeyLocked takes the lock that an item needs, if no other reader has it, and reports whether the item has it.
 func (q *queue) takeKeyLocked(it *item, r *reader) bool {
-	if r.sub.Policy.Order == redeliver.PerKey && q.waitsForKeyLocked(it) {
-		return false
-	}
 	l, locks := r.lockOf(it)
-	if !locks {
+	if !locks || it.locks {
 		return true
 	}
-	if other := q.keys[l]; other != nil && other != it {
+	owner := q.keys[l]
+	switch {
+	case owner == nil:
+		owner = &keyOwner{reader: r}
+		q.keys[l] = owner
+	case owner.reader != r:
 		return false
 	}
-	q.keys[l] = it
+	owner.items++
+	it.locks = true
 	return true
 }
 
-// waitsForKeyLocked reports whether an earlier message of the item's key is not settled, wherever that message is now.
-func (q *queue) waitsForKeyLocked(it *item) bool {
+// waitsForKeyLocked reports whether an earlier message of the item's key is not settled, wherever that message is now. It ignores
+// those for which passes returns true.
+func (q *queue) waitsForKeyLocked(it *item, passes func(earlier *item) bool) bool {
 	if it.key == nil || it.first < 0 {
 		return false
 	}
@@ -150,7 +161,9 @@ func (q *queue) waitsForKeyLocked(it *item) bool {
 			}
 		}
 	}
-	return q.lowest[string(it.key)] < it.first
+	return q.lowest[string(it.key)] < it.first && slices.ContainsFunc(q.items, func(other *item) bool {
+		return other.key != nil && other.first >= 0 && other.first < it.first && string(other.key) == string(it.key) && !passes(other)
+	})
 }
 
 // endHandlerLocked records that an item's handler has ended.
@@ -194,11 +207,14 @@ func (q *queue) returnItem(it *item, r *reader) {
 // freeLocked removes an item from its owner.
 func (q *queue) freeLocked(it *item) {
 	q.endHandlerLocked(it)
-	if l, locks := it.owner.lockOf(it); locks && q.keys[l] == it {
-		delete(q.keys, l)
-	}
-	if !it.waits {
-		it.owner.firstDeliveries--
+	if it.locks {
+		it.locks = false
+		l, _ := it.owner.lockOf(it)
+		if owner := q.keys[l]; owner.items > 1 {
+			owner.items--
+		} else {
+			delete(q.keys, l)
+		}
 	}
 	it.run.ended = true
 	it.owner = nil

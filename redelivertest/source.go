@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -82,19 +83,22 @@ func (s *source) pull() {
 		case !it.available():
 		case it.waits:
 			s.takeLocked(it)
-		case s.accepted > 0 && s.firstDeliveries < s.client.cfg.MaxInFlight && s.q.takeKeyLocked(it, s.reader):
+		case s.accepted > 0 && s.mayTakeLocked(it) && s.q.takeKeyLocked(it, s.reader):
 			s.accepted--
 			s.takeLocked(it)
 		}
 	}
 }
 
+// mayTakeLocked reports whether the reader may take an item of the topic. In PerKey order it takes none while an earlier message of
+// the key is elsewhere.
+func (s *source) mayTakeLocked(it *item) bool {
+	return s.sub.Policy.Order != redeliver.PerKey || !s.q.waitsForKeyLocked(it, func(earlier *item) bool { return earlier.owner == s.reader && !earlier.waits })
+}
+
 // takeLocked makes the reader the owner of an item.
 func (s *source) takeLocked(it *item) {
 	it.owner, it.run = s.reader, &delivery{}
-	if !it.waits {
-		s.firstDeliveries++
-	}
 	s.in <- &received{record: it.record, it: it, decode: s.client.cfg.Decode, suspect: it.suspect, crashes: it.crashes}
 }
 
@@ -103,6 +107,10 @@ func (s *source) takeLocked(it *item) {
 func (s *source) Parse(m *driver.Message[*received]) error {
 	rec := m.Record
 	it := rec.it
+	if l, locks := s.lockOf(it); locks {
+		l.waits = it.waits // in PerKey order, too: a retry must not wait in the lane for one that waits for it
+		m.Key = maphash.Comparable(seed, l) | 1
+	}
 	m.Alone = rec.suspect
 	if it.waits {
 		s.parseWaiting(m)
@@ -157,7 +165,10 @@ func (s *source) readDeadLetter(rec *received) []redeliver.Finding {
 	return found
 }
 
-// Begin implements [engine.Gater]: one message of a key runs at a time, and a suspect runs alone.
+var seed = maphash.MakeSeed()
+
+// Begin implements [engine.Gater]: one reader has the messages of a key, and a suspect runs alone. In PerKey order earlier messages of
+// the key have ended, or are in the same batch.
 func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	if m.Step != driver.Handle {
 		return engine.Begins
@@ -168,6 +179,10 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	it := m.Record.it
 	switch {
 	case it.owner != s.reader: // the client was killed just now
+		return engine.NotYet
+	case s.sub.Policy.Order == redeliver.PerKey && s.q.waitsForKeyLocked(it, func(earlier *item) bool {
+		return earlier.owner == s.reader && !earlier.waits && earlier.handlerRuns
+	}):
 		return engine.NotYet
 	case !s.client.mayRunLocked(it) || !s.q.takeKeyLocked(it, s.reader):
 		return engine.NotYet

@@ -84,8 +84,6 @@ type reader struct {
 	killed chan struct{} // closed by Client.Kill
 	source *source
 	engine *engine.Engine[*received]
-
-	firstDeliveries int // how many items of the topic it has; the broker's mu guards it
 }
 
 func newReader(c *Client, q *queue) *reader {
