@@ -63,6 +63,16 @@ func (queue *keyQueue) first() *queuedRecord {
 	return nil
 }
 
+// allChained reports whether all records before index i are settled, or were let in by the lane that reads the origin.
+func (queue *keyQueue) allChained(i int) bool {
+	for j := queue.head; j < i; j++ {
+		if rec := &queue.records[j]; !rec.done && (rec.held == nil || !rec.held.chained) {
+			return false
+		}
+	}
+	return true
+}
+
 // isFirst reports whether all records before index i are settled.
 func (queue *keyQueue) isFirst(i int) bool {
 	for j := queue.head; j < i; j++ {

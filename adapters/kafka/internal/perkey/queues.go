@@ -99,6 +99,7 @@ type Copy struct {
 	written    int64
 	attempts   int32
 	fromOrigin bool     // it was read from the origin
+	chained    bool     // its lane lets it begin after those before it, or when they wait for a batch
 	counted    bool     // it is counted in queuedRecord.copies
 	waits      bool     // it waits in its lane; guarded by the lock of Queues
 	mailbox    *mailbox // of the lane
@@ -121,6 +122,7 @@ type verdict uint8
 
 const (
 	verdictRun       verdict = iota
+	verdictJoin              // in the batch for which the records before it wait
 	verdictWait              // in memory, for the first record of the queue, until the mailbox has it
 	verdictPark              // on a level, until the first record may be settled
 	verdictHold              // in memory for a short while, instead of parking
@@ -163,13 +165,7 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 	if c.waits {
 		return verdictWait, until // nothing has changed
 	}
-	if c.fromOrigin && c.offset >= queues.next {
-		queues.next = c.offset + 1
-		if c.written != 0 && (queues.oldest == 0 || c.written < queues.oldest) {
-			queues.oldest = c.written
-		}
-		queues.reachedLocked(c.offset)
-	}
+	queues.readLocked(c)
 	if _, known := queues.conflicts[c.keyOffset]; known {
 		return verdictUnordered, until
 	}
@@ -189,6 +185,8 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 	switch {
 	case first == rec:
 		return verdictRun, until
+	case c.chained && queue.allChained(i):
+		return verdictJoin, until
 	case first.held != nil:
 		c.waits = true
 		queue.waiting++
@@ -206,6 +204,36 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 		return verdictHold, until
 	}
 	return verdictPark, until
+}
+
+// place queues a copy of the origin in the order of the log: its lane may ask about later records before.
+func (queues *Queues) place(c *Copy) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queues.readLocked(c)
+	if _, known := queues.conflicts[c.keyOffset]; known {
+		return
+	}
+	queue, i, found := queues.findLocked(c)
+	switch {
+	case !found:
+		if !queues.wasSettledLocked(c) {
+			queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, held: c})
+		}
+	case queue.records[i].held == nil && queue.records[i].written == c.written && !queue.records[i].isStale(c):
+		queues.claimLocked(queue, i, c)
+	}
+}
+
+// readLocked records that a record of the origin was read.
+func (queues *Queues) readLocked(c *Copy) {
+	if c.fromOrigin && c.offset >= queues.next {
+		queues.next = c.offset + 1
+		if c.written != 0 && (queues.oldest == 0 || c.written < queues.oldest) {
+			queues.oldest = c.written
+		}
+		queues.reachedLocked(c.offset)
+	}
 }
 
 // claimLocked makes a copy the held one of its record, if it is the newest.

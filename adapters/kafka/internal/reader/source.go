@@ -137,7 +137,8 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 		rec.Headers = record.CutHeaders(rec.Headers)
 	}
 	switch order := s.r.Sub.Policy.Order; {
-	case order == redeliver.Unordered, order == redeliver.PerKey: // see package perkey
+	case order == redeliver.Unordered:
+	case order == redeliver.PerKey && (s.onLevel || !s.r.Sub.HasBatches()): // see package perkey
 	case order == redeliver.Blocking && !s.onLevel:
 		m.Key = 1
 	case rec.Key != nil:
