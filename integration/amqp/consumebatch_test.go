@@ -17,12 +17,15 @@ import (
 )
 
 // consumeBatch opens a service that handles batches in the client's own form.
-func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc amqp.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+func (h *harness) consumeBatch(t testing.TB, cfg adaptertest.Config, bc amqp.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+	if cfg.Policy.Order == redeliver.Blocking || cfg.Policy.Order == redeliver.PerKey {
+		h.oneAtATime(t, cfg.Group)
+	}
 	line := &cuttableDialer{refused: &h.refused}
 	return func(ctx context.Context) error {
 		return amqp.ConsumeBatch(ctx, amqp.Config{
 			URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
-			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, AMQP: amqp091.Config{Dial: line.dial},
+			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, AMQP: amqp091.Config{Dial: line.dial}, Key: amqp.KeyHeader(keyHeader),
 		}, []string{cfg.Origin}, bc, func(ctx context.Context, b *amqp.Batch) error {
 			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
 		})
