@@ -25,9 +25,10 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // ConsumeBatch is [Consume] with a handler for many deliveries at once: up to batch.Size of one
 // queue, each with an answer of its own. The documentation of Consume applies here too.
 //
-// The handler may answer each delivery of a batch separately, which takes effect at once. When the
-// handler returns, the other deliveries are done after nil, and have failed with the error after an
-// error or a panic. Each delivery has its own attempts, delay and DLQ reason.
+// The handler may answer each delivery of a batch separately. With an ordered policy an answer takes
+// effect as soon as the earlier deliveries of its key in the batch have one. When the handler
+// returns, the other deliveries are done after nil. After an error or a panic they have failed with
+// it, and run again in smaller batches. Each delivery has its own attempts, delay and DLQ reason.
 // docs/reference/batching.md says which answer counts.
 //
 // The handler's ctx ends with the policy's Timeout, which counts from the call, or when this

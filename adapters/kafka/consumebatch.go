@@ -24,10 +24,11 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // ConsumeBatch is [Consume] with a handler for many records at once: up to batch.Size of one topic,
 // each with an answer of its own. The documentation of Consume applies here too.
 //
-// The handler may answer each record of a batch separately. Each answer takes effect at once. When
-// the handler returns nil, the other records are done. After an error or a panic, they have failed
-// with it. Each record has its own attempts, delay and DLQ reason. docs/reference/batching.md says
-// which answer counts.
+// The handler may answer each record of a batch separately. An answer takes effect as soon as the
+// earlier records of its key in the batch have one. When the handler returns nil, the other records
+// are done. After an error or a panic, they have failed with it, and run again in smaller batches.
+// Each record has its own attempts, delay and DLQ reason. docs/reference/batching.md says which
+// answer counts.
 //
 // The handler's ctx ends with the policy's Timeout, which counts from the call, or when this
 // process has lost all records of the batch. The state of a record is in the record's own context.
@@ -36,9 +37,9 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // batch.Concurrency is above 1 or there are several topics, because each topic has batches of its
 // own.
 //
-// Records of one key run one after another, so a batch has at most one first delivery and one retry
-// of each key. A batch.Size above MaxInFlight is refused. When ctx ends or the partition moves, a
-// partial batch is handled without waiting for more.
+// A batch may have several records of a key, in their order. No two batches that run have records of
+// one key. A batch.Size above MaxInFlight is refused. When ctx ends or the partition moves, a partial
+// batch is handled without waiting for more.
 func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topics []string, batch BatchConfig, handler BatchHandler) error {
 	config, ps := config.withClient(client, topics, handler == nil)
 	batch.Check(&ps)

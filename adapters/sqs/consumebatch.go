@@ -24,9 +24,10 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // ConsumeBatch is [Consume] with a handler for many messages at once: up to batch.Size of one
 // queue, each with an answer of its own. The documentation of Consume applies here too.
 //
-// The handler may answer each message of a batch separately, which takes effect at once. If the
-// handler returns nil, the other messages are done. If it returns an error or panics, they have
-// failed with that. Each message has its own attempts, delay and DLQ reason.
+// The handler may answer each message of a batch separately. An answer takes effect as soon as the
+// earlier messages of its group in the batch have one. If the handler returns nil, the other messages
+// are done. If it returns an error or panics, they have failed with that, and run again in smaller
+// batches. Each message has its own attempts, delay and DLQ reason.
 // docs/reference/batching.md says which answer counts.
 //
 // The handler's ctx ends with the policy's Timeout, which counts from the call. When this process
@@ -35,8 +36,9 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // batch begins beside it. The handler must be safe for concurrent use if batch.Concurrency is above
 // 1 or there are several queues, because each queue has batches of its own.
 //
-// Messages of one group of a FIFO queue run one after another, so a batch has at most one of each
-// group. A batch.Size above MaxInFlight is refused, and so is a batch.Timeout that, together with
+// A batch may have several messages of a group of a FIFO queue, in their order. No two batches that
+// run have messages of one group. A batch of a FIFO queue also runs when no message has come for
+// 200 ms. A batch.Size above MaxInFlight is refused, and so is a batch.Timeout that, together with
 // the policy's Timeout, exceeds 12 hours or the queue's retention. Messages that wait for their batch are hidden
 // from others. When ctx ends, a partial batch is handled without waiting for more. A message that
 // may have killed its process is a batch of its own.
