@@ -17,6 +17,8 @@ type batchSpec struct {
 	Size    int           `json:"size"` // 0 for none
 	Timeout time.Duration `json:"timeout"`
 	Timed   bool          `json:"timed"` // whether to measure how long a full batch waits
+	Wait    time.Duration `json:"wait"`  // of the batch function, for all its messages together
+	Keys    uint64        `json:"keys"`  // of the messages, where each key's order is checked; 0 where it is not
 }
 
 // inFlightBatches is MaxInFlight of both sides, as docs/reference/batching.md advises: (Concurrency + 1) x Size.
@@ -111,6 +113,12 @@ func (h *handling) handler() (message.NoPublishHandlerFunc, error) {
 func (h *handling) handleBatch(_ context.Context, b *middleware.MessageBatch) error {
 	if h.full != nil && len(b.Messages) == h.spec.Batch.Size {
 		h.full.note(h.spec, b.Messages)
+	}
+	if h.keys != nil {
+		h.keys.check(h.spec, b.Messages)
+	}
+	if wait := h.spec.Batch.Wait; wait > 0 {
+		time.Sleep(wait) //nolint:forbidigo // This is the handler's work.
 	}
 	for _, m := range b.Messages {
 		if err := h.handle(m.Message); err != nil {

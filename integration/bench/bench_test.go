@@ -179,3 +179,32 @@ func TestWhereMessagesWait(t *testing.T) {
 		}
 	}
 }
+
+// A message that runs after a later one of its key voids the run; messages of other keys, and keys that never come, do not.
+func TestFirstRunsOfAKeyMustBeInOrder(t *testing.T) {
+	k := newKeyCheck(5)
+	ids := make(map[uint64][]uint64) // by key
+	for id := range uint64(1000) {
+		key := k.shape.keyOf(id)
+		ids[key] = append(ids[key], id)
+	}
+	failed := make(map[uint64]bool)
+	for id := uint64(0); id < 1000; id += uint64(tenth.Every) {
+		failed[k.shape.keyOf(id)] = true
+	}
+	if len(ids) != 5 || len(failed) != 5 {
+		t.Fatalf("%d keys, of which %d have messages that fail, want 5 and 5", len(ids), len(failed))
+	}
+	for key := uint64(5); key > 0; key-- {
+		for _, id := range ids[key-1] {
+			k.ran(id)
+		}
+	}
+	if n := k.swapped.Load(); n != 0 {
+		t.Errorf("%d of the messages that ran in order of their keys are said to have run too late", n)
+	}
+	k.ran(ids[0][1])
+	if n := k.swapped.Load(); n != 1 {
+		t.Errorf("%d messages are said to have run too late, want 1", n)
+	}
+}

@@ -106,7 +106,7 @@ func (n names) group(s side) string {
 		return n.peer + "-" + string(s)
 	case s == viaRouter || s == byHand || s == share:
 		return n.peer + "-" + string(s)
-	case s == peer || s == singles || s == keyOrder || s == unseen:
+	case s == peer || s == singles || s == keyOrder || s == unordered || s == unseen:
 		return n.peer
 	default:
 		return n.ours

@@ -16,6 +16,8 @@ import (
 	"runtime/pprof"
 	"sync"
 	"time"
+
+	"github.com/redeliver/redeliver"
 )
 
 // childCommand is the hidden subcommand under which this program runs one side of one run.
@@ -23,32 +25,32 @@ const childCommand = "side-of-a-run"
 
 // spec describes a child's work. It comes as JSON on standard input; the end of that input is a request to stop.
 type spec struct {
-	Job      job           `json:"job"`
-	Side     side          `json:"side"`
-	System   system        `json:"system"`
-	Brokers  []string      `json:"brokers"`
-	Topic    string        `json:"topic"`
-	Group    string        `json:"group"`
-	Instance string        `json:"instance,omitempty"` // static membership
-	InFlight int           `json:"in_flight"`          // MaxInFlight of our side
-	Messages int           `json:"messages"`           // the run ends when this many are settled; 0: when asked to stop
-	Router   bool          `json:"router"`             // through Watermill's Router, else a plain loop
-	Wait     time.Duration `json:"wait"`
-	Failing  failing       `json:"failing"`
-	Backoff  backoffName   `json:"backoff"`
-	PerKey   bool          `json:"per_key,omitempty"`  // a key waits for its failures
-	Observed bool          `json:"observed,omitempty"` // with metrics and a tracer
-	Warm     int           `json:"warm,omitempty"`     // the lateness of messages with a lower id does not count
-	Backlog  int           `json:"backlog,omitempty"`  // the handler waits, and lateness counts, until only this many are left
-	Native   nativeName    `json:"native,omitempty"`   // without Watermill
-	Batch    batchSpec     `json:"batch"`
-	Filtered bool          `json:"filtered,omitempty"` // of a replay: only those with the rare error
-	Sample   time.Duration `json:"sample"`             // how long the memory of an idle child is sampled
-	Listen   string        `json:"listen,omitempty"`   // where an HTTP server listens
-	Topics   []string      `json:"topics,omitempty"`   // of a console
-	Entries  string        `json:"entries"`            // a file that outlives a SIGKILL, for what the handler saw
-	Profile  string        `json:"profile"`            // the beginning of the profiles' file names
-	Program  []string      `json:"-"`                  // instead of this program, for a side in another language
+	Job      job             `json:"job"`
+	Side     side            `json:"side"`
+	System   system          `json:"system"`
+	Brokers  []string        `json:"brokers"`
+	Topic    string          `json:"topic"`
+	Group    string          `json:"group"`
+	Instance string          `json:"instance,omitempty"` // static membership
+	InFlight int             `json:"in_flight"`          // MaxInFlight of our side
+	Messages int             `json:"messages"`           // the run ends when this many are settled; 0: when asked to stop
+	Router   bool            `json:"router"`             // through Watermill's Router, else a plain loop
+	Wait     time.Duration   `json:"wait"`
+	Failing  failing         `json:"failing"`
+	Backoff  backoffName     `json:"backoff"`
+	Order    redeliver.Order `json:"order,omitempty"`
+	Observed bool            `json:"observed,omitempty"` // with metrics and a tracer
+	Warm     int             `json:"warm,omitempty"`     // the lateness of messages with a lower id does not count
+	Backlog  int             `json:"backlog,omitempty"`  // the handler waits, and lateness counts, until only this many are left
+	Native   nativeName      `json:"native,omitempty"`   // without Watermill
+	Batch    batchSpec       `json:"batch"`
+	Filtered bool            `json:"filtered,omitempty"` // of a replay: only those with the rare error
+	Sample   time.Duration   `json:"sample"`             // how long the memory of an idle child is sampled
+	Listen   string          `json:"listen,omitempty"`   // where an HTTP server listens
+	Topics   []string        `json:"topics,omitempty"`   // of a console
+	Entries  string          `json:"entries"`            // a file that outlives a SIGKILL, for what the handler saw
+	Profile  string          `json:"profile"`            // the beginning of the profiles' file names
+	Program  []string        `json:"-"`                  // instead of this program, for a side in another language
 }
 
 type (
@@ -66,6 +68,7 @@ const (
 	ours      side = "ours"
 	singles   side = "ours-without-batch"
 	keyOrder  side = "ours-in-key-order"
+	unordered side = "ours-unordered"
 	unseen    side = "ours-unobserved"
 	viaRouter side = "ours-router"
 	byHand    side = "floor"
@@ -76,6 +79,7 @@ const (
 	jitter backoffName = "1 s + jitter 0 to 1 s"
 	hour   backoffName = "fixed 1 h"
 	minute backoffName = "fixed 1 m"
+	short  backoffName = "fixed 100 ms"
 )
 
 // failing selects the messages that fail: those whose id is divisible by Every (0: none), in their first Attempts
@@ -115,6 +119,7 @@ type outcome struct {
 	Finished time.Time `json:"finished"`
 	Settings string    `json:"settings"`           // of the client, in words
 	Requests int64     `json:"requests,omitempty"` // to SQS, from Subscribe on
+	Swapped  int64     `json:"swapped,omitempty"`  // messages of a key that ran first after a later one had, where a row checks it
 
 	Late *lateness `json:"late,omitempty"` // of retries
 	Lag  *lateness `json:"lag,omitempty"`  // from the write of a message to its first attempt

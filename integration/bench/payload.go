@@ -28,11 +28,12 @@ const (
 type shape struct {
 	size       int // of a value, in bytes, with the 16 that say which message it is and when it was written
 	keys       uint64
-	partitions int // of the origin
+	mixed      bool // the keys do not come in turn, so that messages that fail have any key
+	partitions int  // of the origin
 }
 
 func (s shape) withDefaults() shape {
-	return shape{size: cmp.Or(s.size, valueSize), keys: cmp.Or(s.keys, keyCount), partitions: cmp.Or(s.partitions, partitions)}
+	return shape{size: cmp.Or(s.size, valueSize), keys: cmp.Or(s.keys, keyCount), mixed: s.mixed, partitions: cmp.Or(s.partitions, partitions)}
 }
 
 // writer makes records. A value is the id, the time of writing in nanoseconds, and bytes that do not compress. Keys are
@@ -61,14 +62,19 @@ func (w *writer) value(id uint64) []byte {
 	return value
 }
 
+// keyOf returns the number of a message's key. Where keys do not come in turn, some have more messages than others.
+func (s shape) keyOf(id uint64) uint64 {
+	if s.mixed || s.keys > keyCount {
+		return id * 0x9e3779b97f4a7c15 >> 32 % s.keys
+	}
+	return id % s.keys
+}
+
 func (w *writer) written() written { return written{len(w.sums), total(w.sums, 1), w.sums} }
 
 func (w *writer) record(topic string, id uint64) *kgo.Record {
 	value := w.value(id)
-	key := id % w.keys
-	if w.keys > keyCount { // perhaps more keys than messages: some have one message, some more
-		key = id * 0x9e3779b97f4a7c15 >> 32 % w.keys
-	}
+	key := w.keyOf(id)
 	return &kgo.Record{
 		Topic: topic, Partition: int32(key % uint64(w.partitions)), Key: fmt.Appendf(nil, "key-%05d", key), Value: value,
 		Headers: []kgo.RecordHeader{{Key: uuidHeader, Value: uuidOf(id)}},

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/redeliver/redeliver"
 )
 
 // perKeyRow compares the order in which a key waits for its failures with the default one, which lets them be overtaken.
@@ -16,7 +18,10 @@ func perKeyRow(ctx context.Context, e *experiment) error {
 		peer:   sideConfig{side: keyOrder, name: "KeyOrder", messages: n},
 		within: 3 * time.Minute, inFlight: manyInFlight,
 		spec: func(s *spec) {
-			s.Router, s.Failing, s.Backoff, s.PerKey = true, failing{100, 1}, second, s.Side == ours
+			s.Router, s.Failing, s.Backoff = true, failing{100, 1}, second
+			if s.Side == ours {
+				s.Order = redeliver.PerKey
+			}
 		},
 	})
 }

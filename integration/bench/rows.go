@@ -55,6 +55,14 @@ func init() { //nolint:gochecknoinits // The rows call what looks rows up.
 		{"kill", "SIGKILL of a consumer at 2,000 failing/s, restarted at once, static membership", "0 lost, duplicates bounded, at work within 1 s", onKafka, killRow},
 		{"per-key", "Router and our Retry, PerKey against KeyOrder, 1,000,000 keys, 1 % fail once and are retried after 1 s, 500,000 preloaded", "0.7x", onKafka, perKeyRow},
 		{"batch", "Router with Batch of 100 against the Router without Batch, our Retry in both, all succeed, 500,000 preloaded", "1.0x", onKafka, batchRow},
+		{"batch-keys-1", "batches of 100 of one key, with Batch and our Retry, a handler that takes 50 ms a batch, KeyOrder against Unordered, 10,000 preloaded", noTarget, onKafka, batchKeysRow(1, failing{}, 0)},
+		{"batch-keys-5", "the same with 5 keys", "0.9x", onKafka, batchKeysRow(5, failing{}, 0.9)},
+		{"batch-keys-50", "the same with 50 keys", noTarget, onKafka, batchKeysRow(50, failing{}, 0)},
+		{"batch-keys-10000", "the same with 10,000 keys", noTarget, onKafka, batchKeysRow(keyCount, failing{}, 0)},
+		{"batch-keys-fail-1", "the same with one key, 10 % fail once and are retried after 100 ms", noTarget, onKafka, batchKeysRow(1, tenth, 0)},
+		{"batch-keys-fail-5", "the same with 5 keys", "0.7x", onKafka, batchKeysRow(5, tenth, 0.7)},
+		{"batch-keys-fail-50", "the same with 50 keys", noTarget, onKafka, batchKeysRow(50, tenth, 0)},
+		{"batch-keys-fail-10000", "the same with 10,000 keys", noTarget, onKafka, batchKeysRow(keyCount, tenth, 0)},
 		{"batch-latency", "from a batch's tenth message to its function, batches of 10, steady 2,000 messages/s for 20 s", "p99 5 ms", onKafka, batchLatencyRow},
 		{"consume", "kafka.Consume against a raw sarama consumer with a pool of workers, all succeed, 500,000 preloaded", "0.95x", onKafka, consumeRow(pooled, 0.95)},
 		{"consume-called", "the same against one that calls its handler itself, one record of a partition at a time", "0.85x", onKafka, consumeRow(called, 0.85)},
@@ -327,6 +335,9 @@ func (e *experiment) verify(ctx context.Context, s spec, out *outcome, w written
 	}
 	if out.Sum != sum {
 		errs = append(errs, errors.New("the checksum of the handled messages differs from that of the written ones"))
+	}
+	if out.Swapped > 0 {
+		errs = append(errs, fmt.Errorf("%d messages ran for the first time after a later one of their key", out.Swapped))
 	}
 	left, err := e.broker.unsettled(ctx, s)
 	if err != nil {

@@ -88,13 +88,12 @@ func (s spec) config(sink redeliver.Sink) kafka.Config {
 }
 
 func (s spec) policy() redeliver.Policy {
-	p := redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: retries}
-	if s.PerKey {
-		p.Order = redeliver.PerKey
-	}
+	p := redeliver.Policy{Outage: redeliver.Outage{Off: true}, MaxRetries: retries, Order: s.Order}
 	switch s.Backoff {
 	case second:
 		p.Backoff = redeliver.Fixed(time.Second)
+	case short:
+		p.Backoff = redeliver.Fixed(100 * time.Millisecond)
 	case hour:
 		p.Backoff = redeliver.Fixed(time.Hour)
 	case minute:
@@ -238,6 +237,7 @@ type handling struct {
 	lag          *samples
 	entries      *entryLog
 	full         *fullBatchTimer // nil where batches are not timed
+	keys         *keyCheck       // nil where the order of keys is not checked
 	measureUntil atomic.Int64    // retries due later are not measured, unix nanoseconds; 0 for no end
 	firsts       atomic.Int64    // messages that succeeded in their first attempt
 	firstAt      atomic.Int64    // when the last of those did, unix nanoseconds
@@ -250,6 +250,9 @@ func newHandling(s spec, ready func()) (*handling, error) {
 		if h.full, err = newFills(s.Messages); err != nil {
 			return nil, err
 		}
+	}
+	if s.Batch.Keys > 0 {
+		h.keys = newKeyCheck(s.Batch.Keys)
 	}
 	if !s.watched() {
 		return h, nil
@@ -388,6 +391,9 @@ func (h *handling) outcome() *outcome {
 		if at := h.firstAt.Load(); at > 0 {
 			out.FirstRun = time.Unix(0, at).Sub(time.Unix(0, h.meter.first.Load())).Seconds()
 		}
+	}
+	if h.keys != nil {
+		out.Swapped = h.keys.swapped.Load()
 	}
 	if h.full != nil {
 		out.Full, out.Lag = h.full.after.summary(), h.full.sinceWrite.summary()
