@@ -176,7 +176,7 @@ func (c *checker) movedOn(m *message, d deletion, e history.Line) bool {
 	case "RetryScheduled", "DeadLettered", "MessagePostponed":
 		return to != "" && to != d.topic && to != m.plan.Topic && (e.Attempt > d.attempt || d.topic == m.plan.Topic)
 	case "Hopped":
-		return d.topic != to && e.At <= d.at && !slices.ContainsFunc(c.events, func(later history.Line) bool {
+		return d.topic != to && e.At <= d.at && (m.plan.Delay == 0 || d.topic != m.plan.Topic) && !slices.ContainsFunc(c.events, func(later history.Line) bool {
 			return c.concerns(later, m) && placeOf(later) == d.topic && later.At >= e.At && later.At <= d.at
 		})
 	default:

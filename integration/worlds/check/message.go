@@ -292,6 +292,8 @@ func (c *checker) rightReason(m *message, d history.Line, failures map[int][]fai
 			earliest, _ := c.expiry(m, v)
 			return d.At >= earliest || m.waitsBeyond(earliest, failures[d.Attempt])
 		})
+	case "unschedulable":
+		return m.plan.Delay > 0 // it could not be published when it was due
 	case "crashed":
 		died := 0
 		for _, r := range m.runs {

@@ -48,6 +48,7 @@ func (d *Driver) topicOf(ctx context.Context, o plan.Word, group string) (string
 // remove deletes a topic, or the older part of its messages, and notes these. Meanwhile the topic refuses writes, so that none is
 // deleted unseen.
 func (d *Driver) remove(o plan.Word, group string) (heal func(), err error) {
+	defer d.lockWork()()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	topic, err := d.topicOf(ctx, o, group)
@@ -118,6 +119,14 @@ func (d *Driver) removeDLQ(ctx context.Context, o plan.Word, info *kfake.TopicIn
 	d.letters[group] = append(d.letters[group], letters...)
 	d.mu.Unlock()
 	return d.deleteTopic(o, info, len(partitions))
+}
+
+// lockWork waits until no other administrator works. A goroutine that waits for a mutex would stop the bubble's time.
+func (d *Driver) lockWork() (unlock func()) {
+	for !d.work.TryLock() {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return d.work.Unlock
 }
 
 // deleteTopic deletes a topic. The function that it returns creates it again as it was, unless redeliver has done so.

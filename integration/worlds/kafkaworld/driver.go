@@ -69,6 +69,7 @@ type Driver struct {
 	writer  *kgo.Client
 	admin   *kadm.Client
 
+	work      sync.Mutex // of administrators and operators, one at a time
 	mu        sync.Mutex
 	processes map[string]*machine          // by name
 	read      map[string]int64             // the next offset of a partition of a DLQ

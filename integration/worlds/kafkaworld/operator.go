@@ -27,6 +27,7 @@ func (d *Driver) operator(group string) (*kafka.Client, error) {
 // workOnDLQ replays or purges a DLQ, and returns an error if that is not done. The driver first reads the dead letters, because
 // redeliver deletes them when they are settled. Meanwhile the DLQ refuses others.
 func (d *Driver) workOnDLQ(o plan.Word, group string) (err error) {
+	defer d.lockWork()()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	dlq := o.Topic + "." + group + ".dlq"
