@@ -107,9 +107,6 @@ func (f *runFlags) checkShare(order redeliver.Order, bad func(string, ...any)) {
 	if order == redeliver.Blocking || order == redeliver.PerKey {
 		bad("--order is %s: a share group keeps no order; omit --order, or consume with kafka://", order)
 	}
-	if f.batch > 0 {
-		bad("--batch is %d: run handles the messages of a share group one by one; omit --batch, or consume with kafka://", f.batch)
-	}
 	if f.instance != "" {
 		bad("--instance-id is %q: a share group has no static members; omit --instance-id", f.instance)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
@@ -211,11 +212,35 @@ func TestRunPostsEvents(t *testing.T) {
 	}
 }
 
-// Each message of a batch has its own answer.
+// setLockDuration sets a setting of a share group for which the fake broker has no default.
+func (s *testKafka) setLockDuration(group string) {
+	s.t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.Resources = append(req.Resources, kmsg.IncrementalAlterConfigsRequestResource{
+		ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: group,
+		Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "share.record.lock.duration.ms", Value: kmsg.StringPtr("30000")}},
+	})
+	if resp, err := req.RequestWith(s.t.Context(), s.cl); err != nil || resp.Resources[0].ErrorCode != 0 {
+		s.t.Fatal(resp, err)
+	}
+}
+
+// Each message of a batch has its own answer, also in a share group.
 func TestRunBatches(t *testing.T) {
 	t.Parallel()
+	for _, scheme := range []string{"kafka://", "kafka+share://"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			answersEachMessage(t, scheme)
+		})
+	}
+}
+
+func answersEachMessage(t *testing.T, scheme string) {
 	s := newTestKafka(t)
+	s.url = strings.Replace(s.url, "kafka://", scheme, 1)
 	s.topics("payments")
+	s.setLockDuration("billing")
 	type message struct {
 		Attempt  int    `json:"attempt"`
 		BodyText string `json:"body_text"`

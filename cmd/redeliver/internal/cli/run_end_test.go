@@ -245,8 +245,8 @@ func TestRunRefuses(t *testing.T) {
 		"run --broker kafka://h:1 --topic a --group g --http http://h --immediate 7 --max-levels 99":                       {"--immediate is 7", "--max-levels is 99"},
 		"run --broker kafka://h:1 --topic a --group g --http http://h --key-header k":                                      {"--key-header"},
 		"run --broker kafka+share://h:1 --topic a --http http://h --key-header k":                                          {"--group", "--key-header"},
-		"run --broker kafka+share://h:1 --topic a --group g --http http://h --batch 5 --order perkey --instance-id i --spring-headers --skip-existing --retention 96h": {
-			"--batch is 5", "--order is PerKey", "kafka://", `--instance-id is "i"`, "--spring-headers", "--skip-existing: set share.auto.offset.reset=latest", "--retention is 96h0m0s: set retention.ms",
+		"run --broker kafka+share://h:1 --topic a --group g --http http://h --order perkey --instance-id i --spring-headers --skip-existing --retention 96h": {
+			"--order is PerKey", "kafka://", `--instance-id is "i"`, "--spring-headers", "--skip-existing: set share.auto.offset.reset=latest", "--retention is 96h0m0s: set retention.ms",
 		},
 		"run --broker kafka+share+tls://h:1 --topic a --group g --http http://h --order blocking": {"--order is Blocking: a share group keeps no order"},
 		"run --broker amqp://h --topic a --group g --instance-id i --http http://h":               {"--group", "--instance-id"},

@@ -103,7 +103,7 @@ func TestABatchIsExtended(t *testing.T) {
 	e := NewExtensions(redeliver.Policy{})
 	e.Listening("[::]:8081")
 	r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Extensions: e, Handler: NewHTTP(HTTPConfig{URL: target, Requests: 1})}}
-	if err := r.handleAll(t.Context(), []*Message{newMessage(), newMessage()}, func(int, error) {}); err != nil {
+	if err := r.callBatcher(t.Context(), []*Message{newMessage(), newMessage()}, func(int, error) {}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(header, "http://127.0.0.1:8081/extend/") {

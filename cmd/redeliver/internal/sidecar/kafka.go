@@ -34,11 +34,7 @@ func (r *runner) kafka(ctx context.Context) error {
 		})
 	}
 	return kafka.ConsumeBatch(ctx, client, c, r.Topics, r.Batch, func(ctx context.Context, b *kafka.Batch) error {
-		all := make([]*Message, len(b.Messages))
-		for i, m := range b.Messages {
-			all[i] = fromKafka(m.State(), m.ConsumerMessage)
-		}
-		return r.handleAll(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
+		return handleAll(ctx, r, b.Messages, func(m *kafka.BatchMessage) *Message { return fromKafka(m.State(), m.ConsumerMessage) })
 	})
 }
 

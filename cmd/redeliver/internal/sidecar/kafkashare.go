@@ -10,12 +10,18 @@ import (
 )
 
 func (r *runner) kafkaShare(ctx context.Context) error {
-	return kafkashare.Consume(ctx, kafkashare.Config{
+	c := kafkashare.Config{
 		Brokers: r.Broker.Hosts, Group: r.Group, Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
 		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, Sink: r.Sink, Options: r.Broker.Franz("redeliver-run"),
-	}, r.Topics, func(ctx context.Context, rec *kgo.Record) error {
-		state, _ := redeliver.FromContext(ctx)
-		return r.handleOne(ctx, fromKafkaShare(state, rec))
+	}
+	if r.Batch.Size == 0 {
+		return kafkashare.Consume(ctx, c, r.Topics, func(ctx context.Context, rec *kgo.Record) error {
+			state, _ := redeliver.FromContext(ctx)
+			return r.handleOne(ctx, fromKafkaShare(state, rec))
+		})
+	}
+	return kafkashare.ConsumeBatch(ctx, c, r.Topics, r.Batch, func(ctx context.Context, b *kafkashare.Batch) error {
+		return handleAll(ctx, r, b.Messages, func(m *kafkashare.BatchMessage) *Message { return fromKafkaShare(m.State(), m.Record) })
 	})
 }
 

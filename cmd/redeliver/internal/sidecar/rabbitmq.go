@@ -30,11 +30,7 @@ func (r *runner) rabbitmq(ctx context.Context) error {
 		})
 	}
 	return amqp.ConsumeBatch(ctx, c, r.Topics, r.Batch, func(ctx context.Context, b *amqp.Batch) error {
-		all := make([]*Message, len(b.Messages))
-		for i, m := range b.Messages {
-			all[i] = fromRabbitMQ(m.State(), &m.Delivery)
-		}
-		return r.handleAll(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
+		return handleAll(ctx, r, b.Messages, func(m *amqp.BatchMessage) *Message { return fromRabbitMQ(m.State(), &m.Delivery) })
 	})
 }
 

@@ -133,8 +133,22 @@ func (r *runner) callHandler(ctx context.Context, m *Message) error {
 	return r.callUntilReached(ctx, func() error { return r.Handler.Handle(ctx, m) })
 }
 
-// handleAll handles a batch.
-func (r *runner) handleAll(ctx context.Context, all []*Message, answer func(i int, err error)) error {
+// batchMessage is a message of an adapter's batch.
+type batchMessage interface {
+	Answer(err error) bool
+}
+
+// handleAll handles a batch. convert returns the message that the handler gets.
+func handleAll[M batchMessage](ctx context.Context, r *runner, batch []M, convert func(M) *Message) error {
+	all := make([]*Message, len(batch))
+	for i, m := range batch {
+		all[i] = convert(m)
+	}
+	return r.callBatcher(ctx, all, func(i int, err error) { batch[i].Answer(err) })
+}
+
+// callBatcher passes messages to a handler of batches.
+func (r *runner) callBatcher(ctx context.Context, all []*Message, answer func(i int, err error)) error {
 	b, ok := r.Handler.(Batcher)
 	if !ok {
 		return fmt.Errorf("%T does not handle batches", r.Handler)

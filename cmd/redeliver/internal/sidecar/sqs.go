@@ -30,11 +30,7 @@ func (r *runner) sqs(ctx context.Context) error {
 		})
 	}
 	return sqs.ConsumeBatch(ctx, c, r.Topics, r.Batch, func(ctx context.Context, b *sqs.Batch) error {
-		all := make([]*Message, len(b.Messages))
-		for i, m := range b.Messages {
-			all[i] = fromSQS(m.State(), &m.Message)
-		}
-		return r.handleAll(ctx, all, func(i int, err error) { b.Messages[i].Answer(err) })
+		return handleAll(ctx, r, b.Messages, func(m *sqs.BatchMessage) *Message { return fromSQS(m.State(), &m.Message) })
 	})
 }
 
