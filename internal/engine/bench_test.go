@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -143,4 +144,58 @@ func TestASuccessAllocatesLittle(t *testing.T) {
 func BenchmarkFailure(b *testing.B) {
 	err := errors.New("declined")
 	benchmark(b, redeliver.Policy{MaxRetries: 3}, func(context.Context, *record) error { return err })
+}
+
+// keyedSource is a benchSource whose messages have keys. It has as many ready as the lane accepts.
+type keyedSource struct {
+	*benchSource
+	rec    *record
+	unsent int
+	keys   uint64
+	next   uint64
+}
+
+func (s *keyedSource) Accept(n int) {
+	for s.unsent > 0 && len(s.in) < min(n, cap(s.in)) {
+		s.in <- s.rec
+		s.unsent--
+	}
+}
+
+func (s *keyedSource) Parse(m *driver.Message[*record]) error {
+	if s.keys > 0 {
+		m.Key = s.next%s.keys + 1
+		s.next++
+	}
+	return nil
+}
+
+// BenchmarkKeys measures the engine for messages that succeed and have one of a few keys. All others of a key wait meanwhile.
+func BenchmarkKeys(b *testing.B) {
+	options := map[string]engine.Options[*record]{"single": {Handle: succeed}, "batches": {
+		BatchConfig: engine.BatchConfig{Size: 100, Timeout: time.Second}.WithDefaults(),
+		Batch:       func(*engine.Batch, []*engine.BatchMember[*record]) error { return nil },
+	}}
+	for kind, opt := range options {
+		for _, keys := range []uint64{0, 1, 5, 50, 10_000} {
+			b.Run(fmt.Sprintf("%s/%d", kind, keys), func(b *testing.B) {
+				s := &keyedSource{&benchSource{in: make(chan *record, 4096), done: make(chan struct{}), left: b.N}, &record{id: "a"}, b.N, keys, 0}
+				b.ReportAllocs()
+				opt.Sub = &engine.Subscription{Origin: "orders", Group: "billing", Policy: redeliver.Policy{MaxRetries: 3}.WithDefaults(), MaxInFlight: 200, MaxRetriesInFlight: 200}
+				opt.Codec, opt.Store = s, s
+				e := engine.New(opt)
+				ctx, cancel := context.WithCancel(context.Background())
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					e.RunLane(ctx, context.Background(), s, engine.LaneOptions[*record]{DrainTimeout: time.Second}, nil)
+				}()
+				<-s.done
+				b.StopTimer()
+				cancel()
+				<-ended
+				e.Close()
+			})
+		}
+	}
 }

@@ -11,6 +11,7 @@ type keyChain[R any] struct {
 	next        *entry[R] // the first that was not let in; nil if all were
 	joining     *entry[R] // let in last, and not yet in a queue for batches; nil for none
 	begun       int       // let in, and not yet ended
+	unfinished  int       // ended, and wait for an earlier one in finishInOrder
 	closed      bool      // none is let in before begun is 0
 }
 
@@ -175,16 +176,18 @@ func (l *lane[R]) finishInOrder(e *entry[R]) {
 	c := e.chain
 	if c != nil && c.waitsForAck(e) {
 		e.finishes = true
+		c.unfinished++
 		return
 	}
 	l.finish(e)
-	if c == nil {
+	if c == nil || c.unfinished == 0 { // usually; the chain may be long
 		return
 	}
-	for e := c.first; e != nil; {
+	for e := c.first; e != nil && c.unfinished > 0; {
 		next := e.behind
 		if e.finishes && !c.waitsForAck(e) {
 			e.finishes = false
+			c.unfinished--
 			l.finish(e)
 		}
 		e = next
