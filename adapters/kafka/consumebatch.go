@@ -42,15 +42,21 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // batch is handled without waiting for more.
 func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topics []string, batch BatchConfig, handler BatchHandler) error {
 	config, ps := config.withClient(client, topics, handler == nil)
-	batch.Check(&ps)
+	opt := config.batchOptions(&ps, batch, handler)
+	return config.runReaders(ctx, ps, topics, opt)
+}
+
+// batchOptions returns the options of the engine for batches. It adds what is wrong with them to ps.
+func (c Config) batchOptions(ps *redeliver.Problems, batch BatchConfig, handler BatchHandler) engine.Options[*sarama.ConsumerMessage] {
+	batch.Check(ps)
 	batch = batch.WithDefaults()
-	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
-	return config.runReaders(ctx, ps, topics, engine.Options[*sarama.ConsumerMessage]{
+	batch.CheckSize(ps, cmp.Or(c.MaxInFlight, DefaultMaxInFlight))
+	return engine.Options[*sarama.ConsumerMessage]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			return handler(b, newBatch(b, all))
 		},
-	})
+	}
 }
 
 // Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until

@@ -17,7 +17,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Wrapped is the sarama.ConsumerGroupHandler that [Wrap] returns. sarama calls its methods, except
+// Wrapped is the sarama.ConsumerGroupHandler that [Wrap] and [WrapBatch] return. sarama calls its methods, except
 // Topics and Close.
 type Wrapped struct {
 	client   *Client
@@ -70,13 +70,25 @@ type Wrapped struct {
 // A session that lasts for less than a second is followed by a pause: from 20 ms up to 1 s, longer
 // each time. Without it, the service's loop would make the group rebalance all the time.
 func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, handler Handler) (*Wrapped, error) {
-	instance := config.InstanceID
 	config, ps := config.withClient(client, topics, handler == nil)
+	return openWrapped(ctx, config, ps, group, topics, engine.Options[*sarama.ConsumerMessage]{Handle: handler})
+}
+
+// WrapBatch is [Wrap] with a handler for many records at once, as [ConsumeBatch] has it. The
+// documentation of both applies here too. A partial batch runs when its partition moves.
+func WrapBatch(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, batch BatchConfig, handler BatchHandler) (*Wrapped, error) {
+	config, ps := config.withClient(client, topics, handler == nil)
+	opt := config.batchOptions(&ps, batch, handler)
+	return openWrapped(ctx, config, ps, group, topics, opt)
+}
+
+// openWrapped is Wrap with a handler in opt. ps has the problems of the call that were found.
+func openWrapped(ctx context.Context, config Config, ps redeliver.Problems, group sarama.ConsumerGroup, topics []string, opt engine.Options[*sarama.ConsumerMessage]) (*Wrapped, error) {
 	if group == nil {
 		ps.Add("group", "nil", "it is required: the handler pauses its partitions")
 	}
-	if instance != "" {
-		ps.Add("InstanceID", fmt.Sprintf("%q", instance), "must be empty: the group's own configuration says it")
+	if config.InstanceID != "" {
+		ps.Add("InstanceID", fmt.Sprintf("%q", config.InstanceID), "must be empty: the group's own configuration says it")
 	}
 	if config.Sarama != nil {
 		if config.Sarama.Consumer.Offsets.Initial != sarama.OffsetOldest {
@@ -118,7 +130,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 	}
 	var stops []func()
 	for _, r := range w.readers {
-		stops = append(stops, r.Start(engine.Options[*sarama.ConsumerMessage]{Handle: handler}))
+		stops = append(stops, r.Start(opt))
 	}
 	var once sync.Once
 	w.closeAll = func(ctx context.Context) (err error) {

@@ -44,11 +44,19 @@ func ownGroup(t *testing.T, addrs []string, name string) (sarama.Client, sarama.
 // wrap calls h for the topic's records in the service's own loop, until the test ends.
 func wrap(t *testing.T, p fixture, cfg kafka.Config, h kafka.Handler) (*events, *kafka.Wrapped) {
 	t.Helper()
+	return runWrapped(t, p, cfg, func(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, cfg kafka.Config) (*kafka.Wrapped, error) {
+		return kafka.Wrap(ctx, client, group, cfg, []string{p.topic}, h)
+	})
+}
+
+// runWrapped runs what open returns in the service's own loop, until the test ends.
+func runWrapped(t *testing.T, p fixture, cfg kafka.Config, open func(context.Context, sarama.Client, sarama.ConsumerGroup, kafka.Config) (*kafka.Wrapped, error)) (*events, *kafka.Wrapped) {
+	t.Helper()
 	ev := newEvents()
 	cfg.Group, cfg.Sink, cfg.Policy = p.group, ev, withoutOutages(cfg.Policy)
 	client, group := ownGroup(t, p.addrs, p.group)
 	ctx, cancel := context.WithCancel(context.Background())
-	w, err := kafka.Wrap(ctx, client, group, cfg, []string{p.topic}, h)
+	w, err := open(ctx, client, group, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +113,43 @@ func TestOnKafkaWrapAppliesEachAnswer(t *testing.T) {
 		t.Errorf("%s is in the DLQ", rec.Key)
 	}
 	ev.noneEarly(t)
+	ev.noFindings(t)
+}
+
+// A service with its own group gets batches, and each record has its own answer.
+func TestWrapBatchAppliesEachAnswer(t *testing.T) {
+	t.Parallel()
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	var mu sync.Mutex
+	var batches []string
+	ev, _ := runWrapped(t, p, kafka.Config{Policy: quick(1)}, func(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, cfg kafka.Config) (*kafka.Wrapped, error) {
+		return kafka.WrapBatch(ctx, client, group, cfg, []string{p.topic}, kafka.BatchConfig{Size: 3, Timeout: time.Minute}, func(_ context.Context, b *kafka.Batch) error {
+			var ids []string
+			for _, m := range b.Messages {
+				id := string(m.Key)
+				ids = append(ids, id+string(rune('0'+m.State().Attempt())))
+				if id == "fails" || id == "recovers" && m.State().Attempt() == 1 {
+					m.Answer(errDeclined)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			slices.Sort(ids)
+			batches = append(batches, strings.Join(ids, " "))
+			return nil
+		})
+	})
+	write(t, p.addrs, order(p.topic, "succeeds"), order(p.topic, "recovers"), order(p.topic, "fails"))
+	ev.awaitEnds(t, "succeeds", "recovers", "fails")
+	mu.Lock()
+	defer mu.Unlock()
+	slices.Sort(batches)
+	if want := []string{"fails1 recovers1 succeeds1", "fails2", "recovers2"}; !slices.Equal(batches, want) {
+		t.Errorf("the batches are %q, want %q", batches, want)
+	}
+	if rec := read(t, p.addrs, p.ours("dlq"), 1)[0]; string(rec.Key) != "fails" {
+		t.Errorf("%s is in the DLQ", rec.Key)
+	}
 	ev.noFindings(t)
 }
 
@@ -240,6 +285,12 @@ func TestWrapRefusesABadCall(t *testing.T) {
 			"MaxInFlight", "Sarama.Consumer.Offsets.AutoCommit.Enable",
 		}; !slices.Equal(fields, want) {
 			t.Errorf("refused for %q, want %q: %v", fields, want, err)
+		}
+		_, err = kafka.WrapBatch(t.Context(), client, nil, kafka.Config{Group: p.group}, []string{"orders"}, kafka.BatchConfig{Size: 1000}, nil)
+		for _, field := range []string{"group", "handler", "Size", "AutoCommit"} {
+			if err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("WrapBatch does not refuse %s: %v", field, err)
+			}
 		}
 		cfg.Consumer.Offsets.Initial, cfg.Net.ReadTimeout = sarama.OffsetOldest, 30*time.Second
 		_, group := ownGroup(t, p.addrs, p.group)
