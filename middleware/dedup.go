@@ -84,7 +84,7 @@ type DedupStore interface {
 }
 
 // Dedup returns a middleware that acks a message without running its handler if this group has already handled the
-// message. Put it inside Retry, and outside of PublishInside and Batch:
+// message. Put it inside Retry, and outside of PublishInside and Batch. [DedupBatch] is for batches:
 //
 //	dedup, err := middleware.Dedup(middleware.DedupConfig{Store: store})
 //	...

@@ -33,6 +33,16 @@ type BatchConfig struct {
 	// Concurrency is the maximum number of batches of one subscription that run at once. To keep them all busy, the subscription needs a
 	// MaxInFlight of (Concurrency + 1) x Size. Default 1.
 	Concurrency int
+	// Dedup acks messages that were handled before, so that the function does not get them. middleware.DedupBatch makes it.
+	// Default: none.
+	Dedup BatchDedup
+}
+
+// BatchDedup removes messages that were handled before from batches.
+type BatchDedup interface {
+	// Begin answers the messages of a batch that the function must not get, and returns the others, in their order. end is called
+	// when the function has returned, or has panicked.
+	Begin(b *Batch, all []*Batched) (rest []*Batched, end func())
 }
 
 // WithDefaults returns the configuration with the default in every field that is zero.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,8 @@ type Batched struct {
 	answered, released bool // it has an answer; the answer has taken effect
 	tooLate            bool // the answer came after the end of its time, see Expired
 	failed             bool // later messages of its key must not be settled
+
+	onEnd func(handled bool) // nil for none
 }
 
 // Init prepares the message for the queue. The end of ctx takes it out of the queue, waiter gets its answer, d may be nil,
@@ -62,6 +65,21 @@ func (m *Batched) RestartClock() {
 	if m.d != nil {
 		m.d.restartClock()
 	}
+}
+
+// Delivery returns the attempt at the message, or nil for a message of another subscriber.
+func (m *Batched) Delivery() *Delivery { return m.d }
+
+// OnEnd makes f the function that is called, once, before the source gets the message's answer. handled reports whether the batch
+// function has handled the message. It is false if its answer is ignored because an earlier message of its key failed. OnEnd must be
+// called before the message has an answer.
+func (m *Batched) OnEnd(f func(handled bool)) { m.onEnd = f }
+
+// OwnAnswer returns the message's answer. ok is false if it has none yet.
+func (m *Batched) OwnAnswer() (ok bool, err error) {
+	m.batch.mu.Lock()
+	defer m.batch.mu.Unlock()
+	return m.answered, m.answer
 }
 
 // Ack answers that the message was handled.
@@ -99,7 +117,7 @@ func (m *Batched) Answer(err error) bool {
 	}
 	b.mu.Unlock()
 	if !counts {
-		m.waiter.SetAnswer(err) // its stuck handler has returned
+		m.deliverLate(err) // its stuck handler has returned
 	}
 	deliverAnswers(released)
 	return counts
@@ -147,9 +165,34 @@ func (m *Batched) releaseLocked(released []*Batched) []*Batched {
 	return released
 }
 
+// deliverLate delivers an answer that came after its message was settled.
+func (m *Batched) deliverLate(err error) {
+	m.end(err)
+	m.waiter.SetAnswer(err)
+}
+
+// end calls the function of OnEnd.
+func (m *Batched) end(err error) {
+	if m.onEnd != nil {
+		m.onEnd(err == nil && (m.d == nil || !m.d.answerIgnored))
+	}
+}
+
+// endAll ends messages at the same time, because the function of OnEnd may ask a server.
+func endAll(released []*Batched) {
+	var all sync.WaitGroup
+	for _, m := range released {
+		all.Go(func() { m.end(m.answer) })
+	}
+	all.Wait()
+}
+
 // deliverAnswers delivers the answers of messages that were released. A failure may have to wait for the client of the broker, so
 // another goroutine delivers it.
 func deliverAnswers(released []*Batched) {
+	if slices.ContainsFunc(released, func(m *Batched) bool { return m.onEnd != nil }) {
+		endAll(slices.Clone(released)) // released is on the stack otherwise
+	}
 	var failures []*Batched
 	for _, m := range released {
 		switch {
@@ -309,7 +352,7 @@ func (b *Batch) settle(all []*Batched, err error) {
 	}
 	b.mu.Unlock()
 	for _, m := range late {
-		m.waiter.SetAnswer(err)
+		m.deliverLate(err)
 	}
 	deliverAnswers(released)
 }

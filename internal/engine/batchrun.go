@@ -73,8 +73,20 @@ func (b *Batch) callAndSettle(all []*Batched) {
 		b.endSpan(err)
 		b.settle(all, err)
 	}()
-	err = b.queue.call(b, all)
+	err = b.call(all)
 	returned = true
+}
+
+// call calls the batch function with the messages that were not handled before, if there are any.
+func (b *Batch) call(all []*Batched) error {
+	if dedup := b.queue.config.Dedup; dedup != nil {
+		rest, end := dedup.Begin(b, all)
+		defer end()
+		if all = rest; len(all) == 0 {
+			return nil
+		}
+	}
+	return b.queue.call(b, all)
 }
 
 func (b *Batch) startTimers(began, timeout time.Duration, all []*Batched) {

@@ -92,8 +92,15 @@ type Delivery struct {
 
 type deliveryKey struct{}
 
-// Declined reports whether the handler has nacked or rejected its record, with methods that some records have.
+// Declined reports whether the handler has nacked or rejected its message, with methods that some messages have.
 func (d *Delivery) Declined() bool {
+	if d.msg != nil {
+		select {
+		case <-d.msg.Nacked():
+			return true
+		default:
+		}
+	}
 	r, ok := d.entry.record().(interface{ Declined() bool })
 	return ok && r.Declined()
 }

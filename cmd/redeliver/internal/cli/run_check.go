@@ -41,7 +41,7 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 		}
 	}
 	f.webhook.check(a.Env, bad)
-	f.dedup.check(a.Env, f.batch, bad)
+	f.dedup.check(a.Env, bad)
 	c.DedupTTL = f.dedup.ttl
 	f.checkHow(&c, bad)
 	if len(errs) > 0 {

@@ -30,18 +30,12 @@ func (f *dedupFlags) flags(flags *pflag.FlagSet) {
 }
 
 // check checks the flags. Its errors do not quote the URL.
-func (f *dedupFlags) check(env func(string) string, batch int, bad func(string, ...any)) {
+func (f *dedupFlags) check(env func(string) string, bad func(string, ...any)) {
 	f.store = cmp.Or(f.store, env(envDedup))
 	if f.ttl <= 0 {
 		bad("--dedup-ttl is %s: must be more than 0", f.ttl)
 	}
-	if f.store == "" {
-		return
-	}
-	if batch > 0 {
-		bad("--dedup and --batch exclude each other: omit one")
-	}
-	if f.store == dedupMemory {
+	if f.store == "" || f.store == dedupMemory {
 		return
 	}
 	var err error

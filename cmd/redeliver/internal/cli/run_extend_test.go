@@ -1,8 +1,10 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,13 +87,59 @@ func TestRunDedups(t *testing.T) {
 	}
 }
 
+// A message that its producer wrote twice is in one batch, once. A message that failed there is posted again.
+func TestRunDedupsBatches(t *testing.T) {
+	t.Parallel()
+	s := newTestKafka(t)
+	s.topics("payments")
+	var mu sync.Mutex
+	posted := make(map[string]int)
+	p := newProgram(t, func(w http.ResponseWriter, a asked) {
+		var req struct {
+			Messages []struct {
+				Attempt int    `json:"attempt"`
+				Body    string `json:"body_text"`
+			} `json:"messages"`
+		}
+		if err := json.Unmarshal([]byte(a.body), &req); err != nil {
+			t.Error(err)
+		}
+		answers := []map[string]any{}
+		mu.Lock()
+		defer mu.Unlock()
+		for i, m := range req.Messages {
+			posted[m.Body]++
+			if m.Body == "fails" && m.Attempt == 1 {
+				answers = append(answers, map[string]any{"index": i, "answer": "retry"})
+			}
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"answers": answers})
+	})
+	record := func(body, id string) *kgo.Record {
+		return &kgo.Record{Topic: "payments", Value: []byte(body), Headers: []kgo.RecordHeader{{Key: kafka.UUIDHeader, Value: []byte(id)}}}
+	}
+	seen := func(body string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return posted[body]
+	}
+	h := s.handle("--http", p.URL, "--dedup", "memory", "--batch", "4", "--batch-wait", "10ms")
+	s.put(record("first", "a"), record("again", "a"), record("fails", "b"))
+	s.await("the failed message is posted again", func() bool { return seen("fails") == 2 })
+	s.put(record("again", "a"), record("other", "c"))
+	s.await("the last message is posted", func() bool { return seen("other") == 1 })
+	h.stop().want(t, 0)
+	if seen("again") != 0 || seen("first") != 1 || seen("fails") != 2 {
+		t.Errorf("posted are %v", posted)
+	}
+}
+
 func TestRunRefusesWrongTimesAndStores(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
 		"--health :0 --timeout 1m --max-timeout 30s": "--max-timeout is 30s",
 		"--dedup disk":                         "--dedup: must be memory",
 		"--dedup redis://ann:secret@h:notport": "--dedup: must be memory",
-		"--dedup memory --batch 10":            "exclude each other",
 		"--dedup memory --dedup-ttl 0s":        "--dedup-ttl",
 	} {
 		args := append([]string{"run", "--broker", "kafka://127.0.0.1:1", "--topic", "orders", "--group", "billing", "--http", "http://127.0.0.1:1/"}, strings.Fields(args)...)

@@ -50,7 +50,7 @@ type Config struct {
 	// Health receives the state of the handler and the subscriptions. Required.
 	Health *Health
 	// Dedup acks messages that the group has handled before, and keeps their ids for DedupTTL, by default 24 h.
-	// Optional; not with Batch.
+	// Optional.
 	Dedup    middleware.DedupStore
 	DedupTTL time.Duration
 	// Extensions let the handler extend its attempts. Optional.
@@ -65,7 +65,15 @@ type Config struct {
 func Run(ctx context.Context, c Config) error {
 	c.Sink = c.Health.sink(c.Sink)
 	r := &runner{Config: c, ending: ctx.Done()}
-	if c.Dedup != nil {
+	switch {
+	case c.Dedup == nil:
+	case c.Batch.Size > 0:
+		dedup, err := middleware.DedupBatch(middleware.DedupConfigOf[redeliver.Message]{Store: c.Dedup, TTL: c.DedupTTL})
+		if err != nil {
+			return err
+		}
+		r.Batch.Dedup = dedup
+	default:
 		dedup, err := middleware.DedupFor(middleware.DedupConfigOf[*Message]{Store: c.Dedup, TTL: c.DedupTTL})
 		if err != nil {
 			return err
