@@ -163,6 +163,7 @@ func (l *lane[R]) recall(c *keyChain[R], from *entry[R]) {
 			if e.batched != nil {
 				e.batched.withdraw()
 			}
+		case entryRead, entryChained, entryGone: // it has not begun, or it has ended
 		}
 	}
 	if from != nil {
