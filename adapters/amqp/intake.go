@@ -143,6 +143,9 @@ const (
 
 // firstWindow returns a source's first window.
 func (cfg queueConfig) firstWindow(bytes int) int {
+	if cfg.isCautious() {
+		return 1
+	}
 	if cfg.kind == layout.RetryQueue || cfg.kind == layout.DelayQueue {
 		return min(cfg.prefetch, max(minFirstWindow, bytes/assumedBody))
 	}

@@ -26,6 +26,7 @@ type queueConfig struct {
 	first    *openChannel // opened by Subscribe
 	silent   bool         // the last source ended with errSilent
 	denied   bool         // the last try to read it was denied, which r.operations reports
+	refusals int          // how many sources in a row have ended because the broker refused an ack
 }
 
 // method returns the request that reads the queue.
@@ -72,6 +73,8 @@ type source struct {
 	mayBeForgotten  bool      // see link.ForgetsConsumers
 	lastArrival     time.Time // of a delivery, or of the start
 	acked           bool      // an ack was sent
+	firstAck        time.Time
+	accepted        atomic.Bool // the broker has accepted every ack
 }
 
 var (
@@ -87,6 +90,9 @@ var (
 	errPaused      = errors.New("amqp: nothing may begin; the messages wait in the queue")
 	errSilent      = errors.New("amqp: no message has come for a while; the broker may have forgotten the consumer")
 )
+
+// errAccepted ends a cautious source, see refusals.go.
+var errAccepted = errors.New("amqp: the broker accepts acks again")
 
 // errForgotten is reported when messages come back at the start of a new channel, after a silence on the old one.
 var errForgotten = errors.New("amqp: the broker kept messages from the consumer, which it confused with an older one: the queue was deleted and declared again at once")
@@ -287,7 +293,12 @@ func (s *source) flushAcks(force bool) {
 
 // ack sends an ack.
 func (s *source) ack(tag uint64, multiple bool) error {
-	s.acked = true
+	if !s.acked {
+		s.acked, s.firstAck = true, time.Now()
+	}
+	if s.isCautious() && s.kind != layout.SuspectQueue {
+		s.finish() // Flush asks whether the broker has accepted it
+	}
 	return s.ch.Ack(tag, multiple)
 }
 
@@ -363,8 +374,14 @@ func (s *source) Flush(ctx context.Context) {
 	if s.acks.flush(1, true, s.ack) != nil {
 		return
 	}
-	if s.acked && s.kind != layout.SuspectQueue && !s.awaitApplied(ctx) {
-		return
+	if s.acked && s.kind != layout.SuspectQueue {
+		if !s.awaitApplied(ctx) {
+			return
+		}
+		s.accepted.Store(true)
+		if s.isCautious() {
+			s.fail(errAccepted)
+		}
 	}
 	if !s.ordered {
 		// Since RabbitMQ 4.3 this return is not counted, unlike the end of the channel.
@@ -440,7 +457,7 @@ func (s *source) Accept(n int) {
 	case s.stopped || s.kind == layout.SuspectQueue:
 	case s.hold.paused && n > 0:
 		s.hold.check()
-	case !s.hold.paused && s.kind != layout.MainQueue:
+	case !s.hold.paused && s.kind != layout.MainQueue && !s.isCautious():
 		if w := fitWindow(s.intake.window, s.prefetch, s.acks.unacked, s.acks.bytes, s.r.client.cfg.RetryBytes); w != s.intake.window {
 			s.intake.change(w)
 		}
@@ -495,6 +512,7 @@ func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {
 	switch how.Kind {
 	case engine.Stays, engine.Unsettled, engine.Abandoned, engine.NotBegun:
 		s.endTurn(d, false)
+	case engine.Acked, engine.Moved, engine.DeadLettered: // Settle follows
 	}
 	if s.ending && s.running == 0 {
 		s.finish()

@@ -225,7 +225,7 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, errHeldTooLong):
+		case errors.Is(err, errHeldTooLong), errors.Is(err, errAccepted):
 			continue
 		case errors.Is(err, errSilent):
 			cfg.silent = true
@@ -236,13 +236,17 @@ func (r *reader) keepReading(ctx context.Context, e *engine.Engine[*delivery], c
 		case time.Since(began) > 10*time.Second:
 			pause.Reset()
 		}
-		r.recordResult(cfg.method(), cfg.queue, err)
+		if cfg.isCautious() {
+			r.recordResult(link.MethodAck, cfg.queue, err)
+		} else {
+			r.recordResult(cfg.method(), cfg.queue, err)
+		}
 		if cfg.denied = link.IsAnswer(err) && link.IsDenied(err); cfg.denied {
 			r.checkLogin(ctx, cfg.queue)
 		} else {
 			r.disconnected(cfg.queue, err)
 		}
-		_ = wait.For(ctx, pause.NextBackOff()) // the loop notices the end of ctx
+		_ = wait.For(ctx, max(pause.NextBackOff(), cfg.refusalPause())) // the loop notices the end of ctx
 	}
 }
 
@@ -307,6 +311,9 @@ func (r *reader) readUntilEnd(ctx context.Context, e *engine.Engine[*delivery], 
 	cfg.silent, cfg.denied = false, false
 	defer r.stopped(cfg.queue)
 	err = s.run(ctx, e, in)
+	if cfg.refusals = s.countRefusals(err); cfg.refusals == 0 && s.accepted.Load() {
+		r.recordResult(link.MethodAck, cfg.queue, nil)
+	}
 	if s.hold.paused { // the broker counts returns, and in an alarm no message can be rewritten
 		select {
 		case <-r.client.publishing.Blocked.Opened():

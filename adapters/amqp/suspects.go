@@ -91,6 +91,7 @@ func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 		s.r.client.lostSuspects.Add(d.id())
 		return false, err
 	}
+	s.accepted.Store(true)
 	s.r.client.lostSuspects.Forget(d.id())
 	return q.Messages > 0, nil
 }

@@ -43,8 +43,9 @@ func IsAnswer(err error) bool {
 	return slices.Contains([]int{amqp091.AccessRefused, amqp091.NotFound, amqp091.ResourceLocked, amqp091.PreconditionFailed}, ErrorCode(err)) && !isConnectError(err)
 }
 
-// The methods of AMQP for which a broker checks rights.
+// The methods of AMQP that a broker may deny.
 const (
+	MethodAck     = "basic.ack"
 	MethodConsume = "basic.consume"
 	MethodDeclare = "queue.declare"
 	MethodGet     = "basic.get"

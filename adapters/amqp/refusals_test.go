@@ -1,0 +1,61 @@
+package amqp
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+)
+
+// Only an ack that the broker refuses is counted, and only one that it accepts ends the row.
+func TestCountRefusals(t *testing.T) {
+	denied := &amqp091.Error{Code: amqp091.AccessRefused, Server: true}
+	ended := &amqp091.Error{Code: amqp091.InternalError, Server: true}
+	for name, c := range map[string]struct {
+		before   int
+		err      error
+		acked    time.Duration // since the first ack; 0 if there was none
+		accepted bool
+		want     int
+	}{
+		"the first":                {0, denied, time.Millisecond, false, 1},
+		"one more":                 {3, denied, time.Millisecond, false, 4},
+		"one more, much later":     {3, denied, time.Hour, false, 4},
+		"the connection is closed": {1, ended, time.Millisecond, false, 2},
+		"after others":             {0, denied, time.Minute, false, 0},
+		"accepted":                 {5, errAccepted, time.Millisecond, true, 0},
+		"no ack":                   {2, denied, 0, false, 2},
+		"a lost connection":        {0, &amqp091.Error{Code: amqp091.FrameError}, time.Millisecond, false, 0},
+		"a lost one meanwhile":     {2, errors.New("reset"), time.Millisecond, false, 2},
+		"a shutdown of the broker": {0, &amqp091.Error{Code: amqp091.ConnectionForced, Server: true}, time.Millisecond, false, 0},
+		"a cancelled consumer":     {1, errCancelled, time.Millisecond, false, 1},
+	} {
+		s := &source{queueConfig: queueConfig{refusals: c.before}, acked: c.acked > 0, firstAck: time.Now().Add(-c.acked)}
+		s.accepted.Store(c.accepted)
+		if got := s.countRefusals(c.err); got != c.want {
+			t.Errorf("%s: %d refusals, want %d", name, got, c.want)
+		}
+	}
+}
+
+// The documentation has these pauses.
+func TestPausesAfterRefusals(t *testing.T) {
+	var pauses []time.Duration
+	for n := range 9 {
+		cfg := queueConfig{kind: layout.MainQueue, prefetch: 50, refusals: n}
+		pauses = append(pauses, cfg.refusalPause())
+		if window := cfg.firstWindow(1 << 20); (window == 1) != (n > 0) {
+			t.Errorf("after %d refusals the window is %d", n, window)
+		}
+	}
+	if want := []time.Duration{0, 0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second}; !slices.Equal(pauses, want) {
+		t.Errorf("the pauses are %v, want %v", pauses, want)
+	}
+	if forever := (&queueConfig{refusals: 1 << 40}).refusalPause(); forever != maxRefusalPause {
+		t.Errorf("the longest pause is %v", forever)
+	}
+}
