@@ -118,6 +118,7 @@ func (g *Gate) Begin(m *message, c *Copy, roomy bool) engine.Admission {
 		c.unordered = true
 	case verdictRun:
 		c.keyAllows = true
+	case verdictJoin: // it asks again if it does not run with this batch
 	}
 	return engine.Begins
 }

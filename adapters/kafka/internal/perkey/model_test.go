@@ -242,7 +242,7 @@ func (w *queueModel) ask(c *Copy) {
 		if !w.settled[n] && !slices.ContainsFunc(w.copies, func(o *levelCopy) bool { return o.offset == n && !o.acked }) {
 			panic(fmt.Sprintf("%d is lost", n))
 		}
-	case verdictUnordered:
+	case verdictUnordered, verdictJoin: // no lane of the model runs batches
 		panic(fmt.Sprintf("%d has no order", n))
 	case verdictWait:
 		w.waiting = append(w.waiting, c)

@@ -218,7 +218,7 @@ func (s *testKafka) setLockDuration(group string) {
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	req.Resources = append(req.Resources, kmsg.IncrementalAlterConfigsRequestResource{
 		ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: group,
-		Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "share.record.lock.duration.ms", Value: kmsg.StringPtr("30000")}},
+		Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "share.record.lock.duration.ms", Value: new("30000")}},
 	})
 	if resp, err := req.RequestWith(s.t.Context(), s.cl); err != nil || resp.Resources[0].ErrorCode != 0 {
 		s.t.Fatal(resp, err)
