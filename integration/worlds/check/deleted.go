@@ -223,9 +223,6 @@ func (c *checker) checkLost(m *message, what string) {
 	}
 	group := c.world.Services[m.key.service].Group
 	told := slices.ContainsFunc(c.events, func(e history.Line) bool {
-		if e.What == "a topic is missing" && e.Load == group && e.At >= d.at && strings.Contains(e.Reason, d.topic+":") {
-			return true // it was deleted twice within a minute
-		}
 		return e.What == "MessagesLost" && (e.Load == group || m.plan.Delay > 0) && e.At >= d.at && (e.Target == d.topic || e.Target == d.partition() && e.Offset >= lost)
 	})
 	if !told && c.couldTell(m.key.service, d) {

@@ -14,12 +14,17 @@ func (a Admin) TopicIDs(topics ...string) (TopicIDs, error) {
 	}
 	ids := make(TopicIDs, len(existing))
 	for name, t := range existing {
-		ids[name] = ""
-		if t.Uuid != (sarama.Uuid{}) {
-			ids[name] = t.Uuid.String()
-		}
+		ids[name] = IDOf(t)
 	}
 	return ids, nil
+}
+
+// IDOf returns the id of a topic, or "" if the broker has not told it.
+func IDOf(t *sarama.TopicMetadata) string {
+	if t.Uuid == (sarama.Uuid{}) {
+		return ""
+	}
+	return t.Uuid.String()
 }
 
 // Missing returns a claimed topic that does not exist, or "". Such a topic was deleted after its assignment. Without

@@ -160,7 +160,7 @@ func (s *Session) resetRecreated(sess sarama.ConsumerGroupSession) error {
 		sess.ResetOffset(c.Topic, c.Partition, c.Offset, c.Metadata)
 	}
 	for topic := range recreated {
-		if !r.keeper.RestoredRecently(topic) { // it is reported
+		if !r.keeper.HasReported(topic, s.topicIDs[topic]) {
 			r.Sub.Emit(redeliver.MessagesLost{
 				Origin: r.Layout.Origin, Group: r.Layout.Group, Where: topic,
 				Detail: "the topic was deleted and created again; its records that had not settled are gone; the new topic is read from its beginning",

@@ -90,7 +90,7 @@ func (s *Session) Setup(sess sarama.ConsumerGroupSession) error {
 	if err := s.resetRecreated(sess); err != nil {
 		return err
 	}
-	r.topicIDs.begin(ids)
+	r.topicIDs.begin(ids, r.keeper.Expected())
 	r.keeper.BeginSession(s.levels)
 	r.keeper.Recheck()
 	r.reportJoined(claimsText(r.Layout.Origin, sess.Claims()))

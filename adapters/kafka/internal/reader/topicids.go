@@ -13,15 +13,22 @@ import (
 // it would be skipped.
 type sessionIDs struct {
 	mu      sync.Mutex
-	last    cluster.TopicIDs // of the last session that began
+	last    cluster.TopicIDs // of the last session that began, and earlier ones of topics that were missing then
 	running bool             // that session has not ended
 }
 
-// begin sets the ids of the session that begins.
-func (s *sessionIDs) begin(ids cluster.TopicIDs) {
+// begin sets the ids of the session that begins. An expected topic that is missing keeps its id: when it exists again, it
+// is another topic.
+func (s *sessionIDs) begin(ids cluster.TopicIDs, expected []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.running = ids, true
+	last := maps.Clone(ids)
+	for _, name := range expected {
+		if id := s.last[name]; last[name] == "" && id != "" {
+			last[name] = id
+		}
+	}
+	s.last, s.running = last, true
 }
 
 // end says that the session has ended. The next one compares its ids itself.

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -41,6 +42,7 @@ type Keeper struct {
 
 	restoreMu  sync.Mutex
 	restoredAt map[string]time.Time // when deleted topics were created again
+	restored   cluster.TopicIDs     // the ids that they got
 }
 
 // ReportAtIntervals reports a problem of the subscription once, and again while it lasts. The argument what identifies
@@ -49,7 +51,8 @@ type ReportAtIntervals func(what string, change redeliver.Change, detail string,
 
 // NewKeeper returns the keeper of a member. layout is provisioned.
 func NewKeeper(p *Provisioner, layout *Layout, sub *engine.Subscription, report ReportAtIntervals) *Keeper {
-	k := &Keeper{provisioner: p, layout: layout, sub: sub, report: report, rungsRequested: make(chan struct{}, 1)}
+	k := &Keeper{provisioner: p, layout: layout, sub: sub, report: report, rungsRequested: make(chan struct{}, 1),
+		restoredAt: make(map[string]time.Time), restored: make(cluster.TopicIDs)}
 	for _, t := range layout.Topics {
 		if (t.Old || t.Rung && t.Exists) && (!layout.isPerKey() || t.Partitions == layout.Partitions) {
 			k.present = append(k.present, t.Level)

@@ -21,7 +21,7 @@ const minRestoreInterval = time.Minute
 func (k *Keeper) restore(existing map[string]*sarama.TopicMetadata) (map[string]*sarama.TopicMetadata, []string, error) {
 	k.restoreMu.Lock()
 	defer k.restoreMu.Unlock()
-	var created, missing []string
+	var created, reported, missing []string
 	for _, t := range k.layout.Topics {
 		if t.Old || existing[t.Name] != nil || t.Rung && !k.reads(t.Level) {
 			continue
@@ -34,6 +34,7 @@ func (k *Keeper) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 		}
 		created = append(created, t.Name)
 		if own { // only the member that created it reports the loss
+			reported = append(reported, t.Name)
 			k.sub.Emit(redeliver.MessagesLost{
 				Origin: k.layout.Origin, Group: k.layout.Group, Where: t.Name,
 				Detail: "the topic was deleted with its messages; it was created again. Check who may delete topics",
@@ -51,14 +52,20 @@ func (k *Keeper) restore(existing map[string]*sarama.TopicMetadata) (map[string]
 		return nil, nil, err
 	}
 	existing, err := k.listTopics()
+	for _, name := range reported {
+		if t := existing[name]; t != nil {
+			k.restored[name] = cluster.IDOf(t)
+		}
+	}
 	return existing, missing, err
 }
 
-// RestoredRecently reports whether this member has created a topic again recently, and reported that.
-func (k *Keeper) RestoredRecently(topic string) bool {
+// HasReported reports whether this member has created the topic with this id in place of a deleted one, and has reported
+// that. A name is not enough: the new topic may be deleted, too.
+func (k *Keeper) HasReported(topic, id string) bool {
 	k.restoreMu.Lock()
 	defer k.restoreMu.Unlock()
-	return time.Since(k.restoredAt[topic]) < minRestoreInterval
+	return id != "" && k.restored[topic] == id
 }
 
 func (k *Keeper) restoreLocked(t Topic) (created bool, err error) {
@@ -72,9 +79,6 @@ func (k *Keeper) restoreLocked(t Topic) (created bool, err error) {
 	created, err = admin.CreateTopic(spec)
 	_ = cluster.Done(admin.Client, spec.Creation(), err)
 	if created {
-		if k.restoredAt == nil {
-			k.restoredAt = make(map[string]time.Time)
-		}
 		k.restoredAt[t.Name] = time.Now()
 	}
 	return created, err
