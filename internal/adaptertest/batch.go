@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -28,7 +29,7 @@ func batching() []test {
 	for i := range tests {
 		tests[i].needs = strings.TrimSpace(tests[i].needs + " NoHeadOfLineBlocking")
 	}
-	return append(tests, test{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: answersPerMessage})
+	return append(tests, test{name: "EachMessageOfABatchKeepsItsOwnAttemptsDelayAndReason", body: answersPerMessage}, test{name: "ABatchHasNoDuplicates", body: noDuplicates})
 }
 
 // neverReached is a BatchConfig.Timeout that no test waits for, and that every broker allows.
@@ -230,6 +231,47 @@ func keepsKeys(b *fixture) {
 	if n := len(p.ranBatches()); n > keys*each/2 {
 		b.Errorf("%d batches for %d messages", n, keys*each)
 	}
+}
+
+// noDuplicates tests that of copies with one id one succeeds, also if the first run fails, and that all of them are acked.
+func noDuplicates(b *fixture) {
+	const pairs = 5
+	msgs, ids := numberedMessages(2 * pairs)
+	orderOf := func(id string) string { return id[:len(id)-1] + string('0'+id[len(id)-1]%pairs) }
+	dedup, err := middleware.DedupBatch(middleware.DedupConfigOf[redeliver.Message]{ID: func(m redeliver.Message) string { return orderOf(m.State.ID) }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var mu sync.Mutex
+	runs := make(map[string]int)
+	b.startBatch(Config{Policy: quickPolicy(3)}, middleware.BatchConfig{Size: pairs, Timeout: 100 * time.Millisecond, Dedup: dedup}, func(_ context.Context, mb *Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, m := range mb.Messages {
+			order := orderOf(m.State().ID)
+			if runs[order]++; runs[order] == 1 && order < "m-002" {
+				m.Retry()
+			}
+		}
+		return nil
+	})
+	b.put(msgs...)
+	b.awaitEnds(ids...)
+	mu.Lock()
+	defer mu.Unlock()
+	for order, n := range runs {
+		want := 1
+		if order < "m-002" {
+			want = 2
+		}
+		if n != want {
+			b.Errorf("order %s ran %d times, want %d", order, n, want)
+		}
+	}
+	if len(runs) != pairs {
+		b.Errorf("%d orders ran, want %d", len(runs), pairs)
+	}
+	b.dead(0)
 }
 
 func aboveMaxInFlight(b *fixture) {
