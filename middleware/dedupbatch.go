@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,7 +55,7 @@ type batchClaim struct {
 }
 
 // Begin implements [engine.BatchDedup].
-func (d batchDeduplicator) Begin(b *engine.Batch, all []*engine.Batched) (rest []*engine.Batched, end func()) {
+func (d batchDeduplicator) Begin(b *engine.Batch, all []*engine.Batched) (rest []*engine.Batched, end func(), err error) {
 	claims := make(map[string]*batchClaim)
 	left := make(map[*engine.Batched]bool) // not for the function
 	for _, m := range all {
@@ -69,33 +70,31 @@ func (d batchDeduplicator) Begin(b *engine.Batch, all []*engine.Batched) (rest [
 			left[m] = true
 		}
 	}
-	err := d.ask(b, claims)
+	err = d.ask(b, claims)
 	var refused atomic.Bool
 	for _, c := range claims {
-		if c.seen || c.err != nil || err != nil {
+		switch {
+		case c.seen || c.err != nil:
 			left[c.Batched] = true
-			d.answer(c, err)
+			d.answer(c)
+			continue
+		case err != nil:
+			d.leave(c.key, c.run)
 			continue
 		}
 		c.OnEnd(func(handled bool) {
 			if handled && !c.Delivery().Declined() && !refused.Load() { // the wait for a store that hangs is not repeated
-				err := d.mark(c.Delivery(), c.key)
+				err := catch(func() error { return d.mark(c.Delivery(), c.key) })
 				refused.Store(err != nil)
 				d.markOutage.report(c.Delivery(), redeliver.ChangeDedupMarksLost, redeliver.ChangeDedupMarksRecovered, err)
 			}
 			d.leave(c.key, c.run)
 		})
 	}
-	for _, m := range all {
-		switch {
-		case left[m]:
-		case err != nil: // it has no id, and must not overtake an earlier message of its key
-			m.Answer(err)
-		default:
-			rest = append(rest, m)
-		}
+	if err == nil { // otherwise messages without an id might overtake earlier ones of their key
+		rest = slices.DeleteFunc(slices.Clone(all), func(m *engine.Batched) bool { return left[m] })
 	}
-	return rest, func() { answerCopies(claims) }
+	return rest, func() { answerCopies(claims) }, err
 }
 
 // keyOf returns the key of a message in the store. It is empty for a message that is not deduplicated.
@@ -122,8 +121,8 @@ func messageOf(d *engine.Delivery) redeliver.Message {
 func (d batchDeduplicator) reportSkipped(m *engine.Batched) {
 	if d.Skipped != nil {
 		m.OnEnd(func(handled bool) {
-			if handled {
-				d.Skipped(messageOf(m.Delivery()))
+			if handled { // a panic changes nothing: the message has its answer
+				_ = catch(func() error { d.Skipped(messageOf(m.Delivery())); return nil })
 			}
 		})
 	}
@@ -140,8 +139,11 @@ func (d batchDeduplicator) ask(ctx context.Context, claims map[string]*batchClai
 			continue
 		}
 		ask := func() {
-			seen, err := d.seen(ctx, key)
-			if c.seen = seen; err != nil {
+			err := catch(func() (err error) {
+				c.seen, err = d.seen(ctx, key)
+				return err
+			})
+			if err != nil {
 				failed.Store(&err)
 			}
 			d.seenOutage.report(c.Delivery(), redeliver.ChangeDedupStoreLost, redeliver.ChangeDedupStoreRecovered, err)
@@ -159,20 +161,16 @@ func (d batchDeduplicator) ask(ctx context.Context, claims map[string]*batchClai
 	return nil
 }
 
-// answer answers a message that the function does not get, and its copies. err is why no message runs.
-func (d batchDeduplicator) answer(c *batchClaim, err error) {
-	switch {
-	case c.seen:
-		err = nil
+// answer answers a message that the function does not get, and its copies.
+func (d batchDeduplicator) answer(c *batchClaim) {
+	if c.seen {
 		d.reportSkipped(c.Batched)
-	case c.err != nil:
-		err = c.err
 	}
 	if c.run != nil {
 		d.leave(c.key, c.run)
 	}
 	for _, m := range append([]*engine.Batched{c.Batched}, c.copies...) {
-		m.Answer(err)
+		m.Answer(c.err)
 	}
 }
 
@@ -190,4 +188,14 @@ func answerCopies(claims map[string]*batchClaim) {
 			m.Answer(err)
 		}
 	}
+}
+
+// catch turns a panic into an error: outside of the batch function's goroutine it would end the process.
+func catch(call func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return call()
 }

@@ -266,6 +266,41 @@ func TestDedupBatchMarksLateSuccesses(t *testing.T) {
 	})
 }
 
+// panickingStore panics once in each method.
+type panickingStore struct {
+	*middleware.DedupMemory
+	seen, mark sync.Once
+}
+
+func (s *panickingStore) Seen(ctx context.Context, key string) (bool, error) {
+	s.seen.Do(func() { panic("seen") })
+	return s.DedupMemory.Seen(ctx, key)
+}
+
+func (s *panickingStore) Mark(ctx context.Context, key string, ttl time.Duration) error {
+	s.mark.Do(func() { panic("mark") })
+	return s.DedupMemory.Mark(ctx, key, ttl)
+}
+
+// A panic of the store is an error of the store: it postpones the batch, or leaves a message without a mark.
+func TestDedupBatchWithAStoreThatPanics(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		store := &panickingStore{DedupMemory: must(middleware.NewDedupMemory(10))}
+		policy := redeliver.Policy{MaxRetries: redeliver.NoRetries, Backoff: redeliver.Fixed(minute)}
+		s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 1}, middleware.DedupConfigOf[redeliver.Message]{Store: store}, nil)
+		publish(b, "a")
+		b.Wait()
+		if got := s.Outcome("a"); !got.Committed || len(got.Waits) != 1 || !got.Waits[0].Postponed || len(s.DeadLetters()) != 0 {
+			t.Error(got)
+		}
+		publish(b, "a")
+		b.Wait()
+		publish(b, "a")
+		b.Wait()
+		s.wantSkipped(t, "a")
+	})
+}
+
 func TestDedupBatchRefusesBadConfigurations(t *testing.T) {
 	if _, err := middleware.DedupBatch(middleware.DedupConfigOf[redeliver.Message]{TTL: -1}); !errors.Is(err, redeliver.ErrConfig) {
 		t.Error(err)

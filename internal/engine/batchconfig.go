@@ -41,8 +41,8 @@ type BatchConfig struct {
 // BatchDedup removes messages that were handled before from batches.
 type BatchDedup interface {
 	// Begin answers the messages of a batch that the function must not get, and returns the others, in their order. end is called
-	// when the function has returned, or has panicked.
-	Begin(b *Batch, all []*Batched) (rest []*Batched, end func())
+	// when the function has returned, or has panicked. With an error it returns no messages: those without an answer fail together.
+	Begin(b *Batch, all []*Batched) (rest []*Batched, end func(), err error)
 }
 
 // WithDefaults returns the configuration with the default in every field that is zero.

@@ -80,10 +80,10 @@ func (b *Batch) callAndSettle(all []*Batched) {
 // call calls the batch function with the messages that were not handled before, if there are any.
 func (b *Batch) call(all []*Batched) error {
 	if dedup := b.queue.config.Dedup; dedup != nil {
-		rest, end := dedup.Begin(b, all)
+		rest, end, err := dedup.Begin(b, all)
 		defer end()
 		if all = rest; len(all) == 0 {
-			return nil
+			return err
 		}
 	}
 	return b.queue.call(b, all)
