@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -59,16 +60,17 @@ func (m *batchModel) call(b *engine.Batch, all members) error {
 	if len(all) > m.config.Size {
 		m.t.Errorf("a batch of %d", len(all))
 	}
-	takes := time.Duration(1+m.rand.IntN(100)) * time.Millisecond
+	takes, stuck := time.Duration(1+m.rand.IntN(100))*time.Millisecond, time.Duration(m.rand.IntN(4))*800*time.Millisecond
 	answers := m.rand.Perm(len(all))
 	m.mu.Unlock()
-	defer func() {
+	leave := sync.OnceFunc(func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for key := range keys {
 			m.running[key]--
 		}
-	}()
+	})
+	defer leave()
 	<-time.After(takes) // by now the lane has settled the messages of earlier batches
 	if m.ordered {
 		m.mu.Lock()
@@ -91,6 +93,13 @@ func (m *batchModel) call(b *engine.Batch, all members) error {
 	}
 	if hung {
 		<-b.Done()
+		if stuck > engine.StuckAfter {
+			const almost = engine.StuckAfter - time.Millisecond
+			<-time.After(almost)
+			leave() // the next batch runs beside it
+			stuck -= almost
+		}
+		<-time.After(stuck)
 		return b.Err()
 	}
 	if m.own {
@@ -213,7 +222,17 @@ func runBatchModel(t *testing.T, seed uint64) {
 	}
 	m.j = newJournal(m.policy)
 	m.j.sub.MaxInFlight, m.j.sub.MaxRetriesInFlight = m.config.Size*(1+r.IntN(3)), 10
-	if m.ordered {
+	inSource := m.ordered && r.IntN(2) == 0
+	switch {
+	case inSource: // as on a FIFO queue of SQS
+		m.j.block, m.j.sub.WaitsInSource = true, true
+		m.j.answerID = func(to, _ string) error {
+			if to == "level" {
+				return driver.ErrStay
+			}
+			return nil
+		}
+	case m.ordered:
 		m.j.block, m.j.sub.KeepsPlace = true, true
 	}
 	var ids []string
@@ -227,7 +246,7 @@ func runBatchModel(t *testing.T, seed uint64) {
 			m.bad[id], always[id] = 1000, true
 		case n <= 3 && m.policy.MaxRetries > 0:
 			m.bad[id] = 1 + r.IntN(m.policy.MaxRetries)
-			m.hangs[id] = !m.ordered && r.IntN(8) == 0 // in an ordered queue a message that times out may lose its place
+			m.hangs[id] = (!m.ordered || inSource) && r.IntN(8) == 0 // with KeepsPlace a message that hangs may lose its place
 		}
 	}
 	var bs batchRecorder

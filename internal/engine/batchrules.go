@@ -149,8 +149,7 @@ func (m *Batched) releaseLocked(released []*Batched) []*Batched {
 		case m.before != nil && m.before.failed:
 			m.failed, m.d.answerIgnored = true, true
 		case m.failed:
-			m.d.holdsKey = true
-			m.holdKey()
+			m.holdKeyLocked()
 		case m.answer == nil && m.d != nil:
 			m.d.acked.Store(true)
 		}
@@ -243,8 +242,7 @@ func (m *Batched) Expired(timeout error) error {
 		if m.before != nil && (!m.before.released || m.before.failed) {
 			m.d.answerIgnored = true
 		} else {
-			m.d.holdsKey = true
-			m.holdKey()
+			m.holdKeyLocked()
 		}
 	}
 	m.released = true
@@ -253,6 +251,22 @@ func (m *Batched) Expired(timeout error) error {
 	b.mu.Unlock()
 	deliverAnswers(released)
 	return err
+}
+
+// holdKeyLocked keeps later messages of its key from running in another batch until this one has ended.
+func (m *Batched) holdKeyLocked() {
+	if !m.d.holdsKey {
+		m.d.holdsKey = true
+		m.holdKey()
+	}
+}
+
+// holdExpiredLocked is holdKeyLocked for a message whose time is over, perhaps before Expired is called. The keys of its batch are
+// freed next.
+func (m *Batched) holdExpiredLocked() {
+	if m.key != 0 && m.queue.ordered && !m.released && (m.before == nil || m.before.released && !m.before.failed) {
+		m.holdKeyLocked()
+	}
 }
 
 // isLost reports whether the message must not be handled any more: its context has ended, or other processes may have it. For a
@@ -349,6 +363,9 @@ func (b *Batch) settle(all []*Batched, err error) {
 	}
 	for _, m := range all {
 		released = m.releaseLocked(released)
+	}
+	for _, m := range late {
+		m.holdExpiredLocked()
 	}
 	b.mu.Unlock()
 	for _, m := range late {

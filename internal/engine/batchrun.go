@@ -96,6 +96,13 @@ func (b *Batch) startTimers(began, timeout time.Duration, all []*Batched) {
 	b.expiry = time.AfterFunc(timeout, b.onTimeout)
 	b.stuck = time.AfterFunc(timeout+StuckAfter, func() {
 		if after, over := b.isOver(StuckAfter); over {
+			b.mu.Lock()
+			for _, m := range b.messages {
+				if !m.answered {
+					m.holdExpiredLocked()
+				}
+			}
+			b.mu.Unlock()
 			b.leave()
 			b.endSpan(&redeliver.TimeoutError{After: after})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -230,7 +231,7 @@ func (b *broker) run(t *testing.T, opt engine.Options[*record], lane engine.Lane
 func (b *broker) all() (settled []string, dead map[string]redeliver.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.settled), b.dead
+	return slices.Clone(b.settled), maps.Clone(b.dead)
 }
 
 func handle(f func(ctx context.Context, r *record) error) engine.Options[*record] {
