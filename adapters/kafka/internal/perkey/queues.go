@@ -167,6 +167,7 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 	}
 	queues.readLocked(c)
 	if _, known := queues.conflicts[c.keyOffset]; known {
+		queues.removeHeldLocked(c)
 		return verdictUnordered, until
 	}
 	queue, i, found := queues.findLocked(c)
@@ -234,6 +235,18 @@ func (queues *Queues) readLocked(c *Copy) {
 		}
 		queues.reachedLocked(c.offset)
 	}
+}
+
+// removeHeldLocked removes the record of a held copy that has no order any more. Later records of its key do not wait for it.
+func (queues *Queues) removeHeldLocked(c *Copy) {
+	queue, i, found := queues.findLocked(c)
+	if !found || queue.records[i].held != c {
+		return
+	}
+	queue.endWait(c)
+	first := queue.isFirst(i)
+	queues.removeLocked(queue, i)
+	queues.wakeLocked(c.key, queue, first)
 }
 
 // claimLocked makes a copy the held one of its record, if it is the newest.

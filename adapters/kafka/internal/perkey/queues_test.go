@@ -91,3 +91,33 @@ func TestACopyFromADeletedLogIsNotTakenForASettledRecord(t *testing.T) {
 		})
 	}
 }
+
+// A copy of a deleted log waits behind another one when its offset turns out to be that of a record of the new log. It has no order
+// then, and must not hold up later records of the key.
+func TestAWaitingCopyWithoutOrderHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	queues := newQueues(new(atomic.Int64))
+	l := &Loader{Queues: queues}
+	l.clear()
+	l.finish()
+	box := mailbox{notify: func() {}}
+	copyOf := func(offset, written int64, fromOrigin bool) *Copy {
+		return &Copy{keyOffset: keyOffset{1, offset}, written: written, fromOrigin: fromOrigin, mailbox: &box}
+	}
+	ask := func(c *Copy, want verdict) {
+		t.Helper()
+		if v, _ := queues.ask(c, time.UnixMilli(3_000), true); v != want {
+			t.Errorf("%d written at %d: %d, want %d", c.offset, c.written, v, want)
+		}
+	}
+	ahead, old := copyOf(2, 1_000, false), copyOf(3, 1_000, false)
+	ask(ahead, verdictRun)
+	ask(old, verdictWait)
+	ask(copyOf(3, 2_000, true), verdictUnordered) // the record of the new log
+	later := copyOf(5, 2_000, true)
+	ask(later, verdictWait)
+	queues.settle(ahead)
+	queues.collect(&box)
+	ask(old, verdictUnordered)
+	ask(later, verdictRun)
+}
