@@ -289,6 +289,17 @@ type outcome struct {
 	real     time.Duration
 }
 
+// routerWaits reports whether a handler of Watermill's Router waits for the Router's mutex, whose owner waits for virtual time.
+// A goroutine that waits for a mutex keeps virtual time from advancing.
+func routerWaits(goroutines string) bool {
+	for g := range strings.SplitSeq(goroutines, "\n\n") {
+		if strings.Contains(g, "[sync.Mutex.Lock") && strings.Contains(g, "message.(*Router).RunHandlers") {
+			return true
+		}
+	}
+	return false
+}
+
 func runWorld(ctx context.Context, o options, seed uint64, n int) outcome {
 	w := outcome{history: filepath.Join(o.dir, fmt.Sprintf("%s-%d.%d.jsonl", strings.TrimSuffix(filepath.Base(o.program), ".test"), seed, n))}
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
@@ -311,6 +322,8 @@ func runWorld(ctx context.Context, o options, seed uint64, n int) outcome {
 	}
 	w.problems = append(w.problems, w.report.Violations...)
 	switch {
+	case ctx.Err() != nil && !found && routerWaits(output.String()):
+		w.report.Stuck = "Watermill's Router waits for its lock, which stops virtual time"
 	case ctx.Err() != nil && !found:
 		w.problems = append(w.problems, fmt.Sprintf("it did not end within %s; its goroutines are in %s.txt", o.limit, w.history))
 		_ = os.WriteFile(w.history+".txt", output.Bytes(), 0o644)

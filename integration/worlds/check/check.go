@@ -73,7 +73,7 @@ func Check(lines []history.Line) (Result, []history.Violation, error) {
 		return Result{}, nil, errors.New("the history's first line does not say what was run")
 	}
 	c := &checker{
-		start: lines[0].At, processes: make(map[string]*process), originals: make(map[string]*original), messages: make(map[messageKey]*message),
+		start: lines[0].At, processes: make(map[string]*process), originals: make(map[string]*original), messages: make(map[messageKey]*message), named: make(map[messageKey]*message), uncountedRuns: make(map[uncountedRun]history.Line),
 		result: Result{Coverage: make(map[string]int)}, groups: make(map[string]int), deletions: make(map[messageKey][]deletion),
 	}
 	if err := json.Unmarshal(lines[0].Run.World, &c.world); err != nil {
@@ -90,23 +90,26 @@ func Check(lines []history.Line) (Result, []history.Violation, error) {
 }
 
 type checker struct {
-	world      plan.World
-	start      int64
-	groups     map[string]int
-	processes  map[string]*process
-	originals  map[string]*original
-	messages   map[messageKey]*message
-	deletions  map[messageKey][]deletion
-	denials    []history.Line
-	faults     []fault
-	pauses     []pause
-	events     []history.Line
-	moves      []int64 // when processes started and stopped
-	healed     int64
-	atRest     int64
-	settled    bool
-	result     Result
-	violations []history.Violation
+	world     plan.World
+	start     int64
+	groups    map[string]int
+	processes map[string]*process
+	originals map[string]*original
+	messages  map[messageKey]*message
+	named     map[messageKey]*message // by their names instead of their ids
+	// uncountedRuns are those whose event came before they began.
+	uncountedRuns map[uncountedRun]history.Line
+	deletions     map[messageKey][]deletion
+	denials       []history.Line
+	faults        []fault
+	pauses        []pause
+	events        []history.Line
+	moves         []int64 // when processes started and stopped
+	healed        int64
+	atRest        int64
+	settled       bool
+	result        Result
+	violations    []history.Violation
 }
 
 type process struct {
@@ -153,6 +156,8 @@ type run struct {
 	due     int64
 	end     int64 // 0 if it has none: its process died
 	outcome string
+	vain    bool // in a batch with an earlier message of its key that failed; its answer did not count
+	shared  bool // in a batch that failed as a whole; the message ran once more alone
 }
 
 // fault is a word that was carried out. to is 0 while it lasts.
@@ -250,6 +255,9 @@ func (c *checker) read(l history.Line) {
 			c.denials = append(c.denials, l)
 			return
 		}
+		if l.What == "Abandoned" {
+			c.readUncounted(l)
+		}
 		c.events = append(c.events, l)
 	case history.Begin, history.End, history.Dead:
 		c.readMessage(l)
@@ -262,6 +270,43 @@ func (c *checker) read(l history.Line) {
 		case "at rest":
 			c.atRest = l.At
 		}
+	}
+}
+
+// The reasons in the events of runs in batches that do not count.
+const (
+	ranInVain = "an earlier message of its key failed in its batch"
+	failedAll = "the batch failed as a whole"
+)
+
+// uncountedRun is a run whose answer did not count, as its event names it.
+type uncountedRun struct {
+	process, name string
+	attempt       int
+}
+
+// readUncounted marks a run of a batch whose answer does not count. If the time of the batch was over, the event may come before
+// the run begins.
+func (c *checker) readUncounted(l history.Line) {
+	vain, shared := strings.Contains(l.Reason, ranInVain), strings.Contains(l.Reason, failedAll)
+	m := c.named[messageKey{c.groups[l.Load], l.Name}]
+	if !vain && !shared {
+		return
+	}
+	if m != nil {
+		for _, r := range slices.Backward(m.runs) {
+			if r.name == l.Process && r.attempt == l.Attempt+1 && !r.vain && !r.shared {
+				r.mark(vain, shared)
+				return
+			}
+		}
+	}
+	c.uncountedRuns[uncountedRun{l.Process, l.Name, l.Attempt + 1}] = l
+}
+
+func (r *run) mark(vain, shared bool) {
+	if r.vain, r.shared = vain, shared; vain {
+		r.outcome = history.Cut
 	}
 }
 
@@ -293,6 +338,7 @@ func (c *checker) readMessage(l history.Line) {
 		}
 		if m.name == "" {
 			m.name = l.Name
+			c.named[messageKey{k.service, l.Name}] = m
 		}
 		if l.Name != m.name && o.writes == 1 {
 			c.violatef(history.Renamed, l.ID, "it was %q, and is %q in attempt %d", m.name, l.Name, l.Attempt)
@@ -301,7 +347,13 @@ func (c *checker) readMessage(l history.Line) {
 	switch l.Kind {
 	case history.Begin:
 		p := c.processes[l.Process]
-		m.runs = append(m.runs, &run{process: p, name: l.Process, attempt: l.Attempt, begin: l.At, due: l.Due})
+		r := &run{process: p, name: l.Process, attempt: l.Attempt, begin: l.At, due: l.Due}
+		m.runs = append(m.runs, r)
+		u := uncountedRun{l.Process, l.Name, l.Attempt}
+		if e, ok := c.uncountedRuns[u]; ok && e.At == l.At {
+			r.mark(strings.Contains(e.Reason, ranInVain), strings.Contains(e.Reason, failedAll))
+		}
+		delete(c.uncountedRuns, u)
 		c.result.Runs++
 		if c.atRest != 0 {
 			c.violatef(Left, l.ID, "attempt %d began in %s after all had ended: %s", l.Attempt, l.Process, c.describe(m))
@@ -316,7 +368,9 @@ func (c *checker) readMessage(l history.Line) {
 	case history.End:
 		for _, r := range m.runs {
 			if r.name == l.Process && r.attempt == l.Attempt && r.end == 0 {
-				r.end, r.outcome = l.At, l.Outcome
+				if r.end = l.At; !r.vain {
+					r.outcome = l.Outcome
+				}
 				break
 			}
 		}

@@ -119,7 +119,12 @@ func (c *checker) checkMessage(m *message) {
 
 // checkAttempt checks that an attempt may begin when it does.
 func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
-	if _, latest := c.expiry(m, r.version); r.begin > latest && !c.replayed(m.key.service, r.begin) {
+	_, latest := c.expiry(m, r.version)
+	begin := r.begin
+	if c.world.Services[m.key.service].Way == plan.ConsumeBatch { // it is checked when its batch begins, and waits there for others of its key
+		begin -= int64(r.version.Timeout)
+	}
+	if begin > latest && !c.replayed(m.key.service, r.begin) {
 		c.violatef(Stale, m.key.id, "attempt %d began %s after it had expired: %s", r.attempt, time.Duration(r.begin-latest), c.describe(m))
 	}
 	if due := m.first + int64(m.plan.Delay); m.plan.Delay > 0 && r.begin < due {
@@ -170,7 +175,7 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 	for i, r := range runs {
 		touched += c.resets(m.key.service, r.begin)
 		switch {
-		case !r.counts(), c.uncounted(m, r):
+		case !r.counts(), r.shared, c.uncounted(m, r):
 			explained++
 			if r.end != 0 && c.touched(m.key.service, r.name, r.end, r.end+int64(c.commitInterval(m))) {
 				touched++ // what it postponed may have been written twice

@@ -55,8 +55,25 @@ func (c *checker) checkOrder() {
 	}) {
 		line := all[q]
 		slices.SortFunc(line, func(a, b *message) int { return cmp.Compare(a.offset, b.offset) })
-		for i := 1; i < len(line); i++ {
-			c.checkPair(c.weakest(q.service), line[i-1], line[i])
+		failures := 0 // runs of the messages so far that failed, or that nobody knows the end of
+		for i, m := range line {
+			if i > 0 {
+				c.checkPair(c.weakest(q.service), line[i-1], m)
+			}
+			vain := 0
+			for _, r := range m.runs {
+				if r.vain {
+					vain++
+				}
+			}
+			if vain > failures {
+				c.violatef(history.Again, m.key.id, "%d answers did not count, although earlier messages of its key failed only %d times: %s", vain, failures, c.describe(m))
+			}
+			for _, r := range m.runs {
+				if r.outcome != history.OK && !r.vain {
+					failures++
+				}
+			}
 		}
 	}
 }
@@ -88,10 +105,15 @@ func (c *checker) checkPair(order string, a, b *message) {
 	}) {
 		return // it loses its place
 	}
-	if at := c.through(order, a); b.runs[0].begin < at {
+	i := slices.IndexFunc(b.runs, func(r *run) bool { return !r.vain })
+	if i < 0 { // it has expired meanwhile
+		return
+	}
+	first := b.runs[i]
+	if at := c.through(order, a); first.begin < at {
 		by := "it never did"
 		if at != math.MaxInt64 {
-			by = time.Duration(at-b.runs[0].begin).String() + " later"
+			by = time.Duration(at-first.begin).String() + " later"
 		}
 		c.violatef(history.OutOfLine, b.key.id, "it began before %s had got there (%s), which comes before it (%s): %s; %s: %s",
 			a.key.id, by, order, c.describe(b), a.key.id, c.describe(a))

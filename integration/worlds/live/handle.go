@@ -50,6 +50,9 @@ func (r *runner) handle(ctx context.Context, p *Process, service int, rec Record
 	if step.Answer == plan.Panic && p.Service.Way == plan.ConsumeBatch {
 		step.Answer = plan.Fail // a panic would concern the whole batch
 	}
+	if ctx.Value(besideKey{}) != nil && (step.Answer == plan.Hang || step.Answer == plan.Slow) {
+		step.Answer = plan.Fail // otherwise the time of those behind it would be over before they begin
+	}
 	if step.Extend > 0 {
 		_ = redeliver.Extend(ctx, step.Extend)
 	}

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -35,21 +36,70 @@ var orders = map[string]redeliver.Order{
 	plan.KeyOrder: redeliver.KeyOrder, plan.Unordered: redeliver.Unordered, plan.Blocking: redeliver.Blocking, plan.PerKey: redeliver.PerKey,
 }
 
-// HandleBatch handles the messages of a batch side by side.
-func HandleBatch[M interface{ Answer(error) bool }](messages []M, handle func(M) error) error {
+// besideKey is the key of the context of a message in a batch that has another one of its key.
+type besideKey struct{}
+
+// HandleBatch handles the messages of a batch: those of each key one after another, and the keys side by side. keyOf returns the key
+// of a message. With Blocking all are of one key.
+func HandleBatch[M interface {
+	Answer(error) bool
+	Context() context.Context
+}](p *Process, messages []M, keyOf func(M) string, handle func(context.Context, M) error) error {
+	ofKey := make(map[string][]M)
+	for i, m := range messages {
+		key := ""
+		if p.Version.Order != plan.Blocking {
+			if key = keyOf(m); key == "" {
+				key = fmt.Sprint("without a key ", i)
+			}
+		}
+		ofKey[key] = append(ofKey[key], m)
+	}
 	var all sync.WaitGroup
-	for _, m := range messages {
+	began := time.Now()
+	for _, line := range ofKey {
 		all.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					m.Answer(fmt.Errorf("panic: %v", p))
+			var lost error
+			for i, m := range line {
+				ctx := m.Context()
+				if len(line) > 1 {
+					ctx = context.WithValue(ctx, besideKey{}, true)
 				}
-			}()
-			m.Answer(handle(m))
+				if i > 0 && p.Version.Timeout > 0 && time.Since(began) >= p.Version.Timeout {
+					<-ctx.Done() // its time is over before it begins
+				}
+				if lost == nil {
+					lost = lostBecause(ctx)
+				}
+				if lost != nil {
+					m.Answer(lost)
+					continue
+				}
+				err := catchPanic(func() error { return handle(ctx, m) })
+				lost = lostBecause(ctx) // before the answer ends the context
+				m.Answer(err)
+			}
 		})
 	}
 	all.Wait()
 	return nil
+}
+
+// lostBecause returns why the message of a context is lost to this process, or nil.
+func lostBecause(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, redeliver.ErrTimeout) {
+		return cause
+	}
+	return nil
+}
+
+func catchPanic(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
 }
 
 // Route runs a Watermill Router with a handler of the process's topics until ctx ends.
