@@ -49,6 +49,8 @@ type partition struct {
 func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
 	m := &levelMember{r: r, sources: make(map[partition]*levelSource)}
 	cfg := &r.client.cfg
+	ready := make(chan struct{})
+	defer close(ready)
 	var err error
 	m.cl, err = r.client.newClient(
 		kgo.ConsumerGroup(cfg.retryGroup()), kgo.ConsumeRegex(), kgo.ConsumeTopics(r.layout.waitTopics()),
@@ -58,7 +60,10 @@ func (r *reader) joinRetryGroup(ctx context.Context) (*levelMember, error) {
 		}),
 		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitInterval), kgo.RebalanceTimeout(time.Minute),
 		kgo.BlockRebalanceOnPoll(), kgo.FetchMaxWait(fetchWait),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { m.assign(ctx, added) }),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) {
+			<-ready // the client joins the group before newClient has returned it
+			m.assign(ctx, added)
+		}),
 		kgo.OnPartitionsRevoked(func(_ context.Context, cl *kgo.Client, gone map[string][]int32) {
 			m.endLanes(gone, false)
 			commitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
