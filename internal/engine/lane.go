@@ -568,15 +568,15 @@ func (l *lane[R]) finish(e *entry[R]) {
 // release gives back the slot of a message that has ended, and counts its outcome.
 func (l *lane[R]) release(e *entry[R]) {
 	d := e.current.Load()
-	sig := signalNone
-	if e.ending.Kind != Abandoned {
-		sig = d.signal
+	sig, began := signalNone, time.Duration(0)
+	if e.ending.Kind != Abandoned { // otherwise its attempt may still begin in a Router
+		sig, began = d.signal, d.began
 	}
 	switch {
 	case e.slotted:
-		l.e.sub.slots.release(e.class(), d.probe, sig, d.began)
+		l.e.sub.slots.release(e.class(), d.probe, sig, began)
 	case !l.opt.Exclusive:
-		l.e.sub.slots.endWithoutSlot(sig, d.began)
+		l.e.sub.slots.endWithoutSlot(sig, began)
 	}
 }
 
