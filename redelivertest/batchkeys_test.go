@@ -116,10 +116,13 @@ func runBatchesOfARouter(t *testing.T, b *redelivertest.Broker, seed uint64) {
 	var orders *redelivertest.Subscription
 	for kill := range kills + 1 {
 		var dead bool
-		client := b.Open(redelivertest.Config{Group: "search", Policy: policy, MaxInFlight: config.Size * (1 + r.IntN(3))})
+		l.mu.Lock()
+		maxInFlight, life := config.Size*(1+r.IntN(3)), time.Duration(r.IntN(2000))*time.Millisecond
+		l.mu.Unlock()
+		client := b.Open(redelivertest.Config{Group: "search", Policy: policy, MaxInFlight: maxInFlight})
 		orders = client.Handle("orders", must(middleware.Batch(config, l.handler(func() bool { return dead }))))
 		if kill < kills {
-			<-time.After(time.Duration(r.IntN(2000)) * time.Millisecond)
+			<-time.After(life)
 			l.mu.Lock()
 			dead = true
 			client.Kill()

@@ -144,8 +144,11 @@ func (m *batchModel) run(ids []string, always map[string]bool) {
 	t := m.t
 	for _, id := range ids {
 		m.j.in <- &record{id: id, key: keyOf(id)}
-		if m.rand.IntN(4) == 0 {
-			<-time.After(time.Duration(m.rand.IntN(30)) * time.Millisecond)
+		m.mu.Lock()
+		pause := max(0, m.rand.IntN(120)-90)
+		m.mu.Unlock()
+		if pause > 0 {
+			<-time.After(time.Duration(pause) * time.Millisecond)
 		}
 	}
 	<-time.After(2 * time.Hour)

@@ -35,6 +35,7 @@ type entry[R any] struct {
 	batched     *Batched     // as it waits for a batch, or is in one; nil before
 	phase       entryPhase
 	letIn       bool        // its key lets it begin
+	recalled    bool        // while it ran, an earlier message of its key failed: it must not join a batch
 	single      bool        // it must be the only message of its batch
 	finishes    bool        // it has ended, and finishInOrder has not called finish yet
 	slotted     bool        // it has a slot

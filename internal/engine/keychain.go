@@ -160,6 +160,7 @@ func (l *lane[R]) recall(c *keyChain[R], from *entry[R]) {
 			}
 			e.phase = entryChained
 		case entryRuns:
+			e.recalled = true
 			if e.batched != nil {
 				e.batched.withdraw()
 			}
@@ -219,7 +220,7 @@ func (l *lane[R]) recallFollowers(e *entry[R]) {
 
 // requeue makes an entry whose answer does not count wait until it may begin again.
 func (l *lane[R]) requeue(e *entry[R]) {
-	e.phase = entryChained
+	e.phase, e.recalled = entryChained, false
 	l.held++
 	switch c := e.chain; {
 	case l.isDraining(): // drain returns it
@@ -262,7 +263,7 @@ func (e *entry[R]) join(q *Batches, m *Batched) {
 // joinBatch puts a message into a queue for batches, unless an earlier one of its key has failed meanwhile.
 func (l *lane[R]) joinBatch(j joinRequest[R]) {
 	e, d := j.e, j.m.d
-	if d.answerIgnored || e.chain != nil && !e.letIn {
+	if d.answerIgnored || e.recalled { // it may have been let in again meanwhile, but the gaters must be asked
 		j.m.runAgain()
 		return
 	}
