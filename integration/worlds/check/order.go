@@ -105,7 +105,9 @@ func (c *checker) checkPair(order string, a, b *message) {
 	}) {
 		return // it loses its place
 	}
-	i := slices.IndexFunc(b.runs, func(r *run) bool { return !r.vain })
+	inBatches := c.world.Services[b.key.service].Way == plan.ConsumeBatch
+	// A process that died cannot report that a run was in vain.
+	i := slices.IndexFunc(b.runs, func(r *run) bool { return !r.vain && (!inBatches || r.end != 0 || order == plan.KeyOrder) })
 	if i < 0 { // it has expired meanwhile
 		return
 	}
