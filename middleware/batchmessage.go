@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -78,12 +77,6 @@ type batchWaiter BatchMessage
 
 // SetAnswer implements [engine.BatchWaiter].
 func (w *batchWaiter) SetAnswer(err error) { (*BatchMessage)(w).deliverAnswer(err) }
-
-// errRunsAgain is returned for a message that waits for an earlier one of its key again. The engine ignores it.
-var errRunsAgain = errors.New("an earlier message of its key failed in its batch; it runs again after that one has ended")
-
-// RunAgain implements [engine.BatchWaiter].
-func (w *batchWaiter) RunAgain() { (*BatchMessage)(w).deliverAnswer(errRunsAgain) }
 
 // deliverAnswer sets the answer and ends the wait of the message's handler.
 func (m *BatchMessage) deliverAnswer(err error) {

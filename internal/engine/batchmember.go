@@ -68,9 +68,6 @@ func (m *BatchMember[R]) SetAnswer(err error) {
 	}
 }
 
-// RunAgain implements [BatchWaiter].
-func (m *BatchMember[R]) RunAgain() { m.SetAnswer(nil) }
-
 // Handle implements [Task]. The batch function handles the message.
 func (m *BatchMember[R]) Handle(context.Context) error { return nil }
 

@@ -17,8 +17,6 @@ import (
 type BatchWaiter interface {
 	// SetAnswer gets the answer, once, from any goroutine.
 	SetAnswer(err error)
-	// RunAgain is called instead of SetAnswer if the message must run again, uncounted: an earlier one of its key has failed.
-	RunAgain()
 }
 
 // Batched is a message that waits for a batch or is in one. Its first answer counts. The answer takes effect, while the batch
@@ -137,7 +135,7 @@ func (m *Batched) setAnswerLocked(err error) (counts bool) {
 // runAgain makes a message run again, uncounted. It is in no batch.
 func (m *Batched) runAgain() {
 	m.d.answerIgnored = true
-	m.waiter.RunAgain()
+	m.waiter.SetAnswer(errEarlierFailed)
 }
 
 // releaseLocked lets the answer take effect, and then those of later messages of its key, as far as all messages before them have an
@@ -196,7 +194,7 @@ func deliverAnswers(released []*Batched) {
 	for _, m := range released {
 		switch {
 		case m.d != nil && m.d.answerIgnored:
-			m.waiter.RunAgain()
+			m.waiter.SetAnswer(errEarlierFailed)
 		case m.answer == nil:
 			m.waiter.SetAnswer(nil)
 		default:
