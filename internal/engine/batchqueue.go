@@ -93,14 +93,13 @@ func (q *Batches) sizeFor(d *Delivery) int {
 	case d.isFirst():
 		return q.config.Size
 	}
-	st := d.State()
-	retries := max(1, d.sub.Policy.MaxRetries)
-	size := float64(q.config.Size)
-	divisor := math.Pow(max(2, math.Pow(size, 1/float64(retries))), float64(max(0, st.Attempts)))
-	if st.Attempts >= retries && st.Attempts > 0 {
+	attempts, retries := d.State().Attempts, max(1, d.sub.Policy.MaxRetries)
+	if attempts >= retries {
 		return 1
 	}
-	return int(math.Ceil(size / divisor))
+	size := float64(q.config.Size)
+	divisor := max(2, math.Pow(size, 1/float64(retries)))
+	return int(math.Ceil(size / math.Pow(divisor, float64(attempts))))
 }
 
 // maxOfKey returns how many messages of one key may wait and run at once: as many as a batch that runs and the next one have,

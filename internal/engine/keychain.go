@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/redeliver/redeliver/driver"
+)
 
 // keyChain has the messages of one key in a lane, in their order. The first ones have been let in: they may begin.
 //
@@ -133,7 +137,7 @@ func (l *lane[R]) joined(e *entry[R]) {
 	if c == nil || c.joining != e {
 		return
 	}
-	if l.e.sub.WaitsForFailed() && !e.current.Load().isFirst() {
+	if e.Step == driver.Handle && l.e.sub.WaitsForFailed() && !e.current.Load().isFirst() {
 		c.closed = true
 	}
 	c.joining = nil

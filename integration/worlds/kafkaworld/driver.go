@@ -445,15 +445,7 @@ func (d *Driver) pause(o plan.Word, group string) (resume func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Pause(context.Background(), o.Topic, "a world"); err != nil {
-		return nil, errors.Join(err, c.Close(context.Background()))
-	}
-	return func() {
-		for c.Resume(context.Background(), o.Topic) != nil {
-			time.Sleep(time.Second)
-		}
-		_ = c.Close(context.Background())
-	}, nil
+	return live.Pause(c, o.Topic)
 }
 
 // Stuck implements live.Driver. When members die while they join, kfake's group may never answer JoinGroup again.

@@ -116,3 +116,21 @@ func (p *Process) Route(ctx context.Context, sub watermillmessage.Subscriber, ha
 	_ = router.Close() // after an error of Run, some of its goroutines wait for this
 	return err
 }
+
+// Pause pauses a group with a client of its operator, and closes the client after resume.
+func Pause(c interface {
+	Pause(ctx context.Context, topic, reason string) error
+	Resume(ctx context.Context, topic string) error
+	Close(ctx context.Context) error
+}, topic string) (resume func(), err error) {
+	ctx := context.Background()
+	if err := c.Pause(ctx, topic, "a world"); err != nil {
+		return nil, errors.Join(err, c.Close(ctx))
+	}
+	return func() {
+		for c.Resume(ctx, topic) != nil {
+			time.Sleep(time.Second)
+		}
+		_ = c.Close(ctx)
+	}, nil
+}

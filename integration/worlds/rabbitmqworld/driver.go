@@ -357,20 +357,11 @@ func (d *Driver) limit(o plan.Word) (end func(), err error) {
 
 // pause pauses the queue as an operator does.
 func (d *Driver) pause(o plan.Word) (resume func(), err error) {
-	ctx := context.Background()
-	c, err := amqp.Open(ctx, amqp.Config{URLs: []string{d.url}, Topology: amqp.ExistingQueue(), Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
+	c, err := amqp.Open(context.Background(), amqp.Config{URLs: []string{d.url}, Topology: amqp.ExistingQueue(), Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Pause(ctx, o.Topic, "a world"); err != nil {
-		return nil, errors.Join(err, c.Close(ctx))
-	}
-	return func() {
-		for c.Resume(ctx, o.Topic) != nil {
-			time.Sleep(time.Second)
-		}
-		_ = c.Close(ctx)
-	}, nil
+	return live.Pause(c, o.Topic)
 }
 
 // Stuck implements live.Driver.

@@ -4,7 +4,6 @@ package sqsworld
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"strings"
@@ -219,22 +218,13 @@ func (d *Driver) fail(o plan.Word, fault func() *sqsfake.Fault) (stop func()) {
 
 // pause pauses the queue as an operator does.
 func (d *Driver) pause(o plan.Word) (resume func(), err error) {
-	ctx := context.Background()
-	c, err := sqs.Open(ctx, sqs.Config{
+	c, err := sqs.Open(context.Background(), sqs.Config{
 		AWS: d.server.Connect(operator).Config(), Endpoint: sqsfake.Endpoint, Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Pause(ctx, o.Topic, "a world"); err != nil {
-		return nil, errors.Join(err, c.Close(ctx))
-	}
-	return func() {
-		for c.Resume(ctx, o.Topic) != nil {
-			time.Sleep(time.Second)
-		}
-		_ = c.Close(ctx)
-	}, nil
+	return live.Pause(c, o.Topic)
 }
 
 // Stuck implements live.Driver.
